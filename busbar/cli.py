@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: MIT
+"""The command ``busbar``: one subcommand a module, each with ``add_parser`` and its own ``--json``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from busbar import __version__, commands
+from busbar.errors import BusbarError
+
+EXIT_USAGE = 2  # argparse's own status for a wrong command line; bad input is told apart from a bad verdict (1)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line, also read by the tests and the documentation."""
+    parser = argparse.ArgumentParser(
+        prog="busbar",
+        description="Proves that a GPU communication stack moves bytes as fast as the links allow.",
+        epilog="Exit status: 0 all pass, 1 a verdict is not pass, 2 bad input or usage.",
+    )
+    parser.add_argument("--version", action="version", version=f"busbar {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in commands.MODULES:
+        module.add_parser(subparsers)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one subcommand and returns its exit status."""
+    args = build_parser().parse_args(argv)
+    try:
+        status: int = args.run(args)
+        sys.stdout.flush()
+    except BusbarError as error:
+        print(f"busbar {args.command}: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # The reader (head, less) went away; nothing is lost that it wanted.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+"""Sizes and rates: GB is 1e9 bytes, MiB is 2**20 bytes."""
+
+from __future__ import annotations
+
+import re
+
+_SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of ``"16M"``, ``"16MiB"`` or ``"16777216"``; suffixes are powers of 1024, as in nccl-tests.
+
+    Raises ``ValueError`` naming the text.
+    """
+    match = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
+    if not match:
+        raise ValueError(
+            f"{text!r} is not a size; write bytes or a suffix, as in 65536, 64K, 16MiB"
+        )
+    return int(match[1]) * _SUFFIXES[match[2].upper()]
+
+
+def format_bytes(count: int) -> str:
+    """``16 MiB`` for 16777216; exact, so 1000 stays ``1000 B``."""
+    for suffix in ("TiB", "GiB", "MiB", "KiB"):
+        unit = _SUFFIXES[suffix[0]]
+        if count >= unit and count % unit == 0:
+            return f"{count // unit} {suffix}"
+    return f"{count} B"
