@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""The links of a node as a graph, and the way that bytes take through it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+import networkx as nx
+
+from busbar.errors import BusbarError
+from busbar.site.family import LinkClass
+from busbar.site.model import NodeType
+
+Graph: TypeAlias = "nx.Graph[str]"
+SWITCH = "switch"
+
+
+@dataclass(frozen=True)
+class Hop:
+    """Parallel links between two neighbours."""
+
+    start: str
+    end: str
+    link_class: str
+    count: int
+    gb_per_s: float
+    """Raw, one direction."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.start}-{self.end}: {self.count} x {self.link_class} = {self.gb_per_s:g} GB/s"
+        )
+
+
+@dataclass(frozen=True)
+class Path:
+    """A way through the links."""
+
+    hops: tuple[Hop, ...]
+
+    @property
+    def gb_per_s(self) -> float:
+        """What the narrowest hop carries."""
+        return self.binding.gb_per_s
+
+    @property
+    def binding(self) -> Hop:
+        """The narrowest hop, the first of several."""
+        return min(self.hops, key=lambda hop: hop.gb_per_s)
+
+    @property
+    def forwarding_gpus(self) -> int:
+        """GPUs that pass the bytes on; a switch is none, nor is the sibling in one package."""
+        return sum(hop.end.startswith("gpu") for hop in self.hops[:-1])
+
+    def describe(self) -> tuple[str, ...]:
+        """The hops in words, the binding one marked."""
+        return tuple(f"{hop} (binds)" if hop is self.binding else str(hop) for hop in self.hops)
+
+
+def gpu(index: int) -> str:
+    """The name of a GPU in the graph."""
+    return f"gpu{index}"
+
+
+def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
+    """GPUs, packages and switches of a node; each edge has its class, count and raw GB/s.
+
+    Raises ``BusbarError`` for a node without links or a class that no family knows.
+    """
+    graph: Graph = nx.Graph()
+    gpus = node.gpus
+    if gpus is None or gpus.links is None:
+        raise BusbarError("the node type states no links between GPUs")
+    links = gpus.links
+
+    def join(start: str, end: str, link_class: str, count: int) -> None:
+        if link_class not in classes:
+            raise BusbarError(
+                f"unknown link class {link_class!r}", hint=f"known: {', '.join(sorted(classes))}"
+            )
+        raw = count * classes[link_class].raw_gb_per_s
+        graph.add_edge(start, end, link_class=link_class, count=count, gb_per_s=raw)
+
+    graph.add_nodes_from(gpu(index) for index in range(gpus.count))
+    ends = [gpu(index) for index in range(gpus.count)]
+    if links.package:
+        ends = [f"package{index}" for index in range(gpus.packages)]
+        for index in range(gpus.count):
+            package = ends[index // links.package.devices]
+            join(gpu(index), package, links.package.link_class, 1)
+    if links.switched:
+        for end in ends:
+            join(end, SWITCH, links.switched.link_class, links.switched.count)
+    for link in links.direct(len(ends)):
+        first, second = link.between
+        join(ends[first], ends[second], link.link_class, link.count)
+    return graph
+
+
+def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Path | None:
+    """The way that carries most: its narrowest link, less ``hop_share`` for each GPU on the way.
+
+    Among equals the one with fewer hops. None where no links lead there.
+    """
+    best: tuple[float, Path] | None = None
+    for width in sorted({data["gb_per_s"] for *_, data in graph.edges(data=True)}, reverse=True):
+        wide: Graph = nx.Graph()
+        wide.add_nodes_from(graph)
+        wide.add_edges_from(
+            edge for edge in graph.edges(data=True) if edge[2]["gb_per_s"] >= width
+        )
+        if not nx.has_path(wide, start, end):
+            continue
+        # The shortest of the paths that are at least this wide; wider ones were seen before.
+        nodes = min(nx.all_shortest_paths(wide, start, end))
+        path = Path(tuple(Hop(a, b, **graph.edges[a, b]) for a, b in pairwise(nodes)))
+        carried = path.gb_per_s * hop_share**path.forwarding_gpus
+        if best is None or carried > best[0]:
+            best = carried, path
+    return best[1] if best else None

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT
+"""What sites share: link classes, efficiency bands and the environment that a fabric needs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from busbar.site.model import Count, Facts, Name, Positive, Proof, Stack
+
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Band(Facts):
+    """How far around its typical value a reading of a healthy machine lies."""
+
+    low: Share
+    high: Annotated[float, Field(ge=1, le=2)]
+    bytes: tuple[Count, Count]
+    """The smallest and largest message that the data supports."""
+    proof: Proof
+    source: str
+    when: dict[str, str] = Field(default_factory=dict)
+    """Environment under which it holds; a variable that is not set has the value ``""``."""
+
+
+class Transfer(Band):
+    """Between two GPUs over one link class: time = latency + size / (share of the raw rate)."""
+
+    bench: Literal["osu_bw", "osu_bibw", "osu_latency"]
+    engine: Name | None = None
+    buffers: str = "D D"
+    latency_us: Annotated[float, Field(ge=0)]
+    share: Share
+    """Of the raw rate of the links that bind (of both directions for ``osu_bibw``)."""
+    hop_share: Share = 1
+    """What is left after each GPU on the way."""
+    fitted: tuple[str, ...]
+    """Those of latency_us, share and hop_share that come from the readings named in ``source``."""
+
+
+class Engine(Facts):
+    """What copies: a DMA engine with a ceiling of its own, or a kernel without one."""
+
+    cap_gb_per_s: Positive
+    share: Share
+    fitted: tuple[str, ...] = ()
+    source: str
+
+
+class LinkClass(Facts):
+    """One kind of link."""
+
+    raw_gb_per_s: Positive
+    """Per link and direction."""
+    source: str
+    engines: dict[Name, Engine] = Field(default_factory=dict)
+    bands: tuple[Transfer, ...] = ()
+
+
+class Collective(Band):
+    """Bus bandwidth of a collective, keyed by all that moves the number.
+
+    time = latency + size * factor / (share of the bound), where the factor is that of nccl-tests.
+    """
+
+    collective: Literal[
+        "all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"
+    ]
+    algo: str | None = None
+    """None: the library chose, and the source does not say what."""
+    protocol: str | None = None
+    plugin: str | None = None
+    """Network plugin with its major version, as in ``aws-ofi-nccl-1``."""
+    harness: str
+    mode: str | None = None
+    """Partitioning, as in ``CPX``."""
+    nodes: Count
+    ranks: Count
+    gpu_models: tuple[str, ...] = ()
+    """Empty: any."""
+    latency_us: Annotated[float, Field(ge=0)] = 0
+    share: Share
+    fitted: tuple[str, ...]
+
+
+class Variable(Facts):
+    """One environment variable with its reason."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9_]*$")]
+    value: str
+    stacks: tuple[Stack, ...] = ()
+    """Empty: all."""
+    lanes: tuple[Name, ...] = ()
+    profile: Name | None = None
+    """Set only when this profile is asked for."""
+    gpus_below: Count | None = None
+    """Set only for jobs with fewer GPUs of a node."""
+    reason: str
+    source: str
+
+
+class OperatorStep(Facts):
+    """What an operator does to a node and a check verifies, but never performs."""
+
+    name: Name
+    command: str
+    reason: str
+    source: str
+
+
+class Family(Facts):
+    """The settings that follow hardware."""
+
+    family: Name
+    description: str
+    default_engine: Name | None = None
+    variables: tuple[Variable, ...] = ()
+    operator_steps: tuple[OperatorStep, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    site: dict[str, Any] = Field(default_factory=dict)
+    """Facts that every site of the family shares; the site's own keys win."""
+
+    @model_validator(mode="after")
+    def _variables_once(self) -> Family:
+        seen = set()
+        for variable in self.variables:
+            key = (variable.name, variable.stacks, variable.lanes, variable.profile)
+            if key in seen:
+                raise ValueError(f"variable {variable.name} is set twice for the same stack")
+            seen.add(key)
+        return self
+
+
+class LinkClasses(Facts):
+    """`site/_families/links.yaml`."""
+
+    link_classes: Annotated[dict[Name, LinkClass], Field(min_length=1)]

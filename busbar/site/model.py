@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: MIT
+"""The facts of a system, as `site/<name>/site.yaml` states them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from busbar.errors import BusbarError
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+Count = Annotated[int, Field(ge=1)]
+Index = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Stack = Literal["host", "cuda", "rocm", "cray"]
+Proof = Literal["run", "replay", "none"]
+
+
+class Facts(BaseModel):
+    """A frozen record that refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Bundle(Facts):
+    """So many parallel links of one class, as one GPU sees them."""
+
+    link_class: Name = Field(alias="class")
+    count: Count
+
+
+class PairLink(Bundle):
+    """Parallel links between two GPUs, in both directions."""
+
+    between: tuple[Index, Index]
+
+
+class PackageLinks(Facts):
+    """Devices that share one package, as partitions of an accelerator do, and what joins them."""
+
+    devices: Annotated[int, Field(ge=2)]
+    link_class: Name = Field(alias="class")
+
+
+class Links(Facts):
+    """How the GPUs of a node are joined; exactly one of ``switched``, ``all_pairs`` and ``pairs``.
+
+    With ``package`` the three speak of packages, not of devices: package ``p`` holds the devices
+    ``p * devices`` to ``(p + 1) * devices - 1``.
+    """
+
+    switched: Bundle | None = None
+    """Every GPU has these links to a switch that does not block."""
+    all_pairs: Bundle | None = None
+    """Every GPU has these links to every other GPU."""
+    pairs: tuple[PairLink, ...] = ()
+    """The pairs with a direct link, each once."""
+    package: PackageLinks | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Links:
+        forms = [bool(self.switched), bool(self.all_pairs), bool(self.pairs)]
+        if sum(forms) != 1:
+            raise ValueError("write exactly one of switched, all_pairs and pairs")
+        seen = set()
+        for link in self.pairs:
+            pair = frozenset(link.between)
+            if len(pair) != 2:
+                raise ValueError(f"pair {list(link.between)} links a GPU to itself")
+            if pair in seen:
+                raise ValueError(
+                    f"pair {sorted(pair)} is listed twice; a link carries both directions, so"
+                    " write each pair once with its count"
+                )
+            seen.add(pair)
+        return self
+
+    def direct(self, devices: int) -> Iterator[PairLink]:
+        """The direct links among ``devices`` GPUs or packages; none where a switch joins them."""
+        if self.all_pairs:
+            for pair in combinations(range(devices), 2):
+                yield PairLink(
+                    between=pair,
+                    link_class=self.all_pairs.link_class,
+                    count=self.all_pairs.count,
+                )
+        yield from self.pairs
+
+    def classes(self) -> set[str]:
+        """Every link class that is named."""
+        bundles = [self.switched, self.all_pairs, *self.pairs]
+        found = {bundle.link_class for bundle in bundles if bundle}
+        return found | ({self.package.link_class} if self.package else set())
+
+
+class Partitioning(Facts):
+    """How each AMD accelerator is divided, by the vendor's names for the modes."""
+
+    compute: Literal["SPX", "DPX", "TPX", "QPX", "CPX"]
+    memory: Literal["NPS1", "NPS2", "NPS4", "NPS8"]
+    compute_count: Count
+    """Compute partitions of one accelerator: 1 for SPX, the number of dies for CPX."""
+
+    @property
+    def memory_count(self) -> int:
+        """Memory partitions of one accelerator."""
+        return int(self.memory.removeprefix("NPS"))
+
+
+class Gpus(Facts):
+    """The GPUs of one node; a GCD or a partition that the runtime lists as a device is one GPU."""
+
+    vendor: Literal["nvidia", "amd"]
+    model: str
+    """As the vendor's tool prints it."""
+    arch: Annotated[str, Field(pattern=r"^(sm_\d+[a-z]?|gfx[0-9a-f]+)$")]
+    count: Count
+    memory_mib: Count | None = None
+    """Memory of one GPU as the vendor's tool prints it."""
+    bus_ids: tuple[str, ...] | None = None
+    """PCI addresses in device order, where they are the same on every node."""
+    links: Links | None = None
+    host_link: Bundle | None = None
+    """From one GPU to its host."""
+    multicast: bool = False
+    """The switch reduces and multicasts (NVLink SHARP), and the driver has it on."""
+    partitioning: Partitioning | None = None
+
+    @property
+    def stack(self) -> Stack:
+        """The stack that drives these GPUs."""
+        return "cuda" if self.vendor == "nvidia" else "rocm"
+
+    @property
+    def packages(self) -> int:
+        """Accelerators that hold these devices."""
+        inside = self.links.package if self.links else None
+        return self.count // inside.devices if inside else self.count
+
+
+class Nic(Facts):
+    """One network port."""
+
+    name: str
+    link_class: Name = Field(alias="class")
+    near_gpus: tuple[Index, ...] = ()
+    """GPUs that reach it without crossing to another socket or switch."""
+    gpudirect: bool = True
+    """The NIC reads GPU memory itself; else data is staged through host memory."""
+    rail: Index | None = None
+
+
+class Numa(Facts):
+    """One NUMA domain."""
+
+    id: Index
+    cpus: str
+    """As in a CPU list: ``0-15,64-79``."""
+    gpus: tuple[Index, ...] = ()
+
+
+class NodeType(Facts):
+    """The hardware of one kind of node."""
+
+    gpus: Gpus | None = None
+    nics: tuple[Nic, ...] = ()
+    numa: tuple[Numa, ...] = ()
+    cores: Count | None = None
+    """Logical CPUs that a job can use."""
+    instance_type: str | None = None
+    """The cloud's name for it."""
+
+
+class Partition(Facts):
+    """A scheduler's partition, or the machine itself."""
+
+    name: Name
+    node_type: Name
+    launcher: Literal["local", "mpirun", "srun"] = "srun"
+    access: tuple[str, ...] = ()
+    """Options that the scheduler needs to grant it."""
+    max_jobs: Count = 1
+    nodes: Count = 1
+    features: tuple[str, ...] = ()
+
+
+class Fabric(Facts):
+    """The network between nodes."""
+
+    provider: str
+    """The transport that must carry the traffic: ``verbs``, ``efa``, ``cxi``."""
+    rails: Count
+    switches: str = ""
+    """How nodes hang on switches, in words."""
+    uplinks: str = ""
+    rails_per_pair: Count = 1
+    """NICs that one pair of ranks can use at once."""
+
+
+class Delivery(Facts):
+    """How a stack reaches a job here."""
+
+    kind: Literal["wheels", "spack", "image", "modules", "prefix"]
+    stack: Stack
+    lanes: tuple[Name, ...] = ("ucx-1.14",)
+    features: tuple[str, ...] = ()
+    concretize_on_site: bool = False
+    """The lock was made with stand-ins and must be concretized again on the system."""
+    mpi: Literal["openmpi", "cray-mpich", "mpich"] = "openmpi"
+
+
+class ContainerRuntime(Facts):
+    """The container runtime and what it puts into a container."""
+
+    runtime: Literal["apptainer", "docker", "podman", "enroot", "sarus"]
+    injects: tuple[str, ...] = ()
+
+
+class Reference(Facts):
+    """A published or measured reading that this site is held to; `busbar site lint` checks it."""
+
+    bench: str
+    gb_per_s: Positive
+    nodes: Count = 1
+    ranks: Count | None = None
+    bytes: Count | None = None
+    algo: str | None = None
+    source: str
+
+
+class Site(Facts):
+    """One system."""
+
+    name: Name
+    description: str
+    family: Name
+    proof: Proof = "none"
+    scheduler: Literal["local", "slurm", "squeue"] = "local"
+    partitions: Annotated[tuple[Partition, ...], Field(min_length=1)]
+    node_types: Annotated[dict[Name, NodeType], Field(min_length=1)]
+    fabric: Fabric | None = None
+    deliveries: Annotated[tuple[Delivery, ...], Field(min_length=1)]
+    containers: ContainerRuntime | None = None
+    references: tuple[Reference, ...] = ()
+    tuning: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], str] = Field(
+        default_factory=dict
+    )
+    """What this cluster sets beside its family: interface names, GID index."""
+    hosts: Annotated[str, Field(min_length=1)] = ".*"
+    """A regular expression of the host names that belong to it."""
+
+    @model_validator(mode="after")
+    def _names_resolve(self) -> Site:
+        for partition in self.partitions:
+            if partition.node_type not in self.node_types:
+                raise ValueError(
+                    f"partition {partition.name!r} names node type {partition.node_type!r},"
+                    f" which is not one of {', '.join(self.node_types)}"
+                )
+        return self
+
+    def node_type(self, partition: str | None = None) -> NodeType:
+        """The hardware of a partition; of the first where none is named.
+
+        Raises ``BusbarError`` for a partition that the site does not have.
+        """
+        for candidate in self.partitions:
+            if partition in (None, candidate.name):
+                return self.node_types[candidate.node_type]
+        raise BusbarError(
+            f"there is no partition {partition!r}",
+            where=f"site {self.name}",
+            hint=f"it has {', '.join(p.name for p in self.partitions)}",
+        )

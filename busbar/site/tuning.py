@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""The environment that a site's fabric needs, each variable with its reason."""
+
+from __future__ import annotations
+
+from busbar.site.family import Variable
+from busbar.site.load import family
+from busbar.site.model import Site
+
+
+def environment(
+    site: Site,
+    *,
+    stack: str | None = None,
+    lane: str | None = None,
+    profile: str | None = None,
+    gpus: int | None = None,
+) -> dict[str, str]:
+    """Name to value of what jobs on ``site`` set; see ``variables`` for what selects them."""
+    chosen = variables(site, stack=stack, lane=lane, profile=profile, gpus=gpus)
+    return {variable.name: variable.value for variable in chosen}
+
+
+def variables(
+    site: Site,
+    *,
+    stack: str | None = None,
+    lane: str | None = None,
+    profile: str | None = None,
+    gpus: int | None = None,
+) -> list[Variable]:
+    """The variables of the family, then those of the site, which win.
+
+    ``stack`` defaults to that of the first delivery; ``lane`` None takes what holds for every
+    lane; ``profile`` adds the variables of one mode; ``gpus`` is the number of GPUs per node
+    that the job uses (None: all of them).
+    """
+    stack = stack or site.deliveries[0].stack
+    chosen: dict[str, Variable] = {}
+    for variable in family(site.family).variables:
+        if _holds(variable, stack, lane, profile, gpus):
+            chosen[variable.name] = variable
+    for name, value in site.tuning.items():
+        chosen[name] = Variable(
+            name=name,
+            value=value,
+            reason="a fact of this cluster",
+            source=f"site/{site.name}/site.yaml: tuning",
+        )
+    return list(chosen.values())
+
+
+def _holds(
+    variable: Variable, stack: str, lane: str | None, profile: str | None, gpus: int | None
+) -> bool:
+    return (
+        (not variable.stacks or stack in variable.stacks)
+        and (not variable.lanes or lane in variable.lanes)
+        and (variable.profile is None or variable.profile == profile)
+        and (variable.gpus_below is None or (gpus is not None and gpus < variable.gpus_below))
+    )

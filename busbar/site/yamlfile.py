@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""YAML files checked against a model; errors name file, line, key, rule and next step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from busbar.errors import BusbarError
+
+Model = TypeVar("Model", bound=BaseModel)
+Location = Sequence[int | str]
+
+
+class Document:
+    """A YAML mapping that remembers where each key stands."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            text = path.read_text(encoding="utf-8")
+            self._node = yaml.compose(text, Loader=yaml.SafeLoader)
+            self.data: Any = yaml.safe_load(text)
+        except FileNotFoundError:
+            raise BusbarError(
+                "there is no such file", where=shown(path), hint="see `busbar site list`"
+            ) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise BusbarError(f"cannot be read: {error}", where=shown(path)) from error
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            where = f"{shown(path)}:{mark.line + 1}" if mark else shown(path)
+            problem = getattr(error, "problem", None) or str(error)
+            raise BusbarError(f"is not YAML: {problem}", where=where) from error
+        if not isinstance(self.data, dict):
+            raise BusbarError("must be a mapping of keys to values", where=shown(path))
+        self._refuse_repeated_keys(self._node)
+
+    def line(self, location: Location) -> int | None:
+        """The line of the deepest part of ``location`` that is written here; None for no part."""
+        node, line = self._node, None
+        for step in location:
+            found = _child(node, step)
+            if found is None:
+                break
+            line, node = found
+        return line
+
+    def has(self, location: Location) -> bool:
+        """Whether the first step of ``location`` is written here."""
+        return not location or _child(self._node, location[0]) is not None
+
+    def where(self, location: Location) -> str:
+        """``site/p5/site.yaml:12: fabric.rails``."""
+        line = self.line(location)
+        file = f"{shown(self.path)}:{line}" if line else shown(self.path)
+        return f"{file}: {dotted(location)}" if location else file
+
+    def _refuse_repeated_keys(self, node: yaml.Node | None) -> None:
+        if isinstance(node, yaml.SequenceNode):
+            for item in node.value:
+                self._refuse_repeated_keys(item)
+        if isinstance(node, yaml.MappingNode):
+            seen = set()
+            for key, value in node.value:
+                if key.value in seen:
+                    raise BusbarError(
+                        f"key {key.value!r} is written twice",
+                        where=f"{shown(self.path)}:{key.start_mark.line + 1}",
+                        hint="keep one; YAML would silently take the last",
+                    )
+                seen.add(key.value)
+                self._refuse_repeated_keys(value)
+
+
+def parse(model: type[Model], data: object, documents: Sequence[Document]) -> Model:
+    """``data`` as ``model``; an error is placed in the first of ``documents`` that has its key."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        location = [step for step in first["loc"] if step != "[key]"]
+        document = next((d for d in documents if location and d.has(location)), documents[0])
+        more = error.error_count() - 1
+        rule, hint = _rule(first)
+        if more:
+            hint += f"; {more} more finding{'s' if more > 1 else ''} in this file"
+        raise BusbarError(rule, where=document.where(location), hint=hint) from error
+
+
+def shown(path: Path) -> str:
+    """The path as users name it: relative to where they are, if it is below."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def dotted(location: Location) -> str:
+    """``node_types.gpu.nics[2].class``."""
+    text = ""
+    for step in location:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def _child(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(step):
+                return key.start_mark.line + 1, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        item = node.value[step]
+        return item.start_mark.line + 1, item
+    return None
+
+
+def _rule(error: Any) -> tuple[str, str]:
+    """What is wrong and what to do, of one entry of pydantic's ``errors()``."""
+    kind, value = error["type"], error["input"]
+    if kind == "extra_forbidden":
+        return "unknown key", "check the spelling, or remove it"
+    if kind == "missing":
+        return "this key is missing", "add it"
+    if kind == "value_error":
+        return str(error["ctx"]["error"]), "correct the file"
+    shown_value = "" if isinstance(value, dict | list) else f" (it is {value!r})"
+    return f"{error['msg']}{shown_value}", "correct the value"
