@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The command ``busbar``: one subcommand a module, each with ``add_parser`` and its own ``--json``."""
+"""The command ``busbar``: one module for each subcommand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from busbar import __version__, commands
 from busbar.errors import BusbarError
 
-EXIT_USAGE = 2  # argparse's own status for a wrong command line; bad input is told apart from a bad verdict (1)
+EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The whole command line, also read by the tests and the documentation."""
+    """The whole command line."""
     parser = argparse.ArgumentParser(
         prog="busbar",
         description="Proves that a GPU communication stack moves bytes as fast as the links allow.",

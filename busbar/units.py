@@ -9,7 +9,7 @@ _SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of ``"16M"``, ``"16MiB"`` or ``"16777216"``; suffixes are powers of 1024, as in nccl-tests.
+    """Bytes of ``"16M"``, ``"16MiB"`` or ``"16777216"``; suffixes are powers of 1024.
 
     Raises ``ValueError`` naming the text.
     """

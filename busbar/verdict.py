@@ -27,8 +27,8 @@ _SEVERITY = (Verdict.PASS, Verdict.DEGRADED, Verdict.IMPOSSIBLE, Verdict.FAILED)
 class Expectation:
     """What a reading is judged by: a physical limit and the band seen on healthy machines.
 
-    For a bandwidth (``unit`` ``"GB/s"``, 1e9 bytes a second) readings above ``limit`` are impossible
-    and those below ``low`` degraded; for a latency (``unit`` ``"us"``) it is the other way round:
+    For a bandwidth (``unit`` ``"GB/s"``, 1e9 bytes a second) readings above ``limit`` are
+    impossible and those below ``low`` degraded; for a latency (``unit`` ``"us"``) it is the other way round:
     below ``limit`` is impossible, above ``high`` degraded.
     """
 
@@ -58,5 +58,5 @@ class Expectation:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The most severe verdict; ``failed`` for none at all, since a missing measurement is never a pass."""
+    """The most severe verdict; ``failed`` for none: no measurement is never a pass."""
     return max(verdicts, key=_SEVERITY.index, default=Verdict.FAILED)

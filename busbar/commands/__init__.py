@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
+
+from busbar.commands import check
 
 
 class Command(Protocol):
     """What a subcommand module offers."""
 
-    def add_parser(self, subparsers: object) -> None:
+    def add_parser(self, subparsers: Any) -> None:
         """Adds its parser, which sets ``run`` to a function ``(Namespace) -> exit status``."""
 
 
-MODULES: tuple[Command, ...] = ()
+MODULES: tuple[Command, ...] = (check,)

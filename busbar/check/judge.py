@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""Judges a run of ``gpu_aware``: what was asked against what was printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from busbar.check.results import Result, judged
+from busbar.expect import NoExpectation
+from busbar.parse.gpu_aware import GpuAwareRun, Reading
+from busbar.units import format_bytes
+from busbar.verdict import Expectation, Verdict
+
+Expect = Callable[[Reading], Expectation]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a check asked ``gpu_aware`` to do."""
+
+    check: str
+    ranks: int
+    buffers: tuple[str, ...]
+    """``("D D", "H D")``."""
+    sizes: tuple[int, ...] = ()
+    latency_sizes: tuple[int, ...] = ()
+    check_sizes: tuple[int, ...] = ()
+    collectives: tuple[str, ...] = ()
+    lane: str = ""
+    transports: tuple[str, ...] = ()
+    """UCX transports of which one must join two ranks; empty where MPI does not use UCX."""
+
+
+def judge(asked: Asked, run: GpuAwareRun, log: Iterable[str], expect: Expect) -> list[Result]:
+    """Readings with their verdicts, and what is wrong with the run itself.
+
+    ``log`` is what MPI and UCX printed. Without a reading that was asked for there is a ``failed``
+    result in its place.
+    """
+    where = ",".join(dict.fromkeys(rank.host for rank in run.ranks))
+    results = [
+        Result(asked.check, verdict, where=where, message=message)
+        for verdict, message in [*_run_problems(asked, run), *_transport_problems(asked, log)]
+    ]
+    results += _correctness(asked, run, where)
+    results += _readings(asked, run, where, expect)
+    return results
+
+
+def _run_problems(asked: Asked, run: GpuAwareRun) -> Iterator[tuple[Verdict, str]]:
+    failed = Verdict.FAILED
+    if not run.starts:
+        yield failed, "the program printed nothing: it did not start"
+        return
+    start = run.starts[0]
+    if len(run.starts) > 1:
+        yield failed, f"{len(run.starts)} programs of {start.ranks} rank(s) started, not one"
+    elif start.ranks != asked.ranks:
+        yield failed, f"asked for {asked.ranks} ranks, MPI started {start.ranks}"
+    for error in dict.fromkeys(run.errors):
+        yield failed, error
+    present = {rank.rank for rank in run.ranks}
+    if missing := [rank for rank in range(asked.ranks) if rank not in present]:
+        yield failed, f"no word of where rank {', '.join(map(str, missing))} ran"
+    if not run.complete:
+        yield failed, "the output ends before the program's last line"
+    wanted = re.match(r"ucx-(\d+\.\d+)$", asked.lane)
+    if start.ucx and wanted and not start.ucx.startswith(wanted[1] + "."):
+        yield failed, f"lane {asked.lane} was asked for, UCX {start.ucx} was loaded"
+
+
+def _transport_problems(asked: Asked, log: Iterable[str]) -> Iterator[tuple[Verdict, str]]:
+    if not asked.transports:
+        return
+    used = peer_transports(log)
+    if not used:
+        yield Verdict.FAILED, "UCX did not say which transports it took (UCX_LOG_LEVEL=info)"
+    elif not used & set(asked.transports):
+        yield (
+            Verdict.DEGRADED,
+            f"the data went by {', '.join(sorted(used))}, not by any of"
+            f" {', '.join(asked.transports)}",
+        )
+
+
+_LANES = re.compile(r"\btag\(([^)]*)\)")
+
+
+def peer_transports(log: Iterable[str]) -> set[str]:
+    """Transports that UCX's log names for connections to ranks other than the rank itself."""
+    used: set[str] = set()
+    for line in log:
+        if match := _LANES.search(line):
+            lanes = [lane.split("/")[0] for lane in match[1].split()]
+            if "self" not in lanes:
+                used.update(lanes)
+    return used
+
+
+def _correctness(asked: Asked, run: GpuAwareRun, where: str) -> Iterator[Result]:
+    """One result for each operation and kind of buffers, over all pairs and sizes."""
+    operations = ["send_recv"] if asked.check_sizes else []
+    for operation in [*operations, *asked.collectives]:
+        pairs = asked.ranks * (asked.ranks - 1) if operation == "send_recv" else 1
+        for buffers in asked.buffers if operation == "send_recv" else asked.buffers[:1]:
+            done = [c for c in run.checks if (c.operation, c.buffers) == (operation, buffers)]
+            wanted = pairs * len(asked.check_sizes)
+            bad = [c for c in done if c.wrong]
+            message = ""
+            if bad:
+                first = bad[0]
+                pair = "" if first.source is None else f" from {first.source} to {first.target}"
+                message = (
+                    f"{sum(c.wrong for c in bad)} bytes arrived wrong,"
+                    f" first at {format_bytes(first.nbytes)}{pair}"
+                )
+            elif len(done) < wanted:
+                message = f"{wanted - len(done)} of {wanted} tests are missing from the output"
+            yield Result(
+                asked.check,
+                Verdict.FAILED if message else Verdict.PASS,
+                where=where,
+                pair=operation,
+                metric="correctness",
+                buffers=buffers,
+                message=message,
+            )
+
+
+def _readings(asked: Asked, run: GpuAwareRun, where: str, expect: Expect) -> Iterator[Result]:
+    found = {(r.metric, r.source, r.target, r.buffers, r.nbytes): r for r in run.readings}
+    pairs = [(a, b) for a in range(asked.ranks) for b in range(asked.ranks) if a != b]
+    for metric, sizes in (("latency", asked.latency_sizes), ("bandwidth", asked.sizes)):
+        for source, target in pairs:
+            for buffers in asked.buffers:
+                for nbytes in sizes:
+                    reading = found.get((metric, source, target, buffers, nbytes))
+                    yield _judge_reading(
+                        asked.check,
+                        reading,
+                        expect,
+                        metric=metric,
+                        where=where,
+                        pair=f"{source}->{target}",
+                        buffers=buffers,
+                        bytes=nbytes,
+                    )
+
+
+def _judge_reading(
+    check: str, reading: Reading | None, expect: Expect, *, metric: str, **where: object
+) -> Result:
+    if reading is None:
+        failed = f"the {metric} is missing from the output"
+        return Result(check, Verdict.FAILED, metric=metric, message=failed, **where)  # type: ignore[arg-type]
+    try:
+        result = judged(check, metric, reading.value, expect(reading), **where)
+    except NoExpectation as missing:
+        value = {"us" if metric == "latency" else "gb_per_s": reading.value}
+        message = f"nothing to judge it by: {missing}"
+        return Result(check, Verdict.FAILED, metric=metric, message=message, **where, **value)  # type: ignore[arg-type]
+    if reading.wrong:
+        message = f"{reading.wrong} bytes arrived wrong"
+        return Result(**{**vars(result), "verdict": Verdict.FAILED, "message": message})
+    if result.verdict is not Verdict.PASS:
+        return Result(**{**vars(result), "message": _sentence(result)})
+    return result
+
+
+def _sentence(result: Result) -> str:
+    unit = "us" if result.metric == "latency" else "GB/s"
+    return (
+        f"{result.pair} {result.buffers} {format_bytes(result.bytes or 0)}:"
+        f" {result.value:.4g} {unit}, band {result.low:.4g} to {result.high:.4g}, limit {result.limit:.4g}"
+    )

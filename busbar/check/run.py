@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""Runs ReFrame on the checks and collects what each of them left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from busbar.check.causes import explained
+from busbar.check.results import RESULTS_FILE, Outcome, Result
+from busbar.errors import BusbarError
+from busbar.site import Site
+from busbar.verdict import Verdict, worst
+
+CHECKS = Path(__file__).resolve().parents[2] / "reframe_checks"
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run where."""
+
+    site: Site
+    site_dir: Path
+    lane: str
+    output: Path
+    """Everything that the run leaves goes below this directory."""
+    names: tuple[str, ...] = ()
+    """Checks by name, as ``reframe -n`` takes them; none means all."""
+    tags: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    """``check.variable=value``, as ``reframe -S`` takes them."""
+
+
+def run(plan: Plan, progress: Progress) -> list[Outcome]:
+    """The outcomes of all checks that ran; what could not run is a failed outcome of its own.
+
+    ``progress`` gets one line when a check starts and one when it ends.
+    """
+    config = plan.site_dir / "reframe.py"
+    if not config.is_file():
+        raise BusbarError(
+            "the site has no ReFrame configuration",
+            where=str(config),
+            hint="copy reframe.py from another site; it is the same for all",
+        )
+    plan.output.mkdir(parents=True, exist_ok=True)
+    report = plan.output / "reframe.json"
+    report.unlink(missing_ok=True)
+    log = plan.output / "reframe.log"
+    with log.open("w", encoding="utf-8") as kept:
+        for line in _reframe(plan, config, report):
+            kept.write(line)
+            if said := _progress(line):
+                progress(said)
+    cases = _test_cases(report)
+    outcomes = [_outcome(plan, case) for case in cases if not _is_quiet_fixture(case)]
+    if not any(not case["fixture"] for case in cases):
+        outcomes.append(_nothing_ran(plan, log))
+    return outcomes
+
+
+def _reframe(plan: Plan, config: Path, report: Path) -> Iterator[str]:
+    command = [
+        str(Path(sys.executable).with_name("reframe")),
+        *("-C", str(config)),
+        *("-c", str(CHECKS)),
+        *("--prefix", str(plan.output / "reframe")),
+        *("--report-file", str(report)),
+        # Checks that measure must not run side by side on one machine.
+        "--exec-policy=serial",
+        "--warn-as-error",
+        "--nocolor",
+        *(part for name in plan.names for part in ("-n", name)),
+        *(part for tag in plan.tags for part in ("-t", tag)),
+        *(part for assignment in plan.variables for part in ("-S", assignment)),
+        "-r",
+    ]
+    environment = {**os.environ, "BUSBAR_LANE": plan.lane, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="backslashreplace",
+        env=environment,
+    ) as process:
+        assert process.stdout is not None
+        yield from process.stdout
+
+
+_STEP = re.compile(r"\[\s*(RUN|OK|FAIL|SKIP)\s*\]\s+(?:\((\d+/\d+)\)\s+)?(\S+)")
+
+
+def _progress(line: str) -> str:
+    match = _STEP.match(line)
+    if not match:
+        return ""
+    word, place, name = match.groups()
+    said = {"RUN": "running", "OK": "done", "FAIL": "failed", "SKIP": "skipped"}[word]
+    return f"{said:8} {name}" + (f" ({place})" if place else "")
+
+
+def _test_cases(report: Path) -> list[dict[str, Any]]:
+    if not report.exists():
+        return []
+    runs = json.loads(report.read_text(encoding="utf-8"))["runs"]
+    return list(runs[-1]["testcases"]) if runs else []
+
+
+def _is_quiet_fixture(case: dict[str, Any]) -> bool:
+    return bool(case["fixture"]) and case["result"] == "pass"
+
+
+def _outcome(plan: Plan, case: dict[str, Any]) -> Outcome:
+    """What the check left; ReFrame's reason as a failed result where it never came to judging."""
+    directory = Path(case["outputdir"] if case["result"] == "pass" else case["stagedir"])
+    left = directory / RESULTS_FILE
+    name = case["name"].split(" ")[0]
+    if left.exists() and case["fail_phase"] in (None, "sanity", "performance"):
+        outcome = Outcome.read(left)
+        if case["result"] == "pass" or outcome.verdict is not Verdict.PASS:
+            return outcome
+    message = _first_line(case["fail_reason"] or f"ReFrame says: {case['result']}")
+    outcome = Outcome(
+        check=name,
+        partition=case["partition"] or "",
+        environment=case["environ"] or "",
+        delivery="",
+        lane=plan.lane,
+        results=(
+            Result(
+                name,
+                Verdict.FAILED,
+                where=",".join(case["job_nodelist"] or ()),
+                message=f"{message} (in phase {case['fail_phase']}; see {directory})",
+            ),
+        ),
+    )
+    files = [
+        directory / case[key]
+        for key in ("job_stdout", "job_stderr", "build_stdout", "build_stderr")
+        if case[key] and (directory / case[key]).exists()
+    ]
+    return explained(outcome, files, plan.site)
+
+
+def _nothing_ran(plan: Plan, log: Path) -> Outcome:
+    """No check at all is a failure; ReFrame's own error says why."""
+    text = log.read_text(encoding="utf-8", errors="backslashreplace")
+    errors = re.findall(r"^ERROR: (.+)$", text, re.MULTILINE)
+    warnings = re.findall(r"^WARNING: (.+)$", text, re.MULTILINE)
+    said = (errors or warnings or ["no check was selected"])[0]
+    return Outcome(
+        check="reframe",
+        partition="",
+        environment="",
+        delivery="",
+        lane=plan.lane,
+        results=(Result("reframe", Verdict.FAILED, message=f"{said} (see {log})"),),
+    )
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0]
+
+
+def overall(outcomes: Sequence[Outcome]) -> Verdict:
+    """The worst verdict of all checks."""
+    return worst(outcome.verdict for outcome in outcomes)

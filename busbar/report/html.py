@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: MIT
+"""The report of a run: one HTML file that needs no network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from busbar.check.results import Outcome, Result
+from busbar.report import plots
+from busbar.units import format_bytes
+
+
+def write(path: Path, document: dict[str, Any], outcomes: Sequence[Outcome]) -> None:
+    """Writes the page for ``document`` (what ``busbar check --json`` prints) to ``path``."""
+    environment = Environment(
+        loader=PackageLoader("busbar.report", "."), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters["size"] = lambda count: format_bytes(count) if count else ""
+    environment.filters["number"] = lambda value: "" if value is None else f"{value:.4g}"
+    page = environment.get_template("report.html.j2").render(
+        document=document, figures=[_figures(outcome) for outcome in outcomes]
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def _figures(outcome: Outcome) -> dict[str, Any]:
+    """SVG texts of one check: matrices at its largest sizes, curves for each kind of buffers."""
+    readings = [r for r in outcome.results if r.value is not None and "->" in r.pair]
+    found: list[str] = []
+    for buffers in dict.fromkeys(r.buffers for r in readings):
+        rows = [r for r in readings if r.buffers == buffers]
+        bandwidth = [r for r in rows if r.metric == "bandwidth"]
+        if bandwidth:
+            found.append(plots.svg(plots.curve(bandwidth)))
+        for metric in ("bandwidth", "latency"):
+            largest = max((r.bytes or 0 for r in rows if r.metric == metric), default=None)
+            if largest is not None:
+                found.append(plots.svg(plots.matrix(_at(rows, metric, largest))))
+    return {"check": outcome.check, "environment": outcome.environment, "svg": found}
+
+
+def _at(rows: list[Result], metric: str, nbytes: int) -> list[Result]:
+    return [r for r in rows if r.metric == metric and r.bytes == nbytes]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""The table of verdicts on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+
+from busbar.check.results import Outcome, Result
+from busbar.units import format_bytes
+from busbar.verdict import Verdict, worst
+
+_STYLE = {
+    Verdict.PASS: "green",
+    Verdict.DEGRADED: "yellow",
+    Verdict.IMPOSSIBLE: "magenta",
+    Verdict.FAILED: "red",
+}
+
+
+def print_verdicts(outcomes: Sequence[Outcome], console: Console) -> None:
+    """One row for each size and kind of buffers (the worst pair), then what did not pass."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("check", "what", "where"):
+        table.add_column(name, no_wrap=True)
+    for name in ("measured", "band", "limit", "share"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for outcome in outcomes:
+        for rows in _groups(outcome.results):
+            table.add_row(*_cells(rows))
+    console.print(table)
+    for outcome in outcomes:
+        _print_reasons(outcome, console)
+
+
+def _groups(results: Iterable[Result]) -> Iterable[list[Result]]:
+    """Readings of one kind and size together; a result of another kind stands alone."""
+
+    def key(result: Result) -> tuple[object, ...]:
+        if result.value is None:
+            return (id(result),)
+        return (result.metric, result.buffers, result.bytes)
+
+    ordered = sorted(enumerate(results), key=lambda item: (str(item[1].metric), item[0]))
+    groups: dict[tuple[object, ...], list[Result]] = {}
+    for _, result in ordered:
+        groups.setdefault(key(result), []).append(result)
+    return groups.values()
+
+
+def _cells(rows: list[Result]) -> list[str]:
+    verdict = worst(row.verdict for row in rows)
+    row = _worst_reading([row for row in rows if row.verdict is verdict])
+    what = " ".join(
+        part
+        for part in (
+            row.metric,
+            row.pair if row.metric == "correctness" else "",
+            row.buffers,
+            format_bytes(row.bytes) if row.bytes else "",
+        )
+        if part
+    )
+    pair = "" if row.metric == "correctness" else row.pair
+    where = " ".join(part for part in (row.where, pair) if part)
+    if len(rows) > 1:
+        where += f" (worst of {len(rows)})"
+    unit = "us" if row.metric == "latency" else "GB/s"
+    numbers = ["", "", "", ""]
+    if row.value is not None:
+        numbers[0] = f"{row.value:.4g} {unit}"
+    if row.low is not None and row.high is not None and row.limit is not None:
+        numbers[1] = f"{row.low:.4g} .. {row.high:.4g}"
+        numbers[2] = f"{row.limit:.4g}"
+    if row.share_of_limit is not None:
+        numbers[3] = f"{row.share_of_limit:.0%}"
+    return [row.check, what, where, *numbers, f"[{_STYLE[verdict]}]{verdict}[/]"]
+
+
+def _worst_reading(rows: list[Result]) -> Result:
+    """The slowest bandwidth or the longest latency, against its own band."""
+
+    def goodness(row: Result) -> float:
+        if row.value is None or not row.typical:
+            return 0.0
+        share = row.value / row.typical
+        return -share if row.metric == "latency" else share
+
+    return min(rows, key=goodness)
+
+
+def _print_reasons(outcome: Outcome, console: Console) -> None:
+    for verdict, rows in groupby(
+        (row for row in outcome.results if row.verdict is not Verdict.PASS),
+        key=lambda row: row.verdict,
+    ):
+        for row in rows:
+            console.print(f"[{_STYLE[verdict]}]{verdict}[/] {row.check}: ", end="")
+            console.print(row.message, markup=False, highlight=False)
+    for kind, facts in (("cause", outcome.causes), ("note", outcome.notes)):
+        for fact in facts:
+            console.print(f"{kind} {fact['id']}", style="bold", end="")
+            console.print(f" ({outcome.check})", markup=False, highlight=False)
+            for evidence in fact.get("evidence", ()):
+                text = f"  {evidence['file']}:{evidence['line']}: {evidence['text'].strip()}"
+                console.print(text, markup=False, highlight=False)
+            if remedy := fact.get("remedy"):
+                console.print(f"  remedy: {remedy}", markup=False, highlight=False)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""ReFrame checks of Busbar: one module a question."""

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+"""Does every ordered pair of GPUs (or cores) move bytes as fast as its links allow?"""
+
+from __future__ import annotations
+
+import reframe as rfm
+from reframe.core.builtins import run_after
+
+from .base import GpuAwareCheck
+
+
+@rfm.simple_test
+class link_matrix(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what users type
+    """Bandwidth and latency of every ordered pair of a node, in one launch."""
+
+    descr = "bandwidth and latency of every pair"
+    tags = {"gate", "nightly"}
+    latency_sizes = "8"
+
+    @run_after("setup")
+    def set_sizes(self) -> None:
+        if self.on_gpu:
+            self.sizes = "1M,4M,16M,64M,256M"
+        else:
+            # A machine shared with others is judged by its best windows, which must be short enough
+            # to fall between two interruptions.
+            self.sizes = "64K,1M,8M"
+            self.more_options += " --copy --statistic=best --window=8 --seconds=0.2"

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// The three back ends of gpu_aware, chosen at compile time: host memory (default), -DGPU_CUDA, -DGPU_HIP.
+// Only the runtime API is used and no kernel, so that any MPI compiler wrapper (mpic++, Cray CC, hipcc) compiles it.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+
+#if defined(GPU_CUDA)
+#include <cuda_runtime_api.h>
+#define GPU(name) cuda##name
+#define GPU_BACKEND "cuda"
+using DeviceProperties = cudaDeviceProp;
+#elif defined(GPU_HIP)
+#include <hip/hip_runtime_api.h>
+#define GPU(name) hip##name
+#define GPU_BACKEND "hip"
+using DeviceProperties = hipDeviceProp_t;
+#else
+#define GPU_BACKEND "host"
+#endif
+
+namespace device {
+
+constexpr const char *backend = GPU_BACKEND;
+
+#ifdef GPU
+constexpr bool present = true;
+
+inline void check(GPU(Error_t) status, const char *what) {
+    if (status != GPU(Success))
+        throw std::runtime_error(std::string(what) + ": " + GPU(GetErrorString)(status));
+}
+
+inline int count() {
+    int devices = 0;
+    check(GPU(GetDeviceCount)(&devices), "counting the visible GPUs");
+    return devices;
+}
+
+inline void select(int index) { check(GPU(SetDevice)(index), "selecting a GPU"); }
+
+inline std::string bus_id(int index) {
+    char text[32] = "";
+    check(GPU(DeviceGetPCIBusId)(text, sizeof text, index), "reading a GPU's bus id");
+    return text;
+}
+
+inline std::string name(int index) {
+    DeviceProperties properties;
+    check(GPU(GetDeviceProperties)(&properties, index), "reading a GPU's name");
+    return properties.name;
+}
+
+inline int driver_version() {
+    int version = 0;
+    check(GPU(DriverGetVersion)(&version), "reading the driver's version");
+    return version;
+}
+
+inline void *allocate(std::size_t bytes) {
+    void *pointer = nullptr;
+    check(GPU(Malloc)(&pointer, bytes), "allocating GPU memory");
+    return pointer;
+}
+
+inline void release(void *pointer) { check(GPU(Free)(pointer), "freeing GPU memory"); }
+
+inline void clear(void *pointer, std::size_t bytes) {
+    check(GPU(Memset)(pointer, 0xff, bytes), "clearing GPU memory");
+    check(GPU(DeviceSynchronize)(), "waiting for the GPU");
+}
+
+inline void copy(void *to, const void *from, std::size_t bytes) {
+    check(GPU(Memcpy)(to, from, bytes, GPU(MemcpyDefault)), "copying between GPU and host");
+    // A device-to-device or pageable copy may return before it is done; MPI must not see old bytes.
+    check(GPU(DeviceSynchronize)(), "waiting for the GPU");
+}
+#else
+constexpr bool present = false;
+
+inline int count() { return 0; }
+inline void select(int) {}
+inline std::string bus_id(int) { return ""; }
+inline std::string name(int) { return ""; }
+inline int driver_version() { return 0; }
+
+inline void *allocate(std::size_t bytes) {
+    void *pointer = nullptr;
+    if (posix_memalign(&pointer, 4096, bytes ? bytes : 1)) throw std::bad_alloc();
+    return pointer;
+}
+
+inline void release(void *pointer) { std::free(pointer); }
+inline void clear(void *pointer, std::size_t bytes) { std::memset(pointer, 0xff, bytes); }
+inline void copy(void *to, const void *from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+#endif
+
+}  // namespace device

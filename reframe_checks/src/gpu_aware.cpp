@@ -1,0 +1,524 @@
+// SPDX-License-Identifier: MIT
+// gpu_aware: passes host and GPU pointers to MPI, checks every byte, and measures every ordered pair in one launch.
+//
+//   host  mpic++ -O2 -std=c++17 gpu_aware.cpp -o gpu_aware
+//   CUDA  mpic++ -O2 -std=c++17 -DGPU_CUDA -I$CUDA_HOME/include gpu_aware.cpp -L$CUDA_HOME/lib64 -lcudart -o gpu_aware
+//   ROCm  OMPI_CXX=hipcc mpic++ -O2 -std=c++17 -DGPU_HIP gpu_aware.cpp -o gpu_aware, or
+//         CC -O2 -std=c++17 -DGPU_HIP -D__HIP_PLATFORM_AMD__ gpu_aware.cpp -lamdhip64 -o gpu_aware
+#include <dlfcn.h>
+#include <mpi.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "device.hpp"
+#include "support.hpp"
+
+#include "node_copy.hpp"
+
+namespace {
+
+constexpr const char *version = "1.0";
+constexpr std::uint64_t stream_seed = 1 << 20;  // the payload of rank r in the measurements; checks use lower seeds
+constexpr int tag_data = 1, tag_control = 2, tag_ack = 3;
+
+struct World {
+    int rank = 0, size = 0, node_rank = 0, node_size = 0;
+    std::vector<int> node_of;  // for each rank, the lowest rank on its node
+    MPI_Comm node = MPI_COMM_NULL;
+};
+
+// The UCX that MPI has loaded into this process, which is not always the one that was meant; empty without UCX.
+std::string ucx_version() {
+    void *library = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) return "";
+    unsigned version[3] = {};
+    if (void *symbol = dlsym(library, "ucp_get_version"))
+        reinterpret_cast<void (*)(unsigned *, unsigned *, unsigned *)>(symbol)(&version[0], &version[1], &version[2]);
+    dlclose(library);
+    return std::to_string(version[0]) + "." + std::to_string(version[1]) + "." + std::to_string(version[2]);
+}
+
+// Where this rank stands on its node by its launcher's word: the GPU is selected before MPI_Init, because
+// a transport may bind to the GPU that is current then. Checked against MPI's own word afterwards.
+int launcher_node_rank() {
+    for (const char *name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID",
+                             "FLUX_TASK_LOCAL_ID", "SLURM_LOCALID"})
+        if (const char *value = std::getenv(name)) return std::atoi(value);
+    return 0;
+}
+
+// One GPU visible: the scheduler has chosen. Several: the n-th rank of the node takes the n-th.
+int device_of(int node_rank, bool share) {
+    if (!device::present) return 0;
+    const int visible = device::count();
+    if (visible == 0) throw Failure(status::placement, "no GPU is visible to this rank");
+    if (visible > 1 && node_rank >= visible && !share)
+        throw Failure(status::placement, "rank " + std::to_string(node_rank) + " of the node has no GPU of its own: " +
+                                             std::to_string(visible) + " are visible");
+    return node_rank % visible;
+}
+
+class Program {
+  public:
+    Program(const Options &options, int selected) : options_(options), selected_(selected) {
+        MPI_Comm_rank(MPI_COMM_WORLD, &world_.rank);
+        MPI_Comm_size(MPI_COMM_WORLD, &world_.size);
+        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &world_.node);
+        MPI_Comm_rank(world_.node, &world_.node_rank);
+        MPI_Comm_size(world_.node, &world_.node_size);
+    }
+
+    int run() {
+        const double start = now();
+        announce();
+        place();
+        allocate();
+        if (!options_.check_sizes.empty()) check_pairs();
+        if (!options_.collectives.empty()) check_collectives();
+        if (!options_.sizes.empty() || !options_.latency_sizes.empty()) measure_pairs();
+        Line("idle").add("rank", world_.rank).add("seconds", idle_wall_).add("cpu_seconds", idle_cpu_).print();
+        unsigned long long mine = wrong_, all = 0;
+        MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
+        if (world_.rank == 0)
+            Line("end").add("wrong", static_cast<std::size_t>(all)).add("seconds", now() - start).print();
+        if (all == 0) return 0;
+        if (world_.rank == 0) std::fprintf(stderr, "gpu_aware: %llu bytes arrived wrong\n", all);
+        return status::wrong_data;
+    }
+
+  private:
+    void announce() {
+        char library[MPI_MAX_LIBRARY_VERSION_STRING];
+        int length = 0;
+        MPI_Get_library_version(library, &length);
+        std::string mpi(library);  // the length may count a final NUL; MPICH adds lines about its build
+        mpi.resize(std::min(mpi.size(), mpi.find('\n')));
+        if (world_.rank == 0)
+            Line("start")
+                .add("program", "gpu_aware")
+                .add("version", version)
+                .add("backend", device::backend)
+                .add("ranks", world_.size)
+                .add("asked_ranks", options_.ranks)
+                .add("mpi", mpi)
+                .add("ucx", ucx_version())
+                .add("gpu_driver", device::driver_version())
+                .add("statistic", options_.best ? "best" : "mean")
+                .print();
+        if (world_.size != options_.ranks)
+            throw Failure(status::ranks, "asked for " + std::to_string(options_.ranks) + " ranks, MPI started " +
+                                             std::to_string(world_.size) +
+                                             (world_.size == 1 ? ": the launcher and this MPI do not speak the same PMI" : ""));
+    }
+
+    void place() {
+        const std::string bus = device::present ? device::bus_id(selected_) : "";
+        char host[MPI_MAX_PROCESSOR_NAME];
+        int length = 0;
+        MPI_Barrier(MPI_COMM_WORLD);  // the start line comes first
+        MPI_Get_processor_name(host, &length);
+        Line("rank")
+            .add("rank", world_.rank)
+            .add("host", host)
+            .add("pid", static_cast<int>(getpid()))
+            .add("node_rank", world_.node_rank)
+            .add("device", bus)
+            .add("device_name", device::present ? device::name(selected_) : "")
+            .add("cpus", cpu_list())
+            .print();
+        world_.node_of.resize(static_cast<std::size_t>(world_.size));
+        int leader = world_.rank;
+        MPI_Bcast(&leader, 1, MPI_INT, 0, world_.node);
+        MPI_Allgather(&leader, 1, MPI_INT, world_.node_of.data(), 1, MPI_INT, MPI_COMM_WORLD);
+        std::string problem;
+        if (device::present) {
+            char mine[32] = "";
+            std::strncpy(mine, bus.c_str(), sizeof mine - 1);
+            std::vector<char> all(static_cast<std::size_t>(world_.node_size) * sizeof mine);
+            MPI_Allgather(mine, sizeof mine, MPI_CHAR, all.data(), sizeof mine, MPI_CHAR, world_.node);
+            for (int other = 0; other < world_.node_rank && !options_.share_devices; ++other)
+                if (bus == &all[static_cast<std::size_t>(other) * sizeof mine])
+                    problem = "ranks " + std::to_string(other) + " and " + std::to_string(world_.node_rank) +
+                              " of the node share GPU " + bus;
+            const auto at = static_cast<std::size_t>(world_.node_rank);
+            if (!options_.devices.empty() && (at >= options_.devices.size() || !same_bus(options_.devices[at], bus)))
+                problem = "rank " + std::to_string(world_.node_rank) + " of the node is on GPU " + bus + ", expected " +
+                          (at < options_.devices.size() ? options_.devices[at] : std::string("none"));
+        }
+        fail_together(status::placement, problem);
+    }
+
+    // Drivers print the PCI domain with four or eight digits.
+    static bool same_bus(std::string a, std::string b) {
+        const auto tail = [](std::string text) {
+            std::transform(text.begin(), text.end(), text.begin(), ::tolower);
+            const auto colon = text.find(':');
+            const auto digits = text.find_first_not_of('0');
+            return colon == std::string::npos ? text : text.substr(std::min(digits, colon));
+        };
+        return tail(std::move(a)) == tail(std::move(b));
+    }
+
+    // Every rank leaves with the same status, after the rank that found the problem has said so.
+    void fail_together(int exit_status, const std::string &problem) {
+        int mine = problem.empty() ? 0 : 1, any = 0;
+        MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        if (mine) throw Failure(exit_status, problem);
+        if (any) {
+            MPI_Finalize();
+            std::exit(exit_status);
+        }
+    }
+
+    void allocate() {
+        for (const auto *sizes : {&options_.sizes, &options_.latency_sizes, &options_.check_sizes})
+            for (std::size_t bytes : *sizes) largest_ = std::max(largest_, bytes);
+        const auto messages = static_cast<std::size_t>(messages_in_flight);
+        for (std::size_t bytes : options_.check_sizes)
+            largest_ = std::max(largest_, std::max(bytes, std::size_t{8}) * std::max(messages, static_cast<std::size_t>(world_.size)));
+        shadow_.resize(largest_);
+        for (void **buffer : {&host_[0], &host_[1]})
+            if (posix_memalign(buffer, 4096, largest_)) throw std::bad_alloc();
+        for (int i : {0, 1}) {
+            std::memset(host_[i], 0, largest_);
+            device_[i] = device::present ? device::allocate(largest_) : host_[i];
+        }
+    }
+
+    void *send_buffer(char kind) { return kind == 'D' ? device_[0] : host_[0]; }
+    void *receive_buffer(char kind) { return kind == 'D' ? device_[1] : host_[1]; }
+
+    void load(void *to, std::size_t bytes, std::uint64_t seed) {
+        fill_payload(shadow_.data(), bytes, seed);
+        if (options_.inject == "corrupt" && world_.rank == options_.inject_rank) shadow_[0] ^= 1;
+        device::copy(to, shadow_.data(), bytes);
+    }
+
+    std::size_t verify(const void *from, std::size_t bytes, std::uint64_t seed) {
+        device::copy(shadow_.data(), from, bytes);
+        const std::size_t wrong = count_wrong(shadow_.data(), bytes, seed);
+        wrong_ += wrong;
+        return wrong;
+    }
+
+    // Waits for the others without using a core: a spinning rank would take memory bandwidth and power from
+    // the pair that is measured. MPI has no blocking wait, so it looks once a millisecond.
+    void wait_quietly(MPI_Comm comm) {
+        const double wall = now(), cpu = cpu_seconds();
+        MPI_Request request;
+        MPI_Ibarrier(comm, &request);
+        for (int done = 0;;) {
+            MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+            if (done) break;
+            const timespec pause{0, 1000000};
+            nanosleep(&pause, nullptr);
+        }
+        idle_wall_ += now() - wall;
+        idle_cpu_ += cpu_seconds() - cpu;
+    }
+
+    // Rounds of disjoint ordered pairs. Pairs mode has one pair a round; rounds mode pairs everybody at once
+    // (circle method), each pairing in both directions.
+    std::vector<std::vector<std::pair<int, int>>> schedule() const {
+        std::vector<std::vector<std::pair<int, int>>> rounds;
+        const int n = world_.size;
+        if (!options_.rounds) {
+            for (int from = 0; from < n; ++from)
+                for (int to = 0; to < n; ++to)
+                    if (from != to) rounds.push_back({{from, to}});
+            return rounds;
+        }
+        const int even = n + n % 2;
+        for (int turn = 0; turn + 1 < even; ++turn) {
+            std::vector<std::pair<int, int>> forward, backward;
+            for (int i = 0; i < even / 2; ++i) {
+                const int a = i == 0 ? even - 1 : (turn + i) % (even - 1);
+                const int b = (turn + even - 1 - i) % (even - 1);
+                if (a >= n || b >= n) continue;
+                forward.emplace_back(a, b);
+                backward.emplace_back(b, a);
+            }
+            rounds.push_back(forward);
+            rounds.push_back(backward);
+        }
+        return rounds;
+    }
+
+    // Calls `body(from, to, active)` for this rank in each round, then lets everybody rest until the round is over.
+    template <typename Body>
+    void for_each_pair(Body body) {
+        for (const auto &round : schedule()) {
+            for (const auto &[from, to] : round)
+                if (world_.rank == from || world_.rank == to) body(from, to);
+            wait_quietly(MPI_COMM_WORLD);
+        }
+    }
+
+    // ---- correctness
+    static constexpr int messages_in_flight = 4;
+
+    void check_pairs() {
+        for_each_pair([&](int from, int to) {
+            for (const Buffers &buffers : options_.buffers)
+                for (std::size_t bytes : options_.check_sizes) check_pair(from, to, buffers, bytes);
+        });
+    }
+
+    void check_pair(int from, int to, Buffers buffers, std::size_t bytes) {
+        MPI_Request requests[messages_in_flight];
+        const bool sender = world_.rank == from;
+        auto *memory = static_cast<char *>(sender ? send_buffer(buffers.send) : receive_buffer(buffers.receive));
+        const auto seed = [&](int i) { return static_cast<std::uint64_t>(from * messages_in_flight + i); };
+        for (int i = 0; i < messages_in_flight; ++i) {
+            char *message = memory + static_cast<std::size_t>(i) * bytes;
+            if (sender) {
+                load(message, bytes, seed(i));
+                MPI_Isend(message, static_cast<int>(bytes), MPI_BYTE, to, tag_data, MPI_COMM_WORLD, &requests[i]);
+            } else {
+                device::clear(message, bytes);
+                MPI_Irecv(message, static_cast<int>(bytes), MPI_BYTE, from, tag_data, MPI_COMM_WORLD, &requests[i]);
+            }
+        }
+        MPI_Waitall(messages_in_flight, requests, MPI_STATUSES_IGNORE);
+        if (sender) return;
+        std::size_t wrong = 0;
+        for (int i = 0; i < messages_in_flight; ++i)
+            wrong += verify(memory + static_cast<std::size_t>(i) * bytes, bytes, seed(i));
+        Line("check")
+            .add("operation", "send_recv")
+            .add("buffers", buffers.name())
+            .add("from", from)
+            .add("to", to)
+            .add("bytes", bytes)
+            .add("wrong", wrong)
+            .print();
+    }
+
+    void check_collectives() {
+        const char kind = options_.buffers.front().send;
+        for (const auto &operation : options_.collectives)
+            for (std::size_t bytes : options_.check_sizes) check_collective(operation, kind, std::max(bytes / 8 * 8, std::size_t{8}));
+    }
+
+    void check_collective(const std::string &operation, char kind, std::size_t bytes) {
+        const int n = world_.size, words = static_cast<int>(bytes / 8), count = static_cast<int>(bytes);
+        auto *out = static_cast<char *>(send_buffer(kind)), *in = static_cast<char *>(receive_buffer(kind));
+        const auto part = [&](int i) { return static_cast<std::size_t>(i) * bytes; };
+        const auto seed = [&](int from, int to) { return static_cast<std::uint64_t>((from + 1) * (n + 1) + to); };
+        const bool many_out = operation == "alltoall" || operation == "reduce_scatter_block";
+        for (int to = 0; to < (many_out ? n : 1); ++to) load(out + part(to), bytes, seed(world_.rank, many_out ? to : 0));
+        device::clear(in, part(n));
+        if (operation == "bcast") {
+            if (world_.rank == 0) device::copy(in, out, bytes);
+            MPI_Bcast(in, count, MPI_BYTE, 0, MPI_COMM_WORLD);
+        } else if (operation == "allgather") {
+            MPI_Allgather(out, count, MPI_BYTE, in, count, MPI_BYTE, MPI_COMM_WORLD);
+        } else if (operation == "alltoall") {
+            MPI_Alltoall(out, count, MPI_BYTE, in, count, MPI_BYTE, MPI_COMM_WORLD);
+        } else if (operation == "allreduce") {
+            MPI_Allreduce(out, in, words, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+        } else {
+            MPI_Reduce_scatter_block(out, in, words, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+        }
+        std::size_t wrong = 0;
+        if (operation == "bcast") {
+            wrong = verify(in, bytes, seed(0, 0));
+        } else if (operation == "allgather" || operation == "alltoall") {
+            for (int from = 0; from < n; ++from)
+                wrong += verify(in + part(from), bytes, seed(from, operation == "alltoall" ? world_.rank : 0));
+        } else {
+            wrong = verify_sum(in, words, [&](int from) { return seed(from, many_out ? world_.rank : 0); });
+        }
+        unsigned long long mine = wrong, all = 0;
+        MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
+        if (world_.rank == 0)
+            Line("check")
+                .add("operation", operation)
+                .add("buffers", Buffers{kind, kind}.name())
+                .add("bytes", bytes)
+                .add("wrong", static_cast<std::size_t>(all))
+                .print();
+    }
+
+    template <typename SeedOf>
+    std::size_t verify_sum(const void *from, int words, SeedOf seed_of) {
+        device::copy(shadow_.data(), from, static_cast<std::size_t>(words) * 8);
+        std::size_t wrong = 0;
+        for (int i = 0; i < words; ++i) {
+            std::uint64_t expected = 0, got = 0;
+            for (int rank = 0; rank < world_.size; ++rank)
+                expected += payload_word(seed_of(rank), static_cast<std::uint64_t>(i));
+            std::memcpy(&got, &shadow_[static_cast<std::size_t>(i) * 8], 8);
+            if (got != expected) wrong += 8;
+        }
+        wrong_ += wrong;
+        return wrong;
+    }
+
+    // ---- measurement
+    void measure_pairs() {
+        load(host_[0], largest_, stream_seed + static_cast<std::uint64_t>(world_.rank));
+        if (device::present) device::copy(device_[0], host_[0], largest_);
+        int round = 0;
+        for_each_pair([&](int from, int to) {
+            if (round++ == 1) inject_fault();
+            NodeCopy copy(options_.copy && world_.node_of[static_cast<std::size_t>(from)] == world_.node_of[static_cast<std::size_t>(to)],
+                          from, to, world_.rank == from, largest_);
+            if (copy.active() && !options_.latency_sizes.empty()) copy.measure_flag();
+            for (const Buffers &buffers : options_.buffers) {
+                for (std::size_t bytes : options_.latency_sizes) latency(from, to, buffers, bytes);
+                for (std::size_t bytes : options_.sizes) {
+                    if (copy.active()) copy.measure(host_[0], host_[1], bytes, options_.seconds, options_.best);
+                    bandwidth(from, to, buffers, bytes);
+                }
+            }
+        });
+    }
+
+    void inject_fault() {
+        if (world_.rank != options_.inject_rank) return;
+        if (options_.inject == "die") raise(SIGKILL);
+        while (options_.inject == "hang") pause();
+    }
+
+    // The sender says how much work there is; it alone has timed the warm-up.
+    int agree(int peer, bool sender, int count) {
+        if (sender)
+            MPI_Send(&count, 1, MPI_INT, peer, tag_control, MPI_COMM_WORLD);
+        else
+            MPI_Recv(&count, 1, MPI_INT, peer, tag_control, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        return count;
+    }
+
+    // As osu_bw: a window of messages, then an acknowledgement.
+    double window(int peer, bool sender, void *memory, std::size_t bytes) {
+        std::vector<MPI_Request> requests(static_cast<std::size_t>(options_.window));
+        char ack = 0;
+        const double start = now();
+        for (auto &request : requests) {
+            if (sender)
+                MPI_Isend(memory, static_cast<int>(bytes), MPI_BYTE, peer, tag_data, MPI_COMM_WORLD, &request);
+            else
+                MPI_Irecv(memory, static_cast<int>(bytes), MPI_BYTE, peer, tag_data, MPI_COMM_WORLD, &request);
+        }
+        MPI_Waitall(options_.window, requests.data(), MPI_STATUSES_IGNORE);
+        if (sender)
+            MPI_Recv(&ack, 1, MPI_CHAR, peer, tag_ack, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else
+            MPI_Send(&ack, 1, MPI_CHAR, peer, tag_ack, MPI_COMM_WORLD);
+        return now() - start;
+    }
+
+    void bandwidth(int from, int to, Buffers buffers, std::size_t bytes) {
+        const bool sender = world_.rank == from;
+        const int peer = sender ? to : from;
+        void *memory = sender ? send_buffer(buffers.send) : receive_buffer(buffers.receive);
+        if (!sender) device::clear(memory, bytes);
+        agree(peer, sender, 0);
+        // The first window opens connections and memory handles; the second tells how long one takes.
+        window(peer, sender, memory, bytes);
+        const double once = window(peer, sender, memory, bytes);
+        const int windows = agree(peer, sender, static_cast<int>(std::clamp(options_.seconds / once, 3.0, 10000.0)));
+        std::vector<double> times;
+        for (int i = 0; i < windows; ++i) times.push_back(window(peer, sender, memory, bytes));
+        const std::size_t wrong = report_wrong(peer, sender, memory, bytes, from);
+        if (!sender) return;
+        const double total = std::accumulate(times.begin(), times.end(), 0.0);
+        const double each = options_.best ? *std::min_element(times.begin(), times.end()) : total / windows;
+        const double counted = static_cast<double>(bytes) * options_.window * (options_.inject == "miscount" ? 10 : 1);
+        reading("bandwidth", from, to, buffers, bytes)
+            .add("gb_per_s", counted / each / 1e9)
+            .add("window", options_.window)
+            .add("windows", windows)
+            .add("wrong", wrong)
+            .print();
+    }
+
+    // As osu_latency: half of a round trip. Ten batches, so that `best` means something.
+    void latency(int from, int to, Buffers buffers, std::size_t bytes) {
+        const bool sender = world_.rank == from;
+        const int peer = sender ? to : from;
+        void *out = send_buffer(sender ? buffers.send : buffers.receive);
+        void *in = receive_buffer(sender ? buffers.send : buffers.receive);
+        device::clear(in, bytes);
+        const auto batch = [&](int trips) {
+            const double start = now();
+            for (int i = 0; i < trips; ++i) {
+                if (sender) MPI_Send(out, static_cast<int>(bytes), MPI_BYTE, peer, tag_data, MPI_COMM_WORLD);
+                MPI_Recv(in, static_cast<int>(bytes), MPI_BYTE, peer, tag_data, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+                if (!sender) MPI_Send(out, static_cast<int>(bytes), MPI_BYTE, peer, tag_data, MPI_COMM_WORLD);
+            }
+            return (now() - start) / (2.0 * trips);
+        };
+        agree(peer, sender, 0);
+        batch(10);
+        const double once = batch(10);
+        const int batches = 10;
+        const int trips = agree(peer, sender, static_cast<int>(std::clamp(options_.seconds / (2 * once * batches), 2.0, 1000.0)));
+        std::vector<double> times;
+        for (int i = 0; i < batches; ++i) times.push_back(batch(trips));
+        const std::size_t mine = sender ? verify(in, bytes, stream_seed + static_cast<std::uint64_t>(to)) : 0;
+        const std::size_t wrong = mine + report_wrong(peer, sender, in, bytes, from);
+        if (!sender) return;
+        const double each = options_.best ? *std::min_element(times.begin(), times.end())
+                                          : std::accumulate(times.begin(), times.end(), 0.0) / batches;
+        reading("latency", from, to, buffers, bytes).add("us", each * 1e6).add("trips", trips * batches).add("wrong", wrong).print();
+    }
+
+    // The receiver checks the last message of the stream; the sender prints the count beside the reading.
+    std::size_t report_wrong(int peer, bool sender, const void *memory, std::size_t bytes, int from) {
+        unsigned long long wrong = 0;
+        if (sender) {
+            MPI_Recv(&wrong, 1, MPI_UNSIGNED_LONG_LONG, peer, tag_control, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            wrong = verify(memory, bytes, stream_seed + static_cast<std::uint64_t>(from));
+            MPI_Send(&wrong, 1, MPI_UNSIGNED_LONG_LONG, peer, tag_control, MPI_COMM_WORLD);
+        }
+        return static_cast<std::size_t>(wrong);
+    }
+
+    static Line reading(const char *metric, int from, int to, Buffers buffers, std::size_t bytes) {
+        Line line("reading");
+        line.add("metric", metric).add("from", from).add("to", to).add("buffers", buffers.name()).add("bytes", bytes);
+        return line;
+    }
+
+    const Options &options_;
+    int selected_;
+    World world_;
+    std::size_t largest_ = 0, wrong_ = 0;
+    std::vector<unsigned char> shadow_;  // host side of filling and checking
+    void *host_[2] = {}, *device_[2] = {};
+    double idle_wall_ = 0, idle_cpu_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    int exit_status = 0;
+    bool started = false;
+    int rank = 0;
+    try {
+        Options options = parse_options(argc, argv);
+        if (options.buffers.empty()) options.buffers.push_back(device::present ? Buffers{'D', 'D'} : Buffers{'H', 'H'});
+        for (const auto &buffers : options.buffers)
+            if (!device::present && (buffers.send == 'D' || buffers.receive == 'D'))
+                throw Failure(status::usage, "this gpu_aware was built for host memory; build it with -DGPU_CUDA or -DGPU_HIP for D buffers");
+        const int selected = device_of(launcher_node_rank(), options.share_devices);
+        if (device::present) device::select(selected);
+        MPI_Init(&argc, &argv);
+        started = true;
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+        exit_status = Program(options, selected).run();
+    } catch (const std::exception &error) {
+        const auto *failure = dynamic_cast<const Failure *>(&error);
+        exit_status = failure ? failure->status : status::runtime;
+        if (exit_status != status::usage) Line("error").add("rank", rank).add("text", error.what()).print();
+        std::fprintf(stderr, "gpu_aware: rank %d: %s\n", rank, error.what());
+        if (started) MPI_Abort(MPI_COMM_WORLD, exit_status);
+    }
+    if (started) MPI_Finalize();
+    return exit_status;
+}

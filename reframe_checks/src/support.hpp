@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+// What gpu_aware needs beside MPI and the device: options, JSON lines, payload patterns, clocks.
+#pragma once
+
+#include <getopt.h>
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+// A sentence for the user and the exit status that goes with it.
+struct Failure : std::runtime_error {
+    int status;
+    Failure(int status_, const std::string &text) : std::runtime_error(text), status(status_) {}
+};
+
+namespace status {
+constexpr int wrong_data = 1, usage = 2, ranks = 3, placement = 4, runtime = 5;
+}
+
+// One line of output, written with one system call so that lines of several ranks do not mix.
+class Line {
+  public:
+    explicit Line(const char *event) { add("event", event); }
+
+    Line &add(const char *key, const std::string &value) {
+        open(key);
+        text_ += '"';
+        for (unsigned char c : value) {
+            char escaped[8];
+            if (c == '"' || c == '\\') {
+                text_ += '\\';
+                text_ += static_cast<char>(c);
+            } else if (c < 0x20) {
+                std::snprintf(escaped, sizeof escaped, "\\u%04x", c);
+                text_ += escaped;
+            } else {
+                text_ += static_cast<char>(c);
+            }
+        }
+        text_ += '"';
+        return *this;
+    }
+    Line &add(const char *key, const char *value) { return add(key, std::string(value)); }
+    Line &add(const char *key, double value) {
+        char number[32];
+        std::snprintf(number, sizeof number, "%.6g", value);
+        open(key);
+        text_ += number;
+        return *this;
+    }
+    Line &add(const char *key, std::size_t value) {
+        open(key);
+        text_ += std::to_string(value);
+        return *this;
+    }
+    Line &add(const char *key, int value) {
+        open(key);
+        text_ += std::to_string(value);
+        return *this;
+    }
+
+    void print() {
+        std::string line = text_ + "}\n";
+        for (std::size_t done = 0; done < line.size();) {
+            ssize_t n = write(STDOUT_FILENO, line.data() + done, line.size() - done);
+            if (n <= 0) return;  // nobody reads any more; the exit status still tells
+            done += static_cast<std::size_t>(n);
+        }
+    }
+
+  private:
+    void open(const char *key) {
+        text_ += text_.empty() ? "{\"" : ", \"";
+        text_ += key;
+        text_ += "\": ";
+    }
+    std::string text_;
+};
+
+// ---- payload: each 8-byte word is a hash of its place and of who sent it, so that a byte that is
+// stale, moved or from another rank is seen (splitmix64, Steele et al., OOPSLA 2014).
+inline std::uint64_t payload_word(std::uint64_t seed, std::uint64_t index) {
+    std::uint64_t z = seed * 0xd1342543de82ef95ULL + (index + 1) * 0x9e3779b97f4a7c15ULL;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+}
+
+inline void fill_payload(unsigned char *to, std::size_t bytes, std::uint64_t seed) {
+    for (std::size_t at = 0; at < bytes; at += 8) {
+        const std::uint64_t word = payload_word(seed, at / 8);
+        std::memcpy(to + at, &word, bytes - at < 8 ? bytes - at : 8);
+    }
+}
+
+// The number of bytes that differ from the payload of `seed`.
+inline std::size_t count_wrong(const unsigned char *got, std::size_t bytes, std::uint64_t seed) {
+    std::size_t wrong = 0;
+    for (std::size_t at = 0; at < bytes; at += 8) {
+        const std::size_t width = bytes - at < 8 ? bytes - at : 8;
+        const std::uint64_t word = payload_word(seed, at / 8);
+        if (std::memcmp(got + at, &word, width) == 0) continue;
+        const auto *expected = reinterpret_cast<const unsigned char *>(&word);
+        for (std::size_t i = 0; i < width; ++i) wrong += got[at + i] != expected[i];
+    }
+    return wrong;
+}
+
+// ---- clocks and CPUs
+inline double now() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+inline double cpu_seconds() {
+    timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// "0-3,8": the CPUs this process may run on.
+inline std::string cpu_list() {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set)) return "";
+    std::string text;
+    for (int first = 0; first < CPU_SETSIZE; ++first) {
+        if (!CPU_ISSET(first, &set)) continue;
+        int last = first;
+        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) ++last;
+        text += (text.empty() ? "" : ",") + std::to_string(first);
+        if (last > first) text += "-" + std::to_string(last);
+        first = last;
+    }
+    return text;
+}
+
+// ---- options
+struct Buffers {
+    char send, receive;  // 'D' device memory, 'H' host memory
+    std::string name() const { return std::string{send, ' ', receive}; }
+};
+
+struct Options {
+    int ranks = 0;
+    std::vector<Buffers> buffers;
+    std::vector<std::size_t> sizes, latency_sizes, check_sizes;
+    std::vector<std::string> collectives, devices;
+    bool rounds = false, copy = false, best = false, share_devices = false;
+    int window = 64;
+    double seconds = 0.05;
+    std::string inject;
+    int inject_rank = 0;
+};
+
+inline std::vector<std::string> split(const std::string &text, char separator = ',') {
+    std::vector<std::string> parts;
+    std::stringstream stream(text);
+    for (std::string part; std::getline(stream, part, separator);)
+        if (!part.empty()) parts.push_back(part);
+    return parts;
+}
+
+inline std::size_t parse_bytes(const std::string &text) {
+    char *end = nullptr;
+    const unsigned long long count = std::strtoull(text.c_str(), &end, 10);
+    const std::string suffix = end;
+    const char *suffixes = "KMG";
+    if (end == text.c_str() || count == 0 || suffix.size() > 1 || (suffix.size() == 1 && !std::strchr(suffixes, suffix[0])))
+        throw Failure(status::usage, "'" + text + "' is not a size; write bytes or a suffix, as in 65536, 64K, 16M");
+    return suffix.empty() ? count : count << (10 * (1 + (std::strchr(suffixes, suffix[0]) - suffixes)));
+}
+
+inline std::vector<std::size_t> parse_sizes(const std::string &text) {
+    std::vector<std::size_t> sizes;
+    for (const auto &part : split(text)) sizes.push_back(parse_bytes(part));
+    return sizes;
+}
+
+inline const char *help = R"(usage: gpu_aware --ranks N [options]
+
+Passes host and GPU pointers to MPI, checks every byte that arrives, and measures every ordered pair of ranks.
+Output: JSON lines. Exit status: 0 all correct, 1 wrong data, 2 usage, 3 number of ranks, 4 placement, 5 runtime error.
+
+  --ranks N            the number of ranks that were asked for; another number is an error
+  --buffers LIST       sender and receiver memory, D device or H host: DD,HD,DH,HH (default DD, host build HH)
+  --sizes LIST         bandwidth of every ordered pair at these sizes, as in 1M,16M (as osu_bw measures it)
+  --latency-sizes LIST latency of every ordered pair at these sizes (as osu_latency measures it)
+  --check LIST         correctness of every ordered pair at these sizes, several messages in flight
+  --collectives LIST   correctness of bcast,allgather,alltoall,allreduce,reduce_scatter_block at the sizes of --check
+  --schedule KIND      pairs: one pair at a time, the others asleep (default); rounds: disjoint pairs at once
+  --window N           messages in flight in the bandwidth test (64)
+  --seconds S          measured time of one reading, at least (0.05)
+  --statistic KIND     mean: over all windows, as osu_bw reports it (default); best: the best window
+  --copy               also measure a plain copy between the two processes of a pair (host memory, one node)
+  --devices LIST       the bus id that each rank of a node should have, in order
+  --share-devices      let several ranks use one GPU
+  --inject FAULT[:RANK] corrupt, die, hang or miscount, to see that it is caught (RANK 0)
+)";
+
+inline Options parse_options(int argc, char **argv) {
+    enum { RANKS = 1, BUFFERS, SIZES, LATENCY, CHECK, COLLECTIVES, SCHEDULE, WINDOW, SECONDS, STATISTIC, COPY, DEVICES, SHARE, INJECT, HELP };
+    const option known[] = {{"ranks", required_argument, nullptr, RANKS},
+                            {"buffers", required_argument, nullptr, BUFFERS},
+                            {"sizes", required_argument, nullptr, SIZES},
+                            {"latency-sizes", required_argument, nullptr, LATENCY},
+                            {"check", required_argument, nullptr, CHECK},
+                            {"collectives", required_argument, nullptr, COLLECTIVES},
+                            {"schedule", required_argument, nullptr, SCHEDULE},
+                            {"window", required_argument, nullptr, WINDOW},
+                            {"seconds", required_argument, nullptr, SECONDS},
+                            {"statistic", required_argument, nullptr, STATISTIC},
+                            {"copy", no_argument, nullptr, COPY},
+                            {"devices", required_argument, nullptr, DEVICES},
+                            {"share-devices", no_argument, nullptr, SHARE},
+                            {"inject", required_argument, nullptr, INJECT},
+                            {"help", no_argument, nullptr, HELP},
+                            {nullptr, 0, nullptr, 0}};
+    const auto choice = [](const std::string &name, const std::string &value, const std::vector<std::string> &allowed) {
+        std::string list;
+        for (const auto &one : allowed) {
+            if (one == value) return;
+            list += (list.empty() ? "" : ", ") + one;
+        }
+        throw Failure(status::usage, name + " '" + value + "' is unknown; there are: " + list);
+    };
+    Options options;
+    for (int key; (key = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
+        const std::string value = optarg ? optarg : "";
+        switch (key) {
+            case RANKS: options.ranks = std::atoi(value.c_str()); break;
+            case BUFFERS:
+                for (const auto &part : split(value)) {
+                    choice("--buffers", part, {"DD", "HD", "DH", "HH"});
+                    options.buffers.push_back({part[0], part[1]});
+                }
+                break;
+            case SIZES: options.sizes = parse_sizes(value); break;
+            case LATENCY: options.latency_sizes = parse_sizes(value); break;
+            case CHECK: options.check_sizes = parse_sizes(value); break;
+            case COLLECTIVES:
+                options.collectives = split(value);
+                for (const auto &name : options.collectives)
+                    choice("--collectives", name, {"bcast", "allgather", "alltoall", "allreduce", "reduce_scatter_block"});
+                break;
+            case SCHEDULE:
+                choice("--schedule", value, {"pairs", "rounds"});
+                options.rounds = value == "rounds";
+                break;
+            case WINDOW: options.window = std::atoi(value.c_str()); break;
+            case SECONDS: options.seconds = std::atof(value.c_str()); break;
+            case STATISTIC:
+                choice("--statistic", value, {"mean", "best"});
+                options.best = value == "best";
+                break;
+            case COPY: options.copy = true; break;
+            case DEVICES: options.devices = split(value); break;
+            case SHARE: options.share_devices = true; break;
+            case INJECT: {
+                const auto colon = value.find(':');
+                options.inject = value.substr(0, colon);
+                choice("--inject", options.inject, {"corrupt", "die", "hang", "miscount"});
+                if (colon != std::string::npos) options.inject_rank = std::atoi(value.c_str() + colon + 1);
+                break;
+            }
+            case HELP: std::fputs(help, stdout); std::exit(0);
+            default: throw Failure(status::usage, "see gpu_aware --help");
+        }
+    }
+    if (optind < argc) throw Failure(status::usage, std::string("'") + argv[optind] + "' is not an option; see gpu_aware --help");
+    if (options.ranks < 1) throw Failure(status::usage, "--ranks N is needed: the number of ranks that were asked for");
+    if (options.window < 1) throw Failure(status::usage, "--window must be 1 or more");
+    if (!(options.seconds > 0)) throw Failure(status::usage, "--seconds must be above 0");
+    if (!options.collectives.empty() && options.check_sizes.empty())
+        throw Failure(status::usage, "--collectives needs --check with the sizes");
+    return options;
+}
