@@ -158,7 +158,7 @@ def _nothing_ran(plan: Plan, log: Path) -> Outcome:
     text = log.read_text(encoding="utf-8", errors="backslashreplace")
     errors = re.findall(r"^ERROR: (.+)$", text, re.MULTILINE)
     warnings = re.findall(r"^WARNING: (.+)$", text, re.MULTILINE)
-    said = (errors or warnings or ["no check was selected"])[0]
+    said = (errors or warnings or ["no check ran"])[0]
     return Outcome(
         check="reframe",
         partition="",

@@ -20,7 +20,7 @@ from busbar.check.run import Plan, overall, run
 from busbar.report import html
 from busbar.report.terminal import print_verdicts
 from busbar.site.load import find
-from busbar.site.reframe import DEFAULT_LANE, installed_lane
+from busbar.site.reframe import DEFAULT_LANE, configuration
 from busbar.verdict import Verdict
 
 
@@ -68,7 +68,7 @@ def run_command(args: argparse.Namespace) -> int:
     """Runs the checks; progress goes to standard error, the verdicts to standard output."""
     name = args.site or detected_site()
     site_file = find(name)
-    installed_lane(args.lane)
+    configuration(site_file.parent, args.lane)  # what is wrong with it is said before the run
     plan = Plan(
         site=sites.load(name),
         site_dir=site_file.parent,
@@ -88,6 +88,8 @@ def run_command(args: argparse.Namespace) -> int:
         print(json.dumps(document, indent=1))
     else:
         console = Console(soft_wrap=True)
+        # A log file or a pipe has no width; the table needs more than the usual 80 columns.
+        console.width = max(console.width, 120)
         print_verdicts(outcomes, console)
         console.print(f"verdict: {document['verdict']}", style="bold")
         console.print(f"report: {report}", highlight=False)

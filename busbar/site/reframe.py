@@ -40,17 +40,17 @@ def installed_lane(name: str) -> Lane:
     return Lane(name, ucx_lib)
 
 
-def configuration(directory: Path) -> dict[str, Any]:
+def configuration(directory: Path, lane: str | None = None) -> dict[str, Any]:
     """ReFrame's ``site_configuration`` for the site in ``directory``.
 
-    ``BUSBAR_LANE`` chooses the lane. Warnings of ReFrame become errors: a check file that fails to
+    ``lane`` defaults to the environment variable ``BUSBAR_LANE``, then to ucx-1.14. Warnings of ReFrame become errors: a check file that fails to
     import would otherwise be skipped, and the run would pass without it.
     """
     os.environ.setdefault("RFM_WARN_AS_ERROR", "yes")
     site = sites.load(str(directory))
-    lane = os.environ.get("BUSBAR_LANE", DEFAULT_LANE)
+    chosen = installed_lane(lane or os.environ.get("BUSBAR_LANE", DEFAULT_LANE))
     environments = [
-        _wheels(site, delivery, installed_lane(lane))
+        _wheels(site, delivery, chosen)
         for delivery in site.deliveries
         if delivery.kind == "wheels"
     ]
