@@ -43,6 +43,8 @@ class Expectation:
     """Where each number comes from."""
     proof: str = "none"
     """How far the band is proven: ``run``, ``replay`` or ``none``."""
+    nbytes: int | None = None
+    """The message size it holds for."""
 
     def judge(self, value: float) -> Verdict:
         """The verdict on one reading in ``unit``."""

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
+from busbar.expect.collective import COLLECTIVES, collective
 from busbar.expect.errors import NoExpectation
-from busbar.expect.point import point_to_point
+from busbar.expect.point import multi_pair, point_to_point
 
-__all__ = ["NoExpectation", "point_to_point"]
+__all__ = ["COLLECTIVES", "NoExpectation", "collective", "multi_pair", "point_to_point"]

@@ -4,19 +4,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import get_args
 
 from busbar.errors import BusbarError
+from busbar.expect.collective import holds
 from busbar.expect.errors import NoExpectation
-from busbar.expect.topology import Path, gpu, node_graph, widest_path
+from busbar.expect.proof import proven
+from busbar.expect.topology import Hop, Path, gpu, node_graph, raw_rate, widest_path
 from busbar.site.family import Engine, LinkClass, Transfer
 from busbar.site.load import family, link_classes
-from busbar.site.model import Gpus, Site
+from busbar.site.model import Gpus, Nic, NodeType, PointBench, Site
 from busbar.site.tuning import environment as family_environment
 from busbar.units import format_bytes
 from busbar.verdict import Expectation
 
-BENCHES = ("osu_bw", "osu_bibw", "osu_latency")
+BENCHES: tuple[str, ...] = get_args(PointBench)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was run between two GPUs."""
+
+    bench: str
+    nbytes: int | None
+    """Message size; None: the largest that the data supports."""
+    buffers: str = "D D"
+    engine: str | None = None
+    lane: str | None = None
+    environment: Mapping[str, str] | None = None
+    """What the run had set; None: the site's own."""
+    pairs: int = 1
+    """Pairs at once (``osu_mbw_mr``)."""
+
+    @property
+    def times(self) -> int:
+        """What the benchmark sums up: both directions, or all pairs."""
+        return 2 if self.bench == "osu_bibw" else self.pairs
 
 
 def point_to_point(
@@ -25,122 +49,197 @@ def point_to_point(
     bench: str,
     src: int,
     dst: int,
-    nbytes: int,
+    nbytes: int | None = None,
     buffers: str = "D D",
     engine: str | None = None,
+    lane: str | None = None,
+    nodes: int = 1,
+    environment: Mapping[str, str] | None = None,
+    partition: str | None = None,
+) -> Expectation:
+    """Limit and band of one benchmark between two GPUs, for one message size.
+
+    With ``nodes`` 2 the GPU ``src`` of one node sends to ``dst`` of another. GB/s for ``osu_bw``
+    and ``osu_bibw`` (both directions together), us for ``osu_latency``; ``osu_mbw_mr`` is asked of
+    `multi_pair`. ``nbytes`` None takes the largest size that the data supports. ``environment`` is
+    what the run had set; None stands for the site's own. ``engine`` None takes the family's.
+    Raises ``NoExpectation`` where no data supports a band.
+    """
+    if bench not in BENCHES or bench == "osu_mbw_mr":
+        known = ", ".join(name for name in BENCHES if name != "osu_mbw_mr")
+        raise BusbarError(f"{bench!r} is not run between two GPUs", hint=f"known: {known}")
+    question = Question(bench, nbytes, buffers, engine, lane, environment)
+    return _expect(site, question, src, dst, nodes=nodes, partition=partition)
+
+
+def multi_pair(
+    site: Site,
+    *,
+    nbytes: int | None = None,
+    ranks: int | None = None,
+    nodes: int = 1,
     lane: str | None = None,
     environment: Mapping[str, str] | None = None,
     partition: str | None = None,
 ) -> Expectation:
-    """Limit and band of one benchmark between two GPUs of a node, for one message size.
+    """Limit and band of ``osu_mbw_mr`` in GB/s: the first half of the ranks sends to the second.
 
-    GB/s for ``osu_bw`` and ``osu_bibw`` (both directions together), us for ``osu_latency``.
-    ``environment`` is what the run had set; None stands for the site's own. ``engine`` None takes
-    the family's. Raises ``NoExpectation`` where no data supports a band.
+    ``ranks`` counts those of all nodes (None: one for each GPU). Raises ``NoExpectation`` where no
+    data supports a band, ``BusbarError`` for an odd number of ranks.
     """
-    if bench not in BENCHES:
-        raise BusbarError(
-            f"{bench!r} is no point-to-point benchmark", hint=f"known: {', '.join(BENCHES)}"
-        )
     gpus = _gpus(site, partition)
+    ranks = ranks or nodes * gpus.count
+    if ranks % (2 * nodes) or ranks > nodes * gpus.count:
+        raise BusbarError(
+            f"{ranks} ranks do not form pairs on {nodes} x {gpus.count} GPUs",
+            where=f"site {site.name}, osu_mbw_mr",
+            hint="give an even number up to the number of GPUs",
+        )
+    pairs = ranks // 2
+    if nodes == 1:
+        question = Question("osu_mbw_mr", nbytes, lane=lane, environment=environment, pairs=pairs)
+        ways = [
+            _expect(site, question, first, first + pairs, nodes=1, partition=partition)
+            for first in range(pairs)
+        ]
+        return min(ways, key=lambda expectation: expectation.typical)
+    # All NICs of the node work for the pairs together.
+    question = Question("osu_mbw_mr", nbytes, lane=lane, environment=environment)
+    return _expect(site, question, None, None, nodes=nodes, partition=partition)
+
+
+def _expect(
+    site: Site,
+    question: Question,
+    src: int | None,
+    dst: int | None,
+    *,
+    nodes: int,
+    partition: str | None,
+) -> Expectation:
+    gpus = _gpus(site, partition)
+    node = site.node_type(partition)
+    where = f"site {site.name}, {question.bench}"
     for index in (src, dst):
-        if not 0 <= index < gpus.count:
+        if index is not None and not 0 <= index < gpus.count:
             raise BusbarError(
                 f"there is no GPU {index}",
-                where=f"site {site.name}",
+                where=where,
                 hint=f"its nodes have GPUs 0 to {gpus.count - 1}",
             )
-    if src == dst:
-        raise NoExpectation(
-            f"both ranks are on GPU {src}, so no link is used", where=f"site {site.name}"
-        )
-    classes = link_classes()
-    chosen_engine = engine or family(site.family).default_engine
-    way = _way(site, classes, src, dst, engine=chosen_engine, partition=partition)
-    if environment is None:
-        environment = family_environment(site, lane=lane)
-    return way.expect(site, bench, nbytes, buffers, environment)
+    classes = link_classes(site)
+    try:
+        if nodes > 1:
+            path = _between(site, node, classes, src, dst)
+        elif set(question.buffers.split()) == {"D", "H"}:
+            path = _to_host(gpus, classes, dst if question.buffers.startswith("H") else src)
+        else:
+            path = _inside(node, classes, src, dst)
+    except BusbarError as error:
+        kind = type(error)
+        raise kind(error.what, where=where, hint=error.hint) from error
+    link = classes[path.binding.link_class]
+    engine = None
+    if nodes == 1 and (link.engines or any(band.engine for band in link.bands)):
+        engine = question.engine or family(site).default_engine
+        _known_engine(engine, link, where)
+    way = _Way(path, link, engine)
+    expectation = way.expect(site, replace(question, engine=engine), where)
+    return replace(expectation, proof=proven(site, gpus, way.band(site, question, where)))
 
 
 @dataclass(frozen=True)
 class _Way:
-    """A path with what limits it."""
+    """A path with the engine that copies."""
 
     path: Path
     link: LinkClass
     engine_name: str | None
-    engine: Engine | None
 
     @property
-    def limit(self) -> float:
-        """GB/s that can pass in one direction."""
-        raw = self.path.gb_per_s
-        return min(raw, self.engine.cap_gb_per_s) if self.engine else raw
+    def engine(self) -> Engine | None:
+        return self.link.engines.get(self.engine_name) if self.engine_name else None
 
-    def expect(
-        self, site: Site, bench: str, nbytes: int, buffers: str, environment: Mapping[str, str]
-    ) -> Expectation:
-        both = 2 if bench == "osu_bibw" else 1
-        limit = self.limit * both
-        unit = "us" if bench == "osu_latency" else "GB/s"
-        if unit == "us":
-            limit = nbytes / self.limit * 1e-3
-        sources = [self.link.source]
-        description = self.path.describe()
-        if self.engine:
-            sources.append(self.engine.source)
-            description += (
-                f"engine {self.engine_name}: at most {self.engine.cap_gb_per_s:g} GB/s",
-            )
-        band, why_not = self._band(bench, nbytes, buffers, environment)
-        if band is None:
-            raise NoExpectation(
-                why_not,
-                where=f"site {site.name}, {bench}",
-                limit=limit,
-                unit=unit,
-                path=description,
-                sources=tuple(sources),
-            )
+    def limit(self, question: Question, nbytes: int) -> float:
+        """GB/s that the links and the engine let pass, or the least us for one message."""
+        raw = self.path.gb_per_s
+        rate = min(raw, self.engine.cap_gb_per_s) if self.engine else raw
+        return nbytes / rate * 1e-3 if question.bench == "osu_latency" else rate * question.times
+
+    def expect(self, site: Site, question: Question, where: str) -> Expectation:
+        band = self.band(site, question, where)
+        nbytes = question.nbytes or band.bytes[1]
         carried = self.path.gb_per_s * band.share * band.hop_share**self.path.forwarding_gpus
         if self.engine:
             carried = min(carried, self.engine.cap_gb_per_s * self.engine.share)
         time_us = band.latency_us + nbytes / carried * 1e-3
-        typical = time_us if unit == "us" else both * nbytes / time_us * 1e-3
+        latency = question.bench == "osu_latency"
+        typical = time_us if latency else question.times * nbytes / time_us * 1e-3
+        limit = self.limit(question, nbytes)
         return Expectation(
             limit=limit,
             low=typical * band.low,
             typical=typical,
-            high=typical * band.high if unit == "us" else min(typical * band.high, limit),
-            unit=unit,
-            path=description,
-            sources=(*sources, band.source),
-            proof=band.proof if site.proof != "none" else "none",
+            high=typical * band.high if latency else min(typical * band.high, limit),
+            unit="us" if latency else "GB/s",
+            path=self.describe(),
+            sources=(*self.sources(), band.source),
+            nbytes=nbytes,
         )
 
-    def _band(
-        self, bench: str, nbytes: int, buffers: str, environment: Mapping[str, str]
-    ) -> tuple[Transfer | None, str]:
+    def describe(self) -> tuple[str, ...]:
+        text = self.path.describe()
+        if self.engine:
+            text += (f"engine {self.engine_name}: at most {self.engine.cap_gb_per_s:g} GB/s",)
+        elif self.engine_name:
+            text += (f"engine {self.engine_name}: no ceiling of its own",)
+        return text
+
+    def sources(self) -> tuple[str, ...]:
+        text = (f"{self.path.binding.link_class}: {self.link.source}",)
+        return (*text, f"{self.engine_name}: {self.engine.source}") if self.engine else text
+
+    def band(self, site: Site, question: Question, where: str) -> Transfer:
+        """The band that fits, or ``NoExpectation`` with the reason."""
+        environment = question.environment
+        if environment is None:
+            environment = family_environment(site, lane=question.lane)
+        fitting = [
+            band
+            for band in self.link.bands
+            if band.bench == question.bench
+            and band.buffers == question.buffers
+            and band.engine in (None, self.engine_name)
+            and (not band.lanes or question.lane in (None, *band.lanes))
+        ]
+        nbytes = question.nbytes
+        sized = [b for b in fitting if nbytes is None or b.bytes[0] <= nbytes <= b.bytes[1]]
+        held = [band for band in sized if holds(band, environment)]
+        if held:
+            return max(held, key=lambda band: band.bytes[1])
         name = self.path.binding.link_class
-        bands = [b for b in self.link.bands if b.bench == bench and b.buffers == buffers]
-        if not bands:
-            return None, f"no data for {buffers} over {name}"
-        bands = [b for b in bands if b.engine == self.engine_name or b.engine is None]
-        if not bands:
-            return None, f"no data for engine {self.engine_name} over {name}"
-        sized = [b for b in bands if b.bytes[0] <= nbytes <= b.bytes[1]]
-        if not sized:
+        if not fitting:
+            engine = f" by engine {self.engine_name}" if self.engine_name else ""
+            reason = f"no data for {question.buffers} buffers over {name}{engine}"
+        elif not sized and nbytes is not None:
             ranges = ", ".join(
-                f"{format_bytes(b.bytes[0])} to {format_bytes(b.bytes[1])}" for b in bands
+                f"{format_bytes(b.bytes[0])} to {format_bytes(b.bytes[1])}" for b in fitting
             )
-            return None, f"the data over {name} is of {ranges}, not of {format_bytes(nbytes)}"
-        for band in sized:
-            if all(environment.get(key, "") == value for key, value in band.when.items()):
-                return band, ""
-        wanted = " or ".join(
-            " ".join(f"{key}={value}" for key, value in b.when.items()) for b in sized
+            reason = f"the data over {name} is of {ranges}, not of {format_bytes(nbytes)}"
+        else:
+            wanted = " or ".join(
+                " ".join(f"{key}={value}" for key, value in band.when.items()) for band in sized
+            )
+            reason = f"the data over {name} was taken with {wanted}"
+        latency = question.bench == "osu_latency"
+        raise NoExpectation(
+            reason,
+            where=where,
+            limit=None if latency and nbytes is None else self.limit(question, nbytes or 0),
+            unit="us" if latency else "GB/s",
+            path=self.describe(),
+            sources=self.sources(),
         )
-        return None, f"the data of {format_bytes(nbytes)} over {name} was taken with {wanted}"
 
 
 def _gpus(site: Site, partition: str | None) -> Gpus:
@@ -151,39 +250,79 @@ def _gpus(site: Site, partition: str | None) -> Gpus:
             " in the same run",
             where=f"site {site.name}",
         )
-    if node.gpus.count < 2:
-        raise NoExpectation("its nodes have one GPU, so no pair", where=f"site {site.name}")
     return node.gpus
 
 
-def _way(
-    site: Site,
-    classes: dict[str, LinkClass],
-    src: int,
-    dst: int,
-    *,
-    engine: str | None,
-    partition: str | None,
-) -> _Way:
-    graph = node_graph(site.node_type(partition), classes)
-    # The hop share belongs to the class that binds, which the plain widest path tells.
-    path = widest_path(graph, gpu(src), gpu(dst))
-    if path is None:
+def _inside(
+    node: NodeType, classes: dict[str, LinkClass], src: int | None, dst: int | None
+) -> Path:
+    if src is None or dst is None or src == dst:
+        raise NoExpectation(f"both ranks are on GPU {src}, so no link is used")
+    graph = node_graph(node, classes)
+    plain = widest_path(graph, gpu(src), gpu(dst))
+    if plain is None:
         raise NoExpectation(
-            f"no GPU links lead from GPU {src} to GPU {dst}, so bytes pass through the host",
-            where=f"site {site.name}",
+            f"no GPU links lead from GPU {src} to GPU {dst}, so bytes pass through the host"
         )
-    link = classes[path.binding.link_class]
-    if (
-        engine
-        and link.engines
-        and engine not in link.engines
-        and not any(band.engine == engine for band in link.bands)
-    ):
-        known = {*link.engines, *(band.engine for band in link.bands if band.engine)}
+    # What a hop costs belongs to the class that binds; one number a class, whatever the engine.
+    bands = classes[plain.binding.link_class].bands
+    hop_share = min((band.hop_share for band in bands), default=1.0)
+    return widest_path(graph, gpu(src), gpu(dst), hop_share) or plain
+
+
+def _to_host(gpus: Gpus, classes: dict[str, LinkClass], index: int | None) -> Path:
+    if gpus.host_link is None or index is None:
+        raise NoExpectation("the site does not state how its GPUs reach the host")
+    link = gpus.host_link
+    raw = raw_rate(link.link_class, link.count, classes)
+    return Path((Hop(gpu(index), "host", link.link_class, link.count, raw),))
+
+
+def _between(
+    site: Site, node: NodeType, classes: dict[str, LinkClass], src: int | None, dst: int | None
+) -> Path:
+    """From a GPU through its nearest NICs to those of the other node and its GPU."""
+    if not node.nics or site.fabric is None:
+        raise NoExpectation("the site states no network between its nodes")
+    hops: list[Hop] = []
+    for side, index in (("", src), ("'", dst)):
+        nics = _near(node, index)
+        count = sum(nic.count for nic in nics)
+        if index is not None:
+            count = min(count, site.fabric.rails_per_pair)
+        name = nics[0].name if len(nics) == 1 or index is not None else "nics"
+        raw = raw_rate(nics[0].link_class, count, classes)
+        end = gpu(index) if index is not None else "gpus"
+        port = Hop(f"{end}{side}", f"{name}{side}", nics[0].link_class, count, raw)
+        ways = [port]
+        staged = not nics[0].gpudirect and node.gpus and node.gpus.host_link
+        if staged:
+            gpus = count if index is None else 1
+            raw = raw_rate(staged.link_class, staged.count * gpus, classes)
+            host = f"host{side}"
+            ways = [
+                Hop(f"{end}{side}", host, staged.link_class, staged.count * gpus, raw),
+                replace(port, start=host),
+            ]
+        hops += ways if not side else [_turned(way) for way in reversed(ways)]
+    return Path(tuple(hops))
+
+
+def _turned(hop: Hop) -> Hop:
+    return replace(hop, start=hop.end, end=hop.start)
+
+
+def _near(node: NodeType, index: int | None) -> list[Nic]:
+    """The NICs near a GPU; all where the site does not say which, or for all GPUs together."""
+    near = [nic for nic in node.nics if index in nic.near_gpus]
+    return near or list(node.nics)
+
+
+def _known_engine(engine: str | None, link: LinkClass, where: str) -> None:
+    known = {*link.engines, *(band.engine for band in link.bands if band.engine)}
+    if engine not in known:
         raise BusbarError(
-            f"links of class {path.binding.link_class} know no engine {engine!r}",
-            where=f"site {site.name}",
+            f"unknown engine {engine!r}" if engine else "no engine was named",
+            where=where,
             hint=f"known: {', '.join(sorted(known))}",
         )
-    return _Way(path, link, engine, link.engines.get(engine) if engine else None)

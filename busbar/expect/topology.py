@@ -52,7 +52,7 @@ class Path:
 
     @property
     def forwarding_gpus(self) -> int:
-        """GPUs that pass the bytes on; a switch is none, nor is the sibling in one package."""
+        """GPUs that pass the bytes on; a switch or a package is none."""
         return sum(hop.end.startswith("gpu") for hop in self.hops[:-1])
 
     def describe(self) -> tuple[str, ...]:
@@ -63,6 +63,15 @@ class Path:
 def gpu(index: int) -> str:
     """The name of a GPU in the graph."""
     return f"gpu{index}"
+
+
+def raw_rate(link_class: str, count: int, classes: dict[str, LinkClass]) -> float:
+    """GB/s in one direction of parallel links. Raises ``BusbarError`` for an unknown class."""
+    if link_class not in classes:
+        raise BusbarError(
+            f"unknown link class {link_class!r}", hint=f"known: {', '.join(sorted(classes))}"
+        )
+    return count * classes[link_class].raw_gb_per_s
 
 
 def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
@@ -77,11 +86,7 @@ def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
     links = gpus.links
 
     def join(start: str, end: str, link_class: str, count: int) -> None:
-        if link_class not in classes:
-            raise BusbarError(
-                f"unknown link class {link_class!r}", hint=f"known: {', '.join(sorted(classes))}"
-            )
-        raw = count * classes[link_class].raw_gb_per_s
+        raw = raw_rate(link_class, count, classes)
         graph.add_edge(start, end, link_class=link_class, count=count, gb_per_s=raw)
 
     graph.add_nodes_from(gpu(index) for index in range(gpus.count))
@@ -107,17 +112,21 @@ def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Pat
     """
     best: tuple[float, Path] | None = None
     for width in sorted({data["gb_per_s"] for *_, data in graph.edges(data=True)}, reverse=True):
-        wide: Graph = nx.Graph()
-        wide.add_nodes_from(graph)
-        wide.add_edges_from(
-            edge for edge in graph.edges(data=True) if edge[2]["gb_per_s"] >= width
+        wide = graph.edge_subgraph(
+            [(a, b) for a, b, data in graph.edges(data=True) if data["gb_per_s"] >= width]
         )
-        if not nx.has_path(wide, start, end):
+        if start not in wide or end not in wide or not nx.has_path(wide, start, end):
             continue
-        # The shortest of the paths that are at least this wide; wider ones were seen before.
+        # The shortest of those at least this wide; the least of equals, so that it is always one.
         nodes = min(nx.all_shortest_paths(wide, start, end))
         path = Path(tuple(Hop(a, b, **graph.edges[a, b]) for a, b in pairwise(nodes)))
         carried = path.gb_per_s * hop_share**path.forwarding_gpus
         if best is None or carried > best[0]:
             best = carried, path
     return best[1] if best else None
+
+
+def narrowest_ring_path(graph: Graph, ranks: int) -> float:
+    """GB/s of the narrowest widest path from a rank to the next one, around the ring."""
+    paths = [widest_path(graph, gpu(rank), gpu((rank + 1) % ranks)) for rank in range(ranks)]
+    return min(path.gb_per_s if path else 0.0 for path in paths)

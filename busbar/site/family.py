@@ -3,11 +3,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from busbar.site.model import Count, Facts, Name, Positive, Proof, Stack
+from busbar.site.model import (
+    CollectiveBench,
+    Count,
+    Facts,
+    Name,
+    PointBench,
+    Positive,
+    Proof,
+    Stack,
+)
 
 Share = Annotated[float, Field(gt=0, le=1)]
 
@@ -20,6 +29,10 @@ class Band(Facts):
     bytes: tuple[Count, Count]
     """The smallest and largest message that the data supports."""
     proof: Proof
+    models: tuple[str, ...] = ()
+    """GPU models that the readings come from; elsewhere the band is not proven."""
+    readings: Annotated[int, Field(ge=0)]
+    """How many readings stand behind it."""
     source: str
     when: dict[str, str] = Field(default_factory=dict)
     """Environment under which it holds; a variable that is not set has the value ``""``."""
@@ -28,8 +41,11 @@ class Band(Facts):
 class Transfer(Band):
     """Between two GPUs over one link class: time = latency + size / (share of the raw rate)."""
 
-    bench: Literal["osu_bw", "osu_bibw", "osu_latency"]
+    bench: PointBench
     engine: Name | None = None
+    """None: whatever copies."""
+    lanes: tuple[Name, ...] = ()
+    """Empty: all."""
     buffers: str = "D D"
     latency_us: Annotated[float, Field(ge=0)]
     share: Share
@@ -46,6 +62,7 @@ class Engine(Facts):
     cap_gb_per_s: Positive
     share: Share
     fitted: tuple[str, ...] = ()
+    readings: Annotated[int, Field(ge=0)] = 0
     source: str
 
 
@@ -65,21 +82,19 @@ class Collective(Band):
     time = latency + size * factor / (share of the bound), where the factor is that of nccl-tests.
     """
 
-    collective: Literal[
-        "all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"
-    ]
+    collective: CollectiveBench
     algo: str | None = None
     """None: the library chose, and the source does not say what."""
     protocol: str | None = None
     plugin: str | None = None
     """Network plugin with its major version, as in ``aws-ofi-nccl-1``."""
     harness: str
+    link_class: Name
+    """Of the links inside the node."""
     mode: str | None = None
-    """Partitioning, as in ``CPX``."""
+    """Compute partitioning, as in ``CPX``."""
     nodes: Count
-    ranks: Count
-    gpu_models: tuple[str, ...] = ()
-    """Empty: any."""
+    ranks_per_node: tuple[Count, ...]
     latency_us: Annotated[float, Field(ge=0)] = 0
     share: Share
     fitted: tuple[str, ...]
@@ -97,6 +112,8 @@ class Variable(Facts):
     """Set only when this profile is asked for."""
     gpus_below: Count | None = None
     """Set only for jobs with fewer GPUs of a node."""
+    archs: tuple[str, ...] = ()
+    """Set only for these GPU architectures; empty: all."""
     reason: str
     source: str
 
@@ -110,14 +127,25 @@ class OperatorStep(Facts):
     source: str
 
 
+class LaunchRule(Facts):
+    """How jobs must be launched."""
+
+    rule: str
+    reason: str
+    source: str
+
+
 class Family(Facts):
     """The settings that follow hardware."""
 
     family: Name
+    includes: tuple[Name, ...] = ()
+    """Families whose variables, bands and facts hold here too, below its own."""
     description: str
     default_engine: Name | None = None
     variables: tuple[Variable, ...] = ()
     operator_steps: tuple[OperatorStep, ...] = ()
+    launch_rules: tuple[LaunchRule, ...] = ()
     collectives: tuple[Collective, ...] = ()
     site: dict[str, Any] = Field(default_factory=dict)
     """Facts that every site of the family shares; the site's own keys win."""

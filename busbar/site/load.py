@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from busbar.errors import BusbarError
-from busbar.site.detect_local import local_facts
 from busbar.site.family import Family, LinkClass, LinkClasses
+from busbar.site.local import local_facts
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse
 
 _CHECKOUT = Path(__file__).resolve().parents[2] / "site"
 SITE_FILE = "site.yaml"
 FAMILIES = "_families"
+LINKS = "links"
+"""The file of link classes, beside the families."""
 
 
 def search_path() -> list[Path]:
@@ -28,14 +29,8 @@ def search_path() -> list[Path]:
 
 def names() -> list[str]:
     """Every site that can be loaded by name, sorted."""
-    return sorted(
-        {
-            file.parent.name
-            for root in search_path()
-            for file in root.glob(f"*/{SITE_FILE}")
-            if not file.parent.name.startswith("_")
-        }
-    )
+    files = [file for root in search_path() for file in root.glob(f"*/{SITE_FILE}")]
+    return sorted({file.parent.name for file in files if not file.parent.name.startswith("_")})
 
 
 def find(name_or_path: str | Path) -> Path:
@@ -43,20 +38,21 @@ def find(name_or_path: str | Path) -> Path:
 
     Raises ``BusbarError`` that lists what there is.
     """
-    path = Path(name_or_path)
-    if path.is_file():
-        return path
-    if path.is_dir() and (path / SITE_FILE).is_file():
-        return path / SITE_FILE
-    for root in search_path():
-        candidate = root / str(name_or_path) / SITE_FILE
-        if candidate.is_file() and not str(name_or_path).startswith("_"):
-            return candidate
-    known = ", ".join(names()) or "none"
+    name = str(name_or_path)
+    places = [root / name for root in search_path() if not name.startswith("_")]
+    if "/" in name or name.endswith(".yaml"):
+        places.insert(0, Path(name))  # a bare name means a known site, even where a folder has it
+    else:
+        places.append(Path(name))
+    for place in places:
+        if place.is_file():
+            return place
+        if (place / SITE_FILE).is_file():
+            return place / SITE_FILE
     raise BusbarError(
-        f"there is no site {str(name_or_path)!r}",
+        f"there is no site {name!r}",
         where=":".join(map(str, search_path())),
-        hint=f"known sites: {known}; BUSBAR_SITE_PATH names other directories",
+        hint=f"known sites: {', '.join(names()) or 'none'}; BUSBAR_SITE_PATH adds directories",
     )
 
 
@@ -66,41 +62,45 @@ def load(name_or_path: str | Path) -> Site:
     Raises ``BusbarError`` with file, line, key, rule and next step.
     """
     document = Document(find(name_or_path))
-    documents = [document]
-    data = document.data
-    if isinstance(data.get("family"), str):
-        family_document = Document(_family_file(data["family"], document))
-        shared = family_document.data.get("site") or {}
-        data = merged(shared, data)
-        documents.append(family_document)
+    data, documents = _composed(document, ())
     if data.get("name") == "local":
         data = merged(local_facts(), data)
     site = parse(Site, data, documents)
-    if document.path.parent.name != site.name and document.path.name == SITE_FILE:
+    directory = document.path.resolve().parent
+    if directory.name != site.name and document.path.name == SITE_FILE:
         raise BusbarError(
-            f"the site is called {site.name!r} but its directory {document.path.parent.name!r}",
+            f"the site is called {site.name!r} but its directory {directory.name!r}",
             where=document.where(["name"]),
             hint="rename one of the two",
         )
+    site._directory = directory
     return site
 
 
-def family(name: str) -> Family:
-    """The family of that name."""
-    document = Document(_family_file(name, None))
-    found = parse(Family, document.data, [document])
-    if found.family != name:
-        raise BusbarError(
-            f"the family is called {found.family!r} but its file {name!r}",
-            where=document.where(["family"]),
-            hint="rename one of the two",
-        )
-    return found
+def family(site: Site) -> Family:
+    """The family of a site, with what it includes.
+
+    Of two variables with one name the later wins, and the family's own come last; of two bands
+    that fit the first is taken, and the family's own come first.
+    """
+    families = [
+        _own_family(document) for document in _family_documents(site.family, _beside(site))
+    ]
+    return families[0].model_copy(
+        update={
+            "default_engine": next((f.default_engine for f in families if f.default_engine), None),
+            "variables": tuple(v for f in reversed(families) for v in f.variables),
+            "operator_steps": tuple(step for f in families for step in f.operator_steps),
+            "launch_rules": tuple(rule for f in families for rule in f.launch_rules),
+            "collectives": tuple(band for f in families for band in f.collectives),
+        }
+    )
 
 
-def link_classes() -> dict[str, LinkClass]:
-    """Every link class, by name."""
-    return _link_classes(_family_file("links", None))
+def link_classes(site: Site) -> dict[str, LinkClass]:
+    """Every link class that the site can name, by name."""
+    document = Document(_family_file(LINKS, _beside(site)))
+    return parse(LinkClasses, document.data, [document]).link_classes
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,24 +113,81 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-@lru_cache
-def _link_classes(path: Path) -> dict[str, LinkClass]:
-    document = Document(path)
-    return parse(LinkClasses, document.data, [document]).link_classes
+def _composed(document: Document, seen: tuple[Path, ...]) -> tuple[dict[str, Any], list[Document]]:
+    """A site's keys on top of those of the site it is like, on top of those of its family."""
+    data: dict[str, Any] = document.data
+    documents = [document]
+    beside = document.path.resolve().parent.parent
+    if isinstance(data.get("nodes_like"), str):
+        model = Document(_like(document, beside, seen))
+        nodes, more = _composed(model, (*seen, document.path))
+        data = merged({"node_types": nodes.get("node_types") or {}}, data)
+        documents += more
+    if isinstance(data.get("family"), str):
+        for shared in _family_documents(data["family"], beside, document):
+            data = merged(shared.data.get("site") or {}, data)
+            documents.append(shared)
+    return data, documents
 
 
-def _family_file(name: str, asking: Document | None) -> Path:
-    roots = [*search_path(), _CHECKOUT]
-    if asking:
-        # A site outside the search path may bring its own families beside it.
-        roots.insert(0, asking.path.resolve().parent.parent)
-    for root in roots:
+def _like(document: Document, beside: Path, seen: tuple[Path, ...]) -> Path:
+    name = document.data["nodes_like"]
+    neighbour = beside / name / SITE_FILE
+    path = neighbour if neighbour.is_file() else find(name)
+    if path in (*seen, document.path):
+        raise BusbarError(
+            f"the sites are like each other in a circle through {name!r}",
+            where=document.where(["nodes_like"]),
+            hint="write the node types in one of them",
+        )
+    return path
+
+
+def _own_family(document: Document) -> Family:
+    found = parse(Family, document.data, [document])
+    if found.family != document.path.stem:
+        raise BusbarError(
+            f"the family is called {found.family!r} but its file {document.path.stem!r}",
+            where=document.where(["family"]),
+            hint="rename one of the two",
+        )
+    return found
+
+
+def _family_documents(
+    name: str, beside: Path | None, asking: Document | None = None
+) -> list[Document]:
+    """The files of a family and of all that it includes, nearest first."""
+    documents = [Document(_family_file(name, beside, asking))]
+    for document in documents:  # grows while it is read
+        for included in document.data.get("includes") or ():
+            path = _family_file(included, beside, document)
+            if path not in [known.path for known in documents]:
+                documents.append(Document(path))
+    return documents
+
+
+def _beside(site: Site) -> Path | None:
+    return site.directory.parent if site.directory else None
+
+
+def _family_roots(beside: Path | None) -> Iterator[Path]:
+    """A site may bring families beside it; the shipped ones serve every other."""
+    if beside:
+        yield beside
+    yield from search_path()
+    yield _CHECKOUT
+
+
+def _family_file(name: str, beside: Path | None, asking: Document | None = None) -> Path:
+    for root in _family_roots(beside):
         candidate = root / FAMILIES / f"{name}.yaml"
         if candidate.is_file():
             return candidate
-    known = sorted(f.stem for r in roots for f in (r / FAMILIES).glob("*.yaml"))
+    files = [f for root in _family_roots(beside) for f in (root / FAMILIES).glob("*.yaml")]
+    known = sorted({file.stem for file in files} - {LINKS})
     raise BusbarError(
         f"there is no family {name!r}",
         where=asking.where(["family"]) if asking else "",
-        hint=f"known families: {', '.join(dict.fromkeys(known)) or 'none'}",
+        hint=f"known families: {', '.join(known) or 'none'}",
     )

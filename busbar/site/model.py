@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from busbar.errors import BusbarError
 
@@ -17,6 +18,11 @@ Index = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Stack = Literal["host", "cuda", "rocm", "cray"]
 Proof = Literal["run", "replay", "none"]
+PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency"]
+CollectiveBench = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"
+]
+Bench = PointBench | CollectiveBench
 
 
 class Facts(BaseModel):
@@ -142,10 +148,12 @@ class Gpus(Facts):
 
 
 class Nic(Facts):
-    """One network port."""
+    """A network port, or several that have the same GPUs near."""
 
     name: str
     link_class: Name = Field(alias="class")
+    count: Count = 1
+    """So many ports like this one."""
     near_gpus: tuple[Index, ...] = ()
     """GPUs that reach it without crossing to another socket or switch."""
     gpudirect: bool = True
@@ -172,6 +180,11 @@ class NodeType(Facts):
     """Logical CPUs that a job can use."""
     instance_type: str | None = None
     """The cloud's name for it."""
+
+    @property
+    def nic_count(self) -> int:
+        """Ports of one node."""
+        return sum(nic.count for nic in self.nics)
 
 
 class Partition(Facts):
@@ -220,14 +233,28 @@ class ContainerRuntime(Facts):
 
 
 class Reference(Facts):
-    """A published or measured reading that this site is held to; `busbar site lint` checks it."""
+    """A published or measured reading; `busbar site lint` holds it against limit and band.
 
-    bench: str
+    Bus bandwidth for a collective, else what the benchmark prints; the keys that are given must
+    be those that moved the number.
+    """
+
+    bench: Bench
     gb_per_s: Positive
+    bytes: Count | None = None
     nodes: Count = 1
     ranks: Count | None = None
-    bytes: Count | None = None
+    """Of all nodes; None: one for each GPU."""
+    pair: tuple[Index, Index] | None = None
+    """GPUs of a point-to-point reading; with two nodes each on its own node."""
+    engine: Name | None = None
     algo: str | None = None
+    protocol: str | None = None
+    plugin: str | None = None
+    harness: str | None = None
+    partition: Name | None = None
+    profile: Name | None = None
+    """Mode of the family that the run was in; None: its default environment."""
     source: str
 
 
@@ -241,6 +268,8 @@ class Site(Facts):
     scheduler: Literal["local", "slurm", "squeue"] = "local"
     partitions: Annotated[tuple[Partition, ...], Field(min_length=1)]
     node_types: Annotated[dict[Name, NodeType], Field(min_length=1)]
+    nodes_like: Name | None = None
+    """Another site that has the same node types but for the keys written here."""
     fabric: Fabric | None = None
     deliveries: Annotated[tuple[Delivery, ...], Field(min_length=1)]
     containers: ContainerRuntime | None = None
@@ -251,6 +280,13 @@ class Site(Facts):
     """What this cluster sets beside its family: interface names, GID index."""
     hosts: Annotated[str, Field(min_length=1)] = ".*"
     """A regular expression of the host names that belong to it."""
+
+    _directory: Path | None = PrivateAttr(default=None)
+
+    @property
+    def directory(self) -> Path | None:
+        """Where its `site.yaml` is; None for a site that was not read from a file."""
+        return self._directory
 
     @model_validator(mode="after")
     def _names_resolve(self) -> Site:

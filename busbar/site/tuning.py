@@ -36,9 +36,14 @@ def variables(
     that the job uses (None: all of them).
     """
     stack = stack or site.deliveries[0].stack
+    archs = {node.gpus.arch for node in site.node_types.values() if node.gpus}
     chosen: dict[str, Variable] = {}
-    for variable in family(site.family).variables:
-        if _holds(variable, stack, lane, profile, gpus):
+    for variable in family(site).variables:
+        if (
+            _holds(variable, stack, lane, gpus)
+            and variable.profile in (None, profile)
+            and (not variable.archs or archs.intersection(variable.archs))
+        ):
             chosen[variable.name] = variable
     for name, value in site.tuning.items():
         chosen[name] = Variable(
@@ -50,12 +55,14 @@ def variables(
     return list(chosen.values())
 
 
-def _holds(
-    variable: Variable, stack: str, lane: str | None, profile: str | None, gpus: int | None
-) -> bool:
+def profiles(site: Site) -> list[str]:
+    """The modes that the site's family has variables for."""
+    return sorted({v.profile for v in family(site).variables if v.profile})
+
+
+def _holds(variable: Variable, stack: str, lane: str | None, gpus: int | None) -> bool:
     return (
         (not variable.stacks or stack in variable.stacks)
         and (not variable.lanes or lane in variable.lanes)
-        and (variable.profile is None or variable.profile == profile)
         and (variable.gpus_below is None or (gpus is not None and gpus < variable.gpus_below))
     )

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""Collectives: the bound of the algorithm times the share that published runs reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from busbar.errors import BusbarError
+from busbar.expect.bounds import NVLS, bound, factor
+from busbar.expect.errors import NoExpectation
+from busbar.expect.proof import proven
+from busbar.site.family import Band, Collective, LinkClass
+from busbar.site.load import family, link_classes
+from busbar.site.model import CollectiveBench, Gpus, NodeType, Site
+from busbar.site.tuning import environment as family_environment
+from busbar.site.tuning import profiles
+from busbar.units import format_bytes
+from busbar.verdict import Expectation
+
+COLLECTIVES: tuple[str, ...] = get_args(CollectiveBench)
+
+
+def collective(
+    site: Site,
+    *,
+    bench: str,
+    nbytes: int | None = None,
+    nodes: int = 1,
+    ranks: int | None = None,
+    algo: str | None = None,
+    protocol: str | None = None,
+    plugin: str | None = None,
+    harness: str | None = None,
+    lane: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    profile: str | None = None,
+    partition: str | None = None,
+) -> Expectation:
+    """Limit and band of the bus bandwidth (GB/s, as nccl-tests defines it) of one collective.
+
+    ``ranks`` counts those of all nodes, one for each GPU (None: all GPUs); ``nbytes`` None takes
+    the largest size that the data supports. ``algo``, ``protocol``, ``plugin`` (with its major
+    version) and ``harness`` None stand for whatever ran: the limit is then the largest of all
+    algorithms, the band the first of the family that fits. ``environment`` is what the run had
+    set; None stands for the site's own with ``profile``, or with the one that the band asks for.
+    Raises ``NoExpectation`` where no data supports a band.
+    """
+    if bench not in COLLECTIVES:
+        raise BusbarError(f"{bench!r} is no collective", hint=f"known: {', '.join(COLLECTIVES)}")
+    node = site.node_type(partition)
+    gpus = node.gpus
+    where = f"site {site.name}, {bench} on {nodes} node{'s' if nodes > 1 else ''}"
+    if gpus is None:
+        raise NoExpectation("its nodes have no GPUs", where=where)
+    per_node = _ranks_per_node(gpus, nodes, ranks, where)
+    classes = link_classes(site)
+    try:
+        most = bound(node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=algo)
+    except BusbarError as error:
+        raise BusbarError(error.what, where=where, hint=error.hint) from error
+    if environment is None and profile:
+        environment = family_environment(site, lane=lane, profile=profile, gpus=per_node)
+    path = most.path
+    if any(not nic.gpudirect for nic in node.nics) and nodes > 1:
+        path += ("staged through host memory: the NICs do not read GPU memory",)
+
+    candidates = [
+        band
+        for band in family(site).collectives
+        if band.collective == bench
+        and band.nodes == nodes
+        and per_node in band.ranks_per_node
+        and band.link_class in (gpus.links.classes() if gpus.links else ())
+        and band.mode in (None, gpus.partitioning.compute if gpus.partitioning else None)
+        and (band.algo != NVLS or gpus.multicast)
+    ]
+    asked = {"algo": algo, "protocol": protocol, "plugin": plugin, "harness": harness}
+    fitting = [b for b in candidates if all(v in (None, getattr(b, k)) for k, v in asked.items())]
+    sized = [b for b in fitting if nbytes is None or b.bytes[0] <= nbytes <= b.bytes[1]]
+    band = _first_held(site, sized, environment, lane=lane, gpus=per_node)
+    if band is None:
+        raise NoExpectation(
+            _why_not(candidates, fitting, sized, nbytes, asked),
+            where=where,
+            limit=most.gb_per_s,
+            path=path,
+        )
+    base = bound(node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=band.algo)
+    size = nbytes or band.bytes[1]
+    moved = size * factor(bench, nodes * per_node)
+    time_us = band.latency_us + moved / (base.gb_per_s * band.share) * 1e-3
+    typical = moved / time_us * 1e-3
+    if band.when:
+        path += (f"with {_settings(band)}",)
+    return Expectation(
+        limit=most.gb_per_s,
+        low=typical * band.low,
+        typical=typical,
+        high=min(typical * band.high, most.gb_per_s),
+        path=path,
+        sources=(*_link_sources(node, classes), band.source),
+        proof=proven(site, gpus, band),
+        nbytes=size,
+    )
+
+
+def _ranks_per_node(gpus: Gpus, nodes: int, ranks: int | None, where: str) -> int:
+    if nodes < 1:
+        raise BusbarError(f"{nodes} nodes are none", where=where)
+    if ranks is None:
+        return gpus.count
+    if ranks % nodes or ranks < nodes:
+        raise BusbarError(
+            f"{ranks} ranks do not spread evenly over {nodes} nodes",
+            where=where,
+            hint="give a multiple of the number of nodes",
+        )
+    return ranks // nodes
+
+
+def _first_held(
+    site: Site,
+    bands: list[Collective],
+    environment: Mapping[str, str] | None,
+    *,
+    lane: str | None,
+    gpus: int,
+) -> Collective | None:
+    """The first band whose environment the run had, or that a profile of the family sets."""
+    if environment is not None:
+        return next((b for b in bands if holds(b, environment)), None)
+    for profile in (None, *profiles(site)):
+        settings = family_environment(site, lane=lane, profile=profile, gpus=gpus)
+        for band in bands:
+            if holds(band, settings):
+                return band
+    return None
+
+
+def holds(band: Band, environment: Mapping[str, str]) -> bool:
+    """Whether the environment is the one that the band's readings were taken with."""
+    return all(environment.get(key, "") == value for key, value in band.when.items())
+
+
+def _settings(band: Band) -> str:
+    return " ".join(f"{k}={v}" if v else f"{k} unset" for k, v in band.when.items())
+
+
+def _why_not(
+    candidates: list[Collective],
+    fitting: list[Collective],
+    sized: list[Collective],
+    nbytes: int | None,
+    asked: dict[str, str | None],
+) -> str:
+    if not candidates:
+        return "no data of this collective with this number of GPUs and nodes"
+    if not fitting:
+        wanted = ", ".join(f"{key} {value}" for key, value in asked.items() if value)
+        known = "; ".join(
+            ", ".join(f"{key} {getattr(band, key) or 'not stated'}" for key in asked)
+            for band in candidates
+        )
+        return f"no data for {wanted}; there is: {known}"
+    if not sized and nbytes is not None:
+        ranges = ", ".join(
+            f"{format_bytes(band.bytes[0])} to {format_bytes(band.bytes[1])}" for band in fitting
+        )
+        return f"the data is of {ranges}, not of {format_bytes(nbytes)}"
+    return "the data was taken with " + " or with ".join(_settings(band) for band in sized)
+
+
+def _link_sources(node: NodeType, classes: Mapping[str, LinkClass]) -> tuple[str, ...]:
+    links = node.gpus.links if node.gpus else None
+    names = (links.classes() if links else set()) | {nic.link_class for nic in node.nics}
+    return tuple(f"{name}: {classes[name].source}" for name in sorted(names))

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: MIT
+"""Rules that a site must hold beyond its schema, each with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbar.errors import BusbarError
+from busbar.expect.collective import COLLECTIVES, collective
+from busbar.expect.errors import NoExpectation
+from busbar.expect.point import multi_pair, point_to_point
+from busbar.site.load import family, find, link_classes, load
+from busbar.site.model import Gpus, NodeType, Reference, Site
+from busbar.site.tuning import environment
+from busbar.site.yamlfile import Document
+from busbar.verdict import Expectation
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One breach of a rule."""
+
+    site: str
+    where: str
+    """File, line and key."""
+    rule: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.rule}; {self.hint}"
+
+
+def lint(name_or_path: str | Path) -> list[Finding]:
+    """Every finding on a site; a file that breaks the schema gives that one finding."""
+    try:
+        site = load(name_or_path)
+        document = Document(find(name_or_path))
+        family(site)
+        link_classes(site)
+    except BusbarError as error:
+        return [Finding(str(name_or_path), error.where, error.what, error.hint)]
+    return [
+        Finding(site.name, document.where(key), rule, hint)
+        for key, rule, hint in [
+            *_nodes(site),
+            *_fabric(site),
+            *_deliveries(site),
+            *_references(site),
+        ]
+    ]
+
+
+Key = tuple[str | int, ...]
+Breach = tuple[Key, str, str]
+
+
+def _nodes(site: Site) -> Iterator[Breach]:
+    classes = link_classes(site)
+    for name, node in site.node_types.items():
+        base: Key = ("node_types", name)
+        if node.gpus:
+            for key, rule, hint in _gpus(node.gpus):
+                yield (*base, "gpus", *key), rule, hint
+        named: list[tuple[Key, str]] = [(("gpus", "links"), c) for c in _gpu_classes(node)]
+        named += [
+            (("nics", index, "class"), nic.link_class) for index, nic in enumerate(node.nics)
+        ]
+        for key, link_class in named:
+            if link_class not in classes:
+                known = ", ".join(sorted(classes))
+                yield (*base, *key), f"unknown link class {link_class!r}", f"known: {known}"
+        yield from ((((*base, *key)), rule, hint) for key, rule, hint in _near(node))
+
+
+def _gpu_classes(node: NodeType) -> list[str]:
+    if node.gpus is None:
+        return []
+    links = node.gpus.links.classes() if node.gpus.links else set()
+    return sorted(links | ({node.gpus.host_link.link_class} if node.gpus.host_link else set()))
+
+
+def _gpus(gpus: Gpus) -> Iterator[Breach]:
+    if gpus.bus_ids is not None and len(gpus.bus_ids) != gpus.count:
+        yield (
+            ("bus_ids",),
+            f"{len(gpus.bus_ids)} addresses for {gpus.count} GPUs",
+            "list one for each GPU, in device order",
+        )
+    if gpus.count > 1 and gpus.links is None:
+        yield (
+            ("links",),
+            "several GPUs and no links between them",
+            "state switched, all_pairs or pairs",
+        )
+    if gpus.links:
+        yield from _links(gpus)
+    if gpus.partitioning:
+        yield from _partitioning(gpus)
+    if (gpus.vendor == "nvidia") != gpus.arch.startswith("sm_"):
+        yield (
+            ("arch",),
+            f"{gpus.arch} is no architecture of {gpus.vendor}",
+            "correct one of the two",
+        )
+
+
+def _links(gpus: Gpus) -> Iterator[Breach]:
+    assert gpus.links
+    package = gpus.links.package
+    if package and gpus.count % package.devices:
+        yield (
+            ("links", "package", "devices"),
+            f"{gpus.count} GPUs do not fill packages of {package.devices}",
+            "correct the count of GPUs or of devices",
+        )
+    for index, link in enumerate(gpus.links.pairs):
+        if max(link.between) >= gpus.packages:
+            yield (
+                ("links", "pairs", index, "between"),
+                f"there is no GPU {max(link.between)}",
+                f"the node has GPUs 0 to {gpus.packages - 1}",
+            )
+
+
+def _partitioning(gpus: Gpus) -> Iterator[Breach]:
+    parts = gpus.partitioning
+    assert parts
+    key = ("partitioning", "memory")
+    if parts.memory == "NPS4" and parts.compute != "CPX":
+        yield (
+            key,
+            f"NPS4 with {parts.compute}; it needs CPX",
+            "set compute to CPX or memory to NPS1",
+        )
+    if parts.memory_count > parts.compute_count:
+        yield (
+            key,
+            f"{parts.memory_count} memory partitions for {parts.compute_count} compute partitions;"
+            " there are never more memory partitions",
+            "lower memory or divide compute further",
+        )
+    if gpus.count % parts.compute_count:
+        yield (
+            ("partitioning", "compute_count"),
+            f"{gpus.count} GPUs are no multiple of {parts.compute_count} partitions",
+            "correct the count of GPUs or of partitions",
+        )
+
+
+def _near(node: NodeType) -> Iterator[Breach]:
+    count = node.gpus.count if node.gpus else 0
+    seen: set[str] = set()
+    for index, nic in enumerate(node.nics):
+        beyond = [gpu for gpu in nic.near_gpus if gpu >= count]
+        if beyond:
+            rule = f"NIC {nic.name} is near GPU {beyond[0]}, which the node does not have"
+            yield ("nics", index, "near_gpus"), rule, f"the node has {count} GPUs"
+        if nic.name in seen:
+            yield ("nics", index, "name"), f"two NICs are called {nic.name}", "rename one"
+        seen.add(nic.name)
+    for index, numa in enumerate(node.numa):
+        beyond = [gpu for gpu in numa.gpus if gpu >= count]
+        if beyond:
+            rule = f"NUMA domain {numa.id} holds GPU {beyond[0]}, which the node does not have"
+            yield ("numa", index, "gpus"), rule, f"the node has {count} GPUs"
+
+
+def _fabric(site: Site) -> Iterator[Breach]:
+    for index, partition in enumerate(site.partitions):
+        node = site.node_types[partition.node_type]
+        if partition.nodes > 1 and not (site.fabric and node.nics):
+            yield (
+                ("partitions", index, "nodes"),
+                "several nodes, but no network between them is stated",
+                "add fabric and the nics of the node type",
+            )
+    rails = {
+        nic.rail for node in site.node_types.values() for nic in node.nics if nic.rail is not None
+    }
+    if site.fabric and rails and len(rails) != site.fabric.rails:
+        rule = f"{site.fabric.rails} rails, but the NICs are on {len(rails)}"
+        yield ("fabric", "rails"), rule, "correct one of the two"
+    if site.scheduler == "local" and any(p.launcher == "srun" for p in site.partitions):
+        yield (
+            ("scheduler",),
+            "srun needs Slurm",
+            "set scheduler to slurm or the launcher to mpirun",
+        )
+
+
+def _deliveries(site: Site) -> Iterator[Breach]:
+    stacks = {node.gpus.stack for node in site.node_types.values() if node.gpus}
+    for index, delivery in enumerate(site.deliveries):
+        fits = delivery.stack in stacks or delivery.stack in ("host", "cray")
+        if not fits:
+            rule = (
+                f"stack {delivery.stack}, but the GPUs need {', '.join(sorted(stacks)) or 'host'}"
+            )
+            yield ("deliveries", index, "stack"), rule, "correct the stack or the GPUs"
+
+
+def _references(site: Site) -> Iterator[Breach]:
+    for index, reference in enumerate(site.references):
+        key: Key = ("references", index)
+        try:
+            expected = expectation(site, reference)
+        except NoExpectation as error:
+            if error.limit is not None and reference.gb_per_s > error.limit:
+                yield (*key, "gb_per_s"), _above(reference, error.limit, error.path), _REFUSED
+            continue  # without data there is a bound to hold it against, but no band
+        except BusbarError as error:
+            yield key, error.what, error.hint
+            continue
+        if reference.gb_per_s > expected.limit:
+            yield (*key, "gb_per_s"), _above(reference, expected.limit, expected.path), _REFUSED
+        elif not expected.low <= reference.gb_per_s <= expected.high:
+            yield (
+                (*key, "gb_per_s"),
+                f"{reference.bench} {reference.gb_per_s:g} GB/s is outside the band"
+                f" {expected.low:.4g} to {expected.high:.4g} GB/s",
+                "state what moved the number (algo, plugin, harness), or give the family its band",
+            )
+
+
+_REFUSED = "a reading above the bound is an error in the measurement or in the links stated here"
+
+
+def _above(reference: Reference, limit: float, path: tuple[str, ...]) -> str:
+    nodes = f" on {reference.nodes} nodes" if reference.nodes > 1 else ""
+    return (
+        f"{reference.bench}{nodes} {reference.gb_per_s:g} GB/s is above the physical bound of"
+        f" {limit:.4g} GB/s ({'; '.join(path)})"
+    )
+
+
+def expectation(site: Site, reference: Reference) -> Expectation:
+    """What the model expects where the reference was read."""
+    if reference.bench in COLLECTIVES:
+        return collective(
+            site,
+            bench=reference.bench,
+            nbytes=reference.bytes,
+            nodes=reference.nodes,
+            ranks=reference.ranks,
+            algo=reference.algo,
+            protocol=reference.protocol,
+            plugin=reference.plugin,
+            harness=reference.harness,
+            profile=reference.profile,
+            partition=reference.partition,
+        )
+    settings = environment(site, profile=reference.profile)
+    if reference.bench == "osu_mbw_mr":
+        return multi_pair(
+            site,
+            nbytes=reference.bytes,
+            ranks=reference.ranks,
+            nodes=reference.nodes,
+            environment=settings,
+            partition=reference.partition,
+        )
+    src, dst = reference.pair or (0, 1 if reference.nodes == 1 else 0)
+    return point_to_point(
+        site,
+        bench=reference.bench,
+        src=src,
+        dst=dst,
+        nbytes=reference.bytes,
+        engine=reference.engine,
+        nodes=reference.nodes,
+        environment=settings,
+        partition=reference.partition,
+    )
