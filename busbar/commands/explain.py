@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""``busbar explain``: why a run is slow or failed, from what the tools printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from busbar.explain import explain
+from busbar.explain.render import print_explanations
+from busbar.site import load
+from busbar.verdict import Verdict
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds ``busbar explain``."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "explain",
+        help="name the cause of a slow or failed run from its output",
+        description=(
+            "Reads the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the scheduler's"
+            " log; plain or gzip) and names what ran, the verdict, and the causes with the lines that"
+            " show them. Exit status: 0 pass, 1 not pass, 2 bad input."
+        ),
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="an output of the job")
+    parser.add_argument(
+        "--site",
+        help="name or directory of the site whose bands judge the readings (default: told"
+        " from the output where it names the GPUs)",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("sdma", "kernel"),
+        help="what copies between AMD GPUs (default: HSA_ENABLE_SDMA where the output shows it)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON: an object, or a list for several runs"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explains and prints."""
+    site = load(args.site) if args.site else None
+    explanations = explain(args.files, site=site, engine=args.engine)
+    if args.json:
+        documents = [explanation.to_json() for explanation in explanations]
+        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))  # noqa: T201
+    else:
+        print_explanations(explanations)
+    return 0 if all(e.verdict is Verdict.PASS for e in explanations) else 1

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: MIT
+"""From what the tools printed to a cause, its evidence and a remedy."""
+
+from __future__ import annotations
+
+from busbar.explain.core import explain
+from busbar.explain.model import Cause, Evidence, Explanation, Note, Reading
+from busbar.parse.text import Source
+
+__all__ = ["Cause", "Evidence", "Explanation", "Note", "Reading", "Source", "explain"]

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: MIT
+"""Reads outputs in one pass and sorts what they say into runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from busbar.explain.facts import MOST_HOSTS, MOST_PATHS, Facts, Seen
+from busbar.explain.model import Evidence
+from busbar.explain.tables import Tables, from_json
+from busbar.parse import launch, nccl_log, nccl_tests, nvidia_smi, ofi, ucx_log
+from busbar.parse.messages import Pattern, match
+from busbar.parse.text import LABEL, Source, decode, line_blocks, open_plain
+
+MOST_JSON_BYTES = 64 << 20
+MOST_PREFIXES = 100_000
+_ROW_BYTES = frozenset(b" \t0123456789")
+_OTHER_TABLES: tuple[Pattern, ...] = (
+    *ucx_log.TABLE,
+    *ofi.TABLE,
+    *launch.ALL,
+    *nvidia_smi.TABLE,
+)
+# One look decides for most lines that none of the patterns can match.
+_ANY_NEEDLE = re.compile(b"|".join(sorted({re.escape(row.needle) for row in _OTHER_TABLES})))
+_STARTS_OF_A_PROCESS = frozenset({"ucx.version", "ucx.api-mismatch", "ucx.env"})
+
+
+def collect(sources: Sequence[Source]) -> list[Facts]:
+    """The runs in ``sources``, in order; files without a run of their own are context of the runs.
+
+    A file of context, such as one rank's ``NCCL_DEBUG_FILE``, goes to the run that names its process,
+    or else to all of them.
+    """
+    runs: list[Facts] = []
+    context: list[Facts] = []
+    for source in sources:
+        for facts in read(source):
+            if facts.empty:
+                facts.files = [source.name]
+            (runs if facts.tool else context).append(facts)
+    if not runs:
+        whole = Facts()
+        for facts in context:
+            whole.merge_context(facts)
+        return [whole]
+    for facts in context:
+        owners = [run for run in runs if run.processes & facts.processes] or runs
+        for run in owners:
+            run.merge_context(facts)
+    return runs
+
+
+def read(source: Source) -> list[Facts]:
+    """The runs of one file; at least one, which is empty when nothing was recognised."""
+    facts = _read_json(source)
+    if facts is not None:
+        return [facts]
+    collector = Collector(source.name)
+    for number, lines in line_blocks(source):
+        collector.block(number, lines)
+    return collector.finish()
+
+
+def _read_json(source: Source) -> Facts | None:
+    with open_plain(source) as stream:
+        head = stream.read(4096).lstrip()
+        if not head.startswith(b"{") or b'"event"' in head.split(b"\n", 1)[0]:
+            return None
+        text = head + stream.read(MOST_JSON_BYTES)
+    try:
+        run = nccl_tests.parse_json(text.decode("utf-8", "replace"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None  # JSON of another kind, or broken beyond reading: the line reader goes on
+    return from_json(run, source.name) if run else None
+
+
+class Collector:
+    """The state of reading one file."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.runs: list[Facts] = []
+        self.facts = Facts(files=[name])
+        self.tables = Tables(self)
+        self._prefixes: set[bytes] = set()
+        self._hosts: set[bytes] = set()
+
+    # ---- runs
+    def begin_run(self) -> Facts:
+        """A new run, unless the present one has not begun."""
+        if self.facts.tool:
+            self.runs.append(self.facts)
+            self.facts = Facts(files=[self.name])
+        return self.facts
+
+    def finish(self) -> list[Facts]:
+        """All runs; what follows the last one without being a run belongs to it."""
+        self.tables.end_of_file()
+        if self.runs and not self.facts.tool:
+            if not self.facts.empty:
+                self.runs[-1].merge_context(self.facts)
+            return self.runs
+        return [*self.runs, self.facts]
+
+    def evidence(self, number: int, line: bytes) -> Evidence:
+        """The line as evidence."""
+        return Evidence(self.name, number, decode(line))
+
+    # ---- lines
+    def block(self, number: int, lines: Iterable[bytes]) -> None:
+        """The inner loop; a log of half a gigabyte has millions of lines, hence its shape."""
+        marker, width = nccl_log.INFO, len(nccl_log.INFO)
+        interesting = nccl_log.interesting
+        prefixes = self._prefixes
+        for at, line in enumerate(lines, number):
+            found = line.find(marker)
+            if found < 0:
+                if line:
+                    self._other(at, line)
+                continue
+            prefix = line[:found]
+            if prefix not in prefixes:
+                self._new_prefix(at, line, prefix)
+            start = found + width
+            head = line[start : start + 4]
+            if head in (b"Chan", b"Ring"):
+                self._channel(at, line, start)
+            elif interesting(line, start):
+                self._nccl(at, line, start)
+            elif line.startswith(b"NET/OFI ", start):
+                self._messages(at, line, ofi.TABLE)
+
+    def _new_prefix(self, number: int, line: bytes, prefix: bytes) -> None:
+        if prefix[:1] and prefix[0] in _ROW_BYTES:
+            prefix = self.tables.glued(number, line, self._hosts)
+            if prefix in self._prefixes:
+                return
+        process = nccl_log.parse_process(
+            line[len(line) - len(line) :] if not prefix else prefix + b"NCCL "
+        )
+        if process and len(self._prefixes) < MOST_PREFIXES:
+            self._prefixes.add(prefix)
+        if process and len(self.facts.hosts) < MOST_HOSTS:
+            self._hosts.add(process.host.encode())
+            self.facts.hosts.setdefault(process.host)
+            self.facts.processes.add((process.host, process.pid))
+
+    def _channel(self, number: int, line: bytes, start: int) -> None:
+        facts = self.facts
+        via = line.rfind(nccl_log.VIA)
+        if via < 0:
+            ring = nccl_log.parse_ring(line[start:])
+            if ring:
+                facts.rings.setdefault(ring.channel, (ring, self.evidence(number, line)))
+            return
+        way = line[via + 5 : via + 69]
+        if way.startswith((b"NET/", b"COLLNET/")):
+            path = nccl_log.parse_net_path(line[start:])
+            if path is None:
+                return
+            kind = f"NET/{path.network}" + ("/GDRDMA" if path.gdr else "")
+            if path not in facts.paths and len(facts.paths) < MOST_PATHS:
+                facts.paths[path] = self.evidence(number, line)
+        else:
+            kind = way.split(b"[", 1)[0].decode("utf-8", "replace").strip()
+        if kind not in facts.transports:
+            facts.transport_lines[kind] = self.evidence(number, line)
+        facts.transports[kind] += 1
+
+    def _nccl(self, number: int, line: bytes, start: int) -> None:
+        facts = self.facts
+        messages = nccl_log.parse(line[start:])
+        for message in messages:
+            evidence = self.evidence(number, line)
+            if message.kind == "nccl.env":
+                facts.note_setting(message.values[0], message.values[1], evidence)
+            facts.note_message(message.kind, message.values, evidence)
+        if b"NET/" in line:
+            self._messages(number, line, ofi.TABLE)
+
+    def _messages(self, number: int, line: bytes, table: tuple[Pattern, ...]) -> None:
+        for message in match(table, line):
+            if message.kind in _STARTS_OF_A_PROCESS and self.facts.readings:
+                self.begin_run()
+            self.facts.note_message(message.kind, message.values, self.evidence(number, line))
+            if message.kind == "ucx.env":
+                for name, value in ucx_log.parse_settings(message.values[0]).items():
+                    self.facts.note_setting(name, value, self.evidence(number, line))
+            elif message.kind == "ofi.process" and not self.facts.tool:
+                self.facts.tool = "nccl_message_transfer"
+            elif message.kind == "ofi.process":
+                self.facts.hosts.setdefault(message.values[1])
+
+    def _other(self, number: int, line: bytes) -> None:
+        label = LABEL.match(line)
+        key = b""
+        if label:
+            key = label["srun"] or label["tag"]
+            line = line[label.end() :]
+        if self.tables.line(number, line, key):
+            return
+        at = line.find(nccl_log.WARN)
+        if at >= 0:
+            self._nccl(number, line, at + len(nccl_log.WARN))
+            self.facts.note_message(
+                "nccl.warn",
+                (decode(line[at + len(nccl_log.WARN) :], 300),),
+                self.evidence(number, line),
+            )
+        elif b"CCL version" in line:
+            self._nccl(number, line, max(line.find(b"NCCL version"), line.find(b"RCCL version")))
+        if _ANY_NEEDLE.search(line):
+            self._messages(number, line, _OTHER_TABLES)
+        if b"tag(" in line or b"cfg[" in line or b"cfg#" in line:
+            self._endpoint(number, line)
+        if process := ucx_log.LINE.search(line):
+            host = process[1].decode("utf-8", "replace")
+            if len(self.facts.processes) < MOST_HOSTS:
+                self.facts.hosts.setdefault(host)
+                self.facts.processes.add((host, int(process[2])))
+        elif line[:1] in (b"$", b"+", b"e", b"r", b" "):
+            self._shell(number, line)
+        if report := nvidia_smi.parse_report(decode(line, 200)):
+            self.facts.reports.setdefault(report, self.evidence(number, line))
+
+    def _endpoint(self, number: int, line: bytes) -> None:
+        endpoint = ucx_log.parse_endpoint(decode(line))
+        if endpoint is None:
+            return
+        if seen := self.facts.endpoints.get(endpoint):
+            seen.count += 1
+        elif len(self.facts.endpoints) < MOST_HOSTS:
+            self.facts.endpoints[endpoint] = _seen(self.evidence(number, line))
+
+    def _shell(self, number: int, line: bytes) -> None:
+        text = decode(line)
+        status = launch.parse_exit_status(text)
+        if status is not None:
+            if self.facts.exit_status is None or self.facts.exit_status[0] == 0:
+                self.facts.exit_status = (status, self.evidence(number, line))
+            return
+        exported = launch.parse_export(text)
+        command = None if exported else launch.parse_command(text)
+        if exported or command:
+            if self.facts.readings or self.facts.exit_status:
+                self.begin_run()
+            evidence = self.evidence(number, line)
+            if exported:
+                self.facts.note_setting(*exported, evidence)
+            if command:
+                self.facts.commands.append((command, evidence))
+                for name, value in command.environment.items():
+                    self.facts.note_setting(name, value, evidence)
+
+
+def _seen(evidence: Evidence) -> Seen:
+    return Seen((), evidence)

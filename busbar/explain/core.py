@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: MIT
+"""Puts an explanation together: facts, what was expected, what the rules find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from busbar.errors import BusbarError
+from busbar.explain import notes as note_rules
+from busbar.explain import rules_fabric, rules_machine, rules_mpi, rules_nccl
+from busbar.explain.catalog import CAUSES
+from busbar.explain.collect import collect
+from busbar.explain.facts import Facts
+from busbar.explain.identify import (
+    columns_operation,
+    named_operation,
+    nodes_of,
+    ranks_of,
+    recognise_site,
+)
+from busbar.explain.judge import Expect, from_copies, from_site, judge, verdict_of
+from busbar.explain.model import Cause, Evidence, Explanation, Note
+from busbar.explain.rules import Context, Explains, Finding, Judged, Rule
+from busbar.parse.text import Source
+from busbar.site.model import Site
+from busbar.verdict import Verdict, worst
+
+RULES: tuple[Rule, ...] = (
+    *rules_nccl.RULES,
+    *rules_mpi.RULES,
+    *rules_fabric.RULES,
+    *rules_machine.RULES,
+)
+_TOO_SLOW = 0.6
+"""Share of NCCL's own estimate of the links below which a large collective is slow on any machine."""
+_LARGE = 1 << 26
+_NVLINK_PER_GPU = 900.0
+"""GB/s one way of NVLink5, the fastest links between GPUs that are on the market."""
+
+
+def explain(
+    files: Sequence[Path | Source],
+    *,
+    site: Site | None = None,
+    expectation: Expect | None = None,
+    verdict: Verdict | None = None,
+    engine: str | None = None,
+) -> list[Explanation]:
+    """One explanation for each run in ``files``, which are the outputs of one job.
+
+    ``expectation`` gives the limit and band of a reading; without it the expectations of ``site``
+    are used, or of the site that the output names. ``verdict`` is what a caller that knows more,
+    such as a check, has found; it stands unless the output shows worse. ``engine`` is ``sdma`` or
+    ``kernel`` on AMD GPUs. Raises ``BusbarError`` for a file that cannot be read and for input in
+    which nothing is recognised.
+    """
+    sources = [f if isinstance(f, Source) else Source.from_path(f) for f in files]
+    try:
+        runs = collect(sources)
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be read: {error.strerror or error}", where=str(error.filename or "")
+        ) from error
+    runs = [facts for facts in runs if not facts.empty]
+    if not runs:
+        raise BusbarError(
+            "nothing in it is the output of a tool that is known",
+            where=", ".join(source.name for source in sources),
+            hint="give the output of osu_*, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX, Open MPI,"
+            " MPICH or Slurm",
+        )
+    return [_explain_run(facts, site, expectation, verdict, engine) for facts in runs]
+
+
+def _explain_run(
+    facts: Facts,
+    site: Site | None,
+    expectation: Expect | None,
+    verdict: Verdict | None,
+    engine: str | None,
+) -> Explanation:
+    ranks, nodes = ranks_of(facts), nodes_of(facts)
+    operation, notes = _operation(facts, ranks)
+    if site is None and expectation is None:
+        site = recognise_site(facts, nodes)
+        if site:
+            notes.append(Note("site-recognised", f"the devices are those of site {site.name}"))
+    engine = engine or shown_engine(facts)
+    expect = expectation or from_copies(facts)
+    if expect is None and site:
+        expect = from_site(
+            site, facts, engine=engine, operation=operation, ranks=ranks, nodes=nodes
+        )
+    judged, why = judge(facts, expect) if expect else ([], "no site and no expectation was given")
+    context = Context(facts, site, engine, judged, operation, ranks, nodes)
+    findings = [finding for rule in RULES for finding in rule(context)]
+    findings += _unjudged(context) if not judged else []
+    outcome = worst(
+        [
+            verdict or Verdict.PASS,
+            verdict_of(judged) if judged and verdict is None else Verdict.PASS,
+            _measured(facts),
+            *(f.effect for f in findings),
+        ]
+    )
+    if not judged and facts.readings:
+        notes.append(Note("no-band", f"no band was applied: {why}"))
+    causes = _causes(findings, outcome, judged)
+    notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
+    return Explanation(
+        files=tuple(facts.files),
+        tool=facts.tool or next(iter(facts.reports), "unknown"),
+        version=facts.version or next(facts.values("nccl.version"), None),
+        ranks=ranks,
+        nodes=nodes,
+        readings=tuple(facts.readings),
+        verdict=outcome,
+        causes=tuple(causes),
+        notes=tuple(notes),
+        operation=operation,
+        site=site.name if site and judged else None,
+        hosts=tuple(facts.hosts)[:1024],
+        devices=_device_names(facts),
+    )
+
+
+def _device_names(facts: Facts) -> tuple[str, ...]:
+    listed = sorted(facts.devices.values(), key=lambda d: d.rank)[:1024]
+    if listed:
+        return tuple(f"rank {d.rank}: {d.host} {d.device} [{d.bus}] {d.name}" for d in listed)
+    return tuple(
+        f"rank {event.get('rank')}: {event.get('host')} [{event.get('device')}] {event.get('device_name')}"
+        for event, _ in facts.events
+        if event.get("event") == "rank" and event.get("device")
+    )[:1024]
+
+
+def shown_engine(facts: Facts) -> str | None:
+    """``sdma`` or ``kernel`` where the output shows ``HSA_ENABLE_SDMA``."""
+    setting = facts.setting("HSA_ENABLE_SDMA")
+    return {"0": "kernel", "1": "sdma"}.get(setting[1]) if setting else None
+
+
+def _operation(facts: Facts, ranks: int | None) -> tuple[str | None, list[Note]]:
+    named = named_operation(facts)
+    fits = columns_operation(facts, ranks) if facts.rows else set()
+    if named and (not fits or named[0] in fits):
+        return named[0], []
+    if not fits:
+        return None, []
+    inferred = "reduce_scatter" if "reduce_scatter" in fits else sorted(fits)[0]
+    choice = inferred if len(fits) == 1 else f"{' or '.join(sorted(fits))}"
+    row = next(e for r, e in reversed(facts.rows) if r.count)
+    if named:
+        lines = (row,) if named[1] is None else (named[1], row)
+        summary = f"the output is called {named[0]}, its columns are those of {choice}"
+        return inferred, [Note("mislabelled-collective", summary, lines)]
+    return inferred, [Note("collective-inferred", f"the columns are those of {choice}", (row,))]
+
+
+def _measured(facts: Facts) -> Verdict:
+    """A run without a measurement is never a pass."""
+    if facts.readings:
+        return Verdict.PASS
+    if facts.tool == "nccl_message_transfer":
+        done = {v for v in facts.values("ofi.completions", 1)}
+        return Verdict.PASS if len(done) >= 2 else Verdict.FAILED
+    checked = [event for event, _ in facts.events if event.get("event") == "check"]
+    if checked and facts.finished:
+        return Verdict.PASS
+    return Verdict.FAILED
+
+
+def _unjudged(context: Context) -> list[Finding]:
+    """What a reading tells without any band: NCCL's own estimate of the links, and physics."""
+    facts = context.facts
+    rates = [r for r in facts.readings if r.kind in ("bw", "busbw") and r.evidence]
+    if not rates:
+        return []
+    top = max(rates, key=lambda r: r.value)
+    both = 2 if facts.tool == "osu_bibw" else 1
+    if (
+        context.on_gpu
+        and facts.tool in ("osu_bw", "osu_bibw", "gpu_aware")
+        and top.value > both * _NVLINK_PER_GPU
+    ):
+        return [
+            Finding(
+                "same-gpu",
+                "likely",
+                (top.evidence,),  # type: ignore[arg-type]
+                f"{top.value:.4g} GB/s is more than any link between GPUs carries: the rate of a copy"
+                " inside one GPU",
+                Explains.IMPOSSIBLE,
+                Verdict.IMPOSSIBLE,
+            )
+        ]
+    estimate = max((float(v) for v in facts.values("nccl.nvlink")), default=0.0)
+    last = context.largest_rates
+    if (
+        estimate
+        and context.nodes == 1
+        and last
+        and last[0].nbytes >= _LARGE
+        and last[0].kind == "busbw"
+    ):
+        best = max(last, key=lambda r: r.value)
+        if best.value < _TOO_SLOW * estimate and best.evidence:
+            shown = facts.first("nccl.nvlink")
+            lines = (best.evidence, *([shown.evidence] if shown else []))
+            return [
+                Finding(
+                    "below-band-unexplained",
+                    "certain",
+                    lines,
+                    f"{best.value:.4g} GB/s where NCCL counts {estimate:g} GB/s of NVLink for each GPU",
+                    effect=Verdict.DEGRADED,
+                )
+            ]
+    return []
+
+
+_CONSEQUENCES = {
+    # A cause on the left explains those on the right, which are then not named.
+    "nccl-p2p-off": {"nccl-few-channels"},
+    "ucx-not-selected": {"rank-died", "truncated-output"},
+    "mpi-collective-not-gpu-aware": {"rank-died", "truncated-output"},
+    "ucx-not-usable": {"rank-died", "truncated-output"},
+    "ucx-api-mismatch": {"rank-died", "truncated-output"},
+    "nccl-too-few-gpus": {"rank-died", "truncated-output"},
+    "nccl-duplicate-gpu": {"rank-died", "truncated-output"},
+    "nccl-version-mismatch": {"rank-died", "truncated-output"},
+    "cray-gtl-missing": {"rank-died", "truncated-output"},
+    "mpich-gpu-support-off": {"rank-died", "truncated-output"},
+    "singletons": {"rank-died", "truncated-output"},
+    "pmix-mismatch": {"rank-died", "truncated-output"},
+    "same-gpu": {"rank-died", "truncated-output", "above-limit"},
+    "ofi-provider-wrong": {"rank-died", "truncated-output"},
+    "rank-died": {"truncated-output"},
+    "timeout": {"truncated-output"},
+    "wrong-data": {"rank-died"},
+    "nccl-wrong-data": {"rank-died"},
+    "host-staging": set(),
+}
+
+
+def _causes(
+    findings: Sequence[Finding], outcome: Verdict, judged: Sequence[Judged]
+) -> list[Cause]:
+    if outcome is Verdict.PASS:
+        return []
+    # A run that was slow until its time limit ended it is explained by what made it slow.
+    slow = any(f.id == "timeout" for f in findings) and (
+        any(j.verdict is Verdict.DEGRADED for j in judged)
+        or any(f.id == "host-staging" for f in findings)
+    )
+    relevant = [
+        f for f in findings if _accounts_for(f, outcome) or (slow and f.explains is Explains.SLOW)
+    ]
+    hidden = {
+        consequence
+        for finding in relevant
+        for consequence in _CONSEQUENCES.get(finding.id, ())
+        if not (
+            finding.confidence == "likely"
+            and consequence == "rank-died"
+            and finding.effect is Verdict.PASS
+        )
+    }
+    explicit = [f for f in relevant if f.id not in hidden and f.id != "below-band-unexplained"]
+    if not explicit:
+        explicit = [f for f in relevant if f.id not in hidden] or _unexplained(outcome, judged)
+    causes: dict[str, Cause] = {}
+    for f in explicit:
+        if f.id not in causes:
+            causes[f.id] = Cause(
+                f.id, f.confidence, f.evidence, CAUSES[f.id].remedy, f.summary, f.details
+            )
+    return sorted(causes.values(), key=lambda c: c.confidence != "certain")
+
+
+def _accounts_for(finding: Finding, outcome: Verdict) -> bool:
+    if finding.effect is not Verdict.PASS:
+        return True
+    if outcome is Verdict.DEGRADED:
+        return finding.explains is Explains.SLOW
+    if outcome is Verdict.IMPOSSIBLE:
+        return finding.explains is Explains.IMPOSSIBLE
+    return finding.explains is Explains.FAILURE
+
+
+def _unexplained(outcome: Verdict, judged: Sequence[Judged]) -> list[Finding]:
+    off = [j for j in judged if j.verdict is outcome and j.reading.evidence]
+    if outcome is Verdict.IMPOSSIBLE and off:
+        top = max(off, key=lambda j: j.reading.value / j.expectation.limit)
+        return [
+            Finding(
+                "above-limit",
+                "certain",
+                (_line(top),),
+                f"{_value(top)}, the limit is {top.expectation.limit:.4g}",
+            )
+        ]
+    if outcome is Verdict.DEGRADED:
+        lines = tuple(dict.fromkeys(_line(j) for j in off))[-3:]
+        band = (
+            f"{_value(off[-1])}, the band begins at {_bound(off[-1]):.4g}"
+            if off
+            else "by the caller's verdict"
+        )
+        return [Finding("below-band-unexplained", "certain", lines, band)]
+    return []
+
+
+def _line(judged: Judged) -> Evidence:
+    if judged.reading.evidence is None:
+        raise ValueError("a reading without a line")  # collected readings always have one
+    return judged.reading.evidence
+
+
+def _value(judged: Judged) -> str:
+    unit = "us" if judged.reading.kind == "latency_us" else "GB/s"
+    return f"{judged.reading.value:.4g} {unit} at {judged.reading.nbytes} bytes"
+
+
+def _bound(judged: Judged) -> float:
+    return judged.expectation.high if judged.expectation.unit == "us" else judged.expectation.low

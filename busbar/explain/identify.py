@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""What ran: collective, ranks, nodes, and the site where the output tells it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import PurePath
+
+from busbar.errors import BusbarError
+from busbar.explain.facts import Facts
+from busbar.explain.model import Evidence
+from busbar.parse import nccl_tests
+from busbar.site import load, names
+from busbar.site.model import Site
+
+_OPERATIONS = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "alltoall",
+    "broadcast",
+    "sendrecv",
+    "reduce",
+    "gather",
+    "scatter",
+    "hypercube",
+)
+_NCCL_NAMES = {
+    "AllReduce": "all_reduce",
+    "AllGather": "all_gather",
+    "ReduceScatter": "reduce_scatter",
+    "Broadcast": "broadcast",
+    "Reduce": "reduce",
+    "AllToAll": "alltoall",
+}
+
+
+def ranks_of(facts: Facts) -> int | None:
+    """How many ranks the output shows; None when it does not say."""
+    if facts.ranks:
+        return facts.ranks
+    told = [int(v) for v in facts.values("nccl.init", 1)] + [
+        int(v) for v in facts.values("nccl.nodes", 1)
+    ]
+    if told:
+        return max(told)
+    if facts.devices:
+        return max(d.rank for d in facts.devices.values()) + 1
+    if facts.tool == "nccl_message_transfer":
+        named = [*facts.values("ofi.process"), *facts.values("ofi.completions", 1)]
+        return max(map(int, named)) + 1
+    if facts.tool in ("osu_bw", "osu_bibw", "osu_latency") and facts.readings:
+        return 2  # these tests refuse any other number
+    return len(facts.processes) or None
+
+
+def nodes_of(facts: Facts) -> int | None:
+    """How many nodes; None when the output does not say.
+
+    NCCL counts each rank as a node of its own when it finds no way between them but the network,
+    so the hosts' names go before its number where all ranks are seen.
+    """
+    listed = {d.host for d in facts.devices.values()}
+    if listed and facts.tool == "nccl-tests" and not facts.reports:
+        return len(listed)
+    told = max((int(v) for v in facts.values("nccl.nodes", 2)), default=0)
+    ranks = ranks_of(facts)
+    if told and (not ranks or len(facts.processes) < ranks):
+        return max(told, len(facts.hosts))
+    return len(facts.hosts) or None
+
+
+def named_operation(facts: Facts) -> tuple[str, Evidence | None] | None:
+    """What the output, the command line, NCCL's log or the file's name call the collective."""
+    for name, evidence in facts.names:
+        return name, evidence
+    for command, evidence in facts.commands:
+        if command.program:
+            return command.program.removesuffix("_perf"), evidence
+    ran = Counter(v for v in facts.values("nccl.algorithm") if v in _NCCL_NAMES)
+    if len(ran) == 1:
+        return _NCCL_NAMES[next(iter(ran))], facts.seen("nccl.algorithm")[0].evidence
+    if facts.tool == "nccl-tests":
+        for file in facts.files:
+            words = re.sub(r"[^a-z]+", "_", PurePath(file).name.lower())
+            for operation in _OPERATIONS[:6]:
+                if operation in words:
+                    return operation, None
+    return None
+
+
+def columns_operation(facts: Facts, ranks: int | None) -> set[str]:
+    """The collectives that the columns of a table fit: count, operator, root and busbw over algbw."""
+    candidates: set[str] | None = None
+    for row, _ in facts.rows[-3:]:
+        width = nccl_tests.TYPE_BYTES.get(row.type)
+        half = row.out_of_place
+        if not width or not row.count or half.algbw < 1 or not ranks or ranks < 2:
+            continue
+        fit = {
+            name
+            for name, (share, factor, reduces, rooted) in _signatures(ranks).items()
+            if abs(row.count * width - row.nbytes * share) <= row.nbytes * 0.02
+            and abs(half.busbw / half.algbw - factor) <= 0.01 * factor + 0.02 / half.algbw
+            and (reduces is None or reduces == (row.redop != "none"))
+            and (rooted is None or row.root is None or rooted == (row.root >= 0))
+        }
+        candidates = fit if candidates is None else candidates & fit
+    return candidates or set()
+
+
+def _signatures(n: int) -> dict[str, tuple[float, float, bool | None, bool | None]]:
+    """Of each collective: count times type over size, busbw over algbw, reduces, has a root.
+
+    From nccl-tests' doc/PERFORMANCE.md and the ``*GetCollByteCount`` of each test.
+    """
+    return {
+        "all_reduce": (1, 2 * (n - 1) / n, True, False),
+        "reduce": (1, 1, True, True),
+        "broadcast": (1, 1, False, True),
+        "sendrecv": (1, 1, None, False),
+        "all_gather": (1 / n, (n - 1) / n, False, False),
+        "reduce_scatter": (1 / n, (n - 1) / n, True, False),
+        "alltoall": (1 / n, (n - 1) / n, False, False),
+        "gather": (1 / n, (n - 1) / n, False, True),
+        "scatter": (1 / n, (n - 1) / n, False, True),
+    }
+
+
+def recognise_site(facts: Facts, nodes: int | None) -> Site | None:
+    """The one site that ships whose GPUs the output names; None when none or several fit."""
+    models = {d.name for d in facts.devices.values()} | {
+        str(event["device_name"])
+        for event, _ in facts.events
+        if event.get("event") == "rank" and event.get("device_name")
+    }
+    instances = {v for v in facts.values("ofi.topology") if v}
+    if len(models) > 1 or not (models or instances):
+        return None
+    most = max(Counter(d.host for d in facts.devices.values()).values(), default=0)
+    fitting = []
+    for name in names():
+        site = _loaded(name)
+        if site is None:
+            continue
+        node = site.node_type()
+        if instances and node.instance_type not in instances:
+            continue
+        if models and (not node.gpus or node.gpus.model not in models or most > node.gpus.count):
+            continue
+        if (nodes or 1) > 1 and (site.fabric is None and not node.nics):
+            continue
+        fitting.append(site)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _loaded(name: str) -> Site | None:
+    try:
+        return load(name)
+    except BusbarError:
+        return None  # a broken site must not keep a log from being read; busbar site lint names it

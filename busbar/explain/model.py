@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""What an explanation holds, and its JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from busbar.redact import redact
+from busbar.verdict import Verdict
+
+Confidence = Literal["certain", "likely"]
+Kind = Literal["bw", "busbw", "algbw", "latency_us"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A line of the input; its text is redacted when it leaves in JSON or on the terminal."""
+
+    file: str
+    line: int
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """``file``, ``line`` (from 1) and ``text``."""
+        return {"file": self.file, "line": self.line, "text": redact(self.text)}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One measured value.
+
+    ``value`` is GB/s (1e9 bytes a second), or us when ``kind`` is ``latency_us``.
+    """
+
+    kind: Kind
+    nbytes: int
+    value: float
+    wrong: int = 0
+    """Wrong elements or bytes that the tool counted; 0 as well where it did not check."""
+    evidence: Evidence | None = None
+    source: int | None = None
+    target: int | None = None
+    """Ranks of a pair, where the tool names them."""
+    in_place: bool | None = None
+    """For nccl-tests: which half of the row."""
+    buffers: str = ""
+    """``D D``, ``H D``..., where the tool names them."""
+    operation: str = ""
+    """What ran, where one run measures several: ``all_reduce``."""
+
+    @property
+    def gb_per_s(self) -> float:
+        """The rate; for a latency the size over the time, which is what it moved."""
+        if self.kind == "latency_us":
+            return self.nbytes / self.value * 1e-3 if self.value > 0 else 0.0
+        return self.value
+
+    def to_json(self) -> dict[str, Any]:
+        """The contract's keys, then those of them that are known here."""
+        document: dict[str, Any] = {
+            "bytes": self.nbytes,
+            "gb_per_s": round(self.gb_per_s, 6),
+            "kind": self.kind,
+            "wrong": self.wrong,
+        }
+        if self.kind == "latency_us":
+            document["us"] = self.value
+        optional = {
+            "from": self.source,
+            "to": self.target,
+            "in_place": self.in_place,
+            "buffers": self.buffers or None,
+            "operation": self.operation or None,
+        }
+        return document | {key: value for key, value in optional.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a run is not ``pass``."""
+
+    id: str
+    confidence: Confidence
+    evidence: tuple[Evidence, ...]
+    remedy: str
+    summary: str = ""
+    """What was found here, in one sentence."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What was computed: pairs, NICs, counts."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The contract's keys, ``summary``, and ``details`` where there are any."""
+        document: dict[str, Any] = {
+            "id": self.id,
+            "confidence": self.confidence,
+            "summary": redact(self.summary),
+            "evidence": [e.to_json() for e in self.evidence],
+            "remedy": self.remedy,
+        }
+        return document | ({"details": self.details} if self.details else {})
+
+
+@dataclass(frozen=True)
+class Note:
+    """A fact worth knowing that is no fault."""
+
+    id: str
+    summary: str
+    evidence: tuple[Evidence, ...] = ()
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a cause, without confidence and remedy."""
+        document: dict[str, Any] = {
+            "id": self.id,
+            "summary": redact(self.summary),
+            "evidence": [e.to_json() for e in self.evidence],
+        }
+        return document | ({"details": self.details} if self.details else {})
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One run: what it was, what it measured, how it is judged and why."""
+
+    files: tuple[str, ...]
+    tool: str
+    version: str | None
+    ranks: int | None
+    nodes: int | None
+    readings: tuple[Reading, ...]
+    verdict: Verdict
+    causes: tuple[Cause, ...] = ()
+    notes: tuple[Note, ...] = ()
+    operation: str | None = None
+    """The collective or test: ``all_reduce``, ``osu_bw``."""
+    site: str | None = None
+    """The site whose expectation judged the run; None when no band was applied."""
+    hosts: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that ``busbar explain --json`` prints for a run."""
+        return {
+            "files": list(self.files),
+            "tool": self.tool,
+            "version": self.version,
+            "operation": self.operation,
+            "site": self.site,
+            "ranks": self.ranks,
+            "nodes": self.nodes,
+            "hosts": list(self.hosts),
+            "devices": list(self.devices),
+            "readings": [reading.to_json() for reading in self.readings],
+            "verdict": str(self.verdict),
+            "causes": [cause.to_json() for cause in self.causes],
+            "notes": [note.to_json() for note in self.notes],
+        }

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: MIT
+"""What is worth knowing of a run and is no fault."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from busbar.explain.judge import kernel_limit
+from busbar.explain.model import Note
+from busbar.explain.rails import crossings
+from busbar.explain.rules import Context, Finding
+from busbar.explain.rules_fabric import shown
+from busbar.explain.rules_nccl import mscclpp_refusals
+from busbar.verdict import Verdict
+
+
+def notes(
+    context: Context, verdict: Verdict, causes: set[str], findings: Sequence[Finding]
+) -> list[Note]:
+    """Every note on a run whose causes are known."""
+    found = [note for rule in _RULES for note in rule(context) if note.id not in causes]
+    if verdict is Verdict.PASS:
+        found += [
+            Note(
+                "setting-harmless", f"{f.id}: {f.summary}", f.evidence, {"cause": f.id} | f.details
+            )
+            for f in findings
+            if f.id not in {note.id for note in found}
+        ]
+    return found
+
+
+def _api_mismatch(context: Context) -> Iterator[Note]:
+    facts = context.facts
+    if told := facts.first("ucx.api-mismatch"):
+        wanted, loaded, path = told.values
+        yield Note(
+            "ucx-api-mismatch",
+            f"MPI asks for UCX {wanted}, {loaded} is loaded from {path}",
+            (told.evidence,),
+        )
+    library, headers = facts.first("ucx.info-library"), facts.first("ucx.info-headers")
+    if library and headers and library.values != headers.values:
+        yield Note(
+            "ucx-api-mismatch",
+            f"ucx_info was built with {headers.values[0]} and runs with {library.values[0]}",
+            (library.evidence, headers.evidence),
+        )
+
+
+def _sdma(context: Context) -> Iterator[Note]:
+    if context.engine != "sdma" or not context.site:
+        return
+    for judged in context.judged:
+        links = kernel_limit(context.site, context.facts, judged.reading.nbytes)
+        if links and links > judged.expectation.limit and judged.reading.evidence:
+            yield Note(
+                "sdma-cap",
+                f"the copy engine carries at most {judged.expectation.limit:g} GB/s, the links {links:g}",
+                (judged.reading.evidence,),
+            )
+            return
+
+
+def _no_run(context: Context) -> Iterator[Note]:
+    if not context.facts.tool and context.facts.reports:
+        for name, evidence in context.facts.reports.items():
+            yield Note(
+                "no-run", f"this is the output of {name}; busbar site detect reads it", (evidence,)
+            )
+
+
+def _end(context: Context) -> Iterator[Note]:
+    facts = context.facts
+    if facts.tool == "nccl-tests" and facts.readings and not facts.finished:
+        last = facts.readings[-1].evidence
+        yield Note(
+            "end-not-shown",
+            "the closing lines of the table are not in the input",
+            (last,) if last else (),
+        )
+
+
+def _rails(context: Context) -> Iterator[Note]:
+    crossed = crossings(context.facts, context.node)
+    if not crossed or any(c.same_rail is False for c in crossed):
+        return
+    known = [c for c in crossed if c.same_rail]
+    yield Note(
+        "ring-neighbours",
+        f"{len(crossed)} pairs cross nodes"
+        + (
+            ", all on one rail each"
+            if len(known) == len(crossed)
+            else "; their NICs are not shown"
+        ),
+        tuple(dict.fromkeys(c.evidence for c in crossed))[:3],
+        {"pairs": [c.pair for c in crossed], "nics": sorted({c.nics for c in known})},
+    )
+
+
+def _efa(context: Context) -> Iterator[Note]:
+    facts = context.facts
+    if not any(kind.startswith("ofi.") for kind in facts.messages):
+        return
+    lines = shown(context)
+    missing = [name for name, line in lines.items() if line is None]
+    if missing:
+        yield Note(
+            "not-shown",
+            f"the input does not show: {', '.join(missing)}",
+            tuple(line for line in lines.values() if line)[:1],
+            {"missing": missing},
+        )
+
+
+def _mscclpp(context: Context) -> Iterator[Note]:
+    asked = context.facts.setting("RCCL_MSCCLPP_ENABLE")
+    if asked and asked[1] != "0":
+        for reason, evidence in mscclpp_refusals(context):
+            yield Note("rccl-msccl-off", reason, (asked[2], *([evidence] if evidence else [])))
+
+
+def _errors(context: Context) -> Iterator[Note]:
+    for kind in ("ucx.error", "nccl.warn", "ofi.warning", "slurm.error"):
+        if seen := context.facts.first(kind):
+            yield Note("error-shown", seen.values[0], (seen.evidence,))
+
+
+_RULES = (_api_mismatch, _sdma, _no_run, _end, _rails, _efa, _mscclpp, _errors)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""Which ring neighbours cross nodes, over which NICs, and whether those are on one rail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from busbar.explain.facts import Facts
+from busbar.explain.model import Evidence
+from busbar.site.model import NodeType
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A pair of ranks on two nodes that are neighbours in a ring, sender first."""
+
+    source: int
+    target: int
+    source_nic: str
+    """Empty where neither the output nor the site tells."""
+    target_nic: str
+    same_rail: bool | None
+    """None where the NICs are not known."""
+    evidence: Evidence
+
+    @property
+    def pair(self) -> str:
+        """``10-0``."""
+        return f"{self.source}-{self.target}"
+
+    @property
+    def nics(self) -> str:
+        """``mlx5_0<->mlx5_2``, the same for both directions."""
+        return "<->".join(sorted((self.source_nic, self.target_nic)))
+
+
+@dataclass(frozen=True)
+class _Place:
+    host: str
+    device: int
+
+
+def places(facts: Facts) -> dict[int, _Place]:
+    """Host and local device of each rank, from the device list or from NCCL's own lines."""
+    found = {d.rank: _Place(d.host, d.device) for d in facts.devices.values()}
+    if found:
+        return found
+    for seen in facts.seen("nccl.init"):
+        if len(seen.values) > 2 and seen.values[2].isdigit():
+            host = seen.evidence.text.split(":", 1)[0].rsplit(" ", 1)[-1]
+            found[int(seen.values[0])] = _Place(host, int(seen.values[2]))
+    return found
+
+
+def crossings(facts: Facts, node: NodeType | None) -> list[Crossing]:
+    """Every distinct pair of ring neighbours on two nodes, in the order of the channels."""
+    where = places(facts)
+    ends = _named_ends(facts)
+    found: dict[tuple[int, int], Crossing] = {}
+    for source, target, channel, evidence in _neighbours(facts):
+        if (source, target) in found or source not in where or target not in where:
+            continue
+        if where[source].host == where[target].host:
+            continue
+        pair = (where[source], where[target])
+        found[source, target] = _crossing(
+            source, target, ends.get((channel, source, target)), pair, node, evidence
+        )
+    return list(found.values())
+
+
+def _neighbours(facts: Facts) -> Iterator[tuple[int, int, int, Evidence]]:
+    for channel, (ring, evidence) in sorted(facts.rings.items()):
+        order = ring.ranks
+        # The wrap-around first: it is the pair in which the ring reaches rank 0.
+        yield order[-1], order[0], channel, evidence
+        for source, target in zip(order, order[1:], strict=False):
+            yield source, target, channel, evidence
+    for path, evidence in facts.paths.items():
+        yield path.source, path.target, path.channel, evidence
+
+
+_Ends = dict[tuple[int, int, int], tuple[int | None, int | None]]
+
+
+def _named_ends(facts: Facts) -> _Ends:
+    ends: _Ends = {}
+    for path in facts.paths:
+        if path.network.startswith("Socket"):
+            continue
+        key = (path.channel, path.source, path.target)
+        send, receive = ends.get(key, (None, None))
+        ends[key] = (send, path.device) if path.receives else (path.device, receive)
+    return ends
+
+
+def _crossing(
+    source: int,
+    target: int,
+    ends: tuple[int | None, int | None] | None,
+    pair: tuple[_Place, _Place],
+    node: NodeType | None,
+    evidence: Evidence,
+) -> Crossing:
+    if ends and ends[0] is not None and ends[1] is not None:
+        names = [str(end) for end in ends]
+        if node and max(ends[0], ends[1]) < len(node.nics):
+            names = [node.nics[end].name for end in ends if end is not None]
+        return Crossing(source, target, names[0], names[1], ends[0] == ends[1], evidence)
+    near = [_near_nic(node, place.device) for place in pair]
+    if None in near:
+        return Crossing(source, target, "", "", None, evidence)
+    (first, first_rail), (second, second_rail) = near  # type: ignore[misc]
+    return Crossing(source, target, first, second, first_rail == second_rail, evidence)
+
+
+def _near_nic(node: NodeType | None, device: int) -> tuple[str, int] | None:
+    for index, nic in enumerate(node.nics if node else ()):
+        if device in nic.near_gpus:
+            return nic.name, nic.rail if nic.rail is not None else index
+    return None

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""Explanations on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from busbar.explain.model import Evidence, Explanation, Reading
+from busbar.redact import redact
+from busbar.units import format_bytes
+from busbar.verdict import Verdict
+
+_COLOURS = {
+    Verdict.PASS: "green",
+    Verdict.DEGRADED: "yellow",
+    Verdict.IMPOSSIBLE: "magenta",
+    Verdict.FAILED: "red",
+}
+_MOST_ROWS = 24
+_EVIDENCE_WIDTH = 160
+
+
+def print_explanations(
+    explanations: Sequence[Explanation], console: Console | None = None
+) -> None:
+    """Prints each run: what ran, its readings, the verdict, causes and notes."""
+    out = console or Console()
+    for index, explanation in enumerate(explanations):
+        if index:
+            out.rule()
+        _print(explanation, out)
+
+
+def _print(explanation: Explanation, out: Console) -> None:
+    what = f"{explanation.tool} {explanation.version or ''}".strip()
+    if explanation.operation and explanation.operation != explanation.tool:
+        what += f", {explanation.operation}"
+    scale = [f"{explanation.ranks} ranks"] if explanation.ranks else []
+    scale += [f"{explanation.nodes} node(s)"] if explanation.nodes else []
+    scale += [f"site {explanation.site}"] if explanation.site else []
+    out.print(Text(", ".join([what, *scale]), style="bold"))
+    if explanation.hosts:
+        shown = ", ".join(explanation.hosts[:8])
+        out.print(Text(f"on {shown}{' ...' if len(explanation.hosts) > 8 else ''}"))
+    if explanation.readings:
+        out.print(_readings(explanation.readings))
+    out.print(
+        Text("verdict: "),
+        Text(str(explanation.verdict), style=_COLOURS[explanation.verdict]),
+        sep="",
+    )
+    for cause in explanation.causes:
+        out.print(
+            Text(f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}", style="bold")
+        )
+        _evidence(cause.evidence, out)
+        out.print(Text(f"  remedy: {cause.remedy}"))
+    for note in explanation.notes:
+        out.print(Text(f"note {note.id}: {redact(note.summary)}"))
+        _evidence(note.evidence[:1], out)
+
+
+def _evidence(lines: Sequence[Evidence], out: Console) -> None:
+    for line in lines:
+        text = redact(line.text).strip()
+        if len(text) > _EVIDENCE_WIDTH:
+            text = text[:_EVIDENCE_WIDTH] + "..."
+        out.print(Text(f"  {line.file}:{line.line}: {text}", style="dim"))
+
+
+def _readings(readings: Sequence[Reading]) -> Table:
+    table = Table(box=None, header_style="bold")
+    for heading in ("bytes", "kind", "GB/s", "us", "pair", "wrong"):
+        table.add_column(heading, justify="right")
+    shown = [r for r in readings if r.kind != "algbw"]
+    for r in shown[-_MOST_ROWS:]:
+        where = "in place" if r.in_place else "out of place" if r.in_place is False else ""
+        if r.source is not None and r.target is not None:
+            where = f"{r.source}->{r.target} {r.buffers}"
+        table.add_row(
+            format_bytes(r.nbytes),
+            r.kind,
+            f"{r.gb_per_s:.4g}",
+            f"{r.value:.4g}" if r.kind == "latency_us" else "",
+            where,
+            str(r.wrong),
+        )
+    if len(shown) > _MOST_ROWS:
+        table.caption = f"the last {_MOST_ROWS} of {len(shown)} readings"
+    return table

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+"""What a rule is: a small function from facts to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from busbar.explain.facts import Facts
+from busbar.explain.model import Confidence, Evidence, Reading
+from busbar.site.model import NodeType, Site
+from busbar.verdict import Expectation, Verdict
+
+
+class Explains(StrEnum):
+    """What kind of bad run a finding accounts for when it does not make the run bad by itself."""
+
+    SLOW = "slow"
+    FAILURE = "failure"
+    IMPOSSIBLE = "impossible"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A cause that a rule sees."""
+
+    id: str
+    confidence: Confidence
+    evidence: tuple[Evidence, ...]
+    summary: str = ""
+    explains: Explains = Explains.SLOW
+    effect: Verdict = Verdict.PASS
+    """The verdict that the evidence alone justifies; ``pass``: only if the run is bad anyway."""
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A reading with what was expected of it."""
+
+    reading: Reading
+    expectation: Expectation
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a rule may look at."""
+
+    facts: Facts
+    site: Site | None = None
+    engine: str | None = None
+    """``sdma`` or ``kernel``, as the caller asked or the environment shows."""
+    judged: Sequence[Judged] = ()
+    operation: str | None = None
+    ranks: int | None = None
+    nodes: int | None = None
+
+    @property
+    def node(self) -> NodeType | None:
+        """The site's first node type."""
+        return self.site.node_type() if self.site else None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the run is known to use GPU buffers on at least one side."""
+        return bool(self.facts.device) and self.facts.device != "host"
+
+    @property
+    def slow_sizes(self) -> list[int]:
+        """Sizes at which a reading is below its band."""
+        return sorted({j.reading.nbytes for j in self.judged if j.verdict is Verdict.DEGRADED})
+
+    @property
+    def largest_rates(self) -> list[Reading]:
+        """Bandwidths at the largest size measured."""
+        rates = [r for r in self.facts.readings if r.kind in ("bw", "busbw")]
+        largest = max((r.nbytes for r in rates), default=0)
+        return [r for r in rates if r.nbytes == largest]
+
+
+Rule = Callable[[Context], Iterator[Finding]]

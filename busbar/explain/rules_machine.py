@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: MIT
+"""Causes in the machine and the job: CPUs, other programs, time limits, deaths, cut output."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+
+from busbar.explain.model import Evidence, Reading
+from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.verdict import Verdict
+
+_TIMEOUT_STATUS = 124  # coreutils timeout
+_BUSY_PERCENT = 10
+_STAGED_GB_PER_S = 10.0
+"""No link between GPUs is as slow at large sizes; PCIe gen 4 x16 carries 26."""
+_LARGE = 1 << 22
+
+
+def cpu_set(text: str) -> frozenset[int] | None:
+    """The CPUs of ``0-3,8`` or of a hexadecimal mask ``ff,ffffffff``; None for anything else."""
+    text = text.strip()
+    if not text:
+        return None
+    cpus: set[int] = set()
+    try:
+        if "-" not in text and any(c in "abcdef" for c in text.lower()):
+            mask = int(text.replace(",", ""), 16)
+            return frozenset(i for i in range(mask.bit_length()) if mask >> i & 1)
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            if int(last or first) > 1 << 20:
+                return None
+            cpus.update(range(int(first), int(last or first) + 1))
+    except ValueError:
+        return None
+    return frozenset(cpus)
+
+
+def cpu_affinity(context: Context) -> Iterator[Finding]:
+    """More ranks than CPUs in one CPU set, or a set that misses the GPU's own CPUs."""
+    facts = context.facts
+    shared: dict[tuple[str, frozenset[int]], list[Evidence]] = defaultdict(list)
+    far: list[Evidence] = []
+    for seen in facts.seen("nccl.affinity"):
+        near, bound = cpu_set(seen.values[1]), cpu_set(seen.values[2])
+        if bound:
+            host = seen.evidence.text.split(":", 1)[0]
+            shared[host, bound] += [seen.evidence] * min(seen.count, 1024)
+            if near and not near & bound:
+                far.append(seen.evidence)
+    for event, evidence in facts.events:
+        if event.get("event") == "rank" and (bound := cpu_set(str(event.get("cpus") or ""))):
+            shared[str(event.get("host")), bound].append(evidence)
+    for seen in facts.seen("bound"):
+        shared["", frozenset({hash(seen.values[1])})].append(seen.evidence)
+    crowded = [(key, lines) for key, lines in shared.items() if len(lines) > len(key[1])]
+    ignored = facts.setting("NCCL_IGNORE_CPU_AFFINITY")
+    if crowded:
+        (_, cpus), lines = max(crowded, key=lambda item: len(item[1]) / len(item[0][1]))
+        yield Finding(
+            "cpu-affinity",
+            "certain",
+            tuple(dict.fromkeys(lines))[:4],
+            f"{len(lines)} ranks share {len(cpus)} CPU(s)",
+        )
+    elif far:
+        yield Finding(
+            "cpu-affinity",
+            "likely",
+            tuple(far[:3]),
+            "ranks are bound away from the CPUs near their GPU",
+        )
+    elif ignored and ignored[1] not in ("0", ""):
+        yield Finding(
+            "cpu-affinity",
+            "likely",
+            (ignored[2],),
+            f"{ignored[0]} is {ignored[1]}: NCCL binds its threads by the GPU, whatever the job asked for",
+        )
+    elif any(len(key[1]) == 1 for key in shared) and facts.tool != "gpu_aware":
+        lines = next(lines for key, lines in shared.items() if len(key[1]) == 1)
+        yield Finding(
+            "cpu-affinity",
+            "likely",
+            tuple(lines[:2]),
+            "a rank and its helper threads have one CPU",
+        )
+
+
+def host_staging(context: Context) -> Iterator[Finding]:
+    """Rates of host memory although UCX has a path between GPUs: one of the buffers is on the host."""
+    facts = context.facts
+    if not context.on_gpu or any(r.kind != "bw" for r in facts.readings[:1]):
+        return
+    peers = [(e, s) for e, s in facts.endpoints.items() if not e.loopback]
+    direct = [s for e, s in peers if {"cuda_ipc", "rocm_ipc"} & set(e.lanes)]
+    # D D readings without a host side are other causes' business.
+    rates = [
+        r
+        for r in facts.readings
+        if r.kind == "bw" and r.nbytes >= _LARGE and ("H" in r.buffers or not r.buffers)
+    ]
+    if rates and direct and max(r.value for r in rates) < _STAGED_GB_PER_S:
+        top = max(rates, key=lambda r: r.value)
+        lines = [top.evidence] if top.evidence else []
+        yield Finding(
+            "host-staging",
+            "likely",
+            (*lines, direct[0].evidence),
+            f"{top.value:.3g} GB/s at most although UCX has a transport between the GPUs",
+        )
+
+
+def gpu_busy(context: Context) -> Iterator[Finding]:
+    """Other processes or load in the GPU table, or one GPU slow with all others."""
+    facts = context.facts
+    own = {pid for _, pid in facts.processes}
+    others = [s for s in facts.seen("gpu.process") if int(s.values[1]) not in own]
+    load = [
+        s
+        for s in facts.seen("gpu.load") + facts.seen("gpu.load-csv")
+        if int(s.values[-1]) >= _BUSY_PERCENT
+    ]
+    if others or load:
+        lines = [s.evidence for s in (others + load)[:3]]
+        yield Finding(
+            "gpu-busy",
+            "certain" if others and load else "likely",
+            tuple(lines),
+            f"{len(others)} other processes, {len(load)} GPUs under load",
+        )
+        return
+    slow = _slow_rank(facts.readings)
+    if slow:
+        rank, ratio, reading = slow
+        lines = [reading.evidence] if reading.evidence else []
+        for cause in ("gpu-busy", "gpu-link-slow"):
+            yield Finding(
+                cause,
+                "likely",
+                tuple(lines),
+                f"pairs with rank {rank} reach {ratio:.0%} of what the others reach",
+                details={"rank": rank},
+                effect=Verdict.DEGRADED if ratio < 0.7 else Verdict.PASS,
+            )
+
+
+def _slow_rank(readings: list[Reading]) -> tuple[int, float, Reading] | None:
+    """The rank whose every pair is slower than every pair without it."""
+    rates = [
+        r for r in readings if r.kind == "bw" and r.source is not None and r.target is not None
+    ]
+    if not rates:
+        return None
+    largest = max(r.nbytes for r in rates)
+    rates = [r for r in rates if r.nbytes == largest and r.buffers == rates[0].buffers]
+    ranks = {r.source for r in rates} | {r.target for r in rates}
+    if len(ranks) < 4:  # with three, one pair is all that is left to compare with
+        return None
+    for rank in sorted(r for r in ranks if r is not None):
+        mine = [r for r in rates if rank in (r.source, r.target)]
+        others = [r.value for r in rates if rank not in (r.source, r.target)]
+        if not mine or len(others) < 2:
+            continue
+        top = max(mine, key=lambda r: r.value)
+        ratio = top.value / statistics.median(others)
+        if ratio < 0.85 and top.value < min(others):
+            return rank, ratio, min(mine, key=lambda r: r.value)
+    return None
+
+
+def timeout(context: Context) -> Iterator[Finding]:
+    """A time limit that was reached, by the scheduler's word or the exit status."""
+    facts = context.facts
+    told = facts.first("timeout")
+    status = facts.exit_status
+    evidence = [told.evidence] if told else []
+    if status and status[0] == _TIMEOUT_STATUS:
+        evidence.append(status[1])
+    if evidence:
+        yield Finding(
+            "timeout",
+            "certain",
+            tuple(evidence),
+            "the run was ended at its time limit",
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+
+
+_DEATHS = (
+    "died",
+    "died.signal",
+    "died.abort",
+    "died.node",
+    "died.task",
+    "died.oom",
+    "died.daemon",
+    "died.bad-termination",
+    "died.mpich",
+    "died.exit",
+    "tests.failure",
+)
+
+
+def rank_died(context: Context) -> Iterator[Finding]:
+    """Signals, aborts and exit codes that launchers report, and an exit status that is not 0."""
+    facts = context.facts
+    deaths = [seen for kind in _DEATHS for seen in facts.seen(kind)]
+    # srun tells of its own kill after a time limit in the same words.
+    if facts.first("timeout") or (facts.exit_status and facts.exit_status[0] == _TIMEOUT_STATUS):
+        deaths = [s for s in deaths if s in facts.seen("died.oom") + facts.seen("died.signal")]
+    errors = [(event, e) for event, e in facts.events if event.get("event") == "error"]
+    status = facts.exit_status
+    failed = status is not None and status[0] not in (0, _TIMEOUT_STATUS)
+    if not deaths and not errors and not failed:
+        return
+    lines = [s.evidence for s in deaths[:3]] or [e for _, e in errors[:3]]
+    if not lines and status:
+        lines = [status[1]]
+    first = deaths[0].evidence.text if deaths else str(errors[0][0].get("text")) if errors else ""
+    yield Finding(
+        "rank-died",
+        "certain" if deaths or errors else "likely",
+        tuple(lines),
+        first.strip() or f"exit status {status[0] if status else ''}",
+        Explains.FAILURE,
+        Verdict.FAILED,
+    )
+
+
+def truncated(context: Context) -> Iterator[Finding]:
+    """Output that stops inside a row, or before the last size or the closing lines that were announced."""
+    facts = context.facts
+    if facts.incomplete and not facts.finished:
+        yield _cut(facts.incomplete, "the input breaks off inside a record")
+        return
+    if facts.pending and not facts.finished:
+        yield _cut(facts.pending, "a result row is not whole")
+        return
+    if facts.finished or not facts.tool:
+        return
+    if facts.tool in ("gpu_aware", "torch_collectives") and facts.launches:
+        last = facts.readings[-1].evidence if facts.readings else facts.launches[-1]
+        yield _cut(last or facts.launches[-1], "the program's last line is missing")
+        return
+    largest = max((r.nbytes for r in facts.readings), default=-1)
+    asked = facts.parameters.max_bytes if facts.parameters else _asked_largest(context)
+    line = next((r.evidence for r in reversed(facts.readings) if r.evidence), None)
+    if asked and largest >= 0 and largest < asked * 0.9 and line:
+        yield _cut(line, f"the last size is {largest} bytes, {asked} were asked for")
+    elif not facts.readings and facts.table_seen:
+        begun = facts.launches[-1] if facts.launches else None
+        if begun:
+            yield _cut(begun, "the table has no rows")
+
+
+def _asked_largest(context: Context) -> int | None:
+    for command, _ in context.facts.commands:
+        for option, value in zip(command.arguments, command.arguments[1:], strict=False):
+            if option == "-m" and value.rsplit(":", 1)[-1].isdigit():
+                return int(value.rsplit(":", 1)[-1])
+    return None
+
+
+def _cut(evidence: Evidence, summary: str) -> Finding:
+    return Finding(
+        "truncated-output", "certain", (evidence,), summary, Explains.FAILURE, Verdict.FAILED
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    cpu_affinity,
+    host_staging,
+    gpu_busy,
+    timeout,
+    rank_died,
+    truncated,
+)

@@ -1,0 +1,421 @@
+# SPDX-License-Identifier: MIT
+"""Causes that UCX, Open MPI, MPICH and the launcher show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from busbar.explain.facts import Seen
+from busbar.explain.judge import engine_band
+from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.parse.ucx_log import Endpoint
+from busbar.verdict import Verdict
+
+_SHARED_MEMORY = frozenset({"sysv", "posix", "cma", "xpmem", "knem", "mm", "self"})
+_GPU_PEER = frozenset({"cuda_ipc", "rocm_ipc", "ze_ipc"})
+_FAST_NETWORK = frozenset(
+    {"rc_verbs", "rc_mlx5", "dc_mlx5", "ud_verbs", "ud_mlx5", "srd", "gga_mlx5", "rc", "dc", "ud"}
+)
+_TCP = frozenset({"tcp"})
+_COLLECTIVE_FRAMES = ("ompi_coll_", "ompi_datatype_sndrcv", "ompi_op_", "mca_coll_")
+_POINT_TO_POINT_FRAMES = ("mca_pml_ob1_", "mca_btl_")
+_UNLIMITED = ("inf", "infinity")
+
+
+def not_selected(context: Context) -> Iterator[Finding]:
+    """ob1 or a BTL in the backtrace, or asked for, with GPU buffers."""
+    facts = context.facts
+    frames = _frames(context, _POINT_TO_POINT_FRAMES)
+    if frames and not _frames(context, _COLLECTIVE_FRAMES) and context.facts.device != "host":
+        signal = facts.first("died.signal")
+        yield Finding(
+            "ucx-not-selected",
+            "certain" if context.on_gpu else "likely",
+            (*[f.evidence for f in frames[:2]], *([signal.evidence] if signal else [])),
+            f"the failing call is in {frames[0].values[0]}",
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+        return
+    chosen = next((s for s in facts.seen("mpi.pml-in-use") if s.values[0] == "ob1"), None)
+    setting = facts.setting("OMPI_MCA_pml")
+    if context.on_gpu and (chosen or (setting and setting[1] in ("ob1", "^ucx"))):
+        evidence = chosen.evidence if chosen else setting[2]  # type: ignore[index]
+        yield Finding(
+            "ucx-not-selected", "certain" if chosen else "likely", (evidence,), "pml ob1 is used"
+        )
+
+
+def collective_not_gpu_aware(context: Context) -> Iterator[Finding]:
+    """A collective that died in code of Open MPI that reads buffers on the CPU."""
+    frames = _frames(context, _COLLECTIVE_FRAMES)
+    signal = context.facts.first("died.signal")
+    if not frames or not signal or context.facts.device == "host":
+        return
+    yield Finding(
+        "mpi-collective-not-gpu-aware",
+        "certain" if context.on_gpu else "likely",
+        (signal.evidence, *[f.evidence for f in frames[:2]]),
+        f"signal {signal.values[0]} in {frames[0].values[0]}",
+        Explains.FAILURE,
+        Verdict.FAILED,
+    )
+
+
+def _frames(context: Context, prefixes: tuple[str, ...]) -> list[Seen]:
+    return [s for s in context.facts.seen("frame") if s.values[0].startswith(prefixes)]
+
+
+def not_usable(context: Context) -> Iterator[Finding]:
+    """Open MPI's pml ucx could not be opened."""
+    facts = context.facts
+    told = [s for s in facts.seen("mpi.no-components") if s.values[0] in ("pml", "")]
+    refused = [s for s in facts.seen("mpi.pml-refused") if s.values[0] == "ucx"]
+    told += refused
+    for seen in told[:1]:
+        yield Finding(
+            "ucx-not-usable",
+            "certain",
+            (seen.evidence,),
+            "no component of the pml framework could be opened",
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+        # Open MPI takes UCX only for transports of its own list (pml_ucx_tls): InfiniBand, CUDA or
+        # ROCm. Where the node has no InfiniBand, that UCX is refused means that it shows no GPU transport.
+        if facts.device == "host":
+            continue
+        tls = facts.setting("UCX_TLS")
+        version = facts.first("ucx.version") or facts.first("ucx.api-mismatch")
+        evidence = (
+            seen.evidence,
+            *([tls[2]] if tls else []),
+            *([version.evidence] if version else []),
+        )
+        yield Finding(
+            "ucx-no-gpu-transport",
+            "likely",
+            evidence,
+            "UCX offers none of the transports that Open MPI takes it for"
+            + (f"; UCX_TLS is {tls[1]}" if tls else ""),
+            Explains.FAILURE,
+        )
+
+
+def no_gpu_transport(context: Context) -> Iterator[Finding]:
+    """GPU buffers, and endpoints to other ranks of the node without CUDA or ROCm IPC."""
+    if not context.on_gpu:
+        return
+    peers = _peers(context, inside_node=True)
+    staged = [(e, s) for e, s in peers if not _GPU_PEER & set(e.lanes)]
+    if not staged or len(staged) < len(peers):
+        return
+    endpoint, seen = staged[0]
+    tls = context.facts.setting("UCX_TLS")
+    yield Finding(
+        "ucx-no-gpu-transport",
+        "certain",
+        (seen.evidence, *([tls[2]] if tls else [])),
+        f"between ranks of the node UCX took {', '.join(endpoint.lanes)}"
+        + (f"; UCX_TLS is {tls[1]}" if tls else ""),
+        effect=Verdict.DEGRADED,
+    )
+
+
+def tcp_fallback(context: Context) -> Iterator[Finding]:
+    """Endpoints to other ranks over TCP alone, where shared memory or a fabric is expected."""
+    facts = context.facts
+    inside = [(e, s) for e, s in _peers(context, inside_node=True) if _only_tcp(e)]
+    across = [(e, s) for e, s in _peers(context, inside_node=False) if _only_tcp(e)]
+    fabric = context.site.fabric if context.site else None
+    tls = facts.setting("UCX_TLS")
+    setting = [tls[2]] if tls else []
+    if inside:
+        seen = inside[0][1]
+        yield Finding(
+            "ucx-tcp-fallback",
+            "certain",
+            (seen.evidence, *setting),
+            "ranks of one node talk over TCP" + (f"; UCX_TLS is {tls[1]}" if tls else ""),
+            effect=Verdict.DEGRADED,
+        )
+    elif across:
+        seen = across[0][1]
+        fast = bool(fabric and fabric.provider not in ("tcp", "sockets"))
+        yield Finding(
+            "ucx-tcp-fallback",
+            "certain" if fast else "likely",
+            (seen.evidence, *setting),
+            "nodes talk over TCP"
+            + (f", the site's fabric is {fabric.provider}" if fast and fabric else ""),
+            effect=Verdict.DEGRADED if fast else Verdict.PASS,
+        )
+    elif not facts.endpoints and tls and _tls_is_tcp(tls[1]):
+        yield Finding("ucx-tcp-fallback", "likely", (tls[2],), f"UCX_TLS is {tls[1]}")
+
+
+def _peers(context: Context, *, inside_node: bool) -> list[tuple[Endpoint, Seen]]:
+    """Endpoints to other ranks; UCX 1.14 does not say whether they are on the node."""
+    wanted = "intra-node" if inside_node else "inter-node"
+    single = (context.nodes or len(context.facts.hosts) or 1) == 1
+    return [
+        (endpoint, seen)
+        for endpoint, seen in context.facts.endpoints.items()
+        if not endpoint.loopback
+        and (endpoint.scope == wanted or (not endpoint.scope and single == inside_node))
+    ]
+
+
+def _only_tcp(endpoint: Endpoint) -> bool:
+    lanes = set(endpoint.lanes)
+    return bool(lanes & _TCP) and not lanes & (_SHARED_MEMORY | _GPU_PEER | _FAST_NETWORK)
+
+
+def _tls_is_tcp(value: str) -> bool:
+    lanes = set(value.split(","))
+    return "tcp" in lanes and lanes <= {
+        "tcp",
+        "self",
+        "cuda_copy",
+        "rocm_copy",
+        "cuda",
+        "rocm",
+        "gdr_copy",
+    }
+
+
+def forced_eager(context: Context) -> Iterator[Finding]:
+    """A rendezvous threshold above what was measured."""
+    setting = context.facts.setting("UCX_RNDV_THRESH")
+    if not setting:
+        return
+    largest = max((r.nbytes for r in context.facts.readings), default=0)
+    values = [part.rsplit(":", 1)[-1] for part in setting[1].split(",")]
+    if any(v.lower() in _UNLIMITED or _size(v) > max(largest // 2, 1 << 20) for v in values):
+        yield Finding(
+            "ucx-forced-eager", "certain", (setting[2],), f"UCX_RNDV_THRESH is {setting[1]}"
+        )
+
+
+def _size(text: str) -> int:
+    digits = text.strip().lower().removesuffix("b").removesuffix("i")
+    factor = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}.get(digits[-1:], 1)
+    digits = digits.rstrip("kmg")
+    return int(digits) * factor if digits.isdigit() else 0
+
+
+def api_mismatch(context: Context) -> Iterator[Finding]:
+    """Libraries of two UCX versions in one process, when the run failed."""
+    facts = context.facts
+    mixed = facts.first("ucx.mixed")
+    if mixed and not facts.reports:
+        fatal = mixed.values[1].startswith("undefined")
+        yield Finding(
+            "ucx-api-mismatch",
+            "certain" if fatal else "likely",
+            (mixed.evidence,),
+            f"{mixed.values[0]}: {mixed.values[1]}",
+            Explains.FAILURE,
+            Verdict.FAILED if fatal else Verdict.PASS,
+        )
+        return
+    told = facts.first("ucx.api-mismatch")
+    error = facts.first("ucx.error")
+    if told and error:
+        yield Finding(
+            "ucx-api-mismatch",
+            "likely",
+            (told.evidence, error.evidence),
+            f"MPI wants UCX {told.values[0]}, {told.values[1]} is loaded",
+            Explains.FAILURE,
+        )
+
+
+def unreachable(context: Context) -> Iterator[Finding]:
+    """UCX found no way to a peer."""
+    facts = context.facts
+    for seen in (facts.seen("ucx.unreachable") + facts.seen("ucx.no-transport"))[:1]:
+        tls = facts.setting("UCX_TLS")
+        yield Finding(
+            "ucx-not-usable",
+            "certain",
+            (seen.evidence, *([tls[2]] if tls else [])),
+            seen.values[0],
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+
+
+def gtl_missing(context: Context) -> Iterator[Finding]:
+    """Cray MPICH's complaint at MPI_Init, or the loader's."""
+    for kind in ("mpich.gtl", "mpich.gtl-missing"):
+        if seen := context.facts.first(kind):
+            yield Finding(
+                "cray-gtl-missing",
+                "certain",
+                (seen.evidence,),
+                seen.values[0],
+                Explains.FAILURE,
+                Verdict.FAILED,
+            )
+            return
+
+
+def mpich_gpu_off(context: Context) -> Iterator[Finding]:
+    """MPICH with GPU buffers and its support off."""
+    facts = context.facts
+    off = facts.first("mpich.gpu-off")
+    setting = facts.setting("MPICH_GPU_SUPPORT_ENABLED", "MPIR_CVAR_ENABLE_GPU")
+    address = facts.first("mpich.bad-address")
+    frames = _frames(context, ("MPIR_", "MPID"))
+    signal = facts.first("died.signal")
+    shown = off.evidence if off else setting[2] if setting and setting[1] == "0" else None
+    crashed = address or (signal if frames else None)
+    if facts.device == "host" or not (shown or crashed):
+        return
+    if shown and (context.on_gpu or crashed):
+        yield Finding(
+            "mpich-gpu-support-off",
+            "certain",
+            (shown, *([crashed.evidence] if crashed else [])),
+            "GPU support of MPICH is off",
+            Explains.FAILURE,
+            Verdict.FAILED if crashed else Verdict.PASS,
+        )
+    elif crashed and context.on_gpu:
+        yield Finding(
+            "mpich-gpu-support-off",
+            "likely",
+            (crashed.evidence,),
+            "MPICH touched a GPU buffer on the CPU",
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+
+
+def sdma_cap(context: Context) -> Iterator[Finding]:
+    """Readings below the kernel engine's band that are what the copy engine carries at most."""
+    if context.engine not in ("kernel", None) or not context.site:
+        return
+    slow = [j for j in context.judged if j.verdict is Verdict.DEGRADED and j.reading.evidence]
+    for judged in slow[-1:]:
+        cap = engine_band(context.site, context.facts, judged.reading.nbytes, "sdma")
+        if (
+            cap
+            and cap.limit < judged.expectation.limit
+            and cap.low <= judged.reading.value <= cap.limit
+        ):
+            asked = context.facts.setting("HSA_ENABLE_SDMA")
+            yield Finding(
+                "sdma-cap",
+                "certain" if asked and asked[1] == "1" else "likely",
+                (judged.reading.evidence, *([asked[2]] if asked else [])),  # type: ignore[arg-type]
+                f"{judged.reading.value:.4g} GB/s is what the copy engine carries"
+                f" ({cap.limit:g} GB/s at most), the links carry {judged.expectation.limit:g}",
+            )
+
+
+def singletons(context: Context) -> Iterator[Finding]:
+    """Several programs of one rank where one of several was asked for."""
+    facts = context.facts
+    bare = facts.tool.startswith("osu") and facts.first("osu.ranks") is not None
+    several = len(facts.launches) > 1
+    lone = (
+        several and facts.tool == "nccl-tests" and {d.rank for d in facts.devices.values()} == {0}
+    )
+    repeated = several and not facts.readings and facts.tool.startswith("osu_")
+    if not (facts.single_starts or bare or lone or repeated):
+        return
+    asked = next((c.ranks for c, _ in facts.commands if c.ranks), None)
+    if lone and len(facts.devices) < 2:
+        return
+    certain = facts.single_starts > 1 or lone or bool(facts.single_starts and asked != 1)
+    yield Finding(
+        "singletons",
+        "certain" if certain else "likely",
+        tuple(facts.launches[:3]),
+        f"{max(len(facts.launches), facts.single_starts)} programs of one rank started",
+        Explains.FAILURE,
+        Verdict.FAILED,
+        {"programs": max(len(facts.launches), facts.single_starts)},
+    )
+
+
+def pmix_mismatch(context: Context) -> Iterator[Finding]:
+    """The messages of a PMI that does not fit."""
+    facts = context.facts
+    seen = facts.seen("pmix")
+    if not seen:
+        return
+    failed = bool(facts.exit_status and facts.exit_status[0]) or not facts.readings
+    yield Finding(
+        "pmix-mismatch",
+        "certain" if failed else "likely",
+        tuple(s.evidence for s in seen[:3]),
+        seen[0].values[0],
+        Explains.FAILURE,
+        Verdict.FAILED if failed else Verdict.PASS,
+    )
+
+
+def same_gpu(context: Context) -> Iterator[Finding]:
+    """Two ranks that name the same GPU, or a rate that only one GPU's memory has."""
+    facts = context.facts
+    placed: dict[tuple[str, str], int] = {}
+    for event, evidence in facts.events:
+        if event.get("event") != "rank" or not event.get("device"):
+            continue
+        where = (str(event.get("host")), str(event["device"]))
+        rank = int(str(event.get("rank", -1)))
+        if where in placed and placed[where] != rank:
+            yield Finding(
+                "same-gpu",
+                "certain",
+                (evidence,),
+                f"ranks {placed[where]} and {rank} are both on {where[1]} of {where[0]}",
+                Explains.FAILURE,
+                Verdict.FAILED,
+            )
+            return
+        placed[where] = rank
+    told = next((e for e in facts.events if "share GPU" in str(e[0].get("text", ""))), None)
+    if told:
+        yield Finding(
+            "same-gpu",
+            "certain",
+            (told[1],),
+            str(told[0]["text"]),
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+        return
+    fast = [j for j in context.judged if j.verdict is Verdict.IMPOSSIBLE and j.reading.evidence]
+    if fast and context.on_gpu and facts.readings[0].kind == "bw":
+        top = max(fast, key=lambda j: j.reading.value)
+        yield Finding(
+            "same-gpu",
+            "likely",
+            (top.reading.evidence,),  # type: ignore[arg-type]
+            f"{top.reading.value:.4g} GB/s is more than links carry ({top.expectation.limit:g} GB/s):"
+            " the rate of a copy inside one GPU",
+            Explains.IMPOSSIBLE,
+            Verdict.IMPOSSIBLE,
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    same_gpu,
+    singletons,
+    pmix_mismatch,
+    gtl_missing,
+    mpich_gpu_off,
+    not_usable,
+    unreachable,
+    not_selected,
+    collective_not_gpu_aware,
+    no_gpu_transport,
+    tcp_fallback,
+    forced_eager,
+    sdma_cap,
+    api_mismatch,
+)

@@ -1,0 +1,400 @@
+# SPDX-License-Identifier: MIT
+"""Causes that NCCL, RCCL and their tests show inside a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from busbar.explain.model import Evidence
+from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.parse import nccl_log
+from busbar.units import format_bytes
+from busbar.verdict import Verdict
+
+_DEFAULT_BUFFER = 4 << 20  # NCCL's documentation: NCCL_BUFFSIZE
+_DEFAULT_THREADS = 512  # NCCL's documentation: NCCL_NTHREADS, recent GPUs
+_LARGE = 1 << 24
+"""From here on SIMPLE is what NCCL itself takes on NVLink and on networks."""
+_FEW_CHANNELS = 4
+_MI300X_CHANNELS = 32
+_MSCCLPP_THRESHOLD = 1 << 20
+_MSCCLPP_TYPES = frozenset({"half", "bfloat16", "float", "int32", "uint32"})
+
+
+def p2p_off(context: Context) -> Iterator[Finding]:
+    """Connections inside a node that are not P2P, on GPUs that have links, or a setting that says so."""
+    facts = context.facts
+    ways = {way for way in facts.transports if way.startswith("SHM")}
+    if context.nodes == 1:
+        ways |= {way for way in facts.transports if way.startswith("NET/")}
+    setting = facts.setting("NCCL_P2P_DISABLE")
+    if setting and setting[1].strip() in ("0", ""):
+        setting = None
+    level = facts.setting("NCCL_P2P_LEVEL")
+    if level and level[1].upper() in ("LOC", "0"):
+        setting = setting or level
+    refused = facts.first("nccl.p2p-disabled") or facts.first("nccl.p2p-failed")
+    linked = facts.first("nccl.nvlink") or _site_links(context)
+    if not (ways or setting or refused):
+        return
+    direct = sum(n for way, n in facts.transports.items() if way.startswith("P2P"))
+    staged = sum(facts.transports[way] for way in ways)
+    if direct and not refused and staged < direct:
+        return
+    evidence = [facts.transport_lines[way] for way in sorted(ways)][:2]
+    if setting:
+        evidence.insert(0, setting[2])
+    if refused:
+        evidence.insert(0, refused.evidence)
+    shown = bool(ways and (linked or setting or refused))
+    yield Finding(
+        "nccl-p2p-off",
+        "certain" if shown else "likely",
+        tuple(evidence),
+        f"{staged} connections inside the node go by {', '.join(sorted(ways)) or 'another way'},"
+        f" {direct} directly" + (f"; {setting[0]} is {setting[1]}" if setting else ""),
+        effect=Verdict.DEGRADED if shown else Verdict.PASS,
+    )
+
+
+def _site_links(context: Context) -> bool:
+    return bool(context.node and context.node.gpus and context.node.gpus.links)
+
+
+def few_channels(context: Context) -> Iterator[Finding]:
+    """A limit on channels that was set, or very few of them on GPUs that talk directly."""
+    facts = context.facts
+    setting = facts.setting(
+        "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS", "NCCL_MAX_NRINGS", "NCCL_NCHANNELS", "NCCL_NRINGS"
+    )
+    configured = next(
+        (s for s in facts.seen("nccl.config") if s.values[0] in ("maxCTAs", "nChannels")), None
+    )
+    channels = facts.first("nccl.channels")
+    ring = next(iter(facts.rings.values()), None)
+    count = int(channels.values[0]) if channels else ring[0].channels if ring else None
+    evidence: list[Evidence] = []
+    if channels:
+        evidence.append(channels.evidence)
+    elif ring:
+        evidence.append(ring[1])
+    if setting or configured:
+        evidence.insert(0, setting[2] if setting else configured.evidence)  # type: ignore[union-attr]
+        yield Finding(
+            "nccl-few-channels",
+            "certain" if count is not None and count <= _MI300X_CHANNELS // 2 else "likely",
+            tuple(evidence),
+            f"{count if count is not None else 'an unknown number of'} channels"
+            + (f"; {setting[0]} is {setting[1]}" if setting else ""),
+        )
+        return
+    direct = any(way.startswith("P2P") for way in facts.transports)
+    if direct and facts.first("nccl.nvlink") and count is not None and count <= _FEW_CHANNELS:
+        yield Finding("nccl-few-channels", "likely", tuple(evidence), f"{count} channels")
+
+
+def slow_protocol(context: Context) -> Iterator[Finding]:
+    """LL or LL128 at sizes for which NCCL takes SIMPLE when nothing is forced."""
+    facts = context.facts
+    setting = facts.setting("NCCL_PROTO")
+    used = [
+        seen
+        for seen in facts.seen("nccl.algorithm")
+        if nccl_log.protocol_name(seen.values[3]) in ("LL", "LL128")
+        and int(seen.values[1]) >= _LARGE
+    ]
+    forced = setting and "SIMPLE" not in setting[1].upper() and "^" not in setting[1]
+    excluded = setting and setting[1].startswith("^") and "SIMPLE" in setting[1].upper()
+    if not used and not forced and not excluded:
+        return
+    if not used and facts.seen("nccl.algorithm"):
+        return  # the log shows what ran, and it was not this
+    evidence = ([setting[2]] if setting else []) + [s.evidence for s in used[-1:]]
+    yield Finding(
+        "nccl-slow-protocol",
+        "certain" if used and setting else "likely",
+        tuple(evidence),
+        (
+            f"{nccl_log.protocol_name(used[-1].values[3])} carries"
+            f" {format_bytes(int(used[-1].values[1]))}"
+            if used
+            else f"NCCL_PROTO is {setting[1] if setting else ''}"
+        ),
+    )
+
+
+def forced_algorithm(context: Context) -> Iterator[Finding]:
+    """``NCCL_ALGO`` set, and shown to be what ran, where another algorithm would be taken."""
+    facts = context.facts
+    setting = facts.setting("NCCL_ALGO")
+    if not setting:
+        return
+    value = setting[1].upper()
+    ran = {nccl_log.algorithm_name(s.values[2]): s for s in facts.seen("nccl.algorithm")}
+    large = {
+        name: s for name, s in ran.items() if int(s.values[1]) >= _LARGE or len(ran) == 1
+    } or ran
+    multicast = bool(context.node and context.node.gpus and context.node.gpus.multicast)
+    # A ring is what NCCL takes itself for large messages where no switch reduces.
+    ring_only = "RING" in value and "TREE" not in value and "^" not in value
+    if ring_only and not multicast and not (context.ranks or 0) > 64:
+        return
+    evidence = (setting[2], *[s.evidence for s in list(large.values())[-1:]])
+    shown = any(name in value for name in large) and not value.startswith("^")
+    yield Finding(
+        "nccl-forced-algorithm",
+        "certain" if shown else "likely",
+        evidence,
+        f"NCCL_ALGO is {setting[1]}" + (f", {', '.join(large)} ran" if large else ""),
+    )
+
+
+def few_threads(context: Context) -> Iterator[Finding]:
+    """``NCCL_NTHREADS`` below the default."""
+    setting = context.facts.setting("NCCL_NTHREADS", "NCCL_LL128_NTHREADS")
+    if not setting or not setting[1].lstrip("-").isdigit():
+        return
+    if int(setting[1]) < _DEFAULT_THREADS:
+        shown = context.facts.first("nccl.threads")
+        evidence = (setting[2], *([shown.evidence] if shown else []))
+        yield Finding(
+            "nccl-few-threads",
+            "certain",
+            evidence,
+            f"{setting[0]} is {setting[1]}, the default {_DEFAULT_THREADS}",
+        )
+
+
+def small_buffers(context: Context) -> Iterator[Finding]:
+    """Buffers below the default."""
+    facts = context.facts
+    setting = facts.setting(
+        "NCCL_BUFFSIZE",
+        "NCCL_P2P_NVL_CHUNKSIZE",
+        "NCCL_P2P_PCI_CHUNKSIZE",
+        "NCCL_P2P_NET_CHUNKSIZE",
+    )
+    if not setting or not setting[1].isdigit():
+        return
+    default = _DEFAULT_BUFFER if setting[0] == "NCCL_BUFFSIZE" else 1 << 17
+    if int(setting[1]) < default:
+        chunk = facts.first("nccl.chunk")
+        evidence = (setting[2], *([chunk.evidence] if chunk else []))
+        yield Finding(
+            "nccl-small-buffers",
+            "certain",
+            evidence,
+            f"{setting[0]} is {setting[1]}, the default {default}",
+        )
+
+
+def nvls_off(context: Context) -> Iterator[Finding]:
+    """NVLink SHARP turned off where the site's switch has it."""
+    gpus = context.node.gpus if context.node else None
+    setting = context.facts.setting("NCCL_NVLS_ENABLE")
+    if gpus and gpus.multicast and setting and setting[1] == "0":
+        yield Finding("nccl-nvls-off", "likely", (setting[2],), "NCCL_NVLS_ENABLE is 0")
+
+
+def launch_blocking(context: Context) -> Iterator[Finding]:
+    """Launches that wait, which costs most at small sizes."""
+    for name in ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL"):
+        setting = context.facts.setting(name)
+        if setting and setting[1] not in ("", "0"):
+            yield Finding(
+                "cuda-launch-blocking", "likely", (setting[2],), f"{name} is {setting[1]}"
+            )
+
+
+def wrong_data(context: Context) -> Iterator[Finding]:
+    """Wrong elements in a row, or the closing line that counts them."""
+    facts = context.facts
+    wrong = [r for r in facts.readings if r.wrong and r.kind != "algbw"]
+    evidence = list(dict.fromkeys(r.evidence for r in wrong if r.evidence))[:3]
+    if facts.out_of_bounds and not facts.out_of_bounds[1]:
+        evidence.append(facts.out_of_bounds[2])
+    bad_checks = [
+        e for event, e in facts.events if event.get("event") == "check" and event.get("wrong")
+    ]
+    evidence += bad_checks[:3]
+    if not evidence:
+        return
+    collective = facts.tool == "nccl-tests" or facts.tool.startswith("torch")
+    yield Finding(
+        "nccl-wrong-data" if collective else "wrong-data",
+        "certain",
+        tuple(evidence),
+        f"{sum(r.wrong for r in wrong) or 'some'} wrong values",
+        Explains.FAILURE,
+        Verdict.FAILED,
+    )
+
+
+def too_few_gpus(context: Context) -> Iterator[Finding]:
+    """The test's own complaint."""
+    seen = context.facts.seen("tests.too-few")
+    if seen:
+        most = max(seen, key=lambda s: int(s.values[0]))
+        yield Finding(
+            "nccl-too-few-gpus",
+            "certain",
+            (most.evidence,),
+            f"{most.values[0]} GPUs needed, {most.values[1]} visible",
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+
+
+def duplicate_gpu(context: Context) -> Iterator[Finding]:
+    """NCCL's own complaint, or a device list with one GPU twice."""
+    seen = context.facts.first("nccl.duplicate")
+    if seen:
+        first, second, bus = seen.values
+        yield Finding(
+            "nccl-duplicate-gpu",
+            "certain",
+            (seen.evidence,),
+            f"ranks {second} and {first} are both on the GPU at {bus}",
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+
+
+def version_mismatch(context: Context) -> Iterator[Finding]:
+    """Different NCCL versions among the ranks, or between headers and library."""
+    facts = context.facts
+    told = facts.first("nccl.mismatch")
+    if told:
+        yield Finding(
+            "nccl-version-mismatch",
+            "certain",
+            (told.evidence,),
+            f"rank {told.values[0]} has {told.values[1]}, rank {told.values[2]} has {told.values[3]}",
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+        return
+    versions = {s.values[0]: s.evidence for s in facts.seen("nccl.version")}
+    if len(versions) > 1:
+        yield Finding(
+            "nccl-version-mismatch",
+            "certain",
+            tuple(versions.values())[:3],
+            f"ranks have {', '.join(versions)}",
+        )
+    for seen in facts.seen("tests.nccl"):
+        headers, library = seen.values
+        if headers and library and headers != library:
+            yield Finding(
+                "nccl-version-mismatch",
+                "likely",
+                (seen.evidence,),
+                f"built with {headers}, running with {library}",
+            )
+
+
+def msccl_off(context: Context) -> Iterator[Finding]:
+    """MSCCL++ asked for, and a reason why RCCL did not use it at the slow sizes."""
+    facts = context.facts
+    asked = facts.setting("RCCL_MSCCLPP_ENABLE", "RCCL_MSCCL_FORCE_ENABLE", "RCCL_MSCCL_ENABLE")
+    refused = facts.first("rccl.mscclpp-off") or facts.first("rccl.msccl-off")
+    if refused:
+        yield Finding("rccl-msccl-off", "certain", (refused.evidence,), refused.values[0])
+        return
+    if not asked or asked[1] == "0" or asked[0] != "RCCL_MSCCLPP_ENABLE":
+        return
+    reasons = list(mscclpp_refusals(context))
+    if reasons:
+        yield Finding(
+            "rccl-msccl-off",
+            "likely",
+            (asked[2], *(e for _, e in reasons[:3] if e)),
+            "; ".join(r for r, _ in reasons),
+        )
+
+
+def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
+    """Why MSCCL++ cannot serve this run, by its documented conditions."""
+    facts = context.facts
+    enabled = facts.first("rccl.mscclpp-on")
+    if not enabled and facts.first("nccl.complete"):
+        yield "RCCL does not report it enabled", facts.first("nccl.complete").evidence  # type: ignore[union-attr]
+    if context.operation and context.operation not in ("all_reduce", "all_gather"):
+        yield f"it does not serve {context.operation}", None
+    threshold = int(enabled.values[0]) if enabled else _MSCCLPP_THRESHOLD
+    setting = facts.setting("RCCL_MSCCLPP_THRESHOLD")
+    if setting and setting[1].isdigit():
+        threshold = int(setting[1])
+    slow = set(context.slow_sizes)
+    for row, evidence in facts.rows:
+        if context.operation == "all_reduce" and row.redop != "sum":
+            yield f"operator {row.redop}", evidence
+            break
+        if context.operation == "all_reduce" and row.type not in _MSCCLPP_TYPES:
+            yield f"type {row.type}", evidence
+            break
+        if row.nbytes and row.nbytes % 32:
+            yield f"{row.nbytes} bytes is no multiple of 32", evidence
+            break
+        if row.nbytes > threshold and row.nbytes in slow:
+            yield (
+                f"{format_bytes(row.nbytes)} is above the threshold of {format_bytes(threshold)}",
+                evidence,
+            )
+            break
+    per_process: dict[tuple[str, int], int] = {}
+    for device in facts.devices.values():
+        per_process[device.host, device.pid] = per_process.get((device.host, device.pid), 0) + 1
+    if any(n > 1 for n in per_process.values()):
+        yield "one process drives several GPUs", None
+
+
+def few_gpus_few_channels(context: Context) -> Iterator[Finding]:
+    """RCCL on a part of a node of MI300X without a minimum of channels."""
+    facts = context.facts
+    names = {d.name for d in facts.devices.values()}
+    site_gpus = context.node.gpus if context.node else None
+    mi300x = any("MI300" in name for name in names) or bool(
+        site_gpus and "MI300" in site_gpus.model
+    )
+    channels = facts.first("nccl.channels")
+    if not mi300x or not context.ranks or context.ranks >= 8 or context.nodes not in (1, None):
+        return
+    minimum = facts.setting("NCCL_MIN_NCHANNELS")
+    if minimum and minimum[1].isdigit() and int(minimum[1]) >= _MI300X_CHANNELS:
+        return
+    if channels and int(channels.values[0]) < _MI300X_CHANNELS:
+        yield Finding(
+            "rccl-few-gpus-few-channels",
+            "certain",
+            (channels.evidence,),
+            f"{channels.values[0]} channels for {context.ranks} GPUs",
+        )
+    elif not channels:
+        rows = tuple(r.evidence for r in context.largest_rates[:1] if r.evidence)
+        yield Finding(
+            "rccl-few-gpus-few-channels",
+            "likely",
+            rows,
+            f"{context.ranks} of 8 GPUs; the channels are not shown",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    wrong_data,
+    too_few_gpus,
+    duplicate_gpu,
+    version_mismatch,
+    p2p_off,
+    few_channels,
+    slow_protocol,
+    forced_algorithm,
+    few_threads,
+    small_buffers,
+    nvls_off,
+    launch_blocking,
+    msccl_off,
+    few_gpus_few_channels,
+)
+
+__all__ = ["RULES", "mscclpp_refusals"]

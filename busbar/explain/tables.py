@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: MIT
+"""Benchmark tables and JSON lines, whole or cut up by log lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from busbar.explain.facts import MOST_HOSTS, MOST_READINGS, Facts
+from busbar.explain.model import Evidence, Kind, Reading
+from busbar.parse import nccl_log, nccl_tests, osu
+from busbar.parse.text import decode
+from busbar.redact import kept_environment
+
+if TYPE_CHECKING:
+    from busbar.explain.collect import Collector
+
+_EVENT = b'{"event"'
+_LOOKS_LIKE_ROW = re.compile(rb"\s*\d+\s+(?:\d+\s+(?:u?int|fp|float|half|double|bfloat|f8)|\d)")
+_KINDS: dict[str, Kind] = {
+    "bandwidth": "bw",
+    "latency": "latency_us",
+    "busbw": "busbw",
+    "algbw": "algbw",
+}
+
+
+class Tables:
+    """Rows of the benchmarks in one file."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._pending: dict[bytes, tuple[str, int]] = {}
+        """By launcher label: the beginning of a row and its line."""
+        self._banner: osu.Banner | None = None
+        self._header = False
+        """Inside the header of an nccl-tests table, which spans several lines."""
+
+    @property
+    def _facts(self) -> Facts:
+        return self._collector.facts
+
+    def line(self, number: int, line: bytes, key: bytes) -> bool:
+        """Takes a line that belongs to a table; False for all others."""
+        first = line.lstrip()[:1]
+        if first == b"#":
+            return self._comment(number, decode(line))
+        if first == b"{" and line.lstrip().startswith(_EVENT):
+            return self._event(number, line)
+        if first.isdigit() or (key in self._pending and first in b"N-"):
+            return self._row(number, decode(line), key)
+        text = (
+            decode(line, 300) if b"GPU" in line or b"ailure" in line or b"requires" in line else ""
+        )
+        if text and (few := nccl_tests.parse_too_few(text)):
+            self._facts.note_message(
+                "tests.too-few", tuple(map(str, few)), Evidence(self._collector.name, number, text)
+            )
+            return True
+        if text and (failure := nccl_tests.parse_failure(text)):
+            self._facts.note_message(
+                "tests.failure", (failure,), Evidence(self._collector.name, number, text)
+            )
+            return True
+        if text and (needed := osu.parse_rank_complaint(text)):
+            self._facts.tool = self._facts.tool or "osu"
+            self._facts.note_message(
+                "osu.ranks", (needed,), Evidence(self._collector.name, number, text)
+            )
+            self._facts.launches.append(Evidence(self._collector.name, number, text))
+            self._facts.single_starts += 1
+            return True
+        return False
+
+    def glued(self, number: int, line: bytes, hosts: set[bytes]) -> bytes:
+        """Takes the part of a row before a log line on the same line; returns the log's own prefix."""
+        found = nccl_log.GLUED.search(line)
+        if not found:
+            return line
+        start = found.start()
+        token = line[start : line.index(b":", start)]
+        known = [host for host in hosts if token.endswith(host)]
+        if known:
+            start += len(token) - max(map(len, known))
+        elif digits := re.match(rb"-?\d+(?=[A-Za-z])", token):
+            start += digits.end()  # the last column of the row runs into the host's name
+        if start and self._banner is None:
+            self._row(number, decode(line[:start]), b"")
+        end = line.find(b"NCCL ", start)
+        return line[start:end]
+
+    # ---- nccl-tests and OSU
+    def _comment(self, number: int, text: str) -> bool:
+        evidence = Evidence(self._collector.name, number, text)
+        if banner := osu.parse_banner(text):
+            self._osu_banner(banner, evidence)
+        elif buffers := osu.parse_buffers(text):
+            self._facts.buffers = buffers.kinds
+        elif version := nccl_tests.parse_version(text):
+            self._nccl_header(evidence)
+            self._facts.version = version.tests
+            self._facts.note_message("tests.nccl", (version.headers, version.library), evidence)
+        elif parameters := nccl_tests.parse_parameters(text):
+            self._nccl_header(evidence)
+            self._facts.parameters = parameters
+        elif name := nccl_tests.parse_collective(text):
+            self._facts.names.append((name.removesuffix("_perf"), evidence))
+        elif device := nccl_tests.parse_device(text):
+            self._nccl_header(evidence)
+            if len(self._facts.devices) < MOST_HOSTS:
+                self._facts.devices[device.host, device.pid * 1024 + device.device] = device
+                self._facts.hosts.setdefault(device.host)
+                self._facts.processes.add((device.host, device.pid))
+        elif bounds := nccl_tests.parse_out_of_bounds(text):
+            self._facts.out_of_bounds = (*bounds, evidence)
+            self._facts.finished = self._facts.finished or evidence
+        elif nccl_tests.parse_average(text) is not None:
+            self._facts.finished = evidence
+        elif "Library version" in text or "API headers version" in text:
+            return False  # ucx_info
+        return True
+
+    def _osu_banner(self, banner: osu.Banner, evidence: Evidence) -> None:
+        facts = self._facts
+        again = facts.names and facts.names[0][0] == banner.test and not facts.readings
+        if facts.tool and not (again or (facts.tool == "osu" and not facts.readings)):
+            facts = self._collector.begin_run()
+        facts.launches.append(evidence)
+        facts.tool = banner.test
+        facts.version = banner.version
+        facts.device = banner.device or "host"
+        facts.table_seen = True
+        facts.names.append((banner.test, evidence))
+        self._banner, self._header = banner, False
+
+    def _nccl_header(self, evidence: Evidence) -> None:
+        if self._header:
+            if "nThread" in evidence.text and self._facts.parameters:
+                self._facts.launches.append(evidence)
+            return
+        facts = self._facts
+        if facts.tool and (facts.readings or facts.finished):
+            facts = self._collector.begin_run()
+        facts.tool = "nccl-tests"
+        facts.table_seen = True
+        facts.launches.append(evidence)
+        self._banner, self._header = None, True
+
+    def _row(self, number: int, text: str, key: bytes) -> bool:
+        if self._banner is not None:
+            row = osu.parse_row(text)
+            if row is None:
+                return False
+            self._osu_row(row, Evidence(self._collector.name, number, text))
+            return True
+        pending = self._pending.pop(key, None)
+        if pending and nccl_tests.is_numbers(text):
+            joined = f"{pending[0]} {text.strip()}"
+            if row := nccl_tests.parse_row(joined):
+                if self._whole(row):
+                    self._nccl_row(row, Evidence(self._collector.name, pending[1], joined))
+                    return True
+            self._pending[key] = (joined, pending[1])
+            return True
+        if (row := nccl_tests.parse_row(text)) and self._whole(row):
+            self._nccl_row(row, Evidence(self._collector.name, number, text))
+            return True
+        if start := nccl_tests.parse_row_start(text):
+            self._pending[key] = (start.text, number)
+            return True
+        if pending:
+            self._pending[key] = pending
+        return False
+
+    @staticmethod
+    def _whole(row: nccl_tests.Row) -> bool:
+        # Four numbers are the first half; the second is still to come.
+        return row.in_place is not None
+
+    def _osu_row(self, row: osu.Row, evidence: Evidence) -> None:
+        facts, banner = self._facts, self._banner
+        if banner is None or len(facts.readings) >= MOST_READINGS:
+            return
+        rate = banner.quantity == "bw"
+        facts.readings.append(
+            Reading(
+                "bw" if rate else "latency_us",
+                row.nbytes,
+                row.value / 1e3 if rate else row.value,
+                wrong=1 if row.valid is False else 0,
+                evidence=evidence,
+                buffers=facts.buffers,
+            )
+        )
+
+    def _nccl_row(self, row: nccl_tests.Row, evidence: Evidence) -> None:
+        facts = self._facts
+        if not facts.tool:
+            facts.tool, facts.table_seen = "nccl-tests", True
+        self._header = False
+        if len(facts.readings) >= MOST_READINGS:
+            return
+        facts.rows.append((row, evidence))
+        for half, in_place in ((row.out_of_place, False), (row.in_place, True)):
+            if half is None:
+                continue
+            for kind, value in (("busbw", half.busbw), ("algbw", half.algbw)):
+                facts.readings.append(
+                    Reading(
+                        kind,  # type: ignore[arg-type]
+                        row.nbytes,
+                        value,
+                        wrong=half.wrong or 0,
+                        evidence=evidence,
+                        in_place=in_place,
+                    )
+                )
+
+    # ---- JSON lines of gpu_aware and torch_collectives
+    def _event(self, number: int, line: bytes) -> bool:
+        evidence = Evidence(self._collector.name, number, decode(line))
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            self._facts.incomplete = evidence
+            return True
+        kind = event.get("event")
+        if kind == "start":
+            self._start(event, evidence)
+            return True
+        facts = self._facts
+        if kind == "reading":
+            self._event_reading(event, evidence)
+        elif kind == "end":
+            facts.finished = evidence
+            facts.events.append((event, evidence))
+        elif len(facts.events) < MOST_READINGS:
+            facts.events.append((event, evidence))
+        if kind == "rank" and isinstance(event.get("host"), str):
+            facts.hosts.setdefault(event["host"])
+            if isinstance(event.get("pid"), int):
+                facts.processes.add((event["host"], event["pid"]))
+        return True
+
+    def _start(self, event: dict[str, Any], evidence: Evidence) -> None:
+        facts = self._facts
+        program = str(event.get("program", "gpu_aware"))
+        repeated = facts.tool == program and not facts.readings and not facts.finished
+        if facts.tool and not repeated:
+            facts = self._collector.begin_run()
+        facts.tool, facts.version = program, str(event.get("version", "")) or None
+        facts.table_seen = True
+        facts.device = {"host": "host", "cuda": "CUDA", "hip": "ROCM"}.get(
+            str(event.get("backend", "")), str(event.get("backend", ""))
+        )
+        facts.launches.append(evidence)
+        ranks, asked = event.get("ranks"), event.get("asked_ranks")
+        if isinstance(ranks, int):
+            facts.ranks = ranks
+            if ranks == 1 and isinstance(asked, int) and asked > 1:
+                facts.single_starts += 1
+        facts.events.append((event, evidence))
+        self._banner, self._header = None, False
+
+    def _event_reading(self, event: dict[str, Any], evidence: Evidence) -> None:
+        facts = self._facts
+        kind = _KINDS.get(str(event.get("metric", "")))
+        value = event.get("us" if kind == "latency_us" else "gb_per_s")
+        if (
+            kind is None
+            or not isinstance(value, int | float)
+            or not isinstance(event.get("bytes"), int)
+        ):
+            facts.note_message("event.odd", (), evidence)
+            return
+        if len(facts.readings) < MOST_READINGS:
+            facts.readings.append(
+                Reading(
+                    kind,
+                    event["bytes"],
+                    float(value),
+                    wrong=int(event.get("wrong", 0) or 0),
+                    evidence=evidence,
+                    source=event.get("from"),
+                    target=event.get("to"),
+                    buffers=str(event.get("buffers", "")),
+                    operation=str(event.get("operation", "")),
+                )
+            )
+
+    def end_of_file(self) -> None:
+        """Marks a row that was left unfinished."""
+        for text, number in self._pending.values():
+            self._facts.pending = Evidence(self._collector.name, number, text)
+
+
+def from_json(run: nccl_tests.JsonRun, name: str) -> Facts:
+    """Facts of a ``-J`` document; line 1 stands for places in it."""
+    facts = Facts(files=[name], tool="nccl-tests", table_seen=True)
+    facts.ranks = run.ranks
+    facts.json_errors = run.errors
+    whole = Evidence(name, 1, run.program)
+    if run.program:
+        facts.names.append((run.program.removesuffix("_perf"), whole))
+    if run.version:
+        facts.note_message("tests.nccl", ("", run.version), Evidence(name, 1, run.version))
+    for device in run.devices:
+        facts.devices[device.host, device.pid * 1024 + device.device] = device
+        facts.hosts.setdefault(device.host)
+    for key, value in kept_environment(run.environment).items():
+        facts.note_setting(key, value, Evidence(name, 1, f"{key}={value}"))
+    for row in run.rows:
+        evidence = Evidence(name, 1, f"size {row.nbytes}: busbw {row.out_of_place.busbw}")
+        facts.rows.append((row, evidence))
+        for half, in_place in ((row.out_of_place, False), (row.in_place, True)):
+            if half is None:
+                continue
+            facts.readings += [
+                Reading(
+                    "busbw", row.nbytes, half.busbw, half.wrong or 0, evidence, in_place=in_place
+                ),
+                Reading(
+                    "algbw", row.nbytes, half.algbw, half.wrong or 0, evidence, in_place=in_place
+                ),
+            ]
+    if run.out_of_bounds is not None:
+        facts.out_of_bounds = (run.out_of_bounds, run.out_of_bounds == 0, whole)
+    if run.complete:
+        facts.finished = whole
+    else:
+        facts.incomplete = Evidence(name, 1, "the JSON document breaks off")
+    return facts

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: MIT
+"""``NCCL_DEBUG`` output of NCCL 2.8 to 2.30 and of RCCL."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from busbar.parse.messages import Message, Pattern, match, pattern
+
+INFO = b"NCCL INFO "
+WARN = b"NCCL WARN "
+VIA = b" via "
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The order of ranks in one channel: ``Channel 00/16 : 0 7 5 ...``."""
+
+    channel: int
+    channels: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class NetPath:
+    """One end of a connection over the network: ``... -> 8[0] [receive] via NET/IB/1/GDRDMA``."""
+
+    channel: int
+    source: int
+    target: int
+    receives: bool
+    """Which end speaks: the receiver's or the sender's device is named."""
+    network: str
+    device: int
+    proxy_rank: int | None
+    """The rank whose NIC is used when it is not the rank's own (PXN)."""
+    gdr: bool
+
+
+@dataclass(frozen=True)
+class Process:
+    """``host:pid:tid [device]`` before a line."""
+
+    host: str
+    pid: int
+
+
+_PROCESS = re.compile(rb"(?:^|[\s\]|>])([\w.-]+):(\d+):\d+ \[(-?\d+)\] (?:\S+ )?NCCL ")
+_RING = re.compile(rb"Channel (\d+)/(\d+) ?: +(\d+(?: +\d+)*)\s*$")
+_NET = re.compile(
+    rb"(?:Channel|Ring) (\d+)(?:/\d+)? : (\d+)(?:\[\w+\])? -> (\d+)(?:\[\w+\])? \[(receive|send)\]"
+    rb" via (?:NET|COLLNET)/(.+?)/(\d+)(?:\((\d+)\))?(/GDRDMA)?"
+)
+# Where the log line was glued to a result row, the row comes before this.
+GLUED = re.compile(rb"[\w.-]+:\d+:\d+ \[-?\d+\] (?:\S+ )?NCCL (?:INFO|WARN|TRACE) ")
+
+_ENVIRONMENT = (
+    r"^((?:NCCL|RCCL|MSCCLPP|TORCH_NCCL|NPKIT|OFI)_?\w*) set by environment to (.*?)\.?\s*$"
+)
+_INIT = r"comm 0x\w+ rank (\d+) n[rR]anks (\d+)(?: cudaDev (\d+))?"
+
+_TABLE = (
+    pattern("nccl.env", " set by environment to", _ENVIRONMENT),
+    pattern("nccl.version", "CCL version", r"^[NR]CCL version\s*:?\s*(\d+\.\d+\.\d+)(?:\+(\S+))?"),
+    pattern("nccl.init", " rank ", _INIT),
+    pattern("nccl.nodes", " nNodes ", r"rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+)"),
+    pattern("nccl.complete", "Init COMPLETE"),
+    pattern("nccl.rings-connected", "Connected all rings"),
+    pattern(
+        "nccl.channels",
+        " coll channels",
+        r"^(\d+) coll channels.*?(?:(\d+) p2p channels,? (\d+) p2p channels per peer)?\s*$",
+    ),
+    pattern("nccl.system", "=== System", r"=== System : maxBw ([\d.]+) totalBw ([\d.]+)"),
+    pattern("nccl.nvlink", "NVL[", r"NVL\[([\d.]+)\] -"),
+    pattern("nccl.chunk", "P2P Chunksize", r"^P2P Chunksize set to (\d+)"),
+    pattern("nccl.network", "Using network", r"^Using network (.*\S)"),
+    pattern("nccl.network", "Assigned NET plugin", r"^Assigned NET plugin (.*\S) to comm"),
+    pattern(
+        "nccl.no-plugin",
+        "libnccl-net",
+        r"NET/Plugin ?: (?:Could not find:?|No plugin found \(?) ?(lib[nr]ccl-net\S*?\.so)",
+    ),
+    pattern(
+        "nccl.no-plugin",
+        "librccl-net",
+        r"NET/Plugin ?: (?:Could not find:?|No plugin found \(?) ?(lib[nr]ccl-net\S*?\.so)",
+    ),
+    pattern("nccl.plugin-failed", "Plugin load", r"NET/Plugin ?: (Plugin load .*\S)"),
+    pattern("nccl.ib-none", "NET/IB : No device found", r"NET/IB : No device found"),
+    pattern("nccl.ib-devices", "NET/IB : Using", r"NET/IB : Using ((?:\[\d+\]\S+ ?)+)"),
+    pattern(
+        "nccl.gdr-hca",
+        "GPU Direct RDMA",
+        r"NET/(.+?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']+)'",
+    ),
+    pattern(
+        "nccl.gdr-gpu",
+        "GPU Direct RDMA",
+        r"^GPU Direct RDMA (Enabled|Disabled) for GPU (\w+) / HCA (\w+) \(distance (\d+)",
+    ),
+    pattern(
+        "nccl.p2p-disabled",
+        "P2P is disabled between",
+        r"P2P is disabled between (?:NVLINK )?connected GPUs (\d+) and (\d+)",
+    ),
+    pattern("nccl.p2p-failed", "Could not enable P2P", r"Could not enable P2P between (.*)"),
+    pattern("nccl.all-p2p", "isAllDirectP2p", r"isAllDirectP2p (\d)"),
+    pattern("nccl.config", "Comm config", r"^Comm config (\w+) (?:re)?set to (\S+)"),
+    pattern(
+        "nccl.affinity",
+        "ffinity for GPU",
+        r"Affinity for GPU (\d+) is .*?\(GPU affinity = ?(.*?) ?; CPU affinity = ?(.*?) ?\)",
+    ),
+    pattern("nccl.affinity-set", "Setting affinity", r"^Setting affinity for GPU (\d+) to (\S+)"),
+    pattern(
+        "nccl.algorithm",
+        "Bytes -> Algo",
+        r"^(?:(\w+): )?(\d+) Bytes -> Algo (\w+) proto (\w+)"
+        r"(?: channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?",
+    ),
+    pattern("nccl.threads", "Max NThreads", r"Max NThreads \|((?:\s+\d+ \|)+)"),
+    pattern(
+        "nccl.duplicate",
+        "Duplicate GPU",
+        r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device (\w+)",
+    ),
+    pattern(
+        "nccl.mismatch",
+        "Mismatched NCCL",
+        r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)",
+    ),
+    pattern(
+        "nccl.driver-old",
+        "CUDA driver version is insufficient",
+        r"(CUDA driver version is insufficient.*)",
+    ),
+    pattern(
+        "rccl.mscclpp-on", "MSCCL++: Enabled", r"MSCCL\+\+: Enabled! Msg size threshold=(\d+)"
+    ),
+    pattern(
+        "rccl.mscclpp-off", "MSCCL++: ", r"MSCCL\+\+: ((?:Cannot enable|Feature not enabled).*)"
+    ),
+    pattern("rccl.msccl-on", "MSCCL: Setup connections finished"),
+    pattern("rccl.msccl-off", "disabling MSCCL", r"(so disabling MSCCL for .*)"),
+    pattern("rccl.msccl-off", "MSCCL Internal Scheduler", r"(Unable to find algorithm files.*)"),
+)
+
+_NEEDLES = {row.needle for row in _TABLE}
+# The first four bytes of the messages above: nearly every other line of a log is told apart by them.
+_HEADS = frozenset(
+    head.encode()
+    for head in (
+        "NCCL RCCL MSCC TORC NPKI OFI_ comm nccl Conn === P2P  Usin Assi NET/ GPU  Coul Chec Comm Sett"
+        " Affi AllR AllG Redu Broa Send Recv AllT Gath Scat Dupl Mism CUDA Sym MSCC Init"
+    ).split(" ")
+    if head
+) | {b"P2P ", b"GPU ", b" Max", b"    ", b"=== "}
+_DIGITS = frozenset(b"0123456789")
+_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+_PROTOCOLS = ("LL", "LL128", "SIMPLE")
+
+
+def interesting(line: bytes, start: int) -> bool:
+    """Whether the message that begins at ``start`` can be one that `parse` knows.
+
+    This is the filter for logs of hundreds of megabytes: one slice and one look into a set.
+    """
+    head = line[start : start + 4]
+    return head in _HEADS or (bool(head) and head[0] in _DIGITS)
+
+
+def parse(message: bytes) -> list[Message]:
+    """What a line says after ``NCCL INFO`` or ``NCCL WARN``."""
+    return list(match(_TABLE, message))
+
+
+def parse_ring(message: bytes) -> Ring | None:
+    """The ranks of a channel in ring order; rank 0 prints them."""
+    found = _RING.match(message)
+    if not found:
+        return None
+    ranks = tuple(int(r) for r in found[3].split())
+    return Ring(int(found[1]), int(found[2]), ranks)
+
+
+def parse_net_path(message: bytes) -> NetPath | None:
+    """A connection over the network, None for the others."""
+    found = _NET.match(message)
+    if not found:
+        return None
+    return NetPath(
+        channel=int(found[1]),
+        source=int(found[2]),
+        target=int(found[3]),
+        receives=found[4] == b"receive",
+        network=found[5].decode("utf-8", "replace"),
+        device=int(found[6]),
+        proxy_rank=int(found[7]) if found[7] else None,
+        gdr=bool(found[8]),
+    )
+
+
+def parse_process(line: bytes) -> Process | None:
+    """Who printed the line."""
+    found = _PROCESS.search(line)
+    return Process(found[1].decode("utf-8", "replace"), int(found[2])) if found else None
+
+
+def algorithm_name(text: str) -> str:
+    """``RING`` for ``RING`` and for the index 1 that versions before 2.24 print."""
+    return _named(_ALGORITHMS, text)
+
+
+def protocol_name(text: str) -> str:
+    """``SIMPLE`` for ``SIMPLE`` and for the index 2."""
+    return _named(_PROTOCOLS, text)
+
+
+def _named(names: tuple[str, ...], text: str) -> str:
+    if text.isdigit() and int(text) < len(names):
+        return names[int(text)]
+    return text.upper()
+
+
+PATTERNS: tuple[Pattern, ...] = _TABLE

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: MIT
+"""nccl-tests and rccl-tests: the text table of every version and the ``-J`` JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+TYPE_BYTES = {
+    "int8": 1,
+    "uint8": 1,
+    "fp8_e4m3": 1,
+    "fp8_e5m2": 1,
+    "f8e4m3": 1,
+    "f8e5m2": 1,
+    "half": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "float": 4,
+    "int64": 8,
+    "uint64": 8,
+    "double": 8,
+}
+
+
+@dataclass(frozen=True)
+class Version:
+    """The program and the NCCL it was built with and runs on (``22803`` for 2.28.3)."""
+
+    tests: str
+    headers: str = ""
+    library: str = ""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The line of parameters that every version prints."""
+
+    threads: int
+    gpus: int
+    min_bytes: int
+    max_bytes: int
+    validation: bool
+
+
+@dataclass(frozen=True)
+class Device:
+    """A line of ``# Using devices``."""
+
+    rank: int
+    pid: int
+    host: str
+    device: int
+    bus: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Half:
+    """One half of a row: out of place or in place."""
+
+    time_us: float
+    algbw: float
+    """GB/s of 1e9 bytes."""
+    busbw: float
+    wrong: int | None
+    """Wrong elements; None where the run did not check (``N/A``)."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size."""
+
+    nbytes: int
+    count: int
+    type: str
+    redop: str
+    root: int | None
+    out_of_place: Half
+    in_place: Half | None
+
+
+@dataclass(frozen=True)
+class RowStart:
+    """The left columns of a row whose numbers come on later lines, cut off by log lines."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class JsonRun:
+    """A whole ``-J`` document."""
+
+    program: str
+    version: str
+    devices: tuple[Device, ...]
+    ranks: int | None
+    rows: tuple[Row, ...]
+    out_of_bounds: int | None
+    environment: dict[str, str] = field(default_factory=dict)
+    complete: bool = True
+    errors: tuple[str, ...] = ()
+
+
+_VERSION = re.compile(
+    r"#?\s*(?:nccl|rccl)-tests:?\s+version\s+(\S+)"
+    r"(?:\s+(?:nccl|rccl)-headers=(\d+))?(?:\s+(?:nccl|rccl)-library=(\d+))?",
+    re.IGNORECASE,
+)
+_PARAMETERS = re.compile(
+    r"#\s*nThreads?:?\s+(\d+)\s+nGpus:?\s+(\d+)\s+minBytes:?\s+(\d+)\s+maxBytes:?\s+(\d+)(.*)"
+)
+_DEVICE = re.compile(
+    r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)"
+    r"\s+\[([0-9a-fA-Fx:.]+)\]\s+(.*\S)"
+)
+_LEFT = (
+    r"\s*(\d+)\s+(\d+)\s+((?:u?int|fp|f|bfloat)\d\w*|half|float|double)"
+    r"\s+(sum|prod|max|min|avg|mulsum|none|all)(?:\s+(-?\d+)(?![\d.]))?"
+)
+_ROW = re.compile(_LEFT + r"((?:\s+\S+){3,12})\s*$")
+_ROW_START = re.compile(_LEFT + r"((?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*)\s*$")
+_NUMBERS = re.compile(r"\s*(?:[\d.]+(?:e[+-]?\d+)?|N/A)(?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*\s*$")
+_OUT_OF_BOUNDS = re.compile(
+    r"#\s*(?:Out of bounds values|Errors with asterisks)\s*:\s*(\d+)\s*(\w*)"
+)
+_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*([\d.]+)")
+_COLLECTIVE = re.compile(r"#\s*Collective test starting:\s*(\S+)")
+_TOO_FEW = re.compile(r"Invalid number of GPUs: (\d+) requested but only (\d+) w")
+_FAILURE = re.compile(r"Test (?:NCCL |CUDA |HIP )?failure\b.*")
+FIRST_COLUMNS = 5
+
+
+def parse_version(line: str) -> Version | None:
+    """``# nccl-tests version 2.19.6 nccl-headers=... nccl-library=...`` and rccl's like."""
+    match = _VERSION.match(line)
+    return Version(match[1], match[2] or "", match[3] or "") if match else None
+
+
+def parse_parameters(line: str) -> Parameters | None:
+    """The line that begins ``# nThread``."""
+    match = _PARAMETERS.match(line)
+    if not match:
+        return None
+    return Parameters(
+        int(match[1]), int(match[2]), int(match[3]), int(match[4]), "validation: 0" not in match[5]
+    )
+
+
+def parse_device(line: str) -> Device | None:
+    """A line of the device list; the bus is printed as ``0x0f`` or ``0000:00:06`` by version."""
+    match = _DEVICE.match(line)
+    if not match:
+        return None
+    return Device(int(match[1]), int(match[2]), match[3], int(match[4]), match[5], match[6])
+
+
+def parse_row(text: str) -> Row | None:
+    """A whole row, on one line or joined from its pieces."""
+    match = _ROW.match(text)
+    if not match:
+        return None
+    numbers = match[6].split()
+    if len(numbers) not in (4, 8):
+        return None
+    halves = [_half(numbers[i : i + 4]) for i in range(0, len(numbers), 4)]
+    if halves[0] is None:
+        return None
+    return Row(
+        int(match[1]),
+        int(match[2]),
+        match[3],
+        match[4],
+        int(match[5]) if match[5] else None,
+        halves[0],
+        halves[1] if len(halves) > 1 else None,
+    )
+
+
+def parse_row_start(text: str) -> RowStart | None:
+    """The beginning of a row that log lines cut in two; `parse_row` reads it once it is whole."""
+    return RowStart(text.strip()) if _ROW_START.match(text) else None
+
+
+def is_numbers(text: str) -> bool:
+    """Whether a line holds only the numbers that continue a row."""
+    return bool(_NUMBERS.match(text))
+
+
+def _half(numbers: list[str]) -> Half | None:
+    try:
+        time_us, algbw, busbw = (float(n) for n in numbers[:3])
+        wrong = None if numbers[3] == "N/A" else int(float(numbers[3]))
+    except ValueError:
+        return None
+    # Old versions print the largest error in place of the count: 4e-07 is correct.
+    return Half(time_us, algbw, busbw, wrong)
+
+
+def parse_out_of_bounds(line: str) -> tuple[int, bool] | None:
+    """How many values were wrong, and whether the program calls that ``OK``."""
+    match = _OUT_OF_BOUNDS.match(line)
+    return (int(match[1]), match[2].upper() == "OK") if match else None
+
+
+def parse_average(line: str) -> float | None:
+    """The mean over all sizes; it says that the table is whole and nothing of the links."""
+    match = _AVERAGE.match(line)
+    return float(match[1]) if match else None
+
+
+def parse_collective(line: str) -> str | None:
+    """The name of the program, which 2.17 and newer print."""
+    match = _COLLECTIVE.match(line)
+    return match[1] if match else None
+
+
+def parse_too_few(line: str) -> tuple[int, int] | None:
+    """GPUs asked for and found."""
+    match = _TOO_FEW.search(line)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def parse_failure(line: str) -> str | None:
+    """What the test says when a call failed."""
+    match = _FAILURE.search(line)
+    return match[0] if match else None
+
+
+def parse_json(text: str) -> JsonRun | None:
+    """A ``-J`` document, None for JSON of another kind.
+
+    A document that breaks off is read up to its last whole result and marked incomplete.
+    Raises ``ValueError`` when nothing of it can be read.
+    """
+    complete = True
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError:
+        complete = False
+        document = json.loads(_mend(text))
+    if not isinstance(document, dict) or "results" not in document or "config" not in document:
+        return None
+    config: dict[str, Any] = document["config"]
+    devices = tuple(
+        Device(
+            int(d["rank"]),
+            int(d["pid"]),
+            str(d["hostname"]),
+            int(d["device"]),
+            str(d["device_hex"]),
+            str(d["device_info"]),
+        )
+        for d in config.get("devices", [])
+    )
+    arguments = [str(a) for a in document.get("args", [])]
+    bounds = document.get("out_of_bounds") or {}
+    errors = tuple(e for e in document.get("errors", []) if e)
+    return JsonRun(
+        program=arguments[0].rsplit("/", 1)[-1] if arguments else "",
+        version=str(document.get("nccl_version", "")),
+        devices=devices,
+        ranks=_json_ranks(config, devices),
+        rows=tuple(_json_row(r) for r in document["results"]),
+        out_of_bounds=int(bounds["count"]) if "count" in bounds else None,
+        environment=dict(
+            e.split("=", 1) for e in document.get("env", []) if isinstance(e, str) and "=" in e
+        ),
+        complete=complete and "end_time" in document,
+        errors=errors,
+    )
+
+
+def _json_ranks(config: dict[str, Any], devices: tuple[Device, ...]) -> int | None:
+    # The list names only the devices of the process that writes; with -g N that is one of N.
+    per_process = int(config.get("ngpus", 1)) * int(config.get("nthreads", 1))
+    named = max((d.rank for d in devices), default=-1) + 1
+    return max(per_process, named) or None
+
+
+def _json_row(result: dict[str, Any]) -> Row:
+    root = str(result.get("root", "")).strip()
+    return Row(
+        int(result["size"]),
+        int(result["count"]),
+        str(result["type"]),
+        str(result["redop"]),
+        int(root) if root.lstrip("-").isdigit() else None,
+        _json_half(result["out_of_place"]),
+        _json_half(result["in_place"]) if result.get("in_place") else None,
+    )
+
+
+def _json_half(half: dict[str, Any]) -> Half:
+    wrong = half.get("nwrong")
+    return Half(
+        float(half["time"]),
+        float(half["alg_bw"]),
+        float(half["bus_bw"]),
+        None if wrong in (None, "N/A") else int(float(str(wrong))),
+    )
+
+
+def _mend(text: str) -> str:
+    head, brace, _ = text.rpartition("\n  },")
+    if not brace or '"results"' not in head:
+        raise ValueError("the JSON breaks off before its first result")
+    return head + "\n  }\n ]\n}"

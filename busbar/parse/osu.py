@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""OSU micro-benchmarks 5.x to 7.x: banner and table rows of the point-to-point and collective tests."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Banner:
+    """The title line of a test, as in ``# OSU MPI-CUDA Bandwidth Test v7.4``."""
+
+    test: str
+    """Name of the program: ``osu_bw``, ``osu_allreduce``."""
+    version: str
+    api: str
+    """``MPI``, ``NCCL``, ``RCCL``, ``xCCL``, ``OSHM``, ``UPC``..."""
+    device: str
+    """``CUDA``, ``ROCM``, ``OPENACC``...; empty for host buffers on both sides."""
+    quantity: str
+    """``bw`` in MB/s of 1e6 bytes, or ``latency_us``."""
+
+    @property
+    def collective(self) -> bool:
+        """Whether all ranks take part in one operation."""
+        return self.test not in _POINT_TO_POINT
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """Where the buffers are, as 5.x to 7.3 print it: ``D D``, ``H D``."""
+
+    kinds: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One size of a table."""
+
+    nbytes: int
+    value: float
+    """In the unit of the table's column."""
+    valid: bool | None = None
+    """The verdict of ``-c``; None without it."""
+
+
+_BANNER = re.compile(
+    r"#\s*OSU\s+(?P<api>MPI|NCCL|RCCL|xCCL|OSHM|UPC\+?\+?)(?:-(?P<device>[A-Za-z]+))?\s+"
+    r"(?P<title>\S.*?)\s+(?:Test\s+)?v(?P<version>\d+(?:\.\d+)+)"
+)
+_TITLES = {
+    "bandwidth": "osu_bw",
+    "bi-directional bandwidth": "osu_bibw",
+    "latency": "osu_latency",
+    "multi latency": "osu_multi_lat",
+    "multi-threaded latency": "osu_latency_mt",
+    "multi-process latency": "osu_latency_mp",
+    "multiple bandwidth / message rate": "osu_mbw_mr",
+    "persistent bandwidth": "osu_bw_persistent",
+    "persistent latency": "osu_latency_persistent",
+    "persistent bi-directional bandwidth": "osu_bibw_persistent",
+    "all-to-all personalized exchange latency": "osu_alltoall",
+    "all-to-allv personalized exchange latency": "osu_alltoallv",
+    "broadcast latency": "osu_bcast",
+}
+_POINT_TO_POINT = {name for title, name in _TITLES.items() if "all" not in title.split("-")}
+_POINT_TO_POINT -= {"osu_bcast"}
+_BUFFERS = re.compile(
+    r"#\s*Send Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<send>\w+)\)"
+    r" and Receive Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<receive>\w+)\)"
+)
+_ROW = re.compile(r"\s*(\d+)((?:\s+\d+(?:\.\d+)?){1,12})(?:\s+(Pass|Fail))?\s*$", re.IGNORECASE)
+_WRONG_RANKS = re.compile(r"This test requires (?:exactly|at least) (\w+) processes")
+
+
+def parse_banner(line: str) -> Banner | None:
+    """The title of a test, or None for any other line."""
+    match = _BANNER.match(line)
+    if not match:
+        return None
+    title = re.sub(r"\s+test$", "", match["title"].strip().lower())
+    test = _TITLES.get(title)
+    if test is None:
+        test = "osu_" + re.sub(r"\W+", "_", title.removesuffix(" latency")).strip("_")
+    rate = "bandwidth" in title
+    return Banner(
+        test, match["version"], match["api"], match["device"] or "", "bw" if rate else "latency_us"
+    )
+
+
+def parse_buffers(line: str) -> Buffers | None:
+    """``D D`` and the like from the line that 5.x to 7.3 print under the title."""
+    match = _BUFFERS.match(line)
+    return Buffers(f"{match['send']} {match['receive']}") if match else None
+
+
+def parse_row(line: str) -> Row | None:
+    """A row of a table; the first value is the average or the bandwidth."""
+    match = _ROW.match(line)
+    if not match:
+        return None
+    valid = match[3].lower() == "pass" if match[3] else None
+    return Row(int(match[1]), float(match[2].split()[0]), valid)
+
+
+def parse_rank_complaint(line: str) -> str | None:
+    """How many processes a test says it needs, when it was started with another number."""
+    match = _WRONG_RANKS.search(line)
+    return match[1] if match else None

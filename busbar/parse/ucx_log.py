@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: MIT
+"""UCX's own log, 1.14 to 1.22: version, settings, and the transports of each endpoint."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from busbar.parse.messages import Pattern, pattern
+
+LINE = re.compile(rb"\[\d+\.\d+\] \[([^\]:\s]+):(\d+)[^\]]*\]\s+\S+\s+UCX\s+(\w+)\s+")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The transports that UCX took to one kind of peer."""
+
+    scope: str
+    """``self``, ``intra-node``, ``inter-node``, or empty where the version does not say."""
+    lanes: tuple[str, ...]
+    """Transports in UCX's order, ``sysv``, ``cma``, ``cuda_ipc``."""
+
+    @property
+    def loopback(self) -> bool:
+        """To the process itself."""
+        return self.scope == "self" or "self" in self.lanes
+
+
+_ENDPOINT = re.compile(
+    r"(?:ep_cfg\[\d+\]|(?P<scope>self|intra-node|inter-node) cfg#\d+):?\s+(?:\S+:)?"
+    r"(?P<kinds>(?:\w+\([^)]*\)\s*)+)"
+)
+_LANE = re.compile(r"([\w-]+)/[^\s)]+")
+
+TABLE: tuple[Pattern, ...] = (
+    pattern(
+        "ucx.version", "UCX  INFO  Version", r"Version (\d+\.\d+\.\d+) \(loaded from ([^)]+)\)"
+    ),
+    pattern(
+        "ucx.api-mismatch",
+        "API version is incompatible",
+        r"required >= (\S+), actual (\S+) \(loaded from ([^)]+)\)",
+    ),
+    pattern("ucx.env", "UCX_* env variable", r"UCX_\* env variables?: (.*\S)"),
+    pattern(
+        "ucx.unused-env", "unused environment variable", r"unused environment variables?: (.*)"
+    ),
+    pattern(
+        "ucx.transport-missing", "not available", r"UCX\s+WARN\s+(transports? .* not available.*)"
+    ),
+    pattern(
+        "ucx.unreachable", "Destination is unreachable", r"(no .* transport to .*unreachable)"
+    ),
+    pattern("ucx.no-transport", "no usable transports", r"(no usable transports.*)"),
+    pattern("ucx.error", "UCX  ERROR", r"UCX\s+ERROR\s+(.*\S)"),
+    pattern(
+        "ucx.mixed",
+        "symbol lookup error",
+        r"symbol lookup error: (\S*libuc\S+): (undefined symbol: \S+)",
+    ),
+    pattern("ucx.mixed", "undefined symbol: uc", r"(\S+): (undefined symbol: uc[pts]_\S+)"),
+    pattern(
+        "ucx.mixed",
+        "has different size in shared object",
+        r"(\S+): (Symbol `uc\w+' has different size in shared object)",
+    ),
+    pattern("ucx.info-library", "# Library version", r"^# Library version: (\S+)"),
+    pattern("ucx.info-headers", "# API headers version", r"^# API headers version: (\S+)"),
+    pattern("ucx.protocol-cfg", " | ", r"UCX\s+INFO\s+\|?\s*(\S+ .*(?:eager|rendezvous).*)"),
+)
+
+
+def parse_endpoint(text: str) -> Endpoint | None:
+    """The transports for tagged messages, active messages or RMA to one kind of peer.
+
+    ``ep_cfg[2]: tag(sysv/memory cma/memory cuda_ipc/cuda)`` in 1.14,
+    ``ucp_context_0 intra-node cfg#2 tag(...)`` from 1.16 on.
+    """
+    match = _ENDPOINT.search(text)
+    if not match:
+        return None
+    lanes = tuple(dict.fromkeys(_LANE.findall(match["kinds"])))
+    return Endpoint(match["scope"] or "", lanes) if lanes else None
+
+
+def parse_settings(text: str) -> dict[str, str]:
+    """``UCX_TLS=sm,self UCX_LOG_LEVEL=info`` as UCX prints the variables it found."""
+    return dict(word.split("=", 1) for word in text.split() if "=" in word)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT
+"""Keeps secrets out of what is stored and printed: environments by an allow list, values by their look."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+KEPT_PREFIXES = (
+    "NCCL_",
+    "RCCL_",
+    "MSCCLPP_",
+    "TORCH_NCCL_",
+    "NPKIT_",
+    "UCX_",
+    "UCC_",
+    "FI_",
+    "OMPI_",
+    "PMIX_",
+    "PRTE_",
+    "MPICH_",
+    "CUDA_",
+    "HIP_",
+    "ROCR_",
+    "HSA_",
+    "SLURM_",
+)
+"""The only variables that survive into a stored result."""
+REPLACEMENT = "[redacted]"
+
+# Words that mark a secret wherever they stand in a variable's name, kept prefix or not.
+_SECRET_NAME = re.compile(
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE|AUTH|COOKIE|JWT|(?:^|_)KEY(?:$|_)"
+    r"|(?:^|_)PWD$|NAMESPACE_?KEY",
+    re.IGNORECASE,
+)
+_KNOWN_SECRETS = re.compile(
+    r"(?:AKIA|ASIA)[0-9A-Z]{16}"  # AWS access keys
+    r"|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
+    r"|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|xox[abprs]-[\w-]{10,}"
+    r"|npm_[A-Za-z0-9]{30,}|nvapi-[\w-]{20,}|wandb_v\d_\w{20,}"
+    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # JSON web tokens
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+_URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
+_BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
+_ASSIGNMENT = re.compile(r"\b([A-Za-z_]\w*)(\s*[=:]\s*|\s+set by environment to )([^\s,;'\"]+)")
+_OPTION = re.compile(
+    r"(--?(?:[\w-]*(?:token|password|passwd|secret|api-?key|credential)[\w-]*)(?:\s+|=))(\S+)",
+    re.IGNORECASE,
+)
+_LONG_WORD = re.compile(r"(?<![\w/.+-])[A-Za-z0-9_+-]{24,}={0,2}(?![\w/.])")
+
+
+def redact(text: str) -> str:
+    """``text`` with everything that looks like a secret replaced."""
+    text = _KNOWN_SECRETS.sub(REPLACEMENT, text)
+    text = _URL_PASSWORD.sub(REPLACEMENT, text)
+    text = _BEARER.sub(rf"\1 {REPLACEMENT}", text)
+    text = _OPTION.sub(rf"\1{REPLACEMENT}", text)
+    text = _ASSIGNMENT.sub(_redact_assignment, text)
+    return _LONG_WORD.sub(lambda m: REPLACEMENT if looks_like_token(m[0]) else m[0], text)
+
+
+def _redact_assignment(match: re.Match[str]) -> str:
+    name, between, value = match.groups()
+    if _SECRET_NAME.search(name) or looks_like_token(value):
+        return f"{name}{between}{REPLACEMENT}"
+    return match[0]
+
+
+def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that may be stored: the families of the communication stack, without secrets."""
+    return {
+        name: redact(value)
+        for name, value in environment.items()
+        if name.startswith(KEPT_PREFIXES)
+        and not _SECRET_NAME.search(name)
+        and not looks_like_token(value)
+    }
+
+
+def redact_document(document: Any) -> Any:
+    """A JSON document with each string redacted and each ``env`` of nccl-tests filtered.
+
+    nccl-tests writes its whole environment as a list of ``NAME=value`` under the key ``env``.
+    """
+    if isinstance(document, Mapping):
+        return {
+            str(key): _redact_env(value)
+            if str(key) in ("env", "environment")
+            else REPLACEMENT
+            if isinstance(value, str) and value and _SECRET_NAME.search(str(key))
+            else redact_document(value)
+            for key, value in document.items()
+        }
+    if isinstance(document, list | tuple):
+        return [redact_document(item) for item in document]
+    return redact(document) if isinstance(document, str) else document
+
+
+def _redact_env(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return kept_environment({str(k): str(v) for k, v in value.items()})
+    if isinstance(value, list | tuple):
+        pairs = dict(str(item).partition("=")[::2] for item in value)
+        return [f"{name}={text}" for name, text in kept_environment(pairs).items()]
+    return redact_document(value)
+
+
+def looks_like_token(value: str) -> bool:
+    """Whether a value has the look of a key: known forms, or a long word of random characters."""
+    if _KNOWN_SECRETS.search(value):
+        return True
+    word = value.strip("\"'")
+    if not re.fullmatch(r"[A-Za-z0-9_+/=-]{24,}", word) or "/" in word[:1]:
+        return False
+    if re.fullmatch(r"[0-9a-f]{32,}|[0-9A-F]{32,}", word):
+        return True  # hexadecimal keys; commit ids are not needed in what we store
+    kinds = sum(bool(re.search(kind, word)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
+    return kinds == 3 and _entropy(word) > 3.7
+
+
+def _entropy(word: str) -> float:
+    counts = Counter(word)
+    return -sum(n / len(word) * math.log2(n / len(word)) for n in counts.values())
