@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from busbar.errors import BusbarError
 from busbar.site.family import Family, LinkClass, LinkClasses
-from busbar.site.local import local_facts
+from busbar.site.detect_local import local_facts
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse
 

@@ -298,6 +298,11 @@ class Site(Facts):
                 )
         return self
 
+    @property
+    def node(self) -> NodeType:
+        """The hardware of the first partition."""
+        return self.node_type()
+
     def node_type(self, partition: str | None = None) -> NodeType:
         """The hardware of a partition; of the first where none is named.
 

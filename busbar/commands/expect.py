@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: MIT
+"""``busbar expect``: limit and band of a benchmark on a site, with path and sources."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from busbar import site as sites
+from busbar.errors import BusbarError
+from busbar.expect import COLLECTIVES, NoExpectation, collective, multi_pair, point_to_point
+from busbar.expect.fit import fitted_numbers
+from busbar.expect.show import Answer, matrix_table, single
+from busbar.site.model import Site
+from busbar.units import format_bytes, parse_bytes
+
+POINT_BENCHES = ("osu_bw", "osu_bibw", "osu_latency")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds ``busbar expect``."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "expect",
+        help="print what a benchmark should read on a site",
+        description=(
+            "Prints limit, low, typical and high, the path that the bytes take, and the source of"
+            " each number. Without --from and --to a point-to-point benchmark gives the matrix of"
+            " all pairs. Where no data supports a band, the limit stands alone with the reason."
+        ),
+    )
+    parser.add_argument("--site", required=True, help="name or directory of a site")
+    parser.add_argument(
+        "--bench",
+        default="osu_bw",
+        choices=[*POINT_BENCHES, "osu_mbw_mr", *COLLECTIVES],
+        help="benchmark (%(default)s)",
+    )
+    parser.add_argument("--from", dest="src", type=int, metavar="A", help="sending GPU")
+    parser.add_argument("--to", dest="dst", type=int, metavar="B", help="receiving GPU")
+    parser.add_argument("--nodes", type=_positive, default=1, metavar="N", help="nodes (1)")
+    parser.add_argument("--ranks", type=_positive, help="ranks on all nodes (one for each GPU)")
+    parser.add_argument(
+        "--bytes", type=_size, metavar="S", help="message size, as in 16M (largest with data)"
+    )
+    parser.add_argument("--buffers", default="D D", help="where buffers are, as OSU says it (D D)")
+    parser.add_argument("--engine", choices=["sdma", "kernel"], help="what copies (the family's)")
+    parser.add_argument("--algo", choices=["ring", "tree", "nvls"], help="algorithm (any)")
+    parser.add_argument("--protocol", help="protocol of NCCL or RCCL (any)")
+    parser.add_argument("--plugin", help="network plugin with major version, aws-ofi-nccl-1 (any)")
+    parser.add_argument("--harness", help="nccl-tests, rccl-tests or pytorch (any)")
+    parser.add_argument("--partition", help="partition of the site (the first)")
+    parser.add_argument("--profile", help="mode of the family, see `busbar site env` (none)")
+    parser.add_argument(
+        "--env",
+        action="append",
+        metavar="NAME=VALUE",
+        help="the environment of the run instead of the site's (repeatable; --env '' for none)",
+    )
+    parser.add_argument("--lane", help="which UCX: ucx-1.14 or ucx-current (any)")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="write the matrix as .png or .svg"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    site = sites.load(args.site)
+    if (args.src is None) != (args.dst is None):
+        raise BusbarError("--from and --to go together", hint="give both or none")
+    environment = _environment(args.env)
+    if environment is None and args.profile:
+        environment = sites.environment(
+            site, lane=args.lane, profile=args.profile, gpus=args.ranks
+        )
+    question = _question(args, environment)
+    pair_matrix = args.bench in POINT_BENCHES and args.src is None
+    if args.plot and not pair_matrix:
+        raise BusbarError("--plot draws the matrix of all pairs", hint="leave out --from and --to")
+    if pair_matrix:
+        return _matrix(args, site, question)
+    if args.bench in COLLECTIVES:
+        answer = _ask(
+            lambda: collective(
+                site,
+                ranks=args.ranks,
+                algo=args.algo,
+                protocol=args.protocol,
+                plugin=args.plugin,
+                harness=args.harness,
+                **_without(question, "buffers", "engine"),
+            )
+        )
+    elif args.bench == "osu_mbw_mr":
+        answer = _ask(
+            lambda: multi_pair(
+                site, ranks=args.ranks, **_without(question, "bench", "buffers", "engine")
+            )
+        )
+    else:
+        answer = _ask(lambda: point_to_point(site, src=args.src, dst=args.dst, **question))
+    head = {"site": site.name, "bench": args.bench}
+    if args.json:
+        print(json.dumps({**head, **answer.as_json()}, indent=2))
+    else:
+        Console().print(single(site, args.bench, answer))
+    return 0
+
+
+def _matrix(args: argparse.Namespace, site: Site, question: dict[str, Any]) -> int:
+    gpus = site.node_type(args.partition).gpus
+    count = gpus.count if gpus else 0
+    pairs = [(a, b) for a, b in product(range(count), repeat=2) if a != b or args.nodes > 1]
+    answers = {
+        (src, dst): _ask(
+            lambda src=src, dst=dst: point_to_point(site, src=src, dst=dst, **question)
+        )
+        for src, dst in pairs
+    }
+    if not answers:
+        # Raises with the reason: no GPUs, or one alone.
+        point_to_point(site, src=0, dst=min(1, count - 1), **question)
+    fitted, readings = fitted_numbers(site, args.bench)
+    if args.json:
+        rows = [{"from": a, "to": b, **answer.as_json()} for (a, b), answer in answers.items()]
+        head = {"site": site.name, "bench": args.bench, "fitted_parameters": fitted}
+        print(json.dumps({**head, "readings": readings, "pairs": rows}, indent=2))
+    else:
+        console = Console()
+        console.print(matrix_table(site, args.bench, answers))
+        console.print(f"{fitted} fitted numbers stand for {readings} readings")
+    if args.plot:
+        from busbar.expect.plot import plot_matrix  # noqa: PLC0415 - matplotlib loads slowly
+
+        sizes = {answer.nbytes for answer in answers.values() if answer.nbytes}
+        text = ", ".join(format_bytes(size) for size in sorted(sizes))
+        plot_matrix(args.plot, f"{args.bench} on {site.name}, typical at {text}", answers)
+    return 0
+
+
+def _question(args: argparse.Namespace, environment: dict[str, str] | None) -> dict[str, Any]:
+    return {
+        "bench": args.bench,
+        "nbytes": args.bytes,
+        "nodes": args.nodes,
+        "buffers": args.buffers,
+        "engine": args.engine,
+        "lane": args.lane,
+        "environment": environment,
+        "partition": args.partition,
+    }
+
+
+def _without(question: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in question.items() if key not in keys}
+
+
+def _ask(question: Callable[..., Any]) -> Answer:
+    try:
+        return Answer(question(), None)
+    except NoExpectation as error:
+        if error.limit is None:
+            raise
+        return Answer(None, error)
+
+
+def _environment(assignments: list[str] | None) -> dict[str, str] | None:
+    if assignments is None:
+        return None
+    pairs = [text.partition("=") for text in assignments if text]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise BusbarError(f"{name!r} sets nothing", where="--env", hint="write NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _size(text: str) -> int:
+    try:
+        size = parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not size:
+        raise argparse.ArgumentTypeError("a message of no bytes has no bandwidth")
+    return size
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no count; write 1 or more")
+    return int(text)

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: MIT
+"""``busbar site``: lists, shows, checks and detects sites, and prints their environment."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from busbar import site as sites
+from busbar.errors import BusbarError
+from busbar.expect.lint import lint
+from busbar.site.compare import differences
+from busbar.site.detect import detect, match
+from busbar.site.model import Site
+from busbar.site.tuning import profiles
+
+EXIT_FINDINGS = 1
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds ``busbar site`` and its subcommands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "site", help="list, show, lint and detect sites; print their environment"
+    )
+    commands = parser.add_subparsers(dest="site_command", required=True, metavar="ACTION")
+
+    one = commands.add_parser("list", help="list the sites")
+    one.add_argument("--json", action="store_true", help="print JSON")
+    one.set_defaults(run=_list)
+
+    one = commands.add_parser("show", help="show the facts of a site")
+    one.add_argument("name", help="name or directory of a site")
+    one.add_argument("--json", action="store_true", help="print JSON instead of YAML")
+    one.set_defaults(run=_show)
+
+    one = commands.add_parser(
+        "lint",
+        help="check sites against schema, rules and physical bounds",
+        description="Exit status: 0 no finding, 1 findings, 2 bad usage.",
+    )
+    one.add_argument("names", nargs="*", metavar="NAME", help="names or directories (all)")
+    one.add_argument("--json", action="store_true", help="print JSON")
+    one.set_defaults(run=_lint)
+
+    one = commands.add_parser(
+        "detect",
+        help="write down the facts of this machine",
+        description=(
+            "Prints the site of this machine as YAML, from what its tools say. With --compare exit"
+            " status 1 when a fact that can be seen here differs."
+        ),
+    )
+    one.add_argument("--output", type=Path, metavar="DIR", help="write DIR/site.yaml instead")
+    one.add_argument("--compare", metavar="NAME", help="print each difference from this site")
+    one.add_argument("--json", action="store_true", help="print JSON instead of YAML")
+    one.set_defaults(run=_detect)
+
+    one = commands.add_parser(
+        "env", help="print the environment that the fabric needs, with reason and source"
+    )
+    one.add_argument("name", help="name or directory of a site")
+    form = one.add_mutually_exclusive_group()
+    form.add_argument("--shell", action="store_true", help="export lines for a shell")
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--slurm", action="store_true", help="lines that a Slurm TaskProlog prints")
+    one.add_argument(
+        "--stack", choices=["host", "cuda", "rocm", "cray"], help="(the site's first)"
+    )
+    one.add_argument("--lane", help="ucx-1.14 or ucx-current (what holds for all)")
+    one.add_argument("--profile", help="a mode of the family, listed by this command")
+    one.add_argument(
+        "--gpus", type=int, metavar="N", help="GPUs of a node that the job uses (all)"
+    )
+    one.set_defaults(run=_env)
+
+
+def _list(args: argparse.Namespace) -> int:
+    rows = [_row(sites.load(name)) for name in sites.names()]
+    if args.json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    columns = ("name", "GPUs", "fabric", "scheduler", "proof", "note")
+    table = Table()
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column in ("name", "proof"))
+    for row in rows:
+        table.add_row(*(row[column] for column in columns))
+    Console().print(table)
+    return 0
+
+
+def _row(site: Site) -> dict[str, str]:
+    gpus = site.node_type().gpus
+    again = [d.stack for d in site.deliveries if d.concretize_on_site]
+    return {
+        "name": site.name,
+        "GPUs": f"{gpus.count} x {gpus.model}" if gpus else "none",
+        "fabric": site.fabric.provider if site.fabric else "none",
+        "scheduler": site.scheduler,
+        "proof": site.proof,
+        "description": site.description,
+        "note": f"stack {', '.join(again)}: concretize again on site" if again else "",
+    }
+
+
+def _show(args: argparse.Namespace) -> int:
+    site = sites.load(args.name)
+    family = sites.family(site)
+    document = _facts(site)
+    extra = {
+        "operator_steps": [step.model_dump() for step in family.operator_steps],
+        "launch_rules": [rule.model_dump() for rule in family.launch_rules],
+    }
+    document |= {key: value for key, value in extra.items() if value}
+    _print(document, as_json=args.json)
+    return 0
+
+
+def _facts(site: Site) -> dict[str, Any]:
+    return site.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def _print(document: object, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(document, indent=2))
+    else:
+        sys.stdout.write(yaml.safe_dump(document, sort_keys=False, width=99, allow_unicode=True))
+
+
+def _lint(args: argparse.Namespace) -> int:
+    names = args.names or sites.names()
+    findings = [finding for name in names for finding in lint(name)]
+    if args.json:
+        print(json.dumps([vars(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            print(finding)
+        print(f"{len(names)} site{'s' if len(names) != 1 else ''}, {len(findings)} findings")
+    return EXIT_FINDINGS if findings else 0
+
+
+def _detect(args: argparse.Namespace) -> int:
+    detected = detect()
+    site = detected.site
+    for remark in detected.remarks:
+        print(f"busbar site detect: {remark}", file=sys.stderr)
+    if args.compare:
+        found = differences(detected, sites.load(args.compare))
+        if args.json:
+            print(json.dumps([vars(difference) for difference in found], indent=2))
+        else:
+            for difference in found:
+                print(difference)
+            print(f"{len(found)} difference{'s' if len(found) != 1 else ''} from {args.compare}")
+        return EXIT_FINDINGS if found else 0
+    if args.output:
+        site = site.model_copy(update={"name": args.output.resolve().name})
+        _write(args.output, _facts(site))
+        return 0
+    _print(_facts(site), as_json=args.json)
+    known = match(detected)
+    if known:
+        print(f"busbar site detect: this is site {known}", file=sys.stderr)
+    return 0
+
+
+def _write(directory: Path, facts: dict[str, Any]) -> None:
+    file = directory / "site.yaml"
+    if file.exists():
+        raise BusbarError("is there already", where=str(file), hint="choose another directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(facts, sort_keys=False, width=99, allow_unicode=True))
+    except OSError as error:
+        raise BusbarError(f"cannot be written: {error.strerror}", where=str(file)) from error
+    print(f"wrote {file}; now run: busbar site lint {directory}")
+
+
+def _env(args: argparse.Namespace) -> int:
+    site = sites.load(args.name)
+    known = profiles(site)
+    if args.profile and args.profile not in known:
+        raise BusbarError(
+            f"family {site.family} has no profile {args.profile!r}",
+            where=f"site {site.name}",
+            hint=f"known: {', '.join(known) or 'none'}",
+        )
+    chosen = sites.variables(
+        site, stack=args.stack, lane=args.lane, profile=args.profile, gpus=args.gpus
+    )
+    if args.json:
+        print(json.dumps({variable.name: variable.value for variable in chosen}, indent=2))
+    elif args.slurm:
+        # Slurm sets what a TaskProlog prints; the value runs to the end of the line, unquoted.
+        for variable in chosen:
+            print(f"export {variable.name}={variable.value}")
+    elif args.shell:
+        for variable in chosen:
+            print(f"# {variable.reason} ({variable.source})")
+            print(f"export {variable.name}={shlex.quote(variable.value)}")
+    else:
+        table = Table("variable", "value", "reason", "source", title=f"environment of {site.name}")
+        for variable in chosen:
+            table.add_row(variable.name, variable.value, variable.reason, variable.source)
+        console = Console()
+        console.print(table)
+        if known:
+            console.print(f"profiles (--profile): {', '.join(known)}")
+    return 0

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""Fits the numbers of a band to readings: one set for a link class, never one for a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from busbar.errors import BusbarError
+from busbar.expect.topology import Path, gpu, node_graph, widest_path
+from busbar.site.load import link_classes
+from busbar.site.model import Site
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A bandwidth between two GPUs in GB/s, at one size, copied by one engine."""
+
+    src: int
+    dst: int
+    engine: str
+    gb_per_s: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What the readings say of one link class."""
+
+    share: dict[str, float]
+    """Of the raw rate, by engine."""
+    hop_share: float
+    """What each GPU on the way leaves of a copy by kernel; a DMA engine streams through."""
+    cap_share: dict[str, float]
+    """Of the engine's ceiling, where that binds."""
+    caps: dict[str, float]
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers were fitted."""
+        return len(self.share) + len(self.cap_share) + (self.hop_share != 1)
+
+    def predict(self, path: Path, engine: str) -> float:
+        """GB/s over a path."""
+        hops = 0 if engine in self.caps else path.forwarding_gpus
+        carried = path.gb_per_s * self.share[engine] * self.hop_share**hops
+        if engine in self.cap_share:
+            carried = min(carried, self.caps[engine] * self.cap_share[engine])
+        return carried
+
+
+def fit(site: Site, readings: Sequence[Reading]) -> Fit:
+    """Least squares of the logarithms, for all readings of one link class at one message size.
+
+    Raises ``BusbarError`` for readings over several link classes or over no link.
+    """
+    classes = link_classes(site)
+    graph = node_graph(site.node_type(), classes)
+    paths: list[Path] = []
+    for reading in readings:
+        path = widest_path(graph, gpu(reading.src), gpu(reading.dst))
+        if path is None:
+            raise BusbarError(f"no links lead from GPU {reading.src} to GPU {reading.dst}")
+        paths.append(path)
+    names = {path.binding.link_class for path in paths}
+    if len(names) != 1:
+        raise BusbarError(
+            f"the readings are over {', '.join(sorted(names)) or 'no link'}, not one class"
+        )
+    caps = {n: e.cap_gb_per_s for n, e in classes[names.pop()].engines.items()}
+
+    share: dict[str, float] = {}
+    cap_share: dict[str, float] = {}
+    hop_share = 1.0
+    for engine in sorted({reading.engine for reading in readings}):
+        mine = [(r, p) for r, p in zip(readings, paths, strict=True) if r.engine == engine]
+        free = [(r, p) for r, p in mine if p.gb_per_s <= caps.get(engine, np.inf)]
+        capped = [
+            r.gb_per_s / caps[engine] for r, p in mine if p.gb_per_s > caps.get(engine, np.inf)
+        ]
+        logs = np.array([np.log(r.gb_per_s / p.gb_per_s) for r, p in free])
+        hops = np.array([p.forwarding_gpus for _, p in free], dtype=float)
+        if engine in caps or len(set(hops)) < 2:
+            share[engine] = float(np.exp(logs.mean()))
+        else:
+            slope, intercept = np.polyfit(hops, logs, 1)
+            share[engine], hop_share = float(np.exp(intercept)), float(np.exp(slope))
+        if capped:
+            cap_share[engine] = float(np.exp(np.log(capped).mean()))
+    return Fit(share, hop_share, cap_share, caps)
+
+
+def fit_time(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Latency in us and bandwidth in GB/s of (bytes, us), by least squares of relative errors."""
+    sizes, times = np.array(points, dtype=float).T
+    weighted = np.column_stack([1 / times, sizes / times])
+    (latency_us, us_per_byte), *_ = np.linalg.lstsq(weighted, np.ones(len(points)), rcond=None)
+    return float(latency_us), float(1e-3 / us_per_byte)
+
+
+def fitted_numbers(site: Site, bench: str) -> tuple[int, int]:
+    """How many numbers of a site's bands of a benchmark were fitted, and to how many readings."""
+    classes = link_classes(site)
+    links = {
+        name
+        for n in site.node_types.values()
+        if n.gpus and n.gpus.links
+        for name in n.gpus.links.classes()
+    }
+    links |= {nic.link_class for node in site.node_types.values() for nic in node.nics}
+    bands = [band for name in links for band in classes[name].bands if band.bench == bench]
+    engines = [e for name in links for e in classes[name].engines.values() if bands]
+    numbers = sum(len(b.fitted) for b in bands) + sum(len(e.fitted) for e in engines)
+    return numbers, sum(b.readings for b in bands) + sum(e.readings for e in engines)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT
+"""The matrix of all pairs as a heat map."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isnan, nan
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from busbar.errors import BusbarError
+from busbar.expect.show import Answer
+
+_FORMATS = (".png", ".svg")
+
+
+def plot_matrix(file: Path, title: str, answers: Mapping[tuple[int, int], Answer]) -> None:
+    """Writes a heat map of the typical value of each pair; the limit where there is no band.
+
+    Raises ``BusbarError`` for another format than .png and .svg, or a file that cannot be written.
+    """
+    if file.suffix not in _FORMATS:
+        raise BusbarError(f"{file.name} is no picture", where=str(file), hint="use .png or .svg")
+    ends = sorted({end for pair in answers for end in pair})
+    grid = [[_value(answers.get((src, dst))) for dst in ends] for src in ends]
+    unit = next(iter(answers.values())).known.unit
+    figure = Figure(figsize=(2 + 0.6 * len(ends), 1.4 + 0.6 * len(ends)), layout="constrained")
+    axes = figure.add_subplot()
+    image = axes.imshow(grid, cmap="viridis")
+    axes.set(title=title, xlabel="receiving GPU", ylabel="sending GPU")
+    axes.set_xticks(range(len(ends)), map(str, ends))
+    axes.set_yticks(range(len(ends)), map(str, ends))
+    for row, values in enumerate(grid):
+        for column, value in enumerate(values):
+            if not isnan(value):  # the diagonal, where no link is used
+                axes.text(column, row, f"{value:.4g}", ha="center", va="center", fontsize=7)
+    figure.colorbar(image, label=unit)
+    # Text stays text in SVG, so that it can be searched and the file needs no fonts.
+    with mpl.rc_context({"svg.fonttype": "none"}):
+        try:
+            figure.savefig(file)
+        except OSError as error:
+            raise BusbarError(f"cannot be written: {error.strerror}", where=str(file)) from error
+
+
+def _value(answer: Answer | None) -> float:
+    if answer is None:
+        return nan
+    typical = answer.number("typical")
+    value = typical if typical is not None else answer.number("limit")
+    return nan if value is None else value

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""Expectations as tables for the terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from busbar.expect.errors import NoExpectation
+from busbar.site.model import Site
+from busbar.units import format_bytes
+from busbar.verdict import Expectation
+
+_NUMBERS = ("limit", "low", "typical", "high")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An expectation, or the limit with the reason why there is no band; exactly one is set."""
+
+    expectation: Expectation | None
+    refusal: NoExpectation | None
+
+    @property
+    def known(self) -> Expectation | NoExpectation:
+        """The one that is set."""
+        known = self.expectation or self.refusal
+        assert known
+        return known
+
+    @property
+    def nbytes(self) -> int | None:
+        """The message size of the band."""
+        return self.expectation.nbytes if self.expectation else None
+
+    def number(self, name: str) -> float | None:
+        """``limit``, ``low``, ``typical`` or ``high`` in the unit."""
+        value: float | None = getattr(self.known, name, None)
+        return value
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented keys: four numbers with their unit, path, sources, and why not."""
+        unit = {"GB/s": "gb_per_s", "us": "us"}[self.known.unit]
+        numbers = {f"{name}_{unit}": self.number(name) for name in _NUMBERS}
+        document = {
+            "bytes": self.nbytes,
+            **numbers,
+            "path": list(self.known.path),
+            "sources": list(self.known.sources),
+            "proof": self.expectation.proof if self.expectation else "none",
+        }
+        return document | ({"reason": self.refusal.what} if self.refusal else {})
+
+
+def single(site: Site, bench: str, answer: Answer) -> Group:
+    """One answer with its path and sources."""
+    size = f" at {format_bytes(answer.nbytes)}" if answer.nbytes else ""
+    table = Table(title=f"{bench} on {site.name}{size}", title_justify="left")
+    for name in _NUMBERS:
+        table.add_column(name, justify="right")
+    table.add_column("unit")
+    table.add_column("proof")
+    table.add_row(
+        *(_shown(answer.number(name)) for name in _NUMBERS),
+        answer.known.unit,
+        answer.expectation.proof if answer.expectation else "none",
+    )
+    lines = [f"path: {text}" for text in answer.known.path]
+    lines += [f"source: {text}" for text in answer.known.sources]
+    if answer.refusal:
+        lines.append(f"no band: {answer.refusal.what}")
+    return Group(table, *(Text(line) for line in lines))
+
+
+def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answer]) -> Group:
+    """All pairs: typical of limit, a row for each sender; then each kind of path once."""
+    ends = sorted({end for pair in answers for end in pair})
+    first = next(iter(answers.values()))
+    size = f" at {format_bytes(first.nbytes)}" if first.nbytes else ""
+    title = f"{bench} on {site.name}{size}: typical/limit in {first.known.unit}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("from\\to", justify="right")
+    for end in ends:
+        table.add_column(str(end), justify="right", no_wrap=True)
+    for src in ends:
+        cells = [answers.get((src, dst)) for dst in ends]
+        table.add_row(str(src), *(_cell(cell) for cell in cells))
+    reasons = sorted({answer.refusal.what for answer in answers.values() if answer.refusal})
+    proofs = sorted({a.expectation.proof for a in answers.values() if a.expectation})
+    bands = sorted(
+        {
+            f"{_shown(a.expectation.low)} to {_shown(a.expectation.high)}"
+            for a in answers.values()
+            if a.expectation
+        }
+    )
+    lines = [f"no band: {reason}" for reason in reasons]
+    lines += [f"bands: {', '.join(bands)}"] if bands else []
+    lines += [f"proof: {', '.join(proofs)}"] if proofs else []
+    sources = sorted({source for answer in answers.values() for source in answer.known.sources})
+    lines += [f"source: {source}" for source in sources]
+    return Group(table, *(Text(line) for line in lines))
+
+
+def _cell(answer: Answer | None) -> str:
+    if answer is None:
+        return ""
+    return f"{_shown(answer.number('typical'))}/{_shown(answer.number('limit'))}"
+
+
+def _shown(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if value >= 1000 else f"{value:.3g}"

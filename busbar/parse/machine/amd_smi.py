@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""``amd-smi topology --json`` in both of its forms, and ``amd-smi static --json``."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class AmdLink:
+    """One direction between two GPUs."""
+
+    src: int
+    dst: int
+    kind: str
+    """``XGMI``, ``PCIE``..."""
+    hops: int
+    mb_per_s: tuple[int, int] | None
+    """The least and the most between the two, as the driver states it."""
+
+
+@dataclass(frozen=True)
+class AmdGpu:
+    """One device of ``amd-smi static``."""
+
+    index: int
+    model: str
+    arch: str
+    bus_id: str | None
+    memory_mib: int | None
+    compute_partition: str | None
+    memory_partition: str | None
+
+
+def parse_topology(text: str) -> tuple[AmdLink, ...]:
+    """Links between different GPUs; both the form with ``links`` and the older one with maps."""
+    links: list[AmdLink] = []
+    for entry in _array(text):
+        src = _integer(entry, "gpu")
+        if "links" in entry:
+            for link in entry["links"]:
+                kind = str(link.get("link_type", ""))
+                if kind != "SELF":
+                    rate = _rate(link.get("bandwidth"))
+                    dst = _integer(link, "gpu")
+                    links.append(AmdLink(src, dst, kind, _integer(link, "num_hops"), rate))
+        elif isinstance(entry.get("link_type"), dict):
+            for name, kind in entry["link_type"].items():
+                if kind != "SELF":
+                    rate = _rate((entry.get("numa_bandwidth") or {}).get(name))
+                    hops = _integer(entry.get("hops") or {}, name)
+                    links.append(AmdLink(src, int(name.removeprefix("gpu_")), kind, hops, rate))
+        else:
+            raise ValueError(f"GPU {src} has neither links nor link_type")
+    return tuple(links)
+
+
+def parse_static(text: str) -> tuple[AmdGpu, ...]:
+    """``amd-smi static --asic --bus --vram --partition --json``, bare or in ``gpu_data``."""
+    gpus: list[AmdGpu] = []
+    for entry in _array(text):
+        asic, partition = entry.get("asic") or {}, entry.get("partition") or {}
+        arch = str(asic.get("target_graphics_version", ""))
+        if not re.fullmatch(r"gfx[0-9a-f]+", arch):
+            raise ValueError(f"GPU {entry.get('gpu')} states no graphics version")
+        size = (entry.get("vram") or {}).get("size") or {}
+        memory = size.get("value") if isinstance(size, dict) else None
+        gpus.append(
+            AmdGpu(
+                index=_integer(entry, "gpu"),
+                model=str(asic.get("market_name", "")),
+                arch=arch,
+                bus_id=(entry.get("bus") or {}).get("bdf"),
+                memory_mib=memory if isinstance(memory, int) else None,
+                compute_partition=_mode(partition.get("compute_partition")),
+                memory_partition=_mode(partition.get("memory_partition")),
+            )
+        )
+    return tuple(gpus)
+
+
+def _array(text: str) -> list[dict[str, Any]]:
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error}") from error
+    if isinstance(document, dict):
+        document = document.get("gpu_data")
+    if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):
+        raise ValueError("no list of GPUs")
+    return document
+
+
+def _integer(entry: dict[str, Any], key: str) -> int:
+    value = entry.get(key)
+    if not isinstance(value, int):
+        raise ValueError(f"{key} is {value!r}, no number")
+    return value
+
+
+def _rate(text: object) -> tuple[int, int] | None:
+    found = re.fullmatch(r"(\d+)-(\d+)", str(text))
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _mode(value: object) -> str | None:
+    return value if isinstance(value, str) and value != "N/A" else None

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+"""``fi_info``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One entry of the list."""
+
+    provider: str
+    fabric: str
+    domain: str
+    version: str
+    type: str
+    protocol: str
+
+
+def parse_fi_info(text: str) -> tuple[Endpoint, ...]:
+    """Every entry, in order of libfabric's preference; the indent of the lines does not matter."""
+    entries: list[dict[str, str]] = []
+    for line in text.splitlines():
+        found = re.match(r"\s*(provider|fabric|domain|version|type|protocol): (.*)$", line)
+        if not found:
+            continue
+        if found[1] == "provider":
+            entries.append({})
+        if not entries:
+            raise ValueError(f"{line.strip()!r} comes before any provider")
+        entries[-1][found[1]] = found[2].strip()
+    if not entries:
+        raise ValueError("no provider is listed")
+    keys = ("provider", "fabric", "domain", "version", "type", "protocol")
+    return tuple(Endpoint(*(entry.get(key, "") for key in keys)) for entry in entries)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT
+"""``nvidia-smi topo -m``, ``nvidia-smi nvlink -s`` and ``nvidia-smi -q``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_DEVICE = re.compile(r"(?:GPU|NIC)\d+|mlx\d+_\w+|hfi\d_\d|bnxt_re\d+")
+_CODE = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")
+_CPUS = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The matrix of ``topo -m``: how each pair of devices is joined."""
+
+    gpus: int
+    codes: dict[tuple[str, str], str]
+    """By (row, column), as printed: ``NV18``, ``PIX``, ``SYS``..."""
+    nics: dict[str, str]
+    """Name in the matrix to name of the device."""
+    cpu_affinity: tuple[str | None, ...]
+    """CPU list of each GPU."""
+    numa_affinity: tuple[str | None, ...]
+
+    def links(self, first: int, second: int) -> int:
+        """NVLinks between two GPUs."""
+        code = self.codes[f"GPU{first}", f"GPU{second}"]
+        return int(code[2:]) if code.startswith("NV") else 0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of ``-q``; a value that is N/A is None."""
+
+    bus_id: str
+    model: str
+    architecture: str | None
+    memory_mib: int | None
+    mig: bool
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """``nvidia-smi -q``."""
+
+    driver: str
+    attached: int
+    gpus: tuple[Gpu, ...]
+    """Those that the report describes, at most ``attached``."""
+
+
+def parse_topology(text: str) -> Topology:
+    """The matrix of ``nvidia-smi topo -m``, whether tabs or blanks separate its columns."""
+    lines = [_ANSI.sub("", line).rstrip() for line in text.splitlines()]
+    header = next((n for n, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), None)
+    if header is None:
+        raise ValueError("no matrix: no line begins with GPU0")
+    columns = [word for word in lines[header].split() if _DEVICE.fullmatch(word)]
+    codes: dict[tuple[str, str], str] = {}
+    cpus: list[str | None] = []
+    numa: list[str | None] = []
+    for line in lines[header + 1 :]:
+        words = line.split()
+        if not words or words[0] not in columns:
+            break
+        row, cells = words[0], words[1 : len(columns) + 1]
+        if len(cells) < len(columns) or not all(_CODE.fullmatch(cell) for cell in cells):
+            raise ValueError(f"row {row} has not {len(columns)} cells: {line.strip()!r}")
+        codes |= {(row, column): cell for column, cell in zip(columns, cells, strict=True)}
+        if row.startswith("GPU"):
+            rest = [w if _CPUS.fullmatch(w) else None for w in words[len(columns) + 1 :]]
+            cpus.append(rest[0] if rest else None)
+            numa.append(rest[1] if len(rest) > 1 else None)
+    gpus = sum(column.startswith("GPU") for column in columns)
+    if len(cpus) != gpus:
+        raise ValueError(f"{len(cpus)} rows for {gpus} GPUs; the output is cut")
+    legend = dict(re.findall(r"^\s*(NIC\d+): (\S+)\s*$", "\n".join(lines), re.MULTILINE))
+    nics = {name: legend.get(name, name) for name in columns if not name.startswith("GPU")}
+    return Topology(gpus, codes, nics, tuple(cpus), tuple(numa))
+
+
+def parse_nvlink(text: str) -> tuple[int, ...]:
+    """Active links of each GPU from ``nvidia-smi nvlink -s``."""
+    active: list[int] = []
+    for line in text.splitlines():
+        if re.match(r"GPU \d+: ", line):
+            active.append(0)
+        elif re.match(r"\s+Link \d+: [\d.]+ GB/s", line):
+            if not active:
+                raise ValueError(f"a link before any GPU: {line.strip()!r}")
+            active[-1] += 1
+    if not active:
+        raise ValueError("no GPU is named")
+    return tuple(active)
+
+
+def parse_inventory(text: str) -> Inventory:
+    """``nvidia-smi -q``, of all GPUs or of one (``-i``)."""
+    driver = re.search(r"^Driver Version\s+: (\S+)", text, re.MULTILINE)
+    attached = re.search(r"^Attached GPUs\s+: (\d+)", text, re.MULTILINE)
+    if not driver or not attached:
+        raise ValueError("no report: driver version or number of GPUs is missing")
+    parts = re.split(r"^GPU ([0-9A-Fa-f]+:[0-9A-Fa-f:.]+)\s*$", text, flags=re.MULTILINE)[1:]
+    gpus = [_gpu(bus_id, body) for bus_id, body in zip(parts[::2], parts[1::2], strict=True)]
+    if not gpus:
+        raise ValueError("the report describes no GPU")
+    return Inventory(driver[1], int(attached[1]), tuple(gpus))
+
+
+def _gpu(bus_id: str, body: str) -> Gpu:
+    def value(pattern: str) -> str | None:
+        found = re.search(pattern, body, re.MULTILINE)
+        return found[1].strip() if found and found[1].strip() != "N/A" else None
+
+    model = value(r"^\s+Product Name\s+: (.+)$")
+    if model is None:
+        raise ValueError(f"GPU {bus_id} has no product name")
+    memory = value(r"FB Memory Usage\s+Total\s+: (\d+) MiB")
+    mig = value(r"MIG Mode\s+Current\s+: (.+)$")
+    return Gpu(
+        bus_id=bus_id.lower(),
+        model=model,
+        architecture=value(r"^\s+Product Architecture\s+: (.+)$"),
+        memory_mib=int(memory) if memory else None,
+        mig=mig == "Enabled",
+    )

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""``rocm-smi --showtopo --json``, with ``--showproductname`` where it was asked for as well."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+_PAIR = re.compile(r"\(Topology\) (Hops|Link type) between DRM devices (\d+) and (\d+)", re.I)
+
+
+@dataclass(frozen=True)
+class RocmTopology:
+    """What joins the GPUs; rocm-smi does not tell how many links a pair has."""
+
+    gpus: int
+    kinds: dict[tuple[int, int], str]
+    """By pair, the lower GPU first: ``XGMI`` or ``PCIE``."""
+    hops: dict[tuple[int, int], int]
+    numa: dict[int, int]
+    models: dict[int, str]
+    archs: dict[int, str]
+
+
+def parse_topology(text: str) -> RocmTopology:
+    """Pairs from the part ``system``, NUMA domains and names from ``card<N>``."""
+    # Warnings of the tool precede the JSON on the same stream.
+    start = text.find("{")
+    try:
+        document = json.loads(text[start:]) if start >= 0 else None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ValueError("no JSON object")
+    kinds: dict[tuple[int, int], str] = {}
+    hops: dict[tuple[int, int], int] = {}
+    for key, value in (document.get("system") or {}).items():
+        found = _PAIR.fullmatch(key)
+        if not found:
+            continue
+        first, second = sorted((int(found[2]), int(found[3])))
+        if found[1].lower() == "hops":
+            hops[first, second] = int(value)
+        else:
+            kinds[first, second] = str(value).upper()
+    cards = {int(k[4:]): v for k, v in document.items() if re.fullmatch(r"card\d+", k)}
+    if not cards and not kinds:
+        raise ValueError("neither a card nor a pair of GPUs is described")
+    count = max([*cards, *(second for _, second in kinds)]) + 1
+    return RocmTopology(
+        gpus=count,
+        kinds=kinds,
+        hops=hops,
+        numa={i: int(c["(Topology) Numa Node"]) for i, c in cards.items() if _numa(c)},
+        models={
+            i: name for i, c in cards.items() if (name := _first(c, "Card series", "Card Series"))
+        },
+        archs={i: name for i, c in cards.items() if (name := _first(c, "GFX Version"))},
+    )
+
+
+def _numa(card: dict[str, str]) -> bool:
+    return re.fullmatch(r"\d+", str(card.get("(Topology) Numa Node", ""))) is not None
+
+
+def _first(card: dict[str, str], *keys: str) -> str | None:
+    return next((str(card[key]) for key in keys if card.get(key) not in (None, "N/A")), None)

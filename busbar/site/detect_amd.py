@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""GPUs of a node from the outputs of ``amd-smi`` or ``rocm-smi``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from busbar.parse.machine.amd_smi import AmdGpu, AmdLink
+from busbar.parse.machine.rocm_smi import RocmTopology
+from busbar.site.detected import GpuFacts
+
+# By graphics version: link class and family (ROCm documentation, GPU hardware specifications).
+_ARCHITECTURES = {
+    "gfx90a": ("xgmi-mi250x", "mi250x"),
+    "gfx942": ("xgmi-mi300x", "mi300x"),
+}
+_DIES = 8
+"""Compute dies of an MI300X."""
+_DIVISIONS = {"SPX": 1, "DPX": 2, "QPX": 4, "CPX": _DIES}
+
+
+def gpus(
+    links: tuple[AmdLink, ...] | None,
+    devices: tuple[AmdGpu, ...] | None,
+    rocm: RocmTopology | None,
+) -> GpuFacts | None:
+    """None where neither tool told anything; ``amd-smi`` is believed first, it tells more."""
+    if devices:
+        return _from_amd_smi(devices, links or ())
+    if rocm and rocm.archs:
+        return _from_rocm_smi(rocm)
+    if links or rocm:
+        remark = "no tool states the GPUs' graphics version, so no GPU is stated"
+        return GpuFacts({}, "rocm", "generic", remarks=(remark,))
+    return None
+
+
+def _from_amd_smi(devices: tuple[AmdGpu, ...], links: tuple[AmdLink, ...]) -> GpuFacts:
+    first = devices[0]
+    facts = _facts(first.model, first.arch, len(devices))
+    if first.memory_mib:
+        facts["memory_mib"] = first.memory_mib
+    if all(device.bus_id for device in devices):
+        facts["bus_ids"] = [device.bus_id for device in devices]
+    inside = _DIVISIONS.get(first.compute_partition or "", 1)
+    if first.compute_partition in _DIVISIONS and first.memory_partition:
+        facts["partitioning"] = {
+            "compute": first.compute_partition,
+            "memory": first.memory_partition,
+            "compute_count": inside,
+        }
+    direct = {
+        (link.src, link.dst): _count(link)
+        for link in links
+        if link.kind == "XGMI" and link.hops == 1 and link.src < link.dst
+    }
+    return _joined(facts, direct, inside, ())
+
+
+def _from_rocm_smi(rocm: RocmTopology) -> GpuFacts:
+    arch = next(iter(rocm.archs.values()))
+    model = next(iter(rocm.models.values()), f"AMD {arch}")
+    facts = _facts(model, arch, rocm.gpus)
+    direct = {
+        pair: 1
+        for pair, kind in rocm.kinds.items()
+        if kind == "XGMI" and rocm.hops.get(pair, 1) == 1
+    }
+    numa: dict[int, list[int]] = {}
+    for index, domain in sorted(rocm.numa.items()):
+        numa.setdefault(domain, []).append(index)
+    remarks: tuple[str, ...] = ()
+    if direct and arch == "gfx90a":
+        remarks = (
+            "rocm-smi does not tell how many links a pair has: each count is 1; use amd-smi",
+        )
+    found = _joined(facts, direct, 1, remarks)
+    domains = tuple((domain, (), tuple(members)) for domain, members in sorted(numa.items()))
+    return GpuFacts(found.facts, found.stack, found.family, domains, found.remarks)
+
+
+def _facts(model: str, arch: str, count: int) -> dict[str, Any]:
+    # Tools of different age write the form factor and the maker around the product's name.
+    product = re.search(r"MI\d+[AX]?", model)
+    name = f"AMD Instinct {product[0]}" if product else model
+    return {"vendor": "amd", "model": name, "arch": arch, "count": count}
+
+
+def _count(link: AmdLink) -> int:
+    """The driver states the rate of one link and that of the bundle."""
+    least, most = link.mb_per_s or (1, 1)
+    return max(1, most // least) if least else 1
+
+
+def _joined(
+    facts: dict[str, Any],
+    direct: dict[tuple[int, int], int],
+    inside: int,
+    remarks: tuple[str, ...],
+) -> GpuFacts:
+    link_class, family = _ARCHITECTURES.get(facts["arch"], ("", "generic"))
+    if not link_class or (facts["count"] > 1 and not direct):
+        reason = f"no links of {facts['arch']} are known" if not link_class else "no XGMI link"
+        remarks += (f"{reason}, so none is stated",) if facts["count"] > 1 else ()
+        return GpuFacts(facts, "rocm", family, remarks=remarks)
+    if direct:
+        facts["links"] = _links(facts["count"], direct, link_class, inside)
+    return GpuFacts(facts, "rocm", family, remarks=remarks)
+
+
+def _links(
+    count: int, direct: dict[tuple[int, int], int], link_class: str, inside: int
+) -> dict[str, Any]:
+    if inside > 1:
+        # Partitions of one accelerator; the links between accelerators are those of the whole.
+        package = {"devices": inside, "class": "xcd-mi300x"}
+        return {"package": package, "all_pairs": {"class": link_class, "count": 1}}
+    every = len(direct) == count * (count - 1) // 2
+    if every and len(set(direct.values())) == 1:
+        return {"all_pairs": {"class": link_class, "count": next(iter(direct.values()))}}
+    return {
+        "pairs": [
+            {"between": list(pair), "class": link_class, "count": number}
+            for pair, number in sorted(direct.items())
+        ]
+    }
