@@ -18,7 +18,7 @@ def build_parser() -> argparse.ArgumentParser:
     """The whole command line."""
     parser = argparse.ArgumentParser(
         prog="busbar",
-        description="Proves that a GPU communication stack moves bytes as fast as the links allow.",
+        description="Proves that a GPU communication stack is as fast as the links allow.",
         epilog="Exit status: 0 all pass, 1 a verdict is not pass, 2 bad input or usage.",
     )
     parser.add_argument("--version", action="version", version=f"busbar {__version__}")

@@ -28,8 +28,8 @@ class Expectation:
     """What a reading is judged by: a physical limit and the band seen on healthy machines.
 
     For a bandwidth (``unit`` ``"GB/s"``, 1e9 bytes a second) readings above ``limit`` are
-    impossible and those below ``low`` degraded; for a latency (``unit`` ``"us"``) it is the other way round:
-    below ``limit`` is impossible, above ``high`` degraded.
+    impossible and those below ``low`` degraded; for a latency (``unit`` ``"us"``) it is the other
+    way round: below ``limit`` is impossible, above ``high`` degraded.
     """
 
     limit: float

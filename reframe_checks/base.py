@@ -14,7 +14,7 @@ from busbar import site as sites
 from busbar.check.causes import explained
 from busbar.check.judge import Asked, judge
 from busbar.check.measured import expectation as measured_expectation
-from busbar.check.results import RESULTS_FILE, Outcome
+from busbar.check.results import RESULTS_FILE, Outcome, Result
 from busbar.expect import point_to_point
 from busbar.parse.gpu_aware import GpuAwareRun, Reading, parse
 from busbar.units import parse_bytes
@@ -68,6 +68,8 @@ class GpuAwareCheck(rfm.RunOnlyRegressionTest, special=True):
     collectives = variable(str, value="")
     #: More options of the program; the tests inject faults with it.
     more_options = variable(str, value="")
+    #: A command before the program, as in ``numactl --cpunodebind=0``.
+    wrapper = variable(str, value="")
 
     @property
     def on_gpu(self) -> bool:
@@ -83,7 +85,8 @@ class GpuAwareCheck(rfm.RunOnlyRegressionTest, special=True):
         extras = self.current_partition.extras
         self.num_tasks = extras["ranks_per_node"]
         self.num_tasks_per_node = extras["ranks_per_node"]
-        self.executable = str(Path(self.program.stagedir, "gpu_aware"))
+        program = str(Path(self.program.stagedir, "gpu_aware"))
+        self.executable, *before = [*self.wrapper.split(), program]
         options = {
             "ranks": str(self.num_tasks),
             "buffers": ",".join(self.buffers()),
@@ -94,8 +97,10 @@ class GpuAwareCheck(rfm.RunOnlyRegressionTest, special=True):
             "devices": ",".join(extras["bus_ids"]) if self.on_gpu else "",
         }
         self.executable_opts = [
-            f"--{name}={value}" for name, value in options.items() if value
-        ] + self.more_options.split()
+            *before,
+            *(f"--{name}={value}" for name, value in options.items() if value),
+            *self.more_options.split(),
+        ]
 
     def asked(self) -> Asked:
         """The question, as the judgement reads it."""
@@ -117,7 +122,7 @@ class GpuAwareCheck(rfm.RunOnlyRegressionTest, special=True):
         )
 
     def expect(self, run: GpuAwareRun, reading: Reading) -> Expectation:
-        """The expectation for one reading: of the site's links, or measured where they are unknown."""
+        """What the site's links allow; a copy of the same run where they are unknown."""
         site = sites.load(self.current_partition.extras["site"])
         if not self.on_gpu:
             return measured_expectation(run, reading)
@@ -134,7 +139,7 @@ class GpuAwareCheck(rfm.RunOnlyRegressionTest, special=True):
         )
 
     def gpu_index(self, bus_id: str, node_rank: int) -> int:
-        """The GPU's place in the site's topology; without known bus ids, ranks stand in GPU order."""
+        """The GPU's place in the topology; without known bus ids, ranks stand in GPU order."""
         known = self.current_partition.extras["bus_ids"]
         return known.index(bus_id) if bus_id in known else node_rank
 
@@ -146,6 +151,9 @@ class GpuAwareCheck(rfm.RunOnlyRegressionTest, special=True):
         log = [*_lines(output), *_lines(errors)]
         run = parse(_lines(output))
         results = judge(self.asked(), run, log, lambda reading: self.expect(run, reading))
+        if self.job.exitcode and all(result.verdict is Verdict.PASS for result in results):
+            message = f"the job ended with exit status {self.job.exitcode}"
+            results.append(Result(self.name, Verdict.FAILED, message=message))
         extras = self.current_environ.extras
         start = run.starts[0] if run.starts else None
         self.outcome = explained(

@@ -1,15 +1,38 @@
 # SPDX-License-Identifier: MIT
-"""Adds the causes that the tools' own output shows to an outcome."""
+"""Adds to an outcome what ``busbar explain`` finds in the job's own output."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from busbar.check.results import Outcome
+from busbar.errors import BusbarError
+from busbar.explain import explain
 from busbar.site import Site
+from busbar.verdict import Verdict
 
 
 def explained(outcome: Outcome, files: Sequence[Path], site: Site) -> Outcome:
-    """The outcome with causes."""
-    return outcome
+    """The outcome with causes (unless it is a pass) and notes; each result names the causes' ids."""
+    known = site if site.node_type().gpus else None
+    try:
+        explanations = explain(
+            [Path(os.path.relpath(file)) for file in files], site=known, verdict=outcome.verdict
+        )
+    except BusbarError as error:
+        # Nothing to go by: that is itself worth knowing, and no cause is guessed.
+        note = {"id": "nothing-to-explain", "summary": str(error), "evidence": []}
+        return replace(outcome, notes=(*outcome.notes, note))
+    causes = [cause.to_json() for each in explanations for cause in each.causes]
+    notes = [note.to_json() for each in explanations for note in each.notes]
+    if outcome.verdict is Verdict.PASS:
+        causes = []
+    ids = ",".join(dict.fromkeys(cause["id"] for cause in causes))
+    results = tuple(
+        result if result.verdict is Verdict.PASS else replace(result, cause=ids)
+        for result in outcome.results
+    )
+    return replace(outcome, results=results, causes=tuple(causes), notes=(*outcome.notes, *notes))

@@ -40,9 +40,11 @@ def judge(asked: Asked, run: GpuAwareRun, log: Iterable[str], expect: Expect) ->
     result in its place.
     """
     where = ",".join(dict.fromkeys(rank.host for rank in run.ranks))
+    problems = list(_run_problems(asked, run))
+    if not problems:  # a run that was cut need not have come to its transports
+        problems = list(_transport_problems(asked, log))
     results = [
-        Result(asked.check, verdict, where=where, message=message)
-        for verdict, message in [*_run_problems(asked, run), *_transport_problems(asked, log)]
+        Result(asked.check, verdict, where=where, message=message) for verdict, message in problems
     ]
     results += _correctness(asked, run, where)
     results += _readings(asked, run, where, expect)
@@ -55,12 +57,14 @@ def _run_problems(asked: Asked, run: GpuAwareRun) -> Iterator[tuple[Verdict, str
         yield failed, "the program printed nothing: it did not start"
         return
     start = run.starts[0]
-    if len(run.starts) > 1:
-        yield failed, f"{len(run.starts)} programs of {start.ranks} rank(s) started, not one"
-    elif start.ranks != asked.ranks:
-        yield failed, f"asked for {asked.ranks} ranks, MPI started {start.ranks}"
     for error in dict.fromkeys(run.errors):
         yield failed, error
+    if len(run.starts) > 1:
+        yield failed, f"{len(run.starts)} programs of {start.ranks} rank(s) started, not one"
+        return
+    if start.ranks != asked.ranks:
+        yield failed, f"asked for {asked.ranks} ranks, MPI started {start.ranks}"
+        return
     present = {rank.rank for rank in run.ranks}
     if missing := [rank for rank in range(asked.ranks) if rank not in present]:
         yield failed, f"no word of where rank {', '.join(map(str, missing))} ran"
@@ -173,5 +177,6 @@ def _sentence(result: Result) -> str:
     unit = "us" if result.metric == "latency" else "GB/s"
     return (
         f"{result.pair} {result.buffers} {format_bytes(result.bytes or 0)}:"
-        f" {result.value:.4g} {unit}, band {result.low:.4g} to {result.high:.4g}, limit {result.limit:.4g}"
+        f" {result.value:.4g} {unit}, band {result.low:.4g} to {result.high:.4g},"
+        f" limit {result.limit:.4g}"
     )

@@ -80,8 +80,8 @@ class Outcome:
 
     def sentence(self) -> str:
         """The verdict, its first reasons, and the causes with their remedies; for one log line."""
-        wrong = [result for result in self.results if result.verdict is not Verdict.PASS]
-        shown = [result.message for result in wrong[:_SHOWN]]
+        wrong = list(dict.fromkeys(r.message for r in self.results if r.verdict != Verdict.PASS))
+        shown = wrong[:_SHOWN]
         if len(wrong) > _SHOWN:
             shown.append(f"and {len(wrong) - _SHOWN} more")
         text = f"{self.verdict}: {'; '.join(shown)}"
@@ -89,7 +89,7 @@ class Outcome:
             text += f"; cause {cause['id']} ({cause['confidence']})"
             for evidence in cause["evidence"][:1]:
                 text += f" [{evidence['file']}:{evidence['line']}: {evidence['text'].strip()}]"
-            text += f": {cause['remedy']}"
+            text += f": {cause['summary']}; {cause['remedy']}"
         return text
 
     def write(self, path: Path) -> None:

@@ -36,6 +36,8 @@ class Plan:
     names: tuple[str, ...] = ()
     """Checks by name, as ``reframe -n`` takes them; none means all."""
     tags: tuple[str, ...] = ()
+    checks: tuple[Path, ...] = (CHECKS,)
+    """Files or directories of checks."""
     variables: tuple[str, ...] = ()
     """``check.variable=value``, as ``reframe -S`` takes them."""
 
@@ -72,7 +74,7 @@ def _reframe(plan: Plan, config: Path, report: Path) -> Iterator[str]:
     command = [
         str(Path(sys.executable).with_name("reframe")),
         *("-C", str(config)),
-        *("-c", str(CHECKS)),
+        *(part for path in plan.checks for part in ("-c", str(path))),
         *("--prefix", str(plan.output / "reframe")),
         *("--report-file", str(report)),
         # Checks that measure must not run side by side on one machine.

@@ -16,9 +16,10 @@ from rich.console import Console
 
 from busbar import site as sites
 from busbar.check.results import Outcome
-from busbar.check.run import Plan, overall, run
+from busbar.check.run import CHECKS, Plan, overall, run
 from busbar.report import html
 from busbar.report.terminal import print_verdicts
+from busbar.site.detect import match
 from busbar.site.load import find
 from busbar.site.reframe import DEFAULT_LANE, configuration
 from busbar.verdict import Verdict
@@ -30,8 +31,8 @@ def add_parser(subparsers: Any) -> None:
         "check",
         help="run the checks on this machine and print verdicts",
         description=(
-            "Runs ReFrame on reframe_checks/ with the configuration of the site, prints one row for"
-            " each size, and writes report.html and results.json. Exit status: 0 all pass, 1 a"
+            "Runs ReFrame on reframe_checks/ with the configuration of the site, prints one row"
+            " for each size, and writes report.html and results.json. Exit status: 0 all pass, 1 a"
             " verdict is not pass, 2 bad input."
         ),
     )
@@ -44,6 +45,15 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "-t", "--tag", action="append", default=[], help="only checks with this tag (repeatable)"
+    )
+    parser.add_argument(
+        "-c",
+        "--checks",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="file or directory of checks, in place of reframe_checks/ (repeatable)",
     )
     parser.add_argument(
         "-S",
@@ -76,6 +86,7 @@ def run_command(args: argparse.Namespace) -> int:
         output=args.output.resolve(),
         names=tuple(args.name),
         tags=tuple(args.tag),
+        checks=tuple(path.resolve() for path in args.checks) or (CHECKS,),
         variables=tuple(args.setvar),
     )
     print(f"busbar: site {plan.site.name}, lane {plan.lane}", file=sys.stderr)
@@ -88,8 +99,10 @@ def run_command(args: argparse.Namespace) -> int:
         print(json.dumps(document, indent=1))
     else:
         console = Console(soft_wrap=True)
-        # A log file or a pipe has no width; the table needs more than the usual 80 columns.
-        console.width = max(console.width, 120)
+        if not console.is_terminal:
+            console.width = (
+                160  # a log file has no width; the usual 80 columns would cut the table
+            )
         print_verdicts(outcomes, console)
         console.print(f"verdict: {document['verdict']}", style="bold")
         console.print(f"report: {report}", highlight=False)
@@ -98,7 +111,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 def detected_site() -> str:
     """The site of this machine: a shipped one whose facts it has, else ``local``."""
-    return "local"
+    return match() or "local"
 
 
 def _document(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:

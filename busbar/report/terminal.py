@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
@@ -35,13 +35,14 @@ def print_verdicts(outcomes: Sequence[Outcome], console: Console) -> None:
     console.print(table)
     for outcome in outcomes:
         _print_reasons(outcome, console)
+    _print_notes(outcomes, console)
 
 
 def _groups(results: Iterable[Result]) -> Iterable[list[Result]]:
     """Readings of one kind and size together; a result of another kind stands alone."""
 
     def key(result: Result) -> tuple[object, ...]:
-        if result.value is None:
+        if result.bytes is None:
             return (id(result),)
         return (result.metric, result.buffers, result.bytes)
 
@@ -94,19 +95,25 @@ def _worst_reading(rows: list[Result]) -> Result:
 
 
 def _print_reasons(outcome: Outcome, console: Console) -> None:
-    for verdict, rows in groupby(
-        (row for row in outcome.results if row.verdict is not Verdict.PASS),
-        key=lambda row: row.verdict,
+    wrong = Counter(
+        (row.verdict, row.message) for row in outcome.results if row.verdict is not Verdict.PASS
+    )
+    for (verdict, message), count in wrong.items():
+        console.print(f"[{_STYLE[verdict]}]{verdict}[/] {outcome.check}: ", end="")
+        times = f" ({count} times)" if count > 1 else ""
+        console.print(message + times, markup=False, highlight=False)
+    for cause in outcome.causes:
+        console.print(f"cause {cause['id']}", style="bold", end="")
+        console.print(f" ({outcome.check}): {cause['summary']}", markup=False, highlight=False)
+        for evidence in cause["evidence"]:
+            text = f"  {evidence['file']}:{evidence['line']}: {evidence['text'].strip()}"
+            console.print(text, markup=False, highlight=False)
+        console.print(f"  remedy: {cause['remedy']}", markup=False, highlight=False)
+
+
+def _print_notes(outcomes: Sequence[Outcome], console: Console) -> None:
+    """One line a note, once: most are true of every check; the evidence is in the JSON."""
+    for text in dict.fromkeys(
+        f"note {note['id']}: {note['summary']}" for o in outcomes for note in o.notes
     ):
-        for row in rows:
-            console.print(f"[{_STYLE[verdict]}]{verdict}[/] {row.check}: ", end="")
-            console.print(row.message, markup=False, highlight=False)
-    for kind, facts in (("cause", outcome.causes), ("note", outcome.notes)):
-        for fact in facts:
-            console.print(f"{kind} {fact['id']}", style="bold", end="")
-            console.print(f" ({outcome.check})", markup=False, highlight=False)
-            for evidence in fact.get("evidence", ()):
-                text = f"  {evidence['file']}:{evidence['line']}: {evidence['text'].strip()}"
-                console.print(text, markup=False, highlight=False)
-            if remedy := fact.get("remedy"):
-                console.print(f"  remedy: {remedy}", markup=False, highlight=False)
+        console.print(text, markup=False, highlight=False)

@@ -43,8 +43,9 @@ def installed_lane(name: str) -> Lane:
 def configuration(directory: Path, lane: str | None = None) -> dict[str, Any]:
     """ReFrame's ``site_configuration`` for the site in ``directory``.
 
-    ``lane`` defaults to the environment variable ``BUSBAR_LANE``, then to ucx-1.14. Warnings of ReFrame become errors: a check file that fails to
-    import would otherwise be skipped, and the run would pass without it.
+    ``lane`` defaults to the environment variable ``BUSBAR_LANE``, then to ucx-1.14. Warnings of
+    ReFrame become errors: a check file that fails to import would otherwise be skipped, and the
+    run would pass without it.
     """
     os.environ.setdefault("RFM_WARN_AS_ERROR", "yes")
     site = sites.load(str(directory))
@@ -121,7 +122,7 @@ def _wheels(site: Site, delivery: Delivery, lane: Lane) -> dict[str, Any]:
     variables = {
         "PATH": f"{Path(sys.executable).parent}:$PATH",
         "LD_LIBRARY_PATH": ":".join(libraries) + "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}",
-        **_open_mpi_wheel(),
+        **_open_mpi_wheel(_ranks_per_node(site.node_type())),
         **sites.environment(site, stack=delivery.stack, lane=lane.name),
     }
     return {
@@ -148,8 +149,8 @@ def _wheels(site: Site, delivery: Delivery, lane: Lane) -> dict[str, Any]:
     }
 
 
-def _open_mpi_wheel() -> dict[str, str]:
-    """What the Open MPI wheel needs on any machine.
+def _open_mpi_wheel(ranks: int) -> dict[str, str]:
+    """What the Open MPI wheel needs on any machine, for ``ranks`` ranks on a node.
 
     It takes UCX only for devices of its own list, none of which a machine without InfiniBand has
     (``ompi_info --param opal_common ucx``): both lists are widened. UCX names the transports that
@@ -159,16 +160,27 @@ def _open_mpi_wheel() -> dict[str, str]:
         "OMPI_MCA_pml": "ucx",
         "OMPI_MCA_opal_common_ucx_tls": "any",
         "OMPI_MCA_opal_common_ucx_devices": "any",
-        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
         "UCX_LOG_LEVEL": "info",
         "UCX_LOG_FILE": "stderr",
     }
+    if ranks > _physical_cores():
+        # Only then: oversubscribing takes the binding of ranks to cores away.
+        variables["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
     if os.geteuid() == 0:
         variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return variables
 
 
+def _physical_cores() -> int:
+    """Cores that this process may use; two hardware threads of one core count once."""
+    cores = set()
+    for cpu in os.sched_getaffinity(0):
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.add(siblings.read_text() if siblings.exists() else str(cpu))
+    return len(cores)
+
+
 def _transports(stack: Stack) -> list[str]:
-    """UCX transports of which one must carry the data between two ranks of a node (ucx_info -d)."""
+    """UCX transports (``ucx_info -d``) of which one must join two ranks of a node."""
     gpu = {"cuda": ["cuda_ipc"], "rocm": ["rocm_ipc"], "cray": ["rocm_ipc"]}
     return gpu.get(stack, ["sysv", "posix", "cma", "knem", "xpmem"])

@@ -68,6 +68,10 @@ class Line {
         return *this;
     }
 
+    void print_unless(bool silent) {
+        if (!silent) print();
+    }
+
     void print() {
         std::string line = text_ + "}\n";
         for (std::size_t done = 0; done < line.size();) {
@@ -204,7 +208,7 @@ Output: JSON lines. Exit status: 0 all correct, 1 wrong data, 2 usage, 3 number 
   --copy               also measure a plain copy between the two processes of a pair (host memory, one node)
   --devices LIST       the bus id that each rank of a node should have, in order
   --share-devices      let several ranks use one GPU
-  --inject FAULT[:RANK] corrupt, die, hang or miscount, to see that it is caught (RANK 0)
+  --inject FAULT[:RANK] corrupt, die, hang, miscount or omit, to see that it is caught (RANK 0)
 )";
 
 inline Options parse_options(int argc, char **argv) {
@@ -268,7 +272,7 @@ inline Options parse_options(int argc, char **argv) {
             case INJECT: {
                 const auto colon = value.find(':');
                 options.inject = value.substr(0, colon);
-                choice("--inject", options.inject, {"corrupt", "die", "hang", "miscount"});
+                choice("--inject", options.inject, {"corrupt", "die", "hang", "miscount", "omit"});
                 if (colon != std::string::npos) options.inject_rank = std::atoi(value.c_str() + colon + 1);
                 break;
             }

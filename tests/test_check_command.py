@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: MIT
+"""``busbar check`` on this machine, healthy and with each fault, through ReFrame and real MPI."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+QUICK = "--seconds=0.05"
+
+
+def check(output: Path, *options: str, **environment: str):
+    """(exit status, JSON document, standard error) of a run on the site ``local``."""
+    done = subprocess.run(
+        [BIN / "busbar", "check", "--site=local", "--json", "--output", output, *options],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def matrix(*options: str) -> list[str]:
+    """Options that run only the matrix, quickly, with more options of the program."""
+    return ["-n", "link_matrix", "-S", f"link_matrix.more_options={' '.join([QUICK, *options])}"]
+
+
+def causes(document) -> set[str]:
+    return {cause["id"] for cause in document["causes"]}
+
+
+def test_healthy_machine_passes(tmp_path):
+    status, document, progress = check(tmp_path)
+    assert status == 0, document
+    assert document["verdict"] == "pass"
+    assert document["site"] == "local"
+    assert document["lane"] == "ucx-1.14"
+    assert document["delivery"] == "wheels"
+    assert document["versions"]["mpi"].startswith("Open MPI v5.0")
+    assert document["versions"]["ucx"].startswith("1.14")
+    assert {row["check"] for row in document["results"]} == {"gpu_aware", "link_matrix"}
+    for row in document["results"]:
+        if row["metric"] == "bandwidth":
+            assert row["low"] <= row["gb_per_s"] <= row["limit"]
+            assert row["cause"] == ""
+    assert document["causes"] == []
+    assert "running  link_matrix" in progress
+    assert json.loads((tmp_path / "results.json").read_text()) == document
+
+
+def test_report_is_one_file_without_network(tmp_path):
+    check(tmp_path, *matrix())
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<svg") >= 2
+    for outside in ("src=", "@import", "url(http", 'rel="stylesheet"', "<script"):
+        assert outside not in page
+
+
+def test_forced_tcp_is_degraded(tmp_path):
+    status, document, _ = check(tmp_path, *matrix(), UCX_TLS="tcp,self")
+    assert status == 1
+    assert document["verdict"] == "degraded"
+    assert any("the data went by tcp" in row["message"] for row in document["results"])
+    degraded = [row for row in document["results"] if row["metric"] == "bandwidth"]
+    assert all(row["verdict"] == "degraded" and row["cause"] for row in degraded)
+    assert "below-band-unexplained" not in causes(document)
+    assert causes(document)
+
+
+def test_dead_rank_fails(tmp_path):
+    status, document, _ = check(tmp_path, *matrix("--inject=die"))
+    assert status == 1
+    assert document["verdict"] == "failed"
+    assert "rank-died" in causes(document)
+
+
+def test_hanging_rank_is_stopped_and_its_output_kept(tmp_path):
+    status, document, _ = check(
+        tmp_path, *matrix("--inject=hang"), "-S", "link_matrix.time_limit=12s"
+    )
+    assert status == 1
+    assert document["verdict"] == "failed"
+    assert "timeout" in causes(document)
+    kept = list(tmp_path.glob("reframe/stage/**/link_matrix/rfm_job.out"))
+    assert len(kept) == 1
+    assert '"event": "reading"' in kept[0].read_text()
+    left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, check=False)
+    assert left.stdout == b"", "processes of the stopped job still run"
+
+
+def test_singletons_fail(tmp_path):
+    """As in a container started with a clean environment: PMIx is lost, each rank is alone."""
+    gone = subprocess.run(
+        [BIN / "mpirun", "--allow-run-as-root", "-n", "1", "env"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    names = [
+        n for n in (line.split("=")[0] for line in gone.splitlines()) if n.startswith("PMIX_")
+    ]
+    wrapper = " ".join(["env", *(f"-u {name}" for name in names)])
+    status, document, _ = check(tmp_path, *matrix(), "-S", f"link_matrix.wrapper={wrapper}")
+    assert status == 1
+    assert document["verdict"] == "failed"
+    assert "singletons" in causes(document)
+
+
+def test_corrupted_payload_fails(tmp_path):
+    status, document, _ = check(
+        tmp_path, "-n", "gpu_aware", "-S", "gpu_aware.more_options=--inject=corrupt"
+    )
+    assert status == 1
+    assert document["verdict"] == "failed"
+    assert any("bytes arrived wrong" in row["message"] for row in document["results"])
+
+
+def test_missing_metric_fails(tmp_path):
+    status, document, _ = check(tmp_path, *matrix("--inject=omit:1"))
+    assert status == 1
+    assert document["verdict"] == "failed"
+    missing = [row for row in document["results"] if "missing from the output" in row["message"]]
+    assert {row["pair"] for row in missing} == {"1->0"}
+
+
+def test_reading_above_the_limit_is_impossible(tmp_path):
+    status, document, _ = check(tmp_path, *matrix("--inject=miscount"))
+    assert status == 1
+    assert document["verdict"] == "impossible"
+
+
+def test_check_file_that_fails_to_import_fails(tmp_path, root):
+    checks = with_broken_import(root, tmp_path)
+    status, document, _ = check(tmp_path / "out", "-c", str(checks), "-n", "gpu_aware")
+    assert status == 1
+    assert document["verdict"] == "failed"
+    assert any("a_module_that_is_not_there" in row["message"] for row in document["results"])
+
+
+def test_a_name_that_matches_nothing_fails(tmp_path):
+    status, document, _ = check(tmp_path, "-n", "no_such_check")
+    assert status == 1
+    assert document["verdict"] == "failed"
+
+
+def with_broken_import(root: Path, tmp_path: Path) -> Path:
+    """A copy of the checks of which one file cannot be imported."""
+    checks = tmp_path / "checks"
+    shutil.copytree(root / "reframe_checks", checks)
+    module = checks / "link_matrix.py"
+    module.write_text(module.read_text() + "\nimport a_module_that_is_not_there\n")
+    return checks
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--lane=ucx-9"], "lane 'ucx-9' is not installed"),
+        (["--site=no-such-site"], "there is no site 'no-such-site'"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, options, says):
+    done = subprocess.run(
+        [BIN / "busbar", "check", "--output", tmp_path, *options],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def plain_reframe(root: Path, output: Path, *options: str, **environment: str):
+    """ReFrame as a user runs it, without the command ``busbar``."""
+    return subprocess.run(
+        [
+            *(
+                BIN / "reframe",
+                "-C",
+                root / "site/local/reframe.py",
+                "-c",
+                root / "reframe_checks",
+            ),
+            *("-r", "--prefix", output, *options),
+        ],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_plain_reframe_passes_the_same(tmp_path, root):
+    done = plain_reframe(root, tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "bandwidth_0_to_1_HH_65536" in done.stdout
+
+
+def test_plain_reframe_fails_the_same(tmp_path, root):
+    done = plain_reframe(root, tmp_path, "-n", "link_matrix", UCX_TLS="tcp,self")
+    assert done.returncode != 0
+    assert "degraded" in done.stdout
+    assert "the data went by tcp" in done.stdout
+
+
+def test_plain_reframe_refuses_a_broken_check_file(tmp_path, root):
+    checks = with_broken_import(root, tmp_path)
+    done = subprocess.run(
+        [
+            *(BIN / "reframe", "-C", root / "site/local/reframe.py", "-c", checks),
+            *("-n", "gpu_aware", "-r", "--prefix", tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "a_module_that_is_not_there" in done.stdout + done.stderr

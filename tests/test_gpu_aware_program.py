@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+"""The program ``gpu_aware``, run for real over host memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from busbar.parse.gpu_aware import GpuAwareRun, parse
+from busbar.site.reframe import configuration
+
+BIN = Path(sys.executable).parent
+FAST = ["--seconds=0.01"]
+
+
+def environment(root: Path) -> dict[str, str]:
+    """What the checks' job scripts export, for the default lane."""
+    variables = configuration(root / "site" / "local")["environments"][0]["env_vars"]
+    script = " ".join(f'{name}="{value}"' for name, value in variables)
+    shown = subprocess.run(
+        ["bash", "-c", f"export {script}; env -0"], capture_output=True, check=True, text=True
+    )
+    return dict(item.split("=", 1) for item in shown.stdout.split("\0") if item)
+
+
+@pytest.fixture(scope="module")
+def launch(root, program):
+    """Runs it with ``ranks`` ranks: (exit status, run, standard output and error)."""
+    base = environment(root)
+
+    def run(ranks: int, *options: str, timeout: float = 60, **more: str):
+        crowd = ["--map-by", ":oversubscribe"] if ranks > len(os.sched_getaffinity(0)) else []
+        command = [BIN / "mpirun", *crowd, "-n", str(ranks), program, *options]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            env={**base, **more},
+            timeout=timeout,
+            check=False,
+        )
+        return done.returncode, parse(done.stdout.splitlines()), done.stdout + done.stderr
+
+    return run
+
+
+def pairs(run: GpuAwareRun) -> set[tuple[int, int]]:
+    return {(reading.source, reading.target) for reading in run.readings}
+
+
+def test_measures_every_ordered_pair_in_one_launch(launch):
+    status, run, _ = launch(
+        3, "--ranks=3", "--sizes=64K,1M", "--latency-sizes=8", "--check=1,4099", "--copy", *FAST
+    )
+    assert status == 0
+    assert run.complete
+    everybody = {(a, b) for a in range(3) for b in range(3) if a != b}
+    assert pairs(run) == everybody
+    assert len(run.readings) == len(everybody) * 3
+    assert all(reading.value > 0 and reading.wrong == 0 for reading in run.readings)
+    assert len(run.checks) == len(everybody) * 2
+    assert all(check.wrong == 0 for check in run.checks)
+    assert {rank.rank for rank in run.ranks} == {0, 1, 2}
+    assert all(rank.cpus for rank in run.ranks)
+    methods = {ceiling.method for ceiling in run.ceilings}
+    assert methods == {"memcpy", "process_vm_readv", "flag"}
+
+
+def test_collectives_are_correct(launch):
+    names = "bcast,allgather,alltoall,allreduce,reduce_scatter_block"
+    status, run, _ = launch(3, "--ranks=3", "--check=1,4099,1M", f"--collectives={names}")
+    assert status == 0
+    done = {check.operation for check in run.checks if check.operation != "send_recv"}
+    assert done == set(names.split(","))
+    assert all(check.wrong == 0 for check in run.checks)
+
+
+def test_rounds_pair_everybody_at_once(launch):
+    status, run, _ = launch(4, "--ranks=4", "--sizes=64K", "--schedule=rounds", *FAST)
+    assert status == 0
+    assert pairs(run) == {(a, b) for a in range(4) for b in range(4) if a != b}
+
+
+def test_idle_ranks_sleep(launch):
+    _, _, output = launch(4, "--ranks=4", "--sizes=1M", "--seconds=0.1")
+    idle = [json.loads(line) for line in output.splitlines() if '"event": "idle"' in line]
+    assert len(idle) == 4
+    for rank in idle:
+        assert rank["seconds"] > 0.3  # half of the pairs are other ranks' business
+        assert rank["cpu_seconds"] < 0.2 * rank["seconds"]
+
+
+def test_a_flipped_byte_is_seen(launch):
+    status, run, output = launch(
+        2, "--ranks=2", "--sizes=64K", "--check=4099", "--inject=corrupt:1", *FAST
+    )
+    assert status == 1
+    assert "bytes arrived wrong" in output
+    wrong = {(check.source, check.target): check.wrong for check in run.checks}
+    assert wrong[(1, 0)] > 0
+    assert wrong[(0, 1)] == 0
+    assert [r.wrong for r in run.readings if (r.source, r.target) == (1, 0)] == [1]
+
+
+def test_a_dead_rank_ends_the_run(launch):
+    status, run, _ = launch(2, "--ranks=2", "--sizes=64K", "--inject=die", *FAST)
+    assert status != 0
+    assert not run.complete
+    assert pairs(run) == {(0, 1)}  # what was measured before is kept
+
+
+def test_fewer_ranks_than_asked(launch):
+    status, run, output = launch(2, "--ranks=4", "--sizes=64K")
+    assert status == 3
+    assert "asked for 4 ranks, MPI started 2" in output
+    assert not run.readings
+
+
+def test_a_singleton_says_so(root, program):
+    done = subprocess.run(
+        [program, "--ranks=2"], capture_output=True, text=True, env=environment(root), check=False
+    )
+    assert done.returncode == 3
+    assert "asked for 2 ranks, MPI started 1" in done.stderr
+
+
+def test_transport_is_named_by_ucx(launch):
+    from busbar.check.judge import peer_transports
+
+    _, _, healthy = launch(2, "--ranks=2", "--sizes=64K", *FAST)
+    assert peer_transports(healthy.splitlines()) & {"sysv", "posix", "cma"}
+    _, _, forced = launch(2, "--ranks=2", "--sizes=64K", *FAST, UCX_TLS="tcp,self")
+    assert peer_transports(forced.splitlines()) == {"tcp"}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "--ranks N is needed"),
+        (["--ranks=2", "--sizes=3x"], "'3x' is not a size"),
+        (["--ranks=2", "--sizes=0"], "'0' is not a size"),
+        (["--ranks=2", "--buffers=DX"], "--buffers 'DX' is unknown; there are: DD, HD, DH, HH"),
+        (["--ranks=2", "--buffers=DD"], "was built for host memory"),
+        (["--ranks=2", "--schedule=all"], "--schedule 'all' is unknown"),
+        (["--ranks=2", "--collectives=bcast"], "--collectives needs --check"),
+        (["--ranks=2", "--window=0"], "--window must be 1 or more"),
+        (["--ranks=2", "extra"], "'extra' is not an option"),
+    ],
+)
+def test_a_wrong_option_is_one_sentence(program, options, says):
+    done = subprocess.run([program, *options], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stdout == ""
+
+
+def test_hip_back_end_compiles(root, tmp_path):
+    hipcc = shutil.which("hipcc")
+    if not hipcc:
+        pytest.skip("hipcc is not installed (Debian: apt install hipcc); .ci/run installs it")
+    target = tmp_path / "gpu_aware"
+    source = root / "reframe_checks" / "src" / "gpu_aware.cpp"
+    flags = ["-O2", "-std=c++17", "-DGPU_HIP"]
+    done = subprocess.run(
+        [BIN / "mpic++", *flags, source, "-ldl", "-o", target],
+        env={**os.environ, "OMPI_CXX": hipcc},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    needed = subprocess.run(["ldd", target], capture_output=True, text=True, check=True).stdout
+    assert "libamdhip64" in needed
