@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -99,8 +100,7 @@ def family(site: Site) -> Family:
 
 def link_classes(site: Site) -> dict[str, LinkClass]:
     """Every link class that the site can name, by name."""
-    document = Document(_family_file(LINKS, _beside(site)))
-    return parse(LinkClasses, document.data, [document]).link_classes
+    return _links(_document(_family_file(LINKS, _beside(site)))).link_classes
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,6 +143,23 @@ def _like(document: Document, beside: Path, seen: tuple[Path, ...]) -> Path:
     return path
 
 
+def _document(path: Path) -> Document:
+    """The file as it is now; a matrix of pairs asks for it thousands of times."""
+    stat = path.stat()
+    return _document_of(path, (stat.st_mtime_ns, stat.st_size))
+
+
+@lru_cache(maxsize=64)
+def _document_of(path: Path, _version: tuple[int, int]) -> Document:
+    return Document(path)
+
+
+@lru_cache(maxsize=8)
+def _links(document: Document) -> LinkClasses:
+    return parse(LinkClasses, document.data, [document])
+
+
+@lru_cache(maxsize=64)
 def _own_family(document: Document) -> Family:
     found = parse(Family, document.data, [document])
     if found.family != document.path.stem:
@@ -158,12 +175,12 @@ def _family_documents(
     name: str, beside: Path | None, asking: Document | None = None
 ) -> list[Document]:
     """The files of a family and of all that it includes, nearest first."""
-    documents = [Document(_family_file(name, beside, asking))]
+    documents = [_document(_family_file(name, beside, asking))]
     for document in documents:  # grows while it is read
         for included in document.data.get("includes") or ():
             path = _family_file(included, beside, document)
             if path not in [known.path for known in documents]:
-                documents.append(Document(path))
+                documents.append(_document(path))
     return documents
 
 

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: MIT
+"""Published collectives between and inside nodes: bounds, bands, and runs known to be bad."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from busbar import site as sites
+from busbar.cli import main
+from busbar.errors import BusbarError
+from busbar.expect import NoExpectation, collective
+from busbar.expect.bounds import bound, factor
+from busbar.expect.fit import fit_time
+from busbar.expect.lint import expectation
+from busbar.verdict import Verdict
+from tests.expect.recorded import DATA, nccl
+
+MIB, GIB = 2**20, 2**30
+
+# aws-samples/awsome-distributed-training, micro-benchmarks/nccl-tests/README.md: MiB, busbw
+P4DE = {128: 64.31, 256: 69.89, 512: 74.28, 1024: 76.79, 2048: 78.33}
+P5 = {
+    **{128: 289.16, 256: 342.81, 512: 393.34, 1024: 436.95},
+    **{2048: 443.72, 4096: 465.87, 8192: 479.28, 16384: 487.09},
+}
+
+REFERENCES = [
+    (name, index) for name in sites.names() for index in range(len(sites.load(name).references))
+]
+
+
+@pytest.mark.parametrize(("name", "index"), REFERENCES)
+def test_published_results_are_in_their_band(name: str, index: int) -> None:
+    site = sites.load(name)
+    reference = site.references[index]
+    band = expectation(site, reference)
+    assert band.low <= reference.gb_per_s <= band.high <= band.limit
+    assert band.high / band.low <= (1.5 if band.unit == "GB/s" else 1.25)
+
+
+def test_every_published_site_has_references() -> None:
+    assert {name for name, _ in REFERENCES} == set(sites.names()) - {"local", "p3dn"}
+
+
+@pytest.mark.parametrize(("name", "published"), [("p4de", P4DE), ("p5", P5)])
+def test_published_tables_of_two_nodes(name: str, published: dict[int, float]) -> None:
+    site = sites.load(name)
+    for mib, value in published.items():
+        band = collective(site, bench="all_reduce", nodes=2, nbytes=mib * MIB)
+        assert band.judge(value) is Verdict.PASS
+        assert band.typical == pytest.approx(value, rel=0.04)
+
+
+@pytest.mark.parametrize(("name", "published"), [("p4de", P4DE), ("p5", P5)])
+def test_family_holds_what_the_fit_gives(name: str, published: dict[int, float]) -> None:
+    site = sites.load(name)
+    link = next(iter(site.node.gpus.links.classes()))
+    (band,) = [
+        band
+        for band in sites.family(site).collectives
+        if (band.nodes, band.link_class, band.collective) == (2, link, "all_reduce")
+        and "aws-ofi-nccl" in (band.plugin or "")
+    ]
+    moved = factor("all_reduce", 16)
+    points = [(m * MIB * moved, m * MIB * moved / v * 1e-3) for m, v in published.items()]
+    latency_us, rate = fit_time(points)
+    limit = collective(site, bench="all_reduce", nodes=2).limit
+    assert band.readings == len(published)
+    assert band.latency_us == pytest.approx(latency_us, rel=0.01)
+    assert band.share * limit == pytest.approx(rate, rel=0.01)
+
+
+def test_p4d_is_judged_as_the_collective_that_it_is() -> None:
+    site = sites.load("p4d")
+    rows = []
+    for line in (DATA / "p4d-efa/all_reduce_2x8.log").read_text().splitlines():
+        words = line.split()
+        if len(words) == 13 and words[0].isdecimal() and int(words[0]) >= 128 * MIB:
+            rows.append((int(words[0]), int(words[1]), float(words[7])))
+    assert len(rows) == 4
+    for nbytes, count, busbw in rows:
+        assert count == nbytes // 4 // 16  # elements of one rank: reduce_scatter, not all_reduce
+        band = collective(
+            site,
+            bench="reduce_scatter",
+            nodes=2,
+            nbytes=nbytes,
+            algo="ring",
+            protocol="simple",
+            plugin="aws-ofi-nccl-1",
+        )
+        assert band.limit == 50
+        assert band.low <= busbw <= band.high
+    as_all_reduce = collective(site, bench="all_reduce", nodes=2, nbytes=GIB)
+    assert as_all_reduce.judge(39.25) is Verdict.DEGRADED
+    with pytest.raises(NoExpectation, match=r"no data for plugin aws-ofi-nccl-2"):
+        collective(site, bench="reduce_scatter", nodes=2, plugin="aws-ofi-nccl-2")
+
+
+def test_h20_before_the_repair_is_degraded_and_after_it_passes() -> None:
+    site = sites.load("h20-roce")
+    rows = [row for row in nccl("h20-roce/all_reduce_2x8_before.log") if row[0] >= GIB]
+    assert len(rows) == 5
+    for nbytes, value in rows:
+        band = collective(site, bench="all_reduce", nodes=2, nbytes=nbytes, algo="ring")
+        assert band.limit == 200
+        assert band.judge(value) is Verdict.DEGRADED
+        assert band.judge(195) is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("name", "bench", "nodes", "ranks", "algo", "limit"),
+    [
+        ("h200x4", "all_reduce", 1, None, None, 450),
+        ("p5", "all_reduce", 1, None, "ring", 450),
+        ("p5", "all_reduce", 1, None, "nvls", 700),  # 2 (n-1) / (n+1) * 450
+        ("p5", "all_reduce", 2, None, None, 750),
+        ("p5", "all_reduce", 2, None, "ring", 400),
+        ("p4d", "all_reduce", 2, None, None, 93.75),
+        ("p4d", "all_gather", 2, None, "ring", 50),
+        ("p4d", "alltoall", 2, None, "ring", 50 * 15 / 64),
+        ("p4d", "broadcast", 2, None, None, 50),
+        ("h20-roce", "all_reduce", 4, None, None, 200 * 4 / 3 * 31 / 32),
+        ("mi300x", "all_reduce", 1, 2, None, 64),
+        ("mi300x", "all_reduce", 1, 4, None, 192),
+        ("mi300x", "all_reduce", 1, 8, None, 448),
+        ("mi300x", "sendrecv", 1, 8, None, 64),
+        ("mi250x", "all_reduce", 1, None, "ring", 250),  # five links leave GCDs 0 and 1
+        ("mi250x", "all_reduce", 1, 2, None, 200),
+        ("p3dn", "all_reduce", 1, None, "ring", 150),
+    ],
+)
+def test_bounds(
+    name: str, bench: str, nodes: int, ranks: int | None, algo: str | None, limit: float
+) -> None:
+    site = sites.load(name)
+    per_node = ranks or site.node.gpus.count
+    classes = sites.link_classes(site)
+    found = bound(site.node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=algo)
+    assert found.gb_per_s == pytest.approx(limit)
+    assert any("(binds)" in text for text in found.path)
+
+
+def test_unknown_algorithm_takes_the_largest_bound() -> None:
+    site = sites.load("p5")
+    limits = [
+        bound(
+            site.node,
+            sites.link_classes(site),
+            "all_reduce",
+            nodes=2,
+            ranks_per_node=8,
+            algo=algo,
+        ).gb_per_s
+        for algo in ("ring", "tree", "nvls")
+    ]
+    assert collective(site, bench="all_reduce", nodes=2).limit == max(limits)
+
+
+def test_nvls_needs_multicast() -> None:
+    with pytest.raises(BusbarError, match="NVLS needs multicast"):
+        collective(sites.load("h200x4"), bench="all_reduce", algo="nvls")
+    # and without it the library is not expected to use it
+    band = collective(sites.load("h20-roce"), bench="all_reduce", ranks=8)
+    assert band.limit == 450
+
+
+def test_mi300x_fewer_gpus() -> None:
+    site = sites.load("mi300x")
+    two = collective(site, bench="all_reduce", ranks=2, nbytes=GIB)
+    four = collective(site, bench="all_reduce", ranks=4, nbytes=GIB)
+    assert (two.limit, four.limit) == (64, 192)
+    assert two.low < 48 < two.high
+    assert four.low < 144 < four.high
+    assert two.proof == four.proof == "none"
+    with pytest.raises(NoExpectation, match="NCCL_MIN_NCHANNELS=32"):
+        collective(site, bench="all_reduce", ranks=4, nbytes=GIB, environment={})
+
+
+def test_mi300x_harnesses_have_their_own_bands() -> None:
+    site = sites.load("mi300x")
+
+    def band(harness: str, profile: str | None = None):
+        return collective(
+            site,
+            bench="all_reduce",
+            ranks=8,
+            nbytes=GIB,
+            harness=harness,
+            profile=profile,
+            partition="cpx",
+        )
+
+    assert band("rccl-tests", "mscclpp").judge(340) is Verdict.PASS
+    assert band("rccl-tests", "mscclpp").judge(170) is Verdict.DEGRADED
+    assert band("pytorch").low <= 170 <= band("pytorch").high
+    assert band("pytorch", "pytorch").low <= 315 <= band("pytorch", "pytorch").high
+    assert band("pytorch", "pytorch").judge(170) is Verdict.DEGRADED
+    # 64 ranks, one for each die of the node
+    whole = collective(site, bench="all_reduce", partition="cpx", nbytes=GIB)
+    assert whole.low <= 26 <= whole.high < band("pytorch").low
+
+
+def test_no_data_keeps_the_limit() -> None:
+    with pytest.raises(NoExpectation, match="no data of this collective") as caught:
+        collective(sites.load("h200x4"), bench="all_gather")
+    assert caught.value.limit == 450
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"ranks": 9}, "9 ranks do not fit on 4 GPUs"),
+        ({"nodes": 2, "ranks": 5}, "do not spread evenly"),
+        ({"nodes": 2}, "state no NICs"),
+        ({"algo": "mesh"}, "unknown algorithm 'mesh'"),
+        ({"ranks": 1}, "communicates with nobody"),
+    ],
+)
+def test_bad_questions(options: dict[str, int | str], text: str) -> None:
+    with pytest.raises(BusbarError, match=text):
+        collective(sites.load("h200x4"), bench="all_reduce", **options)
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
+    assert main(["expect", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_command_for_a_collective(capsys: pytest.CaptureFixture[str]) -> None:
+    document = run_json(
+        capsys, "--site", "p5", "--bench", "all_reduce", "--nodes", "2", "--bytes", "2G"
+    )
+    keys = {f"{name}_gb_per_s" for name in ("limit", "low", "typical", "high")}
+    assert keys | {"path", "sources", "proof"} <= set(document)
+    assert document["limit_gb_per_s"] == 750
+    assert document["low_gb_per_s"] <= 443 <= document["high_gb_per_s"]
+
+
+def test_command_without_band_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    document = run_json(capsys, "--site", "p3dn", "--bench", "all_reduce", "--nodes", "2")
+    assert document["limit_gb_per_s"] == pytest.approx(12.5 * 15 / 8)
+    assert document["typical_gb_per_s"] is None
+    assert "no data" in document["reason"]
+    assert any("staged through host memory" in text for text in document["path"])
+
+
+def test_command_for_latency(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--site", "h200x4", "--bench", "osu_latency", "--from", "0", "--to", "1"]
+    document = run_json(capsys, *arguments, "--bytes", "1")
+    assert document["low_us"] <= 7.91 <= document["high_us"]
+    assert document["limit_us"] < document["low_us"]
+
+
+def test_command_between_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--site", "mi250x-cray", "--from", "5", "--to", "0", "--nodes", "2"]
+    document = run_json(capsys, *arguments)
+    assert document["limit_gb_per_s"] == 25
+    assert document["path"][0].startswith("gpu5-hsn2: 1 x slingshot-11 = 25 GB/s")
+    assert document["low_gb_per_s"] <= 23.82 <= document["high_gb_per_s"]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_command_plots_the_matrix(tmp_path, suffix: str) -> None:
+    picture = tmp_path / f"matrix{suffix}"
+    assert main(["expect", "--site", "mi250x", "--plot", str(picture)]) == 0
+    content = picture.read_bytes()
+    assert content.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
+    if suffix == ".svg":
+        assert b"sending GPU" in content
+        assert b">150<" in content.replace(b" ", b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--site", "nowhere"], "there is no site 'nowhere'"),
+        (["--site", "local"], "judge the reading against a copy"),
+        (["--site", "mi250x", "--from", "0"], "--from and --to go together"),
+        (["--site", "mi250x", "--from", "0", "--to", "9"], "there is no GPU 9"),
+        (["--site", "mi250x", "--env", "HSA"], "'HSA' sets nothing"),
+        (["--site", "h200x4", "--plot", "matrix.gif"], "matrix.gif is no picture"),
+        (["--site", "p5", "--partition", "cpu"], "there is no partition 'cpu'"),
+    ],
+)
+def test_command_with_bad_input(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["expect", *arguments]) == 2
+    assert text in capsys.readouterr().err
