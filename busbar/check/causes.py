@@ -10,17 +10,19 @@ from pathlib import Path
 
 from busbar.check.results import Outcome
 from busbar.errors import BusbarError
-from busbar.explain import explain
+from busbar.explain import Source, explain
 from busbar.site import Site
 from busbar.verdict import Verdict
 
 
-def explained(outcome: Outcome, files: Sequence[Path], site: Site) -> Outcome:
-    """The outcome with causes (unless it is a pass) and notes; each result names the causes' ids."""
+def explained(outcome: Outcome, files: Sequence[Path | Source], site: Site) -> Outcome:
+    """The outcome with causes (unless it is a pass) and notes; its results name the causes' ids."""
     known = site if site.node_type().gpus else None
     try:
         explanations = explain(
-            [Path(os.path.relpath(file)) for file in files], site=known, verdict=outcome.verdict
+            [file if isinstance(file, Source) else Path(os.path.relpath(file)) for file in files],
+            site=known,
+            verdict=outcome.verdict,
         )
     except BusbarError as error:
         # Nothing to go by: that is itself worth knowing, and no cause is guessed.

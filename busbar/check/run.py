@@ -16,6 +16,7 @@ from typing import Any
 from busbar.check.causes import explained
 from busbar.check.results import RESULTS_FILE, Outcome, Result
 from busbar.errors import BusbarError
+from busbar.explain import Source
 from busbar.site import Site
 from busbar.verdict import Verdict, worst
 
@@ -152,7 +153,7 @@ def _outcome(plan: Plan, case: dict[str, Any]) -> Outcome:
         for key in ("job_stdout", "job_stderr", "build_stdout", "build_stderr")
         if case[key] and (directory / case[key]).exists()
     ]
-    return explained(outcome, files, plan.site)
+    return explained(outcome, [*files, Source.from_text("reframe.log", message)], plan.site)
 
 
 def _nothing_ran(plan: Plan, log: Path) -> Outcome:
