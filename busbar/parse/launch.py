@@ -60,6 +60,8 @@ OPENMPI: tuple[Pattern, ...] = (
         "time limit for job execution",
         r"(user-provided time limit for job execution has been reached.*)",
     ),
+    # ReFrame, of a local job.
+    pattern("timeout", "job timed out", r"(job timed out \(.*?\))"),
     pattern(
         "timeout",
         "Watchdog caught collective",
