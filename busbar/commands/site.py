@@ -207,7 +207,9 @@ def _env(args: argparse.Namespace) -> int:
             print(f"# {variable.reason} ({variable.source})")
             print(f"export {variable.name}={shlex.quote(variable.value)}")
     else:
-        table = Table("variable", "value", "reason", "source", title=f"environment of {site.name}")
+        table = Table(title=f"environment of {site.name}")
+        for column in ("variable", "value", "reason", "source"):
+            table.add_column(column, no_wrap=column == "variable")
         for variable in chosen:
             table.add_row(variable.name, variable.value, variable.reason, variable.source)
         console = Console()

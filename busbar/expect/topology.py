@@ -101,6 +101,10 @@ def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
             join(end, SWITCH, links.switched.link_class, links.switched.count)
     for link in links.direct(len(ends)):
         first, second = link.between
+        if max(first, second) >= len(ends):
+            raise BusbarError(
+                f"a link leads to GPU {max(first, second)}", hint=f"the node has {len(ends)}"
+            )
         join(ends[first], ends[second], link.link_class, link.count)
     return graph
 

@@ -124,8 +124,9 @@ def _composed(document: Document, seen: tuple[Path, ...]) -> tuple[dict[str, Any
         data = merged({"node_types": nodes.get("node_types") or {}}, data)
         documents += more
     if isinstance(data.get("family"), str):
-        for shared in _family_documents(data["family"], beside, document):
-            data = merged(shared.data.get("site") or {}, data)
+        for family_file in _family_documents(data["family"], beside, document):
+            shared = family_file.inside("site")
+            data = merged(shared.data, data)
             documents.append(shared)
     return data, documents
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,23 +41,27 @@ class Document:
             raise BusbarError("must be a mapping of keys to values", where=shown(path))
         self._refuse_repeated_keys(self._node)
 
-    def line(self, location: Location) -> int | None:
-        """The line of the deepest part of ``location`` that is written here; None for no part."""
+    def find(self, location: Location) -> tuple[int, int | None]:
+        """How many steps of ``location`` are written here, and the line of the last of them."""
         node, line = self._node, None
-        for step in location:
+        for depth, step in enumerate(location):
             found = _child(node, step)
             if found is None:
-                break
+                return depth, line
             line, node = found
-        return line
+        return len(location), line
 
-    def has(self, location: Location) -> bool:
-        """Whether the first step of ``location`` is written here."""
-        return not location or _child(self._node, location[0]) is not None
+    def inside(self, key: str) -> Document:
+        """The part under ``key`` as a document, empty where it is not written."""
+        part = copy.copy(self)
+        found = _child(self._node, key)
+        part._node = found[1] if found else None
+        part.data = self.data.get(key) or {}
+        return part
 
     def where(self, location: Location) -> str:
         """``site/p5/site.yaml:12: fabric.rails``."""
-        line = self.line(location)
+        _, line = self.find(location)
         file = f"{shown(self.path)}:{line}" if line else shown(self.path)
         return f"{file}: {dotted(location)}" if location else file
 
@@ -78,13 +83,13 @@ class Document:
 
 
 def parse(model: type[Model], data: object, documents: Sequence[Document]) -> Model:
-    """``data`` as ``model``; an error is placed in the first of ``documents`` that has its key."""
+    """``data`` as ``model``; an error is placed in that of ``documents`` which has its key."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         location = [step for step in first["loc"] if step != "[key]"]
-        document = next((d for d in documents if location and d.has(location)), documents[0])
+        document = max(documents, key=lambda document: document.find(location)[0])
         more = error.error_count() - 1
         rule, hint = _rule(first)
         if more:

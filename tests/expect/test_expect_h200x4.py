@@ -6,13 +6,13 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
+from recorded_runs import nccl, nccl_json, osu, osu_gb_per_s, tuning
 
 from busbar import site as sites
 from busbar.expect import NoExpectation, collective, multi_pair, point_to_point
 from busbar.expect.fit import fit_time
 from busbar.site.model import Site
 from busbar.verdict import Expectation, Verdict
-from tests.expect.recorded import nccl, nccl_json, osu, osu_gb_per_s, tuning
 
 MIB = 2**20
 

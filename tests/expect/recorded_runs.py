@@ -42,8 +42,9 @@ def nccl(name: str) -> list[tuple[int, float]]:
     for line in text.splitlines():
         start = re.match(r" +(\d+) +\d+ +float +sum +-1(.*)", line)
         if start:
-            size, line = int(start[1]), start[2]
-        numbers = re.match(r" +[\d.]+ +[\d.]+ +([\d.]+) +0\b", line)
+            size = int(start[1])
+        rest = start[2] if start else line
+        numbers = re.match(r" +[\d.]+ +[\d.]+ +([\d.]+) +0\b", rest)
         if size and numbers:
             readings.append((size, float(numbers[1])))
             size = None

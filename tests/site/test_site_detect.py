@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: MIT
+"""Detection from recorded outputs, from synthetic ones, and on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from busbar import site as sites
+from busbar.cli import main
+from busbar.expect.lint import lint
+from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi, scontrol
+from busbar.site.compare import differences
+from busbar.site.detect import Detected, compose, match
+from busbar.site.gather import Outputs, gather
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def text(name: str) -> str:
+    return (DATA / name).read_text()
+
+
+def detect_text(name: str) -> str:
+    return text(f"detect/{name}")
+
+
+def h200_outputs() -> dict[str, str]:
+    return {
+        "nvidia-smi topo": text("h200x4/nvidia-smi-topo.log"),
+        "nvidia-smi nvlink": text("h200x4/nvlink.log"),
+        "nvidia-smi -q": text("h200x4/nvidia-smi-q-gpu0.log"),
+    }
+
+
+def inventory(model: str, architecture: str, memory_mib: int, count: int) -> str:
+    """``nvidia-smi -q`` of equal GPUs, in the form of the synthetic report."""
+    report = detect_text("nvidia-smi-q-mig-synthetic.txt").replace("Enabled", "Disabled")
+    head, one = re.split(r"(?=^GPU 00000000:)", report, flags=re.MULTILINE)[:2]
+    one = one.replace("NVIDIA A100-SXM4-40GB", model).replace("Ampere", architecture)
+    one = one.replace("40960", str(memory_mib))
+    gpus = [one.replace("07:00.0", f"{0x10 + index:02x}:00.0") for index in range(count)]
+    return re.sub(r"(Attached GPUs\s+:) \d+", rf"\1 {count}", head) + "".join(gpus)
+
+
+def test_recorded_h200_equals_the_site_in_every_fact_it_shows() -> None:
+    detected = compose(Outputs(h200_outputs()))
+    assert detected.remarks == ()
+    assert differences(detected, sites.load("h200x4")) == []
+    gpus = detected.site.node.gpus
+    assert (gpus.model, gpus.arch, gpus.count, gpus.memory_mib) == (
+        *("NVIDIA H200", "sm_90", 4),
+        143771,
+    )
+    assert gpus.links.switched.count == 18
+    assert detected.site.node.cores == 64
+    assert detected.site.family == "nvlink4"
+    assert match(detected) == "h200x4"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("NV18", "NV12", "gpus.links"),
+        ("0-63", "0-31", "cores"),
+    ],
+)
+def test_a_changed_fact_is_a_difference(old: str, new: str, key: str) -> None:
+    outputs = h200_outputs()
+    outputs["nvidia-smi topo"] = outputs["nvidia-smi topo"].replace(old, new)
+    detected = compose(Outputs(outputs))
+    found = differences(detected, sites.load("h200x4"))
+    assert key in [difference.key for difference in found]
+    assert match(detected) == (None if key == "gpus.links" else "h200x4")
+
+
+def test_rdma_devices_where_the_site_has_none_are_a_difference() -> None:
+    outputs = h200_outputs() | {"ibstat": detect_text("ibstat-synthetic.txt")}
+    detected = compose(Outputs(outputs))
+    assert [d.key for d in differences(detected, sites.load("h200x4"))] == ["nics"]
+    assert detected.site.family == "roce"
+
+
+def test_mi250x_from_amd_smi() -> None:
+    detected = compose(
+        Outputs(
+            {
+                "amd-smi topology": detect_text("amd-smi-topology-26.0-synthetic.json"),
+                "amd-smi static": detect_text("amd-smi-static-26.0-synthetic.json"),
+            },
+            rdma_seen=True,
+        )
+    )
+    assert differences(detected, sites.load("mi250x")) == []
+    assert match(detected) == "mi250x"  # and not mi250x-cray, which has NICs
+
+
+def test_mi300x_from_rocm_smi() -> None:
+    detected = compose(Outputs({"rocm-smi": detect_text("rocm-smi-showtopo-6.0-synthetic.json")}))
+    gpus = detected.site.node.gpus
+    assert (gpus.model, gpus.count) == ("AMD Instinct MI300X", 8)
+    assert gpus.links.all_pairs.link_class == "xgmi-mi300x"
+    assert match(detected) == "mi300x"
+
+
+def test_cpx_devices_are_grouped_by_accelerator() -> None:
+    static = json.loads(detect_text("amd-smi-static-26.0-synthetic.json"))["gpu_data"][0]
+    static["asic"] |= {"market_name": "AMD Instinct MI300X", "target_graphics_version": "gfx942"}
+    static["partition"] = {"compute_partition": "CPX", "memory_partition": "NPS4"}
+    devices = [static | {"gpu": index} for index in range(64)]
+    links = [
+        {
+            "gpu": index,
+            "links": [
+                {"gpu": peer, "link_type": "XGMI", "num_hops": 1, "bandwidth": "64000-64000"}
+                for peer in range(64)
+                if peer != index
+            ],
+        }
+        for index in range(64)
+    ]
+    detected = compose(
+        Outputs({"amd-smi static": json.dumps(devices), "amd-smi topology": json.dumps(links)})
+    )
+    found = differences(detected, sites.load("mi300x"), "cpx")
+    assert [d.key for d in found if d.key != "gpus.memory_mib"] == []
+    assert match(detected) == "mi300x"
+
+
+def test_hybrid_cube_mesh_and_instance_type() -> None:
+    detected = compose(
+        Outputs(
+            {
+                "nvidia-smi topo": detect_text("nvidia-smi-topo-v100-synthetic.txt"),
+                "nvidia-smi -q": inventory("Tesla V100-SXM2-32GB", "Volta", 32768, 8),
+            },
+            instance_type="p3dn.24xlarge",
+        )
+    )
+    assert differences(detected, sites.load("p3dn")) == []
+    assert detected.site.family == "efa"
+    assert match(detected) == "p3dn"
+
+
+def test_h20_with_rails() -> None:
+    detected = compose(
+        Outputs(
+            {
+                "nvidia-smi topo": detect_text("nvidia-smi-topo-h20-synthetic.txt"),
+                "nvidia-smi -q": inventory("NVIDIA H20", "Hopper", 97871, 8),
+                "ibstat": detect_text("ibstat-synthetic.txt"),
+                "scontrol": detect_text("scontrol-show-node-23.11-synthetic.txt"),
+            }
+        )
+    )
+    site = detected.site
+    assert [nic.near_gpus for nic in site.node.nics] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert {nic.link_class for nic in site.node.nics} == {"roce-400g"}
+    assert (site.family, site.scheduler, site.partitions[0].launcher) == ("roce", "slurm", "srun")
+    assert match(detected) == "h20-roce"
+
+
+def test_efa_adapters_from_libfabric() -> None:
+    topology = detect_text("nvidia-smi-topo-h20-synthetic.txt").replace("NV18", "NV12")
+    detected = compose(
+        Outputs(
+            {
+                "nvidia-smi topo": topology.split("NIC Legend")[0],
+                "nvidia-smi -q": inventory("NVIDIA A100-SXM4-40GB", "Ampere", 40960, 8),
+                "fi_info": detect_text("fi_info-efa-1.21-synthetic.txt"),
+            },
+            instance_type="p4d.24xlarge",
+        )
+    )
+    assert [nic.name for nic in detected.site.node.nics] == [
+        *("rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27"),
+    ]
+    assert detected.site.family == "efa"
+    assert match(detected) == "p4d"
+
+
+def test_four_gpus_joined_directly_are_no_switch() -> None:
+    topology = text("h200x4/nvidia-smi-topo.log").replace("NV18", "NV4")
+    found = compose(
+        Outputs(
+            {
+                "nvidia-smi topo": topology,
+                "nvidia-smi -q": inventory("NVIDIA A100-SXM4-40GB", "Ampere", 40960, 4),
+            }
+        )
+    )
+    assert found.site.node.gpus.links.all_pairs.count == 4
+
+
+ODD = {
+    "no driver": (
+        Outputs(failed={"nvidia-smi -q": "NVIDIA-SMI has failed because it couldn't communicate"}),
+        "nvidia-smi -q failed: NVIDIA-SMI has failed",
+    ),
+    "MIG on": (
+        Outputs({"nvidia-smi -q": detect_text("nvidia-smi-q-mig-synthetic.txt")}),
+        "MIG is on",
+    ),
+    "cut matrix": (
+        Outputs(
+            h200_outputs()
+            | {"nvidia-smi topo": text("h200x4/nvidia-smi-topo.log").split("GPU2\tNV")[0]}
+        ),
+        "nvidia-smi topo: 2 rows for 4 GPUs; the output is cut",
+    ),
+    "virtual machine without links": (
+        Outputs(
+            h200_outputs()
+            | {"nvidia-smi topo": text("h200x4/nvidia-smi-topo.log").replace("NV18", "PHB")}
+        ),
+        "no NVLink between the GPUs",
+    ),
+    "no matrix": (
+        Outputs({"nvidia-smi -q": text("h200x4/nvidia-smi-q-gpu0.log")}),
+        "no links are stated",
+    ),
+    "unknown architecture": (
+        Outputs({"nvidia-smi -q": inventory("NVIDIA X1", "Rubin", 1, 1)}),
+        "'Rubin' is not known",
+    ),
+    "garbage": (
+        Outputs(
+            {"amd-smi static": "<html>", "rocm-smi": "", "ibstat": "no devices", "lstopo": "x"}
+        ),
+        "amd-smi static: no JSON",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_input_gives_a_usable_site_and_one_sentence(case: str) -> None:
+    outputs, sentence = ODD[case]
+    detected = compose(outputs)
+    assert any(sentence in remark for remark in detected.remarks)
+    assert sites.environment(detected.site)
+
+
+def test_one_gpu() -> None:
+    detected = compose(
+        Outputs({"nvidia-smi -q": inventory("NVIDIA H200", "Hopper", 143771, 1)}, cpus=(0, 1))
+    )
+    assert detected.remarks == ()
+    assert detected.site.node.gpus.count == 1
+    assert detected.site.deliveries[0].stack == "cuda"
+    assert match(detected) is None
+
+
+def test_this_machine() -> None:
+    """For real: whatever runs these tests gets a usable site."""
+    outputs = gather()
+    assert len(outputs.cpus) == len(os.sched_getaffinity(0))
+    detected = compose(outputs)
+    assert detected.site.node.cores == len(outputs.cpus)
+    if detected.site.node.gpus is None:
+        assert match(detected) == "local"
+        assert differences(detected, sites.load("local")) == []
+
+
+def test_match_is_fast_without_gpu_tools() -> None:
+    outputs = gather()
+    if any(
+        name.startswith(("nvidia", "amd", "rocm")) for name in (*outputs.text, *outputs.failed)
+    ):
+        pytest.skip("this machine has GPU tools, whose own time counts")
+    begin = time.perf_counter()
+    match()
+    assert time.perf_counter() - begin < 1
+
+
+def test_instance_type_is_asked_of_nobody_else(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("asked"))
+    vendor = tmp_path / "sys/class/dmi/id/sys_vendor"
+    vendor.parent.mkdir(parents=True)
+    vendor.write_text("QEMU\n")
+    assert gather(tmp_path).instance_type is None
+
+
+def test_rates_of_the_kernel(tmp_path: Path) -> None:
+    port = tmp_path / "sys/class/infiniband/mlx5_7/ports/1"
+    port.mkdir(parents=True)
+    (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+    (port / "link_layer").write_text("InfiniBand\n")
+    (nic,) = compose(gather(tmp_path)).site.node.nics
+    assert (nic.name, nic.link_class) == ("mlx5_7", "ib-400g")
+
+
+def test_command_writes_a_site_that_lints(tmp_path: Path, capsys) -> None:
+    directory = tmp_path / "here"
+    assert main(["site", "detect", "--output", str(directory)]) == 0
+    assert lint(directory) == []
+    assert main(["site", "detect", "--output", str(directory)]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_command_prints_yaml_and_compares(capsys) -> None:
+    assert main(["site", "detect"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["name"] == "detected"
+    status = main(["site", "detect", "--compare", "p5"])
+    printed = capsys.readouterr().out
+    assert status == 1
+    assert "gpus.count: the machine has" in printed
+
+
+def test_detected_sites_lint(tmp_path: Path) -> None:
+    site = compose(Outputs(h200_outputs())).site
+    file = tmp_path / "detected" / "site.yaml"
+    file.parent.mkdir()
+    facts = site.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    file.write_text(yaml.safe_dump(facts))
+    assert lint(file.parent) == []
+    assert isinstance(compose(Outputs()), Detected)
+
+
+@pytest.mark.parametrize(
+    ("parser", "bad"),
+    [
+        (nvidia_smi.parse_topology, "nothing"),
+        (nvidia_smi.parse_topology, "\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\n"),
+        (nvidia_smi.parse_nvlink, ""),
+        (nvidia_smi.parse_inventory, "Driver Version : 1\n"),
+        (amd_smi.parse_topology, "{}"),
+        (amd_smi.parse_topology, '[{"gpu": 0}]'),
+        (amd_smi.parse_static, '[{"gpu": 0, "asic": {}}]'),
+        (rocm_smi.parse_topology, "{}"),
+        (hwloc.parse_machine, "<topology/>"),
+        (hwloc.parse_machine, "<a/>"),
+        (ibstat.parse_ibstat, "CA 'x'\n\tPort 1:\n\t\tState: Active\n"),
+        (ibstat.parse_rate, "fast"),
+        (fi_info.parse_fi_info, "fabric: efa"),
+        (scontrol.parse_nodes, "NodeName=a State=IDLE"),
+    ],
+)
+def test_parsers_raise_on_surprise(parser, bad: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        parser(bad)
+
+
+def test_parsers_of_tools_without_a_part_in_the_site() -> None:
+    old = amd_smi.parse_topology(detect_text("amd-smi-topology-24.5-synthetic.json"))
+    assert [(link.src, link.dst, link.kind, link.hops) for link in old] == [
+        (0, 1, "PCIE", 2),
+        (1, 0, "PCIE", 2),
+    ]
+    machine = hwloc.parse_machine(detect_text("lstopo-2.9-synthetic.xml"))
+    assert machine.packages == 2
+    assert [node.cpus for node in machine.numa] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert machine.openfabrics == ("mlx5_0", "mlx5_1")
+    first, second = scontrol.parse_nodes(detect_text("scontrol-show-node-23.11-synthetic.txt"))
+    assert (first.name, first.cpus, first.gpus, first.partitions) == (
+        *("gpu01", 96, 8),
+        ("gpu", "debug"),
+    )
+    assert (second.gpus, second.state) == (0, "DOWN*+DRAIN")
