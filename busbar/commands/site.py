@@ -77,6 +77,12 @@ def add_parser(subparsers: Any) -> None:
     one.add_argument("--lane", help="ucx-1.14 or ucx-current (what holds for all)")
     one.add_argument("--profile", help="a mode of the family, listed by this command")
     one.add_argument(
+        "--buffers",
+        choices=["device", "host"],
+        default="device",
+        help="where the program's MPI buffers are (%(default)s)",
+    )
+    one.add_argument(
         "--gpus", type=int, metavar="N", help="GPUs of a node that the job uses (all)"
     )
     one.set_defaults(run=_env)
@@ -194,7 +200,12 @@ def _env(args: argparse.Namespace) -> int:
             hint=f"known: {', '.join(known) or 'none'}",
         )
     chosen = sites.variables(
-        site, stack=args.stack, lane=args.lane, profile=args.profile, gpus=args.gpus
+        site,
+        stack=args.stack,
+        lane=args.lane,
+        profile=args.profile,
+        gpus=args.gpus,
+        buffers=args.buffers,
     )
     if args.json:
         print(json.dumps({variable.name: variable.value for variable in chosen}, indent=2))

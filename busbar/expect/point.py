@@ -203,7 +203,9 @@ class _Way:
         """The band that fits, or ``NoExpectation`` with the reason."""
         environment = question.environment
         if environment is None:
-            environment = family_environment(site, lane=question.lane)
+            environment = family_environment(
+                site, lane=question.lane, buffers="device" if "D" in question.buffers else "host"
+            )
         fitting = [
             band
             for band in self.link.bands

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -114,6 +114,8 @@ class Variable(Facts):
     """Set only for jobs with fewer GPUs of a node."""
     archs: tuple[str, ...] = ()
     """Set only for these GPU architectures; empty: all."""
+    buffers: Literal["device", "any"] = "any"
+    """``device``: only for programs that hand GPU buffers to MPI; it costs host buffers."""
     reason: str
     source: str
 
@@ -154,7 +156,13 @@ class Family(Facts):
     def _variables_once(self) -> Family:
         seen = set()
         for variable in self.variables:
-            key = (variable.name, variable.stacks, variable.lanes, variable.profile)
+            key = (
+                variable.name,
+                variable.stacks,
+                variable.lanes,
+                variable.profile,
+                variable.buffers,
+            )
             if key in seen:
                 raise ValueError(f"variable {variable.name} is set twice for the same stack")
             seen.add(key)

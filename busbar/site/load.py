@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from busbar.errors import BusbarError
-from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.detect_local import local_facts
+from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse
 

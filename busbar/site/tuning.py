@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from busbar.site.family import Variable
 from busbar.site.load import family
 from busbar.site.model import Site
+
+Buffers: TypeAlias = Literal["device", "host"]
 
 
 def environment(
@@ -15,9 +19,10 @@ def environment(
     lane: str | None = None,
     profile: str | None = None,
     gpus: int | None = None,
+    buffers: Buffers = "device",
 ) -> dict[str, str]:
     """Name to value of what jobs on ``site`` set; see ``variables`` for what selects them."""
-    chosen = variables(site, stack=stack, lane=lane, profile=profile, gpus=gpus)
+    chosen = variables(site, stack=stack, lane=lane, profile=profile, gpus=gpus, buffers=buffers)
     return {variable.name: variable.value for variable in chosen}
 
 
@@ -28,12 +33,14 @@ def variables(
     lane: str | None = None,
     profile: str | None = None,
     gpus: int | None = None,
+    buffers: Buffers = "device",
 ) -> list[Variable]:
     """The variables of the family, then those of the site, which win.
 
     ``stack`` defaults to that of the first delivery; ``lane`` None takes what holds for every
     lane; ``profile`` adds the variables of one mode; ``gpus`` is the number of GPUs per node
-    that the job uses (None: all of them).
+    that the job uses (None: all of them); ``buffers`` ``host`` leaves out what helps GPU buffers
+    at the cost of host buffers, for programs that communicate from host memory.
     """
     stack = stack or site.deliveries[0].stack
     archs = {node.gpus.arch for node in site.node_types.values() if node.gpus}
@@ -42,6 +49,7 @@ def variables(
         if (
             _holds(variable, stack, lane, gpus)
             and variable.profile in (None, profile)
+            and (buffers == "device" or variable.buffers == "any")
             and (not variable.archs or archs.intersection(variable.archs))
         ):
             chosen[variable.name] = variable

@@ -33,6 +33,7 @@ def environment(name: str, **options: object) -> dict[str, str]:
             {},
             {"MPICH_GPU_SUPPORT_ENABLED": "1", "NCCL_SOCKET_IFNAME": "hsn0,hsn1,hsn2,hsn3"},
         ),
+        ("h200x4", {"buffers": "host"}, {"UCX_RNDV_THRESH": "8192"}),
         ("mi300x", {"gpus": 4}, {"NCCL_MIN_NCHANNELS": "32"}),
         (
             "mi300x",

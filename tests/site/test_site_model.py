@@ -315,8 +315,11 @@ def test_a_new_site_touches_nothing_else(tmp_path: Path) -> None:
         "node_types": {
             "ring": {
                 "gpus": {
-                    "vendor": "nvidia", "model": "NVIDIA H100 80GB HBM3", "arch": "sm_90",
-                    "count": 8, "links": {"pairs": pairs},
+                    "vendor": "nvidia",
+                    "model": "NVIDIA H100 80GB HBM3",
+                    "arch": "sm_90",
+                    "count": 8,
+                    "links": {"pairs": pairs},
                 }
             }
         },
