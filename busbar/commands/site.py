@@ -220,7 +220,7 @@ def _env(args: argparse.Namespace) -> int:
     else:
         table = Table(title=f"environment of {site.name}")
         for column in ("variable", "value", "reason", "source"):
-            table.add_column(column, no_wrap=column == "variable")
+            table.add_column(column, no_wrap=column == "variable", overflow="fold")
         for variable in chosen:
             table.add_row(variable.name, variable.value, variable.reason, variable.source)
         console = Console()

@@ -139,10 +139,7 @@ def _expect(
         kind = type(error)
         raise kind(error.what, where=where, hint=error.hint) from error
     link = classes[path.binding.link_class]
-    engine = None
-    if nodes == 1 and (link.engines or any(band.engine for band in link.bands)):
-        engine = question.engine or family(site).default_engine
-        _known_engine(engine, link, where)
+    engine = _engine(site, question, link) if nodes == 1 else None
     way = _Way(path, link, engine)
     expectation = way.expect(site, replace(question, engine=engine), where)
     return replace(expectation, proof=proven(site, gpus, way.band(site, question, where)))
@@ -320,11 +317,14 @@ def _near(node: NodeType, index: int | None) -> list[Nic]:
     return near or list(node.nics)
 
 
-def _known_engine(engine: str | None, link: LinkClass, where: str) -> None:
+def _engine(site: Site, question: Question, link: LinkClass) -> str | None:
+    """The engine that was asked for or that the family uses; None where the class knows none."""
     known = {*link.engines, *(band.engine for band in link.bands if band.engine)}
-    if engine not in known:
+    engine = question.engine or (family(site).default_engine if known else None)
+    if (engine or known) and engine not in known:
         raise BusbarError(
             f"unknown engine {engine!r}" if engine else "no engine was named",
-            where=where,
-            hint=f"known: {', '.join(sorted(known))}",
+            where=f"site {site.name}, {question.bench}",
+            hint=f"known: {', '.join(sorted(known))}" if known else "its links know none",
         )
+    return engine

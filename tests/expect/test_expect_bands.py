@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""What holds for every band of every site."""
+
+from __future__ import annotations
+
+import pytest
+
+from busbar import site as sites
+from busbar.errors import BusbarError
+from busbar.expect import point_to_point
+from busbar.expect.fit import fitted_numbers
+
+
+@pytest.mark.parametrize("name", sites.names())
+def test_bands_are_narrow(name: str) -> None:
+    site = sites.load(name)
+    for link in sites.link_classes(site).values():
+        assert all(band.high / band.low <= 1.25 for band in link.bands)
+    assert all(band.high / band.low <= 1.5 for band in sites.family(site).collectives)
+
+
+@pytest.mark.parametrize("name", sites.names())
+def test_a_proven_band_names_its_hardware_and_readings(name: str) -> None:
+    site = sites.load(name)
+    bands = [band for link in sites.link_classes(site).values() for band in link.bands]
+    for band in (*bands, *sites.family(site).collectives):
+        assert bool(band.models) == (band.proof != "none")
+        assert band.bytes[0] <= band.bytes[1]
+        assert band.low <= 1 <= band.high
+        assert len(band.fitted) <= max(band.readings, 0)
+
+
+def test_fitted_numbers_are_counted() -> None:
+    assert fitted_numbers(sites.load("mi250x"), "osu_bw") == (4, 14)
+    assert fitted_numbers(sites.load("h200x4"), "osu_bw") == (2, 60)
+    assert fitted_numbers(sites.load("h200x4"), "osu_latency")[0] == 4
+
+
+def test_an_engine_that_the_links_do_not_know() -> None:
+    with pytest.raises(BusbarError, match=r"unknown engine 'sdma'.*its links know none"):
+        point_to_point(sites.load("h200x4"), bench="osu_bw", src=0, dst=1, engine="sdma")
+
+
+def test_a_band_of_other_hardware_is_not_proven() -> None:
+    borrowed = point_to_point(sites.load("p5"), bench="osu_bw", src=0, dst=1)
+    own = point_to_point(sites.load("h200x4"), bench="osu_bw", src=0, dst=1)
+    assert (borrowed.typical, borrowed.proof) == (own.typical, "none")
+    assert own.proof == "run"
+
+
+def test_partitions_of_one_accelerator_and_of_two() -> None:
+    site = sites.load("mi300x")
+    far = point_to_point(site, bench="osu_bw", src=0, dst=63, partition="cpx")
+    assert far.limit == 64
+    assert far.path[1] == "package0-package7: 1 x xgmi-mi300x = 64 GB/s (binds)"
