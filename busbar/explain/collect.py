@@ -11,7 +11,7 @@ from busbar.explain.model import Evidence
 from busbar.explain.tables import Tables, from_json
 from busbar.parse import launch, nccl_log, nccl_tests, nvidia_smi, ofi, ucx_log
 from busbar.parse.messages import Pattern, match
-from busbar.parse.text import LABEL, Source, decode, line_blocks, open_plain
+from busbar.parse.text import LABEL, Source, decode, label_key, line_blocks, open_plain
 
 MOST_JSON_BYTES = 64 << 20
 MOST_PREFIXES = 100_000
@@ -85,6 +85,7 @@ class Collector:
         self.facts = Facts(files=[name])
         self.tables = Tables(self)
         self._prefixes: set[bytes] = set()
+        self._tokens: set[bytes] = set()
         self._hosts: set[bytes] = set()
 
     # ---- runs
@@ -112,7 +113,7 @@ class Collector:
     def block(self, number: int, lines: Iterable[bytes]) -> None:
         """The inner loop; a log of half a gigabyte has millions of lines, hence its shape."""
         marker, width = nccl_log.INFO, len(nccl_log.INFO)
-        interesting = nccl_log.interesting
+        candidates = nccl_log.candidates
         prefixes = self._prefixes
         for at, line in enumerate(lines, number):
             found = line.find(marker)
@@ -127,22 +128,31 @@ class Collector:
             head = line[start : start + 4]
             if head in (b"Chan", b"Ring"):
                 self._channel(at, line, start)
-            elif interesting(line, start):
-                self._nccl(at, line, start)
-            elif line.startswith(b"NET/OFI ", start):
+            elif head == b"NET/" and line.startswith((b"OFI ", b"Plugin: Loaded"), start + 4):
                 self._messages(at, line, ofi.TABLE)
+            else:
+                for pattern in candidates(line, start):
+                    if pattern.needle in line:
+                        self._nccl(at, line, start, (pattern,))
 
     def _new_prefix(self, number: int, line: bytes, prefix: bytes) -> None:
-        if prefix[:1] and prefix[0] in _ROW_BYTES:
-            prefix = self.tables.glued(number, line, self._hosts)
-            if prefix in self._prefixes:
-                return
-        process = nccl_log.parse_process(
-            line[len(line) - len(line) :] if not prefix else prefix + b"NCCL "
-        )
-        if process and len(self._prefixes) < MOST_PREFIXES:
+        """Learns who prints; what stands before the process is a label, a time, or a piece of a row."""
+        token = prefix.rpartition(b" [")[0].rpartition(b" ")[2]
+        if token in self._tokens and line[0] not in _ROW_BYTES:
+            return  # only the time before it is new
+        start = nccl_log.process_start(line, self._hosts)
+        front = line[:start]
+        label = LABEL.match(front)
+        if label:
+            front = front[label.end() :]
+        if front.strip():
+            self.tables.piece(number, front, label_key(label))
+        elif len(self._prefixes) < MOST_PREFIXES:
             self._prefixes.add(prefix)
-        if process and len(self.facts.hosts) < MOST_HOSTS:
+        process = nccl_log.parse_process(line[start:])
+        if process and len(self._tokens) < MOST_PREFIXES:
+            self._tokens.add(token)
+        if process and len(self.facts.processes) < MOST_HOSTS:
             self._hosts.add(process.host.encode())
             self.facts.hosts.setdefault(process.host)
             self.facts.processes.add((process.host, process.pid))
@@ -169,16 +179,17 @@ class Collector:
             facts.transport_lines[kind] = self.evidence(number, line)
         facts.transports[kind] += 1
 
-    def _nccl(self, number: int, line: bytes, start: int) -> None:
+    def _nccl(
+        self, number: int, line: bytes, start: int, table: tuple[Pattern, ...] | None = None
+    ) -> None:
         facts = self.facts
-        messages = nccl_log.parse(line[start:])
+        message_bytes = line[start:]
+        messages = nccl_log.parse(message_bytes, table) if table else nccl_log.parse(message_bytes)
         for message in messages:
             evidence = self.evidence(number, line)
             if message.kind == "nccl.env":
                 facts.note_setting(message.values[0], message.values[1], evidence)
             facts.note_message(message.kind, message.values, evidence)
-        if b"NET/" in line:
-            self._messages(number, line, ofi.TABLE)
 
     def _messages(self, number: int, line: bytes, table: tuple[Pattern, ...]) -> None:
         for message in match(table, line):
@@ -195,15 +206,15 @@ class Collector:
 
     def _other(self, number: int, line: bytes) -> None:
         label = LABEL.match(line)
-        key = b""
         if label:
-            key = label["srun"] or label["tag"]
             line = line[label.end() :]
-        if self.tables.line(number, line, key):
+        if self.tables.line(number, line, label_key(label)):
             return
         at = line.find(nccl_log.WARN)
         if at >= 0:
             self._nccl(number, line, at + len(nccl_log.WARN))
+            if b"NET/" in line:
+                self._messages(number, line, ofi.TABLE)
             self.facts.note_message(
                 "nccl.warn",
                 (decode(line[at + len(nccl_log.WARN) :], 300),),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from busbar.explain.facts import MOST_HOSTS, MOST_READINGS, Facts
 from busbar.explain.model import Evidence, Kind, Reading
-from busbar.parse import nccl_log, nccl_tests, osu
+from busbar.parse import nccl_tests, osu
 from busbar.parse.text import decode
 from busbar.redact import kept_environment
 
@@ -73,22 +73,10 @@ class Tables:
             return True
         return False
 
-    def glued(self, number: int, line: bytes, hosts: set[bytes]) -> bytes:
-        """Takes the part of a row before a log line on the same line; returns the log's own prefix."""
-        found = nccl_log.GLUED.search(line)
-        if not found:
-            return line
-        start = found.start()
-        token = line[start : line.index(b":", start)]
-        known = [host for host in hosts if token.endswith(host)]
-        if known:
-            start += len(token) - max(map(len, known))
-        elif digits := re.match(rb"-?\d+(?=[A-Za-z])", token):
-            start += digits.end()  # the last column of the row runs into the host's name
-        if start and self._banner is None:
-            self._row(number, decode(line[:start]), b"")
-        end = line.find(b"NCCL ", start)
-        return line[start:end]
+    def piece(self, number: int, text: bytes, key: bytes) -> None:
+        """Takes what stands before a log line on the same line: a part of a row, or nothing of ours."""
+        if self._banner is None:
+            self._row(number, decode(text), key)
 
     # ---- nccl-tests and OSU
     def _comment(self, number: int, text: str) -> bool:

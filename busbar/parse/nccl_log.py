@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from busbar.parse.messages import Message, Pattern, match, pattern
@@ -46,15 +47,12 @@ class Process:
     pid: int
 
 
-_PROCESS = re.compile(rb"(?:^|[\s\]|>])([\w.-]+):(\d+):\d+ \[(-?\d+)\] (?:\S+ )?NCCL ")
+_PROCESS = re.compile(rb"([\w.-]+):(\d+):\d+ \[(-?\d+)\] (?:\S+ )?NCCL ")
 _RING = re.compile(rb"Channel (\d+)/(\d+) ?: +(\d+(?: +\d+)*)\s*$")
 _NET = re.compile(
     rb"(?:Channel|Ring) (\d+)(?:/\d+)? : (\d+)(?:\[\w+\])? -> (\d+)(?:\[\w+\])? \[(receive|send)\]"
     rb" via (?:NET|COLLNET)/(.+?)/(\d+)(?:\((\d+)\))?(/GDRDMA)?"
 )
-# Where the log line was glued to a result row, the row comes before this.
-GLUED = re.compile(rb"[\w.-]+:\d+:\d+ \[-?\d+\] (?:\S+ )?NCCL (?:INFO|WARN|TRACE) ")
-
 _ENVIRONMENT = (
     r"^((?:NCCL|RCCL|MSCCLPP|TORCH_NCCL|NPKIT|OFI)_?\w*) set by environment to (.*?)\.?\s*$"
 )
@@ -147,33 +145,65 @@ _TABLE = (
     pattern("rccl.msccl-off", "MSCCL Internal Scheduler", r"(Unable to find algorithm files.*)"),
 )
 
-_NEEDLES = {row.needle for row in _TABLE}
-# The first four bytes of the messages above: nearly every other line of a log is told apart by them.
-_HEADS = frozenset(
-    head.encode()
-    for head in (
-        "NCCL RCCL MSCC TORC NPKI OFI_ comm nccl Conn === P2P  Usin Assi NET/ GPU  Coul Chec Comm Sett"
-        " Affi AllR AllG Redu Broa Send Recv AllT Gath Scat Dupl Mism CUDA Sym MSCC Init"
-    ).split(" ")
-    if head
-) | {b"P2P ", b"GPU ", b" Max", b"    ", b"=== "}
-_DIGITS = frozenset(b"0123456789")
+_OPERATIONS = ("AllR", "AllG", "AllT", "Redu", "Broa", "Send", "Recv", "Gath", "Scat")
+# How messages of a kind begin, by their first four bytes; kinds that are not here are warnings.
+_HEADS = {
+    "nccl.env": ("NCCL", "RCCL", "MSCC", "TORC", "NPKI", "OFI_"),
+    "nccl.version": ("NCCL", "RCCL"),
+    "nccl.init": ("comm", "nccl"),
+    "nccl.nodes": ("comm",),
+    "nccl.complete": ("comm", "nccl"),
+    "nccl.rings-connected": ("Conn",),
+    "nccl.channels": tuple("0123456789"),
+    "nccl.system": ("=== ",),
+    "nccl.nvlink": ("    ",),
+    "nccl.chunk": ("P2P ",),
+    "nccl.network": ("Usin", "Assi"),
+    "nccl.no-plugin": ("NET/",),
+    "nccl.plugin-failed": ("NET/",),
+    "nccl.ib-none": ("NET/",),
+    "nccl.ib-devices": ("NET/",),
+    "nccl.gdr-hca": ("NET/",),
+    "nccl.gdr-gpu": ("GPU ",),
+    "nccl.p2p-disabled": ("P2P ",),
+    "nccl.p2p-failed": ("Coul",),
+    "nccl.all-p2p": ("Chec",),
+    "nccl.config": ("Comm",),
+    "nccl.affinity": ("nccl", "Affi"),
+    "nccl.affinity-set": ("Sett",),
+    "nccl.algorithm": (*_OPERATIONS, *"0123456789"),
+    "nccl.threads": (" Max",),
+    "rccl.mscclpp-on": ("MSCC",),
+    "rccl.mscclpp-off": ("MSCC",),
+    "rccl.msccl-on": ("MSCC",),
+}
+
+
+def _by_head() -> dict[bytes, tuple[Pattern, ...]]:
+    grouped: dict[bytes, tuple[Pattern, ...]] = {}
+    for row in _TABLE:
+        for head in _HEADS.get(row.kind, ()):
+            grouped[head.encode()] = (*grouped.get(head.encode(), ()), row)
+    return grouped
+
+
+_PATTERNS_BY_HEAD = _by_head()
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 
 
-def interesting(line: bytes, start: int) -> bool:
-    """Whether the message that begins at ``start`` can be one that `parse` knows.
+def candidates(line: bytes, start: int) -> tuple[Pattern, ...]:
+    """The patterns that the message at ``start`` can match, by how it begins.
 
-    This is the filter for logs of hundreds of megabytes: one slice and one look into a set.
+    This is the filter for logs of hundreds of megabytes: two slices and two looks into a table.
     """
-    head = line[start : start + 4]
-    return head in _HEADS or (bool(head) and head[0] in _DIGITS)
+    by_head = _PATTERNS_BY_HEAD
+    return by_head.get(line[start : start + 4]) or by_head.get(line[start : start + 1], ())
 
 
-def parse(message: bytes) -> list[Message]:
+def parse(message: bytes, table: tuple[Pattern, ...] = _TABLE) -> list[Message]:
     """What a line says after ``NCCL INFO`` or ``NCCL WARN``."""
-    return list(match(_TABLE, message))
+    return list(match(table, message))
 
 
 def parse_ring(message: bytes) -> Ring | None:
@@ -202,9 +232,26 @@ def parse_net_path(message: bytes) -> NetPath | None:
     )
 
 
-def parse_process(line: bytes) -> Process | None:
-    """Who printed the line."""
+def process_start(line: bytes, hosts: Collection[bytes] = ()) -> int:
+    """Where ``host:pid:tid [device] NCCL`` begins; 0 for a line without it.
+
+    A log line can follow a piece of a result row on the same line without a space. The row's last
+    number then runs into the host's name: ``hosts`` are the names that are known to end it.
+    """
     found = _PROCESS.search(line)
+    if not found:
+        return 0
+    name = found[1]
+    known = max((len(host) for host in hosts if name.endswith(host)), default=0)
+    if known:
+        return found.start() + len(name) - known
+    digits = re.match(rb"-?\d+(?=[A-Za-z])", name)
+    return found.start() + (digits.end() if digits else 0)
+
+
+def parse_process(line: bytes) -> Process | None:
+    """Who printed a line that begins with the process."""
+    found = _PROCESS.match(line)
     return Process(found[1].decode("utf-8", "replace"), int(found[2])) if found else None
 
 
@@ -222,6 +269,3 @@ def _named(names: tuple[str, ...], text: str) -> str:
     if text.isdigit() and int(text) < len(names):
         return names[int(text)]
     return text.upper()
-
-
-PATTERNS: tuple[Pattern, ...] = _TABLE

@@ -21,7 +21,7 @@ TABLE: tuple[Pattern, ...] = (
 _REPORTS = (
     (re.compile(r"=+NVSMI LOG=+"), "nvidia-smi -q"),
     (
-        re.compile(r"\s*GPU0\s+(?:GPU\d+\s+)*.*(?:CPU Affinity|NUMA Affinity)"),
+        re.compile(r"\s*GPU\d+\s+(?:GPU\d+\s+.*Affinity|(?:X|NV\d+|SYS|NODE|PHB|PXB|PIX)\s)"),
         "nvidia-smi topo -m",
     ),
     (re.compile(r"GPU \d+: .*\(UUID: GPU-"), "nvidia-smi nvlink -s"),

@@ -88,6 +88,11 @@ def _clean(lines: list[bytes]) -> list[bytes]:
     return lines
 
 
+def label_key(label: re.Match[bytes] | None) -> bytes:
+    """The rank that a launcher's label names; empty without a label."""
+    return (label["srun"] or label["tag"]) if label else b""
+
+
 def decode(line: bytes, limit: int = 2000) -> str:
     """Text of a line for people, cut at ``limit`` characters."""
     return line[:limit].decode("utf-8", "replace").rstrip()

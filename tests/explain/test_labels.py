@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: MIT
+"""Every recorded run is explained as its label says, without its command line and its name."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from busbar.errors import BusbarError
+from busbar.explain import Explanation, Source, explain
+from busbar.site import load
+
+DATA = Path(__file__).parents[1] / "data"
+LABELS: list[dict[str, Any]] = [
+    label
+    for table in sorted(Path(__file__).parent.glob("labels*.yaml"))
+    for label in yaml.safe_load(table.read_text())
+]
+FOLDERS = ("h20-roce", "h200x2", "h200x4", "h200x4-labelled", "mi250x", "p4d-efa")
+NO_RUN = {"h200x2/osu_tuning.tsv"}
+"""A table that this project wrote; no tool prints it."""
+_GENERAL = {"no-band", "site-recognised", "setting-harmless", "error-shown"}
+
+
+def neutral(path: Path) -> Source:
+    """A copy without its first line, unless that is part of the format, and without its name."""
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    if path.suffix != ".json":
+        data = data.split(b"\n", 1)[1]
+    return Source.from_text("job.out", data)
+
+
+def explained(label: dict[str, Any], **options: Any) -> Explanation:
+    """The one explanation of a labelled file."""
+    site = load(label["site"]) if "site" in label else None
+    engine = label.get("engine")
+    (found,) = explain([neutral(DATA / label["file"])], site=site, **{"engine": engine, **options})
+    return found
+
+
+@pytest.mark.parametrize("label", LABELS, ids=lambda label: label["file"])
+def test_recorded_run(label: dict[str, Any]) -> None:
+    found = explained(label)
+    causes = {cause.id for cause in found.causes}
+    assert str(found.verdict) == label["verdict"], found.to_json()["causes"]
+    assert set(label.get("causes", ())) <= causes
+    assert causes <= set(label.get("causes", ())) | set(label.get("may", ()))
+    assert {note.id for note in found.notes} - _GENERAL == set(label.get("notes", ()))
+    for cause in found.causes:
+        assert cause.evidence, cause.id
+        assert cause.remedy
+
+
+def test_every_recorded_file_is_labelled() -> None:
+    recorded = {
+        str(path.relative_to(DATA))
+        for folder in FOLDERS
+        for path in (DATA / folder).glob("*")
+        if path.is_file() and path.name != "README.md"
+    }
+    assert recorded == {label["file"] for label in LABELS} | NO_RUN
+
+
+@pytest.mark.parametrize("file", sorted(NO_RUN))
+def test_a_file_of_no_known_tool_is_bad_input(file: str) -> None:
+    with pytest.raises(BusbarError, match="nothing in it is the output of a tool"):
+        explain([neutral(DATA / file)])
+
+
+def test_rails_of_the_published_run() -> None:
+    (label,) = [entry for entry in LABELS if entry["file"].startswith("h20-roce")]
+    cause = next(c for c in explained(label).causes if c.id == "rail-mismatch")
+    assert cause.details["pairs"] == [
+        "10-0", "2-8", "1-10", "9-2", "6-12", "14-4", "5-14", "13-6",
+    ]  # fmt: skip
+    assert cause.details["nics"] == ["mlx5_0<->mlx5_2", "mlx5_3<->mlx5_4"]
+    assert "one switch per rail" in cause.remedy
+
+
+@pytest.mark.parametrize("gcd", range(1, 8))
+def test_sdma_judged_against_the_kernel_engine(gcd: int) -> None:
+    label = {"file": f"mi250x/osu_bw_sdma1_gcd0_gcd{gcd}.log", "site": "mi250x"}
+    found = explained(label, engine="kernel")
+    if gcd in (1, 6, 7):
+        assert str(found.verdict) == "degraded"
+        assert [cause.id for cause in found.causes] == ["sdma-cap"]
+    else:  # one link carries no more than the copy engine does
+        assert str(found.verdict) == "pass"
+        assert not found.causes
+
+
+def test_a_published_name_that_the_columns_contradict() -> None:
+    source = neutral(DATA / "p4d-efa/all_reduce_2x8.log")
+    (found,) = explain([Source("all_reduce.log", source.open)])
+    note = next(n for n in found.notes if n.id == "mislabelled-collective")
+    assert found.operation == "reduce_scatter"
+    assert "reduce_scatter" in note.summary
