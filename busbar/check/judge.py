@@ -53,12 +53,13 @@ def judge(asked: Asked, run: GpuAwareRun, log: Iterable[str], expect: Expect) ->
 
 def _run_problems(asked: Asked, run: GpuAwareRun) -> Iterator[tuple[Verdict, str]]:
     failed = Verdict.FAILED
-    if not run.starts:
-        yield failed, "the program printed nothing: it did not start"
-        return
-    start = run.starts[0]
     for error in dict.fromkeys(run.errors):
         yield failed, error
+    if not run.starts:
+        if not run.errors:
+            yield failed, "the program printed nothing: it did not start"
+        return
+    start = run.starts[0]
     if len(run.starts) > 1:
         yield failed, f"{len(run.starts)} programs of {start.ranks} rank(s) started, not one"
         return
