@@ -16,6 +16,7 @@ from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, collective, multi_pair, point_to_point
 from busbar.expect.fit import fitted_numbers
+from busbar.expect.point import BUFFERS
 from busbar.expect.show import Answer, matrix_table, single
 from busbar.site.model import Site
 from busbar.units import format_bytes, parse_bytes
@@ -48,7 +49,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--bytes", type=_size, metavar="S", help="message size, as in 16M (largest with data)"
     )
-    parser.add_argument("--buffers", default="D D", help="where buffers are, as OSU says it (D D)")
+    parser.add_argument(
+        "--buffers", default="D D", choices=BUFFERS, help="device or host, sender first (D D)"
+    )
     parser.add_argument("--engine", choices=["sdma", "kernel"], help="what copies (the family's)")
     parser.add_argument("--algo", choices=["ring", "tree", "nvls"], help="algorithm (any)")
     parser.add_argument("--protocol", help="protocol of NCCL or RCCL (any)")

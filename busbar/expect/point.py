@@ -20,6 +20,8 @@ from busbar.units import format_bytes
 from busbar.verdict import Expectation
 
 BENCHES: tuple[str, ...] = get_args(PointBench)
+BUFFERS = ("D D", "H D", "D H", "H H")
+"""Device or host, of the sender and the receiver, as OSU writes them."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,17 @@ def _expect(
     gpus = _gpus(site, partition)
     node = site.node_type(partition)
     where = f"site {site.name}, {question.bench}"
+    if question.buffers not in BUFFERS:
+        known = ", ".join(BUFFERS)
+        raise BusbarError(
+            f"unknown buffers {question.buffers!r}", where=where, hint=f"known: {known}"
+        )
+    if question.buffers == "H H" and nodes == 1:
+        raise NoExpectation(
+            "host buffers use no link of the GPUs; judge the reading against a copy measured in"
+            " the same run",
+            where=where,
+        )
     for index in (src, dst):
         if index is not None and not 0 <= index < gpus.count:
             raise BusbarError(
@@ -131,7 +144,7 @@ def _expect(
     try:
         if nodes > 1:
             path = _between(site, node, classes, src, dst)
-        elif set(question.buffers.split()) == {"D", "H"}:
+        elif question.buffers != "D D":
             path = _to_host(gpus, classes, dst if question.buffers.startswith("H") else src)
         else:
             path = _inside(node, classes, src, dst)

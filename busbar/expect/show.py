@@ -78,18 +78,21 @@ def single(site: Site, bench: str, answer: Answer) -> Group:
 
 
 def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answer]) -> Group:
-    """All pairs: typical of limit, a row for each sender; then each kind of path once."""
+    """All pairs, a row for each sender: typical and limit; then bands, proof and sources."""
     ends = sorted({end for pair in answers for end in pair})
     first = next(iter(answers.values()))
     size = f" at {format_bytes(first.nbytes)}" if first.nbytes else ""
-    title = f"{bench} on {site.name}{size}: typical/limit in {first.known.unit}"
-    table = Table(title=title, title_justify="left")
-    table.add_column("from\\to", justify="right")
-    for end in ends:
-        table.add_column(str(end), justify="right", no_wrap=True)
-    for src in ends:
-        cells = [answers.get((src, dst)) for dst in ends]
-        table.add_row(str(src), *(_cell(cell) for cell in cells))
+    head = f"{bench} on {site.name}{size}, {first.known.unit}"
+    tables = []
+    for name in ("typical", "limit"):
+        table = Table(title=f"{head}: {name}", title_justify="left")
+        table.add_column("from\\to", justify="right", no_wrap=True)
+        for end in ends:
+            table.add_column(str(end), justify="right", no_wrap=True)
+        for src in ends:
+            cells = [answers.get((src, dst)) for dst in ends]
+            table.add_row(str(src), *(_shown(c.number(name)) if c else "" for c in cells))
+        tables.append(table)
     reasons = sorted({answer.refusal.what for answer in answers.values() if answer.refusal})
     proofs = sorted({a.expectation.proof for a in answers.values() if a.expectation})
     bands = sorted(
@@ -104,13 +107,7 @@ def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answe
     lines += [f"proof: {', '.join(proofs)}"] if proofs else []
     sources = sorted({source for answer in answers.values() for source in answer.known.sources})
     lines += [f"source: {source}" for source in sources]
-    return Group(table, *(Text(line) for line in lines))
-
-
-def _cell(answer: Answer | None) -> str:
-    if answer is None:
-        return ""
-    return f"{_shown(answer.number('typical'))}/{_shown(answer.number('limit'))}"
+    return Group(*tables, *(Text(line) for line in lines))
 
 
 def _shown(value: float | None) -> str:

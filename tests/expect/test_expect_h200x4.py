@@ -9,6 +9,7 @@ import pytest
 from recorded_runs import nccl, nccl_json, osu, osu_gb_per_s, tuning
 
 from busbar import site as sites
+from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, collective, multi_pair, point_to_point
 from busbar.expect.fit import fit_time
 from busbar.site.model import Site
@@ -122,6 +123,11 @@ def test_host_to_device_has_a_limit_and_no_band(site: Site) -> None:
     with pytest.raises(NoExpectation, match="no data for H D") as caught:
         pair(site, "osu_bw", MIB, buffers="H D")
     assert caught.value.limit == 63
+    with pytest.raises(NoExpectation, match="host buffers use no link") as caught:
+        pair(site, "osu_bw", MIB, buffers="H H")
+    assert caught.value.limit is None
+    with pytest.raises(BusbarError, match="unknown buffers 'M M'"):
+        pair(site, "osu_bw", MIB, buffers="M M")
 
 
 @pytest.mark.parametrize("name", ["healthy_a", "no_debug", "algo_ring", "cumem_off"])
