@@ -18,7 +18,7 @@ from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
 from busbar.site.compare import differences
-from busbar.site.detect import detect, match
+from busbar.site.detect import compose, detect, match, recorded
 from busbar.site.model import Site
 from busbar.site.tuning import profiles
 
@@ -59,6 +59,14 @@ def add_parser(subparsers: Any) -> None:
         ),
     )
     one.add_argument("--output", type=Path, metavar="DIR", help="write DIR/site.yaml instead")
+    one.add_argument(
+        "--from",
+        dest="files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="outputs saved on another machine (nvidia-smi topo -m, lstopo --of xml...)",
+    )
     one.add_argument("--compare", metavar="NAME", help="print each difference from this site")
     one.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     one.set_defaults(run=_detect)
@@ -154,7 +162,7 @@ def _lint(args: argparse.Namespace) -> int:
 
 
 def _detect(args: argparse.Namespace) -> int:
-    detected = detect()
+    detected = compose(recorded(args.files)) if args.files else detect()
     site = detected.site
     for remark in detected.remarks:
         print(f"busbar site detect: {remark}", file=sys.stderr)

@@ -15,6 +15,7 @@ from busbar.expect.topology import Hop, Path, gpu, node_graph, raw_rate, widest_
 from busbar.site.family import Engine, LinkClass, Transfer
 from busbar.site.load import family, link_classes
 from busbar.site.model import Gpus, Nic, NodeType, PointBench, Site
+from busbar.site.tuning import Buffers
 from busbar.site.tuning import environment as family_environment
 from busbar.units import format_bytes
 from busbar.verdict import Expectation
@@ -38,6 +39,13 @@ class Question:
     """What the run had set; None: the site's own."""
     pairs: int = 1
     """Pairs at once (``osu_mbw_mr``)."""
+
+    def settings(self, site: Site) -> Mapping[str, str]:
+        """The environment of the run."""
+        if self.environment is not None:
+            return self.environment
+        buffers: Buffers = "device" if "D" in self.buffers else "host"
+        return family_environment(site, lane=self.lane, buffers=buffers)
 
     @property
     def times(self) -> int:
@@ -64,7 +72,8 @@ def point_to_point(
     With ``nodes`` 2 the GPU ``src`` of one node sends to ``dst`` of another. GB/s for ``osu_bw``
     and ``osu_bibw`` (both directions together), us for ``osu_latency``; ``osu_mbw_mr`` is asked of
     `multi_pair`. ``nbytes`` None takes the largest size that the data supports. ``environment`` is
-    what the run had set; None stands for the site's own. ``engine`` None takes the family's.
+    what the run had set; None stands for the site's own. ``engine`` None takes what
+    the environment chooses.
     Raises ``NoExpectation`` where no data supports a band.
     """
     if bench not in BENCHES or bench == "osu_mbw_mr":
@@ -211,11 +220,7 @@ class _Way:
 
     def band(self, site: Site, question: Question, where: str) -> Transfer:
         """The band that fits, or ``NoExpectation`` with the reason."""
-        environment = question.environment
-        if environment is None:
-            environment = family_environment(
-                site, lane=question.lane, buffers="device" if "D" in question.buffers else "host"
-            )
+        environment = question.settings(site)
         fitting = [
             band
             for band in self.link.bands
@@ -330,10 +335,19 @@ def _near(node: NodeType, index: int | None) -> list[Nic]:
     return near or list(node.nics)
 
 
+def _chosen_engine(site: Site, question: Question) -> str | None:
+    settings = question.settings(site)
+    shared = family(site)
+    for variable, engines in shared.engine_by.items():
+        if settings.get(variable) in engines:
+            return engines[settings[variable]]
+    return shared.default_engine
+
+
 def _engine(site: Site, question: Question, link: LinkClass) -> str | None:
     """The engine that was asked for or that the family uses; None where the class knows none."""
     known = {*link.engines, *(band.engine for band in link.bands if band.engine)}
-    engine = question.engine or (family(site).default_engine if known else None)
+    engine = question.engine or (_chosen_engine(site, question) if known else None)
     if (engine or known) and engine not in known:
         raise BusbarError(
             f"unknown engine {engine!r}" if engine else "no engine was named",

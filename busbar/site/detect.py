@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
+from busbar.errors import BusbarError
 from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi, scontrol
 from busbar.site import detect_amd, detect_nvidia
 from busbar.site.compare import differences
@@ -17,6 +19,18 @@ from busbar.site.load import load, names
 from busbar.site.model import Site
 
 Row = TypeVar("Row")
+_PARSERS: dict[str, Callable[[str], object]] = {
+    "nvidia-smi -q": nvidia_smi.parse_inventory,
+    "nvidia-smi topo": nvidia_smi.parse_topology,
+    "nvidia-smi nvlink": nvidia_smi.parse_nvlink,
+    "rocm-smi": rocm_smi.parse_topology,
+    "amd-smi static": amd_smi.parse_static,
+    "amd-smi topology": amd_smi.parse_topology,
+    "lstopo": hwloc.parse_machine,
+    "ibstat": ibstat.parse_ibstat,
+    "fi_info": fi_info.parse_fi_info,
+    "scontrol": scontrol.parse_nodes,
+}
 _NAME = "detected"
 _LIBFABRIC = {"efa": "efa-100g", "cxi": "slingshot-11"}
 
@@ -37,6 +51,36 @@ class _Reader:
         except ValueError as error:
             self.remarks.append(f"{name}: {error}")
             return None
+
+
+def recorded(files: Sequence[Path]) -> Outputs:
+    """Outputs that were saved on some machine, each known by what it says, not by its name.
+
+    Raises ``BusbarError`` for a file that cannot be read or that no parser knows.
+    """
+    text: dict[str, str] = {}
+    for file in files:
+        try:
+            content = file.read_text(errors="replace")
+        except OSError as error:
+            raise BusbarError(f"cannot be read: {error.strerror}", where=str(file)) from error
+        name = next((name for name, parser in _PARSERS.items() if _reads(parser, content)), None)
+        if name is None:
+            raise BusbarError(
+                "is no output that detection knows",
+                where=str(file),
+                hint=f"give those of {', '.join(_PARSERS)}",
+            )
+        text[name] = content
+    return Outputs(text)
+
+
+def _reads(parser: Callable[[str], object], content: str) -> bool:
+    try:
+        parser(content)
+    except ValueError:
+        return False
+    return True
 
 
 def detect() -> Detected:

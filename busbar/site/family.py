@@ -145,6 +145,9 @@ class Family(Facts):
     """Families whose variables, bands and facts hold here too, below its own."""
     description: str
     default_engine: Name | None = None
+    """What copies between GPUs where the environment does not say."""
+    engine_by: dict[str, dict[str, Name]] = Field(default_factory=dict)
+    """Variable, its values, and the engine that each of them chooses."""
     variables: tuple[Variable, ...] = ()
     operator_steps: tuple[OperatorStep, ...] = ()
     launch_rules: tuple[LaunchRule, ...] = ()

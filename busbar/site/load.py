@@ -90,6 +90,7 @@ def family(site: Site) -> Family:
     return families[0].model_copy(
         update={
             "default_engine": next((f.default_engine for f in families if f.default_engine), None),
+            "engine_by": next((f.engine_by for f in families if f.engine_by), {}),
             "variables": tuple(v for f in reversed(families) for v in f.variables),
             "operator_steps": tuple(step for f in families for step in f.operator_steps),
             "launch_rules": tuple(rule for f in families for rule in f.launch_rules),

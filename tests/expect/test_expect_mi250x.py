@@ -170,6 +170,22 @@ def test_no_band_where_no_data(site: Site) -> None:
         point_to_point(site, bench="osu_latency", src=0, dst=1, nbytes=8)
 
 
+@pytest.mark.parametrize(
+    ("environment", "engine"),
+    [
+        (None, "kernel"),  # the family's environment
+        ({"HSA_ENABLE_SDMA": "0"}, "kernel"),
+        ({"HSA_ENABLE_SDMA": "1"}, "sdma"),
+        ({}, "sdma"),  # what ROCm does by itself
+    ],
+)
+def test_the_environment_chooses_the_engine(
+    site: Site, environment: dict[str, str] | None, engine: str
+) -> None:
+    band = point_to_point(site, bench="osu_bw", src=0, dst=1, environment=environment)
+    assert band == point_to_point(site, bench="osu_bw", src=0, dst=1, engine=engine)
+
+
 def test_unknown_engine_and_gpu(site: Site) -> None:
     with pytest.raises(BusbarError, match=r"unknown engine 'blitz'.*kernel, sdma"):
         point_to_point(site, bench="osu_bw", src=0, dst=1, nbytes=SIZE, engine="blitz")

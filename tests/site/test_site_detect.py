@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from busbar.cli import main
 from busbar.expect.lint import lint
 from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi, scontrol
 from busbar.site.compare import differences
-from busbar.site.detect import Detected, compose, match
+from busbar.site.detect import Detected, compose, match, recorded
 from busbar.site.gather import Outputs, gather
 
 DATA = Path(__file__).parents[1] / "data"
@@ -301,6 +303,62 @@ def test_command_writes_a_site_that_lints(tmp_path: Path, capsys) -> None:
     assert lint(directory) == []
     assert main(["site", "detect", "--output", str(directory)]) == 2
     assert "is there already" in capsys.readouterr().err
+
+
+def test_command_reads_saved_outputs_by_what_they_say(tmp_path: Path, capsys) -> None:
+    files = []
+    for number, content in enumerate(h200_outputs().values()):
+        files.append(tmp_path / f"{number}.txt")
+        files[-1].write_text(content)
+    arguments = ["site", "detect", "--from", *map(str, files)]
+    assert main([*arguments, "--compare", "h200x4"]) == 0
+    assert main(["site", "detect", "--from", __file__]) == 2
+    assert "is no output that detection knows" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "file", sorted((DATA / "detect").glob("*synthetic*")), ids=lambda f: f.name
+)
+def test_every_fixture_is_known_by_its_content(file: Path) -> None:
+    (name,) = recorded([file]).text
+    assert (
+        name.split()[0].replace("lstopo-no-graphics", "lstopo")
+        == re.match(r"nvidia-smi|amd-smi|rocm-smi|lstopo|ibstat|fi_info|scontrol", file.name)[0]
+    )
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """The instance metadata service, version 2: no answer without a token."""
+
+    def do_PUT(self) -> None:
+        assert self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
+        self.answer(200 if self.path == "/latest/api/token" else 404, "secret")
+
+    def do_GET(self) -> None:
+        allowed = self.headers["X-aws-ec2-metadata-token"] == "secret"
+        known = self.path == "/latest/meta-data/instance-type"
+        self.answer(200 if allowed and known else 401, "p5.48xlarge")
+
+    def answer(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+def test_instance_type_by_the_metadata_service(tmp_path: Path, monkeypatch) -> None:
+    vendor = tmp_path / "sys/class/dmi/id/sys_vendor"
+    vendor.parent.mkdir(parents=True)
+    vendor.write_text("Amazon EC2\n")
+    with HTTPServer(("127.0.0.1", 0), Metadata) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/latest"
+        monkeypatch.setattr("busbar.site.gather._IMDS", address)
+        assert gather(tmp_path).instance_type == "p5.48xlarge"
+        server.shutdown()
+    assert gather(tmp_path).instance_type is None  # and no answer is no fault
 
 
 def test_command_prints_yaml_and_compares(capsys) -> None:
