@@ -180,11 +180,14 @@ def timeout(context: Context) -> Iterator[Finding]:
     if status and status[0] == _TIMEOUT_STATUS:
         evidence.append(status[1])
     if evidence:
+        present = {event.get("rank") for event, _ in facts.events if event.get("event") == "rank"}
+        silent = [r for r in range(context.ranks or 0) if r not in present] if present else []
         yield Finding(
             "timeout",
             "certain",
             tuple(evidence),
-            "the run was ended at its time limit",
+            "the run was ended at its time limit"
+            + (f"; rank {', '.join(map(str, silent))} never spoke" if silent else ""),
             Explains.FAILURE,
             Verdict.FAILED,
         )
@@ -209,10 +212,12 @@ def rank_died(context: Context) -> Iterator[Finding]:
     """Signals, aborts and exit codes that launchers report, and an exit status that is not 0."""
     facts = context.facts
     deaths = [seen for kind in _DEATHS for seen in facts.seen(kind)]
+    errors = [(event, e) for event, e in facts.events if event.get("event") == "error"]
     # srun tells of its own kill after a time limit in the same words.
     if facts.first("timeout") or (facts.exit_status and facts.exit_status[0] == _TIMEOUT_STATUS):
+        # What the others say when they are killed is no cause of it either.
         deaths = [s for s in deaths if s in facts.seen("died.oom") + facts.seen("died.signal")]
-    errors = [(event, e) for event, e in facts.events if event.get("event") == "error"]
+        errors = []
     status = facts.exit_status
     failed = status is not None and status[0] not in (0, _TIMEOUT_STATUS)
     if not deaths and not errors and not failed:

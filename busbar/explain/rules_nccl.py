@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from busbar.explain.model import Evidence
@@ -103,6 +104,13 @@ def slow_protocol(context: Context) -> Iterator[Finding]:
         if nccl_log.protocol_name(seen.values[3]) in ("LL", "LL128")
         and int(seen.values[1]) >= _LARGE
     ]
+    if not setting:
+        # NCCL itself takes LL128 with trees; it takes LL for large messages only when told to.
+        used = [
+            s
+            for s in used
+            if nccl_log.protocol_name(s.values[3]) == "LL" and int(s.values[1]) >= 4 * _LARGE
+        ]
     forced = setting and "SIMPLE" not in setting[1].upper() and "^" not in setting[1]
     excluded = setting and setting[1].startswith("^") and "SIMPLE" in setting[1].upper()
     if not used and not forced and not excluded:
@@ -240,6 +248,28 @@ def too_few_gpus(context: Context) -> Iterator[Finding]:
             "certain",
             (most.evidence,),
             f"{most.values[0]} GPUs needed, {most.values[1]} visible",
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+
+
+_NO_GPU = re.compile(r"has no GPU of its own: (\d+) are visible|no GPU is visible")
+
+
+def no_gpu_for_a_rank(context: Context) -> Iterator[Finding]:
+    """Our programs' complaint that a rank found no GPU left."""
+    lines = [
+        evidence
+        for event, evidence in context.facts.events
+        if event.get("event") == "error" and _NO_GPU.search(str(event.get("text")))
+    ]
+    if lines:
+        nccl = context.facts.tool.startswith("torch")
+        yield Finding(
+            "nccl-too-few-gpus" if nccl else "too-few-gpus",
+            "certain",
+            tuple(lines[:3]),
+            f"{len(lines)} ranks have no GPU of their own",
             Explains.FAILURE,
             Verdict.FAILED,
         )
@@ -383,6 +413,7 @@ def few_gpus_few_channels(context: Context) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (
     wrong_data,
     too_few_gpus,
+    no_gpu_for_a_rank,
     duplicate_gpu,
     version_mismatch,
     p2p_off,

@@ -40,7 +40,13 @@ def explained(label: dict[str, Any], **options: Any) -> Explanation:
     """The one explanation of a labelled file."""
     site = load(label["site"]) if "site" in label else None
     engine = label.get("engine")
-    (found,) = explain([neutral(DATA / label["file"])], site=site, **{"engine": engine, **options})
+    more = (
+        [Source.from_path(path) for path in sorted(DATA.glob(label["with"]))]
+        if "with" in label
+        else []
+    )
+    sources = [neutral(DATA / label["file"]), *more]
+    (found,) = explain(sources, site=site, **{"engine": engine, **options})
     return found
 
 
@@ -64,7 +70,11 @@ def test_every_recorded_file_is_labelled() -> None:
         for path in (DATA / folder).glob("*")
         if path.is_file() and path.name != "README.md"
     }
-    assert recorded == {label["file"] for label in LABELS} | NO_RUN
+    labelled = {label["file"] for label in LABELS} | NO_RUN
+    for label in LABELS:
+        if "with" in label:
+            labelled |= {str(path.relative_to(DATA)) for path in DATA.glob(label["with"])}
+    assert recorded == labelled
 
 
 @pytest.mark.parametrize("file", sorted(NO_RUN))
