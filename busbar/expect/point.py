@@ -14,7 +14,7 @@ from busbar.expect.proof import proven
 from busbar.expect.topology import Hop, Path, gpu, node_graph, raw_rate, widest_path
 from busbar.site.family import Engine, LinkClass, Transfer
 from busbar.site.load import family, link_classes
-from busbar.site.model import Gpus, Nic, NodeType, PointBench, Site
+from busbar.site.model import Gpus, Nic, NodeType, PointBench, Proof, Site
 from busbar.site.tuning import Buffers
 from busbar.site.tuning import environment as family_environment
 from busbar.units import format_bytes
@@ -72,9 +72,8 @@ def point_to_point(
     With ``nodes`` 2 the GPU ``src`` of one node sends to ``dst`` of another. GB/s for ``osu_bw``
     and ``osu_bibw`` (both directions together), us for ``osu_latency``; ``osu_mbw_mr`` is asked of
     `multi_pair`. ``nbytes`` None takes the largest size that the data supports. ``environment`` is
-    what the run had set; None stands for the site's own. ``engine`` None takes what
-    the environment chooses.
-    Raises ``NoExpectation`` where no data supports a band.
+    what the run had set; None stands for the site's own. ``engine`` None takes what the
+    environment chooses. Raises ``NoExpectation`` where no data supports a band.
     """
     if bench not in BENCHES or bench == "osu_mbw_mr":
         known = ", ".join(name for name in BENCHES if name != "osu_mbw_mr")
@@ -108,12 +107,14 @@ def multi_pair(
         )
     pairs = ranks // 2
     if nodes == 1:
+        if pairs > 1 and not (gpus.links and gpus.links.switched):
+            raise NoExpectation(
+                "several pairs at once share direct links, of which nothing is known",
+                where=f"site {site.name}, osu_mbw_mr",
+                hint="ask for one pair with --ranks 2",
+            )
         question = Question("osu_mbw_mr", nbytes, lane=lane, environment=environment, pairs=pairs)
-        ways = [
-            _expect(site, question, first, first + pairs, nodes=1, partition=partition)
-            for first in range(pairs)
-        ]
-        return min(ways, key=lambda expectation: expectation.typical)
+        return _expect(site, question, 0, pairs, nodes=1, partition=partition)
     # All NICs of the node work for the pairs together.
     question = Question("osu_mbw_mr", nbytes, lane=lane, environment=environment)
     return _expect(site, question, None, None, nodes=nodes, partition=partition)
@@ -163,8 +164,8 @@ def _expect(
     link = classes[path.binding.link_class]
     engine = _engine(site, question, link) if nodes == 1 else None
     way = _Way(path, link, engine)
-    expectation = way.expect(site, replace(question, engine=engine), where)
-    return replace(expectation, proof=proven(site, gpus, way.band(site, question, where)))
+    band = way.band(site, question, where)
+    return way.expect(question, band, proven(site, gpus, band))
 
 
 @dataclass(frozen=True)
@@ -185,8 +186,7 @@ class _Way:
         rate = min(raw, self.engine.cap_gb_per_s) if self.engine else raw
         return nbytes / rate * 1e-3 if question.bench == "osu_latency" else rate * question.times
 
-    def expect(self, site: Site, question: Question, where: str) -> Expectation:
-        band = self.band(site, question, where)
+    def expect(self, question: Question, band: Transfer, proof: Proof) -> Expectation:
         nbytes = question.nbytes or band.bytes[1]
         carried = self.path.gb_per_s * band.share * band.hop_share**self.path.forwarding_gpus
         if self.engine:
@@ -203,6 +203,7 @@ class _Way:
             unit="us" if latency else "GB/s",
             path=self.describe(),
             sources=(*self.sources(), band.source),
+            proof=proof,
             nbytes=nbytes,
         )
 

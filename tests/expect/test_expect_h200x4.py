@@ -75,6 +75,11 @@ def test_both_directions_and_several_pairs(site: Site) -> None:
         band = multi_pair(site, nbytes=nbytes)
         assert band.limit == 900
         assert band.low <= value <= band.high
+        assert multi_pair(site, nbytes=nbytes, ranks=2).limit == 450
+    with pytest.raises(NoExpectation, match="share direct links"):
+        multi_pair(sites.load("mi250x"))
+    with pytest.raises(BusbarError, match="3 ranks do not form pairs"):
+        multi_pair(site, ranks=3)
 
 
 def test_latency(site: Site) -> None:
