@@ -279,9 +279,12 @@ def _inside(
     graph = node_graph(node, classes)
     plain = widest_path(graph, gpu(src), gpu(dst))
     if plain is None:
-        raise NoExpectation(
-            f"no GPU links lead from GPU {src} to GPU {dst}, so bytes pass through the host"
-        )
+        if node.gpus is None or node.gpus.host_link is None:
+            raise NoExpectation(
+                f"no GPU links lead from GPU {src} to GPU {dst}, so bytes pass through the host"
+            )
+        there, back = (_to_host(node.gpus, classes, index).hops for index in (src, dst))
+        return Path((*there, *map(_turned, back)))
     # What a hop costs belongs to the class that binds; one number a class, whatever the engine.
     bands = classes[plain.binding.link_class].bands
     hop_share = min((band.hop_share for band in bands), default=1.0)

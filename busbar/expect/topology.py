@@ -15,6 +15,7 @@ from busbar.site.model import NodeType
 
 Graph: TypeAlias = "nx.Graph[str]"
 SWITCH = "switch"
+_GPU = "gpu"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Path:
 
 def gpu(index: int) -> str:
     """The name of a GPU in the graph."""
-    return f"gpu{index}"
+    return f"{_GPU}{index}"
 
 
 def raw_rate(link_class: str, count: int, classes: dict[str, LinkClass]) -> float:
@@ -79,7 +80,7 @@ def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
 
     Raises ``BusbarError`` for a node without links or a class that no family knows.
     """
-    graph: Graph = nx.Graph()
+    graph: Graph = nx.Graph(ends=set())  # GPUs that pass nothing on
     gpus = node.gpus
     if gpus is None or gpus.links is None:
         raise BusbarError("the node type states no links between GPUs")
@@ -88,6 +89,8 @@ def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
     def join(start: str, end: str, link_class: str, count: int) -> None:
         raw = raw_rate(link_class, count, classes)
         graph.add_edge(start, end, link_class=link_class, count=count, gb_per_s=raw)
+        if not classes[link_class].forwards:
+            graph.graph["ends"] |= {end for end in (start, end) if end.startswith(_GPU)}
 
     graph.add_nodes_from(gpu(index) for index in range(gpus.count))
     ends = [gpu(index) for index in range(gpus.count)]
@@ -110,10 +113,14 @@ def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
 
 
 def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Path | None:
-    """The way that carries most: its narrowest link, less ``hop_share`` for each GPU on the way.
+    """The direct links of the two, else the way that carries most.
 
-    Among equals the one with fewer hops. None where no links lead there.
+    That is by its narrowest link, less ``hop_share`` for each GPU on the way; among equals the
+    one with fewer hops. None where no links lead there.
     """
+    if graph.has_edge(start, end):
+        return Path((Hop(start, end, **graph.edges[start, end]),))
+    graph = graph.subgraph(set(graph) - graph.graph["ends"] | {start, end})
     best: tuple[float, Path] | None = None
     for width in sorted({data["gb_per_s"] for *_, data in graph.edges(data=True)}, reverse=True):
         wide = graph.edge_subgraph(
@@ -131,6 +138,12 @@ def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Pat
 
 
 def narrowest_ring_path(graph: Graph, ranks: int) -> float:
-    """GB/s of the narrowest widest path from a rank to the next one, around the ring."""
-    paths = [widest_path(graph, gpu(rank), gpu((rank + 1) % ranks)) for rank in range(ranks)]
-    return min(path.gb_per_s if path else 0.0 for path in paths)
+    """GB/s of the narrowest way from a rank to the next one, around the ring.
+
+    Where no way leads there a library may still pass data on itself, as far as a GPU's links go.
+    """
+    rates = []
+    for rank in range(ranks):
+        path = widest_path(graph, gpu(rank), gpu((rank + 1) % ranks))
+        rates.append(path.gb_per_s if path else graph.degree(gpu(rank), weight="gb_per_s"))
+    return float(min(rates))

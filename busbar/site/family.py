@@ -72,6 +72,8 @@ class LinkClass(Facts):
     raw_gb_per_s: Positive
     """Per link and direction."""
     source: str
+    forwards: bool = True
+    """A GPU passes bytes on from one such link to another."""
     engines: dict[Name, Engine] = Field(default_factory=dict)
     bands: tuple[Transfer, ...] = ()
 

@@ -7,7 +7,7 @@ import pytest
 
 from busbar import site as sites
 from busbar.errors import BusbarError
-from busbar.expect import point_to_point
+from busbar.expect import NoExpectation, point_to_point
 from busbar.expect.fit import fitted_numbers
 
 
@@ -46,6 +46,14 @@ def test_a_band_of_other_hardware_is_not_proven() -> None:
     own = point_to_point(sites.load("h200x4"), bench="osu_bw", src=0, dst=1)
     assert (borrowed.typical, borrowed.proof) == (own.typical, "none")
     assert own.proof == "run"
+
+
+@pytest.mark.parametrize(("dst", "limit"), [(1, 25), (3, 50), (5, 15.75)])
+def test_nvlinks_without_a_switch_are_not_forwarded(dst: int, limit: float) -> None:
+    """One link, two links, and none: then PCIe, and not the wider way over other GPUs."""
+    with pytest.raises(NoExpectation) as caught:
+        point_to_point(sites.load("p3dn"), bench="osu_bw", src=0, dst=dst)
+    assert caught.value.limit == limit
 
 
 def test_partitions_of_one_accelerator_and_of_two() -> None:

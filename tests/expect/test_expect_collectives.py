@@ -136,6 +136,7 @@ def test_h20_before_the_repair_is_degraded_and_after_it_passes() -> None:
         ("mi250x", "all_reduce", 1, None, "ring", 250),  # five links leave GCDs 0 and 1
         ("mi250x", "all_reduce", 1, 2, None, 200),
         ("p3dn", "all_reduce", 1, None, "ring", 150),
+        ("p3dn", "sendrecv", 1, None, None, 25),
     ],
 )
 def test_bounds(  # noqa: PLR0917 - one case a row

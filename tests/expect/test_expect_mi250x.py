@@ -98,6 +98,13 @@ def test_binding_links(site: Site) -> None:
     assert binding_links(site) == {(0, 1), (0, 2), (1, 3), (1, 5), (0, 6)}
 
 
+def test_a_direct_link_is_taken_even_where_another_way_is_wider(site: Site) -> None:
+    """More links on 1-3 open 0-1-3-2 with 100 GB/s, but 0 and 2 have a link of their own."""
+    wider = with_count(site, (1, 3), 2)
+    assert expected(wider, Reading(0, 2, "kernel", 1)).limit == 50
+    assert expected(wider, Reading(0, 3, "kernel", 1)).limit == 100
+
+
 @pytest.mark.parametrize("between", [(0, 1), (0, 2), (1, 3), (1, 5), (0, 6)])
 @pytest.mark.parametrize("change", [-1, 1])
 def test_another_count_on_a_binding_link_is_refuted(
