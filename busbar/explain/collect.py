@@ -150,7 +150,7 @@ class Collector:
         elif len(self._prefixes) < MOST_PREFIXES:
             self._prefixes.add(prefix)
         process = nccl_log.parse_process(line[start:])
-        if process and len(self._tokens) < MOST_PREFIXES:
+        if process and line.startswith(token, start) and len(self._tokens) < MOST_PREFIXES:
             self._tokens.add(token)
         if process and len(self.facts.processes) < MOST_HOSTS:
             self._hosts.add(process.host.encode())

@@ -145,7 +145,8 @@ def recognise_site(facts: Facts, nodes: int | None) -> Site | None:
         if site is None:
             continue
         node = site.node_type()
-        if instances and node.instance_type not in instances:
+        # A cloud's instance is known by its name alone: others have the same GPUs.
+        if (instances or node.instance_type) and node.instance_type not in instances:
             continue
         if models and (not node.gpus or node.gpus.model not in models or most > node.gpus.count):
             continue

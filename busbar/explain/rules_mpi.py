@@ -366,7 +366,9 @@ def same_gpu(context: Context) -> Iterator[Finding]:
         if event.get("event") != "rank" or not event.get("device"):
             continue
         where = (str(event.get("host")), str(event["device"]))
-        rank = int(str(event.get("rank", -1)))
+        rank = event.get("rank")
+        if not isinstance(rank, int):
+            continue
         if where in placed and placed[where] != rank:
             yield Finding(
                 "same-gpu",

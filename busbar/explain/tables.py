@@ -136,35 +136,25 @@ class Tables:
         self._banner, self._header = None, True
 
     def _row(self, number: int, text: str, key: bytes) -> bool:
+        evidence = Evidence(self._collector.name, number, text)
         if self._banner is not None:
-            row = osu.parse_row(text)
-            if row is None:
-                return False
-            self._osu_row(row, Evidence(self._collector.name, number, text))
-            return True
+            osu_row = osu.parse_row(text)
+            if osu_row is not None:
+                self._osu_row(osu_row, evidence)
+            return osu_row is not None
         pending = self._pending.pop(key, None)
         if pending and nccl_tests.is_numbers(text):
             joined = f"{pending[0]} {text.strip()}"
-            if row := nccl_tests.parse_row(joined):
-                if self._whole(row):
-                    self._nccl_row(row, Evidence(self._collector.name, pending[1], joined))
-                    return True
-            self._pending[key] = (joined, pending[1])
+            if not self._nccl_row(joined, Evidence(evidence.file, pending[1], joined)):
+                self._pending[key] = (joined, pending[1])
             return True
-        if (row := nccl_tests.parse_row(text)) and self._whole(row):
-            self._nccl_row(row, Evidence(self._collector.name, number, text))
+        if self._nccl_row(text, evidence):
             return True
         if start := nccl_tests.parse_row_start(text):
             self._pending[key] = (start.text, number)
-            return True
-        if pending:
+        elif pending:
             self._pending[key] = pending
-        return False
-
-    @staticmethod
-    def _whole(row: nccl_tests.Row) -> bool:
-        # Four numbers are the first half; the second is still to come.
-        return row.in_place is not None
+        return start is not None
 
     def _osu_row(self, row: osu.Row, evidence: Evidence) -> None:
         facts, banner = self._facts, self._banner
@@ -182,28 +172,18 @@ class Tables:
             )
         )
 
-    def _nccl_row(self, row: nccl_tests.Row, evidence: Evidence) -> None:
+    def _nccl_row(self, text: str, evidence: Evidence) -> bool:
+        """Takes a whole row; half of one, with the numbers out of place alone, is still to come."""
+        row = nccl_tests.parse_row(text)
+        if row is None or row.in_place is None:
+            return False
         facts = self._facts
         if not facts.tool:
             facts.tool, facts.table_seen = "nccl-tests", True
         self._header = False
-        if len(facts.readings) >= MOST_READINGS:
-            return
-        facts.rows.append((row, evidence))
-        for half, in_place in ((row.out_of_place, False), (row.in_place, True)):
-            if half is None:
-                continue
-            for kind, value in (("busbw", half.busbw), ("algbw", half.algbw)):
-                facts.readings.append(
-                    Reading(
-                        kind,  # type: ignore[arg-type]
-                        row.nbytes,
-                        value,
-                        wrong=half.wrong or 0,
-                        evidence=evidence,
-                        in_place=in_place,
-                    )
-                )
+        if len(facts.readings) < MOST_READINGS:
+            _add_row(facts, row, evidence)
+        return True
 
     # ---- JSON lines of gpu_aware and torch_collectives
     def _event(self, number: int, line: bytes) -> bool:
@@ -255,23 +235,20 @@ class Tables:
         facts = self._facts
         kind = _KINDS.get(str(event.get("metric", "")))
         value = event.get("us" if kind == "latency_us" else "gb_per_s")
-        if (
-            kind is None
-            or not isinstance(value, int | float)
-            or not isinstance(event.get("bytes"), int)
-        ):
+        nbytes = _whole_number(event.get("bytes"))
+        if kind is None or nbytes is None or not isinstance(value, int | float):
             facts.note_message("event.odd", (), evidence)
             return
         if len(facts.readings) < MOST_READINGS:
             facts.readings.append(
                 Reading(
                     kind,
-                    event["bytes"],
+                    nbytes,
                     float(value),
-                    wrong=int(event.get("wrong", 0) or 0),
+                    wrong=_whole_number(event.get("wrong")) or 0,
                     evidence=evidence,
-                    source=event.get("from"),
-                    target=event.get("to"),
+                    source=_whole_number(event.get("from")),
+                    target=_whole_number(event.get("to")),
                     buffers=str(event.get("buffers", "")),
                     operation=str(event.get("operation", "")),
                 )
@@ -281,6 +258,22 @@ class Tables:
         """Marks a row that was left unfinished."""
         for text, number in self._pending.values():
             self._facts.pending = Evidence(self._collector.name, number, text)
+
+
+def _add_row(facts: Facts, row: nccl_tests.Row, evidence: Evidence) -> None:
+    facts.rows.append((row, evidence))
+    for half, in_place in ((row.out_of_place, False), (row.in_place, True)):
+        if half is None:
+            continue
+        wrong = half.wrong or 0
+        facts.readings += [
+            Reading("busbw", row.nbytes, half.busbw, wrong, evidence, in_place=in_place),
+            Reading("algbw", row.nbytes, half.algbw, wrong, evidence, in_place=in_place),
+        ]
+
+
+def _whole_number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def from_json(run: nccl_tests.JsonRun, name: str) -> Facts:
@@ -300,18 +293,7 @@ def from_json(run: nccl_tests.JsonRun, name: str) -> Facts:
         facts.note_setting(key, value, Evidence(name, 1, f"{key}={value}"))
     for row in run.rows:
         evidence = Evidence(name, 1, f"size {row.nbytes}: busbw {row.out_of_place.busbw}")
-        facts.rows.append((row, evidence))
-        for half, in_place in ((row.out_of_place, False), (row.in_place, True)):
-            if half is None:
-                continue
-            facts.readings += [
-                Reading(
-                    "busbw", row.nbytes, half.busbw, half.wrong or 0, evidence, in_place=in_place
-                ),
-                Reading(
-                    "algbw", row.nbytes, half.algbw, half.wrong or 0, evidence, in_place=in_place
-                ),
-            ]
+        _add_row(facts, row, evidence)
     if run.out_of_bounds is not None:
         facts.out_of_bounds = (run.out_of_bounds, run.out_of_bounds == 0, whole)
     if run.complete:

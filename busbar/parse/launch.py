@@ -82,7 +82,7 @@ PMIX: tuple[Pattern, ...] = (
     pattern("pmix", "PMI_Init", r"(PMI_Init\S* (?:failed|returned).*)"),
     pattern("pmix", "OPAL ERROR", r"(OPAL ERROR: \S+.*(?:pmix|ext\dx_client|pmi)\S*.*)"),
     pattern("pmix", "version mismatch", r"((?:PMIx|PMI).{0,80}version mismatch.*)"),
-    pattern("pmix", "Couldn't load", r"(srun: error: Couldn't (?:load|find) .*mpi.*)"),
+    pattern("pmix", "Couldn't ", r"(srun: error: Couldn't (?:load|find) .*mpi.*)"),
     pattern("pmix", "Invalid MPI type", r"(Invalid MPI type '[^']*'.*)"),
 )
 MPICH: tuple[Pattern, ...] = (

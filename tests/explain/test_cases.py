@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: MIT
+"""Cause by cause, from the wording that each tool's sources and documentation give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from busbar.explain import Explanation, Source, explain
+from busbar.site import load
+from busbar.verdict import Verdict
+
+BANNER = (
+    "# OSU MPI-CUDA Bandwidth Test v7.4\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n"
+)
+HOST_BANNER = "# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n"
+ROW = "{size:>12} {count:>12} float sum -1 {time} {algbw} {busbw} 0 {time} {algbw} {busbw} 0\n"
+
+
+def run(*texts: str, site: str | None = None, **options: Any) -> Explanation:
+    """The one run in ``texts``, each a file of the job."""
+    sources = [Source.from_text(f"file{i}", text) for i, text in enumerate(texts)]
+    (found,) = explain(sources, site=load(site) if site else None, **options)
+    return found
+
+
+def ids(found: Explanation) -> set[str]:
+    return {cause.id for cause in found.causes}
+
+
+def nccl_table(
+    busbw: dict[int, float],
+    *,
+    ranks: int = 4,
+    nodes: int = 1,
+    gpu: str = "NVIDIA H200",
+    last: bool = True,
+) -> str:
+    """An all-reduce table as nccl-tests prints it."""
+    text = "# nThread 1 nGpus 1 minBytes 8 maxBytes %d step: 2(factor)\n" % max(busbw)
+    per_node = ranks // nodes
+    for rank in range(ranks):
+        text += (
+            f"#  Rank {rank:2} Group  0 Pid {1000 + rank} on node{rank // per_node} device"
+            f" {rank % per_node:2} [0x{rank % per_node:02x}] {gpu}\n"
+        )
+    for size, rate in busbw.items():
+        algbw = rate / (2 * (ranks - 1) / ranks)
+        text += ROW.format(
+            size=size,
+            count=size // 4,
+            time=f"{size / algbw / 1e3:.1f}",
+            algbw=f"{algbw:.2f}",
+            busbw=f"{rate:.2f}",
+        )
+    return text + ("# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1\n" if last else "")
+
+
+# ---- a job that dies, hangs, or never was one
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("MPICH ERROR [Rank 0] [job id 1.0] [x] [nid1] - Abort(-1) (rank 0 in comm 0): MPIDI_CRAY_init:"
+         " GPU_SUPPORT_ENABLED is requested, but GTL library is not linked", "cray-gtl-missing"),
+        ("./osu_bw: error while loading shared libraries: libmpi_gtl_hsa.so.0: cannot open shared object"
+         " file: No such file or directory", "cray-gtl-missing"),
+        ("slurmstepd: error: *** STEP 42.0 ON n1 CANCELLED AT 2026-11-21T10:00:00 DUE TO TIME LIMIT ***", "timeout"),
+        ("[rank1]:[E ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout:"
+         " WorkNCCL(SeqNum=3, OpType=ALLREDUCE)", "timeout"),
+        ("srun: error: n2: task 3: Segmentation fault", "rank-died"),
+        ("srun: error: n2: tasks 0-3: Exited with exit code 1", "rank-died"),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=42.0. Some of the step tasks have been"
+         " OOM Killed.", "rank-died"),
+        ("mpirun noticed that process rank 2 with PID 0 on node n1 exited on signal 9 (Killed).", "rank-died"),
+        ("MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD", "rank-died"),
+        ("The application appears to have been direct launched using \"srun\",\nbut OMPI was not built with"
+         " SLURM's PMI support and therefore cannot execute.", "pmix-mismatch"),
+        ("srun: error: Couldn't find the specified plugin name for mpi/pmix looking at all files", "pmix-mismatch"),
+        ("n1:10:10 [0] init.cc:795 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 60",
+         "nccl-duplicate-gpu"),
+        ("n1:10:10 [0] init.cc:800 NCCL WARN Mismatched NCCL version detected : rank 0 version 22803 rank 1"
+         " version 22105", "nccl-version-mismatch"),
+        ("osu_bw: symbol lookup error: /opt/openmpi/lib/libucc.so.1: undefined symbol: ucs_config_read",
+         "ucx-api-mismatch"),
+        ("[1.0] [n1:5:0]  select.c:630  UCX  ERROR   no active messages transport to <no debug data>:"
+         " Destination is unreachable", "ucx-not-usable"),
+    ],
+)  # fmt: skip
+def test_fatal_lines(line: str, cause: str) -> None:
+    found = run(line + "\n")
+    assert str(found.verdict) == "failed"
+    assert ids(found) == {cause}
+    assert found.causes[0].evidence[0].text
+
+
+def test_an_exit_status_alone() -> None:
+    assert ids(run(BANNER + "4194304 285000\nexit_status=124\n")) == {"timeout"}
+    died = run(BANNER + "4194304 285000\nexit_status=1\n")
+    assert ids(died) == {"rank-died"}
+    assert died.causes[0].confidence == "likely"
+
+
+def test_singletons() -> None:
+    start = '{"event": "start", "program": "gpu_aware", "version": "1.0", "backend": "host", "ranks": 1, "asked_ranks": 4}\n'
+    error = '{"event": "error", "rank": 0, "text": "asked for 4 ranks, MPI started 1"}\n'
+    found = run((start + error) * 4)
+    assert (str(found.verdict), ids(found)) == ("failed", {"singletons"})
+    assert found.causes[0].details == {"programs": 4}
+    assert ids(run("This test requires exactly two processes\n" * 2)) == {"singletons"}
+    lone = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor)\n#\n# Using devices\n"
+    lone += "#  Rank  0 Group  0 Pid  {} on n1 device  0 [0x10] NVIDIA H200\n"
+    assert ids(run(lone.format(1) + lone.format(2))) == {"singletons"}
+
+
+def gpu_aware(*lines: str, ranks: int = 2, end: bool = True) -> str:
+    text = (
+        '{"event": "start", "program": "gpu_aware", "version": "1.0", "backend": "cuda",'
+        f' "ranks": {ranks}, "asked_ranks": {ranks}, "mpi": "Open MPI v5.0.11", "ucx": "1.14.1"}}\n'
+    )
+    return (
+        text
+        + "\n".join(lines)
+        + ('\n{"event": "end", "wrong": 0, "seconds": 1}\n' if end else "\n")
+    )
+
+
+def reading(source: int, target: int, rate: float, nbytes: int = 1 << 28, wrong: int = 0) -> str:
+    return (
+        f'{{"event": "reading", "metric": "bandwidth", "from": {source}, "to": {target}, "buffers": "D D",'
+        f' "bytes": {nbytes}, "gb_per_s": {rate}, "window": 64, "wrong": {wrong}}}'
+    )
+
+
+def test_gpu_aware_faults() -> None:
+    assert str(run(gpu_aware(reading(0, 1, 394.0)), site="h200x4").verdict) == "pass"
+    corrupt = run(gpu_aware(reading(0, 1, 394.0, wrong=1)), site="h200x4")
+    assert (str(corrupt.verdict), ids(corrupt)) == ("failed", {"wrong-data"})
+    cut = run(gpu_aware(reading(0, 1, 394.0), end=False), site="h200x4")
+    assert ids(cut) == {"truncated-output"}
+    low = run(gpu_aware(reading(0, 1, 40.0)), site="h200x4")
+    assert (str(low.verdict), ids(low)) == ("degraded", {"below-band-unexplained"})
+    told = run(gpu_aware(reading(0, 1, 40.0)), verdict=low.verdict)
+    assert ids(told) == {"below-band-unexplained"}
+    high = run(gpu_aware(reading(0, 1, 1900.0)), site="h200x4")
+    assert (str(high.verdict), ids(high)) == ("impossible", {"same-gpu"})
+
+
+def test_two_ranks_that_name_one_gpu() -> None:
+    place = '{{"event": "rank", "rank": {}, "host": "n1", "pid": 5, "node_rank": 0, "device": "0000:06:00.0"}}'
+    found = run(gpu_aware(place.format(0), place.format(1), reading(0, 1, 1900.0)))
+    assert ids(found) == {"same-gpu"}
+    assert found.causes[0].confidence == "certain"
+
+
+def test_a_slow_gpu_in_the_matrix_names_both_that_fit() -> None:
+    pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
+    rows = [reading(a, b, 200.0 if 2 in (a, b) else 390.0) for a, b in pairs]
+    found = run(gpu_aware(*rows, ranks=4), site="h200x4")
+    assert ids(found) == {"gpu-busy", "gpu-link-slow"}
+    assert {cause.confidence for cause in found.causes} == {"likely"}
+    assert found.causes[0].details == {"rank": 2}
+
+
+# ---- UCX
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[1.0] [n1:5:0] ucp_worker.c:1783 UCX  INFO    ep_cfg[2]: tag(tcp/lo tcp/eth0)",
+        "[1.0] [n1:5:0] ucp_worker.c:1991 UCX  INFO    ucp_context_0 intra-node cfg#2 tag(tcp/eth0)",
+    ],
+)
+def test_ucx_over_tcp_inside_a_node(line: str) -> None:
+    found = run(line + "\n" + HOST_BANNER + "4194304 1900.0\n")
+    assert (str(found.verdict), ids(found)) == ("degraded", {"ucx-tcp-fallback"})
+    assert found.causes[0].confidence == "certain"
+
+
+def test_ucx_without_gpu_transport() -> None:
+    line = "[1.0] [n1:5:0] ucp_worker.c:1783 UCX  INFO    ep_cfg[2]: tag(sysv/memory cma/memory)\n"
+    assert ids(run(line + BANNER + "4194304 9000.0\n")) == {"ucx-no-gpu-transport"}
+    assert not ids(run(line + HOST_BANNER + "4194304 9000.0\n"))
+
+
+def test_forced_eager_only_when_slow() -> None:
+    line = "[1.0] [n1:5:0] parser.c:1998 UCX  INFO  UCX_* env variables: UCX_RNDV_THRESH=inf UCX_LOG_LEVEL=info\n"
+    assert ids(run(line + BANNER + "16777216 9000.0\n", site="h200x4")) == {"ucx-forced-eager"}
+    healthy = run(line + BANNER + "16777216 358000.0\n", site="h200x4")
+    assert not healthy.causes
+    assert "setting-harmless" in {note.id for note in healthy.notes}
+
+
+def test_stderr_is_context_of_stdout() -> None:
+    log = "[1.0] [n1:5:0] ucp_worker.c:1783 UCX  INFO    ep_cfg[2]: tag(tcp/lo)\n"
+    found = run(HOST_BANNER + "4194304 1900.0\n", log)
+    assert ids(found) == {"ucx-tcp-fallback"}
+    assert found.causes[0].evidence[0].file == "file1"
+
+
+def test_mpich_gpu_support_off() -> None:
+    shown = "PE 0:   MPICH_GPU_SUPPORT_ENABLED                          = 0\n"
+    died = "srun: error: n1: task 0: Segmentation fault\n"
+    rocm = "# OSU MPI-ROCM Bandwidth Test v7.0\n"
+    assert ids(run(shown + rocm + "Caught signal 11 (Segmentation fault: x)\n" + died)) == {
+        "mpich-gpu-support-off"
+    }
+    assert "mpich-gpu-support-off" in ids(run(rocm + "process_vm_readv: Bad address\n" + died))
+
+
+# ---- NCCL
+def test_settings_count_only_when_slow() -> None:
+    log = "n1:10:10 [0] NCCL INFO NCCL_MAX_NCHANNELS set by environment to 8.\n"
+    assert not run(nccl_table({1 << 28: 340.0, 1 << 30: 355.0}), log).causes
+    assert ids(run(nccl_table({1 << 28: 90.0, 1 << 30: 100.0}), log)) == {"nccl-few-channels"}
+
+
+def test_wrong_values() -> None:
+    table = (
+        nccl_table({1 << 30: 355.0})
+        .replace(" 0\n# Out", " 3\n# Out")
+        .replace(": 0 OK", ": 3 FAILED")
+    )
+    found = run(table)
+    assert (str(found.verdict), ids(found)) == ("failed", {"nccl-wrong-data"})
+
+
+def test_old_algorithm_numbers() -> None:
+    log = (
+        "n1:10:10 [0] NCCL INFO NCCL_PROTO set by environment to LL\n"
+        "n1:10:10 [0] NCCL INFO AllReduce: 1073741824 Bytes -> Algo 1 proto 0 time 7000.1\n"
+    )
+    assert ids(run(nccl_table({1 << 28: 145.0, 1 << 30: 148.0}), log)) == {"nccl-slow-protocol"}
+
+
+def test_impossible_busbw() -> None:
+    found = run(nccl_table({1 << 28: 640.0, 1 << 30: 700.0}))
+    assert (str(found.verdict), ids(found)) == ("impossible", {"above-limit"})
+
+
+def test_truncated_table() -> None:
+    whole = nccl_table({1 << 28: 340.0, 1 << 30: 355.0})
+    cut = whole[: whole.rindex("  1073741824")]
+    assert ids(run(cut)) == {"truncated-output"}
+    assert ids(run(whole[: whole.index("# Out") - 40])) == {"truncated-output"}
+
+
+# ---- between nodes
+def net(way: str, *, nodes: int = 2) -> str:
+    text = f"node0:1000:9 [0] NCCL INFO comm 0x1 rank 0 nRanks 16 nNodes {nodes} localRanks 8 localRank 0 MNNVL 0\n"
+    text += f"node0:1000:9 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/{way}\n"
+    return (
+        text
+        + "node0:1000:9 [0] NCCL INFO comm 0x1 rank 0 nranks 16 cudaDev 0 busId 60 commId 0x1 - Init COMPLETE\n"
+    )
+
+
+def test_sockets_between_nodes() -> None:
+    found = run(net("Socket/0"), nccl_table({1 << 30: 2.0}, ranks=16, nodes=2))
+    assert (str(found.verdict), ids(found)) == ("degraded", {"nccl-socket-fallback"})
+
+
+def test_gpudirect_off_and_on() -> None:
+    table = nccl_table({1 << 30: 60.0}, ranks=16, nodes=2, gpu="NVIDIA H100 80GB HBM3")
+    assert ids(run(net("IB/0"), table)) == {"gdr-off"}
+    assert not ids(run(net("IB/0/GDRDMA"), table))
+    assert not ids(run(net("IB/0(1)/GDRDMA"), table))
+
+
+def test_rails_from_the_log_alone() -> None:
+    def ends(send: int, receive: int) -> str:
+        return (
+            f"node0:1000:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/{send}/GDRDMA\n"
+            f"node1:1008:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [receive] via NET/IB/{receive}/GDRDMA\n"
+        )
+
+    falling = {1 << 26: 190.0, 1 << 28: 188.0, 1 << 30: 120.0}
+    table = nccl_table(falling, ranks=16, nodes=2, gpu="NVIDIA H100 80GB HBM3")
+    crossed = run(table, ends(0, 3))
+    assert ids(crossed) == {"rail-mismatch", "ecmp-collision"}
+    aligned = run(table, ends(2, 2))
+    assert ids(aligned) == {"ecmp-collision"}
+    flat = run(
+        nccl_table({1 << 26: 190.0, 1 << 30: 191.0}, ranks=16, nodes=2, gpu="X"), ends(0, 3)
+    )
+    assert not flat.causes
+
+
+# ---- EFA: old and new wording
+def efa(
+    provider: str,
+    nics: int,
+    *,
+    new: bool = False,
+    topology: str = "p4d-24xl-topo.xml",
+    platform: str = "p4d.24xlarge",
+) -> str:
+    say = "node0:1000:9 [0] NCCL INFO NET/OFI "
+    selected = (
+        f"Selected provider is {provider}, fabric is {provider} (found {nics} nics)"
+        if new
+        else f"Selected Provider is {provider} (found {nics} nics)"
+    )
+    lines = [
+        "Initializing aws-ofi-nccl 1.14.0" if new else "Initializing aws-ofi-nccl 1.7.4-aws",
+        "Using CUDA runtime version 12020",
+        "Configuring AWS-specific options",
+        selected,
+        f"Running on {platform} platform, Setting NCCL_TOPO_FILE environment variable to /opt/xml/{topology}",
+    ]
+    return "".join(say + line + "\n" for line in lines)
+
+
+TABLE_16 = nccl_table(
+    {1 << 28: 70.0, 1 << 30: 78.0}, ranks=16, nodes=2, gpu="NVIDIA A100-SXM4-80GB"
+)
+
+
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ({"provider": "efa", "nics": 4}, None),
+        ({"provider": "efa", "nics": 2}, "nic-count-short"),
+        ({"provider": "tcp", "nics": 4}, "ofi-provider-wrong"),
+        ({"provider": "sockets", "nics": 4}, "ofi-provider-wrong"),
+        ({"provider": "efa", "nics": 4, "topology": "p5.48xl-topo.xml"}, "ofi-topology-file-missing"),
+        ({"provider": "efa", "nics": 16, "topology": "p5.48xl-topo.xml", "platform": "p5.48xlarge"},
+         "nic-count-short"),
+        ({"provider": "efa", "nics": 32, "topology": "p5.48xl-topo.xml", "platform": "p5.48xlarge"}, None),
+    ],
+)  # fmt: skip
+def test_efa(log: dict[str, Any], cause: str | None, new: bool) -> None:
+    table = nccl_table({1 << 30: 78.0}, ranks=16, nodes=2, gpu="unknown GPU")
+    found = run(efa(new=new, **log) + net("AWS Libfabric/0/GDRDMA"), table)
+    assert ids(found) == ({cause} if cause else set())
+
+
+def test_efa_plugin_missing() -> None:
+    log = "node0:1000:9 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so\n" + net(
+        "Socket/0"
+    )
+    assert ids(run(log, TABLE_16, site="p4de")) == {"nccl-socket-fallback", "ofi-plugin-missing"}
+
+
+def test_efa_without_gpudirect() -> None:
+    found = run(efa("efa", 4) + net("AWS Libfabric/0"), TABLE_16, site="p4d")
+    assert "gdr-off" in ids(found)
+
+
+# ---- RCCL
+def test_mscclpp_asked_for_and_not_used() -> None:
+    table = nccl_table({1 << 20: 10.0}, ranks=8, gpu="AMD Instinct MI300X")
+    table = "# Collective test starting: all_reduce_perf\n" + table.replace(" float ", " double ")
+    log = "node0:1000:9 [0] NCCL INFO RCCL_MSCCLPP_ENABLE set by environment to 1.\n"
+    found = run(log, table)
+    note = next(n for n in found.notes if n.id == "rccl-msccl-off")
+    assert "double" in note.summary
+
+
+def test_rccl_on_two_gpus() -> None:
+    table = nccl_table({1 << 28: 20.0, 1 << 30: 21.0}, ranks=2, gpu="AMD Instinct MI300X")
+    log = "node0:1000:9 [0] NCCL INFO 8 coll channels, 8 nvls channels, 8 p2p channels, 4 p2p channels per peer\n"
+    found = run(log, table, verdict=Verdict.DEGRADED)
+    assert "rccl-few-gpus-few-channels" in ids(found)
