@@ -35,7 +35,7 @@ class BuildGpuAware(rfm.CompileOnlyRegressionTest):
     def set_flags(self) -> None:
         extras = self.current_environ.extras
         self.executable = "gpu_aware"
-        self.build_system.cxxflags = ["-O2", "-std=c++17", *extras["cxxflags"]]
+        self.build_system.cxxflags = ["-O3", "-std=c++17", *extras["cxxflags"]]
         self.build_system.ldflags = extras["ldflags"]
 
     @sanity_function

@@ -18,6 +18,7 @@ using DeviceProperties = cudaDeviceProp;
 #include <hip/hip_runtime_api.h>
 #define GPU(name) hip##name
 #define GPU_BACKEND "hip"
+#define hipHostAlloc hipHostMalloc  // HIP's older name, which every ROCm has
 using DeviceProperties = hipDeviceProp_t;
 #else
 #define GPU_BACKEND "host"
@@ -67,7 +68,12 @@ inline void *allocate(std::size_t bytes) {
     return pointer;
 }
 
-inline void release(void *pointer) { check(GPU(Free)(pointer), "freeing GPU memory"); }
+// Host memory that the GPU reaches at full speed.
+inline void *allocate_staging(std::size_t bytes) {
+    void *pointer = nullptr;
+    check(GPU(HostAlloc)(&pointer, bytes, 0), "allocating pinned host memory");
+    return pointer;
+}
 
 inline void clear(void *pointer, std::size_t bytes) {
     check(GPU(Memset)(pointer, 0xff, bytes), "clearing GPU memory");
@@ -94,7 +100,7 @@ inline void *allocate(std::size_t bytes) {
     return pointer;
 }
 
-inline void release(void *pointer) { std::free(pointer); }
+inline void *allocate_staging(std::size_t bytes) { return allocate(bytes); }
 inline void clear(void *pointer, std::size_t bytes) { std::memset(pointer, 0xff, bytes); }
 inline void copy(void *to, const void *from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 #endif

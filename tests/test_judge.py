@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""Judging runs of ``gpu_aware``: recorded on 4 x H200, and small ones made by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from busbar import site as sites
+from busbar.check.judge import Asked, judge, peer_transports
+from busbar.check.measured import expectation as measured
+from busbar.check.results import Outcome, Result
+from busbar.expect import NoExpectation, point_to_point
+from busbar.parse.gpu_aware import Reading, parse
+from busbar.verdict import Expectation, Verdict, worst
+
+H200 = Asked(
+    check="link_matrix",
+    ranks=4,
+    buffers=("D D",),
+    sizes=(4 << 20, 16 << 20, 256 << 20),
+    lane="ucx-1.14",
+    transports=("cuda_ipc",),
+)
+
+
+def recorded(data: Path, name: str) -> list[str]:
+    path = data / "h200x4" / f"gpu_aware_{name}.log"
+    return path.read_text(errors="backslashreplace").splitlines()
+
+
+def judged(lines: list[str], asked: Asked = H200) -> list[Result]:
+    site = sites.load("h200x4")
+
+    def expect(reading: Reading) -> Expectation:
+        return point_to_point(
+            site,
+            bench="osu_bw",
+            src=reading.source,
+            dst=reading.target,
+            nbytes=reading.nbytes,
+            buffers=reading.buffers,
+        )
+
+    return judge(asked, parse(lines), lines, expect)
+
+
+def verdict(results: list[Result]) -> Verdict:
+    return worst(result.verdict for result in results)
+
+
+def test_healthy_h200_passes_with_every_pair(data):
+    results = judged(recorded(data, "healthy"))
+    assert verdict(results) is Verdict.PASS
+    assert len(results) == 12 * 3
+    # Within 2 % of osu_bw in tests/data/h200x4/osu_bw_healthy_a.log.
+    for nbytes, osu_bw in ((16 << 20, 358.54), (256 << 20, 394.16)):
+        at = [result.gb_per_s for result in results if result.bytes == nbytes]
+        assert at == pytest.approx([osu_bw] * 12, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "says"),
+    [
+        ("no_cuda_ipc", Verdict.FAILED, "the data went by cma, sysv, not by any of cuda_ipc"),
+        ("tcp_only", Verdict.FAILED, "the data went by tcp"),
+        ("die", Verdict.FAILED, "the output ends before the program's last line"),
+        ("corrupt", Verdict.FAILED, "bytes arrived wrong"),
+        ("same_gpu", Verdict.IMPOSSIBLE, "limit 450"),
+        ("too_few_gpus", Verdict.FAILED, "has no GPU of its own: 2 are visible"),
+    ],
+)
+def test_injected_faults_on_h200(data, name, expected, says):
+    results = judged(recorded(data, name))
+    assert verdict(results) is expected
+    assert any(says in result.message for result in results)
+
+
+def test_a_slow_transport_is_degraded_where_all_sizes_were_measured(data):
+    results = judged(recorded(data, "no_cuda_ipc"), replace(H200, sizes=(16 << 20,)))
+    assert verdict(results) is Verdict.DEGRADED
+    assert sum(result.verdict is Verdict.DEGRADED for result in results) == 12 + 1
+
+
+def test_another_lane_than_asked_fails(data):
+    results = judged(recorded(data, "new_ucx_healthy"))
+    assert any("lane ucx-1.14 was asked for, UCX 1.22.0 was loaded" in r.message for r in results)
+    assert verdict(results) is Verdict.FAILED
+    assert verdict(judged(recorded(data, "new_ucx_healthy"), replace(H200, lane="ucx-current"))) is (
+        Verdict.PASS
+    )
+
+
+def test_each_reading_is_needed(data):
+    lines = recorded(data, "healthy")
+    gone = next(n for n, line in enumerate(lines) if '"metric": "bandwidth"' in line)
+    del lines[gone]
+    results = judged(lines)
+    missing = [result for result in results if result.verdict is not Verdict.PASS]
+    assert [result.message for result in missing] == ["the bandwidth is missing from the output"]
+
+
+def test_one_slow_direction_of_one_pair_is_found(data):
+    lines = recorded(data, "healthy")
+    for number, line in enumerate(lines):
+        if '"from": 2, "to": 1' in line and '"bytes": 16777216' in line:
+            event = json.loads(line)
+            lines[number] = json.dumps({**event, "gb_per_s": event["gb_per_s"] * 17 / 18 * 0.9})
+    slow = [result for result in judged(lines) if result.verdict is Verdict.DEGRADED]
+    assert [result.pair for result in slow] == ["2->1"]
+
+
+def test_a_nan_is_no_measurement():
+    line = Expectation(limit=10, low=5, typical=7, high=9)
+    assert line.judge(float("nan")) is Verdict.FAILED
+    assert line.judge(0) is Verdict.FAILED
+    assert line.judge(11) is Verdict.IMPOSSIBLE
+    assert line.judge(4) is Verdict.DEGRADED
+    assert line.judge(9.5) is Verdict.PASS
+    latency = Expectation(limit=1, low=2, typical=3, high=4, unit="us")
+    assert [latency.judge(us) for us in (0.5, 3, 5)] == [
+        Verdict.IMPOSSIBLE,
+        Verdict.PASS,
+        Verdict.DEGRADED,
+    ]
+
+
+def test_no_results_is_a_failure():
+    assert Outcome("c", "p", "e", "wheels", "ucx-1.14", ()).verdict is Verdict.FAILED
+
+
+HOST_RUN = """\
+{"event": "copy", "from": 0, "to": 1, "bytes": 65536, "method": "memcpy", "gb_per_s": 50}
+{"event": "copy", "from": 0, "to": 1, "bytes": 65536, "method": "process_vm_readv", "gb_per_s": 20}
+{"event": "flag", "from": 0, "to": 1, "us": 0.1}
+"""
+
+
+def reading(metric: str, value: float, nbytes: int = 65536) -> Reading:
+    return Reading(metric, 0, 1, "H H", nbytes, value, 0)
+
+
+def test_local_expectation_comes_from_the_copies_of_the_run():
+    run = parse(HOST_RUN.splitlines())
+    bandwidth = measured(run, reading("bandwidth", 18))
+    assert bandwidth.limit == 100
+    assert bandwidth.judge(18) is Verdict.PASS
+    assert bandwidth.judge(8) is Verdict.DEGRADED
+    assert bandwidth.judge(101) is Verdict.IMPOSSIBLE
+    latency = measured(run, reading("latency", 0.2, 8))
+    assert latency.judge(0.2) is Verdict.PASS
+    assert latency.judge(3.5) is Verdict.DEGRADED
+
+
+def test_local_expectation_where_the_kernel_copy_is_refused():
+    lines = HOST_RUN.replace('"gb_per_s": 20', '"error": "Operation not permitted"').splitlines()
+    low = measured(parse(lines), reading("bandwidth", 18)).low
+    assert 0 < low < 50 / 2
+
+
+def test_local_expectation_needs_the_copy_of_that_pair_and_size():
+    run = parse(HOST_RUN.splitlines())
+    with pytest.raises(NoExpectation, match="no copy was measured"):
+        measured(run, reading("bandwidth", 18, nbytes=1024))
+
+
+def test_transports_of_both_wordings_of_ucx():
+    assert peer_transports(["ep_cfg[1]: tag(self/memory cma/memory)"]) == set()
+    assert peer_transports(["ep_cfg[2]: tag(sysv/memory cma/memory)"]) == {"sysv", "cma"}
+    newer = "ucp_context_0 intra-node cfg#2 tag(sysv/memory cma/memory cuda_ipc/cuda)"
+    assert peer_transports([newer]) == {"sysv", "cma", "cuda_ipc"}
+
+
+def test_a_line_cut_by_a_kill_is_left_out_and_one_in_the_middle_is_an_error():
+    whole = HOST_RUN.splitlines()
+    assert len(parse([*whole, '{"event": "reading", "metr']).ceilings) == 3
+    with pytest.raises(ValueError, match="line 2 is not a line of gpu_aware"):
+        parse([whole[0], '{"event": "reading", "metr', whole[2]])
