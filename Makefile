@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test lint lock clean
+.PHONY: help setup check test lint lock clean spack spack-setup spack-verify spack-lock spack-pin spack-here spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,11 +23,44 @@ lint: setup ## format and lint checks, types, shell scripts
 	@$(BIN)/mypy
 	@git ls-files -z '*.sh' .ci/run | xargs -0 $(BIN)/shellcheck
 
+spack: ## install a site's stack from its lock (SITE=, LANE=, PREFIX=, BUILDCACHE=, MIRROR=, ARGS=); no SITE: host stack
+	@ci/spack/setup.sh
+	@ci/spack/install.sh "$(SITE)" "$(LANE)" $(ARGS)
+
+spack-setup: ## only set up the pinned Spack and recipes (then: . .spack/env.sh)
+	@ci/spack/setup.sh
+
+spack-verify: setup ## solve every lock again and compare, audit and lint the recipes (ENVS="local p4d/ucx-current")
+	@ci/spack/setup.sh
+	@ci/spack/verify.sh $(ENVS)
+
+spack-lock: ## solve again and write the locks (ENVS=...)
+	@ci/spack/setup.sh
+	@ci/spack/lock.sh $(ENVS)
+
+spack-pin: ## take a changed gpu_aware into its recipe and every lock, without a solve
+	@ci/spack/setup.sh
+	@. .spack/env.sh && spack -e site/local python ci/spack/pin.py
+
+spack-here: setup ## really build, test, push and reinstall what can be built from Debian's archives (ARGS=SPECS)
+	@ci/spack/setup.sh
+	@ci/spack/here.sh $(ARGS)
+
+spack-mirror: ## fetch the sources of a lock (SITE=, LANE=) into DIR= (build/spack-mirror)
+	@ci/spack/setup.sh
+	@ci/spack/mirror.sh "$(SITE)" "$(LANE)" "$(DIR)"
+
+spack-push: ## push what is installed of a site (SITE=, LANE=) to the signed cache BUILDCACHE=
+	@ci/spack/setup.sh
+	@ci/spack/push.sh "$(SITE)" "$(LANE)" "$(BUILDCACHE)"
+
 # uv is only needed here; it writes the locks for every supported Python at once.
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 lock: ## resolve the requirements again and write the locks (needs uv)
 	$(UV_COMPILE) --extra wheels --extra dev pyproject.toml -o requirements.lock
 	$(UV_COMPILE) locks/ucx-current.in -o locks/ucx-current.txt
+	$(UV_COMPILE) locks/spack.in -o locks/spack.txt
+	$(UV_COMPILE) locks/spack-style.in -o locks/spack-style.txt
 
 clean: ## remove what the targets made
-	rm -rf .venv busbar-report output stage perflogs
+	rm -rf .venv .spack busbar-report output stage perflogs

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""``busbar spack``: checks and compares locks without Spack; writes module settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from busbar.errors import BusbarError
+from busbar.spack import check, lock, manifest, modules
+
+EXIT_FINDINGS = 1
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds ``busbar spack`` and its subcommands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "spack", help="check and compare locks, write module settings; needs no Spack"
+    )
+    commands = parser.add_subparsers(dest="spack_command", required=True, metavar="ACTION")
+
+    one = commands.add_parser(
+        "check",
+        help="hold each lock against its manifest, the pins and portability",
+        description="Exit status: 0 all hold, 1 findings, 2 bad usage.",
+    )
+    one.add_argument("sites", nargs="*", metavar="SITE", help="as in `spack -e site/SITE` (all)")
+    one.add_argument("--json", action="store_true", help="print JSON")
+    one.set_defaults(run=_check)
+
+    one = commands.add_parser(
+        "diff",
+        help="print what tells two locks apart, by package",
+        description="Exit status: 0 they install the same, 1 they differ, 2 bad usage.",
+    )
+    one.add_argument("old", type=Path)
+    one.add_argument("new", type=Path)
+    one.add_argument("--json", action="store_true", help="print JSON")
+    one.set_defaults(run=_diff)
+
+    one = commands.add_parser(
+        "modules",
+        help="compare each site's modules.yaml with the tuning of its family",
+        description="Exit status: 0 equal or written, 1 some differ, 2 bad usage.",
+    )
+    one.add_argument("sites", nargs="*", metavar="SITE", help="as in `spack -e site/SITE` (all)")
+    one.add_argument("--write", action="store_true", help="write what differs")
+    one.set_defaults(run=_modules)
+
+
+def _chosen(names: list[str]) -> dict[str, manifest.Manifest]:
+    every = {
+        item.path.parent.relative_to(_ROOT / "site").as_posix(): item
+        for item in manifest.find(_ROOT)
+    }
+    for name in names:
+        if name not in every:
+            raise BusbarError(
+                f"there is no site/{name}/spack.yaml", hint=f"there are {', '.join(every)}"
+            )
+    return {name: every[name] for name in names or every}
+
+
+def _check(args: argparse.Namespace) -> int:
+    found = {name: check.problems(item) for name, item in _chosen(args.sites).items()}
+    if args.json:
+        json.dump(found, sys.stdout, indent=2)
+        print()
+    else:
+        for name, sentences in found.items():
+            print(f"{name}: {'ok' if not sentences else f'{len(sentences)} findings'}")
+            for sentence in sentences:
+                print(f"  {sentence}")
+    return EXIT_FINDINGS if any(found.values()) else 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    lines = lock.differences(lock.load(args.old), lock.load(args.new))
+    if args.json:
+        json.dump(lines, sys.stdout, indent=2)
+        print()
+    else:
+        print("\n".join(lines) or "they install the same")
+    return EXIT_FINDINGS if lines else 0
+
+
+def _modules(args: argparse.Namespace) -> int:
+    status = 0
+    for name, item in _chosen(args.sites).items():
+        path, wanted = modules.path(item), modules.text(item)
+        if path.name not in {scope.name for scope in item.scopes}:
+            continue
+        if path.exists() and path.read_text() == wanted:
+            continue
+        if args.write:
+            path.write_text(wanted)
+            print(f"{name}: written")
+        else:
+            print(f"{name}: differs from its family; `busbar spack modules --write` writes it")
+            status = EXIT_FINDINGS
+    return status

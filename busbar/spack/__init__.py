@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Spack's manifests and locks, read without Spack."""

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+"""A `spack.lock`: its roots and its packages, and the difference of two."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from busbar.errors import BusbarError
+
+_FORMAT = 6
+_HASH_SHOWN = 7
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A dependency, what it is for (``build``, ``link``, ``run``) and what it stands for."""
+
+    name: str
+    hash: str
+    types: frozenset[str]
+    virtuals: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One concrete package."""
+
+    name: str
+    version: str
+    hash: str
+    namespace: str
+    package_hash: str
+    target: str
+    os: str
+    parameters: Mapping[str, Any]
+    prefix: str | None
+    """Of an external; None for what Spack builds."""
+    modules: tuple[str, ...]
+    edges: tuple[Edge, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}/{self.hash[:_HASH_SHOWN]}"
+
+    def provider(self, virtual: str) -> Edge | None:
+        """What provides ``c``, ``cxx``, ``mpi`` and so on to this package."""
+        return next((edge for edge in self.edges if virtual in edge.virtuals), None)
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A whole lock file."""
+
+    path: Path
+    spack_version: str
+    spack_commit: str
+    roots: Mapping[str, str]
+    """Spec as the manifest has it to hash."""
+    nodes: Mapping[str, Node]
+
+    def named(self, name: str) -> tuple[Node, ...]:
+        """Every package of that name."""
+        return tuple(node for node in self.nodes.values() if node.name == name)
+
+    def root_nodes(self) -> Iterator[Node]:
+        """What the manifest asks for by name."""
+        return (self.nodes[key] for key in self.roots.values())
+
+
+def load(path: Path) -> Lock:
+    """Reads a lock; raises ``BusbarError`` for a file that is none or is damaged."""
+    try:
+        data = json.loads(path.read_text())
+        found = data["_meta"]["lockfile-version"]
+        if found != _FORMAT:
+            raise BusbarError(
+                f"lock format {found} is unknown, {_FORMAT} is what Spack 1.1 writes",
+                where=str(path),
+                hint="make the lock with the Spack of `make spack`",
+            )
+        nodes = {key: _node(raw) for key, raw in data["concrete_specs"].items()}
+        roots = {root["spec"]: root["hash"] for root in data["roots"]}
+        spack = data["spack"]
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be read: {error.strerror}", where=str(path), hint="`make spack-lock` makes it"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise BusbarError(
+            f"is no lock of Spack ({type(error).__name__}: {error})",
+            where=str(path),
+            hint="make it again with `make spack-lock`",
+        ) from error
+    for missing in {*roots.values(), *(e.hash for n in nodes.values() for e in n.edges)} - set(
+        nodes
+    ):
+        raise BusbarError(
+            f"names {missing}, which it does not hold",
+            where=str(path),
+            hint="make it again with `make spack-lock`",
+        )
+    return Lock(path, spack["version"], spack.get("commit", ""), roots, nodes)
+
+
+def differences(old: Lock, new: Lock) -> list[str]:
+    """What tells two locks apart, by root and by package; empty when they install the same.
+
+    The order of a lock file changes between two runs of Spack, so text is not compared.
+    """
+    lines = [f"root {spec!r} is gone" for spec in sorted(old.roots.keys() - new.roots.keys())]
+    lines += [f"root {spec!r} is new" for spec in sorted(new.roots.keys() - old.roots.keys())]
+    for spec in sorted(old.roots.keys() & new.roots.keys()):
+        was, now = old.nodes[old.roots[spec]], new.nodes[new.roots[spec]]
+        if was.name != now.name:
+            lines.append(f"root {spec!r} is {was}, now {now}")
+    gone = {key: old.nodes[key] for key in old.nodes.keys() - new.nodes.keys()}
+    come = {key: new.nodes[key] for key in new.nodes.keys() - old.nodes.keys()}
+    for name in sorted({node.name for node in (*gone.values(), *come.values())}):
+        before = [node for node in gone.values() if node.name == name]
+        after = [node for node in come.values() if node.name == name]
+        if len(before) == len(after) == 1:
+            lines.append(f"{before[0]} -> {after[0]}: {_reason(before[0], after[0])}")
+        else:
+            lines += [f"{node} is gone" for node in before] + [f"{node} is new" for node in after]
+    return lines
+
+
+def _reason(before: Node, after: Node) -> str:
+    changed = [
+        f"{label} {getattr(before, field)} -> {getattr(after, field)}"
+        for label, field in (
+            ("version", "version"),
+            ("repository", "namespace"),
+            ("target", "target"),
+            ("os", "os"),
+            ("prefix", "prefix"),
+        )
+        if getattr(before, field) != getattr(after, field)
+    ]
+    keys = sorted(before.parameters.keys() | after.parameters.keys())
+    changed += [
+        f"{key}={before.parameters.get(key)} -> {after.parameters.get(key)}"
+        for key in keys
+        if before.parameters.get(key) != after.parameters.get(key)
+    ]
+    if before.package_hash != after.package_hash:
+        changed.append("recipe or source")
+    names = {edge.name for edge in before.edges} ^ {edge.name for edge in after.edges}
+    if names:
+        changed.append("dependencies " + ", ".join(sorted(names)))
+    return "; ".join(changed) or "a dependency changed"
+
+
+def _node(raw: dict[str, Any]) -> Node:
+    external = raw.get("external") or {}
+    target = raw["arch"]["target"]
+    return Node(
+        name=raw["name"],
+        version=raw["version"],
+        hash=raw["hash"],
+        namespace=raw["namespace"],
+        package_hash=raw.get("package_hash", ""),
+        target=target if isinstance(target, str) else target["name"],
+        os=raw["arch"]["platform_os"],
+        parameters=raw["parameters"],
+        prefix=external.get("path"),
+        modules=tuple(external.get("module") or ()),
+        edges=tuple(
+            Edge(
+                edge["name"],
+                edge["hash"],
+                frozenset(edge["parameters"]["deptypes"]),
+                frozenset(edge["parameters"]["virtuals"]),
+            )
+            for edge in raw.get("dependencies", ())
+        ),
+    )

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: MIT
+"""A `spack.yaml` with the configuration scopes that it includes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from busbar.errors import BusbarError
+
+# Scopes that a machine adds; they are not part of the repository.
+_MACHINE = "machine"
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One line of ``require``: at least one of the specs holds for the package."""
+
+    package: str
+    any_of: tuple[str, ...]
+    origin: Path
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What one environment asks for."""
+
+    path: Path
+    scopes: tuple[Path, ...]
+    """Files and directories that it includes, the strongest first."""
+    hides_machine: bool
+    """``include::``: configuration of the machine and the user has no say in the lock."""
+    specs: tuple[str, ...]
+    """Roots, with named lists written out."""
+    requirements: tuple[Requirement, ...]
+    prefixes: frozenset[str]
+    """Every prefix of an external."""
+
+    @property
+    def lock(self) -> Path:
+        """Where its lock is."""
+        return self.path.with_name("spack.lock")
+
+    def includes(self, scope: str) -> bool:
+        """Whether a family's scope of that name is part of it."""
+        return any(path.name == scope for path in self.scopes)
+
+
+def load(path: Path) -> Manifest:
+    """Reads a manifest and its scopes; raises ``BusbarError`` with the file that is wrong."""
+    top = _mapping(path)
+    body = top.get("spack")
+    if not isinstance(body, dict):
+        raise BusbarError("has no `spack:`", where=str(path), hint="see site/local/spack.yaml")
+    # YAML reads Spack's `include::`, which replaces instead of adding, as the key "include:".
+    hides = "include:" in body
+    entries = body.get("include:") if hides else body.get("include")
+    scopes = tuple(_scope(path, entry) for entry in entries or ())
+    sections = [({key.rstrip(":"): value for key, value in body.items()}, path)]
+    for scope in scopes:
+        files = sorted(scope.glob("*.yaml")) if scope.is_dir() else [scope]
+        sections += [(_mapping(file), file) for file in files if scope.name != _MACHINE]
+    definitions = {
+        name: specs
+        for section, _ in reversed(sections)
+        for entry in section.get("definitions", ())
+        for name, specs in entry.items()
+    }
+    return Manifest(
+        path=path,
+        scopes=scopes,
+        hides_machine=hides,
+        specs=tuple(_expanded(body.get("specs", ()), definitions, path)),
+        requirements=tuple(_requirements(sections)),
+        prefixes=frozenset(_prefixes(sections)),
+    )
+
+
+def find(root: Path) -> list[Manifest]:
+    """Every manifest of a site that has a lock beside it or should have one, sorted."""
+    return [load(path) for path in sorted(root.glob("site/**/spack.yaml"))]
+
+
+def _scope(manifest: Path, entry: Any) -> Path:
+    name = entry["path"] if isinstance(entry, dict) else entry
+    scope = (manifest.parent / str(name)).resolve()
+    if not scope.exists():
+        raise BusbarError(
+            f"includes {name}, which does not exist", where=str(manifest), hint="correct the path"
+        )
+    return scope
+
+
+def _expanded(specs: Any, definitions: Mapping[str, Any], path: Path) -> list[str]:
+    result = []
+    for spec in specs:
+        if not str(spec).startswith("$"):
+            result.append(str(spec))
+        elif str(spec)[1:] in definitions:
+            result += _expanded(definitions[str(spec)[1:]], definitions, path)
+        else:
+            raise BusbarError(
+                f"names the list {spec}, which no scope defines",
+                where=str(path),
+                hint=f"lists: {', '.join(sorted(definitions)) or 'none'}",
+            )
+    return result
+
+
+def _requirements(sections: list[tuple[dict[str, Any], Path]]) -> list[Requirement]:
+    found = []
+    for section, origin in sections:
+        for package, settings in section.get("packages", {}).items():
+            wanted = settings.get("require", ())
+            for entry in [wanted] if isinstance(wanted, str | dict) else wanted:
+                options = (
+                    [entry]
+                    if isinstance(entry, str)
+                    else entry.get("any_of") or entry.get("one_of") or [entry["spec"]]
+                )
+                found.append(Requirement(package, tuple(options), origin))
+    return found
+
+
+def _prefixes(sections: list[tuple[dict[str, Any], Path]]) -> list[str]:
+    return [
+        external["prefix"]
+        for section, _ in sections
+        for settings in section.get("packages", {}).values()
+        for external in settings.get("externals", ())
+    ]
+
+
+def _mapping(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise BusbarError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except yaml.YAMLError as error:
+        raise BusbarError(
+            f"is no YAML: {' '.join(str(error).split())}", where=str(path), hint="correct it"
+        ) from error
+    if not isinstance(data, dict):
+        raise BusbarError("is no mapping", where=str(path), hint="see site/local/spack.yaml")
+    return data

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT
+"""The part of `modules.yaml` that sets what a site's fabric needs in every module file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from busbar import site as sites
+from busbar.spack.check import stack
+from busbar.spack.manifest import Manifest
+
+_HEAD = """\
+# Made by `busbar spack modules --write` from site/{site}/site.yaml and its family. Do not edit.
+"""
+
+
+def path(manifest: Manifest) -> Path:
+    """Where the file for a manifest belongs."""
+    return manifest.path.with_name("modules.yaml")
+
+
+def text(manifest: Manifest) -> str:
+    """The file for a manifest: the variables of its site, stack and lane.
+
+    Raises ``BusbarError`` where the site cannot be loaded.
+    """
+    parts = manifest.path.parent.parts
+    name = parts[len(parts) - 1 - parts[::-1].index("site") + 1]
+    lane = next((scope.name for scope in manifest.scopes if scope.parent.name == "lanes"), None)
+    variables = sites.environment(sites.load(name), stack=stack(manifest), lane=lane)
+    every = {"all": {"environment": {"set": dict(sorted(variables.items()))}}}
+    scope = {"modules": {"default": {"lmod": every, "tcl": every}} if variables else {}}
+
+    class Plain(yaml.SafeDumper):
+        def ignore_aliases(self, _data: object) -> bool:
+            return True
+
+    return _HEAD.format(site=name) + yaml.dump(scope, Dumper=Plain, sort_keys=False)

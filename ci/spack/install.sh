@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# install.sh [SITE [LANE]] [OPTION...]: installs a site from its lock; without SITE the host stack, concretized here.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+# shellcheck source=/dev/null # made by setup.sh
+. .spack/env.sh
+
+die() {
+    printf 'spack: %s\n' "$1" >&2
+    exit 1
+}
+
+env=.
+if [[ -n ${1:-} ]]; then
+    env=site/$1
+    [[ -e $env/spack.yaml ]] || die "there is no $env/spack.yaml; SITE is one of: $(cd site && echo [!_]*/)"
+fi
+if [[ -n ${2:-} && $2 != ucx-1.14 ]]; then
+    env=$env/$2
+    [[ -e $env/spack.yaml ]] || die "there is no $env/spack.yaml; this site has the lane ucx-1.14 only"
+fi
+shift $(($# > 2 ? 2 : $#))
+
+if [[ $env == . ]]; then
+    [[ -e spack.lock ]] || spack -e . concretize
+else
+    here=$(spack arch --operating-system)
+    made=$(sed -nE 's/.*"platform_os": ?"([^"]+)".*/\1/p' "$env/spack.lock" | sort -u)
+    [[ $here == "$made" ]] ||
+        die "the lock of $env is for $made, this is $here: concretize it on site, as docs/spack.md says, then run this again"
+fi
+# A lock is installed as it is; without --only-concrete Spack would solve again where it sees a reason to.
+spack -e "$env" install --only-concrete "$@"

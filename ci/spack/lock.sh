@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# lock.sh [ENV...]: solves again and writes the locks (all); `busbar spack diff` says what changed.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+# shellcheck source=/dev/null # made by setup.sh
+. .spack/env.sh
+
+names=("$@")
+((${#names[@]})) || mapfile -t names < <(find site -name spack.yaml -printf '%h\n' | sed 's|^site/||' | sort)
+for name in "${names[@]}"; do
+    start=$SECONDS
+    spack -e "site/$name" concretize --force --fresh --quiet
+    printf '%s: solved (%ss)\n' "$name" $((SECONDS - start))
+done

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Makes .spack/: Spack and its recipes at their pins, the solver from the Python package index, and .spack/env.sh to
+# source. Takes SPACK_ROOT, else a `spack` on PATH, where the series fits. Does nothing that is done already.
+# PREFIX=DIR is the install tree, BUILDCACHE=URL a signed binary cache, MIRROR=URL a mirror of sources.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+# shellcheck source=/dev/null # assignments only
+. ci/spack/pins.env
+home=$PWD/.spack
+python=${PYTHON:-python3}
+repos=site/_families/spack/common/repos.yaml
+
+die() {
+    printf 'spack: %s\n' "$1" >&2
+    exit 1
+}
+
+say() {
+    printf 'spack: %s\n' "$1" >&2
+}
+
+field() { # NAME: a value of the builtin recipes in repos.yaml
+    sed -nE "s/^ *$1: ([^ ]+).*/\\1/p" "$repos"
+}
+
+clone() { # URL COMMIT DIR
+    [[ -d $3/.git && $(git -C "$3" rev-parse HEAD) == "$2" ]] && return
+    say "fetching $1 at ${2:0:8}"
+    rm -rf "$3.part"
+    mkdir -p "$(dirname "$3")"
+    git init --quiet "$3.part"
+    git -C "$3.part" remote add origin "$1"
+    # Some mirrors do not hand out a single commit; then all of the history is taken.
+    git -C "$3.part" fetch --quiet --depth 1 origin "$2" 2>"$home/fetch.log" ||
+        git -C "$3.part" fetch --quiet origin 2>"$home/fetch.log" ||
+        die "could not reach $1 ($(head -n 1 "$home/fetch.log")); set HTTPS_PROXY, or name a mirror with: git config --global url.MIRROR.insteadOf $1"
+    git -C "$3.part" -c advice.detachedHead=false checkout --quiet "$2" 2>"$home/fetch.log" ||
+        die "what answered as $1 has no commit $2 ($(head -n 1 "$home/fetch.log"))"
+    rm -rf "$3"
+    mv "$3.part" "$3"
+}
+
+series() { # ROOT: the version of a Spack, without starting it
+    sed -nE 's/^__version__ = "([^"]+)".*/\1/p' "$1/lib/spack/spack/__init__.py"
+}
+
+command -v git >/dev/null || die "no git found; install it (Debian, Ubuntu: apt install git)"
+command -v "$python" >/dev/null || die "no $python found; install Python 3.11 or newer, or name one with PYTHON="
+mkdir -p "$home/scope"
+
+# What an earlier env.sh set is no wish of the user.
+[[ ${SPACK_ROOT:-} != "$home"/* ]] || unset SPACK_ROOT
+[[ ${SPACK_USER_CACHE_PATH:-} != "$home"/* ]] || unset SPACK_USER_CACHE_PATH
+[[ ${BUSBAR_SPACK_SCOPE:-} != "$home"/* ]] || unset BUSBAR_SPACK_SCOPE
+
+# ---- Spack
+root=
+if [[ -n ${SPACK_ROOT:-} ]]; then
+    [[ -x $SPACK_ROOT/bin/spack ]] || die "SPACK_ROOT=$SPACK_ROOT holds no bin/spack; correct or unset it"
+    [[ $(series "$SPACK_ROOT") == "$SPACK_SERIES".* ]] ||
+        die "SPACK_ROOT=$SPACK_ROOT is Spack $(series "$SPACK_ROOT"), $SPACK_SERIES is needed; unset it to get the pinned one"
+    root=$SPACK_ROOT
+elif found=$(type -P spack) && [[ $found != "$home"/* ]]; then
+    root=$(cd "$(dirname "$(readlink -f "$found")")/.." && pwd)
+    if [[ $(series "$root") != "$SPACK_SERIES".* ]]; then
+        say "$found is Spack $(series "$root"), $SPACK_SERIES is needed: taking the pinned one"
+        root=
+    fi
+fi
+if [[ -z $root ]]; then
+    root=$home/spack
+    clone "$SPACK_URL" "$SPACK_COMMIT" "$root"
+fi
+
+# ---- recipes, where repos.yaml expects them; one cache for each commit, since Spack's indices do not tell commits apart
+commit=$(field commit)
+cache=${SPACK_USER_CACHE_PATH:-$home/cache-${commit:0:8}}
+destination=$(field destination)
+clone "$(field git)" "$commit" "${destination/\$user_cache_path/$cache}"
+
+# ---- what Spack would bootstrap
+want=$(sha256sum <locks/spack.txt)
+if [[ ! -e $home/venv/lock.sha256 || $(<"$home/venv/lock.sha256") != "$want" ]]; then
+    "$python" -m venv --clear "$home/venv" || die "$python -m venv failed; install its venv module (Debian, Ubuntu: apt install python3-venv)"
+    "$home/venv/bin/python" -m pip install --disable-pip-version-check --no-input --require-hashes -r locks/spack.txt >"$home/pip.log" 2>&1 ||
+        die "pip could not install Spack's solver ($(grep -m1 '^ERROR' "$home/pip.log")); is a Python package index reachable? Set PIP_INDEX_URL or HTTPS_PROXY; the whole output is in $home/pip.log"
+    printf '%s\n' "$want" >"$home/venv/lock.sha256"
+fi
+
+# ---- configuration of this machine, unless its staff have their own
+scope=${BUSBAR_SPACK_SCOPE:-$home/scope}
+if [[ $scope == "$home/scope" ]]; then
+    printf 'bootstrap:\n  sources:: []\n  trusted:: {}\n' >"$scope/bootstrap.yaml"
+    [[ -z ${PREFIX:-} ]] || printf 'config:\n  install_tree:\n    root: %s\n' "$PREFIX" >"$scope/config.yaml"
+    if [[ -n ${BUILDCACHE:-}${MIRROR:-} ]]; then
+        printf 'mirrors:\n' >"$scope/mirrors.yaml"
+        [[ -z ${BUILDCACHE:-} ]] || printf '  busbar:\n    url: %s\n    signed: true\n    source: false\n' "$BUILDCACHE" >>"$scope/mirrors.yaml"
+        [[ -z ${MIRROR:-} ]] || printf '  sources:\n    url: %s\n    binary: false\n' "$MIRROR" >>"$scope/mirrors.yaml"
+    fi
+elif [[ -n ${PREFIX:-}${BUILDCACHE:-}${MIRROR:-} ]]; then
+    die "PREFIX, BUILDCACHE and MIRROR write .spack/scope, but BUSBAR_SPACK_SCOPE names $scope; put them there, or unset it"
+fi
+
+cat >"$home/env.sh" <<EOF
+# Made by ci/spack/setup.sh; source it to have Spack and the recipes of this checkout.
+export SPACK_ROOT='$root' SPACK_PYTHON='$home/venv/bin/python' SPACK_USER_CACHE_PATH='$cache' BUSBAR_SPACK_SCOPE='$scope'
+export PATH="$root/bin:$home/venv/bin:\$PATH"
+EOF

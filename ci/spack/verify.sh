@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# verify.sh [ENV...]: solves a copy of each environment again, compares with its lock, and installs the lock with fakes
+# in place of builds, which proves the graph: every recipe loads and takes its place. Without ENV every lock, and an
+# audit and a style check of the recipes.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+# shellcheck source=/dev/null # made by setup.sh
+. .spack/env.sh
+busbar=$PWD/.venv/bin/busbar
+failed=0
+
+report() { # NAME SECONDS LOG
+    printf '%s: FAILED (%ss)\n' "$1" "$2"
+    sed 's/^/  /' "$3"
+    failed=1
+}
+
+here=$(spack arch --operating-system)
+if [[ $here != debian12 ]]; then
+    printf 'locks are made on debian12, this is %s: a solve here says nothing about them\n' "$here" >&2
+    exit 2
+fi
+
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+# The recipes hash their own text and the program's, so the whole of what a solve reads is copied.
+tar --exclude=.spack-env -cf - packages site reframe_checks/src | tar -xf - -C "$copy"
+
+# No configuration of this machine, and an install tree of its own.
+export BUSBAR_SPACK_SCOPE=$copy/scope
+mkdir "$BUSBAR_SPACK_SCOPE"
+printf 'bootstrap:\n  sources:: []\n  trusted:: {}\n' >"$BUSBAR_SPACK_SCOPE/bootstrap.yaml"
+printf 'config:\n  install_tree:\n    root: %s/opt\n' "$copy" >"$BUSBAR_SPACK_SCOPE/config.yaml"
+printf 'modules:\n  default:\n    roots: {lmod: %s/lmod, tcl: %s/tcl}\n' "$copy" "$copy" >"$BUSBAR_SPACK_SCOPE/modules.yaml"
+
+fake() { # ENV: installs its lock with fakes
+    spack -e "$1" install --fake --only-concrete && return
+    # Recipes look for the python3 that they depend on, and the fake one has none: give it one and go on.
+    find "$copy/opt" -type d -path '*/python-*/bin' -exec ln -sf "$SPACK_PYTHON" {}/python3 \;
+    spack -e "$1" install --fake --only-concrete
+}
+
+names=("$@")
+if ((${#names[@]} == 0)); then
+    mapfile -t names < <(find site -name spack.lock -printf '%h\n' | sed 's|^site/||' | sort)
+    recipes=(packages/spack_repo/busbar/packages/*/)
+    mapfile -t recipes < <(basename -a "${recipes[@]}" | tr _ -)
+    spack -e site/local audit packages "${recipes[@]}" || failed=1
+    "$SPACK_PYTHON" -m pip install --disable-pip-version-check --quiet --require-hashes -r locks/spack-style.txt
+    spack style --tool import,isort,black packages/spack_repo/busbar/packages/*/package.py || failed=1
+fi
+for name in "${names[@]}"; do
+    start=$SECONDS
+    if ! spack -e "$copy/site/$name" concretize --force --fresh --quiet >"$copy/log" 2>&1; then
+        report "$name" $((SECONDS - start)) "$copy/log"
+    elif ! "$busbar" spack diff "site/$name/spack.lock" "$copy/site/$name/spack.lock" >"$copy/log"; then
+        report "$name" $((SECONDS - start)) "$copy/log"
+    else
+        solved=$((SECONDS - start))
+        if fake "$copy/site/$name" >"$copy/log" 2>&1; then
+            printf '%s: same (%ss), graph installs (%ss)\n' "$name" $solved $((SECONDS - start - solved))
+        else
+            report "$name" $((SECONDS - start)) "$copy/log"
+        fi
+    fi
+done
+exit $failed

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""nccl-tests of a release that can print JSON."""
+
+from spack_repo.builtin.packages.nccl_tests.package import NcclTests as BuiltinNcclTests
+
+from spack.package import *
+
+
+class NcclTests(BuiltinNcclTests):
+    """nccl-tests with newer releases and a test of its own."""
+
+    # Checksum: builtin v2026.06.0.
+    version("2.17.6", sha256="38974e70342150ede0e3fb8fd24bfe60ccbde90fa20241716ba8bb338e6b61a0")
+
+    conflicts(
+        "cuda_arch=none",
+        when="+cuda",
+        msg="name the GPUs (cuda_arch=90): without, nvcc builds for one default architecture",
+    )
+
+    sanity_check_is_file = [
+        f"bin/{name}_perf"
+        for name in (
+            "all_reduce",
+            "all_gather",
+            "alltoall",
+            "broadcast",
+            "reduce_scatter",
+            "sendrecv",
+        )
+    ]
+
+    def test_all_reduce(self):
+        """all_reduce_perf is correct on one GPU"""
+        if not which("nvidia-smi"):
+            raise SkipTest("no NVIDIA driver here")
+        benchmark = which(self.prefix.bin.all_reduce_perf, required=True)
+        out = benchmark("-b", "8", "-e", "1M", "-f", "2", "-g", "1", output=str.split)
+        assert "Out of bounds values : 0 OK" in out, "all_reduce_perf reported wrong results"

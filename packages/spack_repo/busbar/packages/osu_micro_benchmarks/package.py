@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""OSU Micro-Benchmarks with GPU buffers really on, Cray's GTL linked, and the xCCL benchmarks."""
+
+from spack_repo.builtin.packages.osu_micro_benchmarks.package import (
+    OsuMicroBenchmarks as BuiltinOsuMicroBenchmarks,
+)
+
+from spack.package import *
+
+
+class OsuMicroBenchmarks(BuiltinOsuMicroBenchmarks):
+    """OSU Micro-Benchmarks with GPU buffers, GTL and xCCL."""
+
+    # Checksum: builtin v2026.06.0.
+    version("7.5.2", sha256="618de3d0b1122f73a9229177d2da1e5cd62e431190580cb915f2605849cbbbdc")
+
+    variant("xccl", default=False, when="@7: +cuda", description="Benchmarks of NCCL")
+    variant("xccl", default=False, when="@7: +rocm", description="Benchmarks of RCCL")
+
+    depends_on("nccl", when="+cuda +xccl")
+    depends_on("rccl", when="+rocm +xccl")
+
+    conflicts("+cuda", when="+rocm", msg="OSU has buffers of one GPU vendor at a time")
+
+    sanity_check_is_file = [
+        "libexec/osu-micro-benchmarks/mpi/pt2pt/osu_bw",
+        "libexec/osu-micro-benchmarks/mpi/collective/osu_allreduce",
+    ]
+
+    @property
+    def gtl(self):
+        """Linker arguments of Cray's GPU transport layer; empty with any other MPI."""
+        if not self.spec.satisfies("^[virtuals=mpi] cray-mpich"):
+            return []
+        found = self.spec["cray-mpich"].package.gtl_lib
+        if not found:
+            return []
+        # One argument: nothing in OSU refers to the GTL, so a linker that drops unused libraries
+        # would drop it, and libtool may move a lone --no-as-needed away from its library.
+        libraries = [
+            f"-Wl,--push-state,--no-as-needed,{name},--pop-state" for name in found["ldlibs"]
+        ]
+        return found["ldflags"] + libraries
+
+    def configure_args(self):
+        args = super().configure_args()
+        # v2026.06.0 lost --enable-rocm, without which `-d rocm` measures host memory.
+        if self.spec.satisfies("+rocm") and "--enable-rocm" not in args:
+            args.append("--enable-rocm")
+        if self.spec.satisfies("+cuda +xccl"):
+            args.extend(["--enable-ncclomb", f"--with-nccl={self.spec['nccl'].prefix}"])
+        if self.spec.satisfies("+rocm +xccl"):
+            args.extend(["--enable-rcclomb", f"--with-rccl={self.spec['rccl'].prefix}"])
+        if self.gtl:
+            args = [arg for arg in args if not arg.startswith("LDFLAGS=")]
+            args.append("LDFLAGS=" + " ".join(["-lrt", *self.gtl]))
+        return args
+
+    def setup_build_environment(self, env: EnvironmentModifications) -> None:
+        super().setup_build_environment(env)
+        # A build host without a driver has libcuda only as a stub.
+        if self.spec.satisfies("+cuda"):
+            env.prepend_path("LIBRARY_PATH", self.spec["cuda"].prefix.lib64.stubs)
+
+    def setup_run_environment(self, env: EnvironmentModifications) -> None:
+        super().setup_run_environment(env)
+        if self.spec.satisfies("+xccl"):
+            xccl = join_path(self.prefix.libexec, "osu-micro-benchmarks", "xccl")
+            env.prepend_path("PATH", join_path(xccl, "pt2pt"))
+            env.prepend_path("PATH", join_path(xccl, "collective"))
+
+    @run_after("install")
+    def check_gtl(self):
+        """Refuses an installation whose MPI would not take GPU memory on a Cray system."""
+        if not self.gtl:
+            return
+        benchmark = join_path(
+            self.prefix.libexec, "osu-micro-benchmarks", "mpi", "pt2pt", "osu_bw"
+        )
+        needed = which("readelf", required=True)("-d", benchmark, output=str)
+        if "libmpi_gtl_" not in needed:
+            raise InstallError(f"{benchmark} does not link Cray's GTL")
+
+    def test_latency(self):
+        """osu_latency runs on two ranks with data validation"""
+        launcher = which(self.spec["mpi"].prefix.bin.mpirun, "srun", required=True)
+        benchmark = join_path(
+            self.prefix.libexec, "osu-micro-benchmarks", "mpi", "pt2pt", "osu_latency"
+        )
+        out = launcher("-n", "2", benchmark, "-m", "8:64", "-c", output=str.split, error=str.split)
+        assert "Pass" in out, "osu_latency printed no validated row"

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: MIT
+"""UCX of the lane ucx-current."""
+
+from spack_repo.builtin.packages.ucx.package import Ucx as BuiltinUcx
+
+from spack.package import *
+
+
+class Ucx(BuiltinUcx):
+    """UCX with the releases that came after builtin v2025.11.0."""
+
+    # Checksum: builtin v2026.06.0.
+    version("1.20.1", sha256="545c419a7b5e04643cb8bff5a19b3b5071a8f8f0605f1e8efb36f8f3d7bfb9d3")
+
+    sanity_check_is_file = ["bin/ucx_info", "lib/libucp.so", "lib/libuct.so"]
+
+    def test_transports(self):
+        """the transports that were asked for are in the library"""
+        ucx_info = which(self.prefix.bin.ucx_info, required=True)
+        found = ucx_info("-b", output=str.split, error=str.split)
+        wanted = {"+cuda": "HAVE_CUDA", "+rocm": "HAVE_ROCM", "+gdrcopy": "HAVE_GDR_COPY"}
+        for variant, macro in wanted.items():
+            if self.spec.satisfies(variant):
+                assert f"#define {macro} " in found, f"UCX was built without {macro}"
