@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -19,9 +20,10 @@ from busbar.check.results import Outcome
 from busbar.check.run import CHECKS, Plan, overall, run
 from busbar.report import html
 from busbar.report.terminal import print_verdicts
-from busbar.site.detect import match
+from busbar.site.detect import detect, match
 from busbar.site.load import find
 from busbar.site.reframe import DEFAULT_LANE, configuration
+from busbar.site.write import write
 from busbar.verdict import Verdict
 
 
@@ -76,7 +78,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run_command(args: argparse.Namespace) -> int:
     """Runs the checks; progress goes to standard error, the verdicts to standard output."""
-    name = args.site or detected_site()
+    name = args.site or detected_site(args.output)
     site_file = find(name)
     configuration(site_file.parent, args.lane)  # what is wrong with it is said before the run
     plan = Plan(
@@ -109,9 +111,20 @@ def run_command(args: argparse.Namespace) -> int:
     return 0 if document["verdict"] == Verdict.PASS else 1
 
 
-def detected_site() -> str:
-    """The site of this machine: a shipped one whose facts it has, else ``local``."""
-    return match() or "local"
+def detected_site(output: Path) -> str:
+    """The shipped site that this machine is; else its own facts, written below ``output``."""
+    detected = detect()
+    if known := match(detected):
+        return known
+    directory = output / "site" / "detected"
+    shutil.rmtree(directory, ignore_errors=True)
+    write(detected.site, directory)
+    print(
+        f"busbar: no site that ships is this machine ({detected.site.description}); its facts"
+        f" are in {directory}",
+        file=sys.stderr,
+    )
+    return str(directory)
 
 
 def _document(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:

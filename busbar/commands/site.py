@@ -21,6 +21,7 @@ from busbar.site.compare import differences
 from busbar.site.detect import compose, detect, match, recorded
 from busbar.site.model import Site
 from busbar.site.tuning import profiles
+from busbar.site.write import facts, write
 
 EXIT_FINDINGS = 1
 
@@ -58,7 +59,9 @@ def add_parser(subparsers: Any) -> None:
             " status 1 when a fact that can be seen here differs."
         ),
     )
-    one.add_argument("--output", type=Path, metavar="DIR", help="write DIR/site.yaml instead")
+    one.add_argument(
+        "--output", type=Path, metavar="DIR", help="write DIR/site.yaml and DIR/reframe.py instead"
+    )
     one.add_argument(
         "--from",
         dest="files",
@@ -128,7 +131,7 @@ def _row(site: Site) -> dict[str, str]:
 def _show(args: argparse.Namespace) -> int:
     site = sites.load(args.name)
     family = sites.family(site)
-    document = _facts(site)
+    document = facts(site)
     extra = {
         "operator_steps": [step.model_dump() for step in family.operator_steps],
         "launch_rules": [rule.model_dump() for rule in family.launch_rules],
@@ -136,10 +139,6 @@ def _show(args: argparse.Namespace) -> int:
     document |= {key: value for key, value in extra.items() if value}
     _print(document, as_json=args.json)
     return 0
-
-
-def _facts(site: Site) -> dict[str, Any]:
-    return site.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def _print(document: object, *, as_json: bool) -> None:
@@ -176,26 +175,14 @@ def _detect(args: argparse.Namespace) -> int:
             print(f"{len(found)} difference{'s' if len(found) != 1 else ''} from {args.compare}")
         return EXIT_FINDINGS if found else 0
     if args.output:
-        site = site.model_copy(update={"name": args.output.resolve().name})
-        _write(args.output, _facts(site))
+        file = write(site, args.output)
+        print(f"wrote {file} and reframe.py beside it; now run: busbar site lint {args.output}")
         return 0
-    _print(_facts(site), as_json=args.json)
+    _print(facts(site), as_json=args.json)
     known = match(detected)
     if known:
         print(f"busbar site detect: this is site {known}", file=sys.stderr)
     return 0
-
-
-def _write(directory: Path, facts: dict[str, Any]) -> None:
-    file = directory / "site.yaml"
-    if file.exists():
-        raise BusbarError("is there already", where=str(file), hint="choose another directory")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        file.write_text(yaml.safe_dump(facts, sort_keys=False, width=99, allow_unicode=True))
-    except OSError as error:
-        raise BusbarError(f"cannot be written: {error.strerror}", where=str(file)) from error
-    print(f"wrote {file}; now run: busbar site lint {directory}")
 
 
 def _env(args: argparse.Namespace) -> int:
