@@ -89,9 +89,8 @@ def test_another_lane_than_asked_fails(data):
     results = judged(recorded(data, "new_ucx_healthy"))
     assert any("lane ucx-1.14 was asked for, UCX 1.22.0 was loaded" in r.message for r in results)
     assert verdict(results) is Verdict.FAILED
-    assert verdict(judged(recorded(data, "new_ucx_healthy"), replace(H200, lane="ucx-current"))) is (
-        Verdict.PASS
-    )
+    current = replace(H200, lane="ucx-current")
+    assert verdict(judged(recorded(data, "new_ucx_healthy"), current)) is Verdict.PASS
 
 
 def test_each_reading_is_needed(data):

@@ -23,7 +23,8 @@ def test_every_site_has_the_same_reframe_configuration(root, name):
 
 def test_a_detected_site_can_be_linted_and_loaded(root, tmp_path):
     saved = root / "tests" / "data" / "h200x4"
-    files = [saved / name for name in ("nvidia-smi-topo.log", "nvlink.log", "nvidia-smi-q-gpu0.log")]
+    names = ("nvidia-smi-topo.log", "nvlink.log", "nvidia-smi-q-gpu0.log")
+    files = [saved / name for name in names]
     write(compose(recorded(files)).site, tmp_path / "mine")
     assert sites.load(str(tmp_path / "mine")).name == "mine"
     done = subprocess.run(
