@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Keeps secrets out of what is stored and printed: environments by an allow list, values by their look."""
+"""Keeps secrets out of what is stored and printed: environments by an allow list, values by
+their look."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def _redact_assignment(match: re.Match[str]) -> str:
 
 
 def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that may be stored: the families of the communication stack, without secrets."""
+    """The variables that may be stored: the families of the communication stack, without
+    secrets."""
     return {
         name: redact(value)
         for name, value in environment.items()

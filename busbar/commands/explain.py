@@ -20,8 +20,10 @@ def add_parser(subparsers: Any) -> None:
         "explain",
         help="name the cause of a slow or failed run from its output",
         description=(
-            "Reads the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the scheduler's"
-            " log; plain or gzip) and names what ran, the verdict, and the causes with the lines that"
+            "Reads the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the"
+            " scheduler's"
+            " log; plain or gzip) and names what ran, the verdict, and the causes with the lines"
+            " that"
             " show them. Exit status: 0 pass, 1 not pass, 2 bad input."
         ),
     )
@@ -48,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     explanations = explain(args.files, site=site, engine=args.engine)
     if args.json:
         documents = [explanation.to_json() for explanation in explanations]
-        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))  # noqa: T201
+        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))
     else:
         print_explanations(explanations)
     return 0 if all(e.verdict is Verdict.PASS for e in explanations) else 1

@@ -15,6 +15,8 @@ from busbar.parse.text import LABEL, Source, decode, label_key, line_blocks, ope
 
 MOST_JSON_BYTES = 64 << 20
 MOST_PREFIXES = 100_000
+_SHELL_BYTES = (b"$", b"+", b"e", b"E", b"r", b" ")
+"""How a traced command and ``exit_status=N`` begin."""
 _ROW_BYTES = frozenset(b" \t0123456789")
 _OTHER_TABLES: tuple[Pattern, ...] = (
     *ucx_log.TABLE,
@@ -30,8 +32,8 @@ _STARTS_OF_A_PROCESS = frozenset({"ucx.version", "ucx.api-mismatch", "ucx.env"})
 def collect(sources: Sequence[Source]) -> list[Facts]:
     """The runs in ``sources``, in order; files without a run of their own are context of the runs.
 
-    A file of context, such as one rank's ``NCCL_DEBUG_FILE``, goes to the run that names its process,
-    or else to all of them.
+    A file of context, such as one rank's ``NCCL_DEBUG_FILE``, goes to the run that names its
+    process, or else to all of them.
     """
     runs: list[Facts] = []
     context: list[Facts] = []
@@ -136,7 +138,8 @@ class Collector:
                         self._nccl(at, line, start, (pattern,))
 
     def _new_prefix(self, number: int, line: bytes, prefix: bytes) -> None:
-        """Learns who prints; what stands before the process is a label, a time, or a piece of a row."""
+        """Learns who prints; what stands before the process is a label, a time, or a piece of
+        a row."""
         token = prefix.rpartition(b" [")[0].rpartition(b" ")[2]
         if token in self._tokens and line[0] not in _ROW_BYTES:
             return  # only the time before it is new
@@ -210,6 +213,19 @@ class Collector:
             line = line[label.end() :]
         if self.tables.line(number, line, label_key(label)):
             return
+        self._library(number, line)
+        if process := ucx_log.LINE.search(line):
+            host = process[1].decode("utf-8", "replace")
+            if len(self.facts.processes) < MOST_HOSTS:
+                self.facts.hosts.setdefault(host)
+                self.facts.processes.add((host, int(process[2])))
+        elif line[:1] in _SHELL_BYTES:
+            self._shell(number, line)
+        if report := nvidia_smi.parse_report(decode(line, 200)):
+            self.facts.reports.setdefault(report, self.evidence(number, line))
+
+    def _library(self, number: int, line: bytes) -> None:
+        """Messages of NCCL without its usual prefix, of UCX, MPI and the launcher."""
         at = line.find(nccl_log.WARN)
         if at >= 0:
             self._nccl(number, line, at + len(nccl_log.WARN))
@@ -226,15 +242,6 @@ class Collector:
             self._messages(number, line, _OTHER_TABLES)
         if b"tag(" in line or b"cfg[" in line or b"cfg#" in line:
             self._endpoint(number, line)
-        if process := ucx_log.LINE.search(line):
-            host = process[1].decode("utf-8", "replace")
-            if len(self.facts.processes) < MOST_HOSTS:
-                self.facts.hosts.setdefault(host)
-                self.facts.processes.add((host, int(process[2])))
-        elif line[:1] in (b"$", b"+", b"e", b"r", b" "):
-            self._shell(number, line)
-        if report := nvidia_smi.parse_report(decode(line, 200)):
-            self.facts.reports.setdefault(report, self.evidence(number, line))
 
     def _endpoint(self, number: int, line: bytes) -> None:
         endpoint = ucx_log.parse_endpoint(decode(line))

@@ -33,7 +33,8 @@ RULES: tuple[Rule, ...] = (
     *rules_machine.RULES,
 )
 _TOO_SLOW = 0.6
-"""Share of NCCL's own estimate of the links below which a large collective is slow on any machine."""
+"""Share of NCCL's own estimate of the links below which a large collective is slow on any
+machine."""
 _LARGE = 1 << 26
 _NVLINK_PER_GPU = 900.0
 """GB/s one way of NVLink5, the fastest links between GPUs that are on the market."""
@@ -67,7 +68,8 @@ def explain(
         raise BusbarError(
             "nothing in it is the output of a tool that is known",
             where=", ".join(source.name for source in sources),
-            hint="give the output of osu_*, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX, Open MPI,"
+            hint="give the output of osu_*, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX,"
+            " Open MPI,"
             " MPICH or Slurm",
         )
     return [_explain_run(facts, site, expectation, verdict, engine) for facts in runs]
@@ -130,7 +132,8 @@ def _device_names(facts: Facts) -> tuple[str, ...]:
     if listed:
         return tuple(f"rank {d.rank}: {d.host} {d.device} [{d.bus}] {d.name}" for d in listed)
     return tuple(
-        f"rank {event.get('rank')}: {event.get('host')} [{event.get('device')}] {event.get('device_name')}"
+        f"rank {event.get('rank')}: {event.get('host')} [{event.get('device')}]"
+        f" {event.get('device_name')}"
         for event, _ in facts.events
         if event.get("event") == "rank" and event.get("device")
     )[:1024]
@@ -164,7 +167,7 @@ def _measured(facts: Facts) -> Verdict:
     if facts.readings:
         return Verdict.PASS
     if facts.tool == "nccl_message_transfer":
-        done = {v for v in facts.values("ofi.completions", 1)}
+        done = set(facts.values("ofi.completions", 1))
         return Verdict.PASS if len(done) >= 2 else Verdict.FAILED
     checked = [event for event, _ in facts.events if event.get("event") == "check"]
     if checked and facts.finished:
@@ -190,7 +193,8 @@ def _unjudged(context: Context) -> list[Finding]:
                 "same-gpu",
                 "likely",
                 (top.evidence,),  # type: ignore[arg-type]
-                f"{top.value:.4g} GB/s is more than any link between GPUs carries: the rate of a copy"
+                f"{top.value:.4g} GB/s is more than any link between GPUs carries: the rate of a"
+                f" copy"
                 " inside one GPU",
                 Explains.IMPOSSIBLE,
                 Verdict.IMPOSSIBLE,
@@ -214,7 +218,8 @@ def _unjudged(context: Context) -> list[Finding]:
                     "below-band-unexplained",
                     "certain",
                     lines,
-                    f"{best.value:.4g} GB/s where NCCL counts {estimate:g} GB/s of NVLink for each GPU",
+                    f"{best.value:.4g} GB/s where NCCL counts {estimate:g} GB/s of NVLink for"
+                    f" each GPU",
                     effect=Verdict.DEGRADED,
                 )
             ]
@@ -232,7 +237,9 @@ _CONSEQUENCES = {
     "too-few-gpus": {"rank-died", "truncated-output"},
     "nccl-duplicate-gpu": {"same-gpu", "rank-died", "truncated-output"},
     "nccl-version-mismatch": {"rank-died", "truncated-output"},
-    "cray-gtl-missing": {"rank-died", "truncated-output"},
+    "cray-gtl-missing": {"library-missing", "rank-died", "truncated-output"},
+    "library-missing": {"rank-died", "truncated-output"},
+    "launch-failed": {"rank-died", "truncated-output"},
     "mpich-gpu-support-off": {"rank-died", "truncated-output"},
     "singletons": {"rank-died", "truncated-output"},
     "pmix-mismatch": {"rank-died", "truncated-output"},

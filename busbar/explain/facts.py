@@ -96,11 +96,7 @@ class Facts:
 
     def note_message(self, kind: str, values: tuple[str, ...], evidence: Evidence) -> None:
         """Counts a message; the first line of each distinct content is kept."""
-        known = self.messages.setdefault(kind, {})
-        if seen := known.get(values):
-            seen.count += 1
-        elif len(known) < MOST_VALUES:
-            known[values] = Seen(values, evidence)
+        self._add_message(kind, Seen(values, evidence))
 
     def note_setting(self, name: str, value: str, evidence: Evidence) -> None:
         """A variable that the run had; the last value seen of one name stands last."""
@@ -131,31 +127,20 @@ class Facts:
         """Takes over what a file without a run of its own says: debug files, scheduler output."""
         for kind, known in other.messages.items():
             for seen in known.values():
-                mine = self.messages.setdefault(kind, {})
-                if seen.values in mine:
-                    mine[seen.values].count += seen.count
-                elif len(mine) < MOST_VALUES:
-                    mine[seen.values] = Seen(seen.values, seen.evidence, seen.count)
+                self._add_message(kind, seen)
         for name, values in other.environment.items():
             for value, evidence in values.items():
                 self.note_setting(name, value, evidence)
-        for host in other.hosts:
-            self.hosts.setdefault(host)
+        self.hosts = {**self.hosts, **other.hosts}
         self.processes |= other.processes
-        for channel, ring in other.rings.items():
-            self.rings.setdefault(channel, ring)
         self.transports.update(other.transports)
-        for way, evidence in other.transport_lines.items():
-            self.transport_lines.setdefault(way, evidence)
-        for path, evidence in other.paths.items():
-            self.paths.setdefault(path, evidence)
+        self.rings = {**other.rings, **self.rings}
+        self.transport_lines = {**other.transport_lines, **self.transport_lines}
+        self.paths = {**other.paths, **self.paths}
+        self.reports = {**other.reports, **self.reports}
         for endpoint, seen in other.endpoints.items():
-            if endpoint in self.endpoints:
-                self.endpoints[endpoint].count += seen.count
-            else:
-                self.endpoints[endpoint] = seen
-        for name, evidence in other.reports.items():
-            self.reports.setdefault(name, evidence)
+            mine = self.endpoints.setdefault(endpoint, Seen((), seen.evidence, 0))
+            mine.count += seen.count
         self.devices = {**other.devices, **self.devices}
         self.commands += other.commands
         self.launches += other.launches
@@ -164,3 +149,10 @@ class Facts:
         self.incomplete = self.incomplete or other.incomplete
         self.ranks = self.ranks or other.ranks
         self.files += [name for name in other.files if name not in self.files]
+
+    def _add_message(self, kind: str, seen: Seen) -> None:
+        known = self.messages.setdefault(kind, {})
+        if mine := known.get(seen.values):
+            mine.count += seen.count
+        elif len(known) < MOST_VALUES:
+            known[seen.values] = Seen(seen.values, seen.evidence, seen.count)

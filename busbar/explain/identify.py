@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 from pathlib import PurePath
 
 from busbar.errors import BusbarError
@@ -91,7 +92,8 @@ def named_operation(facts: Facts) -> tuple[str, Evidence | None] | None:
 
 
 def columns_operation(facts: Facts, ranks: int | None) -> set[str]:
-    """The collectives that the columns of a table fit: count, operator, root and busbw over algbw."""
+    """The collectives that the columns of a table fit: count, operator, root and busbw over
+    algbw."""
     candidates: set[str] | None = None
     for row, _ in facts.rows[-3:]:
         width = nccl_tests.TYPE_BYTES.get(row.type)
@@ -156,6 +158,7 @@ def recognise_site(facts: Facts, nodes: int | None) -> Site | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
+@cache
 def _loaded(name: str) -> Site | None:
     try:
         return load(name)

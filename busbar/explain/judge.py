@@ -81,7 +81,8 @@ def from_site(
 
 
 def from_copies(facts: Facts) -> Expect | None:
-    """The expectation that ``gpu_aware --copy`` measured itself, on a machine that nobody knows."""
+    """The expectation that ``gpu_aware --copy`` measured itself, on a machine that nobody
+    knows."""
     lines = [e.text for event, e in facts.events if event.get("event") in ("copy", "flag")]
     if not lines or facts.device != "host":
         return None
@@ -119,7 +120,8 @@ def _lane(facts: Facts) -> str | None:
 
 
 def visible_pair(facts: Facts) -> tuple[int, int]:
-    """The GPUs of rank 0 and 1, as the ``*_VISIBLE_DEVICES`` that the output shows says; else 0 and 1."""
+    """The GPUs of rank 0 and 1, as the ``*_VISIBLE_DEVICES`` that the output shows says; else
+    0 and 1."""
     setting = facts.setting(*_VISIBLE)
     if setting:
         numbers = [int(n) for n in setting[1].split(",") if n.strip().isdigit()]
@@ -151,16 +153,23 @@ def judge(facts: Facts, expect: Expect) -> tuple[list[Judged], str]:
         try:
             expectation = expect(reading)
         except BusbarError as missing:
+            # Other errors than a missing band: the site has no such number of nodes or GPUs.
             why = why or str(missing)
-            if not isinstance(missing, NoExpectation):
-                continue  # the run is not one that the site can have: another number of nodes or GPUs
-            if missing.limit and missing.unit == "GB/s" and reading.kind != "latency_us":
-                if reading.value > missing.limit:
-                    bound = Expectation(missing.limit, 0.0, missing.limit, missing.limit)
-                    judged.append(Judged(reading, bound, Verdict.IMPOSSIBLE))
+            if above := _above_limit(reading, missing):
+                judged.append(above)
             continue
         judged.append(Judged(reading, expectation, expectation.judge(reading.value)))
     return judged, why
+
+
+def _above_limit(reading: Reading, missing: BusbarError) -> Judged | None:
+    """The links' limit holds where no band is known."""
+    if not isinstance(missing, NoExpectation) or missing.unit != "GB/s" or not missing.limit:
+        return None
+    if reading.kind == "latency_us" or reading.value <= missing.limit:
+        return None
+    bound = Expectation(missing.limit, 0.0, missing.limit, missing.limit)
+    return Judged(reading, bound, Verdict.IMPOSSIBLE)
 
 
 def verdict_of(judged: list[Judged]) -> Verdict:
@@ -199,6 +208,7 @@ def engine_band(site: Site, facts: Facts, nbytes: int, engine: str) -> Expectati
 
 
 def kernel_limit(site: Site, facts: Facts, nbytes: int) -> float | None:
-    """GB/s that the links of the pair carry when kernels copy; None where the site does not say."""
+    """GB/s that the links of the pair carry when kernels copy; None where the site does not
+    say."""
     band = engine_band(site, facts, nbytes, "kernel")
     return band.limit if band else None

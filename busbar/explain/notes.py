@@ -56,7 +56,8 @@ def _sdma(context: Context) -> Iterator[Note]:
         if links and links > judged.expectation.limit and judged.reading.evidence:
             yield Note(
                 "sdma-cap",
-                f"the copy engine carries at most {judged.expectation.limit:g} GB/s, the links {links:g}",
+                f"the copy engine carries at most {judged.expectation.limit:g} GB/s, the links"
+                f" {links:g}",
                 (judged.reading.evidence,),
             )
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from busbar.explain.facts import Facts
 from busbar.explain.model import Evidence
@@ -64,9 +65,13 @@ def crossings(facts: Facts, node: NodeType | None) -> list[Crossing]:
         if where[source].host == where[target].host:
             continue
         pair = (where[source], where[target])
-        found[source, target] = _crossing(
-            source, target, ends.get((channel, source, target)), pair, node, evidence
-        )
+        nics = _nics(ends.get((channel, source, target), (None, None)), pair, node)
+        if nics is None:
+            found[source, target] = Crossing(source, target, "", "", None, evidence)
+            continue
+        (first, first_rail), (second, second_rail) = nics
+        same = first_rail == second_rail
+        found[source, target] = Crossing(source, target, first, second, same, evidence)
     return list(found.values())
 
 
@@ -75,7 +80,7 @@ def _neighbours(facts: Facts) -> Iterator[tuple[int, int, int, Evidence]]:
         order = ring.ranks
         # The wrap-around first: it is the pair in which the ring reaches rank 0.
         yield order[-1], order[0], channel, evidence
-        for source, target in zip(order, order[1:], strict=False):
+        for source, target in pairwise(order):
             yield source, target, channel, evidence
     for path, evidence in facts.paths.items():
         yield path.source, path.target, path.channel, evidence
@@ -95,27 +100,27 @@ def _named_ends(facts: Facts) -> _Ends:
     return ends
 
 
-def _crossing(
-    source: int,
-    target: int,
-    ends: tuple[int | None, int | None] | None,
-    pair: tuple[_Place, _Place],
-    node: NodeType | None,
-    evidence: Evidence,
-) -> Crossing:
-    if ends and ends[0] is not None and ends[1] is not None:
-        names = [str(end) for end in ends]
-        if node and max(ends[0], ends[1]) < len(node.nics):
-            names = [node.nics[end].name for end in ends if end is not None]
-        return Crossing(source, target, names[0], names[1], ends[0] == ends[1], evidence)
-    near = [_near_nic(node, place.device) for place in pair]
-    if None in near:
-        return Crossing(source, target, "", "", None, evidence)
-    (first, first_rail), (second, second_rail) = near  # type: ignore[misc]
-    return Crossing(source, target, first, second, first_rail == second_rail, evidence)
+_Nic = tuple[str, int]
+"""Name and rail."""
 
 
-def _near_nic(node: NodeType | None, device: int) -> tuple[str, int] | None:
+def _nics(
+    ends: tuple[int | None, int | None], pair: tuple[_Place, _Place], node: NodeType | None
+) -> tuple[_Nic, _Nic] | None:
+    """The NICs that NCCL says it uses, or else those near the GPUs by the site."""
+    send, receive = ends
+    if send is not None and receive is not None:
+        return _numbered_nic(node, send), _numbered_nic(node, receive)
+    first, second = (_near_nic(node, place.device) for place in pair)
+    return (first, second) if first and second else None
+
+
+def _numbered_nic(node: NodeType | None, index: int) -> _Nic:
+    known = node is not None and index < len(node.nics)
+    return (node.nics[index].name if known and node else str(index)), index
+
+
+def _near_nic(node: NodeType | None, device: int) -> _Nic | None:
     for index, nic in enumerate(node.nics if node else ()):
         if device in nic.near_gpus:
             return nic.name, nic.rail if nic.rail is not None else index

@@ -12,11 +12,14 @@ from busbar.explain.rules import Context, Explains, Finding, Rule
 from busbar.verdict import Verdict
 
 _FALL = 0.85
-"""A busbw this far below its peak at larger sizes is a fall: repeated runs differ by a few percent."""
+"""A busbw this far below its peak at larger sizes is a fall: repeated runs differ by a few
+percent."""
 _FALL_FROM = 1 << 24
 _SLOW_PROVIDERS = frozenset({"tcp", "sockets", "udp", "net", "shm"})
-# Instance type: NICs, and the topology file that the plugin or the user sets. Sources: AWS instance
-# types documentation; aws-ofi-nccl's platform table (p5 and later write a topology file at run time).
+# Instance type: NICs, and the topology file that the plugin or the user sets. Sources: AWS
+# instance
+# types documentation; aws-ofi-nccl's platform table (p5 and later write a topology file at run
+# time).
 _INSTANCES = {
     "p3dn.24xlarge": (1, None, False),
     "p4d.24xlarge": (4, "p4d-24xl-topo.xml", True),
@@ -75,7 +78,8 @@ def socket_fallback(context: Context) -> Iterator[Finding]:
 
 
 def gdr_off(context: Context) -> Iterator[Finding]:
-    """Network connections without GPUDirect, or NICs for which NCCL or the plugin says that it is off."""
+    """Network connections without GPUDirect, or NICs for which NCCL or the plugin says that it
+    is off."""
     facts = context.facts
     if not _across_nodes(context):
         return

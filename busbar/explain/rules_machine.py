@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
+from busbar.explain.facts import Facts
 from busbar.explain.model import Evidence, Reading
 from busbar.explain.rules import Context, Explains, Finding, Rule
 from busbar.verdict import Verdict
@@ -15,6 +16,8 @@ _TIMEOUT_STATUS = 124  # coreutils timeout
 _BUSY_PERCENT = 10
 _STAGED_GB_PER_S = 10.0
 """No link between GPUs is as slow at large sizes; PCIe gen 4 x16 carries 26."""
+_PAGEABLE = 5.0
+"""GB/s: what copies of pageable memory stay below and any host link of a GPU exceeds."""
 _LARGE = 1 << 22
 
 
@@ -38,59 +41,55 @@ def cpu_set(text: str) -> frozenset[int] | None:
     return frozenset(cpus)
 
 
+_Bound = dict[tuple[str, frozenset[int]], list[Evidence]]
+"""By host and CPU set: the lines of the ranks that are bound to it."""
+
+
+def _bindings(facts: Facts) -> tuple[_Bound, list[Evidence]]:
+    """Who is bound where, and the lines of ranks bound away from the CPUs near their GPU."""
+    bound: _Bound = defaultdict(list)
+    far: list[Evidence] = []
+    for seen in facts.seen("nccl.affinity"):
+        near, cpus = cpu_set(seen.values[1]), cpu_set(seen.values[2])
+        if cpus:
+            host = seen.evidence.text.split(":", 1)[0]
+            bound[host, cpus] += [seen.evidence] * min(seen.count, 1024)
+            if near and not near & cpus:
+                far.append(seen.evidence)
+    for event, evidence in facts.events:
+        # The program's own line says the same as NCCL's; one of them is enough.
+        if event.get("event") != "rank" or facts.first("nccl.affinity"):
+            continue
+        if cpus := cpu_set(str(event.get("cpus") or "")):
+            bound[str(event.get("host")), cpus].append(evidence)
+    return bound, far
+
+
 def cpu_affinity(context: Context) -> Iterator[Finding]:
     """More ranks than CPUs in one CPU set, or a set that misses the GPU's own CPUs."""
     facts = context.facts
-    shared: dict[tuple[str, frozenset[int]], list[Evidence]] = defaultdict(list)
-    far: list[Evidence] = []
-    for seen in facts.seen("nccl.affinity"):
-        near, bound = cpu_set(seen.values[1]), cpu_set(seen.values[2])
-        if bound:
-            host = seen.evidence.text.split(":", 1)[0]
-            shared[host, bound] += [seen.evidence] * min(seen.count, 1024)
-            if near and not near & bound:
-                far.append(seen.evidence)
-    for event, evidence in facts.events:
-        if event.get("event") == "rank" and (bound := cpu_set(str(event.get("cpus") or ""))):
-            shared[str(event.get("host")), bound].append(evidence)
-    for seen in facts.seen("bound"):
-        shared["", frozenset({hash(seen.values[1])})].append(seen.evidence)
-    crowded = [(key, lines) for key, lines in shared.items() if len(lines) > len(key[1])]
+    bound, far = _bindings(facts)
+    crowded = [(key, lines) for key, lines in bound.items() if len(lines) > len(key[1])]
+    single = [lines for key, lines in bound.items() if len(key[1]) == 1]
     ignored = facts.setting("NCCL_IGNORE_CPU_AFFINITY")
     if crowded:
         (_, cpus), lines = max(crowded, key=lambda item: len(item[1]) / len(item[0][1]))
-        yield Finding(
-            "cpu-affinity",
-            "certain",
-            tuple(dict.fromkeys(lines))[:4],
-            f"{len(lines)} ranks share {len(cpus)} CPU(s)",
-        )
+        told = f"{len(lines)} ranks share {len(cpus)} CPU(s)"
+        yield Finding("cpu-affinity", "certain", tuple(dict.fromkeys(lines))[:4], told)
     elif far:
-        yield Finding(
-            "cpu-affinity",
-            "likely",
-            tuple(far[:3]),
-            "ranks are bound away from the CPUs near their GPU",
-        )
+        told = "ranks are bound away from the CPUs near their GPU"
+        yield Finding("cpu-affinity", "likely", tuple(far[:3]), told)
     elif ignored and ignored[1] not in ("0", ""):
-        yield Finding(
-            "cpu-affinity",
-            "likely",
-            (ignored[2],),
-            f"{ignored[0]} is {ignored[1]}: NCCL binds its threads by the GPU, whatever the job asked for",
-        )
-    elif any(len(key[1]) == 1 for key in shared) and facts.tool != "gpu_aware":
-        lines = next(lines for key, lines in shared.items() if len(key[1]) == 1)
-        yield Finding(
-            "cpu-affinity",
-            "likely",
-            tuple(lines[:2]),
-            "a rank and its helper threads have one CPU",
-        )
+        told = f"{ignored[0]} is {ignored[1]}: NCCL binds its threads by the GPU alone"
+        yield Finding("cpu-affinity", "likely", (ignored[2],), told)
+    elif single and facts.tool != "gpu_aware":
+        told = "a rank and its helper threads have one CPU"
+        yield Finding("cpu-affinity", "likely", tuple(single[0][:2]), told)
 
 
 def host_staging(context: Context) -> Iterator[Finding]:
-    """Rates of host memory although UCX has a path between GPUs: one of the buffers is on the host."""
+    """Rates of host memory although UCX has a path between GPUs: one of the buffers is on the
+    host."""
     facts = context.facts
     if not context.on_gpu or any(r.kind != "bw" for r in facts.readings[:1]):
         return
@@ -110,6 +109,7 @@ def host_staging(context: Context) -> Iterator[Finding]:
             "likely",
             (*lines, direct[0].evidence),
             f"{top.value:.3g} GB/s at most although UCX has a transport between the GPUs",
+            effect=Verdict.DEGRADED if top.buffers and top.value < _PAGEABLE else Verdict.PASS,
         )
 
 
@@ -169,6 +169,23 @@ def _slow_rank(readings: list[Reading]) -> tuple[int, float, Reading] | None:
         if ratio < 0.85 and top.value < min(others):
             return rank, ratio, min(mine, key=lambda r: r.value)
     return None
+
+
+def launch_failed(context: Context) -> Iterator[Finding]:
+    """The launcher or the loader could not start the program."""
+    facts = context.facts
+    for kind, cause in (("loader", "library-missing"), ("launch", "launch-failed")):
+        seen = facts.seen(kind)
+        if seen and not facts.readings:
+            yield Finding(
+                cause,
+                "certain",
+                tuple(s.evidence for s in seen[:3]),
+                seen[0].values[0],
+                Explains.FAILURE,
+                Verdict.FAILED,
+            )
+            return
 
 
 def timeout(context: Context) -> Iterator[Finding]:
@@ -237,7 +254,8 @@ def rank_died(context: Context) -> Iterator[Finding]:
 
 
 def truncated(context: Context) -> Iterator[Finding]:
-    """Output that stops inside a row, or before the last size or the closing lines that were announced."""
+    """Output that stops inside a row, or before the last size or the closing lines that were
+    announced."""
     facts = context.facts
     if facts.incomplete and not facts.finished:
         yield _cut(facts.incomplete, "the input breaks off inside a record")
@@ -280,6 +298,7 @@ RULES: tuple[Rule, ...] = (
     cpu_affinity,
     host_staging,
     gpu_busy,
+    launch_failed,
     timeout,
     rank_died,
     truncated,

@@ -82,7 +82,8 @@ def not_usable(context: Context) -> Iterator[Finding]:
             Verdict.FAILED,
         )
         # Open MPI takes UCX only for transports of its own list (pml_ucx_tls): InfiniBand, CUDA or
-        # ROCm. Where the node has no InfiniBand, that UCX is refused means that it shows no GPU transport.
+        # ROCm. Where the node has no InfiniBand, that UCX is refused means that it shows no GPU
+        # transport.
         if facts.device == "host":
             continue
         tls = facts.setting("UCX_TLS")
@@ -398,7 +399,8 @@ def same_gpu(context: Context) -> Iterator[Finding]:
             "same-gpu",
             "likely",
             (top.reading.evidence,),  # type: ignore[arg-type]
-            f"{top.reading.value:.4g} GB/s is more than links carry ({top.expectation.limit:g} GB/s):"
+            f"{top.reading.value:.4g} GB/s is more than links carry ({top.expectation.limit:g}"
+            f" GB/s):"
             " the rate of a copy inside one GPU",
             Explains.IMPOSSIBLE,
             Verdict.IMPOSSIBLE,

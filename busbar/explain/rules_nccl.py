@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from busbar.explain.model import Evidence
 from busbar.explain.rules import Context, Explains, Finding, Rule
-from busbar.parse import nccl_log
+from busbar.parse import nccl_log, nccl_tests
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -23,7 +24,8 @@ _MSCCLPP_TYPES = frozenset({"half", "bfloat16", "float", "int32", "uint32"})
 
 
 def p2p_off(context: Context) -> Iterator[Finding]:
-    """Connections inside a node that are not P2P, on GPUs that have links, or a setting that says so."""
+    """Connections inside a node that are not P2P, on GPUs that have links, or a setting that
+    says so."""
     facts = context.facts
     ways = {way for way in facts.transports if way.startswith("SHM")}
     if context.nodes == 1:
@@ -299,7 +301,8 @@ def version_mismatch(context: Context) -> Iterator[Finding]:
             "nccl-version-mismatch",
             "certain",
             (told.evidence,),
-            f"rank {told.values[0]} has {told.values[1]}, rank {told.values[2]} has {told.values[3]}",
+            f"rank {told.values[0]} has {told.values[1]}, rank {told.values[2]} has"
+            f" {told.values[3]}",
             Explains.FAILURE,
             Verdict.FAILED,
         )
@@ -346,9 +349,9 @@ def msccl_off(context: Context) -> Iterator[Finding]:
 def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
     """Why MSCCL++ cannot serve this run, by its documented conditions."""
     facts = context.facts
-    enabled = facts.first("rccl.mscclpp-on")
-    if not enabled and facts.first("nccl.complete"):
-        yield "RCCL does not report it enabled", facts.first("nccl.complete").evidence  # type: ignore[union-attr]
+    enabled, whole = facts.first("rccl.mscclpp-on"), facts.first("nccl.complete")
+    if not enabled and whole:
+        yield "RCCL does not report it enabled", whole.evidence
     if context.operation and context.operation not in ("all_reduce", "all_gather"):
         yield f"it does not serve {context.operation}", None
     threshold = int(enabled.values[0]) if enabled else _MSCCLPP_THRESHOLD
@@ -357,26 +360,27 @@ def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
         threshold = int(setting[1])
     slow = set(context.slow_sizes)
     for row, evidence in facts.rows:
-        if context.operation == "all_reduce" and row.redop != "sum":
-            yield f"operator {row.redop}", evidence
+        reason = _refused_row(row, threshold, row.nbytes in slow, context.operation)
+        if reason:
+            yield reason, evidence
             break
-        if context.operation == "all_reduce" and row.type not in _MSCCLPP_TYPES:
-            yield f"type {row.type}", evidence
-            break
-        if row.nbytes and row.nbytes % 32:
-            yield f"{row.nbytes} bytes is no multiple of 32", evidence
-            break
-        if row.nbytes > threshold and row.nbytes in slow:
-            yield (
-                f"{format_bytes(row.nbytes)} is above the threshold of {format_bytes(threshold)}",
-                evidence,
-            )
-            break
-    per_process: dict[tuple[str, int], int] = {}
-    for device in facts.devices.values():
-        per_process[device.host, device.pid] = per_process.get((device.host, device.pid), 0) + 1
+    per_process = Counter((device.host, device.pid) for device in facts.devices.values())
     if any(n > 1 for n in per_process.values()):
         yield "one process drives several GPUs", None
+
+
+def _refused_row(
+    row: nccl_tests.Row, threshold: int, slow: bool, operation: str | None
+) -> str | None:
+    if operation == "all_reduce" and row.redop != "sum":
+        return f"operator {row.redop}"
+    if operation == "all_reduce" and row.type not in _MSCCLPP_TYPES:
+        return f"type {row.type}"
+    if row.nbytes % 32:
+        return f"{row.nbytes} bytes is no multiple of 32"
+    if slow and row.nbytes > threshold:
+        return f"{format_bytes(row.nbytes)} is above the threshold of {format_bytes(threshold)}"
+    return None
 
 
 def few_gpus_few_channels(context: Context) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from busbar.explain.collect import Collector
 
 _EVENT = b'{"event"'
+_PROGRAM = "gpu_aware"
 _LOOKS_LIKE_ROW = re.compile(rb"\s*\d+\s+(?:\d+\s+(?:u?int|fp|float|half|double|bfloat|f8)|\d)")
 _KINDS: dict[str, Kind] = {
     "bandwidth": "bw",
@@ -50,31 +51,29 @@ class Tables:
             return self._event(number, line)
         if first.isdigit() or (key in self._pending and first in b"N-"):
             return self._row(number, decode(line), key)
-        text = (
-            decode(line, 300) if b"GPU" in line or b"ailure" in line or b"requires" in line else ""
-        )
-        if text and (few := nccl_tests.parse_too_few(text)):
-            self._facts.note_message(
-                "tests.too-few", tuple(map(str, few)), Evidence(self._collector.name, number, text)
-            )
-            return True
-        if text and (failure := nccl_tests.parse_failure(text)):
-            self._facts.note_message(
-                "tests.failure", (failure,), Evidence(self._collector.name, number, text)
-            )
-            return True
-        if text and (needed := osu.parse_rank_complaint(text)):
-            self._facts.tool = self._facts.tool or "osu"
-            self._facts.note_message(
-                "osu.ranks", (needed,), Evidence(self._collector.name, number, text)
-            )
-            self._facts.launches.append(Evidence(self._collector.name, number, text))
-            self._facts.single_starts += 1
-            return True
+        if b"GPU" in line or b"ailure" in line or b"requires" in line:
+            return self._complaint(number, decode(line, 300))
         return False
 
+    def _complaint(self, number: int, text: str) -> bool:
+        """What the tests say instead of a table."""
+        facts, evidence = self._facts, Evidence(self._collector.name, number, text)
+        if few := nccl_tests.parse_too_few(text):
+            facts.note_message("tests.too-few", tuple(map(str, few)), evidence)
+        elif failure := nccl_tests.parse_failure(text):
+            facts.note_message("tests.failure", (failure,), evidence)
+        elif needed := osu.parse_rank_complaint(text):
+            facts.tool = facts.tool or "osu"
+            facts.note_message("osu.ranks", (needed,), evidence)
+            facts.launches.append(evidence)
+            facts.single_starts += 1
+        else:
+            return False
+        return True
+
     def piece(self, number: int, text: bytes, key: bytes) -> None:
-        """Takes what stands before a log line on the same line: a part of a row, or nothing of ours."""
+        """Takes what stands before a log line on the same line: a part of a row, or nothing of
+        ours."""
         if self._banner is None:
             self._row(number, decode(text), key)
 
@@ -85,7 +84,15 @@ class Tables:
             self._osu_banner(banner, evidence)
         elif buffers := osu.parse_buffers(text):
             self._facts.buffers = buffers.kinds
-        elif version := nccl_tests.parse_version(text):
+        elif "Library version" in text or "API headers version" in text:
+            return False  # ucx_info
+        else:
+            self._nccl_comment(text, evidence)
+        return True
+
+    def _nccl_comment(self, text: str, evidence: Evidence) -> None:
+        facts = self._facts
+        if version := nccl_tests.parse_version(text):
             self._nccl_header(evidence)
             self._facts.version = version.tests
             self._facts.note_message("tests.nccl", (version.headers, version.library), evidence)
@@ -93,21 +100,22 @@ class Tables:
             self._nccl_header(evidence)
             self._facts.parameters = parameters
         elif name := nccl_tests.parse_collective(text):
-            self._facts.names.append((name.removesuffix("_perf"), evidence))
+            facts.names.append((name.removesuffix("_perf"), evidence))
         elif device := nccl_tests.parse_device(text):
             self._nccl_header(evidence)
-            if len(self._facts.devices) < MOST_HOSTS:
-                self._facts.devices[device.host, device.pid * 1024 + device.device] = device
-                self._facts.hosts.setdefault(device.host)
-                self._facts.processes.add((device.host, device.pid))
+            self._device(device)
         elif bounds := nccl_tests.parse_out_of_bounds(text):
-            self._facts.out_of_bounds = (*bounds, evidence)
-            self._facts.finished = self._facts.finished or evidence
+            facts.out_of_bounds = (*bounds, evidence)
+            facts.finished = facts.finished or evidence
         elif nccl_tests.parse_average(text) is not None:
-            self._facts.finished = evidence
-        elif "Library version" in text or "API headers version" in text:
-            return False  # ucx_info
-        return True
+            facts.finished = evidence
+
+    def _device(self, device: nccl_tests.Device) -> None:
+        facts = self._facts
+        if len(facts.devices) < MOST_HOSTS:
+            facts.devices[device.host, device.pid * 1024 + device.device] = device
+            facts.hosts.setdefault(device.host)
+            facts.processes.add((device.host, device.pid))
 
     def _osu_banner(self, banner: osu.Banner, evidence: Evidence) -> None:
         facts = self._facts
@@ -173,7 +181,8 @@ class Tables:
         )
 
     def _nccl_row(self, text: str, evidence: Evidence) -> bool:
-        """Takes a whole row; half of one, with the numbers out of place alone, is still to come."""
+        """Takes a whole row; half of one, with the numbers out of place alone, is still to
+        come."""
         row = nccl_tests.parse_row(text)
         if row is None or row.in_place is None:
             return False
@@ -198,6 +207,7 @@ class Tables:
             self._start(event, evidence)
             return True
         facts = self._facts
+        facts.tool = facts.tool or _PROGRAM
         if kind == "reading":
             self._event_reading(event, evidence)
         elif kind == "end":
@@ -213,8 +223,10 @@ class Tables:
 
     def _start(self, event: dict[str, Any], evidence: Evidence) -> None:
         facts = self._facts
-        program = str(event.get("program", "gpu_aware"))
-        repeated = facts.tool == program and not facts.readings and not facts.finished
+        program = str(event.get("program", _PROGRAM))
+        # A rank can complain before the first one says what was started.
+        begun = bool(facts.readings or facts.finished)
+        repeated = not begun and (facts.tool == program or not facts.launches)
         if facts.tool and not repeated:
             facts = self._collector.begin_run()
         facts.tool, facts.version = program, str(event.get("version", "")) or None

@@ -28,7 +28,8 @@ OPENMPI: tuple[Pattern, ...] = (
     pattern(
         "died",
         " noticed that process rank ",
-        r"(?:prterun|mpirun|mpiexec|orterun) noticed that process rank (\d+) with PID (\d+) on node"
+        r"(?:prterun|mpirun|mpiexec|orterun) noticed that process rank (\d+) with PID (\d+) on"
+        r" node"
         r" (\S+) exited",
     ),
     pattern("died.signal", "signal ", r"\bsignal (\d+) \(([^)]+)\)\."),
@@ -46,6 +47,19 @@ OPENMPI: tuple[Pattern, ...] = (
         "died.daemon", "lost communication with", r"(lost communication with a remote daemon.*)"
     ),
     pattern("died.bad-termination", "BAD TERMINATION", r"BAD TERMINATION OF ONE OF YOUR"),
+    pattern(
+        "loader",
+        "error while loading shared libraries",
+        r"error while loading shared libraries: (\S+: .*\S)",
+    ),
+    pattern("launch", "PRTE ERROR", r"(PRTE ERROR: .*\S)"),
+    pattern("launch", "not enough slots", r"(There are not enough slots available.*)"),
+    pattern(
+        "launch", "was unable to find", r"(\w+ was unable to find the specified executable.*)"
+    ),
+    pattern("launch", "Unable to create step", r"(srun: error: Unable to create step.*)"),
+    pattern("launch", "Unable to allocate resources", r"(srun: error: Unable to allocate.*)"),
+    pattern("launch", "command not found", r"(\S+: command not found)"),
     pattern("frame", "(mca_pml_ob1_", r"\((mca_pml_ob1_\w+)"),
     pattern("frame", "(mca_btl_", r"\((mca_btl_\w+)"),
     pattern("frame", "(ompi_coll_", r"\((ompi_coll_\w+)"),
@@ -178,21 +192,20 @@ def parse_command(line: str) -> CommandLine | None:
             break
     if not program and not any(w.rsplit("/", 1)[-1] in _MPIRUN for w in words[:4]):
         return None
+    environment, ranks = _options(words[:at])
+    return CommandLine(program, ranks, environment, tuple(words[at + 1 :]))
+
+
+def _options(words: list[str]) -> tuple[dict[str, str], int | None]:
+    """Variables and number of ranks that the words before the program give."""
     environment: dict[str, str] = {}
     ranks = None
-    for index, word in enumerate(words[:at]):
-        following = words[index + 1] if index + 1 < at else ""
-        if word in ("-x", "--env", "-env") and "=" in following:
-            name, _, value = following.partition("=")
-            environment[name] = value
-        elif re.fullmatch(r"[A-Z][A-Z0-9_]+=\S*", word) and words[index - 1] not in (
-            "-x",
-            "--env",
-        ):
+    for word, following, after in zip(words, [*words[1:], ""], [*words[2:], "", ""], strict=False):
+        if re.fullmatch(r"[A-Z][A-Z0-9_]+=\S*", word):  # after -x, or before the launcher
             name, _, value = word.partition("=")
             environment[name] = value
         elif word in ("-n", "-np", "--np", "--ntasks") and following.isdigit():
             ranks = int(following)
-        elif word == "--mca" and following == "pml" and index + 2 < at:
-            environment["OMPI_MCA_pml"] = words[index + 2]
-    return CommandLine(program, ranks, environment, tuple(words[at + 1 :]))
+        elif word == "--mca" and following == "pml":
+            environment["OMPI_MCA_pml"] = after
+    return environment, ranks

@@ -18,7 +18,8 @@ class Message:
 
 @dataclass(frozen=True)
 class Pattern:
-    """``needle`` is in every line that ``regex`` matches; it is looked for first, which is cheap."""
+    """``needle`` is in every line that ``regex`` matches; it is looked for first, which is
+    cheap."""
 
     kind: str
     needle: bytes

@@ -15,7 +15,8 @@ TABLE: tuple[Pattern, ...] = (
     pattern(
         "ofi.provider",
         "elected ",
-        r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d+) nics?\))?",
+        r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d+)"
+        r" nics?\))?",
     ),
     pattern(
         "ofi.no-provider",

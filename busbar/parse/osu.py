@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""OSU micro-benchmarks 5.x to 7.x: banner and table rows of the point-to-point and collective tests."""
+"""OSU micro-benchmarks 5.x to 7.x: banner and table rows of the point-to-point and collective
+tests."""
 
 from __future__ import annotations
 

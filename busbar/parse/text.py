@@ -14,7 +14,8 @@ from typing import BinaryIO, cast
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 16
-"""What follows in a longer line is dropped: no tool prints such lines, and memory stays bounded."""
+"""What follows in a longer line is dropped: no tool prints such lines, and memory stays
+bounded."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 # CSI sequences (colours, cursor) and OSC sequences (titles), as ECMA-48 has them.

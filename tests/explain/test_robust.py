@@ -63,8 +63,18 @@ def _nul(data: bytes) -> bytes:
         lambda data: data.rstrip(b"\n"),
         lambda data: b"\xff\xfe\x80 garbage\n" + data + b"\n\xc3\x28\n",
     ],
-    ids=["crlf", "colour", "srun-l", "tag-output", "nul", "gzip", "no-last-line", "no-newline", "bytes"],
-)  # fmt: skip
+    ids=[
+        "crlf",
+        "colour",
+        "srun-l",
+        "tag-output",
+        "nul",
+        "gzip",
+        "no-last-line",
+        "no-newline",
+        "bytes",
+    ],
+)
 def test_the_same_whatever_wraps_it(file: str, change: Callable[[bytes], bytes]) -> None:
     data = (DATA / file).read_bytes()
     assert outcome(change(data)) == outcome(data)
@@ -96,13 +106,14 @@ def test_files_of_each_rank_are_one_run() -> None:
         pid: "\n".join(line for line in data.splitlines() if line.startswith(f"vm:{pid}:"))
         for pid in {line.split(":")[1] for line in data.splitlines() if line.startswith("vm:")}
     }
-    head = "\n".join(table[: [i for i, x in enumerate(table) if "Rank  3" in x][0] + 1])
+    head = "\n".join(table[: next(i for i, x in enumerate(table) if "Rank  3" in x) + 1])
     (rows,) = explain([Source.from_text("x", data)])
     text = (
         head
         + "\n"
         + "\n".join(
-            f"{r.nbytes} {r.nbytes // 4} float sum -1 1.0 {r.value / 1.5:.2f} {r.value} 0 1.0 {r.value / 1.5:.2f} {r.value} 0"
+            f"{r.nbytes} {r.nbytes // 4} float sum -1 1.0 {r.value / 1.5:.2f} {r.value} 0 1.0"
+            f" {r.value / 1.5:.2f} {r.value} 0"
             for r in rows.readings
             if r.kind == "busbw" and r.in_place is False
         )
@@ -205,14 +216,37 @@ def test_fuzz_shuffled_and_doubled(seed: bytes, order: random.Random, doubled: i
     st.sampled_from(["reading", "start", "rank", "check", "copy", "error", "end", "other"]),
     st.dictionaries(
         st.sampled_from(
-            ["rank", "ranks", "asked_ranks", "from", "to", "bytes", "gb_per_s", "us", "wrong", "metric",
-             "cpus", "host", "device", "buffers", "text", "program", "backend", "operation"]
+            [
+                "rank",
+                "ranks",
+                "asked_ranks",
+                "from",
+                "to",
+                "bytes",
+                "gb_per_s",
+                "us",
+                "wrong",
+                "metric",
+                "cpus",
+                "host",
+                "device",
+                "buffers",
+                "text",
+                "program",
+                "backend",
+                "operation",
+            ]
         ),
-        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.lists(st.integers(), max_size=2),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text(max_size=8)
+        | st.lists(st.integers(), max_size=2),
     ),
-)  # fmt: skip
+)
 def test_fuzz_events(kind: str, values: dict[str, object]) -> None:
-    start = '{"event": "start", "program": "gpu_aware", "backend": "cuda", "ranks": 2, "asked_ranks": 2}\n'
+    start = '{"event": "start", "backend": "cuda", "ranks": 2, "asked_ranks": 2}\n'
     survives(
         (start + json.dumps({"metric": "bandwidth", **values, "event": kind}) + "\n").encode()
     )

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: MIT
+"""Parsers against lines of old and new versions of each tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from busbar.parse import launch, nccl_log, nccl_tests, ofi, osu, ucx_log
+from busbar.parse.messages import match
+from busbar.parse.text import Source, line_blocks
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+@pytest.mark.parametrize(
+    ("line", "test", "version", "device", "quantity"),
+    [
+        ("# OSU MPI-CUDA Bandwidth Test v7.4", "osu_bw", "7.4", "CUDA", "bw"),
+        ("# OSU MPI-ROCM Bandwidth Test v7.0", "osu_bw", "7.0", "ROCM", "bw"),
+        ("# OSU MPI Bandwidth Test v5.9", "osu_bw", "5.9", "", "bw"),
+        ("# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.4", "osu_bibw", "7.4", "CUDA", "bw"),
+        ("# OSU MPI-CUDA Latency Test v5.6.3", "osu_latency", "5.6.3", "CUDA", "latency_us"),
+        ("# OSU MPI Multiple Bandwidth / Message Rate Test v7.4", "osu_mbw_mr", "7.4", "", "bw"),
+        (
+            "# OSU MPI-CUDA Allreduce Latency Test v7.4",
+            "osu_allreduce",
+            "7.4",
+            "CUDA",
+            "latency_us",
+        ),
+        (
+            "# OSU MPI-CUDA All-to-All Personalized Exchange Latency Test v7.4",
+            "osu_alltoall",
+            "7.4",
+            "CUDA",
+            "latency_us",
+        ),
+        ("# OSU MPI Broadcast Latency Test v5.9", "osu_bcast", "5.9", "", "latency_us"),
+        (
+            "# OSU MPI Reduce_scatter Latency Test v7.1",
+            "osu_reduce_scatter",
+            "7.1",
+            "",
+            "latency_us",
+        ),
+        ("# OSU NCCL-CUDA Bandwidth Test v7.2", "osu_bw", "7.2", "CUDA", "bw"),
+    ],
+)
+def test_osu_banner(line: str, test: str, version: str, device: str, quantity: str) -> None:
+    banner = osu.parse_banner(line)
+    assert banner is not None
+    assert (banner.test, banner.version, banner.device, banner.quantity) == (
+        test,
+        version,
+        device,
+        quantity,
+    )
+
+
+def test_osu_rows() -> None:
+    assert osu.parse_row("4194304            285624.83") == osu.Row(4194304, 285624.83)
+    assert osu.parse_row("8      12.1     11.9    12.3    1000") == osu.Row(8, 12.1)
+    assert osu.parse_row("8      12.1     Pass") == osu.Row(8, 12.1, valid=True)
+    assert osu.parse_row("8      12.1     Fail") == osu.Row(8, 12.1, valid=False)
+    assert osu.parse_row("4194304            569147.63         135695.37") == osu.Row(
+        4194304, 569147.63
+    )
+    for line in ("4194304", "# Size 1", "12 abc", "", "exit_status=0"):
+        assert osu.parse_row(line) is None
+    line = "# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)"
+    assert osu.parse_buffers(line) == osu.Buffers("D H")
+
+
+def test_nccl_tests_rows_of_every_version() -> None:
+    new = "  1048576  262144  float  sum  -1  19.66  53.35  80.02  0  18.54  56.56  84.83  0"
+    row = nccl_tests.parse_row(new)
+    assert row is not None
+    assert row.in_place == nccl_tests.Half(18.54, 56.56, 84.83, 0)
+    without_root = (
+        "  1048576  262144  float  sum  19.66  53.35  80.02  4e-07  18.54  56.56  84.83  4e-07"
+    )
+    row = nccl_tests.parse_row(without_root)
+    assert row is not None
+    assert (row.root, row.out_of_place.wrong) == (None, 0)
+    unchecked = (
+        "  1048576  262144  bfloat16  none  0  19.66  53.35  80.02  N/A  18.54  56.56  84.83  N/A"
+    )
+    row = nccl_tests.parse_row(unchecked)
+    assert row is not None
+    assert (row.type, row.root, row.out_of_place.wrong) == ("bfloat16", 0, None)
+    assert nccl_tests.parse_row("     1048576        262144     float     sum      -1") is None
+    assert nccl_tests.parse_row_start("     1048576        262144     float     sum      -1")
+
+
+def test_nccl_tests_headers() -> None:
+    line = "# nccl-tests version 2.19.6 nccl-headers=22803 nccl-library=22803"
+    assert nccl_tests.parse_version(line) == nccl_tests.Version("2.19.6", "22803", "22803")
+    assert nccl_tests.parse_version("# rccl-tests: Version develop:ad3d7d8") is not None
+    old = "#   Rank  0 Pid   9591 on  n1 device  0 [0x10] NVIDIA A100-SXM4-40GB"
+    device = nccl_tests.parse_device(old)
+    assert device is not None
+    assert (device.bus, device.name) == ("0x10", "NVIDIA A100-SXM4-40GB")
+    assert nccl_tests.parse_out_of_bounds("# Out of bounds values : 4 FAILED") == (4, False)
+
+
+def test_nccl_json() -> None:
+    run = nccl_tests.parse_json((DATA / "h200x4/nccl_all_reduce_single_process.json").read_text())
+    assert run is not None
+    assert (run.program, run.ranks, run.version) == ("all_reduce_perf", 4, "22803")
+    assert run.rows[-1].out_of_place.busbw == pytest.approx(364.818954)
+    assert run.complete
+    assert nccl_tests.parse_json("{}") is None
+    with pytest.raises(ValueError, match="breaks off"):
+        nccl_tests.parse_json('{"version": 3,')
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            b"Channel 00/0 : 0[0] -> 8[1] [receive] via NET/IB/1/GDRDMA",
+            nccl_log.NetPath(0, 0, 8, True, "IB", 1, None, True),
+        ),
+        (
+            b"Channel 03/0 : 0[0] -> 8[1] [send] via NET/IB/1(7)/GDRDMA/Shared",
+            nccl_log.NetPath(3, 0, 8, False, "IB", 1, 7, True),
+        ),
+        (
+            b"Channel 00 : 0[1a000] -> 1[1a000] [receive] via NET/IB/0",
+            nccl_log.NetPath(0, 0, 1, True, "IB", 0, None, False),
+        ),
+        (
+            b"Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0",
+            nccl_log.NetPath(0, 7, 8, False, "AWS Libfabric", 0, None, False),
+        ),
+    ],
+)
+def test_network_connections(line: bytes, expected: nccl_log.NetPath) -> None:
+    assert nccl_log.parse_net_path(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "values"),
+    [
+        ("NCCL version 2.18.5+cuda12.2", "nccl.version", ("2.18.5", "cuda12.2")),
+        ("RCCL version : 2.22.3-develop:ab12", "nccl.version", ("2.22.3", "")),
+        (
+            "24 coll channels, 0 nvls channels, 32 p2p channels, 32 p2p channels per peer",
+            "nccl.channels",
+            ("24", "32", "32"),
+        ),
+        ("Using network AWS Libfabric", "nccl.network", ("AWS Libfabric",)),
+        ("Assigned NET plugin IB to comm", "nccl.network", ("IB",)),
+        (
+            "NET/Plugin : No plugin found (libnccl-net.so), using internal implementation",
+            "nccl.no-plugin",
+            ("libnccl-net.so",),
+        ),
+        ("NET/Plugin: Could not find: libnccl-net.so", "nccl.no-plugin", ("libnccl-net.so",)),
+        (
+            "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)",
+            "nccl.gdr-hca",
+            ("IB", "Disabled", "0", "mlx5_0"),
+        ),
+        (
+            "AllReduce: 1048576 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..23}",
+            "nccl.algorithm",
+            ("AllReduce", "1048576", "RING", "LL", "0", "23"),
+        ),
+        (
+            "8388608 Bytes -> Algo 1 proto 2 time 85.5",
+            "nccl.algorithm",
+            ("", "8388608", "1", "2", "", ""),
+        ),
+        ("NCCL_ALGO set by environment to Ring", "nccl.env", ("NCCL_ALGO", "Ring")),
+        ("NCCL_BUFFSIZE set by environment to 65536.", "nccl.env", ("NCCL_BUFFSIZE", "65536")),
+    ],
+)
+def test_nccl_messages(line: str, kind: str, values: tuple[str, ...]) -> None:
+    whole = f"n1:1:1 [0] NCCL INFO {line}".encode()
+    start = whole.index(nccl_log.INFO) + len(nccl_log.INFO)
+    found = nccl_log.parse(whole[start:], nccl_log.candidates(whole, start))
+    assert (kind, values) in [(m.kind, m.values) for m in found]
+
+
+@pytest.mark.parametrize(
+    ("line", "start"),
+    [
+        (b"vm:1:1 [0] NCCL INFO x", 0),
+        (b"  1024 256 float sum -1vm:1:1 [0] NCCL INFO x", 23),
+        (b"8h200-2:1:1 [0] NCCL INFO x", 0),
+        (b"  1024 256 float sum -18h200-2:1:1 [0] NCCL INFO x", 23),
+    ],
+)
+def test_a_log_line_glued_to_a_row(line: bytes, start: int) -> None:
+    assert nccl_log.process_start(line, [b"vm", b"8h200-2"]) == start
+
+
+@pytest.mark.parametrize(
+    ("line", "scope", "lanes"),
+    [
+        (
+            "ucp_worker.c:1783 UCX  INFO    ep_cfg[2]: tag(sysv/memory cma/memory cuda_ipc/cuda)",
+            "",
+            ("sysv", "cma", "cuda_ipc"),
+        ),
+        (
+            "ucp_worker.c:1991 UCX  INFO    ucp_context_0 intra-node cfg#2 tag(sysv/memory"
+            " cuda_ipc/cuda)",
+            "intra-node",
+            ("sysv", "cuda_ipc"),
+        ),
+        (
+            "UCX  INFO  ucp_context_0 inter-node cfg#3 tag(rc_mlx5/mlx5_0:1) am(ud_mlx5/mlx5_1:1)",
+            "inter-node",
+            ("rc_mlx5", "ud_mlx5"),
+        ),
+        ("UCX  INFO    ep_cfg[1]: tag(tcp/lo tcp/eth0)", "", ("tcp",)),
+    ],
+)
+def test_ucx_endpoints(line: str, scope: str, lanes: tuple[str, ...]) -> None:
+    assert ucx_log.parse_endpoint(line) == ucx_log.Endpoint(scope, lanes)
+
+
+def test_ofi_wording() -> None:
+    old = b"NET/OFI Selected Provider is efa (found 4 nics)"
+    new = b"NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)"
+    oldest = b"NET/OFI Selected Provider is efa"
+    assert [m.values for m in match(ofi.TABLE, old)] == [("efa", "", "4")]
+    assert [m.values for m in match(ofi.TABLE, new)] == [("efa", "efa-direct", "32")]
+    assert [m.values for m in match(ofi.TABLE, oldest)] == [("efa", "", "")]
+
+
+def test_command_lines() -> None:
+    line = (
+        "$ mpirun -n 4 --mca pml ob1 -x UCX_TLS=tcp -x LD_LIBRARY_PATH /opt/omb/osu_bw -m 4:8 D D"
+    )
+    command = launch.parse_command(line)
+    assert command is not None
+    assert (command.program, command.ranks) == ("osu_bw", 4)
+    assert command.environment == {"OMPI_MCA_pml": "ob1", "UCX_TLS": "tcp"}
+    assert command.arguments == ("-m", "4:8", "D", "D")
+    assert launch.parse_command("$ ls -l") is None
+    assert launch.parse_command('$ mpirun "unclosed') is None
+    assert launch.parse_export("$ export HSA_ENABLE_SDMA=0") == ("HSA_ENABLE_SDMA", "0")
+    assert launch.parse_exit_status(" exit_status=124") == 124
+
+
+def test_lines_keep_their_numbers_over_blocks() -> None:
+    text = "".join(f"{i}\n" for i in range(1, 400_001))
+    numbers = {}
+    for number, lines in line_blocks(Source.from_text("x", text)):
+        for offset, line in enumerate(lines):
+            if line:
+                numbers[int(line)] = number + offset
+    assert all(numbers[i] == i for i in (1, 2, 199_999, 400_000))
+    assert len(numbers) == 400_000
