@@ -21,8 +21,8 @@ class Start:
     mpi: str
     ucx: str
     """Version of the UCX loaded into the process; empty when MPI uses none."""
-    gpu_driver: int
-    """The driver's CUDA or HIP version number; 0 on the host back end."""
+    gpu_driver: str
+    """Version of the kernel driver and of the API that it offers; empty on the host back end."""
     statistic: str
     """``mean`` or ``best``: what the readings are over their windows."""
 
@@ -110,7 +110,7 @@ class _Collected:
         match event["event"]:
             case "start":
                 self.starts.append(
-                    Start(**{name: event[name] for name in Start.__dataclass_fields__})
+                    Start(**{n: event[n] for n in Start.__dataclass_fields__})
                 )
             case "rank":
                 self.ranks.append(Rank(**{n: event[n] for n in Rank.__dataclass_fields__}))

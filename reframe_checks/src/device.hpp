@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 
@@ -56,10 +57,14 @@ inline std::string name(int index) {
     return properties.name;
 }
 
-inline int driver_version() {
-    int version = 0;
-    check(GPU(DriverGetVersion)(&version), "reading the driver's version");
-    return version;
+// "580.159.04 (cuda 13000)": the kernel driver, where it says its version, and the API that it offers.
+inline std::string driver() {
+    int api = 0;
+    check(GPU(DriverGetVersion)(&api), "reading the driver's version");
+    std::string version;
+    for (const char *module : {"/sys/module/nvidia/version", "/sys/module/amdgpu/version"})
+        if (version.empty()) std::getline(std::ifstream(module) >> std::ws, version);
+    return version + (version.empty() ? "(" : " (") + backend + " " + std::to_string(api) + ")";
 }
 
 inline void *allocate(std::size_t bytes) {
@@ -92,7 +97,7 @@ inline int count() { return 0; }
 inline void select(int) {}
 inline std::string bus_id(int) { return ""; }
 inline std::string name(int) { return ""; }
-inline int driver_version() { return 0; }
+inline std::string driver() { return ""; }
 
 inline void *allocate(std::size_t bytes) {
     void *pointer = nullptr;

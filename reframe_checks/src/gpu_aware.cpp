@@ -104,7 +104,7 @@ class Program {
                 .add("asked_ranks", options_.ranks)
                 .add("mpi", mpi)
                 .add("ucx", ucx_version())
-                .add("gpu_driver", device::driver_version())
+                .add("gpu_driver", device::driver())
                 .add("statistic", options_.best ? "best" : "mean")
                 .print();
         if (world_.size != options_.ranks)
