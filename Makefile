@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test lint lock clean spack spack-setup spack-verify spack-lock spack-pin spack-here spack-mirror spack-push
+.PHONY: help setup check test lint lock bench clean spack spack-setup spack-verify spack-lock spack-pin spack-here spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,12 @@ lock: ## resolve the requirements again and write the locks (needs uv)
 	$(UV_COMPILE) locks/ucx-current.in -o locks/ucx-current.txt
 	$(UV_COMPILE) locks/spack.in -o locks/spack.txt
 	$(UV_COMPILE) locks/spack-style.in -o locks/spack-style.txt
+
+bench: setup ## time what has a bar: busbar explain on the log of 1,024 ranks
+	@$(BIN)/python tests/bench/explain_large.py
+
+docs/causes.md: busbar/explain/causes.yaml busbar/explain/catalog.py ## list the causes that can be named
+	@$(BIN)/python -c "from busbar.explain import catalog; print(catalog.page(), end='')" > $@
 
 clean: ## remove what the targets made
 	rm -rf .venv .spack busbar-report output stage perflogs

@@ -39,15 +39,30 @@ def add_parser(subparsers: Any) -> None:
         help="what copies between AMD GPUs (default: HSA_ENABLE_SDMA where the output shows it)",
     )
     parser.add_argument(
+        "--asked",
+        action="append",
+        default=[],
+        type=_version,
+        metavar="NAME=VERSION",
+        help="a version that should have run: nccl=2.28, cuda=12.2, ucx=1.14 (repeatable)",
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print JSON: an object, or a list for several runs"
     )
     parser.set_defaults(run=run)
 
 
+def _version(text: str) -> tuple[str, str]:
+    name, equals, version = text.partition("=")
+    if name not in ("nccl", "cuda", "ucx") or not version or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not nccl=, cuda= or ucx= and a version")
+    return name, version
+
+
 def run(args: argparse.Namespace) -> int:
     """Explains and prints."""
     site = load(args.site) if args.site else None
-    explanations = explain(args.files, site=site, engine=args.engine)
+    explanations = explain(args.files, site=site, engine=args.engine, asked=dict(args.asked))
     if args.json:
         documents = [explanation.to_json() for explanation in explanations]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))

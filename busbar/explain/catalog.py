@@ -25,3 +25,22 @@ def _load() -> tuple[dict[str, Entry], dict[str, str]]:
 
 CAUSES, NOTES = _load()
 """By id: causes, and the meaning of ids that are only ever notes."""
+
+
+def page() -> str:
+    """The text of ``docs/causes.md``."""
+    lines = [
+        "# Causes",
+        "",
+        "What `busbar explain` and a failing check can name. `make docs/causes.md` makes this",
+        "page from `busbar/explain/causes.yaml`.",
+        "",
+        "| cause | meaning | remedy |",
+        "|---|---|---|",
+        *(f"| `{name}` | {entry.meaning} | {entry.remedy} |" for name, entry in CAUSES.items()),
+        "",
+        "| note | meaning |",
+        "|---|---|",
+        *(f"| `{name}` | {meaning} |" for name, meaning in NOTES.items()),
+    ]
+    return "\n".join(lines) + "\n"

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.errors import BusbarError
@@ -19,8 +20,9 @@ from busbar.explain.identify import (
     ranks_of,
     recognise_site,
 )
-from busbar.explain.judge import Expect, from_copies, from_site, judge, verdict_of
+from busbar.explain.judge import Expect, Judgement, from_copies, from_site, judge, verdict_of
 from busbar.explain.model import Cause, Evidence, Explanation, Note
+from busbar.explain.plain import asked_versions, far_below_limit, unjudged
 from busbar.explain.rules import Context, Explains, Finding, Judged, Rule
 from busbar.parse.text import Source
 from busbar.site.model import Site
@@ -32,12 +34,6 @@ RULES: tuple[Rule, ...] = (
     *rules_fabric.RULES,
     *rules_machine.RULES,
 )
-_TOO_SLOW = 0.6
-"""Share of NCCL's own estimate of the links below which a large collective is slow on any
-machine."""
-_LARGE = 1 << 26
-_NVLINK_PER_GPU = 900.0
-"""GB/s one way of NVLink5, the fastest links between GPUs that are on the market."""
 
 
 def explain(
@@ -47,14 +43,16 @@ def explain(
     expectation: Expect | None = None,
     verdict: Verdict | None = None,
     engine: str | None = None,
+    asked: Mapping[str, str] | None = None,
 ) -> list[Explanation]:
     """One explanation for each run in ``files``, which are the outputs of one job.
 
     ``expectation`` gives the limit and band of a reading; without it the expectations of ``site``
     are used, or of the site that the output names. ``verdict`` is what a caller that knows more,
     such as a check, has found; it stands unless the output shows worse. ``engine`` is ``sdma`` or
-    ``kernel`` on AMD GPUs. Raises ``BusbarError`` for a file that cannot be read and for input in
-    which nothing is recognised.
+    ``kernel`` on AMD GPUs. ``asked`` gives versions that the run should have had, by ``nccl``,
+    ``cuda`` and ``ucx``; a version is met by any that begins with it. Raises ``BusbarError`` for
+    a file that cannot be read and for input in which nothing is recognised.
     """
     sources = [f if isinstance(f, Source) else Source.from_path(f) for f in files]
     try:
@@ -72,32 +70,42 @@ def explain(
             " Open MPI,"
             " MPICH or Slurm",
         )
-    return [_explain_run(facts, site, expectation, verdict, engine) for facts in runs]
+    wanted = _Wanted(site, expectation, verdict, engine, asked or {})
+    return [_explain_run(facts, wanted) for facts in runs]
 
 
-def _explain_run(
-    facts: Facts,
-    site: Site | None,
-    expectation: Expect | None,
-    verdict: Verdict | None,
-    engine: str | None,
-) -> Explanation:
+@dataclass(frozen=True)
+class _Wanted:
+    """What the caller knows of the run."""
+
+    site: Site | None
+    expectation: Expect | None
+    verdict: Verdict | None
+    engine: str | None
+    asked: Mapping[str, str]
+
+
+def _explain_run(facts: Facts, wanted: _Wanted) -> Explanation:
+    site, verdict = wanted.site, wanted.verdict
     ranks, nodes = ranks_of(facts), nodes_of(facts)
     operation, notes = _operation(facts, ranks)
-    if site is None and expectation is None:
+    if site is None and wanted.expectation is None:
         site = recognise_site(facts, nodes)
         if site:
             notes.append(Note("site-recognised", f"the devices are those of site {site.name}"))
-    engine = engine or shown_engine(facts)
-    expect = expectation or from_copies(facts)
+    engine = wanted.engine or shown_engine(facts)
+    expect = wanted.expectation or from_copies(facts)
     if expect is None and site:
         expect = from_site(
             site, facts, engine=engine, operation=operation, ranks=ranks, nodes=nodes
         )
-    judged, why = judge(facts, expect) if expect else ([], "no site and no expectation was given")
+    judgement = judge(facts, expect) if expect else Judgement(why="no site and no expectation")
+    judged = judgement.judged
     context = Context(facts, site, engine, judged, operation, ranks, nodes)
     findings = [finding for rule in RULES for finding in rule(context)]
-    findings += _unjudged(context) if not judged else []
+    findings += far_below_limit(context, judgement.bounded)
+    findings += unjudged(context) if not judged else []
+    findings += asked_versions(context, wanted.asked)
     outcome = worst(
         [
             verdict or Verdict.PASS,
@@ -107,7 +115,7 @@ def _explain_run(
         ]
     )
     if not judged and facts.readings:
-        notes.append(Note("no-band", f"no band was applied: {why}"))
+        notes.append(Note("no-band", f"no band was applied: {judgement.why}"))
     causes = _causes(findings, outcome, judged)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
     return Explanation(
@@ -175,57 +183,6 @@ def _measured(facts: Facts) -> Verdict:
     return Verdict.FAILED
 
 
-def _unjudged(context: Context) -> list[Finding]:
-    """What a reading tells without any band: NCCL's own estimate of the links, and physics."""
-    facts = context.facts
-    rates = [r for r in facts.readings if r.kind in ("bw", "busbw") and r.evidence]
-    if not rates:
-        return []
-    top = max(rates, key=lambda r: r.value)
-    both = 2 if facts.tool == "osu_bibw" else 1
-    if (
-        context.on_gpu
-        and facts.tool in ("osu_bw", "osu_bibw", "gpu_aware")
-        and top.value > both * _NVLINK_PER_GPU
-    ):
-        return [
-            Finding(
-                "same-gpu",
-                "likely",
-                (top.evidence,),  # type: ignore[arg-type]
-                f"{top.value:.4g} GB/s is more than any link between GPUs carries: the rate of a"
-                f" copy"
-                " inside one GPU",
-                Explains.IMPOSSIBLE,
-                Verdict.IMPOSSIBLE,
-            )
-        ]
-    estimate = max((float(v) for v in facts.values("nccl.nvlink")), default=0.0)
-    last = context.largest_rates
-    if (
-        estimate
-        and context.nodes == 1
-        and last
-        and last[0].nbytes >= _LARGE
-        and last[0].kind == "busbw"
-    ):
-        best = max(last, key=lambda r: r.value)
-        if best.value < _TOO_SLOW * estimate and best.evidence:
-            shown = facts.first("nccl.nvlink")
-            lines = (best.evidence, *([shown.evidence] if shown else []))
-            return [
-                Finding(
-                    "below-band-unexplained",
-                    "certain",
-                    lines,
-                    f"{best.value:.4g} GB/s where NCCL counts {estimate:g} GB/s of NVLink for"
-                    f" each GPU",
-                    effect=Verdict.DEGRADED,
-                )
-            ]
-    return []
-
-
 _CONSEQUENCES = {
     # A cause on the left explains those on the right, which are then not named.
     "nccl-p2p-off": {"nccl-few-channels"},
@@ -245,6 +202,7 @@ _CONSEQUENCES = {
     "pmix-mismatch": {"rank-died", "truncated-output"},
     "same-gpu": {"rank-died", "truncated-output", "above-limit"},
     "ofi-provider-wrong": {"rank-died", "truncated-output"},
+    "wrong-gpu": {"rank-died", "truncated-output"},
     "rank-died": {"truncated-output"},
     "timeout": {"truncated-output"},
     "wrong-data": {"rank-died"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from busbar.check import measured
 from busbar.errors import BusbarError
@@ -65,7 +66,11 @@ def from_site(
                 environment=environment,
             )
         if bench == "osu_mbw_mr" and nodes in (1, None):
-            return multi_pair(site, nbytes=reading.nbytes, ranks=ranks, lane=lane)
+            several = multi_pair(site, nbytes=reading.nbytes, ranks=ranks, lane=lane)
+            if not facts.device and reading.value < several.typical / 2:
+                where = f"site {site.name}"
+                raise NoExpectation("the output does not show where the buffers are", where=where)
+            return several
         if reading.kind == "busbw" and (reading.operation or operation) in COLLECTIVES:
             return collective(
                 site,
@@ -143,10 +148,20 @@ def _gpu_of(site: Site, facts: Facts, rank: int | None) -> int:
     return int(rank or 0)
 
 
-def judge(facts: Facts, expect: Expect) -> tuple[list[Judged], str]:
-    """Readings with their expectations, and why the others have none."""
-    judged: list[Judged] = []
-    why = ""
+@dataclass
+class Judgement:
+    """What came of judging every reading."""
+
+    judged: list[Judged] = field(default_factory=list)
+    bounded: list[tuple[Reading, float]] = field(default_factory=list)
+    """Readings without a band, with the limit of their links in GB/s."""
+    why: str = ""
+    """Why the first of those without a band has none."""
+
+
+def judge(facts: Facts, expect: Expect) -> Judgement:
+    """Every reading against its expectation."""
+    result = Judgement()
     for reading in facts.readings:
         if reading.kind == "algbw":
             continue
@@ -154,22 +169,24 @@ def judge(facts: Facts, expect: Expect) -> tuple[list[Judged], str]:
             expectation = expect(reading)
         except BusbarError as missing:
             # Other errors than a missing band: the site has no such number of nodes or GPUs.
-            why = why or str(missing)
-            if above := _above_limit(reading, missing):
-                judged.append(above)
+            result.why = result.why or str(missing)
+            limit = _limit(reading, missing)
+            if limit and reading.value > limit:
+                bound = Expectation(limit, 0.0, limit, limit)
+                result.judged.append(Judged(reading, bound, Verdict.IMPOSSIBLE))
+            elif limit:
+                result.bounded.append((reading, limit))
             continue
-        judged.append(Judged(reading, expectation, expectation.judge(reading.value)))
-    return judged, why
+        verdict = expectation.judge(reading.value)
+        result.judged.append(Judged(reading, expectation, verdict))
+    return result
 
 
-def _above_limit(reading: Reading, missing: BusbarError) -> Judged | None:
-    """The links' limit holds where no band is known."""
-    if not isinstance(missing, NoExpectation) or missing.unit != "GB/s" or not missing.limit:
+def _limit(reading: Reading, missing: BusbarError) -> float | None:
+    """The links' limit, which holds where no band is known."""
+    if not isinstance(missing, NoExpectation) or missing.unit != "GB/s":
         return None
-    if reading.kind == "latency_us" or reading.value <= missing.limit:
-        return None
-    bound = Expectation(missing.limit, 0.0, missing.limit, missing.limit)
-    return Judged(reading, bound, Verdict.IMPOSSIBLE)
+    return None if reading.kind == "latency_us" else missing.limit
 
 
 def verdict_of(judged: list[Judged]) -> Verdict:

@@ -22,6 +22,20 @@ _POINT_TO_POINT_FRAMES = ("mca_pml_ob1_", "mca_btl_")
 _UNLIMITED = ("inf", "infinity")
 
 
+def wrong_gpu(context: Context) -> Iterator[Finding]:
+    """A rank that says it is on another GPU than its check expects."""
+    lines = [
+        (str(event["text"]), evidence)
+        for event, evidence in context.facts.events
+        if event.get("event") == "error" and ", expected " in str(event.get("text"))
+    ]
+    if lines:
+        evidence = tuple(e for _, e in lines[:3])
+        yield Finding(
+            "wrong-gpu", "certain", evidence, lines[0][0], Explains.FAILURE, Verdict.FAILED
+        )
+
+
 def not_selected(context: Context) -> Iterator[Finding]:
     """ob1 or a BTL in the backtrace, or asked for, with GPU buffers."""
     facts = context.facts
@@ -409,6 +423,7 @@ def same_gpu(context: Context) -> Iterator[Finding]:
 
 RULES: tuple[Rule, ...] = (
     same_gpu,
+    wrong_gpu,
     singletons,
     pmix_mismatch,
     gtl_missing,

@@ -84,6 +84,8 @@ class Tables:
             self._osu_banner(banner, evidence)
         elif buffers := osu.parse_buffers(text):
             self._facts.buffers = buffers.kinds
+            if "D" in buffers.kinds:
+                self._facts.device = self._facts.device or "GPU"
         elif "Library version" in text or "API headers version" in text:
             return False  # ucx_info
         else:
@@ -125,7 +127,9 @@ class Tables:
         facts.launches.append(evidence)
         facts.tool = banner.test
         facts.version = banner.version
-        facts.device = banner.device or "host"
+        # These tests print the same title for host and GPU buffers.
+        silent = banner.test in ("osu_mbw_mr", "osu_multi_lat")
+        facts.device = banner.device or ("" if silent else "host")
         facts.table_seen = True
         facts.names.append((banner.test, evidence))
         self._banner, self._header = banner, False

@@ -444,3 +444,34 @@ def test_rccl_on_two_gpus() -> None:
     )
     found = run(log, table, verdict=Verdict.DEGRADED)
     assert "rccl-few-gpus-few-channels" in ids(found)
+
+
+# ---- what was asked, and what has no band
+def test_versions_that_were_asked_for() -> None:
+    log = "node0:1000:9 [0] NCCL INFO NCCL version 2.28.3+cuda13.0\n"
+    log += "node0:1000:9 [0] NCCL INFO NET/OFI Using CUDA runtime version 12020\n"
+    table = nccl_table({1 << 30: 355.0})
+    assert str(run(log, table, asked={"nccl": "2.28", "cuda": "12.2"}).verdict) == "pass"
+    assert ids(run(log, table, asked={"nccl": "2.2"})) == {"nccl-version-mismatch"}
+    assert ids(run(log, table, asked={"cuda": "13"})) == {"cuda-version-mismatch"}
+
+
+def test_a_rank_on_the_wrong_gpu() -> None:
+    text = "rank 1 of the node is on GPU 0000:00:08.0, expected 0000:00:07.0"
+    error = f'{{"event": "error", "rank": 1, "text": "{text}"}}'
+    assert ids(run(gpu_aware(error, end=False))) == {"wrong-gpu"}
+
+
+def test_far_below_the_limit_where_no_band_is_known() -> None:
+    table = nccl_table({1 << 28: 20.0, 1 << 30: 21.0}, ranks=32, nodes=4, gpu="NVIDIA H20")
+    found = run(table, site="h20-roce")
+    assert (str(found.verdict), ids(found)) == ("degraded", {"below-band-unexplained"})
+    near = nccl_table({1 << 28: 180.0, 1 << 30: 190.0}, ranks=32, nodes=4, gpu="NVIDIA H20")
+    assert str(run(near, site="h20-roce").verdict) == "pass"
+
+
+def test_message_rate_test_does_not_tell_its_buffers() -> None:
+    title = "# OSU MPI Multiple Bandwidth / Message Rate Test v7.4\n"
+    on_host = run(title + "67108864 13000.0 200.0\n", site="h200x4")
+    assert str(on_host.verdict) == "pass"
+    assert "no-band" in {note.id for note in on_host.notes}

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""What readings and versions tell without a band: physics, NCCL's own estimate, what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from busbar.explain.model import Evidence, Reading
+from busbar.explain.rules import Context, Explains, Finding
+from busbar.verdict import Verdict
+
+_TOO_SLOW = 0.6
+"""Share of NCCL's own estimate of the links below which a large collective is slow on any
+machine."""
+_LARGE = 1 << 26
+_NVLINK_PER_GPU = 900.0
+"""GB/s one way of NVLink5, the fastest links between GPUs that are on the market."""
+_FAR_BELOW = 0.4
+"""Share of the links' limit below which a large message is slow: published healthy runs of 1 GiB
+and more reach 0.65 between nodes and 0.7 inside one."""
+_LARGE_BETWEEN_NODES = 1 << 30
+
+
+def unjudged(context: Context) -> list[Finding]:
+    """What a reading tells without any band: NCCL's own estimate of the links, and physics."""
+    facts = context.facts
+    rates = [r for r in facts.readings if r.kind in ("bw", "busbw") and r.evidence]
+    if not rates:
+        return []
+    top = max(rates, key=lambda r: r.value)
+    both = 2 if facts.tool == "osu_bibw" else 1
+    if (
+        context.on_gpu
+        and facts.tool in ("osu_bw", "osu_bibw", "gpu_aware")
+        and top.value > both * _NVLINK_PER_GPU
+    ):
+        return [
+            Finding(
+                "same-gpu",
+                "likely",
+                (top.evidence,),  # type: ignore[arg-type]
+                f"{top.value:.4g} GB/s is more than any link between GPUs carries: the rate of a"
+                f" copy"
+                " inside one GPU",
+                Explains.IMPOSSIBLE,
+                Verdict.IMPOSSIBLE,
+            )
+        ]
+    estimate = max((float(v) for v in facts.values("nccl.nvlink")), default=0.0)
+    last = context.largest_rates
+    if (
+        estimate
+        and context.nodes == 1
+        and last
+        and last[0].nbytes >= _LARGE
+        and last[0].kind == "busbw"
+    ):
+        best = max(last, key=lambda r: r.value)
+        if best.value < _TOO_SLOW * estimate and best.evidence:
+            shown = facts.first("nccl.nvlink")
+            lines = (best.evidence, *([shown.evidence] if shown else []))
+            return [
+                Finding(
+                    "below-band-unexplained",
+                    "certain",
+                    lines,
+                    f"{best.value:.4g} GB/s where NCCL counts {estimate:g} GB/s of NVLink for"
+                    f" each GPU",
+                    effect=Verdict.DEGRADED,
+                )
+            ]
+    return []
+
+
+def far_below_limit(context: Context, bounded: Sequence[tuple[Reading, float]]) -> list[Finding]:
+    """Large messages far below the limit of the links, where no data supports a band."""
+    least = _LARGE_BETWEEN_NODES if (context.nodes or 1) > 1 else _LARGE
+    large = [(r, limit) for r, limit in bounded if r.nbytes >= least and r.evidence]
+    if not large:
+        return []
+    reading, limit = max(large, key=lambda item: item[0].value / item[1])
+    if reading.value >= _FAR_BELOW * limit or reading.evidence is None:
+        return []
+    return [
+        Finding(
+            "below-band-unexplained",
+            "certain",
+            (reading.evidence,),
+            f"{reading.value:.4g} GB/s at most where the links carry {limit:.4g} GB/s",
+            effect=Verdict.DEGRADED,
+        )
+    ]
+
+
+def asked_versions(context: Context, asked: Mapping[str, str]) -> list[Finding]:
+    """Versions that the output shows and that are not those asked for."""
+    facts = context.facts
+    shown: dict[str, list[tuple[str, Evidence]]] = {
+        "nccl": [(s.values[0], s.evidence) for s in facts.seen("nccl.version")],
+        "cuda": [
+            (f"{int(s.values[0]) // 1000}.{int(s.values[0]) % 1000 // 10}", s.evidence)
+            for s in facts.seen("ofi.cuda-runtime")
+        ],
+        "ucx": [(s.values[0], s.evidence) for s in facts.seen("ucx.version")]
+        + [(s.values[1], s.evidence) for s in facts.seen("ucx.api-mismatch")],
+    }
+    causes = {"nccl": "nccl-version-mismatch", "ucx": "ucx-api-mismatch"}
+    return [
+        Finding(
+            causes.get(name, "cuda-version-mismatch"),
+            "certain",
+            (evidence,),
+            f"{name} {version} was asked for, {found} ran",
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+        for name, version in asked.items()
+        for found, evidence in shown.get(name, [])
+        if not f"{found}.".startswith(f"{version}.")
+    ]

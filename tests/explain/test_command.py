@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""``busbar explain`` on the command line, and the page that lists the causes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from busbar.cli import main
+from busbar.explain import catalog, plain, rules_fabric, rules_machine, rules_mpi, rules_nccl
+
+DATA = Path(__file__).parents[1] / "data"
+ROOT = Path(__file__).parents[2]
+KEYS = {"files", "tool", "version", "ranks", "nodes", "readings", "verdict", "causes", "notes"}
+
+
+def test_json_of_a_slow_run(capsys: pytest.CaptureFixture[str]) -> None:
+    path = DATA / "h200x4/nccl_p2p_disabled.log"
+    assert main(["explain", "--json", str(path)]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert set(document) >= KEYS
+    assert (document["tool"], document["version"]) == ("nccl-tests", "2.19.6")
+    assert (document["ranks"], document["nodes"], document["verdict"]) == (4, 1, "degraded")
+    assert set(document["readings"][0]) >= {"bytes", "gb_per_s", "kind", "wrong"}
+    (cause,) = document["causes"]
+    assert (cause["id"], cause["confidence"]) == ("nccl-p2p-off", "certain")
+    lines = path.read_text().splitlines()
+    for evidence in cause["evidence"]:
+        assert lines[evidence["line"] - 1].strip() == evidence["text"].strip()
+        assert evidence["file"] == str(path)
+
+
+def test_json_of_several_runs_is_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(DATA / f"h200x4/{name}") for name in ("nccl_no_debug.log", "osu_bw_ob1.log")]
+    assert main(["explain", "--json", *files]) == 1
+    assert [run["verdict"] for run in json.loads(capsys.readouterr().out)] == ["pass", "failed"]
+
+
+def test_text_names_cause_line_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    path = DATA / "h200x4/osu_bw_ob1.log"
+    assert main(["explain", str(path)]) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    assert "verdict: failed" in text
+    assert "cause ucx-not-selected (certain)" in text
+    assert "mca_pml_ob1_send_request_schedule_once" in text
+    assert "remedy: Run with --mca pml ucx" in text
+
+
+def test_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(DATA / "h200x4/nccl_no_debug.log")]) == 0
+    nothing = tmp_path / "nothing.log"
+    nothing.write_text("hello\n")
+    assert main(["explain", str(nothing)]) == 2
+    assert "nothing in it is the output of a tool that is known" in capsys.readouterr().err
+    assert main(["explain", "--site", "nowhere", str(nothing)]) == 2
+
+
+def test_engine_option(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(DATA / "mi250x/osu_bw_sdma1_gcd0_gcd1.log")
+    assert main(["explain", "--site", "mi250x", path]) == 0
+    assert main(["explain", "--site", "mi250x", "--engine", "kernel", "--json", path]) == 1
+    document = json.loads(capsys.readouterr().out.split("\n{\n", 1)[1].join(["{\n", ""]))
+    assert [(c["id"], c["confidence"]) for c in document["causes"]] == [("sdma-cap", "certain")]
+
+
+def test_every_cause_has_a_page_entry() -> None:
+    page = (ROOT / "docs/causes.md").read_text()
+    assert page == catalog.page()
+
+
+def test_every_rule_names_a_cause_of_the_catalogue() -> None:
+    sources = [plain, rules_fabric, rules_machine, rules_mpi, rules_nccl]
+    text = "".join(Path(str(module.__file__)).read_text() for module in sources)
+    core = (ROOT / "busbar/explain/core.py").read_text()
+    for cause in catalog.CAUSES:
+        assert f'"{cause}"' in text + core, cause
