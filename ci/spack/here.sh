@@ -69,7 +69,7 @@ tree "$work/opt" 128
 spack -e $env concretize --force --fresh --quiet
 spack -e $env install --only-concrete --fail-fast "$@"
 spack -e $env test run gpu-aware-mpi
-[[ -n $(spack gpg list --signing) ]] || spack gpg create busbar busbar@localhost
+[[ -n $(spack -e $env gpg list --signing) ]] || spack -e $env gpg create busbar busbar@localhost
 spack -e $env buildcache push --signed --update-index "$cache" "$@"
 
 # ---- the same from the cache alone, elsewhere

@@ -25,7 +25,7 @@ shift $(($# > 2 ? 2 : $#))
 if [[ $env == . ]]; then
     [[ -e spack.lock ]] || spack -e . concretize
 else
-    here=$(spack arch --operating-system)
+    here=$(spack -e "$env" arch --operating-system)
     made=$(sed -nE 's/.*"platform_os": ?"([^"]+)".*/\1/p' "$env/spack.lock" | sort -u)
     [[ $here == "$made" ]] ||
         die "the lock of $env is for $made, this is $here: concretize it on site, as docs/spack.md says, then run this again"

@@ -15,7 +15,7 @@ die() {
 env=site/$1
 [[ -z ${2:-} || $2 == ucx-1.14 ]] || env=$env/$2
 [[ -e $env/spack.lock ]] || die "there is no $env/spack.lock; SITE is one of: $(cd site && echo [!_]*/)"
-[[ -n $(spack gpg list --signing) ]] ||
+[[ -n $(spack -e "$env" gpg list --signing) ]] ||
     die "there is no key to sign with: spack gpg create NAME MAIL, or spack gpg trust FILE for the key of your centre"
 spack -e "$env" buildcache push --signed --update-index --without-build-dependencies "$3"
-spack gpg publish --mirror-url "$3" --update-index
+spack -e "$env" gpg publish --mirror-url "$3" --update-index

@@ -16,7 +16,7 @@ report() { # NAME SECONDS LOG
     failed=1
 }
 
-here=$(spack arch --operating-system)
+here=$(spack -e site/local arch --operating-system)
 if [[ $here != debian12 ]]; then
     printf 'locks are made on debian12, this is %s: a solve here says nothing about them\n' "$here" >&2
     exit 2
@@ -36,8 +36,8 @@ printf 'modules:\n  default:\n    roots: {lmod: %s/lmod, tcl: %s/tcl}\n' "$copy"
 
 fake() { # ENV: installs its lock with fakes
     spack -e "$1" install --fake --only-concrete && return
-    # Recipes look for the python3 that they depend on, and the fake one has none: give it one and go on.
-    find "$copy/opt" -type d -path '*/python-*/bin' -exec ln -sf "$SPACK_PYTHON" {}/python3 \;
+    # Some recipes ask the virtual environment that they depend on where its files are: make the fake one real.
+    find "$copy/opt" -maxdepth 2 -type d -name 'python-venv-*' -exec "$SPACK_PYTHON" -m venv --without-pip {} \;
     spack -e "$1" install --fake --only-concrete
 }
 
@@ -48,7 +48,7 @@ if ((${#names[@]} == 0)); then
     mapfile -t recipes < <(basename -a "${recipes[@]}" | tr _ -)
     spack -e site/local audit packages "${recipes[@]}" || failed=1
     "$SPACK_PYTHON" -m pip install --disable-pip-version-check --quiet --require-hashes -r locks/spack-style.txt
-    spack style --tool import,isort,black packages/spack_repo/busbar/packages/*/package.py || failed=1
+    spack -e site/local style --tool import,isort,black packages/spack_repo/busbar/packages/*/package.py || failed=1
 fi
 for name in "${names[@]}"; do
     start=$SECONDS

@@ -129,7 +129,7 @@ def test_configuration_of_the_machine_is_kept_out(copy: Path) -> None:
 def test_a_wrong_manifest_is_named(copy: Path, old: str, new: str, named: str) -> None:
     path = copy / "spack.yaml"
     path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(BusbarError, match="spack.yaml") as caught:
+    with pytest.raises(BusbarError, match=r"spack\.yaml") as caught:
         check.problems(manifest.load(path))
     assert named in str(caught.value)
 

@@ -24,10 +24,11 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     # for an installed one. `make spack-pin` writes them and brings the locks up to date.
     has_code = False
     sources = {
-        "device.hpp": "2e19ff231a3cb3fae2d806fbf9e84ff4c3872a6ef7895df6868ade68259bf35b",
-        "gpu_aware.cpp": "9755aadd3a02f250fac15f3a21d341dce6baf3690bb606a9e74b5a3dd9397134",
+        "device.hpp": "cc5f1ed5b288b739de7ef457dba837edc383456e32f3170c176febd9e0d6adbf",
+        "gpu_aware.cpp": "d03c29c5560857d63c5733aa22ce784140335a78881a66d044514e4c3049813a",
+        "memory.cpp": "9ceaff92e2f869aecd973a770390ce14a6c3c60bbdd08adf980b8561d21ebf3e",
         "node_copy.hpp": "0817b57e61e8d5d4f43d0d70d42f58cad002661c0ab827524fb5bedd3e33f518",
-        "support.hpp": "85f64d459632dad83869abee355bf47c0ca7d8c62c5d18dbc652afb56f6daf70",
+        "support.hpp": "279cc09d3849b6f82b6152a4d2c9f56927cf72cbef47be6e38e38457d33be67c",
     }
 
     version("1.0")

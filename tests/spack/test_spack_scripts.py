@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""What `make spack` says when it cannot go on, with the next step. Needs no Spack."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The part of the repository that the scripts read, where they may write."""
+    for part in ("ci/spack", "site/_families/spack", "site/h200x4"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    (tmp_path / "locks").mkdir()
+    shutil.copy(ROOT / "locks/spack.txt", tmp_path / "locks")
+    return tmp_path
+
+
+def run(checkout: Path, script: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    clean = {k: v for k, v in os.environ.items() if "SPACK" not in k}
+    path = os.pathsep.join(
+        p for p in clean["PATH"].split(os.pathsep) if not (Path(p) / "spack").exists()
+    )
+    return subprocess.run(
+        [str(checkout / "ci/spack" / script), *args],
+        env={**clean, "PATH": path, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def one_line(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 1, result
+    lines = [line for line in result.stderr.splitlines() if "fetching" not in line]
+    assert len(lines) == 1, result.stderr
+    return lines[0]
+
+
+def test_an_unreachable_git_host_is_named(checkout: Path) -> None:
+    config = checkout / "gitconfig"
+    gone = checkout / "gone"
+    config.write_text(f'[url "{gone}/"]\n\tinsteadOf = https://github.com/\n')
+    line = one_line(run(checkout, "setup.sh", GIT_CONFIG_GLOBAL=str(config)))
+    assert "could not reach https://github.com/spack/spack.git" in line
+    assert "HTTPS_PROXY" in line
+    assert "insteadOf" in line
+    assert not (checkout / ".spack/env.sh").exists()
+
+
+def test_a_repository_without_the_pinned_commit_is_named(checkout: Path) -> None:
+    other = checkout / "mirror/spack/spack.git"
+    identity = ["-c", "user.name=x", "-c", "user.email=x@localhost"]
+    subprocess.run(["git", "init", "--quiet", str(other)], check=True)
+    commit = ["commit", "--quiet", "--allow-empty", "-m", "other"]
+    subprocess.run(["git", "-C", str(other), *identity, *commit], check=True)
+    config = checkout / "gitconfig"
+    config.write_text(f'[url "{checkout}/mirror/"]\n\tinsteadOf = https://github.com/\n')
+    line = one_line(run(checkout, "setup.sh", GIT_CONFIG_GLOBAL=str(config)))
+    assert "has no commit 19dabef4" in line
+
+
+def spack(root: Path, version: str) -> Path:
+    (root / "bin").mkdir(parents=True)
+    (root / "lib/spack/spack").mkdir(parents=True)
+    (root / "lib/spack/spack/__init__.py").write_text(f'__version__ = "{version}"\n')
+    (root / "bin/spack").touch(mode=0o755)
+    return root
+
+
+def test_a_spack_of_another_series_is_refused(checkout: Path) -> None:
+    old = spack(checkout / "old", "0.22.1")
+    line = one_line(run(checkout, "setup.sh", SPACK_ROOT=str(old)))
+    assert "is Spack 0.22.1, 1.1 is needed" in line
+
+
+def test_a_spack_root_without_spack_is_refused(checkout: Path) -> None:
+    assert "holds no bin/spack" in one_line(run(checkout, "setup.sh", SPACK_ROOT="/nowhere"))
+
+
+def test_the_spack_of_the_machine_is_taken(checkout: Path) -> None:
+    mine = spack(checkout / "mine", "1.1.1")
+    config = checkout / "gitconfig"
+    config.write_text(f'[url "{checkout}/gone/"]\n\tinsteadOf = https://github.com/\n')
+    # It goes on to the recipes, which are not to be had here, without fetching Spack.
+    path = f"{mine / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    for env in ({"SPACK_ROOT": str(mine)}, {"PATH": path}):
+        line = one_line(run(checkout, "setup.sh", GIT_CONFIG_GLOBAL=str(config), **env))
+        assert "could not reach https://github.com/spack/spack-packages.git" in line
+
+
+def installed(checkout: Path, system: str) -> None:
+    """A Spack that knows its operating system and prints what it is asked to do."""
+    (checkout / ".spack").mkdir()
+    script = checkout / "bin/spack"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\n[ "$3" = arch ] && echo {system} || echo "$@"\n')
+    script.chmod(0o755)
+    (checkout / ".spack/env.sh").write_text(f'PATH="{script.parent}:$PATH"\n')
+
+
+def test_an_unknown_site_or_lane_is_named(checkout: Path) -> None:
+    installed(checkout, "debian12")
+    assert "SITE is one of: h200x4/" in one_line(run(checkout, "install.sh", "atlantis"))
+    assert "no site/h200x4/new" in one_line(run(checkout, "install.sh", "h200x4", "new"))
+
+
+def test_a_lock_for_another_system_is_not_installed(checkout: Path) -> None:
+    installed(checkout, "ubuntu24.04")
+    line = one_line(run(checkout, "install.sh", "h200x4"))
+    assert "is for debian12, this is ubuntu24.04: concretize it on site" in line
+
+
+def test_a_lock_is_installed_as_it_is(checkout: Path) -> None:
+    installed(checkout, "debian12")
+    done = run(checkout, "install.sh", "h200x4", "ucx-current", "--jobs", "8")
+    assert done.stdout == "-e site/h200x4/ucx-current install --only-concrete --jobs 8\n"

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""With Spack: the host lock is solved again, and gpu-aware-mpi is really built, tested and moved.
+
+Runs where `make spack-setup` has run, or where a Spack of the right series is on PATH or in
+SPACK_ROOT. `make spack-verify` and `make spack-here` are the same for every lock and package.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _spack() -> None:
+    if not (ROOT / ".spack/env.sh").exists() and not (
+        os.environ.get("SPACK_ROOT") or shutil.which("spack")
+    ):
+        pytest.skip("Spack not found: `make spack-setup` gets it")
+    done = subprocess.run(
+        [ROOT / "ci/spack/setup.sh"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+
+
+def script(name: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ROOT / "ci/spack" / name, *args], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.timeout(600)
+def test_the_host_lock_is_what_its_manifest_concretizes_to() -> None:
+    done = script("verify.sh", "local")
+    if done.returncode == 2:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "local: same" in done.stdout
+
+
+@pytest.mark.timeout(600)
+def test_gpu_aware_is_built_tested_signed_and_installed_elsewhere() -> None:
+    done = script("here.sh", "gpu-aware-mpi")
+    assert done.returncode == 0, done.stdout + done.stderr
+    built, moved = done.stdout.split("Pushed gpu-aware-mpi", maxsplit=1)
+    assert "1 passed of 1 spec" in built
+    assert "1 passed of 1 spec" in moved
