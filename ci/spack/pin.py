@@ -18,13 +18,23 @@ import spack.repo
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "packages/spack_repo/busbar/packages/gpu_aware_mpi/package.py"
+SOURCE = ROOT / "reframe_checks/src"
 NAME = "gpu-aware-mpi"
+
+
+def sources(name="gpu_aware.cpp"):
+    """The program and, through them, the headers that it includes from beside it."""
+    text = (SOURCE / name).read_text()
+    headers = re.findall(r'^#include "([^"]+)"', text, re.MULTILINE)
+    return {name}.union(*(sources(header) for header in headers))
 
 
 def pin_sources():
     """Writes the sha256 of each source file into the recipe."""
-    files = sorted((ROOT / "reframe_checks/src").glob("*.[ch]pp"))
-    sums = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    sums = {
+        name: hashlib.sha256((SOURCE / name).read_bytes()).hexdigest()
+        for name in sorted(sources())
+    }
     lines = "".join(f'        "{name}": "{found}",\n' for name, found in sums.items())
     text = RECIPE.read_text()
     new, count = re.subn(r"(    sources = \{\n)[^}]*(    \})", rf"\g<1>{lines}\g<2>", text)
