@@ -9,7 +9,14 @@ from pathlib import Path
 
 from busbar.errors import BusbarError
 from busbar.explain import notes as note_rules
-from busbar.explain import rules_fabric, rules_machine, rules_mpi, rules_nccl
+from busbar.explain import (
+    rules_fabric,
+    rules_launch,
+    rules_machine,
+    rules_mpi,
+    rules_nccl,
+    rules_rccl,
+)
 from busbar.explain.catalog import CAUSES
 from busbar.explain.collect import collect
 from busbar.explain.facts import Facts
@@ -30,6 +37,8 @@ from busbar.verdict import Verdict, worst
 
 RULES: tuple[Rule, ...] = (
     *rules_nccl.RULES,
+    *rules_rccl.RULES,
+    *rules_launch.RULES,
     *rules_mpi.RULES,
     *rules_fabric.RULES,
     *rules_machine.RULES,

@@ -10,7 +10,7 @@ from busbar.explain.model import Note
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding
 from busbar.explain.rules_fabric import shown
-from busbar.explain.rules_nccl import mscclpp_refusals
+from busbar.explain.rules_rccl import mscclpp_refusals
 from busbar.verdict import Verdict
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from busbar.explain.model import Evidence, Reading
 from busbar.explain.rules import Context, Explains, Finding, Rule
 from busbar.verdict import Verdict
 
+_CORES = re.compile(r"core:([\d,-]+)")
 _TIMEOUT_STATUS = 124  # coreutils timeout
 _BUSY_PERCENT = 10
 _STAGED_GB_PER_S = 10.0
@@ -62,6 +64,11 @@ def _bindings(facts: Facts) -> tuple[_Bound, list[Evidence]]:
             continue
         if cpus := cpu_set(str(event.get("cpus") or "")):
             bound[str(event.get("host")), cpus].append(evidence)
+    for seen in facts.seen("bound"):
+        cores = [cpu_set(part) for part in _CORES.findall(seen.values[1])]
+        if cores and None not in cores:
+            every = frozenset().union(*(c for c in cores if c))
+            bound["", every].append(seen.evidence)
     return bound, far
 
 
@@ -215,6 +222,7 @@ _DEATHS = (
     "died.signal",
     "died.abort",
     "died.node",
+    "died.cancelled",
     "died.task",
     "died.oom",
     "died.daemon",

@@ -22,31 +22,17 @@ _POINT_TO_POINT_FRAMES = ("mca_pml_ob1_", "mca_btl_")
 _UNLIMITED = ("inf", "infinity")
 
 
-def wrong_gpu(context: Context) -> Iterator[Finding]:
-    """A rank that says it is on another GPU than its check expects."""
-    lines = [
-        (str(event["text"]), evidence)
-        for event, evidence in context.facts.events
-        if event.get("event") == "error" and ", expected " in str(event.get("text"))
-    ]
-    if lines:
-        evidence = tuple(e for _, e in lines[:3])
-        yield Finding(
-            "wrong-gpu", "certain", evidence, lines[0][0], Explains.FAILURE, Verdict.FAILED
-        )
-
-
 def not_selected(context: Context) -> Iterator[Finding]:
     """ob1 or a BTL in the backtrace, or asked for, with GPU buffers."""
     facts = context.facts
-    frames = _frames(context, _POINT_TO_POINT_FRAMES)
-    if frames and not _frames(context, _COLLECTIVE_FRAMES) and context.facts.device != "host":
+    calls = frames(context, _POINT_TO_POINT_FRAMES)
+    if calls and not frames(context, _COLLECTIVE_FRAMES) and context.facts.device != "host":
         signal = facts.first("died.signal")
         yield Finding(
             "ucx-not-selected",
             "certain" if context.on_gpu else "likely",
-            (*[f.evidence for f in frames[:2]], *([signal.evidence] if signal else [])),
-            f"the failing call is in {frames[0].values[0]}",
+            (*[f.evidence for f in calls[:2]], *([signal.evidence] if signal else [])),
+            f"the failing call is in {calls[0].values[0]}",
             Explains.FAILURE,
             Verdict.FAILED,
         )
@@ -62,21 +48,22 @@ def not_selected(context: Context) -> Iterator[Finding]:
 
 def collective_not_gpu_aware(context: Context) -> Iterator[Finding]:
     """A collective that died in code of Open MPI that reads buffers on the CPU."""
-    frames = _frames(context, _COLLECTIVE_FRAMES)
+    calls = frames(context, _COLLECTIVE_FRAMES)
     signal = context.facts.first("died.signal")
-    if not frames or not signal or context.facts.device == "host":
+    if not calls or not signal or context.facts.device == "host":
         return
     yield Finding(
         "mpi-collective-not-gpu-aware",
         "certain" if context.on_gpu else "likely",
-        (signal.evidence, *[f.evidence for f in frames[:2]]),
-        f"signal {signal.values[0]} in {frames[0].values[0]}",
+        (signal.evidence, *[f.evidence for f in calls[:2]]),
+        f"signal {signal.values[0]} in {calls[0].values[0]}",
         Explains.FAILURE,
         Verdict.FAILED,
     )
 
 
-def _frames(context: Context, prefixes: tuple[str, ...]) -> list[Seen]:
+def frames(context: Context, prefixes: tuple[str, ...]) -> list[Seen]:
+    """Functions in a backtrace that begin with one of ``prefixes``."""
     return [s for s in context.facts.seen("frame") if s.values[0].startswith(prefixes)]
 
 
@@ -261,53 +248,6 @@ def unreachable(context: Context) -> Iterator[Finding]:
         )
 
 
-def gtl_missing(context: Context) -> Iterator[Finding]:
-    """Cray MPICH's complaint at MPI_Init, or the loader's."""
-    for kind in ("mpich.gtl", "mpich.gtl-missing"):
-        if seen := context.facts.first(kind):
-            yield Finding(
-                "cray-gtl-missing",
-                "certain",
-                (seen.evidence,),
-                seen.values[0],
-                Explains.FAILURE,
-                Verdict.FAILED,
-            )
-            return
-
-
-def mpich_gpu_off(context: Context) -> Iterator[Finding]:
-    """MPICH with GPU buffers and its support off."""
-    facts = context.facts
-    off = facts.first("mpich.gpu-off")
-    setting = facts.setting("MPICH_GPU_SUPPORT_ENABLED", "MPIR_CVAR_ENABLE_GPU")
-    address = facts.first("mpich.bad-address")
-    frames = _frames(context, ("MPIR_", "MPID"))
-    signal = facts.first("died.signal")
-    shown = off.evidence if off else setting[2] if setting and setting[1] == "0" else None
-    crashed = address or (signal if frames else None)
-    if facts.device == "host" or not (shown or crashed):
-        return
-    if shown and (context.on_gpu or crashed):
-        yield Finding(
-            "mpich-gpu-support-off",
-            "certain",
-            (shown, *([crashed.evidence] if crashed else [])),
-            "GPU support of MPICH is off",
-            Explains.FAILURE,
-            Verdict.FAILED if crashed else Verdict.PASS,
-        )
-    elif crashed and context.on_gpu:
-        yield Finding(
-            "mpich-gpu-support-off",
-            "likely",
-            (crashed.evidence,),
-            "MPICH touched a GPU buffer on the CPU",
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
-
-
 def sdma_cap(context: Context) -> Iterator[Finding]:
     """Readings below the kernel engine's band that are what the copy engine carries at most."""
     if context.engine not in ("kernel", None) or not context.site:
@@ -330,104 +270,7 @@ def sdma_cap(context: Context) -> Iterator[Finding]:
             )
 
 
-def singletons(context: Context) -> Iterator[Finding]:
-    """Several programs of one rank where one of several was asked for."""
-    facts = context.facts
-    bare = facts.tool.startswith("osu") and facts.first("osu.ranks") is not None
-    several = len(facts.launches) > 1
-    lone = (
-        several and facts.tool == "nccl-tests" and {d.rank for d in facts.devices.values()} == {0}
-    )
-    repeated = several and not facts.readings and facts.tool.startswith("osu_")
-    if not (facts.single_starts or bare or lone or repeated):
-        return
-    asked = next((c.ranks for c, _ in facts.commands if c.ranks), None)
-    if lone and len(facts.devices) < 2:
-        return
-    certain = facts.single_starts > 1 or lone or bool(facts.single_starts and asked != 1)
-    yield Finding(
-        "singletons",
-        "certain" if certain else "likely",
-        tuple(facts.launches[:3]),
-        f"{max(len(facts.launches), facts.single_starts)} programs of one rank started",
-        Explains.FAILURE,
-        Verdict.FAILED,
-        {"programs": max(len(facts.launches), facts.single_starts)},
-    )
-
-
-def pmix_mismatch(context: Context) -> Iterator[Finding]:
-    """The messages of a PMI that does not fit."""
-    facts = context.facts
-    seen = facts.seen("pmix")
-    if not seen:
-        return
-    failed = bool(facts.exit_status and facts.exit_status[0]) or not facts.readings
-    yield Finding(
-        "pmix-mismatch",
-        "certain" if failed else "likely",
-        tuple(s.evidence for s in seen[:3]),
-        seen[0].values[0],
-        Explains.FAILURE,
-        Verdict.FAILED if failed else Verdict.PASS,
-    )
-
-
-def same_gpu(context: Context) -> Iterator[Finding]:
-    """Two ranks that name the same GPU, or a rate that only one GPU's memory has."""
-    facts = context.facts
-    placed: dict[tuple[str, str], int] = {}
-    for event, evidence in facts.events:
-        if event.get("event") != "rank" or not event.get("device"):
-            continue
-        where = (str(event.get("host")), str(event["device"]))
-        rank = event.get("rank")
-        if not isinstance(rank, int):
-            continue
-        if where in placed and placed[where] != rank:
-            yield Finding(
-                "same-gpu",
-                "certain",
-                (evidence,),
-                f"ranks {placed[where]} and {rank} are both on {where[1]} of {where[0]}",
-                Explains.FAILURE,
-                Verdict.FAILED,
-            )
-            return
-        placed[where] = rank
-    told = next((e for e in facts.events if "share GPU" in str(e[0].get("text", ""))), None)
-    if told:
-        yield Finding(
-            "same-gpu",
-            "certain",
-            (told[1],),
-            str(told[0]["text"]),
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
-        return
-    fast = [j for j in context.judged if j.verdict is Verdict.IMPOSSIBLE and j.reading.evidence]
-    if fast and context.on_gpu and facts.readings[0].kind == "bw":
-        top = max(fast, key=lambda j: j.reading.value)
-        yield Finding(
-            "same-gpu",
-            "likely",
-            (top.reading.evidence,),  # type: ignore[arg-type]
-            f"{top.reading.value:.4g} GB/s is more than links carry ({top.expectation.limit:g}"
-            f" GB/s):"
-            " the rate of a copy inside one GPU",
-            Explains.IMPOSSIBLE,
-            Verdict.IMPOSSIBLE,
-        )
-
-
 RULES: tuple[Rule, ...] = (
-    same_gpu,
-    wrong_gpu,
-    singletons,
-    pmix_mismatch,
-    gtl_missing,
-    mpich_gpu_off,
     not_usable,
     unreachable,
     not_selected,

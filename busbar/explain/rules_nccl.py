@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 
 from busbar.explain.model import Evidence
 from busbar.explain.rules import Context, Explains, Finding, Rule
-from busbar.parse import nccl_log, nccl_tests
+from busbar.parse import nccl_log
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -18,9 +17,8 @@ _DEFAULT_THREADS = 512  # NCCL's documentation: NCCL_NTHREADS, recent GPUs
 _LARGE = 1 << 24
 """From here on SIMPLE is what NCCL itself takes on NVLink and on networks."""
 _FEW_CHANNELS = 4
-_MI300X_CHANNELS = 32
-_MSCCLPP_THRESHOLD = 1 << 20
-_MSCCLPP_TYPES = frozenset({"half", "bfloat16", "float", "int32", "uint32"})
+_LIMITED_CHANNELS = 16
+"""NCCL itself takes 24 on NVLink4."""
 
 
 def p2p_off(context: Context) -> Iterator[Finding]:
@@ -85,7 +83,7 @@ def few_channels(context: Context) -> Iterator[Finding]:
         evidence.insert(0, setting[2] if setting else configured.evidence)  # type: ignore[union-attr]
         yield Finding(
             "nccl-few-channels",
-            "certain" if count is not None and count <= _MI300X_CHANNELS // 2 else "likely",
+            "certain" if count is not None and count <= _LIMITED_CHANNELS else "likely",
             tuple(evidence),
             f"{count if count is not None else 'an unknown number of'} channels"
             + (f"; {setting[0]} is {setting[1]}" if setting else ""),
@@ -326,94 +324,6 @@ def version_mismatch(context: Context) -> Iterator[Finding]:
             )
 
 
-def msccl_off(context: Context) -> Iterator[Finding]:
-    """MSCCL++ asked for, and a reason why RCCL did not use it at the slow sizes."""
-    facts = context.facts
-    asked = facts.setting("RCCL_MSCCLPP_ENABLE", "RCCL_MSCCL_FORCE_ENABLE", "RCCL_MSCCL_ENABLE")
-    refused = facts.first("rccl.mscclpp-off") or facts.first("rccl.msccl-off")
-    if refused:
-        yield Finding("rccl-msccl-off", "certain", (refused.evidence,), refused.values[0])
-        return
-    if not asked or asked[1] == "0" or asked[0] != "RCCL_MSCCLPP_ENABLE":
-        return
-    reasons = list(mscclpp_refusals(context))
-    if reasons:
-        yield Finding(
-            "rccl-msccl-off",
-            "likely",
-            (asked[2], *(e for _, e in reasons[:3] if e)),
-            "; ".join(r for r, _ in reasons),
-        )
-
-
-def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
-    """Why MSCCL++ cannot serve this run, by its documented conditions."""
-    facts = context.facts
-    enabled, whole = facts.first("rccl.mscclpp-on"), facts.first("nccl.complete")
-    if not enabled and whole:
-        yield "RCCL does not report it enabled", whole.evidence
-    if context.operation and context.operation not in ("all_reduce", "all_gather"):
-        yield f"it does not serve {context.operation}", None
-    threshold = int(enabled.values[0]) if enabled else _MSCCLPP_THRESHOLD
-    setting = facts.setting("RCCL_MSCCLPP_THRESHOLD")
-    if setting and setting[1].isdigit():
-        threshold = int(setting[1])
-    slow = set(context.slow_sizes)
-    for row, evidence in facts.rows:
-        reason = _refused_row(row, threshold, row.nbytes in slow, context.operation)
-        if reason:
-            yield reason, evidence
-            break
-    per_process = Counter((device.host, device.pid) for device in facts.devices.values())
-    if any(n > 1 for n in per_process.values()):
-        yield "one process drives several GPUs", None
-
-
-def _refused_row(
-    row: nccl_tests.Row, threshold: int, slow: bool, operation: str | None
-) -> str | None:
-    if operation == "all_reduce" and row.redop != "sum":
-        return f"operator {row.redop}"
-    if operation == "all_reduce" and row.type not in _MSCCLPP_TYPES:
-        return f"type {row.type}"
-    if row.nbytes % 32:
-        return f"{row.nbytes} bytes is no multiple of 32"
-    if slow and row.nbytes > threshold:
-        return f"{format_bytes(row.nbytes)} is above the threshold of {format_bytes(threshold)}"
-    return None
-
-
-def few_gpus_few_channels(context: Context) -> Iterator[Finding]:
-    """RCCL on a part of a node of MI300X without a minimum of channels."""
-    facts = context.facts
-    names = {d.name for d in facts.devices.values()}
-    site_gpus = context.node.gpus if context.node else None
-    mi300x = any("MI300" in name for name in names) or bool(
-        site_gpus and "MI300" in site_gpus.model
-    )
-    channels = facts.first("nccl.channels")
-    if not mi300x or not context.ranks or context.ranks >= 8 or context.nodes not in (1, None):
-        return
-    minimum = facts.setting("NCCL_MIN_NCHANNELS")
-    if minimum and minimum[1].isdigit() and int(minimum[1]) >= _MI300X_CHANNELS:
-        return
-    if channels and int(channels.values[0]) < _MI300X_CHANNELS:
-        yield Finding(
-            "rccl-few-gpus-few-channels",
-            "certain",
-            (channels.evidence,),
-            f"{channels.values[0]} channels for {context.ranks} GPUs",
-        )
-    elif not channels:
-        rows = tuple(r.evidence for r in context.largest_rates[:1] if r.evidence)
-        yield Finding(
-            "rccl-few-gpus-few-channels",
-            "likely",
-            rows,
-            f"{context.ranks} of 8 GPUs; the channels are not shown",
-        )
-
-
 RULES: tuple[Rule, ...] = (
     wrong_data,
     too_few_gpus,
@@ -428,8 +338,4 @@ RULES: tuple[Rule, ...] = (
     small_buffers,
     nvls_off,
     launch_blocking,
-    msccl_off,
-    few_gpus_few_channels,
 )
-
-__all__ = ["RULES", "mscclpp_refusals"]

@@ -21,11 +21,6 @@ OPENMPI: tuple[Pattern, ...] = (
         "mpi.pml-in-use", "pml", r"(?:select: component|selected) (ucx|ob1|cm) (?:selected|best)"
     ),
     pattern(
-        "mpi.component-missing",
-        "requested component was not found",
-        r"(A requested component was not found.*)",
-    ),
-    pattern(
         "died",
         " noticed that process rank ",
         r"(?:prterun|mpirun|mpiexec|orterun) noticed that process rank (\d+) with PID (\d+) on"
@@ -39,8 +34,6 @@ OPENMPI: tuple[Pattern, ...] = (
         r"Caught signal (\d+) \(([^:)]+)(?:: ([^)]*))?\)",
     ),
     pattern("died.exit", "non-zero status", r"(exited with non-zero status.*)"),
-    pattern("died.exit-code", "Exit code:", r"Exit code:\s+(\d+)"),
-    pattern("died.process-name", "Process name:", r"Process name:\s+\[\S*?,(\d+)\]"),
     pattern("died.abort", "MPI_ABORT was invoked", r"MPI_ABORT was invoked on rank (\d+)"),
     pattern("died.abort", "calling\n", r"due to process rank (\d+)"),
     pattern(
@@ -121,7 +114,6 @@ MPICH: tuple[Pattern, ...] = (
     ),
     pattern("died.mpich", "MPICH ERROR", r"MPICH ERROR \[Rank (\d+)\].*- (Abort.*)"),
     pattern("died.mpich", "Fatal error in ", r"(Fatal error in \w+.*)"),
-    pattern("mpich.version", "MPI VERSION", r"MPI VERSION\s*:\s*(.*\S)"),
 )
 SLURM: tuple[Pattern, ...] = (
     pattern(
@@ -135,7 +127,7 @@ SLURM: tuple[Pattern, ...] = (
         r"\*\*\* (?:STEP|JOB) (\S+).*CANCELLED AT (\S+) DUE TO NODE FAILURE",
     ),
     pattern(
-        "slurm.cancelled", "CANCELLED AT", r"\*\*\* (?:STEP|JOB) (\S+).*CANCELLED AT (\S+) \*\*\*"
+        "died.cancelled", "CANCELLED AT", r"\*\*\* (?:STEP|JOB) (\S+).*CANCELLED AT (\S+) \*\*\*"
     ),
     pattern("died.task", "srun: error:", r"srun: error: (\S+): tasks? (\S+): (.*\S)"),
     pattern("died.oom", "oom", r"([Dd]etected \d+ oom[-_]kill event.*|Out Of Memory.*)"),

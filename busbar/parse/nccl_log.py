@@ -64,13 +64,11 @@ _TABLE = (
     pattern("nccl.init", " rank ", _INIT),
     pattern("nccl.nodes", " nNodes ", r"rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+)"),
     pattern("nccl.complete", "Init COMPLETE"),
-    pattern("nccl.rings-connected", "Connected all rings"),
     pattern(
         "nccl.channels",
         " coll channels",
         r"^(\d+) coll channels.*?(?:(\d+) p2p channels,? (\d+) p2p channels per peer)?\s*$",
     ),
-    pattern("nccl.system", "=== System", r"=== System : maxBw ([\d.]+) totalBw ([\d.]+)"),
     pattern("nccl.nvlink", "NVL[", r"NVL\[([\d.]+)\] -"),
     pattern("nccl.chunk", "P2P Chunksize", r"^P2P Chunksize set to (\d+)"),
     pattern("nccl.network", "Using network", r"^Using network (.*\S)"),
@@ -104,14 +102,12 @@ _TABLE = (
         r"P2P is disabled between (?:NVLINK )?connected GPUs (\d+) and (\d+)",
     ),
     pattern("nccl.p2p-failed", "Could not enable P2P", r"Could not enable P2P between (.*)"),
-    pattern("nccl.all-p2p", "isAllDirectP2p", r"isAllDirectP2p (\d)"),
     pattern("nccl.config", "Comm config", r"^Comm config (\w+) (?:re)?set to (\S+)"),
     pattern(
         "nccl.affinity",
         "ffinity for GPU",
         r"Affinity for GPU (\d+) is .*?\(GPU affinity = ?(.*?) ?; CPU affinity = ?(.*?) ?\)",
     ),
-    pattern("nccl.affinity-set", "Setting affinity", r"^Setting affinity for GPU (\d+) to (\S+)"),
     pattern(
         "nccl.algorithm",
         "Bytes -> Algo",
@@ -130,17 +126,11 @@ _TABLE = (
         r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)",
     ),
     pattern(
-        "nccl.driver-old",
-        "CUDA driver version is insufficient",
-        r"(CUDA driver version is insufficient.*)",
-    ),
-    pattern(
         "rccl.mscclpp-on", "MSCCL++: Enabled", r"MSCCL\+\+: Enabled! Msg size threshold=(\d+)"
     ),
     pattern(
         "rccl.mscclpp-off", "MSCCL++: ", r"MSCCL\+\+: ((?:Cannot enable|Feature not enabled).*)"
     ),
-    pattern("rccl.msccl-on", "MSCCL: Setup connections finished"),
     pattern("rccl.msccl-off", "disabling MSCCL", r"(so disabling MSCCL for .*)"),
     pattern("rccl.msccl-off", "MSCCL Internal Scheduler", r"(Unable to find algorithm files.*)"),
 )
@@ -153,9 +143,7 @@ _HEADS = {
     "nccl.init": ("comm", "nccl"),
     "nccl.nodes": ("comm",),
     "nccl.complete": ("comm", "nccl"),
-    "nccl.rings-connected": ("Conn",),
     "nccl.channels": tuple("0123456789"),
-    "nccl.system": ("=== ",),
     "nccl.nvlink": ("    ",),
     "nccl.chunk": ("P2P ",),
     "nccl.network": ("Usin", "Assi"),
@@ -167,15 +155,12 @@ _HEADS = {
     "nccl.gdr-gpu": ("GPU ",),
     "nccl.p2p-disabled": ("P2P ",),
     "nccl.p2p-failed": ("Coul",),
-    "nccl.all-p2p": ("Chec",),
     "nccl.config": ("Comm",),
     "nccl.affinity": ("nccl", "Affi"),
-    "nccl.affinity-set": ("Sett",),
     "nccl.algorithm": (*_OPERATIONS, *"0123456789"),
     "nccl.threads": (" Max",),
     "rccl.mscclpp-on": ("MSCC",),
     "rccl.mscclpp-off": ("MSCC",),
-    "rccl.msccl-on": ("MSCC",),
 }
 
 

@@ -49,19 +49,16 @@ TABLE: tuple[Pattern, ...] = (
         r"NET/OFI Network (supports) communication using CUDA buffers",
     ),
     pattern("ofi.gdr-on", "with GPUDirect", r"NET/OFI Using Libfabric.*, (with) GPUDirect RDMA"),
-    pattern("ofi.transport", "transport protocol", r"NET/OFI Using transport protocol (\w+)"),
     pattern(
         "ofi.process",
         "NCCLNet device used on",
         r"NET/OFI Process rank (\d+) started\. NCCLNet device used on (\S+) is (.*?)\.?\s*$",
     ),
-    pattern("ofi.devices", "network devices", r"NET/OFI Received (\d+) network devices"),
     pattern(
         "ofi.completions",
         "Got completions",
         r"NET/OFI Got completions for (\d+) requests for rank (\d+)",
     ),
-    pattern("ofi.sent", "Send ", r"NET/OFI Send (\d+) requests to rank (\d+)"),
     pattern("ofi.warning", "NCCL WARN NET/OFI", r"NCCL WARN NET/OFI (.*\S)"),
     pattern("ofi.warning", "WARN: Function", r"WARN: Function: \S+ Line: \d+: NET/OFI (.*\S)"),
 )

@@ -43,9 +43,6 @@ TABLE: tuple[Pattern, ...] = (
     ),
     pattern("ucx.env", "UCX_* env variable", r"UCX_\* env variables?: (.*\S)"),
     pattern(
-        "ucx.unused-env", "unused environment variable", r"unused environment variables?: (.*)"
-    ),
-    pattern(
         "ucx.transport-missing", "not available", r"UCX\s+WARN\s+(transports? .* not available.*)"
     ),
     pattern(
@@ -66,7 +63,6 @@ TABLE: tuple[Pattern, ...] = (
     ),
     pattern("ucx.info-library", "# Library version", r"^# Library version: (\S+)"),
     pattern("ucx.info-headers", "# API headers version", r"^# API headers version: (\S+)"),
-    pattern("ucx.protocol-cfg", " | ", r"UCX\s+INFO\s+\|?\s*(\S+ .*(?:eager|rendezvous).*)"),
 )
 
 
