@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test lint lock bench clean spack spack-setup spack-verify spack-lock spack-pin spack-here spack-mirror spack-push
+.PHONY: help setup check test lint lock bench clean image spack spack-setup spack-verify spack-lock spack-pin spack-here spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,7 +21,10 @@ lint: setup ## format and lint checks, types, shell scripts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@git ls-files -z '*.sh' .ci/run | xargs -0 $(BIN)/shellcheck
+	@git ls-files -z '*.sh' .ci/run ci/lab | xargs -0 $(BIN)/shellcheck
+
+image: setup ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local)
+	@ci/images/build.sh
 
 spack: ## install a site's stack from its lock (SITE=, LANE=, PREFIX=, BUILDCACHE=, MIRROR=, ARGS=); no SITE: host stack
 	@ci/spack/setup.sh
@@ -59,6 +62,7 @@ UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes
 lock: ## resolve the requirements again and write the locks (needs uv)
 	$(UV_COMPILE) --extra wheels --extra dev pyproject.toml -o requirements.lock
 	$(UV_COMPILE) locks/ucx-current.in -o locks/ucx-current.txt
+	$(UV_COMPILE) locks/cuda.in -o locks/cuda.txt
 	$(UV_COMPILE) locks/spack.in -o locks/spack.txt
 	$(UV_COMPILE) locks/spack-style.in -o locks/spack-style.txt
 

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""Writes containers/<stack>/Dockerfile and apptainer.def from containers/templates and the tuning of a site's family."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import jinja2
+
+from busbar import site as sites
+
+ROOT = Path(__file__).resolve().parents[2]
+SITES = {"host": "local", "cuda": "h200x4", "rocm": "mi250x"}
+"""The site whose manifest and family a stack takes where none is named."""
+FILES = ("Dockerfile", "apptainer.def")
+LANE = "ucx-1.14"
+
+# What Open MPI and UCX need in any container: Open MPI takes UCX only for devices of its own list, and looks for
+# its files where it was built; the security module of PMIx that Slurm names first is not in every build.
+_IMAGE = {
+    "PATH": "/opt/busbar/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LD_LIBRARY_PATH": "/opt/busbar/libucx/lib:/opt/busbar/lib",
+    "OPAL_PREFIX": "/opt/busbar",
+    "OMPI_MCA_opal_common_ucx_tls": "any",
+    "OMPI_MCA_opal_common_ucx_devices": "any",
+    "PMIX_MCA_psec": "native",
+}
+
+
+def render(stack: str, site_name: str, template: str) -> str:
+    """The text of one file."""
+    site = sites.load(site_name)
+    tuning = sites.environment(
+        site, stack=stack, lane=LANE, buffers="host" if stack == "host" else "device"
+    )
+    environment = jinja2.Environment(  # noqa: S701 - no HTML
+        loader=jinja2.FileSystemLoader(ROOT / "containers" / "templates"),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    base = (ROOT / "containers" / "base.env").read_text().split("\nBASE=")[1].strip()
+    return environment.get_template(f"{template}.j2").render(
+        stack=stack,
+        site=site.name,
+        family=site.family,
+        base=base,
+        lane=LANE,
+        variables=_IMAGE | tuning,
+        labels={
+            "org.opencontainers.image.title": f"busbar-{stack}",
+            "org.opencontainers.image.licenses": "MIT AND BSD-3-Clause",
+            "busbar.stack": stack,
+            "busbar.family": site.family,
+        },
+    )
+
+
+def main() -> None:
+    """Renders all stacks into the repository, or one for a site into a directory."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stack", choices=list(SITES), help="only this one")
+    parser.add_argument("--site", help="tuning and manifest of this site (the stack's own)")
+    parser.add_argument("--output", type=Path, default=ROOT / "containers", metavar="DIR")
+    args = parser.parse_args()
+    for stack in [args.stack] if args.stack else SITES:
+        directory = args.output / stack
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            (directory / name).write_text(render(stack, args.site or SITES[stack], name))
+
+
+if __name__ == "__main__":
+    main()

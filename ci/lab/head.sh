@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# head.sh DIR NODES: the first process of the lab, which up starts in new namespaces. It makes the switch, the nodes, munge
+# and the controller, and ends with all of them when it is killed. As process 1 it also reaps what Slurm leaves.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+dir=$1 nodes=$2
+export SLURM_CONF=$dir/slurm.conf PATH=$PATH:/usr/sbin:/sbin
+
+hostname head
+mount -t tmpfs tmpfs /run
+mount --bind "$dir/hosts" /etc/hosts
+ip link set lo up
+ip link add switch type bridge
+ip link set switch up
+ip addr add 10.77.0.254/24 dev switch
+
+install -d -o munge -g munge /run/munge
+head -c 128 /dev/urandom >/run/munge/key
+chown munge: /run/munge/key
+chmod 400 /run/munge/key
+runuser -u munge -- munged --key-file /run/munge/key --pid-file /run/munge/pid --log-file /run/munge/log --seed-file /run/munge/seed
+
+slurmctld -D -c &
+for n in $(seq "$nodes"); do
+    mkdir -p "$dir/nodes/n$n/tmp"
+    unshare --net --pid --mount --uts --ipc --fork --kill-child --mount-proc "$here/node.sh" "$dir" "n$n" >"$dir/log/n$n" 2>&1 &
+    parent=$!
+    node=
+    until [[ -n $node ]]; do
+        sleep 0.02
+        node=$(<"/proc/$parent/task/$parent/children")
+        node=${node%% *}
+    done
+    echo "$node" >"$dir/nodes/n$n/pid"
+    ip link add "n$n" type veth peer name eth0 netns "$node"
+    ip link set "n$n" master switch
+    ip link set "n$n" up
+    nsenter --target "$node" --net sh -c "ip link set lo up; ip addr add 10.77.0.$n/24 dev eth0; ip link set eth0 up"
+    touch "$dir/nodes/n$n/linked"
+done
+until [[ $(sinfo --noheader --states idle --format %D) == "$nodes" ]]; do sleep 0.1; done
+touch "$dir/ready"
+while :; do wait; sleep 1; done

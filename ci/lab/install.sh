@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# install.sh: installs what the lab needs and is not there: Slurm and image tools by apt, Apptainer into $APPTAINER_PREFIX.
+# Debian 12 has no Apptainer. The package of Debian's unstable suite runs there with that suite's C library beside it.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+prefix=${APPTAINER_PREFIX:-$PWD/build/apptainer}
+tools=(slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge ip:iproute2 patchelf:patchelf
+    unsquashfs:squashfs-tools fakeroot:fakeroot newuidmap:uidmap mmdebstrap:mmdebstrap fuse-overlayfs:fuse-overlayfs)
+library=/usr/lib/$(gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu) # without a compiler: the usual one
+
+die() {
+    printf 'lab: %s\n' "$1" >&2
+    exit 1
+}
+
+export PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
+missing=()
+for tool in "${tools[@]}"; do
+    command -v "${tool%%:*}" >/dev/null || missing+=("${tool#*:}")
+done
+[[ -e $library/slurm-wlm/mpi_pmix.so ]] || missing+=(slurm-wlm-basic-plugins)
+# Slurm opens it by its name without a version, which only the development package has.
+[[ -e $library/pmix2/lib/libpmix.so || -e $library/libpmix.so ]] || missing+=(libpmix-dev)
+compgen -G "$library/libpmi2.so.0*" >/dev/null || missing+=(libpmi2-0)
+log=$(mktemp)
+trap 'rm -rf "$log" "${work:-}"' EXIT
+if ((${#missing[@]})); then
+    command -v apt-get >/dev/null || die "no apt-get here; install ${missing[*]} by hand"
+    printf 'lab: installing %s\n' "${missing[*]}" >&2
+    { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||
+        die "apt-get failed: $(grep -m1 '^E:' "$log")"
+fi
+# `apptainer build --fakeroot` wants a range of ids, for root as for anyone.
+for file in /etc/subuid /etc/subgid; do
+    grep -qs '^root:' "$file" || echo root:1000000:65536 >>"$file"
+done
+if command -v apptainer >/dev/null || [[ -x $prefix/bin/apptainer ]]; then
+    exit 0
+fi
+
+# ---- Apptainer from the unstable suite of the archive that this machine uses
+# shellcheck disable=SC2016 # apt-get's own words
+uri=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | head -n 1)
+[[ -n $uri ]] || die "apt has no archive configured; put apptainer on PATH by hand"
+printf 'lab: installing Apptainer into %s\n' "$prefix" >&2
+work=$(mktemp -d)
+mkdir -p "$work"/{state/lists/partial,cache/archives/partial,etc/preferences.d,etc/sources.list.d,root}
+printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s sid main\n' "$uri" >"$work/etc/sources.list"
+# The index of a mirror that lags is out of date by its own word; signatures and checksums are verified all the same.
+cat >"$work/apt.conf" <<CONF
+Dir::Etc "$work/etc"; Dir::Etc::sourcelist "$work/etc/sources.list"; Dir::Etc::sourceparts "$work/etc/sources.list.d";
+Dir::Etc::preferencesparts "$work/etc/preferences.d"; Dir::State "$work/state"; Dir::State::status "$work/state/status";
+Dir::Cache "$work/cache"; APT::Sandbox::User "root"; Acquire::Languages "none";
+Acquire::Check-Valid-Until "false"; Acquire::Check-Date "false";
+CONF
+: >"$work/state/status"
+(cd "$work" && APT_CONFIG=$work/apt.conf apt-get update && APT_CONFIG=$work/apt.conf apt-get download apptainer libc6 libseccomp2 libsqlite3-0) >"$log" 2>&1 ||
+    die "apt-get could not download Apptainer: $(grep -m1 '^E:' "$log")"
+for package in "$work"/*.deb; do
+    dpkg -x "$package" "$work/root"
+done
+
+from=$work/root/usr/lib/${library##*/}
+into=$work/prefix
+mkdir -p "$into"/{bin,libc,"lib/${library##*/}",var/lib/apptainer/mnt/session}
+cp -a "$work/root/usr/bin/apptainer" "$into/bin/"
+cp -a "$from/apptainer" "$into/lib/${library##*/}/"
+cp -a "$work/root/etc" "$into/"
+cp -aL "$from"/{ld-linux-*.so.?,libc.so.6,libm.so.6,libresolv.so.2,libnss_files.so.2,libnss_dns.so.2,libpthread.so.0,libdl.so.2,libseccomp.so.2,libsqlite3.so.0} "$into/libc/"
+# The starter takes PREFIX/lib as its prefix, the command PREFIX.
+ln -s ../etc ../var "$into/lib/"
+loader=$(basename "$into"/libc/ld-linux-*)
+for program in "$into/bin/apptainer" "$into/lib/${library##*/}/apptainer/bin/starter"; do
+    # DT_RPATH: with DT_RUNPATH the libraries of a library would come from the host.
+    patchelf --force-rpath --set-interpreter "$prefix/libc/$loader" --set-rpath "$prefix/libc" "$program"
+done
+# Root in a container or a virtual machine may lack capabilities; Apptainer's default "full" asks for all of them.
+python3 - "$into/etc/apptainer" <<'PY'
+import json, pathlib, re, sys
+etc = pathlib.Path(sys.argv[1])
+held = int(re.search(r"CapPrm:\s*(\w+)", pathlib.Path("/proc/self/status").read_text())[1], 16)
+names = re.findall(r"#define\s+(CAP_[A-Z_]+)\s+(\d+)", pathlib.Path("/usr/include/linux/capability.h").read_text())
+caps = [name for name, bit in names if name != "CAP_LAST_CAP" and held >> int(bit) & 1]
+(etc / "capability.json").write_text(json.dumps({"users": {"root": caps}}, indent=1))
+conf = etc / "apptainer.conf"
+conf.write_text(re.sub(r"(?m)^root default capabilities = .*", "root default capabilities = file", conf.read_text()))
+PY
+mkdir -p "$(dirname "$prefix")"
+rm -rf "$prefix"
+mv "$into" "$prefix"

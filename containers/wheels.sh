@@ -1,0 +1,32 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# wheels.sh STACK PREFIX: the stack from the wheels that the context holds unpacked (ci/images/context.sh checks their hashes),
+# and gpu_aware compiled with it. Leaves only what runs: no compiler wrappers, headers, static libraries or Python.
+set -eu
+stack=$1 prefix=$2
+apt-get update -qq
+apt-get install -y -qq --no-install-recommends g++ >/dev/null
+
+cp -a wheels/. "$prefix/"
+packages=$prefix/lib/python3/site-packages
+# libucx finds what it bundles beside it, by a relative path.
+mv "$packages/libucx" "$packages"/*.libs "$prefix/"
+flags="-ldl"
+if [ "$stack" = cuda ]; then
+    cuda=$packages/nvidia/cuda_runtime
+    mv "$cuda/lib/"libcudart.so.* "$prefix/lib/"
+    flags="-DGPU_CUDA -I$cuda/include -L$prefix/lib -l:$(basename "$prefix"/lib/libcudart.so.*) -ldl"
+fi
+# shellcheck disable=SC2086 # several flags
+LD_LIBRARY_PATH=$prefix/libucx/lib "$prefix/bin/mpic++" -O3 -std=c++17 reframe_checks/src/gpu_aware.cpp $flags -o "$prefix/bin/gpu_aware"
+
+for record in "$packages"/*.dist-info; do
+    basename "$record" .dist-info | sed 's/-/ /'
+done >"$prefix/packages.txt"
+mkdir -p "$prefix/licenses"
+for record in "$packages"/*.dist-info; do
+    find "$record" -iname '*licen*' -type f -exec cp {} "$prefix/licenses/$(basename "$record" .dist-info)" \;
+done
+rm -rf "$packages" "$prefix/lib/python3" "$prefix/include" "$prefix/libucx/include" "$prefix/libucx/lib/pkgconfig" "$prefix/libucx/lib/cmake"
+rm -f "$prefix"/bin/mpic* "$prefix"/bin/mpiCC "$prefix"/bin/opal_wrapper
+find "$prefix" \( -name '*.a' -o -name '*.la' -o -name '*.py' -o -name __pycache__ \) -exec rm -rf {} +
