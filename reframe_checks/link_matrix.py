@@ -6,7 +6,7 @@ from __future__ import annotations
 import reframe as rfm
 from reframe.core.builtins import run_after
 
-from .base import GpuAwareCheck
+from .mpi_program import GpuAwareCheck
 
 
 @rfm.simple_test

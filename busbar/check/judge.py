@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from busbar.check.results import Result, judged
+from busbar.check.results import Result, judged, sentence
 from busbar.expect import NoExpectation
 from busbar.parse.gpu_aware import GpuAwareRun, Reading
 from busbar.units import format_bytes
@@ -170,14 +170,5 @@ def _judge_reading(
         message = f"{reading.wrong} bytes arrived wrong"
         return Result(**{**vars(result), "verdict": Verdict.FAILED, "message": message})
     if result.verdict is not Verdict.PASS:
-        return Result(**{**vars(result), "message": _sentence(result)})
+        return Result(**{**vars(result), "message": sentence(result)})
     return result
-
-
-def _sentence(result: Result) -> str:
-    unit = "us" if result.metric == "latency" else "GB/s"
-    return (
-        f"{result.pair} {result.buffers} {format_bytes(result.bytes or 0)}:"
-        f" {result.value:.4g} {unit}, band {result.low:.4g} to {result.high:.4g},"
-        f" limit {result.limit:.4g}"
-    )

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from busbar.units import format_bytes
 from busbar.verdict import Expectation, Verdict, worst
 
 RESULTS_FILE = "results.json"
@@ -26,9 +27,10 @@ class Result:
     where: str = ""
     """The node or nodes."""
     pair: str = ""
-    """``0->1``: ranks, from and to; empty for a result of the whole run."""
+    """``0->1``: ranks or GPUs, from and to; the operation of a collective; empty for a result of
+    the whole run."""
     metric: str = ""
-    """``bandwidth``, ``latency`` or ``correctness``."""
+    """``bandwidth``, ``busbw``, ``latency`` or ``correctness``."""
     buffers: str = ""
     """``D D``: memory of sender and receiver, D device, H host."""
     bytes: int | None = None
@@ -123,3 +125,13 @@ def judged(
         high=expectation.high,
         **where,
     )
+
+
+def sentence(result: Result) -> str:
+    """One line that says what a reading was and what it should have been."""
+    unit = "us" if result.metric == "latency" else "GB/s"
+    words = (result.pair, result.buffers, format_bytes(result.bytes or 0))
+    text = f"{' '.join(word for word in words if word)}: {result.value:.4g} {unit}"
+    if result.low is not None:
+        text += f", band {result.low:.4g} to {result.high:.4g}"
+    return text + (f", limit {result.limit:.4g}" if result.limit is not None else "")

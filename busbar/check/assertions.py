@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""What every benchmark run is held to, each question a function of its own.
+
+`ASSERTIONS` is the whole list; `tests/replay/mutate.py` shows that none can be left out unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from busbar.check.launch import Launch, Shown
+from busbar.units import format_bytes
+from busbar.verdict import Verdict
+
+Problem = tuple[Verdict, str]
+Assertion = Callable[[Launch, Shown], Iterator[Problem]]
+
+_FAILED = Verdict.FAILED
+_EXACT = 0.01
+"""NCCL rounds a message to what divides among the ranks; by less than this share."""
+
+
+def ranks(launch: Launch, shown: Shown) -> Iterator[Problem]:
+    """As many ranks as asked for, of one job, on as many nodes."""
+    if shown.runs > 1:
+        yield _FAILED, f"{shown.runs} programs started apart from each other, not one"
+        return
+    if not launch.placed:
+        return
+    told = {event.get("ranks", launch.ranks) for event in shown.ranks}
+    numbers = [event.get("rank") for event in shown.ranks]
+    if told - {launch.ranks}:
+        started = ", ".join(map(str, sorted(told, key=str)))
+        yield _FAILED, f"asked for {launch.ranks} ranks, the launcher started {started}"
+    elif missing := [rank for rank in range(launch.ranks) if rank not in numbers]:
+        yield _FAILED, f"no word of where rank {', '.join(map(str, missing))} ran"
+    hosts = {str(event.get("host")) for event in shown.ranks}
+    if shown.ranks and len(hosts) != launch.nodes:
+        yield _FAILED, f"asked for {launch.nodes} nodes, the ranks ran on {len(hosts)}"
+
+
+def placement(launch: Launch, shown: Shown) -> Iterator[Problem]:
+    """Each rank on the GPU it should have, and no two on one."""
+    if not launch.gpus:
+        return
+    for event in shown.ranks:
+        place = event.get("node_rank")
+        if not isinstance(place, int) or place >= len(launch.gpus) or "visible" not in event:
+            continue
+        visible = [v for v in str(event["visible"]).split(",") if v]
+        used = visible[place % len(visible)] if visible else str(place)
+        # A device that is named by UUID or partition says nothing of its index.
+        if used.isdigit() and int(used) != launch.gpus[place]:
+            yield (
+                _FAILED,
+                f"rank {event.get('rank')} was to use GPU {launch.gpus[place]}, it sees {used}",
+            )
+    named = [(d.host, d.bus) for d in shown.facts.devices.values()]
+    named += [
+        (str(event.get("host")), str(event["device"]))
+        for event in shown.ranks
+        if event.get("device")
+    ]
+    for (host, bus), count in Counter(named).items():
+        if count > 1:
+            yield _FAILED, f"{count} ranks share the GPU {bus} of {host}"
+    if shown.facts.devices and len(named) < launch.ranks:
+        yield _FAILED, f"the tool lists {len(named)} GPUs for {launch.ranks} ranks"
+
+
+def transport(launch: Launch, shown: Shown) -> Iterator[Problem]:
+    """The data went by one of the ways that it should go."""
+    if not launch.transports:
+        return
+    facts = shown.facts
+    if launch.log == "nccl":
+        used = set(facts.transports)
+        wrong = {way for way in used if not way.startswith(launch.transports)}
+    else:
+        used = {lane for e in facts.endpoints if not e.loopback for lane in e.lanes}
+        wrong = set() if used & set(launch.transports) else used
+    if not used:
+        yield _FAILED, f"the log of {launch.log} does not say how the data went"
+    elif wrong:
+        yield (
+            Verdict.DEGRADED,
+            f"the data went by {', '.join(sorted(wrong))}, not by {' or '.join(launch.transports)}",
+        )
+
+
+def data(launch: Launch, shown: Shown) -> Iterator[Problem]:
+    """No wrong element, and checked where checking was asked for."""
+    facts = shown.facts
+    for reading in facts.readings:
+        if reading.wrong:
+            size = format_bytes(reading.nbytes)
+            yield _FAILED, f"{reading.wrong} wrong at {size}"
+            break
+    if facts.out_of_bounds and not facts.out_of_bounds[1]:
+        yield _FAILED, f"the tool counts {facts.out_of_bounds[0]} values out of bounds"
+    if not launch.validated:
+        return
+    if facts.tool == "nccl-tests":
+        checked = all(h.wrong is not None for row, _ in facts.rows for h in (row.out_of_place,))
+        checked = checked and bool(facts.rows)
+    elif launch.bench.startswith("osu_"):
+        checked = any(line.rstrip().endswith("Pass") for line in shown.text)
+    else:
+        checked = bool(facts.readings)
+    if not checked:
+        yield _FAILED, "the data was to be checked and the output does not say that it was"
+
+
+def metrics(launch: Launch, shown: Shown) -> Iterator[Problem]:
+    """The program ended well, and every size that was asked for has a reading."""
+    facts = shown.facts
+    for event, _ in facts.events:
+        if event.get("event") == "error":
+            yield _FAILED, str(event.get("text"))
+    if facts.exit_status is None:
+        yield _FAILED, f"{launch.bench}: the output ends before the exit status"
+    elif facts.exit_status[0]:
+        yield _FAILED, f"{launch.bench}: exit status {facts.exit_status[0]}"
+    if launch.end and facts.finished is None:
+        yield _FAILED, f"{launch.bench}: the output ends before the tool's last line"
+    read = {reading.nbytes for reading in facts.readings}
+    most = facts.parameters.max_bytes if facts.parameters else max(launch.sizes, default=0)
+    wanted = [size for size in launch.sizes if size <= most] or list(launch.sizes[-1:])
+    missing = [
+        size for size in wanted if not any(abs(size - got) <= size * _EXACT for got in read)
+    ]
+    if missing:
+        sizes = ", ".join(format_bytes(size) for size in missing[:4])
+        more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
+        yield _FAILED, f"{launch.bench}: no reading at {sizes}{more}"
+
+
+ASSERTIONS: dict[str, Assertion] = {
+    "ranks": ranks,
+    "placement": placement,
+    "transport": transport,
+    "data": data,
+    "metrics": metrics,
+}
+"""By the names of the minimum list; ``low`` and ``impossible`` are in `busbar.check.bench`."""

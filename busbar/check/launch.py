@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""One launch of a benchmark: what a check asks of it, and what a job's output shows of it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from busbar.explain.collect import collect
+from busbar.explain.facts import Facts
+from busbar.parse.text import Source
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A command that a job runs, and what its output must hold."""
+
+    bench: str
+    """As ``busbar expect`` calls it: ``osu_bw``, ``all_reduce``; or the program's own name."""
+    command: tuple[str, ...]
+    """The program and its options."""
+    ranks: int
+    sizes: tuple[int, ...]
+    """Message sizes of which each must have a reading, in bytes."""
+    gpus: tuple[int, ...] = ()
+    """The GPU of each rank of a node, by its rank on the node; empty where none is used."""
+    nodes: int = 1
+    buffers: str = ""
+    """``D D``, where the benchmark does not print it."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """What this launch sets beside the environment of the job."""
+    transports: tuple[str, ...] = ()
+    """Ways of which one must carry the data, as UCX or NCCL name them."""
+    log: str = ""
+    """Whose log says how the data went: ``ucx`` or ``nccl``; empty where none does."""
+    validated: bool = False
+    """Whether the benchmark was told to check the data that it received."""
+    placed: bool = True
+    """Whether ``placed.sh`` starts it and says where each rank ran."""
+    end: bool = False
+    """Whether the tool ends its output with a line that says so."""
+
+    @property
+    def pair(self) -> str:
+        """``0->1`` for two GPUs or two ranks; the benchmark otherwise."""
+        if self.ranks != 2 or not self.bench.startswith("osu_"):
+            return self.bench
+        source, target = self.gpus if len(self.gpus) == 2 else (0, 1)
+        return f"{source}->{target}"
+
+    def traced(self, start: Sequence[str]) -> str:
+        """The command line as a shell traces it, which marks where this launch begins."""
+        assignments = [f"{name}={value}" for name, value in self.environment]
+        return "$ " + shlex.join([*assignments, *start, *self.command])
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one launch printed."""
+
+    facts: Facts
+    ranks: tuple[dict[str, object], ...] = ()
+    """Lines of ``placed.sh``, or of our own programs, in the order of the ranks."""
+    text: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def runs(self) -> int:
+        """How often the program started in it; singletons are several."""
+        return max(len(self.facts.launches), 1)
+
+
+_BEGINS = re.compile(r"^\$ .*(?:\S/)?\S+")
+
+
+def split(lines: Sequence[str]) -> list[list[str]]:
+    """The output of each launch: what follows its traced command line, up to the next."""
+    parts: list[list[str]] = []
+    for line in lines:
+        if _BEGINS.match(line):
+            parts.append([line])
+        elif parts:
+            parts[-1].append(line)
+    return parts
+
+
+def show(name: str, lines: Sequence[str], logs: Sequence[Source] = ()) -> Shown:
+    """The output of one launch; ``logs`` are files that its ranks wrote."""
+    runs = collect([Source.from_text(name, "\n".join(lines) + "\n"), *logs])
+    facts = runs[0]
+    for more in runs[1:]:  # the same launch: programs that started apart from each other
+        facts.launches += more.launches
+        facts.merge_context(more)
+        facts.events += more.events
+    events = [event for event, _ in facts.events if event.get("event") == "rank"]
+    ranks = sorted(events, key=lambda event: _number(event.get("rank")))
+    return Shown(facts, tuple(ranks), tuple(lines))
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else -1
+
+
+def powers(first: int, last: int, factor: int = 2) -> tuple[int, ...]:
+    """``first``, ``first * factor``... up to ``last``."""
+    sizes = []
+    while first <= last:
+        sizes.append(first)
+        first *= factor
+    return tuple(sizes)

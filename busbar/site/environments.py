@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: MIT
+"""ReFrame environments: a stack by one delivery, with the features that it really has."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from busbar import site as sites
+from busbar.errors import BusbarError
+from busbar.site import programs
+from busbar.site.model import Delivery, Site, Stack
+from busbar.site.toolkit import find_cuda
+
+DEFAULT_LANE = "ucx-1.14"
+DELIVERY_ORDER = ("prefix", "wheels", "spack", "modules", "image")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the user asks for, from the command line or from ``BUSBAR_*`` variables."""
+
+    lane: str = DEFAULT_LANE
+    prefix: Path | None = None
+    """A directory that already holds benchmarks."""
+    delivery: str | None = None
+    """One kind of delivery; None: the first that is here."""
+    declared: bool = False
+    """Take the site's word for what is there, to list its checks on another machine."""
+
+    @classmethod
+    def from_environment(cls, lane: str | None = None) -> Choice:
+        """``BUSBAR_LANE``, ``BUSBAR_PREFIX``, ``BUSBAR_DELIVERY``, ``BUSBAR_DECLARED``."""
+        prefix = os.environ.get("BUSBAR_PREFIX")
+        return cls(
+            lane=lane or os.environ.get("BUSBAR_LANE") or DEFAULT_LANE,
+            prefix=Path(prefix).absolute() if prefix else None,
+            delivery=os.environ.get("BUSBAR_DELIVERY") or None,
+            declared=bool(os.environ.get("BUSBAR_DECLARED")),
+        )
+
+    def to_environment(self) -> dict[str, str]:
+        """What :meth:`from_environment` reads."""
+        return {
+            "BUSBAR_LANE": self.lane,
+            "BUSBAR_PREFIX": str(self.prefix or ""),
+            "BUSBAR_DELIVERY": self.delivery or "",
+            "BUSBAR_DECLARED": "1" if self.declared else "",
+        }
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A choice of UCX by name, and where its libraries are."""
+
+    name: str
+    ucx_lib: Path
+
+
+@dataclass
+class _Parts:
+    """What an environment is put together from."""
+
+    path: list[str] = field(default_factory=list)
+    libraries: list[str] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict)
+    programs: dict[str, str] = field(default_factory=dict)
+    features: list[str] = field(default_factory=list)
+    cxx: str = "mpic++"
+
+
+def installed_lane(name: str) -> Lane:
+    """The lane's UCX in this Python environment; ``make setup LANE=...`` puts it there."""
+    if name == DEFAULT_LANE:
+        ucx_lib = Path(sysconfig.get_path("platlib"), "libucx", "lib")
+    else:
+        ucx_lib = Path(sys.prefix, "lanes", name, "libucx", "lib")
+    if not (ucx_lib / "libucp.so.0").exists():
+        raise BusbarError(
+            f"lane {name!r} is not installed", hint=f"run: make setup LANE={name}", where="--lane"
+        )
+    return Lane(name, ucx_lib)
+
+
+def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[dict[str, Any]]:
+    """The environments of a site: all declared ones for a list, the one that is here for a run.
+
+    Raises ``BusbarError`` when none of the site's deliveries is here, with the reason of each.
+    """
+    if choice.declared:
+        return [_declared(site, delivery, choice) for delivery in site.deliveries]
+    reasons: list[str] = []
+    for delivery in sorted(site.deliveries, key=lambda d: DELIVERY_ORDER.index(d.kind)):
+        if choice.delivery not in (None, delivery.kind):
+            continue
+        why = absent(site, delivery, choice)
+        if not why:
+            return [_present(site, delivery, choice, ranks_per_node)]
+        reasons.append(f"{delivery.kind}: {why}")
+    wanted = f"no delivery {choice.delivery!r}" if choice.delivery else "no delivery"
+    raise BusbarError(
+        f"site {site.name!r} has {wanted} that is here ({'; '.join(reasons) or 'none declared'})",
+        where=str(site.directory / "site.yaml") if site.directory else "",
+        hint="give --prefix DIR with installed benchmarks, or install one of them",
+    )
+
+
+def absent(site: Site, delivery: Delivery, choice: Choice) -> str:
+    """Why a delivery cannot be used here; empty when it can."""
+    match delivery.kind:
+        case "prefix":
+            return "" if choice.prefix else "no --prefix was given"
+        case "wheels":
+            # A directory of benchmarks that was named must not be left out in silence.
+            return "--prefix was given" if choice.prefix else ""
+        case "spack":
+            return "" if spack_view(site, choice.lane) else "no Spack environment is installed"
+        case "modules":
+            return "" if os.environ.get("LOADEDMODULES") else "no module is loaded"
+        case "image":
+            return "an image is entered with Apptainer or Docker, see docs/containers.md"
+
+
+def spack_view(site: Site, lane: str) -> Path | None:
+    """The view of the active Spack environment, else that of the site's own."""
+    active = os.environ.get("SPACK_ENV_VIEW")
+    own = site.directory / ("" if lane == DEFAULT_LANE else lane) if site.directory else None
+    for view in (Path(active) if active else None, own / ".spack-env/view" if own else None):
+        if view and view.is_dir():
+            return view
+    return None
+
+
+def _declared(site: Site, delivery: Delivery, choice: Choice) -> dict[str, Any]:
+    lane = choice.lane if choice.lane in delivery.lanes else delivery.lanes[0]
+    parts = _Parts(features=[*delivery.features, "collectives"])
+    if delivery.kind == "wheels":
+        parts.features = ["ucx", *(["collectives"] if delivery.stack == "host" else [])]
+    parts.variables = sites.environment(site, stack=delivery.stack, lane=lane)
+    return _environment(delivery, lane, parts, {"cxxflags": [], "ldflags": []})
+
+
+def _present(
+    site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
+) -> dict[str, Any]:
+    parts = _Parts()
+    build, cuda_lib = _build(delivery.stack)
+    own_mpi = False
+    if delivery.kind == "modules":
+        parts.programs = programs.on_path()
+        own_mpi = True
+    else:
+        prefix = choice.prefix if delivery.kind == "prefix" else None
+        if delivery.kind == "spack":
+            prefix = spack_view(site, choice.lane)
+        if prefix:
+            parts.programs = programs.in_prefix(prefix)
+            parts.path.append(str(prefix / "bin"))
+            own_mpi = "mpirun" in parts.programs
+            if not own_mpi or delivery.kind == "prefix":
+                parts.libraries += programs.libraries(prefix)
+    parts.features += programs.features(parts.programs)
+    if own_mpi:
+        parts.features += _collectives(delivery, parts.programs)
+    else:
+        _add_wheels(parts, delivery, installed_lane(choice.lane))
+        parts.variables |= _oversubscribe(ranks_per_node)
+    parts.libraries += cuda_lib
+    parts.variables |= _open_mpi(own_mpi) if delivery.mpi == "openmpi" else {}
+    parts.variables |= sites.environment(site, stack=delivery.stack, lane=choice.lane)
+    if delivery.stack != "host" and (python := programs.python_with_torch()):
+        parts.programs["torch"] = python
+        parts.features.append("torch")
+    return _environment(delivery, choice.lane, parts, build)
+
+
+def _build(stack: Stack) -> tuple[dict[str, list[str]], list[str]]:
+    """Flags for our own programs, and the library directories of the GPU's run time."""
+    if stack == "cuda":
+        cuda = find_cuda()
+        return {
+            "cxxflags": ["-DGPU_CUDA", f"-I{cuda.include}"],
+            "ldflags": [f"-L{cuda.lib}", "-lcudart", "-ldl"],
+        }, [str(cuda.lib)]
+    if stack in ("rocm", "cray"):
+        rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
+        return {
+            "cxxflags": ["-DGPU_HIP", "-D__HIP_PLATFORM_AMD__", f"-I{rocm}/include"],
+            "ldflags": [f"-L{rocm}/lib", "-lamdhip64", "-ldl"],
+        }, [f"{rocm}/lib"]
+    return {"cxxflags": [], "ldflags": ["-ldl"]}, []
+
+
+def _collectives(delivery: Delivery, found: Mapping[str, str]) -> list[str]:
+    if delivery.stack == "host" or delivery.mpi != "openmpi":
+        return ["collectives"]
+    aware = "mpirun" in found and programs.gpu_aware_collectives(found["mpirun"])
+    return ["collectives"] if aware else []
+
+
+def _add_wheels(parts: _Parts, delivery: Delivery, lane: Lane) -> None:
+    """Open MPI and UCX from the package index, in this Python environment."""
+    parts.path.append(str(Path(sys.executable).parent))
+    # Programs that were linked elsewhere look for libmpi where it was then.
+    parts.libraries = [str(lane.ucx_lib), *parts.libraries, str(Path(sys.prefix, "lib"))]
+    nccl = Path(sysconfig.get_path("platlib"), "nvidia", "nccl", "lib")
+    parts.libraries += [str(nccl)] if nccl.is_dir() else []
+    perftest = lane.ucx_lib.parent / "bin" / "ucx_perftest"
+    if perftest.exists():
+        parts.programs.setdefault("ucx_perftest", str(perftest))
+        parts.features += [] if "ucx" in parts.features else ["ucx"]
+    # The wheel of Open MPI is built without CUDA: UCX carries GPU buffers between ranks, but what
+    # its collectives copy and add on the way dies of a GPU pointer (osu_allreduce and
+    # osu_alltoall of OSU 7.4 on 4 x H200: signal 11).
+    parts.features += ["collectives"] if delivery.stack == "host" else []
+
+
+def _environment(
+    delivery: Delivery, lane: str, parts: _Parts, build: dict[str, list[str]]
+) -> dict[str, Any]:
+    variables = {}
+    if parts.path:
+        variables["PATH"] = ":".join([*parts.path, "$PATH"])
+    if parts.libraries:
+        joined = ":".join(dict.fromkeys(parts.libraries))
+        variables["LD_LIBRARY_PATH"] = joined + "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    variables |= parts.variables
+    return {
+        # ReFrame allows no dot in a name.
+        "name": f"{delivery.kind}-{lane}".replace(".", "_"),
+        "cc": "mpicc",
+        "cxx": parts.cxx,
+        "features": list(
+            dict.fromkeys([*_stack_features(delivery.stack), *delivery_features(delivery, parts)])
+        ),
+        "extras": {
+            "delivery": delivery.kind,
+            "stack": delivery.stack,
+            "lane": lane,
+            "mpi": delivery.mpi,
+            "transports": _transports(delivery),
+            "programs": parts.programs,
+            **build,
+        },
+        "env_vars": [[name, value] for name, value in variables.items()],
+    }
+
+
+def delivery_features(delivery: Delivery, parts: _Parts) -> list[str]:
+    """What was found; of what the site declares only what is no program: ``efa``, ``cxi``."""
+    found = set(_PROGRAM_FEATURES) & set(parts.features)
+    return [f for f in delivery.features if f not in _PROGRAM_FEATURES or f in found] + [
+        f for f in parts.features if f not in delivery.features
+    ]
+
+
+_PROGRAM_FEATURES: Sequence[str] = ("osu", "xccl", "ucx", "ofi-tests", "torch")
+
+
+def _stack_features(stack: Stack) -> list[str]:
+    """``cray`` is a ROCm stack with another MPI."""
+    return ["rocm", "cray"] if stack == "cray" else [stack]
+
+
+def _open_mpi(own: bool) -> dict[str, str]:
+    """What Open MPI needs on any machine; more for the wheel than for one of the ``own`` stack.
+
+    The wheel takes UCX only for devices of its own list, none of which a machine without
+    InfiniBand has (``ompi_info --param opal_common ucx``): both lists are widened. UCX names the
+    transports that it took at log level info; that goes to standard error, away from the
+    program's own lines.
+    """
+    variables = {"OMPI_MCA_pml": "ucx", "UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"}
+    if not own:
+        variables |= {
+            "OMPI_MCA_opal_common_ucx_tls": "any",
+            "OMPI_MCA_opal_common_ucx_devices": "any",
+        }
+    if os.geteuid() == 0:
+        variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return variables
+
+
+def _oversubscribe(ranks: int) -> dict[str, str]:
+    """Only where cores are fewer than ranks: it takes the binding of ranks to cores away."""
+    if ranks <= _physical_cores():
+        return {}
+    return {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+
+
+def _physical_cores() -> int:
+    """Cores that this process may use; two hardware threads of one core count once."""
+    cores = set()
+    for cpu in os.sched_getaffinity(0):
+        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.add(siblings.read_text() if siblings.exists() else str(cpu))
+    return len(cores)
+
+
+def _transports(delivery: Delivery) -> list[str]:
+    """UCX transports (``ucx_info -d``) of which one must join two ranks of a node."""
+    if delivery.mpi != "openmpi":
+        return []
+    gpu = {"cuda": ["cuda_ipc"], "rocm": ["rocm_ipc"]}
+    return gpu.get(delivery.stack, ["sysv", "posix", "cma", "knem", "xpmem"])

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT
+"""What a directory, or the PATH, holds of the benchmarks, and which features that makes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from busbar.errors import BusbarError
+
+_OSU = "libexec/osu-micro-benchmarks"
+_PLACES = ("bin", "build", f"{_OSU}/mpi", "libexec/nccl-tests", "libexec/rccl-tests")
+_PATTERNS = ("osu_*", "*_perf", "ucx_perftest", "nccl_message_transfer", "mpirun", "mpic++")
+_ON_PATH = (
+    *("osu_bw", "osu_bibw", "osu_latency", "osu_mbw_mr"),
+    *("osu_allreduce", "osu_allgather", "osu_alltoall", "osu_bcast", "osu_reduce_scatter"),
+    *("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf"),
+    *("alltoall_perf", "broadcast_perf", "sendrecv_perf"),
+    *("ucx_perftest", "nccl_message_transfer", "mpirun", "mpic++"),
+)
+_FEATURE_OF = {
+    "osu_bw": "osu",
+    "all_reduce_perf": "xccl",
+    "ucx_perftest": "ucx",
+    "nccl_message_transfer": "ofi-tests",
+}
+
+
+def in_prefix(prefix: Path) -> dict[str, str]:
+    """Name to path of the programs below an installation prefix, a Spack view among them.
+
+    Raises ``BusbarError`` when there is no benchmark in it.
+    """
+    if not prefix.is_dir():
+        raise BusbarError(
+            "there is no such directory", where=str(prefix), hint="give the directory of --prefix"
+        )
+    found: dict[str, str] = {}
+    for place in _PLACES:
+        for pattern in _PATTERNS:
+            deep = place.startswith(_OSU)
+            hits = (prefix / place).rglob(pattern) if deep else (prefix / place).glob(pattern)
+            for path in sorted(hits):
+                if path.is_file() and os.access(path, os.X_OK):
+                    found.setdefault(path.name, str(path.absolute()))
+    if not features(found):
+        raise BusbarError(
+            f"holds no benchmark: none of {', '.join(_FEATURE_OF)} is in {', '.join(_PLACES)}",
+            where=str(prefix),
+            hint="give the prefix that osu-micro-benchmarks or nccl-tests were installed into",
+        )
+    return found
+
+
+def on_path() -> dict[str, str]:
+    """Name to path of the programs that the loaded modules have put on PATH."""
+    return {name: path for name in _ON_PATH if (path := shutil.which(name))}
+
+
+def features(programs: dict[str, str]) -> list[str]:
+    """What checks may ask for when these programs are there."""
+    return [feature for name, feature in _FEATURE_OF.items() if name in programs]
+
+
+def libraries(prefix: Path) -> list[str]:
+    """The library directories of a prefix."""
+    return [str(path) for name in ("lib", "lib64") if (path := prefix / name).is_dir()]
+
+
+def python_with_torch() -> str | None:
+    """A Python that has PyTorch: ``BUSBAR_TORCH_PYTHON``, this one, or ``python3`` on PATH."""
+    asks = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    named = os.environ.get("BUSBAR_TORCH_PYTHON")
+    for python in (named, sys.executable, shutil.which("python3")):
+        if python and not subprocess.run([python, "-c", asks], check=False).returncode:
+            return python
+    return None
+
+
+def gpu_aware_collectives(mpirun: str) -> bool:
+    """Whether the Open MPI that ``mpirun`` belongs to was built for GPU memory.
+
+    Only then its collectives take GPU buffers: what they copy and add on the way is not UCX's.
+    """
+    ompi_info = Path(mpirun).with_name("ompi_info")
+    if not ompi_info.exists():
+        return False
+    done = subprocess.run(
+        [ompi_info, "--parsable", "--all"], capture_output=True, text=True, check=False
+    )
+    return any(
+        f"mpi_built_with_{vendor}_support:value:true" in done.stdout for vendor in ("cuda", "rocm")
+    )

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""Checks that run our own MPI program, ``gpu_aware``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reframe.core.builtins import fixture, run_before, variable
+
+from busbar.check.judge import Asked, judge
+from busbar.check.measured import expectation as measured_expectation
+from busbar.expect import point_to_point
+from busbar.parse.gpu_aware import GpuAwareRun, Reading, parse
+from busbar.units import parse_bytes
+from busbar.verdict import Expectation
+
+from .base import BuildProgram, BusbarCheck, Judgement
+
+_BENCH = {"bandwidth": "osu_bw", "latency": "osu_latency"}
+
+
+class BuildGpuAware(BuildProgram):
+    """The MPI program."""
+
+    sourcepath = "gpu_aware.cpp"
+
+
+class GpuAwareCheck(BusbarCheck, special=True):
+    """Runs ``gpu_aware`` with a rank for each GPU (or core) of a node and judges every line."""
+
+    program = fixture(BuildGpuAware, scope="environment")
+
+    #: Sizes of the bandwidth readings, as in ``64K,1M``.
+    sizes = variable(str, value="")
+    #: Sizes of the latency readings.
+    latency_sizes = variable(str, value="")
+    #: Sizes of the correctness tests.
+    check_sizes = variable(str, value="")
+    #: Collectives whose results are checked.
+    collectives = variable(str, value="")
+    #: More options of the program; the tests inject faults with it.
+    more_options = variable(str, value="")
+    #: A command before the program, as in ``numactl --cpunodebind=0``.
+    wrapper = variable(str, value="")
+
+    def buffers(self) -> tuple[str, ...]:
+        """Kinds of memory of sender and receiver; concrete checks choose."""
+        return ("DD",) if self.on_gpu else ("HH",)
+
+    @run_before("run")
+    def set_command(self) -> None:
+        extras = self.current_partition.extras
+        self.num_tasks = extras["ranks_per_node"]
+        self.num_tasks_per_node = extras["ranks_per_node"]
+        program = str(Path(self.program.stagedir, "gpu_aware"))
+        self.executable, *before = [*self.wrapper.split(), program]
+        options = {
+            "ranks": str(self.num_tasks),
+            "buffers": ",".join(self.buffers()),
+            "sizes": self.sizes,
+            "latency-sizes": self.latency_sizes,
+            "check": self.check_sizes,
+            "collectives": self.collectives,
+            "devices": ",".join(extras["bus_ids"]) if self.on_gpu else "",
+        }
+        self.executable_opts = [
+            *before,
+            *(f"--{name}={value}" for name, value in options.items() if value),
+            *self.more_options.split(),
+        ]
+
+    def asked(self) -> Asked:
+        """The question, as the judgement reads it."""
+
+        def bytes_of(sizes: str) -> tuple[int, ...]:
+            return tuple(parse_bytes(size) for size in sizes.split(",") if size)
+
+        extras = self.current_environ.extras
+        return Asked(
+            check=self.name,
+            ranks=self.num_tasks,
+            buffers=tuple(" ".join(pair) for pair in self.buffers()),
+            sizes=bytes_of(self.sizes),
+            latency_sizes=bytes_of(self.latency_sizes),
+            check_sizes=bytes_of(self.check_sizes),
+            collectives=tuple(name for name in self.collectives.split(",") if name),
+            lane=extras["lane"],
+            transports=tuple(extras["transports"]),
+        )
+
+    def expect(self, run: GpuAwareRun, reading: Reading) -> Expectation:
+        """What the site's links allow; a copy of the same run where they are unknown."""
+        if not self.on_gpu:
+            return measured_expectation(run, reading)
+        gpu_of = {rank.rank: self.gpu_index(rank.device, rank.node_rank) for rank in run.ranks}
+        return point_to_point(
+            self.site,
+            bench=_BENCH[reading.metric],
+            src=gpu_of[reading.source],
+            dst=gpu_of[reading.target],
+            nbytes=reading.nbytes,
+            buffers=reading.buffers,
+            lane=self.current_environ.extras["lane"],
+            partition=self.current_partition.name,
+        )
+
+    def gpu_index(self, bus_id: str, node_rank: int) -> int:
+        """The GPU's place in the topology; without known bus ids, ranks stand in GPU order."""
+        known = self.current_partition.extras["bus_ids"]
+        return known.index(bus_id) if bus_id in known else node_rank
+
+    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
+        run = parse(output)
+        results = judge(
+            self.asked(), run, [*output, *errors], lambda reading: self.expect(run, reading)
+        )
+        start = run.starts[0] if run.starts else None
+        return Judgement(
+            results,
+            {
+                "mpi": start.mpi if start else "",
+                "ucx": start.ucx if start else "",
+                "gpu_driver": str(start.gpu_driver or "") if start else "",
+            },
+        )
