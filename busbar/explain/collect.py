@@ -13,7 +13,7 @@ from busbar.parse import launch, nccl_log, nccl_tests, nvidia_smi, ofi, ucx_log
 from busbar.parse.messages import Pattern, match
 from busbar.parse.text import LABEL, Source, decode, label_key, line_blocks, open_plain
 
-MOST_JSON_BYTES = 64 << 20
+MOST_JSON_BYTES = 16 << 20
 MOST_PREFIXES = 100_000
 _SHELL_BYTES = (b"$", b"+", b"e", b"E", b"r", b" ")
 """How a traced command and ``exit_status=N`` begin."""
@@ -73,7 +73,7 @@ def _read_json(source: Source) -> Facts | None:
         text = head + stream.read(MOST_JSON_BYTES)
     try:
         run = nccl_tests.parse_json(text.decode("utf-8", "replace"))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return None  # JSON of another kind, or broken beyond reading: the line reader goes on
     return from_json(run, source.name) if run else None
 
@@ -143,7 +143,7 @@ class Collector:
         token = prefix.rpartition(b" [")[0].rpartition(b" ")[2]
         if token in self._tokens and line[0] not in _ROW_BYTES:
             return  # only the time before it is new
-        start = nccl_log.process_start(line, self._hosts)
+        start = nccl_log.process_start(line[:4096], self._hosts)
         front = line[:start]
         label = LABEL.match(front)
         if label:
@@ -170,7 +170,7 @@ class Collector:
             return
         way = line[via + 5 : via + 69]
         if way.startswith((b"NET/", b"COLLNET/")):
-            path = nccl_log.parse_net_path(line[start:])
+            path = nccl_log.parse_net_path(line[start : start + 512])
             if path is None:
                 return
             kind = f"NET/{path.network}" + ("/GDRDMA" if path.gdr else "")
@@ -214,7 +214,7 @@ class Collector:
         if self.tables.line(number, line, label_key(label)):
             return
         self._library(number, line)
-        if process := ucx_log.LINE.search(line):
+        if process := ucx_log.LINE.search(line[:512]):
             host = process[1].decode("utf-8", "replace")
             if len(self.facts.processes) < MOST_HOSTS:
                 self.facts.hosts.setdefault(host)

@@ -13,6 +13,7 @@ from busbar.explain.model import Evidence, Reading
 from busbar.explain.rules import Context, Explains, Finding, Rule
 from busbar.verdict import Verdict
 
+_LONGEST_SET, _MOST_CPUS = 4096, 1 << 16
 _CORES = re.compile(r"core:([\d,-]+)")
 _TIMEOUT_STATUS = 124  # coreutils timeout
 _BUSY_PERCENT = 10
@@ -26,7 +27,7 @@ _LARGE = 1 << 22
 def cpu_set(text: str) -> frozenset[int] | None:
     """The CPUs of ``0-3,8`` or of a hexadecimal mask ``ff,ffffffff``; None for anything else."""
     text = text.strip()
-    if not text:
+    if not text or len(text) > _LONGEST_SET:
         return None
     cpus: set[int] = set()
     try:
@@ -35,7 +36,7 @@ def cpu_set(text: str) -> frozenset[int] | None:
             return frozenset(i for i in range(mask.bit_length()) if mask >> i & 1)
         for part in text.split(","):
             first, _, last = part.partition("-")
-            if int(last or first) > 1 << 20:
+            if int(last or first) > _MOST_CPUS:
                 return None
             cpus.update(range(int(first), int(last or first) + 1))
     except ValueError:

@@ -239,7 +239,8 @@ class Tables:
             str(event.get("backend", "")), str(event.get("backend", ""))
         )
         facts.launches.append(evidence)
-        ranks, asked = event.get("ranks"), event.get("asked_ranks")
+        ranks = _whole_number(event.get("ranks"))
+        asked = _whole_number(event.get("asked_ranks"))
         if isinstance(ranks, int):
             facts.ranks = ranks
             if ranks == 1 and isinstance(asked, int) and asked > 1:
@@ -289,7 +290,9 @@ def _add_row(facts: Facts, row: nccl_tests.Row, evidence: Evidence) -> None:
 
 
 def _whole_number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 62:
+        return None
+    return value
 
 
 def from_json(run: nccl_tests.JsonRun, name: str) -> Facts:

@@ -23,19 +23,19 @@ OPENMPI: tuple[Pattern, ...] = (
     pattern(
         "died",
         " noticed that process rank ",
-        r"(?:prterun|mpirun|mpiexec|orterun) noticed that process rank (\d+) with PID (\d+) on"
+        r"(?:prterun|mpirun|mpiexec|orterun) noticed that process rank (\d{1,18}) with PID"
+        r" (\d{1,18}) on"
         r" node"
         r" (\S+) exited",
     ),
-    pattern("died.signal", "signal ", r"\bsignal (\d+) \(([^)]+)\)\."),
+    pattern("died.signal", "signal ", r"\bsignal (\d{1,18}) \(([^)]+)\)\."),
     pattern(
         "died.signal",
         "Caught signal",
-        r"Caught signal (\d+) \(([^:)]+)(?:: ([^)]*))?\)",
+        r"Caught signal (\d{1,18}) \(([^:)]+)(?:: ([^)]*))?\)",
     ),
     pattern("died.exit", "non-zero status", r"(exited with non-zero status.*)"),
-    pattern("died.abort", "MPI_ABORT was invoked", r"MPI_ABORT was invoked on rank (\d+)"),
-    pattern("died.abort", "calling\n", r"due to process rank (\d+)"),
+    pattern("died.abort", "MPI_ABORT was invoked", r"MPI_ABORT was invoked on rank (\d{1,18})"),
     pattern(
         "died.daemon", "lost communication with", r"(lost communication with a remote daemon.*)"
     ),
@@ -77,7 +77,7 @@ OPENMPI: tuple[Pattern, ...] = (
     pattern(
         "bound",
         " bound to ",
-        r"[Rr]ank (\d+) (?:is )?bound to (.*\S)",
+        r"[Rr]ank (\d{1,18}) (?:is )?bound to (.*\S)",
     ),
 )
 PMIX: tuple[Pattern, ...] = (
@@ -112,7 +112,7 @@ MPICH: tuple[Pattern, ...] = (
         "Bad address",
         r"((?:process_vm_readv|process_vm_writev|CMA|cma|xpmem|write|read|send).*Bad address)",
     ),
-    pattern("died.mpich", "MPICH ERROR", r"MPICH ERROR \[Rank (\d+)\].*- (Abort.*)"),
+    pattern("died.mpich", "MPICH ERROR", r"MPICH ERROR \[Rank (\d{1,18})\].*- (Abort.*)"),
     pattern("died.mpich", "Fatal error in ", r"(Fatal error in \w+.*)"),
 )
 SLURM: tuple[Pattern, ...] = (

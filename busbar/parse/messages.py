@@ -7,6 +7,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+LONGEST_TEXT = 4096
+"""Bytes of a line that are searched: no message is longer, and a search stays fast."""
+LONGEST = 400
+"""Characters kept of one value: more is no setting, name or number."""
+
 
 @dataclass(frozen=True)
 class Message:
@@ -36,6 +41,6 @@ def match(table: tuple[Pattern, ...], line: bytes, text: str | None = None) -> I
     for row in table:
         if row.needle in line:
             if text is None:
-                text = line.decode("utf-8", "replace")
+                text = line[:LONGEST_TEXT].decode("utf-8", "replace")
             if found := row.regex.search(text):
-                yield Message(row.kind, tuple(group or "" for group in found.groups()))
+                yield Message(row.kind, tuple((group or "")[:LONGEST] for group in found.groups()))

@@ -47,30 +47,36 @@ class Process:
     pid: int
 
 
-_PROCESS = re.compile(rb"([\w.-]+):(\d+):\d+ \[(-?\d+)\] (?:\S+ )?NCCL ")
-_RING = re.compile(rb"Channel (\d+)/(\d+) ?: +(\d+(?: +\d+)*)\s*$")
+_PROCESS = re.compile(rb"([\w.-]{1,255}):(\d{1,18}):\d+ \[(-?\d+)\] (?:\S+ )?NCCL ")
+_RING = re.compile(rb"Channel (\d{1,18})/(\d{1,18}) ?: +(\d{1,18}(?: +\d{1,18})*)\s*$")
 _NET = re.compile(
-    rb"(?:Channel|Ring) (\d+)(?:/\d+)? : (\d+)(?:\[\w+\])? -> (\d+)(?:\[\w+\])? \[(receive|send)\]"
-    rb" via (?:NET|COLLNET)/(.+?)/(\d+)(?:\((\d+)\))?(/GDRDMA)?"
+    rb"(?:Channel|Ring) (\d{1,18})(?:/\d+)? : (\d{1,18})(?:\[\w+\])? -> (\d{1,18})(?:\[\w+\])?"
+    rb" \[(receive|send)\]"
+    rb" via (?:NET|COLLNET)/(.+?)/(\d{1,18})(?:\((\d{1,18})\))?(/GDRDMA)?"
 )
 _ENVIRONMENT = (
     r"^((?:NCCL|RCCL|MSCCLPP|TORCH_NCCL|NPKIT|OFI)_?\w*) set by environment to (.*?)\.?\s*$"
 )
-_INIT = r"comm 0x\w+ rank (\d+) n[rR]anks (\d+)(?: cudaDev (\d+))?"
+_INIT = r"comm 0x\w+ rank (\d{1,18}) n[rR]anks (\d{1,18})(?: cudaDev (\d{1,18}))?"
 
 _TABLE = (
     pattern("nccl.env", " set by environment to", _ENVIRONMENT),
     pattern("nccl.version", "CCL version", r"^[NR]CCL version\s*:?\s*(\d+\.\d+\.\d+)(?:\+(\S+))?"),
     pattern("nccl.init", " rank ", _INIT),
-    pattern("nccl.nodes", " nNodes ", r"rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+)"),
+    pattern(
+        "nccl.nodes",
+        " nNodes ",
+        r"rank (\d{1,18}) nRanks (\d{1,18}) nNodes (\d{1,18}) localRanks (\d{1,18})",
+    ),
     pattern("nccl.complete", "Init COMPLETE"),
     pattern(
         "nccl.channels",
         " coll channels",
-        r"^(\d+) coll channels.*?(?:(\d+) p2p channels,? (\d+) p2p channels per peer)?\s*$",
+        r"^(\d{1,18}) coll channels.*?(?:(\d{1,18}) p2p channels,? (\d{1,18}) p2p channels per"
+        r" peer)?\s*$",
     ),
     pattern("nccl.nvlink", "NVL[", r"NVL\[([\d.]+)\] -"),
-    pattern("nccl.chunk", "P2P Chunksize", r"^P2P Chunksize set to (\d+)"),
+    pattern("nccl.chunk", "P2P Chunksize", r"^P2P Chunksize set to (\d{1,18})"),
     pattern("nccl.network", "Using network", r"^Using network (.*\S)"),
     pattern("nccl.network", "Assigned NET plugin", r"^Assigned NET plugin (.*\S) to comm"),
     pattern(
@@ -89,44 +95,45 @@ _TABLE = (
     pattern(
         "nccl.gdr-hca",
         "GPU Direct RDMA",
-        r"NET/(.+?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']+)'",
+        r"NET/(.+?) ?: GPU Direct RDMA (Enabled|Disabled) for HCA (\d{1,18}) '([^']+)'",
     ),
     pattern(
         "nccl.gdr-gpu",
         "GPU Direct RDMA",
-        r"^GPU Direct RDMA (Enabled|Disabled) for GPU (\w+) / HCA (\w+) \(distance (\d+)",
+        r"^GPU Direct RDMA (Enabled|Disabled) for GPU (\w+) / HCA (\w+) \(distance (\d{1,18})",
     ),
     pattern(
         "nccl.p2p-disabled",
         "P2P is disabled between",
-        r"P2P is disabled between (?:NVLINK )?connected GPUs (\d+) and (\d+)",
+        r"P2P is disabled between (?:NVLINK )?connected GPUs (\d{1,18}) and (\d{1,18})",
     ),
     pattern("nccl.p2p-failed", "Could not enable P2P", r"Could not enable P2P between (.*)"),
     pattern("nccl.config", "Comm config", r"^Comm config (\w+) (?:re)?set to (\S+)"),
     pattern(
         "nccl.affinity",
         "ffinity for GPU",
-        r"Affinity for GPU (\d+) is .*?\(GPU affinity = ?(.*?) ?; CPU affinity = ?(.*?) ?\)",
+        r"Affinity for GPU (\d{1,18}) is .*?\(GPU affinity = ?(.*?) ?; CPU affinity = ?(.*?) ?\)",
     ),
     pattern(
         "nccl.algorithm",
         "Bytes -> Algo",
-        r"^(?:(\w+): )?(\d+) Bytes -> Algo (\w+) proto (\w+)"
-        r"(?: channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\})?",
+        r"^(?:(\w+): )?(\d{1,18}) Bytes -> Algo (\w+) proto (\w+)"
+        r"(?: channel\{Lo\.\.Hi\}=\{(\d{1,18})\.\.(\d{1,18})\})?",
     ),
     pattern("nccl.threads", "Max NThreads", r"Max NThreads \|((?:\s+\d+ \|)+)"),
     pattern(
         "nccl.duplicate",
         "Duplicate GPU",
-        r"Duplicate GPU detected : rank (\d+) and rank (\d+) both on CUDA device (\w+)",
+        r"Duplicate GPU detected : rank (\d{1,18}) and rank (\d{1,18}) both on CUDA device (\w+)",
     ),
     pattern(
         "nccl.mismatch",
         "Mismatched NCCL",
-        r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)",
+        r"Mismatched NCCL version detected : rank (\d{1,18}) version (\d{1,18}) rank (\d{1,18})"
+        r" version (\d{1,18})",
     ),
     pattern(
-        "rccl.mscclpp-on", "MSCCL++: Enabled", r"MSCCL\+\+: Enabled! Msg size threshold=(\d+)"
+        "rccl.mscclpp-on", "MSCCL++: Enabled", r"MSCCL\+\+: Enabled! Msg size threshold=(\d{1,18})"
     ),
     pattern(
         "rccl.mscclpp-off", "MSCCL++: ", r"MSCCL\+\+: ((?:Cannot enable|Feature not enabled).*)"

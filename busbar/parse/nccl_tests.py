@@ -107,29 +107,29 @@ class JsonRun:
 
 _VERSION = re.compile(
     r"#?\s*(?:nccl|rccl)-tests:?\s+version\s+(\S+)"
-    r"(?:\s+(?:nccl|rccl)-headers=(\d+))?(?:\s+(?:nccl|rccl)-library=(\d+))?",
+    r"(?:\s+(?:nccl|rccl)-headers=(\d{1,18}))?(?:\s+(?:nccl|rccl)-library=(\d{1,18}))?",
     re.IGNORECASE,
 )
 _PARAMETERS = re.compile(
-    r"#\s*nThreads?:?\s+(\d+)\s+nGpus:?\s+(\d+)\s+minBytes:?\s+(\d+)\s+maxBytes:?\s+(\d+)(.*)"
+    r"#\s*nThreads?:?\s+(\d{1,18})\s+nGpus:?\s+(\d{1,18})\s+minBytes:?\s+(\d{1,18})\s+maxBytes:?\s+(\d{1,18})(.*)"
 )
 _DEVICE = re.compile(
-    r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+(\d+)\s+on\s+(\S+)\s+device\s+(\d+)"
+    r"#\s+Rank\s+(\d{1,18})\s+(?:Group\s+\d+\s+)?Pid\s+(\d{1,18})\s+on\s+(\S+)\s+device\s+(\d{1,18})"
     r"\s+\[([0-9a-fA-Fx:.]+)\]\s+(.*\S)"
 )
 _LEFT = (
-    r"\s*(\d+)\s+(\d+)\s+((?:u?int|fp|f|bfloat)\d\w*|half|float|double)"
+    r"\s*(\d{1,18})\s+(\d{1,18})\s+((?:u?int|fp|f|bfloat)\d\w*|half|float|double)"
     r"\s+(sum|prod|max|min|avg|mulsum|none|all)(?:\s+(-?\d+)(?![\d.]))?"
 )
 _ROW = re.compile(_LEFT + r"((?:\s+\S+){3,12})\s*$")
 _ROW_START = re.compile(_LEFT + r"((?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*)\s*$")
 _NUMBERS = re.compile(r"\s*(?:[\d.]+(?:e[+-]?\d+)?|N/A)(?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*\s*$")
 _OUT_OF_BOUNDS = re.compile(
-    r"#\s*(?:Out of bounds values|Errors with asterisks)\s*:\s*(\d+)\s*(\w*)"
+    r"#\s*(?:Out of bounds values|Errors with asterisks)\s*:\s*(\d{1,18})\s*(\w*)"
 )
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*([\d.]+)")
 _COLLECTIVE = re.compile(r"#\s*Collective test starting:\s*(\S+)")
-_TOO_FEW = re.compile(r"Invalid number of GPUs: (\d+) requested but only (\d+) w")
+_TOO_FEW = re.compile(r"Invalid number of GPUs: (\d{1,18}) requested but only (\d{1,18}) w")
 _FAILURE = re.compile(r"Test (?:NCCL |CUDA |HIP )?failure\b.*")
 FIRST_COLUMNS = 5
 

@@ -12,11 +12,12 @@ TABLE: tuple[Pattern, ...] = (
     pattern(
         "gpu.process",
         "MiB |",
-        r"^\|\s+(\d+)\s+(?:\S+\s+\S+\s+)?(\d+)\s+(?:C|C\+G|M\+C)\s+(\S.*?)\s+(\d+)MiB \|",
+        r"^\|\s+(\d{1,18})\s+(?:\S+\s+\S+\s+)?(\d{1,18})\s+(?:C|C\+G|M\+C)\s+(\S.*?)\s+"
+        r"(\d{1,18})MiB \|",
     ),
-    pattern("gpu.load", "MiB |", r"(\d+)MiB / +(\d+)MiB \|\s+(\d+)%"),
+    pattern("gpu.load", "MiB |", r"(\d{1,18})MiB / +(\d{1,18})MiB \|\s+(\d{1,18})%"),
     # --query-gpu=index,utilization.gpu --format=csv
-    pattern("gpu.load-csv", " %", r"^(\d+), (\d+) %"),
+    pattern("gpu.load-csv", " %", r"^(\d{1,18}), (\d{1,18}) %"),
 )
 _REPORTS = (
     (re.compile(r"=+NVSMI LOG=+"), "nvidia-smi -q"),

@@ -9,13 +9,15 @@ TABLE: tuple[Pattern, ...] = (
     pattern("ofi.init", "NET/OFI Initializing", r"NET/OFI Initializing (\S+ \S+)"),
     pattern("ofi.loaded", "Loaded net plugin", r"Loaded net plugin (.*Libfabric.*?) \(v"),
     pattern(
-        "ofi.cuda-runtime", "CUDA runtime version", r"NET/OFI Using CUDA runtime version (\d+)"
+        "ofi.cuda-runtime",
+        "CUDA runtime version",
+        r"NET/OFI Using CUDA runtime version (\d{1,18})",
     ),
     pattern("ofi.aws-options", "NET/OFI Configuring AWS-specific options"),
     pattern(
         "ofi.provider",
         "elected ",
-        r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d+)"
+        r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,18})"
         r" nics?\))?",
     ),
     pattern(
@@ -52,12 +54,12 @@ TABLE: tuple[Pattern, ...] = (
     pattern(
         "ofi.process",
         "NCCLNet device used on",
-        r"NET/OFI Process rank (\d+) started\. NCCLNet device used on (\S+) is (.*?)\.?\s*$",
+        r"NET/OFI Process rank (\d{1,18}) started\. NCCLNet device used on (\S+) is (.*?)\.?\s*$",
     ),
     pattern(
         "ofi.completions",
         "Got completions",
-        r"NET/OFI Got completions for (\d+) requests for rank (\d+)",
+        r"NET/OFI Got completions for (\d{1,18}) requests for rank (\d{1,18})",
     ),
     pattern("ofi.warning", "NCCL WARN NET/OFI", r"NCCL WARN NET/OFI (.*\S)"),
     pattern("ofi.warning", "WARN: Function", r"WARN: Function: \S+ Line: \d+: NET/OFI (.*\S)"),

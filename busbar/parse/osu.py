@@ -71,7 +71,9 @@ _BUFFERS = re.compile(
     r"#\s*Send Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<send>\w+)\)"
     r" and Receive Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<receive>\w+)\)"
 )
-_ROW = re.compile(r"\s*(\d+)((?:\s+\d+(?:\.\d+)?){1,12})(?:\s+(Pass|Fail))?\s*$", re.IGNORECASE)
+_ROW = re.compile(
+    r"\s*(\d{1,18})((?:\s+\d+(?:\.\d+)?){1,12})(?:\s+(Pass|Fail))?\s*$", re.IGNORECASE
+)
 _WRONG_RANKS = re.compile(r"This test requires (?:exactly|at least) (\w+) processes")
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from busbar.parse.messages import Pattern, pattern
 
-LINE = re.compile(rb"\[\d+\.\d+\] \[([^\]:\s]+):(\d+)[^\]]*\]\s+\S+\s+UCX\s+(\w+)\s+")
+LINE = re.compile(rb"\[\d+\.\d+\] \[([^\]:\s]+):(\d{1,18})[^\]]*\]\s+\S+\s+UCX\s+(\w+)\s+")
 
 
 @dataclass(frozen=True)

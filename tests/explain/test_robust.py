@@ -252,6 +252,30 @@ def test_fuzz_events(kind: str, values: dict[str, object]) -> None:
     )
 
 
+@pytest.mark.parametrize("digits", [19, 400, 5000, 60_000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{0} {0}.5",
+        "{0} {0} float sum -1 1 1 1 0 1 1 1 0",
+        "#  Rank {0} Group  0 Pid {0} on n1 device {0} [0x10] NVIDIA H200",
+        "n1:{0}:{0} [{0}] NCCL INFO Channel {0}/{0} : {0} {0}",
+        "n1:1:1 [0] NCCL INFO Channel 00/0 : {0}[0] -> {0}[0] [receive] via NET/IB/{0}",
+        "n1:1:1 [0] NCCL INFO NCCL_BUFFSIZE set by environment to {0}.",
+        "n1:1:1 [0] NCCL INFO {0} coll channels, {0} p2p channels, {0} p2p channels per peer",
+        "n1:1:1 [0] NCCL INFO comm 0x1 rank {0} nRanks {0} nNodes {0} localRanks {0}",
+        "n1:1:1 [0] NCCL INFO Affinity for GPU 0 is x. (GPU affinity = {0} ; CPU affinity ="
+        " 0-{0})",
+        "[1.0] [n1:{0}:0] parser.c:1 UCX  INFO  UCX_* env variable: UCX_RNDV_THRESH={0}",
+        '{{"event": "reading", "metric": "bandwidth", "bytes": {0}, "gb_per_s": {0}}}',
+        "exit_status={0}",
+    ],
+)
+def test_numbers_of_any_length(line: str, digits: int) -> None:
+    head = "# OSU MPI-CUDA Bandwidth Test v7.4\n" if line.startswith("{0} {0}.5") else ""
+    survives((head + line.format("9" * digits) + "\n").encode())
+
+
 class _Endless(io.RawIOBase):
     """``size`` bytes without a newline, made as they are read."""
 
