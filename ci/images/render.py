@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes containers/<stack>/Dockerfile and apptainer.def from containers/templates and the tuning of a site's family."""
+"""Writes each stack's Dockerfile and apptainer.def from the templates and a family's tuning."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ SITES = {"host": "local", "cuda": "h200x4", "rocm": "mi250x"}
 FILES = ("Dockerfile", "apptainer.def")
 LANE = "ucx-1.14"
 
-# What Open MPI and UCX need in any container: Open MPI takes UCX only for devices of its own list, and looks for
-# its files where it was built; the security module of PMIx that Slurm names first is not in every build.
+# What Open MPI and UCX need in any container: Open MPI takes UCX only for devices of its own list
+# and looks for its files where it was built; the security module of PMIx that Slurm names first
+# is not in every build.
 _IMAGE = {
     "PATH": "/opt/busbar/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LD_LIBRARY_PATH": "/opt/busbar/libucx/lib:/opt/busbar/lib",
