@@ -35,6 +35,11 @@ def print_explanations(
         _print(explanation, out)
 
 
+def _say(out: Console, text: Text) -> None:
+    # Lines are not broken: they are read by grep as well.
+    out.print(text, soft_wrap=True)
+
+
 def _print(explanation: Explanation, out: Console) -> None:
     what = f"{explanation.tool} {explanation.version or ''}".strip()
     if explanation.operation and explanation.operation != explanation.tool:
@@ -42,25 +47,21 @@ def _print(explanation: Explanation, out: Console) -> None:
     scale = [f"{explanation.ranks} ranks"] if explanation.ranks else []
     scale += [f"{explanation.nodes} node(s)"] if explanation.nodes else []
     scale += [f"site {explanation.site}"] if explanation.site else []
-    out.print(Text(", ".join([what, *scale]), style="bold"))
+    _say(out, Text(", ".join([what, *scale]), style="bold"))
     if explanation.hosts:
         shown = ", ".join(explanation.hosts[:8])
-        out.print(Text(f"on {shown}{' ...' if len(explanation.hosts) > 8 else ''}"))
+        _say(out, Text(f"on {shown}{' ...' if len(explanation.hosts) > 8 else ''}"))
     if explanation.readings:
         out.print(_readings(explanation.readings))
-    out.print(
-        Text("verdict: "),
-        Text(str(explanation.verdict), style=_COLOURS[explanation.verdict]),
-        sep="",
-    )
+    colour = _COLOURS[explanation.verdict]
+    _say(out, Text.assemble("verdict: ", (str(explanation.verdict), colour)))
     for cause in explanation.causes:
-        out.print(
-            Text(f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}", style="bold")
-        )
+        told = f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}"
+        _say(out, Text(told, style="bold"))
         _evidence(cause.evidence, out)
-        out.print(Text(f"  remedy: {cause.remedy}"))
+        _say(out, Text(f"  remedy: {cause.remedy}"))
     for note in explanation.notes:
-        out.print(Text(f"note {note.id}: {redact(note.summary)}"))
+        _say(out, Text(f"note {note.id}: {redact(note.summary)}"))
         _evidence(note.evidence[:1], out)
 
 
@@ -69,7 +70,7 @@ def _evidence(lines: Sequence[Evidence], out: Console) -> None:
         text = redact(line.text).strip()
         if len(text) > _EVIDENCE_WIDTH:
             text = text[:_EVIDENCE_WIDTH] + "..."
-        out.print(Text(f"  {line.file}:{line.line}: {text}", style="dim"))
+        _say(out, Text(f"  {line.file}:{line.line}: {text}", style="dim"))
 
 
 def _readings(readings: Sequence[Reading]) -> Table:
