@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from busbar.commands import check, expect, explain, site, spack
+from busbar.commands import check, expect, explain, preflight, site, spack
 
 
 class Command(Protocol):
@@ -15,4 +15,4 @@ class Command(Protocol):
         """Adds its parser, which sets ``run`` to a function ``(Namespace) -> exit status``."""
 
 
-MODULES: tuple[Command, ...] = (check, explain, expect, site, spack)
+MODULES: tuple[Command, ...] = (check, explain, expect, preflight, site, spack)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: MIT
+"""``busbar preflight``: says before a job is spent whether an image runs at full speed here."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from busbar import site as sites
+from busbar.preflight.host import gather
+from busbar.preflight.lines import judge
+from busbar.preflight.model import Report, Status
+from busbar.preflight.plan import make
+
+_COLOR = {Status.READY: "green", Status.SLOW: "yellow", Status.BROKEN: "red"}
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds ``busbar preflight``."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "preflight",
+        help="say before a job whether an image runs on a site at full speed",
+        description=(
+            "Reads the image (a SIF or a sandbox) and this host, runs nothing of either. Exit"
+            " status: 0 ready, 1 slow or broken, 2 bad usage."
+        ),
+    )
+    parser.add_argument("image", type=Path, help="a SIF or a sandbox directory")
+    parser.add_argument("--site", required=True, help="name or directory of the site")
+    parser.add_argument(
+        "--program", help="path in the image of what will run (gpu_aware of our images)"
+    )
+    parser.add_argument(
+        "--inject",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a library directory of the host that the container shall use (Cray sites: found)",
+    )
+    parser.add_argument(
+        "--host-root",
+        type=Path,
+        default=Path("/"),
+        metavar="DIR",
+        help="the root file system of a compute node, as diskless clusters have it (/)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    site = sites.load(args.site)
+    host = gather(args.host_root, site)
+    report = judge(make(args.image, site, host, args.inject, args.program))
+    if args.json:
+        print(json.dumps(dataclasses.asdict(report) | {"verdict": report.verdict}, indent=2))
+    else:
+        _show(report)
+    return 0 if report.verdict is Status.READY else 1
+
+
+def _show(report: Report) -> None:
+    console = Console()
+    table = Table(title=f"{report.image} on {report.site}")
+    for column in ("line", "verdict", "reason"):
+        table.add_column(column, overflow="fold", no_wrap=column != "reason")
+    for line in report.lines:
+        reason = f"{line.reason}\n-> {line.remedy}" if line.remedy else line.reason
+        table.add_row(line.name, f"[{_COLOR[line.status]}]{line.status}[/]", reason)
+    console.print(table)
+    origins = Table(title="libraries as the loader resolves them")
+    for column in ("library", "origin", "path in the container"):
+        origins.add_column(column, overflow="fold")
+    for library in report.libraries:
+        origins.add_row(library.name, library.origin, library.path)
+    console.print(origins)
+    print(f"verdict: {report.verdict}")
+    print(f"run: {report.command}")

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: MIT
+"""The files of an image, whether a directory (sandbox) or a SIF, and of a host."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from busbar.errors import BusbarError
+
+_PAGE = 4096  # SIF aligns its file system to it
+_SQUASHFS = b"hsqs"
+_SEARCHED = 16 * 2**20
+
+
+class Files(Protocol):
+    """A root file system; paths are absolute, as programs inside see them."""
+
+    def link(self, path: PurePosixPath) -> str | None:
+        """Where a symbolic link points; None for anything else."""
+
+    def kind(self, path: PurePosixPath) -> str:
+        """``file``, ``directory`` or empty for what is not there; links are not followed."""
+
+    def names(self, path: PurePosixPath) -> list[str]:
+        """The entries of a directory; none of what is no directory."""
+
+    def local(self, path: PurePosixPath) -> Path:
+        """A file that can be opened here with the same bytes."""
+
+    def paths(self) -> Iterator[PurePosixPath]:
+        """Every path but those of the kernel's own file systems."""
+
+
+class Directory:
+    """A root file system in a directory."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def local(self, path: PurePosixPath) -> Path:
+        return self._root / path.relative_to("/")
+
+    def link(self, path: PurePosixPath) -> str | None:
+        local = self.local(path)
+        return os.readlink(local) if local.is_symlink() else None
+
+    def kind(self, path: PurePosixPath) -> str:
+        local = self.local(path)
+        if local.is_dir():
+            return "directory"
+        return "file" if local.exists() else ""
+
+    def names(self, path: PurePosixPath) -> list[str]:
+        local = self.local(path)
+        return sorted(os.listdir(local)) if local.is_dir() else []
+
+    def paths(self) -> Iterator[PurePosixPath]:
+        for directory, subdirectories, files in os.walk(self._root):
+            at = PurePosixPath("/", Path(directory).relative_to(self._root).as_posix())
+            if at == PurePosixPath("/"):
+                subdirectories[:] = [d for d in subdirectories if d not in ("proc", "sys", "dev")]
+            for name in (*files, *subdirectories):
+                yield at / name
+
+
+class Sif:
+    """The squashfs partition of a SIF; single files are taken out when they are looked at."""
+
+    def __init__(self, image: Path) -> None:
+        self._image = image
+        self._offset = _offset(image)
+        self._scratch = tempfile.TemporaryDirectory(prefix="busbar-preflight-")
+        self._links: dict[PurePosixPath, str] = {}
+        self._kinds: dict[PurePosixPath, str] = {PurePosixPath("/"): "directory"}
+        self._children: dict[PurePosixPath, list[str]] = {}
+        for line in self._unsquashfs("-lln").splitlines():
+            fields = line.split(maxsplit=5)
+            if len(fields) != 6 or "squashfs-root/" not in fields[5]:
+                continue
+            name, _, target = fields[5].partition(" -> ")
+            path = PurePosixPath("/" + name.removeprefix("squashfs-root/"))
+            self._children.setdefault(path.parent, []).append(path.name)
+            if fields[0].startswith("l"):
+                self._links[path] = target
+            else:
+                self._kinds[path] = "directory" if fields[0].startswith("d") else "file"
+
+    def _unsquashfs(self, *options: str) -> str:
+        command = ["unsquashfs", *options[:1], "-offset", str(self._offset), *options[1:]]
+        if options[0] == "-lln":
+            command.append(str(self._image))
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        except FileNotFoundError as error:
+            raise BusbarError(
+                "reading a SIF needs unsquashfs",
+                where=str(self._image),
+                hint="install squashfs-tools, or give a sandbox directory",
+            ) from error
+        except subprocess.CalledProcessError as error:
+            raise BusbarError(
+                f"unsquashfs cannot read it ({error.stderr.strip().splitlines()[-1:]})",
+                where=str(self._image),
+                hint="is the file whole? apptainer sif list shows its parts",
+            ) from error
+        return done.stdout
+
+    def link(self, path: PurePosixPath) -> str | None:
+        return self._links.get(path)
+
+    def kind(self, path: PurePosixPath) -> str:
+        return self._kinds.get(path, "")
+
+    def names(self, path: PurePosixPath) -> list[str]:
+        return self._children.get(path, [])
+
+    def local(self, path: PurePosixPath) -> Path:
+        target = Path(self._scratch.name) / path.relative_to("/")
+        if not target.exists():
+            escaped = re.sub(r"([\\*?\[\]])", r"\\\1", str(path.relative_to("/")))
+            self._unsquashfs(
+                "-force", "-no-xattrs", "-dest", self._scratch.name, str(self._image), escaped
+            )
+        return target
+
+    def paths(self) -> Iterator[PurePosixPath]:
+        yield from self._kinds
+        yield from self._links
+
+
+def _offset(image: Path) -> int:
+    with image.open("rb") as stream:
+        for offset in range(0, _SEARCHED, _PAGE):
+            stream.seek(offset)
+            if stream.read(4) == _SQUASHFS:
+                return offset
+    raise BusbarError(
+        "is no SIF with a squashfs",
+        where=str(image),
+        hint="convert it: apptainer build image.sif docker-archive:FILE (or oci-archive:FILE)",
+    )
+
+
+def open_image(path: Path) -> Files:
+    """The files of a sandbox directory or a SIF; raises ``BusbarError`` for anything else."""
+    if path.is_dir():
+        return Directory(path)
+    if path.is_file():
+        return Sif(path)
+    raise BusbarError("there is no such image", where=str(path), hint="give a SIF or a sandbox")

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""What a compute node offers a container: its C library, launcher, driver and devices."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from busbar.errors import BusbarError
+from busbar.preflight import elf
+from busbar.preflight.files import Directory, Files
+from busbar.preflight.loader import View
+from busbar.site.model import Site
+
+_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Host:
+    """The node that preflight runs on, or one whose files are under another root."""
+
+    files: Files
+    view: View
+    mpi_types: tuple[str, ...] | None
+    """Of ``srun --mpi=list``; None where there is no srun."""
+    nvidia_driver: tuple[int, ...] | None
+    rocm: tuple[int, ...] | None
+    """Release of the ROCm that is installed beside the driver."""
+    devices: tuple[str, ...]
+    """Entries of /dev and its /dev/infiniband, /dev/dri."""
+
+
+def gather(root: Path, site: Site) -> Host:
+    """The facts of the host whose file system is at ``root``."""
+    if not root.is_dir():
+        raise BusbarError("there is no such directory", where=f"--host-root {root}")
+    files = Directory(root)
+    view = View(files, files, (), ())
+    driver = re.search(r"Module\s+(\d+(?:\.\d+)+)", _text(root / "proc/driver/nvidia/version"))
+    return Host(
+        files=files,
+        view=view,
+        mpi_types=_mpi_types() if site.scheduler != "local" else None,
+        nvidia_driver=_numbers(driver[1]) if driver else None,
+        rocm=rocm_release(files),
+        devices=tuple(
+            f"{prefix}{path.name}"
+            for directory, prefix in (("", ""), ("infiniband", "infiniband/"), ("dri", "dri/"))
+            for path in sorted((root / "dev" / directory).glob("*"))
+        ),
+    )
+
+
+def rocm_release(files: Files) -> tuple[int, ...] | None:
+    """The release of the newest /opt/rocm* there is; None where there is none."""
+    found = []
+    for name in files.names(PurePosixPath("/opt")):
+        version = PurePosixPath("/opt", name, ".info", "version")
+        if name.startswith("rocm") and files.kind(version) == "file":
+            found.append(_numbers(files.local(version).read_text().strip().partition("-")[0]))
+    return max(found, default=None)
+
+
+def glibc(view: View) -> tuple[int, ...]:
+    """The version of the C library of a file system, which its newest symbols carry."""
+    library = view.search("libc.so.6")
+    facts = elf.read(library.local) if library else None
+    return elf.highest(facts.defines, "GLIBC") if facts else ()
+
+
+def _mpi_types() -> tuple[str, ...] | None:
+    if not shutil.which("srun"):
+        return None
+    done = subprocess.run(
+        ["srun", "--mpi=list"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    # One name a line in Slurm 22 and 23, after "srun: " in others; then "specific ...: pmix_v4".
+    text = re.sub(r"(?m)^srun: ", "", done.stdout + done.stderr)
+    return tuple(re.findall(r"\b(pmix(?:_v\d+)?|pmi2|cray_shasta|openmpi)\b", text))
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""The questions of preflight, one function each; a fact that cannot be seen is never a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from busbar.preflight import elf
+from busbar.preflight.gpu import gpu_lines
+from busbar.preflight.host import glibc
+from busbar.preflight.loader import Found
+from busbar.preflight.model import Line, Origin, Report, Status, ready
+from busbar.preflight.mpi import Mpi, abi, pmi
+from busbar.preflight.net import network_lines
+from busbar.preflight.plan import Plan, command
+
+_COMMUNICATION = (
+    "libmpi", "libmpi_gtl", "libopen-pal", "libpmi", "libfabric", "libcxi", "libefa",
+    "libuc", "libibverbs", "librdmacm", "libmlx5", "libnccl", "librccl", "libcuda", "libamdhip64",
+    "libhsa", "libnvidia-ml",
+)  # fmt: skip
+
+
+def judge(plan: Plan) -> Report:
+    """Every line, the origin of every communication library, and the launch line."""
+    libraries = _libraries(plan)
+    mpi = Mpi.of(plan, libraries)
+    pmi_line, mpi_type = pmi(plan, mpi)
+    lines = [
+        _image(plan),
+        _glibc(plan, libraries),
+        abi(plan, mpi),
+        pmi_line,
+        *_missing(libraries),
+        *network_lines(plan, mpi, libraries),
+        *gpu_lines(plan, libraries),
+    ]
+    return Report(
+        image=str(plan.image),
+        site=plan.site.name,
+        lines=lines,
+        libraries=[
+            Origin(name, str(found.path) if found else "", found.origin if found else "missing")
+            for name, found in libraries.items()
+            if name.startswith(_COMMUNICATION)
+        ],
+        command=command(plan, mpi_type),
+    )
+
+
+def _libraries(plan: Plan) -> dict[str, Found | None]:
+    """What the program loads; of an image without a known program, what its MPI loads."""
+    roots = [plan.program] if plan.program else []
+    if not roots:
+        roots = plan.view.matching(r"libmpi\.so\.\d+")[:1]
+    found: dict[str, Found | None] = {}
+    for root in roots:
+        facts = elf.read(root.local)
+        if facts and facts.soname:
+            found[facts.soname] = root
+        found |= plan.view.resolve(root)
+    for pattern in (r"lib(nccl|rccl)\.so\.\d+", r"lib(nccl|rccl)-net(-\w+)?\.so"):
+        for extra in plan.view.matching(pattern):
+            found.setdefault(extra.path.name, extra)
+    return found
+
+
+def _image(plan: Plan) -> Line:
+    said = plan.fingerprint.get("stack")
+    if said is None:
+        return ready("fingerprint", "none; everything is judged by the files of the image")
+    fits = {"cray": ("cray", "rocm", "cuda"), plan.stack: (plan.stack,)}[plan.stack]
+    if said not in fits:
+        return Line(
+            "fingerprint",
+            Status.BROKEN,
+            f"the image holds stack {said}, the site's images are of stack {plan.stack}",
+            f"build it with STACK={plan.stack}",
+        )
+    what = ", ".join(plan.fingerprint.get("features", []))
+    return ready("fingerprint", f"stack {said} by {plan.fingerprint.get('delivery')}: {what}")
+
+
+def _glibc(plan: Plan, libraries: dict[str, Found | None]) -> Line:
+    inside, outside = glibc(plan.view), glibc(plan.host.view)
+    if not inside:
+        return Line("glibc", Status.BROKEN, "the image has no C library that can be read", "")
+    wanted: tuple[int, ...] = ()
+    by = ""
+    for name, found in libraries.items():
+        facts = elf.read(found.local) if found and found.origin != "image" else None
+        if facts and (needs := elf.highest(facts.wants, "GLIBC")) > wanted:
+            wanted, by = needs, name
+    versions = f"image {_dotted(inside)}, host {_dotted(outside) if outside else 'unknown'}"
+    if wanted > inside:
+        return Line(
+            "glibc",
+            Status.BROKEN,
+            f"{by} of the host needs glibc {_dotted(wanted)}, the image has {_dotted(inside)}",
+            "build the image on a base as new as the host, or inject libraries built for older",
+        )
+    need = f"; what comes from the host needs {_dotted(wanted)}" if wanted else ""
+    return ready("glibc", versions + need)
+
+
+def _missing(libraries: dict[str, Found | None]) -> Iterator[Line]:
+    missing = [name for name, found in libraries.items() if found is None]
+    if missing:
+        yield Line(
+            "libraries",
+            Status.BROKEN,
+            f"the loader finds no {', '.join(missing)}",
+            "install them in the image, or bind the host's directory with --inject",
+        )
+    else:
+        yield ready("libraries", f"the loader finds all {len(libraries)}")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""What preflight says: a line for each question, the origin of each library, one verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """How one line stands, or all of them."""
+
+    READY = "ready"
+    SLOW = "slow"
+    """It works, on a slower path."""
+    BROKEN = "broken"
+    """It fails, or does something else than was asked."""
+
+
+_SEVERITY = (Status.READY, Status.SLOW, Status.BROKEN)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One question and its answer."""
+
+    name: str
+    status: Status
+    reason: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A library as the loader resolves it inside the container."""
+
+    name: str
+    path: str
+    """In the container; empty where the loader finds none."""
+    origin: str
+    """``image``, ``injected`` (a directory that was bound), ``driver`` (--nv) or ``missing``."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that preflight says of one image on one site."""
+
+    image: str
+    site: str
+    lines: Sequence[Line]
+    libraries: Sequence[Origin]
+    command: str
+
+    @property
+    def verdict(self) -> Status:
+        """That of the worst line."""
+        return max((line.status for line in self.lines), key=_SEVERITY.index)
+
+
+def ready(name: str, reason: str) -> Line:
+    """A line with nothing to do."""
+    return Line(name, Status.READY, reason)

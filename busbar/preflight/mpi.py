@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""MPI and its launcher: the ABI that the program was built for, the PMI that its MPI speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from busbar.preflight.loader import Found
+from busbar.preflight.model import Line, Status, ready
+from busbar.preflight.plan import Plan
+
+_FAMILY = {"libmpi.so.12": "MPICH", "libmpi.so.40": "Open MPI"}
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """The MPI that the program gets."""
+
+    soname: str
+    found: Found | None
+    speaks: tuple[str, ...]
+    """Types of ``srun --mpi`` that start its ranks as one job, best first."""
+
+    @classmethod
+    def of(cls, plan: Plan, libraries: dict[str, Found | None]) -> Mpi | None:
+        """The MPI among ``libraries``; None for a program without."""
+        for soname, found in libraries.items():
+            if soname in _FAMILY:
+                return cls(soname, found, _speaks(plan, soname, found))
+        return None
+
+
+def _speaks(plan: Plan, soname: str, found: Found | None) -> tuple[str, ...]:
+    if found is None:
+        return ()
+    needs = plan.view.resolve(found)
+    if _FAMILY[soname] == "Open MPI":
+        # Open MPI 5 knows PMIx alone; 4 has PMI2 where it was built with it, as a plugin.
+        plugins = plan.view.names(found.path.parent / "openmpi")
+        return ("pmix", "pmi2") if "mca_pmix_s2.so" in plugins else ("pmix",)
+    if any("cray" in str(f.path) for f in (found, *needs.values()) if f) or any(
+        mount.source.parts[:3] == ("/", "opt", "cray") for mount in plan.injected
+    ):
+        return ("cray_shasta", "pmi2")
+    if any(name.startswith("libpmix.so") for name in needs):
+        return ("pmix",)
+    return ("pmi2",)
+
+
+def abi(plan: Plan, mpi: Mpi | None) -> Line:
+    """Whether the MPI that is loaded has the ABI of the program, and which one it is."""
+    if mpi is None:
+        return Line(
+            "mpi-abi",
+            Status.BROKEN,
+            "no libmpi.so.12 (MPICH) or libmpi.so.40 (Open MPI) is needed or found",
+            "name the program with --program; a static MPI cannot take the fabric of this site",
+        )
+    offered = {
+        name
+        for mount in plan.injected
+        for name in plan.view.names(mount.target)
+        if name in _FAMILY
+    }
+    if offered and mpi.soname not in offered:
+        return Line(
+            "mpi-abi",
+            Status.BROKEN,
+            f"the program needs {mpi.soname} ({_FAMILY[mpi.soname]}), the host offers"
+            f" {', '.join(sorted(offered))} ({_FAMILY[min(offered)]})",
+            f"build the program with an MPI of the {_FAMILY[min(offered)]} ABI",
+        )
+    if plan.stack == "cray" and mpi.soname != "libmpi.so.12":
+        return Line(
+            "mpi-abi",
+            Status.BROKEN,
+            f"the program needs {mpi.soname} ({_FAMILY[mpi.soname]}); Cray MPICH is libmpi.so.12",
+            "build the program with MPICH 3.4 to 4.x",
+        )
+    if plan.stack == "cray" and not offered:
+        return Line(
+            "mpi-abi",
+            Status.SLOW,
+            "Cray MPICH is not on this host, so the image's own MPI runs, without its tuning",
+            "run preflight on a node of the site, or name the directory with --inject",
+        )
+    if mpi.found is None:
+        return Line("mpi-abi", Status.BROKEN, f"the loader finds no {mpi.soname}", "")
+    return ready(
+        "mpi-abi", f"{mpi.soname} ({_FAMILY[mpi.soname]}), the loader takes that of the"
+        f" {'host' if mpi.found.origin == 'injected' else 'image'} ({mpi.found.path})"
+    )  # fmt: skip
+
+
+def pmi(plan: Plan, mpi: Mpi | None) -> tuple[Line, str | None]:
+    """Whether launcher and MPI speak the same, and the value of ``srun --mpi``."""
+    if plan.site.scheduler == "local":
+        places = ("/opt/busbar/bin", "/usr/bin", "/usr/local/bin", "/opt/mpich/bin")
+        if any("mpirun" in plan.view.names(PurePosixPath(place)) for place in places):
+            return ready("pmi", "no scheduler: mpirun of the image starts the ranks"), None
+        return Line(
+            "pmi",
+            Status.BROKEN,
+            "the site has no scheduler and the image no mpirun",
+            "install one in the image",
+        ), None
+    types = plan.host.mpi_types
+    if types is None:
+        return Line(
+            "pmi",
+            Status.BROKEN,
+            "there is no srun here, so nothing is known of its PMI",
+            "run preflight where srun is",
+        ), None
+    speaks = mpi.speaks if mpi else ()
+    for wanted in speaks:
+        if wanted in types:
+            return ready("pmi", f"srun --mpi={wanted}; the MPI speaks it"), wanted
+    return Line(
+        "pmi",
+        Status.BROKEN,
+        f"the MPI speaks {' or '.join(speaks) or 'nothing known'}, srun offers"
+        f" {', '.join(types) or 'nothing'}: every rank would run alone, and exit 0",
+        "use an MPI that speaks one of them, or have Slurm built with what it speaks",
+    ), None
