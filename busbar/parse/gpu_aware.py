@@ -109,9 +109,7 @@ class _Collected:
     def add(self, event: dict[str, Any]) -> None:
         match event["event"]:
             case "start":
-                self.starts.append(
-                    Start(**{n: event[n] for n in Start.__dataclass_fields__})
-                )
+                self.starts.append(Start(**{n: event[n] for n in Start.__dataclass_fields__}))
             case "rank":
                 self.ranks.append(Rank(**{n: event[n] for n in Rank.__dataclass_fields__}))
             case "reading":
