@@ -117,10 +117,13 @@ def _single(lock: Lock) -> Iterator[str]:
 
 def _compilers(lock: Lock) -> Iterator[str]:
     for node in lock.nodes.values():
-        for language in ("c", "cxx", "fortran"):
-            compiler = node.provider(language)
-            if compiler and (compiler.name == "llvm-amdgpu") != (node.name in _AMDCLANG):
+        compilers = {x: found for x in ("c", "cxx", "fortran") if (found := node.provider(x))}
+        for language, compiler in compilers.items():
+            if (compiler.name == "llvm-amdgpu") != (node.name in _AMDCLANG):
                 yield f"{node} is compiled by {compiler.name} ({language})"
+        wrapped = any(edge.name == "compiler-wrapper" for edge in node.edges)
+        if compilers and node.prefix is None and not wrapped:
+            yield f"{node} is compiled without Spack's wrapper; its recipe should ask for it"
 
 
 def _portable(manifest: Manifest, lock: Lock) -> Iterator[str]:

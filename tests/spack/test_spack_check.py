@@ -56,6 +56,11 @@ def amdclang_everywhere(data: Lock) -> None:
             edge.update(name="llvm-amdgpu", hash=clang)
 
 
+def no_wrapper(data: Lock) -> None:
+    tests = node(data, "rccl-tests")
+    tests["dependencies"] = [e for e in tests["dependencies"] if e["name"] != "compiler-wrapper"]
+
+
 def this_cpu(data: Lock) -> None:
     node(data, "ucx")["arch"]["target"] = "zen4"
 
@@ -85,6 +90,7 @@ def branch_of_rccl_tests(data: Lock) -> None:
         (no_slurm, "schedulers=slurm"),
         (root_dropped, "root ucc"),
         (amdclang_everywhere, "compiled by llvm-amdgpu"),
+        (no_wrapper, "compiled without Spack's wrapper"),
         (this_cpu, "zen4"),
         (other_system, "rhel9"),
         (home_prefix, "/home/someone/rocm"),
