@@ -35,7 +35,7 @@ REPLACEMENT = "[redacted]"
 # Words that mark a secret wherever they stand in a variable's name, kept prefix or not.
 _SECRET_NAME = re.compile(
     r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE|AUTH|COOKIE|JWT|(?:^|_)KEY(?:$|_)"
-    r"|(?:^|_)PWD$|NAMESPACE_?KEY",
+    r"|(?:^|_)(?:PWD|PW|PASS)$|NAMESPACE_?KEY",
     re.IGNORECASE,
 )
 _KNOWN_SECRETS = re.compile(
@@ -46,11 +46,18 @@ _KNOWN_SECRETS = re.compile(
     r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # JSON web tokens
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
+# curl's and wget's user:password.
+_USER = re.compile(r"((?:^|\s)(?:-u|--user)(?:\s+|=))([\"']?[^\s:\"']+:[^\s\"']+)")
 _URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
 _BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
-_ASSIGNMENT = re.compile(r"\b([A-Za-z_]\w*)(\s*[=:]\s*|\s+set by environment to )([^\s,;'\"]+)")
+# A value in quotes ends at its quote, whatever is in it; the quote before a colon is JSON's.
+_ASSIGNMENT = re.compile(
+    r"\b([A-Za-z_][\w-]*)([\"']?\s*[=:]\s*|\s+set by environment to )"
+    r"(\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s'\"]+)"
+)
 _OPTION = re.compile(
-    r"(--?(?:[\w-]*(?:token|password|passwd|secret|api-?key|credential)[\w-]*)(?:\s+|=))(\S+)",
+    r"(--?(?:[\w-]*(?:token|password|passwd|secret|api-?key|credential)[\w-]*)(?:\s+|=))"
+    r"(\"[^\"]*\"?|'[^']*'?|\S+)",
     re.IGNORECASE,
 )
 _LONG_WORD = re.compile(r"(?<![\w/.+-])[A-Za-z0-9_+-]{24,}={0,2}(?![\w/.])")
@@ -61,6 +68,7 @@ def redact(text: str) -> str:
     text = _KNOWN_SECRETS.sub(REPLACEMENT, text)
     text = _URL_PASSWORD.sub(REPLACEMENT, text)
     text = _BEARER.sub(rf"\1 {REPLACEMENT}", text)
+    text = _USER.sub(rf"\1{REPLACEMENT}", text)
     text = _OPTION.sub(rf"\1{REPLACEMENT}", text)
     text = _ASSIGNMENT.sub(_redact_assignment, text)
     return _LONG_WORD.sub(lambda m: REPLACEMENT if looks_like_token(m[0]) else m[0], text)
@@ -70,7 +78,8 @@ def _redact_assignment(match: re.Match[str]) -> str:
     name, between, value = match.groups()
     if _SECRET_NAME.search(name) or looks_like_token(value):
         return f"{name}{between}{REPLACEMENT}"
-    return match[0]
+    # A value can be a list that holds further assignments.
+    return f"{name}{between}{_ASSIGNMENT.sub(_redact_assignment, value)}"
 
 
 def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from busbar.explain.facts import MOST_HOSTS, MOST_PATHS, Facts, Seen
+from busbar.explain.json_runs import from_json
 from busbar.explain.model import Evidence
-from busbar.explain.tables import Tables, from_json
+from busbar.explain.tables import Tables
 from busbar.parse import launch, nccl_log, nccl_tests, nvidia_smi, ofi, ucx_log
 from busbar.parse.messages import Pattern, match
 from busbar.parse.text import LABEL, Source, decode, label_key, line_blocks, open_plain
@@ -67,15 +68,16 @@ def read(source: Source) -> list[Facts]:
 
 def _read_json(source: Source) -> Facts | None:
     with open_plain(source) as stream:
-        head = stream.read(4096).lstrip()
+        start = stream.read(4096)
+        head = start.lstrip()
         if not head.startswith(b"{") or b'"event"' in head.split(b"\n", 1)[0]:
             return None
-        text = head + stream.read(MOST_JSON_BYTES)
+        text = (start + stream.read(MOST_JSON_BYTES)).decode("utf-8", "replace")
     try:
-        run = nccl_tests.parse_json(text.decode("utf-8", "replace"))
+        run = nccl_tests.parse_json(text)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return None  # JSON of another kind, or broken beyond reading: the line reader goes on
-    return from_json(run, source.name) if run else None
+    return from_json(run, source.name, text) if run else None
 
 
 class Collector:

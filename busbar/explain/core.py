@@ -200,6 +200,8 @@ _CONSEQUENCES = {
     "ucx-not-usable": {"rank-died", "truncated-output"},
     "ucx-api-mismatch": {"rank-died", "truncated-output"},
     "nccl-too-few-gpus": {"rank-died", "truncated-output"},
+    "nccl-forced-algorithm": {"rank-died", "truncated-output"},
+    "nccl-slow-protocol": {"rank-died", "truncated-output"},
     "too-few-gpus": {"rank-died", "truncated-output"},
     "nccl-duplicate-gpu": {"same-gpu", "rank-died", "truncated-output"},
     "nccl-version-mismatch": {"rank-died", "truncated-output"},

@@ -74,7 +74,6 @@ class Facts:
     """JSON lines of our own programs other than readings."""
     reports: dict[str, Evidence] = field(default_factory=dict)
     """Descriptions of the machine in the input, by tool."""
-    json_errors: tuple[str, ...] = ()
     incomplete: Evidence | None = None
     """Where the input shows that it was cut."""
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,6 +11,8 @@ from itertools import pairwise
 from busbar.explain.facts import Facts
 from busbar.explain.model import Evidence
 from busbar.site.model import NodeType
+
+_LISTED = re.compile(r"\[(\d{1,6})\]([^\s:]+)")
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ def crossings(facts: Facts, node: NodeType | None) -> list[Crossing]:
     """Every distinct pair of ring neighbours on two nodes, in the order of the channels."""
     where = places(facts)
     ends = _named_ends(facts)
+    listed = _listed_nics(facts)
     found: dict[tuple[int, int], Crossing] = {}
     for source, target, channel, evidence in _neighbours(facts):
         if (source, target) in found or source not in where or target not in where:
@@ -65,7 +69,7 @@ def crossings(facts: Facts, node: NodeType | None) -> list[Crossing]:
         if where[source].host == where[target].host:
             continue
         pair = (where[source], where[target])
-        nics = _nics(ends.get((channel, source, target), (None, None)), pair, node)
+        nics = _nics(ends.get((channel, source, target), (None, None)), pair, node, listed)
         if nics is None:
             found[source, target] = Crossing(source, target, "", "", None, evidence)
             continue
@@ -105,19 +109,34 @@ _Nic = tuple[str, int]
 
 
 def _nics(
-    ends: tuple[int | None, int | None], pair: tuple[_Place, _Place], node: NodeType | None
+    ends: tuple[int | None, int | None],
+    pair: tuple[_Place, _Place],
+    node: NodeType | None,
+    listed: dict[int, str],
 ) -> tuple[_Nic, _Nic] | None:
     """The NICs that NCCL says it uses, or else those near the GPUs by the site."""
     send, receive = ends
     if send is not None and receive is not None:
-        return _numbered_nic(node, send), _numbered_nic(node, receive)
+        return _numbered_nic(node, send, listed), _numbered_nic(node, receive, listed)
     first, second = (_near_nic(node, place.device) for place in pair)
     return (first, second) if first and second else None
 
 
-def _numbered_nic(node: NodeType | None, index: int) -> _Nic:
-    known = node is not None and index < len(node.nics)
-    return (node.nics[index].name if known and node else str(index)), index
+def _numbered_nic(node: NodeType | None, index: int, listed: dict[int, str]) -> _Nic:
+    """The NIC that NCCL numbers ``index``: by NCCL's own list, else by the site's order."""
+    nics = node.nics if node else ()
+    if index in listed:
+        known = {nic.name: at if nic.rail is None else nic.rail for at, nic in enumerate(nics)}
+        return listed[index], known.get(listed[index], index)
+    return (nics[index].name if index < len(nics) else str(index)), index
+
+
+def _listed_nics(facts: Facts) -> dict[int, str]:
+    """Names by number of ``NET/IB : Using [0]mlx5_0:1/RoCE ...``; empty where nodes differ."""
+    lists = {seen.values[0].strip() for seen in facts.seen("nccl.ib-devices")}
+    if len(lists) != 1:
+        return {}
+    return {int(number): name for number, name in _LISTED.findall(lists.pop())}
 
 
 def _near_nic(node: NodeType | None, device: int) -> _Nic | None:

@@ -124,8 +124,24 @@ def _gdr_expected(context: Context) -> bool | None:
     return _INSTANCES[instance][2] if instance in _INSTANCES else None
 
 
+_WITHOUT_RAILS = frozenset({"efa", "cxi", "tcp", "sockets"})
+"""Fabrics that spread the packets of any pair over all paths, or have one network."""
+
+
+def _on_rails(context: Context) -> bool:
+    """Whether the traffic between nodes goes over NICs whose switches matter."""
+    if _provider(context) in _WITHOUT_RAILS or _instance(context) in _INSTANCES:
+        return False
+    facts = context.facts
+    networks = {way.split("/")[1] for way in facts.transports if way.startswith("NET/")}
+    networks = networks or set(facts.values("nccl.network"))
+    return not networks or any(n != "Socket" and "Libfabric" not in n for n in networks)
+
+
 def rails(context: Context) -> Iterator[Finding]:
     """Ring neighbours on NICs of different rails."""
+    if not _on_rails(context):
+        return
     crossed = [c for c in crossings(context.facts, context.node) if c.same_rail is False]
     if not crossed:
         return
@@ -175,9 +191,9 @@ def falling(context: Context) -> tuple[float, float, tuple[Evidence, ...]] | Non
 def nic_count(context: Context) -> Iterator[Finding]:
     """Fewer NICs found than the instance or the site has."""
     facts = context.facts
-    expected = len(context.node.nics) if context.node and context.node.nics else None
+    expected = context.node.nic_count if context.node else None
     instance = _instance(context)
-    if expected is None and instance in _INSTANCES:
+    if not expected and instance in _INSTANCES:
         expected = _INSTANCES[instance][0]
     if not expected:
         return
@@ -324,9 +340,28 @@ def shown(context: Context) -> dict[str, Evidence | None]:
     }
 
 
+def aws_options(context: Context) -> Iterator[Finding]:
+    """The plugin starts on an EFA instance and never takes the options made for it."""
+    facts = context.facts
+    started, whole = facts.first("ofi.init"), _complete(context)
+    on_efa = _provider(context) == "efa" or _instance(context) in _INSTANCES
+    if not (on_efa and started and whole and _across_nodes(context)):
+        return
+    if facts.first("ofi.aws-options"):
+        return
+    yield Finding(
+        "ofi-aws-options-missing",
+        "likely",
+        (started.evidence, whole),
+        "the log is whole and the plugin configures no options of AWS",
+        effect=Verdict.DEGRADED,
+    )
+
+
 RULES: tuple[Rule, ...] = (
     socket_fallback,
     plugin,
+    aws_options,
     provider,
     nic_count,
     gdr_off,

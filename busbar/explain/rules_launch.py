@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.explain.judge import kernel_limit
+from busbar.explain.rules import Context, Explains, Finding, Judged, Rule
 from busbar.explain.rules_mpi import frames
 from busbar.verdict import Verdict
 
@@ -114,6 +115,19 @@ def pmix_mismatch(context: Context) -> Iterator[Finding]:
     )
 
 
+_MEMORY_RATE = 1.5
+"""Times the limit of the links: what copies inside one GPU exceed from 8 MiB on, measured 2.1 to
+4.4 on an H200 and more where links are slower. A reading just above the limit is a wrong one."""
+
+
+def _links(context: Context, judged: Judged) -> float:
+    """GB/s of the links of a pair, whatever engine the reading was judged for."""
+    limit = judged.expectation.limit
+    if not context.site or context.engine != "sdma":
+        return limit
+    return max(limit, kernel_limit(context.site, context.facts, judged.reading.nbytes) or 0.0)
+
+
 def same_gpu(context: Context) -> Iterator[Finding]:
     """Two ranks that name the same GPU, or a rate that only one GPU's memory has."""
     facts = context.facts
@@ -147,7 +161,13 @@ def same_gpu(context: Context) -> Iterator[Finding]:
             Verdict.FAILED,
         )
         return
-    fast = [j for j in context.judged if j.verdict is Verdict.IMPOSSIBLE and j.reading.evidence]
+    fast = [
+        j
+        for j in context.judged
+        if j.verdict is Verdict.IMPOSSIBLE
+        and j.reading.evidence
+        and j.reading.value > _MEMORY_RATE * _links(context, j)
+    ]
     if fast and context.on_gpu and facts.readings[0].kind == "bw":
         top = max(fast, key=lambda j: j.reading.value)
         yield Finding(

@@ -14,7 +14,9 @@ from busbar.explain.rules import Context, Explains, Finding, Rule
 from busbar.verdict import Verdict
 
 _LONGEST_SET, _MOST_CPUS = 4096, 1 << 16
-_CORES = re.compile(r"core:([\d,-]+)")
+_DAEMON = re.compile(r"\[([^\]:\s]+):\d+\]")
+# Open MPI 5: package[0][core:0-3]; Open MPI 4: socket 0[core 3[hwt 0-1]].
+_CORES = re.compile(r"\bcore[: ]([\d,-]+)")
 _TIMEOUT_STATUS = 124  # coreutils timeout
 _BUSY_PERCENT = 10
 _STAGED_GB_PER_S = 10.0
@@ -31,7 +33,7 @@ def cpu_set(text: str) -> frozenset[int] | None:
         return None
     cpus: set[int] = set()
     try:
-        if "-" not in text and any(c in "abcdef" for c in text.lower()):
+        if "-" not in text and any(c in "abcdefx" for c in text.lower()):
             mask = int(text.replace(",", ""), 16)
             return frozenset(i for i in range(mask.bit_length()) if mask >> i & 1)
         for part in text.split(","):
@@ -55,22 +57,54 @@ def _bindings(facts: Facts) -> tuple[_Bound, list[Evidence]]:
     for seen in facts.seen("nccl.affinity"):
         near, cpus = cpu_set(seen.values[1]), cpu_set(seen.values[2])
         if cpus:
-            host = seen.evidence.text.split(":", 1)[0]
-            bound[host, cpus] += [seen.evidence] * min(seen.count, 1024)
+            bound[_host(seen.evidence), cpus] += [seen.evidence] * min(seen.count, 1024)
             if near and not near & cpus:
                 far.append(seen.evidence)
-    for event, evidence in facts.events:
+    if not bound:
         # The program's own line says the same as NCCL's; one of them is enough.
-        if event.get("event") != "rank" or facts.first("nccl.affinity"):
-            continue
-        if cpus := cpu_set(str(event.get("cpus") or "")):
-            bound[str(event.get("host")), cpus].append(evidence)
+        for host, cpus, evidence in (*_told_by_nccl(facts), *_told_by_ranks(facts)):
+            bound[host, cpus].append(evidence)
+    for host, cpus, evidence in _told_by_launcher(facts):
+        bound[host, cpus].append(evidence)
+    return bound, far
+
+
+_Place = tuple[str, frozenset[int], Evidence]
+
+
+def _host(evidence: Evidence) -> str:
+    return evidence.text.split(":", 1)[0]
+
+
+def _told_by_nccl(facts: Facts) -> Iterator[_Place]:
+    """``Setting affinity for GPU 0 to ffff,0000ffff``; a list of CPUs in newer versions."""
+    for seen in facts.seen("nccl.affinity-set"):
+        text = seen.values[1]
+        if text.isdigit() and not text.startswith("0"):
+            continue  # a mask or a number: not known which
+        mask = text.startswith("0") and len(text) > 1 and "-" not in text
+        if cpus := cpu_set(f"0x{text}" if mask else text):
+            for _ in range(min(seen.count, 1024)):
+                yield _host(seen.evidence), cpus, seen.evidence
+
+
+def _told_by_ranks(facts: Facts) -> Iterator[_Place]:
+    for event, evidence in facts.events:
+        cpus = cpu_set(str(event.get("cpus") or "")) if event.get("event") == "rank" else None
+        if cpus:
+            yield str(event.get("host")), cpus, evidence
+
+
+def _told_by_launcher(facts: Facts) -> Iterator[_Place]:
     for seen in facts.seen("bound"):
         cores = [cpu_set(part) for part in _CORES.findall(seen.values[1])]
         if cores and None not in cores:
-            every = frozenset().union(*(c for c in cores if c))
-            bound["", every].append(seen.evidence)
-    return bound, far
+            daemon = _DAEMON.search(seen.evidence.text)
+            host = daemon[1] if daemon else ""
+            yield host, frozenset().union(*(c for c in cores if c)), seen.evidence
+    for seen in facts.seen("bound.mask"):
+        if cpus := cpu_set(seen.values[2]):
+            yield seen.values[0], cpus, seen.evidence
 
 
 def cpu_affinity(context: Context) -> Iterator[Finding]:
@@ -273,6 +307,11 @@ def truncated(context: Context) -> Iterator[Finding]:
         yield _cut(facts.pending, "a result row is not whole")
         return
     if facts.finished or not facts.tool:
+        return
+    if facts.tool == "nccl_message_transfer":
+        begun_line = facts.first("ofi.process")
+        if begun_line and len(set(facts.values("ofi.completions", 1))) < 2:
+            yield _cut(begun_line.evidence, "not every rank says that its messages completed")
         return
     if facts.tool in ("gpu_aware", "torch_collectives") and facts.launches:
         last = facts.readings[-1].evidence if facts.readings else facts.launches[-1]

@@ -110,10 +110,13 @@ def no_gpu_transport(context: Context) -> Iterator[Finding]:
         return
     peers = _peers(context, inside_node=True)
     staged = [(e, s) for e, s in peers if not _GPU_PEER & set(e.lanes)]
+    tls = context.facts.setting("UCX_TLS")
+    if not context.facts.endpoints and tls and _hides_peers(tls[1]) and not _tls_is_tcp(tls[1]):
+        told = f"UCX_TLS is {tls[1]}"
+        yield Finding("ucx-no-gpu-transport", "likely", (tls[2],), told)
     if not staged or len(staged) < len(peers):
         return
     endpoint, seen = staged[0]
-    tls = context.facts.setting("UCX_TLS")
     yield Finding(
         "ucx-no-gpu-transport",
         "certain",
@@ -122,6 +125,14 @@ def no_gpu_transport(context: Context) -> Iterator[Finding]:
         + (f"; UCX_TLS is {tls[1]}" if tls else ""),
         effect=Verdict.DEGRADED,
     )
+
+
+def _hides_peers(tls: str) -> bool:
+    """Whether a value of ``UCX_TLS`` leaves out every transport between GPUs."""
+    named = set(tls.removeprefix("^").split(","))
+    if tls.startswith("^"):
+        return bool(named & (_GPU_PEER | {"cuda", "rocm"}))
+    return not named & (_GPU_PEER | {"all", "cuda", "rocm", "ze"})
 
 
 def tcp_fallback(context: Context) -> Iterator[Finding]:

@@ -18,7 +18,8 @@ _LARGE = 1 << 24
 """From here on SIMPLE is what NCCL itself takes on NVLink and on networks."""
 _FEW_CHANNELS = 4
 _LIMITED_CHANNELS = 16
-"""NCCL itself takes 24 on NVLink4."""
+_ENOUGH_CHANNELS = 24
+"""What NCCL itself takes on NVLink4: a limit from here on takes nothing away."""
 
 
 def p2p_off(context: Context) -> Iterator[Finding]:
@@ -79,6 +80,11 @@ def few_channels(context: Context) -> Iterator[Finding]:
         evidence.append(channels.evidence)
     elif ring:
         evidence.append(ring[1])
+    if setting and setting[1].strip().isdigit():
+        limit = int(setting[1])
+        # NCCL takes fewer than it may: the limit is not what holds it back.
+        if limit >= _ENOUGH_CHANNELS or (channels and count is not None and limit > count):
+            setting = configured = None
     if setting or configured:
         evidence.insert(0, setting[2] if setting else configured.evidence)  # type: ignore[union-attr]
         yield Finding(
@@ -131,11 +137,31 @@ def slow_protocol(context: Context) -> Iterator[Finding]:
     )
 
 
+def impossible_choice(context: Context) -> Iterator[Finding]:
+    """NCCL's complaint that what ``NCCL_ALGO`` and ``NCCL_PROTO`` leave cannot do the job."""
+    for seen in context.facts.seen("nccl.no-algorithm")[:1]:
+        named = [n for n in ("NCCL_ALGO", "NCCL_PROTO") if n in seen.values[0]]
+        settings = [s for n in ("NCCL_ALGO", "NCCL_PROTO") if (s := context.facts.setting(n))]
+        if not (named or settings):
+            continue
+        protocol = named == ["NCCL_PROTO"] or (
+            not named and [s[0] for s in settings] == ["NCCL_PROTO"]
+        )
+        yield Finding(
+            "nccl-slow-protocol" if protocol else "nccl-forced-algorithm",
+            "certain",
+            (seen.evidence, *(s[2] for s in settings)),
+            seen.values[0],
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+
+
 def forced_algorithm(context: Context) -> Iterator[Finding]:
     """``NCCL_ALGO`` set, and shown to be what ran, where another algorithm would be taken."""
     facts = context.facts
     setting = facts.setting("NCCL_ALGO")
-    if not setting:
+    if not setting or facts.first("nccl.no-algorithm"):
         return
     value = setting[1].upper()
     ran = {nccl_log.algorithm_name(s.values[2]): s for s in facts.seen("nccl.algorithm")}
@@ -333,6 +359,7 @@ RULES: tuple[Rule, ...] = (
     p2p_off,
     few_channels,
     slow_protocol,
+    impossible_choice,
     forced_algorithm,
     few_threads,
     small_buffers,

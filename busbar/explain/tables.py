@@ -11,7 +11,6 @@ from busbar.explain.facts import MOST_HOSTS, MOST_READINGS, Facts
 from busbar.explain.model import Evidence, Kind, Reading
 from busbar.parse import nccl_tests, osu
 from busbar.parse.text import decode
-from busbar.redact import kept_environment
 
 if TYPE_CHECKING:
     from busbar.explain.collect import Collector
@@ -157,7 +156,8 @@ class Tables:
         pending = self._pending.pop(key, None)
         if pending and nccl_tests.is_numbers(text):
             joined = f"{pending[0]} {text.strip()}"
-            if not self._nccl_row(joined, Evidence(evidence.file, pending[1], joined)):
+            # The line that ends the row is the one that holds its rates.
+            if not self._nccl_row(joined, evidence):
                 self._pending[key] = (joined, pending[1])
             return True
         if self._nccl_row(text, evidence):
@@ -195,7 +195,7 @@ class Tables:
             facts.tool, facts.table_seen = "nccl-tests", True
         self._header = False
         if len(facts.readings) < MOST_READINGS:
-            _add_row(facts, row, evidence)
+            add_row(facts, row, evidence)
         return True
 
     # ---- JSON lines of gpu_aware and torch_collectives
@@ -277,15 +277,20 @@ class Tables:
             self._facts.pending = Evidence(self._collector.name, number, text)
 
 
-def _add_row(facts: Facts, row: nccl_tests.Row, evidence: Evidence) -> None:
+def add_row(
+    facts: Facts, row: nccl_tests.Row, evidence: Evidence, in_place: Evidence | None = None
+) -> None:
+    """Both halves of a row as readings; ``in_place`` is the line of the second half, where it
+    has one of its own."""
     facts.rows.append((row, evidence))
-    for half, in_place in ((row.out_of_place, False), (row.in_place, True)):
+    for half, second in ((row.out_of_place, False), (row.in_place, True)):
         if half is None:
             continue
         wrong = half.wrong or 0
+        line = in_place if second and in_place else evidence
         facts.readings += [
-            Reading("busbw", row.nbytes, half.busbw, wrong, evidence, in_place=in_place),
-            Reading("algbw", row.nbytes, half.algbw, wrong, evidence, in_place=in_place),
+            Reading("busbw", row.nbytes, half.busbw, wrong, line, in_place=second),
+            Reading("algbw", row.nbytes, half.algbw, wrong, line, in_place=second),
         ]
 
 
@@ -293,30 +298,3 @@ def _whole_number(value: object) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 62:
         return None
     return value
-
-
-def from_json(run: nccl_tests.JsonRun, name: str) -> Facts:
-    """Facts of a ``-J`` document; line 1 stands for places in it."""
-    facts = Facts(files=[name], tool="nccl-tests", table_seen=True)
-    facts.ranks = run.ranks
-    facts.json_errors = run.errors
-    whole = Evidence(name, 1, run.program)
-    if run.program:
-        facts.names.append((run.program.removesuffix("_perf"), whole))
-    if run.version:
-        facts.note_message("tests.nccl", ("", run.version), Evidence(name, 1, run.version))
-    for device in run.devices:
-        facts.devices[device.host, device.pid * 1024 + device.device] = device
-        facts.hosts.setdefault(device.host)
-    for key, value in kept_environment(run.environment).items():
-        facts.note_setting(key, value, Evidence(name, 1, f"{key}={value}"))
-    for row in run.rows:
-        evidence = Evidence(name, 1, f"size {row.nbytes}: busbw {row.out_of_place.busbw}")
-        _add_row(facts, row, evidence)
-    if run.out_of_bounds is not None:
-        facts.out_of_bounds = (run.out_of_bounds, run.out_of_bounds == 0, whole)
-    if run.complete:
-        facts.finished = whole
-    else:
-        facts.incomplete = Evidence(name, 1, "the JSON document breaks off")
-    return facts

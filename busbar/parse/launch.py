@@ -79,6 +79,12 @@ OPENMPI: tuple[Pattern, ...] = (
         " bound to ",
         r"[Rr]ank (\d{1,18}) (?:is )?bound to (.*\S)",
     ),
+    # srun --cpu-bind=verbose.
+    pattern(
+        "bound.mask",
+        "cpu-bind",
+        r"cpu-bind\S* ?- (\S+), task +(\d{1,18}) .*: mask (0x[0-9a-fA-F]+)",
+    ),
 )
 PMIX: tuple[Pattern, ...] = (
     pattern("pmix", "OMPI was not built with SLURM", r"(OMPI was not built with SLURM.*)"),
@@ -87,6 +93,7 @@ PMIX: tuple[Pattern, ...] = (
     pattern("pmix", "PMIx_Init failed", r"(PMIx_Init failed.*)"),
     pattern("pmix", "PMI2_Init failed", r"(PMI2?_Init failed.*)"),
     pattern("pmix", "PMI_Init", r"(PMI_Init\S* (?:failed|returned).*)"),
+    pattern("pmix", "PMI_Get_", r"(PMI_Get_\w+ \[pmix_s\d\.c:.*(?:failed|error).*)"),
     pattern("pmix", "OPAL ERROR", r"(OPAL ERROR: \S+.*(?:pmix|ext\dx_client|pmi)\S*.*)"),
     pattern("pmix", "version mismatch", r"((?:PMIx|PMI).{0,80}version mismatch.*)"),
     pattern("pmix", "Couldn't ", r"(srun: error: Couldn't (?:load|find) .*mpi.*)"),

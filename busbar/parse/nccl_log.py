@@ -120,6 +120,16 @@ _TABLE = (
         r"^(?:(\w+): )?(\d{1,18}) Bytes -> Algo (\w+) proto (\w+)"
         r"(?: channel\{Lo\.\.Hi\}=\{(\d{1,18})\.\.(\d{1,18})\})?",
     ),
+    pattern(
+        "nccl.no-algorithm",
+        "no algorithm/protocol available",
+        r"(no algorithm/protocol available.*\S)",
+    ),
+    pattern(
+        "nccl.affinity-set",
+        "Setting affinity for GPU",
+        r"^Setting affinity for GPU (\d{1,18}) to ([0-9a-fA-F,-]+)",
+    ),
     pattern("nccl.threads", "Max NThreads", r"Max NThreads \|((?:\s+\d+ \|)+)"),
     pattern(
         "nccl.duplicate",
@@ -164,6 +174,7 @@ _HEADS = {
     "nccl.p2p-failed": ("Coul",),
     "nccl.config": ("Comm",),
     "nccl.affinity": ("nccl", "Affi"),
+    "nccl.affinity-set": ("Sett",),
     "nccl.algorithm": (*_OPERATIONS, *"0123456789"),
     "nccl.threads": (" Max",),
     "rccl.mscclpp-on": ("MSCC",),

@@ -13,6 +13,12 @@ TABLE: tuple[Pattern, ...] = (
         "CUDA runtime version",
         r"NET/OFI Using CUDA runtime version (\d{1,18})",
     ),
+    # From 1.13 on, one line names both.
+    pattern(
+        "ofi.cuda-runtime",
+        "Using CUDA driver version",
+        r"NET/OFI Using CUDA driver version \d+ with runtime (\d{1,18})",
+    ),
     pattern("ofi.aws-options", "NET/OFI Configuring AWS-specific options"),
     pattern(
         "ofi.provider",

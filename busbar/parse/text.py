@@ -20,9 +20,13 @@ bounded."""
 _GZIP_MAGIC = b"\x1f\x8b"
 # CSI sequences (colours, cursor) and OSC sequences (titles), as ECMA-48 has them.
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-# srun -l ("3: "), mpirun --tag-output ("[1,3]<stdout>: ", "[prterun-host-1@1,3]<stderr>: ").
+# srun -l ("3: "), mpirun --tag-output ("[1,3]<stdout>: ", "[prterun-host-1@1,3]<stderr>: "),
+# Hydra's -prepend-rank ("[3] "), and the time that a log collector puts before them
+# ("2026-11-21T07:23:34.5Z ").
 LABEL = re.compile(
-    rb"(?:\s*(?P<srun>\d{1,7}): ?|\[(?:[^\]\s]*,)?(?P<tag>\d+)\]<std(?:out|err)>:? ?)"
+    rb"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? )?"
+    rb"(?:\s*(?P<srun>\d{1,7}): ?|\[(?:[^\]\s]*,)?(?P<tag>\d+)\]<std(?:out|err)>:? ?"
+    rb"|\[(?P<hydra>\d{1,7})\] )?"
 )
 
 
@@ -91,7 +95,7 @@ def _clean(lines: list[bytes]) -> list[bytes]:
 
 def label_key(label: re.Match[bytes] | None) -> bytes:
     """The rank that a launcher's label names; empty without a label."""
-    return (label["srun"] or label["tag"]) if label else b""
+    return (label["srun"] or label["tag"] or label["hydra"] or b"") if label else b""
 
 
 def decode(line: bytes, limit: int = 2000) -> str:

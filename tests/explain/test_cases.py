@@ -6,55 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from outputs import BANNER, HOST_BANNER, ids, nccl_table, run
 
-from busbar.explain import Explanation, Source, explain
-from busbar.site import load
 from busbar.verdict import Verdict
-
-BANNER = (
-    "# OSU MPI-CUDA Bandwidth Test v7.4\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n"
-)
-HOST_BANNER = "# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n"
-ROW = "{size:>12} {count:>12} float sum -1 {time} {algbw} {busbw} 0 {time} {algbw} {busbw} 0\n"
-
-
-def run(*texts: str, site: str | None = None, **options: Any) -> Explanation:
-    """The one run in ``texts``, each a file of the job."""
-    sources = [Source.from_text(f"file{i}", text) for i, text in enumerate(texts)]
-    (found,) = explain(sources, site=load(site) if site else None, **options)
-    return found
-
-
-def ids(found: Explanation) -> set[str]:
-    return {cause.id for cause in found.causes}
-
-
-def nccl_table(
-    busbw: dict[int, float],
-    *,
-    ranks: int = 4,
-    nodes: int = 1,
-    gpu: str = "NVIDIA H200",
-    last: bool = True,
-) -> str:
-    """An all-reduce table as nccl-tests prints it."""
-    text = f"# nThread 1 nGpus 1 minBytes 8 maxBytes {max(busbw)} step: 2(factor)\n"
-    per_node = ranks // nodes
-    for rank in range(ranks):
-        text += (
-            f"#  Rank {rank:2} Group  0 Pid {1000 + rank} on node{rank // per_node} device"
-            f" {rank % per_node:2} [0x{rank % per_node:02x}] {gpu}\n"
-        )
-    for size, rate in busbw.items():
-        algbw = rate / (2 * (ranks - 1) / ranks)
-        text += ROW.format(
-            size=size,
-            count=size // 4,
-            time=f"{size / algbw / 1e3:.1f}",
-            algbw=f"{algbw:.2f}",
-            busbw=f"{rate:.2f}",
-        )
-    return text + ("# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 1\n" if last else "")
 
 
 # ---- a job that dies, hangs, or never was one
