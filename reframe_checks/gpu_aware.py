@@ -22,5 +22,5 @@ class gpu_aware(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what us
 
     @run_after("setup")
     def set_collectives(self) -> None:
-        if "collectives" in self.current_environ.features:
+        if "collectives" in self.current_environ.features and not self.collectives:
             self.collectives = "bcast,allgather,alltoall,allreduce,reduce_scatter_block"

@@ -20,10 +20,10 @@ class link_matrix(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what 
     @run_after("setup")
     def set_sizes(self) -> None:
         if self.on_gpu:
-            self.sizes = "1M,4M,16M,64M,256M"
+            self.sizes = self.sizes or "1M,4M,16M,64M,256M"
         else:
             # A machine shared with others is judged by its best windows, which must be short
             # enough to fall between two interruptions.
-            self.sizes = "64K,1M,4M"
+            self.sizes = self.sizes or "64K,1M,4M"
             best = "--copy --statistic=best --window=4 --seconds=0.2"
             self.more_options = f"{best} {self.more_options}"

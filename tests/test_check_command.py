@@ -46,6 +46,7 @@ def test_healthy_machine_passes(tmp_path):
     assert document["delivery"] == "wheels"
     assert document["versions"]["mpi"].startswith("Open MPI v5.0")
     assert document["versions"]["ucx"].startswith("1.14")
+    assert document["versions"]["gpu_driver"] is None
     assert {row["check"] for row in document["results"]} == {"gpu_aware", "link_matrix"}
     for row in document["results"]:
         if row["metric"] == "bandwidth":
@@ -69,7 +70,8 @@ def test_forced_tcp_is_degraded(tmp_path):
     assert status == 1
     assert document["verdict"] == "degraded"
     assert any("the data went by tcp" in row["message"] for row in document["results"])
-    degraded = [row for row in document["results"] if row["metric"] == "bandwidth"]
+    degraded = [row for row in document["results"] if (row["bytes"] or 0) in (8, 1 << 16, 1 << 20)]
+    assert len(degraded) == 6
     assert all(row["verdict"] == "degraded" and row["cause"] for row in degraded)
     assert "below-band-unexplained" not in causes(document)
     assert causes(document)
@@ -163,8 +165,9 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--lane=ucx-9"], "lane 'ucx-9' is not installed"),
+        (["--lane=ucx-9"], "there is no lane 'ucx-9'; there are: ucx-1.14, ucx-current"),
         (["--site=no-such-site"], "there is no site 'no-such-site'"),
+        (["--output=/proc/nowhere"], "cannot be made"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, options, says):
@@ -175,8 +178,9 @@ def test_bad_input_is_one_line(tmp_path, options, says):
         check=False,
     )
     assert done.returncode == 2
-    assert says in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    *progress, last = done.stderr.strip().splitlines()
+    assert says in last
+    assert all(line.startswith("busbar: ") for line in progress)
 
 
 def plain_reframe(root: Path, output: Path, *options: str, **environment: str):
@@ -225,3 +229,30 @@ def test_plain_reframe_refuses_a_broken_check_file(tmp_path, root):
     )
     assert done.returncode != 0
     assert "a_module_that_is_not_there" in done.stdout + done.stderr
+
+
+def test_a_program_that_does_not_compile_fails_with_the_compilers_word(tmp_path, root):
+    checks = tmp_path / "checks"
+    shutil.copytree(root / "reframe_checks", checks)
+    with (checks / "src" / "gpu_aware.cpp").open("a") as source:
+        source.write("this is no C++;\n")
+    status, document, _ = check(tmp_path / "out", "-c", str(checks), "-n", "gpu_aware")
+    assert status == 1
+    assert document["verdict"] == "failed"
+    messages = {row["check"]: row["message"] for row in document["results"]}
+    assert "error: " in messages["BuildGpuAware"]
+    assert "what it depends on failed" in messages["gpu_aware"]
+
+
+def test_a_checkout_whose_path_has_a_space(tmp_path, root):
+    """The environment of the checks, as a job script exports it."""
+    from busbar.site.environments import _quoted
+
+    value = _quoted(f"{tmp_path}/a b/bin:$HOME")
+    shown = subprocess.run(
+        ["bash", "-c", f'export X={value}; printf %s "$X"'],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout == f"{tmp_path}/a b/bin:{os.environ['HOME']}"

@@ -69,7 +69,7 @@ def test_healthy_h200_passes_with_every_pair(data):
         ("tcp_only", Verdict.FAILED, "the data went by tcp"),
         ("die", Verdict.FAILED, "the output ends before the program's last line"),
         ("corrupt", Verdict.FAILED, "bytes arrived wrong"),
-        ("same_gpu", Verdict.IMPOSSIBLE, "limit 450"),
+        ("same_gpu", Verdict.FAILED, "4 ranks share GPU 0000:00:06.0 of vm"),
         ("too_few_gpus", Verdict.FAILED, "has no GPU of its own: 2 are visible"),
     ],
 )
@@ -167,10 +167,36 @@ def test_local_expectation_needs_the_copy_of_that_pair_and_size():
 
 
 def test_transports_of_both_wordings_of_ucx():
-    assert peer_transports(["ep_cfg[1]: tag(self/memory cma/memory)"]) == set()
-    assert peer_transports(["ep_cfg[2]: tag(sysv/memory cma/memory)"]) == {"sysv", "cma"}
+    assert peer_transports(["ep_cfg[1]: tag(self/memory cma/memory)"]) == []
+    assert peer_transports(["ep_cfg[2]: tag(sysv/memory cma/memory)"]) == [{"sysv", "cma"}]
     newer = "ucp_context_0 intra-node cfg#2 tag(sysv/memory cma/memory cuda_ipc/cuda)"
-    assert peer_transports([newer]) == {"sysv", "cma", "cuda_ipc"}
+    assert peer_transports([newer]) == [{"sysv", "cma", "cuda_ipc"}]
+
+
+def test_one_connection_by_a_wrong_way_is_degraded(data):
+    lines = recorded(data, "healthy")
+    lines.append("UCX  INFO    ep_cfg[5]: tag(tcp/eth0)")
+    results = judged(lines)
+    assert verdict(results) is Verdict.DEGRADED
+    assert results[0].message == "the data went by tcp, not by any of cuda_ipc"
+
+
+def test_a_reading_that_stands_twice_fails(data):
+    lines = recorded(data, "healthy")
+    line = next(line for line in lines if '"metric": "bandwidth"' in line)
+    results = judged([json.dumps({**json.loads(line), "gb_per_s": 1.0}), *lines])
+    assert [r.message for r in results if r.verdict is not Verdict.PASS] == [
+        "the bandwidth stands 2 times in the output"
+    ]
+
+
+def test_repeated_tests_do_not_stand_for_missing_ones(data):
+    lines = recorded(data, "healthy")
+    tests = [number for number, line in enumerate(lines) if '"operation": "send_recv"' in line]
+    for number in tests[1:]:
+        lines[number] = lines[tests[0]]
+    results = judged(lines, replace(H200, check_sizes=(65536,)))
+    assert any("11 of 12 tests are missing" in result.message for result in results)
 
 
 def test_a_line_cut_by_a_kill_is_left_out_and_one_in_the_middle_is_an_error():

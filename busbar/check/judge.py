@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -40,7 +41,8 @@ def judge(asked: Asked, run: GpuAwareRun, log: Iterable[str], expect: Expect) ->
     result in its place.
     """
     where = ",".join(dict.fromkeys(rank.host for rank in run.ranks))
-    problems = list(_run_problems(asked, run))
+    log = list(log)
+    problems = list(_run_problems(asked, run, log))
     if not problems:  # a run that was cut need not have come to its transports
         problems = list(_transport_problems(asked, log))
     results = [
@@ -51,13 +53,14 @@ def judge(asked: Asked, run: GpuAwareRun, log: Iterable[str], expect: Expect) ->
     return results
 
 
-def _run_problems(asked: Asked, run: GpuAwareRun) -> Iterator[tuple[Verdict, str]]:
+def _run_problems(asked: Asked, run: GpuAwareRun, log: list[str]) -> Iterator[tuple[Verdict, str]]:
     failed = Verdict.FAILED
     for error in dict.fromkeys(run.errors):
         yield failed, error
     if not run.starts:
+        said = next((line for line in log if line.startswith("gpu_aware: ")), "")
         if not run.errors:
-            yield failed, "the program printed nothing: it did not start"
+            yield failed, said or "the program printed nothing: it did not start"
         return
     start = run.starts[0]
     if len(run.starts) > 1:
@@ -66,9 +69,7 @@ def _run_problems(asked: Asked, run: GpuAwareRun) -> Iterator[tuple[Verdict, str
     if start.ranks != asked.ranks:
         yield failed, f"asked for {asked.ranks} ranks, MPI started {start.ranks}"
         return
-    present = {rank.rank for rank in run.ranks}
-    if missing := [rank for rank in range(asked.ranks) if rank not in present]:
-        yield failed, f"no word of where rank {', '.join(map(str, missing))} ran"
+    yield from _place_problems(asked, run)
     if not run.complete:
         yield failed, "the output ends before the program's last line"
     wanted = re.match(r"ucx-(\d+\.\d+)$", asked.lane)
@@ -76,42 +77,55 @@ def _run_problems(asked: Asked, run: GpuAwareRun) -> Iterator[tuple[Verdict, str
         yield failed, f"lane {asked.lane} was asked for, UCX {start.ucx} was loaded"
 
 
+def _place_problems(asked: Asked, run: GpuAwareRun) -> Iterator[tuple[Verdict, str]]:
+    failed = Verdict.FAILED
+    present = {rank.rank for rank in run.ranks}
+    if missing := [rank for rank in range(asked.ranks) if rank not in present]:
+        yield failed, f"no word of where rank {', '.join(map(str, missing))} ran"
+    places = Counter((rank.host, rank.device) for rank in run.ranks if rank.device)
+    for (host, device), count in places.items():
+        if count > 1:
+            yield failed, f"{count} ranks share GPU {device} of {host}"
+
+
 def _transport_problems(asked: Asked, log: Iterable[str]) -> Iterator[tuple[Verdict, str]]:
     if not asked.transports:
         return
-    used = peer_transports(log)
-    if not used:
+    connections = peer_transports(log)
+    if not connections:
         yield Verdict.FAILED, "UCX did not say which transports it took (UCX_LOG_LEVEL=info)"
-    elif not used & set(asked.transports):
-        yield (
-            Verdict.DEGRADED,
-            f"the data went by {', '.join(sorted(used))}, not by any of"
-            f" {', '.join(asked.transports)}",
-        )
+    for used in connections:
+        if not used & set(asked.transports):
+            yield (
+                Verdict.DEGRADED,
+                f"the data went by {', '.join(sorted(used))}, not by any of"
+                f" {', '.join(asked.transports)}",
+            )
 
 
 _LANES = re.compile(r"\btag\(([^)]*)\)")
 
 
-def peer_transports(log: Iterable[str]) -> set[str]:
-    """Transports that UCX's log names for connections to ranks other than the rank itself."""
-    used: set[str] = set()
+def peer_transports(log: Iterable[str]) -> list[frozenset[str]]:
+    """What UCX's log names for connections to other ranks: the distinct sets of transports."""
+    found: dict[frozenset[str], None] = {}
     for line in log:
         if match := _LANES.search(line):
-            lanes = [lane.split("/")[0] for lane in match[1].split()]
+            lanes = frozenset(lane.split("/")[0] for lane in match[1].split())
             if "self" not in lanes:
-                used.update(lanes)
-    return used
+                found[lanes] = None
+    return list(found)
 
 
 def _correctness(asked: Asked, run: GpuAwareRun, where: str) -> Iterator[Result]:
     """One result for each operation and kind of buffers, over all pairs and sizes."""
-    operations = ["send_recv"] if asked.check_sizes else []
-    for operation in [*operations, *asked.collectives]:
+    operations = ["send_recv", *asked.collectives] if asked.check_sizes else []
+    for operation in operations:
         pairs = asked.ranks * (asked.ranks - 1) if operation == "send_recv" else 1
         for buffers in asked.buffers if operation == "send_recv" else asked.buffers[:1]:
             done = [c for c in run.checks if (c.operation, c.buffers) == (operation, buffers)]
             wanted = pairs * len(asked.check_sizes)
+            distinct = {(c.source, c.target, c.nbytes) for c in done}
             bad = [c for c in done if c.wrong]
             message = ""
             if bad:
@@ -121,8 +135,9 @@ def _correctness(asked: Asked, run: GpuAwareRun, where: str) -> Iterator[Result]
                     f"{sum(c.wrong for c in bad)} bytes arrived wrong,"
                     f" first at {format_bytes(first.nbytes)}{pair}"
                 )
-            elif len(done) < wanted:
-                message = f"{wanted - len(done)} of {wanted} tests are missing from the output"
+            elif len(distinct) < wanted:
+                missing = wanted - len(distinct)
+                message = f"{missing} of {wanted} tests are missing from the output"
             yield Result(
                 asked.check,
                 Verdict.FAILED if message else Verdict.PASS,
@@ -135,16 +150,18 @@ def _correctness(asked: Asked, run: GpuAwareRun, where: str) -> Iterator[Result]
 
 
 def _readings(asked: Asked, run: GpuAwareRun, where: str, expect: Expect) -> Iterator[Result]:
-    found = {(r.metric, r.source, r.target, r.buffers, r.nbytes): r for r in run.readings}
+    found: dict[tuple[str, int, int, str, int], list[Reading]] = {}
+    for reading in run.readings:
+        key = (reading.metric, reading.source, reading.target, reading.buffers, reading.nbytes)
+        found.setdefault(key, []).append(reading)
     pairs = [(a, b) for a in range(asked.ranks) for b in range(asked.ranks) if a != b]
     for metric, sizes in (("latency", asked.latency_sizes), ("bandwidth", asked.sizes)):
         for source, target in pairs:
             for buffers in asked.buffers:
                 for nbytes in sizes:
-                    reading = found.get((metric, source, target, buffers, nbytes))
                     yield _judge_reading(
                         asked.check,
-                        reading,
+                        found.get((metric, source, target, buffers, nbytes), []),
                         expect,
                         metric=metric,
                         where=where,
@@ -155,11 +172,14 @@ def _readings(asked: Asked, run: GpuAwareRun, where: str, expect: Expect) -> Ite
 
 
 def _judge_reading(
-    check: str, reading: Reading | None, expect: Expect, *, metric: str, **where: object
+    check: str, readings: list[Reading], expect: Expect, *, metric: str, **where: object
 ) -> Result:
-    if reading is None:
+    if len(readings) != 1:
         failed = f"the {metric} is missing from the output"
+        if readings:
+            failed = f"the {metric} stands {len(readings)} times in the output"
         return Result(check, Verdict.FAILED, metric=metric, message=failed, **where)  # type: ignore[arg-type]
+    reading = readings[0]
     try:
         result = judged(check, metric, reading.value, expect(reading), **where)
     except NoExpectation as missing:

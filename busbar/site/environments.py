@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from busbar.site.model import Delivery, Site, Stack
 from busbar.site.toolkit import find_cuda
 
 DEFAULT_LANE = "ucx-1.14"
+LANES = (DEFAULT_LANE, "ucx-current")
 DELIVERY_ORDER = ("prefix", "wheels", "spack", "modules", "image")
 
 
@@ -76,6 +78,10 @@ class _Parts:
 
 def installed_lane(name: str) -> Lane:
     """The lane's UCX in this Python environment; ``make setup LANE=...`` puts it there."""
+    if name not in LANES:
+        raise BusbarError(
+            f"there is no lane {name!r}", hint=f"there are: {', '.join(LANES)}", where="--lane"
+        )
     if name == DEFAULT_LANE:
         ucx_lib = Path(sysconfig.get_path("platlib"), "libucx", "lib")
     else:
@@ -95,7 +101,7 @@ def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[dict[s
     if choice.declared:
         return [_declared(site, delivery, choice) for delivery in site.deliveries]
     reasons: list[str] = []
-    for delivery in sorted(site.deliveries, key=lambda d: DELIVERY_ORDER.index(d.kind)):
+    for delivery in sorted(_deliveries(site, choice), key=lambda d: DELIVERY_ORDER.index(d.kind)):
         if choice.delivery not in (None, delivery.kind):
             continue
         why = absent(site, delivery, choice)
@@ -108,6 +114,14 @@ def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[dict[s
         where=str(site.directory / "site.yaml") if site.directory else "",
         hint="give --prefix DIR with installed benchmarks, or install one of them",
     )
+
+
+def _deliveries(site: Site, choice: Choice) -> list[Delivery]:
+    """The site's own; a directory that the user names is one of them on any site."""
+    found = list(site.deliveries)
+    if choice.prefix and not any(delivery.kind == "prefix" for delivery in found):
+        found.append(found[0].model_copy(update={"kind": "prefix"}))
+    return found
 
 
 def absent(site: Site, delivery: Delivery, choice: Choice) -> str:
@@ -247,8 +261,13 @@ def _environment(
             "programs": parts.programs,
             **build,
         },
-        "env_vars": [[name, value] for name, value in variables.items()],
+        "env_vars": [[name, _quoted(value)] for name, value in variables.items()],
     }
+
+
+def _quoted(value: str) -> str:
+    """The value as a job script's ``export`` needs it; variables in it are still expanded."""
+    return f'"{value}"' if re.search(r"[\s;&|()<>*?]", value) else value
 
 
 def delivery_features(delivery: Delivery, parts: _Parts) -> list[str]:

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -190,7 +191,7 @@ inline std::size_t parse_bytes(const std::string &text) {
     const unsigned long long count = std::strtoull(text.c_str(), &end, 10);
     const std::string suffix = end;
     const char *suffixes = "KMG";
-    if (end == text.c_str() || count == 0 || suffix.size() > 1 || (suffix.size() == 1 && !std::strchr(suffixes, suffix[0])))
+    if (!std::isdigit(static_cast<unsigned char>(text[0])) || count == 0 || suffix.size() > 1 || (suffix.size() == 1 && !std::strchr(suffixes, suffix[0])))
         throw Failure(status::usage, "'" + text + "' is not a size; write bytes or a suffix, as in 65536, 64K, 16M");
     return suffix.empty() ? count : count << (10 * (1 + (std::strchr(suffixes, suffix[0]) - suffixes)));
 }
