@@ -179,7 +179,7 @@ def _family_documents(
     """The files of a family and of all that it includes, nearest first."""
     documents = [_document(_family_file(name, beside, asking))]
     for document in documents:  # grows while it is read
-        for included in document.data.get("includes") or ():
+        for included in _own_family(document).includes:
             path = _family_file(included, beside, document)
             if path not in [known.path for known in documents]:
                 documents.append(_document(path))

@@ -36,10 +36,26 @@ class Document:
             mark = getattr(error, "problem_mark", None)
             where = f"{shown(path)}:{mark.line + 1}" if mark else shown(path)
             problem = getattr(error, "problem", None) or str(error)
-            raise BusbarError(f"is not YAML: {problem}", where=where) from error
+            raise BusbarError(
+                f"is not YAML: {problem}", where=where, hint="correct the line"
+            ) from error
+        except RecursionError:
+            raise BusbarError(
+                "is nested too deeply", where=shown(path), hint="write a flat list or mapping"
+            ) from None
+        except ValueError as error:  # a value that its YAML type cannot have, as a 13th month
+            raise BusbarError(
+                f"holds a value that is none of its type: {error}",
+                where=shown(path),
+                hint="quote it, if it is text",
+            ) from error
         if not isinstance(self.data, dict):
-            raise BusbarError("must be a mapping of keys to values", where=shown(path))
-        self._refuse_repeated_keys(self._node)
+            raise BusbarError(
+                "must be a mapping of keys to values",
+                where=shown(path),
+                hint="see the sites that ship",
+            )
+        self._refuse_repeats(self._node, {})
 
     def find(self, location: Location) -> tuple[int, int | None]:
         """How many steps of ``location`` are written here, and the line of the last of them."""
@@ -65,21 +81,38 @@ class Document:
         file = f"{shown(self.path)}:{line}" if line else shown(self.path)
         return f"{file}: {dotted(location)}" if location else file
 
-    def _refuse_repeated_keys(self, node: yaml.Node | None) -> None:
-        if isinstance(node, yaml.SequenceNode):
-            for item in node.value:
-                self._refuse_repeated_keys(item)
+    def _refuse_repeats(self, node: yaml.Node | None, done: dict[int, bool]) -> None:
+        """Keys that are written twice, and nodes that hold themselves.
+
+        ``done`` is False for the nodes around this one and True for those that were seen.
+        """
+        if node is None or isinstance(node, yaml.ScalarNode) or done.get(id(node)):
+            return
+        if id(node) in done:
+            raise BusbarError(
+                "an alias leads back to what holds it",
+                where=self._line(node),
+                hint="write the value in place of the alias",
+            )
+        done[id(node)] = False
+        items = node.value
         if isinstance(node, yaml.MappingNode):
             seen = set()
-            for key, value in node.value:
+            for key, _ in node.value:
                 if key.value in seen:
                     raise BusbarError(
                         f"key {key.value!r} is written twice",
-                        where=f"{shown(self.path)}:{key.start_mark.line + 1}",
+                        where=self._line(key),
                         hint="keep one; YAML would silently take the last",
                     )
                 seen.add(key.value)
-                self._refuse_repeated_keys(value)
+            items = [value for _, value in node.value]
+        for item in items:
+            self._refuse_repeats(item, done)
+        done[id(node)] = True
+
+    def _line(self, node: yaml.Node) -> str:
+        return f"{shown(self.path)}:{node.start_mark.line + 1}"
 
 
 def parse(model: type[Model], data: object, documents: Sequence[Document]) -> Model:

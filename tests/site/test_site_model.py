@@ -274,6 +274,11 @@ def test_a_fault_in_the_family_is_placed_there(copy: Path) -> None:
         ("- a\n", "must be a mapping"),
         ("a: [\n", r"site\.yaml:2: is not YAML"),
         ("", "must be a mapping"),
+        ("a: &a [*a]\n", r"site\.yaml:1: an alias leads back to what holds it"),
+        ("a: &a {b: {c: *a}}\n", r"site\.yaml:1: an alias leads back to what holds it"),
+        ("a: " + "[" * 3000 + "]" * 3000, r"site\.yaml: is nested too deeply"),
+        ("a: 2026-13-01\n", r"site\.yaml: holds a value that is none of its type: month"),
+        ("a: &a [1]\nb: [*a, *a]\n", "name: this key is missing"),
         ("name: wrong\n", "description: this key is missing; add it; 4 more findings"),
     ],
 )
@@ -283,6 +288,17 @@ def test_files_that_are_no_site(tmp_path: Path, text: str, message: str) -> None
     file.write_text(text)
     with pytest.raises(BusbarError, match=message):
         sites.load(file.parent)
+
+
+@pytest.mark.parametrize(
+    ("line", "key"), [("includes: 3", "includes"), ("site: 3", "site"), ("site: [a]", "site")]
+)
+def test_a_family_of_wrong_types(copy: Path, line: str, key: str) -> None:
+    file = copy / "_families" / "generic.yaml"
+    file.write_text(f"{file.read_text()}{line}\n")
+    (finding,) = lint("local")
+    assert finding.where.endswith(f": {key}")
+    assert "generic.yaml" in finding.where
 
 
 def test_names_of_site_and_directory_agree(copy: Path) -> None:
