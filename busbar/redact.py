@@ -79,7 +79,15 @@ def _redact_assignment(match: re.Match[str]) -> str:
     if _SECRET_NAME.search(name) or looks_like_token(value):
         return f"{name}{between}{REPLACEMENT}"
     # A value can be a list that holds further assignments.
-    return f"{name}{between}{_ASSIGNMENT.sub(_redact_assignment, value)}"
+    parts = [_redact_part(part) for part in re.split(r"([,;])", value)]
+    return f"{name}{between}{''.join(parts)}"
+
+
+def _redact_part(part: str) -> str:
+    names, equals, value = part.rpartition("=")
+    if (equals and _SECRET_NAME.search(names)) or looks_like_token(value):
+        return f"{names}{equals}{REPLACEMENT}"
+    return part
 
 
 def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -279,6 +279,9 @@ def _unexplained(outcome: Verdict, judged: Sequence[Judged]) -> list[Finding]:
                 f"{_value(top)}, the limit is {top.expectation.limit:.4g}",
             )
         ]
+    if outcome is Verdict.FAILED and off:
+        lines = tuple(dict.fromkeys(_line(j) for j in off))[-3:]
+        return [Finding("invalid-reading", "certain", lines, f"{_value(off[-1])} is no rate")]
     if outcome is Verdict.DEGRADED:
         lines = tuple(dict.fromkeys(_line(j) for j in off))[-3:]
         band = (

@@ -100,6 +100,8 @@ def columns_operation(facts: Facts, ranks: int | None) -> set[str]:
         half = row.out_of_place
         if not width or not row.count or half.algbw < 1 or not ranks or ranks < 2:
             continue
+        if not half.busbw > 0:
+            continue  # no number, and no word on the columns
         fit = {
             name
             for name, (share, factor, reduces, rooted) in _signatures(ranks).items()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -60,12 +61,12 @@ class Reading:
         """The contract's keys, then those of them that are known here."""
         document: dict[str, Any] = {
             "bytes": self.nbytes,
-            "gb_per_s": round(self.gb_per_s, 6),
+            "gb_per_s": round(self.gb_per_s, 6) if math.isfinite(self.gb_per_s) else None,
             "kind": self.kind,
             "wrong": self.wrong,
         }
         if self.kind == "latency_us":
-            document["us"] = self.value
+            document["us"] = self.value if math.isfinite(self.value) else None
         optional = {
             "from": self.source,
             "to": self.target,

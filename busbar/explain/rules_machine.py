@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import defaultdict
@@ -342,7 +343,22 @@ def _cut(evidence: Evidence, summary: str) -> Finding:
     )
 
 
+def no_number(context: Context) -> Iterator[Finding]:
+    """Readings that are ``nan`` or ``inf``, at any size and on any site."""
+    odd = [r for r in context.facts.readings if not math.isfinite(r.value) and r.evidence]
+    if odd:
+        yield Finding(
+            "invalid-reading",
+            "certain",
+            tuple(dict.fromkeys(r.evidence for r in odd if r.evidence))[:3],
+            f"{odd[0].value} at {odd[0].nbytes} bytes is no rate",
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+
+
 RULES: tuple[Rule, ...] = (
+    no_number,
     cpu_affinity,
     host_staging,
     gpu_busy,

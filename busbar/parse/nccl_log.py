@@ -75,7 +75,7 @@ _TABLE = (
         r"^(\d{1,18}) coll channels.*?(?:(\d{1,18}) p2p channels,? (\d{1,18}) p2p channels per"
         r" peer)?\s*$",
     ),
-    pattern("nccl.nvlink", "NVL[", r"NVL\[([\d.]+)\] -"),
+    pattern("nccl.nvlink", "NVL[", r"NVL\[(\d{1,18}(?:\.\d+)?)\] -"),
     pattern("nccl.chunk", "P2P Chunksize", r"^P2P Chunksize set to (\d{1,18})"),
     pattern("nccl.network", "Using network", r"^Using network (.*\S)"),
     pattern("nccl.network", "Assigned NET plugin", r"^Assigned NET plugin (.*\S) to comm"),

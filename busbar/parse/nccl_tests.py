@@ -127,7 +127,7 @@ _NUMBERS = re.compile(r"\s*(?:[\d.]+(?:e[+-]?\d+)?|N/A)(?:\s+(?:[\d.]+(?:e[+-]?\
 _OUT_OF_BOUNDS = re.compile(
     r"#\s*(?:Out of bounds values|Errors with asterisks)\s*:\s*(\d{1,18})\s*(\w*)"
 )
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*([\d.]+)")
+_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\d{1,18}(?:\.\d*)?)")
 _COLLECTIVE = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 _TOO_FEW = re.compile(r"Invalid number of GPUs: (\d{1,18}) requested but only (\d{1,18}) w")
 _FAILURE = re.compile(r"Test (?:NCCL |CUDA |HIP )?failure\b.*")

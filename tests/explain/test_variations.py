@@ -278,3 +278,19 @@ def test_settings_survive_redaction() -> None:
     line = "$ mpirun -x UCX_TLS=sm,self,cuda -x NCCL_IB_HCA='mlx5_0:1,mlx5_2:1' osu_bw -m 1:4 D D"
     assert redact(line) == line
     assert not re.search("redacted", redact(FAST))
+
+
+# ---- numbers that are none
+@pytest.mark.parametrize("value", ["nan", "inf", "0.00"])
+def test_reading_that_is_no_rate_is_named(value: str) -> None:
+    found = run(FAST.replace(" 356.00 ", f" {value} "))
+    assert (found.verdict, ids(found)) == (Verdict.FAILED, {"invalid-reading"})
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["# Avg bus bandwidth    : 247.7.00", "vm:1:1 [0] NCCL INFO     + NVL[370.8.1] - NVS/0"],
+)
+def test_damaged_number_is_passed_over(line: str) -> None:
+    assert run(f"{line}\n{FAST}").verdict is Verdict.PASS
