@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import reframe as rfm
 import reframe.utility.sanity as sn
-from reframe.core.builtins import run_before, sanity_function, variable
+import reframe.utility.typecheck as typ
+from reframe.core.builtins import run_after, run_before, sanity_function, variable
 from reframe.core.exceptions import PerformanceError
 
 from busbar import site as sites
@@ -43,6 +44,15 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
 
     #: Files with more of what the tools said, as patterns in the stage directory.
     log_files = variable(str, value="")
+
+    #: What the check asks for, kept for lists: ReFrame drops it from those that it prints whole.
+    asked_systems = variable(typ.List[str], value=[], loggable=True)
+    asked_environs = variable(typ.List[str], value=[], loggable=True)
+
+    @run_after("init", always_last=True)
+    def keep_what_is_asked(self) -> None:
+        self.asked_systems = list(self.valid_systems)
+        self.asked_environs = list(self.valid_prog_environs)
 
     @property
     def on_gpu(self) -> bool:

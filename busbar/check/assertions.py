@@ -56,7 +56,11 @@ def placement(launch: Launch, shown: Shown) -> Iterator[Problem]:
                 _FAILED,
                 f"rank {event.get('rank')} was to use GPU {launch.gpus[place]}, it sees {used}",
             )
-    named = [(d.host, d.bus) for d in shown.facts.devices.values()]
+    # Versions before 2.12 print the bus alone, on which two GPUs may sit.
+    named = [
+        (d.host, d.bus if ":" in d.bus else f"{d.bus}, device {d.device}")
+        for d in shown.facts.devices.values()
+    ]
     named += [
         (str(event.get("host")), str(event["device"]))
         for event in shown.ranks
@@ -81,12 +85,10 @@ def transport(launch: Launch, shown: Shown) -> Iterator[Problem]:
         used = {lane for e in facts.endpoints if not e.loopback for lane in e.lanes}
         wrong = set() if used & set(launch.transports) else used
     if not used:
-        yield _FAILED, f"the log of {launch.log} does not say how the data went"
+        yield _FAILED, f"the log of {launch.log or 'ucx'} does not say how the data went"
     elif wrong:
-        yield (
-            Verdict.DEGRADED,
-            f"the data went by {', '.join(sorted(wrong))}, not by {' or '.join(launch.transports)}",
-        )
+        wanted = " or ".join(launch.transports)
+        yield Verdict.DEGRADED, f"the data went by {', '.join(sorted(wrong))}, not by {wanted}"
 
 
 def data(launch: Launch, shown: Shown) -> Iterator[Problem]:

@@ -16,7 +16,7 @@ from busbar.verdict import Verdict
 
 
 def explained(outcome: Outcome, files: Sequence[Path | Source], site: Site) -> Outcome:
-    """The outcome with causes (unless it is a pass) and notes; its results name the causes' ids."""
+    """The outcome with causes (unless it is a pass) and notes; its results name their ids."""
     known = site if site.node_type().gpus else None
     try:
         explanations = explain(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ class Launch:
     """Whether the benchmark was told to check the data that it received."""
     placed: bool = True
     """Whether ``placed.sh`` starts it and says where each rank ran."""
+    bands: bool = True
+    """Whether a reading is asked for that a band judges; without one the run alone is judged."""
     end: bool = False
     """Whether the tool ends its output with a line that says so."""
 
@@ -71,7 +74,8 @@ class Shown:
         return max(len(self.facts.launches), 1)
 
 
-_BEGINS = re.compile(r"^\$ .*(?:\S/)?\S+")
+_BEGINS = re.compile(r"^\$ \S")
+_PLACED = re.compile(r'\{"placed": \{[^{}]*\}\}')
 
 
 def split(lines: Sequence[str]) -> list[list[str]]:
@@ -93,7 +97,8 @@ def show(name: str, lines: Sequence[str], logs: Sequence[Source] = ()) -> Shown:
         facts.launches += more.launches
         facts.merge_context(more)
         facts.events += more.events
-    events = [event for event, _ in facts.events if event.get("event") == "rank"]
+    events = [json.loads(line)["placed"] for line in lines if _PLACED.fullmatch(line)]
+    events += [event for event, _ in facts.events if event.get("event") == "rank"]
     ranks = sorted(events, key=lambda event: _number(event.get("rank")))
     return Shown(facts, tuple(ranks), tuple(lines))
 

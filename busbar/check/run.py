@@ -18,6 +18,7 @@ from busbar.check.results import RESULTS_FILE, Outcome, Result
 from busbar.errors import BusbarError
 from busbar.explain import Source
 from busbar.site import Site
+from busbar.site.environments import Choice
 from busbar.verdict import Verdict, worst
 
 CHECKS = Path(__file__).resolve().parents[2] / "reframe_checks"
@@ -31,7 +32,7 @@ class Plan:
 
     site: Site
     site_dir: Path
-    lane: str
+    choice: Choice
     output: Path
     """Everything that the run leaves goes below this directory."""
     names: tuple[str, ...] = ()
@@ -41,6 +42,11 @@ class Plan:
     """Files or directories of checks."""
     variables: tuple[str, ...] = ()
     """``check.variable=value``, as ``reframe -S`` takes them."""
+
+    @property
+    def lane(self) -> str:
+        """The name of the UCX that is asked for."""
+        return self.choice.lane
 
 
 def run(plan: Plan, progress: Progress) -> list[Outcome]:
@@ -55,7 +61,14 @@ def run(plan: Plan, progress: Progress) -> list[Outcome]:
             where=str(config),
             hint="copy reframe.py from another site; it is the same for all",
         )
-    plan.output.mkdir(parents=True, exist_ok=True)
+    try:
+        plan.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be made: {error.strerror}",
+            where=str(plan.output),
+            hint="choose another --output",
+        ) from error
     report = plan.output / "reframe.json"
     report.unlink(missing_ok=True)
     log = plan.output / "reframe.log"
@@ -87,7 +100,7 @@ def _reframe(plan: Plan, config: Path, report: Path) -> Iterator[str]:
         *(part for assignment in plan.variables for part in ("-S", assignment)),
         "-r",
     ]
-    environment = {**os.environ, "BUSBAR_LANE": plan.lane, "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, **plan.choice.to_environment(), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -100,7 +113,9 @@ def _reframe(plan: Plan, config: Path, report: Path) -> Iterator[str]:
         yield from process.stdout
 
 
-_STEP = re.compile(r"\[\s*(RUN|OK|FAIL|SKIP)\s*\]\s+(?:\((\d+/\d+)\)\s+)?(\S+)")
+_STEP = re.compile(
+    r"\[\s*(RUN|OK|FAIL|SKIP)\s*\]\s+(?:\(\s*(\d+/\d+)\)\s+)?(\S.*?)(?= [~/@]|$)", re.MULTILINE
+)
 
 
 def _progress(line: str) -> str:
@@ -125,14 +140,15 @@ def _is_quiet_fixture(case: dict[str, Any]) -> bool:
 
 def _outcome(plan: Plan, case: dict[str, Any]) -> Outcome:
     """What the check left; ReFrame's reason as a failed result where it never came to judging."""
-    directory = Path(case["outputdir"] if case["result"] == "pass" else case["stagedir"])
+    kept = case["outputdir"] if case["result"] == "pass" else case["stagedir"]
+    directory = Path(kept) if kept else plan.output  # a skipped check has no directory
     left = directory / RESULTS_FILE
     name = case["name"].split(" ")[0]
-    if left.exists() and case["fail_phase"] in (None, "sanity", "performance"):
+    if kept and left.exists() and case["fail_phase"] in (None, "sanity", "performance"):
         outcome = Outcome.read(left)
         if case["result"] == "pass" or outcome.verdict is not Verdict.PASS:
             return outcome
-    message = _first_line(case["fail_reason"] or f"ReFrame says: {case['result']}")
+    message = _reason(case, directory)
     outcome = Outcome(
         check=name,
         partition=case["partition"] or "",
@@ -144,7 +160,7 @@ def _outcome(plan: Plan, case: dict[str, Any]) -> Outcome:
                 name,
                 Verdict.FAILED,
                 where=",".join(case["job_nodelist"] or ()),
-                message=f"{message} (in phase {case['fail_phase']}; see {directory})",
+                message=f"{message}; see {directory}",
             ),
         ),
     )
@@ -153,7 +169,21 @@ def _outcome(plan: Plan, case: dict[str, Any]) -> Outcome:
         for key in ("job_stdout", "job_stderr", "build_stdout", "build_stderr")
         if case[key] and (directory / case[key]).exists()
     ]
+    if not files:
+        return outcome
     return explained(outcome, [*files, Source.from_text("reframe.log", message)], plan.site)
+
+
+def _reason(case: dict[str, Any], directory: Path) -> str:
+    """Why it never came to judging: ReFrame's word, and the compiler's where that was it."""
+    if case["result"] == "fail_deps":
+        return "it did not run: what it depends on failed"
+    said = _first_line(case["fail_reason"] or f"ReFrame says: {case['result']}")
+    if case["build_stderr"] and (case["fail_phase"] or "").startswith("compile"):
+        log = (directory / case["build_stderr"]).read_text(errors="backslashreplace")
+        errors = [line for line in log.splitlines() if "error" in line.lower()]
+        said += f": {errors[0]}" if errors else ""
+    return said
 
 
 def _nothing_ran(plan: Plan, log: Path) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -16,13 +17,16 @@ from typing import Any
 from rich.console import Console
 
 from busbar import site as sites
-from busbar.check.results import Outcome
+from busbar.check.listing import Match, matches
+from busbar.check.results import Outcome, Result
 from busbar.check.run import CHECKS, Plan, overall, run
+from busbar.errors import BusbarError
 from busbar.report import html
 from busbar.report.terminal import print_verdicts
 from busbar.site.detect import detect, match
+from busbar.site.environments import DEFAULT_LANE, DELIVERY_ORDER, Choice
 from busbar.site.load import find
-from busbar.site.reframe import DEFAULT_LANE, configuration
+from busbar.site.reframe import configuration
 from busbar.site.write import write
 from busbar.verdict import Verdict
 
@@ -43,10 +47,39 @@ def add_parser(subparsers: Any) -> None:
         "--lane", default=DEFAULT_LANE, help="which UCX: ucx-1.14 or ucx-current (%(default)s)"
     )
     parser.add_argument(
+        "--prefix",
+        type=Path,
+        metavar="DIR",
+        help="a directory that holds osu-micro-benchmarks, nccl-tests and so on",
+    )
+    parser.add_argument(
+        "--delivery",
+        choices=DELIVERY_ORDER,
+        help="which delivery of the site (default: the first of these that is here)",
+    )
+    parser.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="FEATURE",
+        help="fail when no environment has it: osu, xccl, torch... (repeatable)",
+    )
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="print what would run with all that the site declares, and why the rest would not;"
+        " with --prefix or --delivery, with what is there",
+    )
+    parser.add_argument(
         "-n", "--name", action="append", default=[], help="only checks of this name (repeatable)"
     )
     parser.add_argument(
-        "-t", "--tag", action="append", default=[], help="only checks with this tag (repeatable)"
+        "-t",
+        "--tag",
+        action="append",
+        default=[],
+        help="only checks with this tag: gate, nightly, full (repeatable; default: gate, or any"
+        " with -n)",
     )
     parser.add_argument(
         "-c",
@@ -80,20 +113,33 @@ def run_command(args: argparse.Namespace) -> int:
     """Runs the checks; progress goes to standard error, the verdicts to standard output."""
     name = args.site or detected_site(args.output)
     site_file = find(name)
-    configuration(site_file.parent, args.lane)  # what is wrong with it is said before the run
+    choice = Choice(
+        lane=args.lane,
+        prefix=args.prefix.absolute() if args.prefix else None,
+        delivery=args.delivery,
+        declared=args.list and not (args.prefix or args.delivery),
+    )
+    # What is wrong with it is said before the run.
+    config = configuration(site_file.parent, choice=choice)
+    checks = tuple(path.resolve() for path in args.checks) or (CHECKS,)
+    tags = tuple(args.tag) or (() if args.name or args.checks else ("gate",))
+    if args.list:
+        listed = matches(config, site_file.parent, choice, checks)
+        return _print_list(_chosen(listed, args.name, tuple(args.tag)), as_json=args.json)
     plan = Plan(
         site=sites.load(name),
         site_dir=site_file.parent,
-        lane=args.lane,
+        choice=choice,
         output=args.output.resolve(),
         names=tuple(args.name),
-        tags=tuple(args.tag),
-        checks=tuple(path.resolve() for path in args.checks) or (CHECKS,),
+        tags=tags,
+        checks=checks,
         variables=tuple(args.setvar),
     )
     print(f"busbar: site {plan.site.name}, lane {plan.lane}", file=sys.stderr)
     outcomes = run(plan, lambda line: print(f"busbar: {line}", file=sys.stderr, flush=True))
-    document = _document(plan, outcomes)
+    outcomes += _unmet(config, args.require, plan)
+    document = _document(plan, outcomes, _skipped(plan, config, args.name))
     (plan.output / "results.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     report = plan.output / "report.html"
     html.write(report, document, outcomes)
@@ -106,6 +152,10 @@ def run_command(args: argparse.Namespace) -> int:
                 160  # a log file has no width; the usual 80 columns would cut the table
             )
         print_verdicts(outcomes, console)
+        for row in document["skipped"]:
+            console.print(
+                f"skipped {row['check']}: {row['reason']}", markup=False, highlight=False
+            )
         console.print(f"verdict: {document['verdict']}", style="bold")
         console.print(f"report: {report}", highlight=False)
     return 0 if document["verdict"] == Verdict.PASS else 1
@@ -116,6 +166,12 @@ def detected_site(output: Path) -> str:
     detected = detect()
     if known := match(detected):
         return known
+    if detected.gpu_tool_failed:
+        raise BusbarError(
+            f"the tools of a GPU vendor are here, but no GPU can be used:"
+            f" {'; '.join(detected.gpu_tool_failed)}",
+            hint="repair the driver, or name a site with --site",
+        )
     directory = output / "site" / "detected"
     shutil.rmtree(directory, ignore_errors=True)
     write(detected.site, directory)
@@ -127,9 +183,79 @@ def detected_site(output: Path) -> str:
     return str(directory)
 
 
-def _document(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _unmet(config: dict[str, Any], required: Sequence[str], plan: Plan) -> list[Outcome]:
+    """A failed outcome for each required feature that no environment has."""
+    has = {each["name"]: each["features"] for each in config["environments"]}
+    missing = [name for name in required if not any(name in known for known in has.values())]
+    there = "; ".join(f"{name} has {', '.join(known)}" for name, known in has.items())
+    return [
+        Outcome(
+            check=f"require {name}",
+            partition="",
+            environment="",
+            delivery="",
+            lane=plan.lane,
+            results=(
+                Result(
+                    f"require {name}",
+                    Verdict.FAILED,
+                    message=f"feature {name} is required and not here: {there}",
+                ),
+            ),
+        )
+        for name in missing
+    ]
+
+
+def _chosen(found: Sequence[Match], names: Sequence[str], tags: Sequence[str]) -> list[Match]:
+    return [
+        each
+        for each in found
+        if (not names or any(_named(each, name) for name in names))
+        and (not tags or set(tags) & set(each.tags))
+    ]
+
+
+def _named(check: Match, pattern: str) -> bool:
+    """As ``reframe -n`` reads it: ``test%parameter=value``, or a regular expression."""
+    if "%" in pattern:
+        test, *parameters = pattern.split("%")
+        return test == check.test and all(f"%{each}" in check.name for each in parameters)
+    return bool(re.search(pattern, check.name))
+
+
+def _skipped(plan: Plan, config: dict[str, Any], names: Sequence[str]) -> list[dict[str, str]]:
+    """The checks that were wanted and could not run here, each with the reason.
+
+    Checks that cannot be loaded have failed the run already.
+    """
+    try:
+        found = matches(config, plan.site_dir, plan.choice, plan.checks)
+    except BusbarError:
+        return []
+    chosen = _chosen(found, names, plan.tags)
+    return [{"check": m.name, "reason": m.reason} for m in chosen if not m.runs_in]
+
+
+def _print_list(found: Sequence[Match], *, as_json: bool) -> int:
+    if as_json:
+        rows = [{**asdict(match), "runs": bool(match.runs_in)} for match in found]
+        print(json.dumps(rows, indent=1))
+        return 0
+    for row in found:
+        if row.runs_in:
+            print(f"{row.name} [{', '.join(row.tags)}]: {', '.join(row.runs_in)}")
+    for row in found:
+        if not row.runs_in:
+            print(f"not {row.name}: {row.reason}")
+    return 0
+
+
+def _document(
+    plan: Plan, outcomes: Sequence[Outcome], skipped: list[dict[str, str]]
+) -> dict[str, Any]:
     """What ``--json`` prints; keys are stable."""
-    versions: dict[str, str] = {}
+    versions: dict[str, str | None] = {"mpi": None, "ucx": None, "gpu_driver": None}
     for outcome in outcomes:
         versions |= {name: value for name, value in outcome.versions.items() if value}
     rows = []
@@ -144,6 +270,7 @@ def _document(plan: Plan, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "versions": versions,
         "results": rows,
         "causes": [{"check": o.check, **cause} for o in outcomes for cause in o.causes],
+        "skipped": skipped,
         "notes": [{"check": o.check, **note} for o in outcomes for note in o.notes],
         "verdict": overall(outcomes),
     }

@@ -60,7 +60,7 @@ std::size_t host(std::size_t bytes, double seconds, unsigned threads) {
     });
     to.resize(part * threads);
     const std::size_t wrong = wrong_bytes(to, 1);
-    report(threads == 1 ? "one_core" : "all_cores", 0, 0, "H H", part * threads, rate, wrong);
+    report(threads == 1 ? "one_core" : "all_cores", 0, 0, "H", part * threads, rate, wrong);
     return wrong;
 }
 
@@ -109,7 +109,7 @@ std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
     std::fill(payload.begin(), payload.end(), 0);
     device::copy(payload.data(), target.get(), bytes);
     const std::size_t wrong = wrong_bytes(payload, seed);
-    report(from == to ? "local" : direct ? "peer" : "peer_through_host", from, to, "D D", bytes, rate, wrong);
+    report(from == to ? "local" : direct ? "peer" : "peer_through_host", from, to, from == to ? "D" : "D D", bytes, rate, wrong);
     return wrong;
 }
 #endif

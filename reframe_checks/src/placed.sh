@@ -7,6 +7,6 @@ local=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-${SLURM_LOCALID:-$rank}}}
 visible=${CUDA_VISIBLE_DEVICES:-${HIP_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}}
 host=$(uname -n)
 cpus=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
-printf '{"event": "rank", "rank": %s, "ranks": %s, "node_rank": %s, "host": "%s", "pid": %s, "cpus": "%s", "visible": "%s"}\n' \
+printf '{"placed": {"rank": %s, "ranks": %s, "node_rank": %s, "host": "%s", "pid": %s, "cpus": "%s", "visible": "%s"}}\n' \
     "$rank" "$ranks" "$local" "${host%%.*}" "$$" "$cpus" "$visible"
 exec "$@"

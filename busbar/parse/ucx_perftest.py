@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT
+"""The result of ``ucx_perftest``, UCX 1.14 to 1.22."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_MIB = 2**20
+# Iterations, median, average and overall time, average and overall bandwidth, two message rates.
+_ROW = re.compile(r"\s*(?:Final:)?\s*(\d+)((?:\s+\d+(?:\.\d+)?){7})\s*$")
+
+
+def bandwidth(lines: Iterable[str]) -> float | None:
+    """Overall bandwidth in GB/s of the last result row; None without one.
+
+    What the tool calls MB/s is 2**20 bytes a second (``ucx_perftest.c`` divides by 1024 * 1024).
+    """
+    found = None
+    for line in lines:
+        if match := _ROW.match(line):
+            found = float(match[2].split()[4]) * _MIB / 1e9
+    return found

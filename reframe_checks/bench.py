@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Checks that run benchmarks of others: a job is a list of launches, each judged by itself."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import ClassVar
+
+from reframe.core.builtins import parameter, run_after, run_before, variable
+
+from busbar import site as sites
+from busbar.check.bench import judge
+from busbar.check.launch import Launch, Shown, show, split
+from busbar.check.results import Result
+from busbar.explain.model import Reading
+from busbar.parse.text import Source
+from busbar.verdict import Expectation, Verdict
+
+from .base import SOURCES, BusbarCheck, Judgement
+
+PLACED = str(SOURCES / "placed.sh")
+TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
+_VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
+_VISIBLE["cray"] = _VISIBLE["rocm"]
+
+
+class BenchCheck(BusbarCheck, special=True):
+    """A concrete check gives :meth:`launches` and :meth:`expect`."""
+
+    time_limit = "10m"
+    #: Which sizes: ``quick`` (tags gate and nightly) or ``full``.
+    size_set = parameter(["quick", "full"])
+    #: Nodes that a launch takes.
+    nodes = variable(int, value=1)
+    #: More options of the benchmark.
+    more_options = variable(str, value="")
+    #: Options of the benchmark for each set of sizes.
+    size_options: ClassVar[dict[str, str]] = {}
+
+    def launches(self) -> list[Launch]:
+        """What the job runs, one after the other."""
+        raise NotImplementedError
+
+    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+        """Limit and band of one reading; ``NoExpectation`` where there is none."""
+        raise NotImplementedError
+
+    def derived(self, launch: Launch, shown: Shown) -> list[Reading]:
+        """Readings that follow from what the tool printed."""
+        return []
+
+    @run_after("init")
+    def set_tags(self) -> None:
+        self.tags |= TAGS[self.size_set]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of a node."""
+        return self.current_partition.extras["gpus"]
+
+    @property
+    def lane(self) -> str:
+        """The lane of the environment."""
+        return self.current_environ.extras["lane"]
+
+    def program(self, name: str) -> str:
+        """The path of a benchmark, or its name where the PATH of the job finds it."""
+        return self.current_environ.extras["programs"].get(name, name)
+
+    def visible(self, *gpus: int) -> tuple[tuple[str, str], ...]:
+        """The variable that shows ranks these GPUs, in this order."""
+        name = _VISIBLE[self.current_environ.extras["stack"]]
+        return ((name, ",".join(map(str, gpus))),)
+
+    def options(self) -> list[str]:
+        """The size options and those that the user adds."""
+        return [*self.size_options[self.size_set].split(), *self.more_options.split()]
+
+    def settings(self, launch: Launch) -> dict[str, str]:
+        """The environment of a launch, as far as expectations depend on it."""
+        stack = self.current_environ.extras["stack"]
+        chosen = sites.environment(self.site, stack=stack, lane=self.lane)
+        return {**chosen, **dict(self.env_vars), **dict(launch.environment)}
+
+    @run_before("run")
+    def set_commands(self) -> None:
+        """Each launch with its command line before it and its exit status after it."""
+        self.planned = self.launches()
+        self.num_tasks = self.planned[0].ranks
+        self.num_tasks_per_node = self.num_tasks // self.nodes
+        self.job.num_tasks = self.num_tasks
+        if self.nodes > 1 and self.job.launcher.registered_name == "mpirun":
+            self.across_nodes()
+        lines = ["exec 2>&1  # one file, in the order in which things were said"]
+        for launch in self.planned:
+            start = self.start_of(launch)
+            lines.append("printf '%s\\n' " + shlex.quote(launch.traced(start)))
+            lines += [f"export {name}={shlex.quote(v)}" for name, v in launch.environment]
+            if launch is self.planned[-1]:
+                break
+            lines.append(shlex.join([*start, *launch.command]))
+            lines.append('echo "exit_status=$?"')
+        self.prerun_cmds = [*self.prerun_cmds, *lines]
+        last = self.planned[-1]
+        wrapped = [PLACED, *last.command] if last.placed else [*last.command]
+        self.executable, *self.executable_opts = [shlex.quote(word) for word in wrapped]
+        self.postrun_cmds = ['echo "exit_status=$?"']
+
+    def start_of(self, launch: Launch) -> list[str]:
+        """What stands before the program: the launcher, and the script that says who is where."""
+        launcher = shlex.split(self.job.launcher.run_command(self.job))
+        return [*launcher, *([PLACED] if launch.placed else [])]
+
+    def across_nodes(self) -> None:
+        """A host file, so many ranks a node, and the variables that the other nodes need.
+
+        ssh must know the hosts' keys: a run never adds one.
+        """
+        self.prerun_cmds = ['scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts']
+        ssh = "-o BatchMode=yes -o StrictHostKeyChecking=yes"
+        self.env_vars["PRTE_MCA_plm_ssh_args"] = shlex.quote(ssh)
+        names = {*self.current_environ.env_vars, *self.env_vars}
+        names |= {name for launch in self.planned for name, _ in launch.environment}
+        forwarded = sorted(name for name in names if not name.startswith(("PRTE_", "OMPI_")))
+        self.job.launcher.options = [
+            *("--hostfile", "hosts", "-N", str(self.num_tasks_per_node)),
+            *(part for name in forwarded for part in ("-x", name)),
+        ]
+
+    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
+        parts = split([*output, *errors])
+        logs = [Source.from_path(Path(path)) for path in self.logs()]
+        results: list[Result] = []
+        self.shown: list[Shown] = []
+        versions = {"mpi": "", "ucx": "", "gpu_driver": ""}
+        for index, launch in enumerate(self.planned):
+            if index >= len(parts):
+                failed = f"{' '.join(launch.command[:1])} was not started"
+                results.append(Result(self.name, Verdict.FAILED, pair=launch.pair, message=failed))
+                continue
+            shown = show(f"launch {index + 1}", parts[index], logs)
+            shown.facts.readings += self.derived(launch, shown)
+            self.shown.append(shown)
+            results += judge(self.name, launch, shown, self.expect)
+            mismatch = shown.facts.first("ucx.api-mismatch")
+            ucx = next(shown.facts.values("ucx.version"), mismatch.values[1] if mismatch else "")
+            versions |= {"ucx": ucx} if ucx else {}
+            versions |= {launch.bench: shown.facts.version} if shown.facts.version else {}
+        return Judgement(results, versions)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""Do MPI's collectives keep GPU buffers on the GPUs' links?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import reframe as rfm
+from reframe.core.builtins import parameter, run_after, variable
+
+from busbar.check.launch import Launch, Shown, powers
+from busbar.check.unstaged import expectation as unstaged
+from busbar.expect import NoExpectation
+from busbar.expect.bounds import factor
+from busbar.explain.model import Reading
+from busbar.units import parse_bytes
+from busbar.verdict import Expectation
+
+from .bench import BenchCheck
+
+_OPERATIONS = {
+    "osu_allreduce": "all_reduce",
+    "osu_allgather": "all_gather",
+    "osu_alltoall": "alltoall",
+    "osu_bcast": "broadcast",
+    "osu_reduce_scatter": "reduce_scatter",
+}
+# What OSU calls the size is one rank's part in these, and the whole in the others.
+_PARTS = ("osu_allgather", "osu_alltoall")
+
+
+class OsuCollective(BenchCheck, special=True):
+    """Latency as OSU prints it, and the bus bandwidth that it makes."""
+
+    bench = parameter(list(_OPERATIONS))
+    #: The number of ranks; 0 stands for all GPUs.
+    ranks = variable(int, value=0)
+    size_options: ClassVar = {"quick": "-m 4194304:67108864", "full": "-m 8:67108864"}
+
+    @run_after("init")
+    def set_features(self) -> None:
+        # A broadcast only passes messages on. The others copy and add on the way, which an MPI
+        # that was not built for GPUs does with host instructions, and dies.
+        needs = "" if self.bench == "osu_bcast" else " +collectives"
+        self.valid_prog_environs = [f"+osu +cuda{needs}", f"+osu +rocm{needs}"]
+
+    def launches(self) -> list[Launch]:
+        options = self.options()
+        first, last = (parse_bytes(size) for size in options[options.index("-m") + 1].split(":"))
+        ranks = self.nodes * self.gpus
+        if self.ranks:
+            ranks = min(self.ranks, ranks)
+        kind = "cuda" if self.current_environ.extras["stack"] == "cuda" else "rocm"
+        return [
+            Launch(
+                bench=self.bench,
+                command=(self.program(self.bench), "-d", kind, *options),
+                ranks=ranks,
+                sizes=powers(first, last),
+                gpus=tuple(range(ranks // self.nodes)),
+                nodes=self.nodes,
+                buffers="D D",
+                transports=tuple(self.current_environ.extras["transports"]),
+            )
+        ]
+
+    def derived(self, launch: Launch, shown: Shown) -> list[Reading]:
+        operation, ranks = _OPERATIONS[self.bench], launch.ranks
+        return [
+            replace(
+                reading,
+                kind="busbw",
+                value=reading.gb_per_s
+                * (ranks if self.bench in _PARTS else 1)
+                * factor(operation, ranks),
+                operation=operation,
+            )
+            for reading in shown.facts.readings
+            if reading.kind == "latency_us" and reading.nbytes == launch.sizes[-1]
+        ]
+
+    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+        if reading.kind == "latency_us":
+            raise NoExpectation("a latency of a collective has no band; its bus bandwidth has")
+        return unstaged(
+            self.site,
+            operation=_OPERATIONS[self.bench],
+            ranks=launch.ranks,
+            nodes=self.nodes,
+            partition=self.current_partition.name,
+            nbytes=reading.nbytes,
+        )
+
+
+@rfm.simple_test
+class collective(OsuCollective):  # noqa: N801 - ReFrame's test names are what users type
+    """Four ranks, as in the published run."""
+
+    descr = "OSU collectives on GPU buffers, four ranks"
+    ranks = 4
+    size_set = parameter(["quick"])
+
+
+@rfm.simple_test
+class collective_node(OsuCollective):  # noqa: N801 - see above
+    """All GPUs of a node."""
+
+    descr = "OSU collectives on GPU buffers, all GPUs of a node"
+    size_set = parameter(["full"])
+
+
+@rfm.simple_test
+class collective_nodes(OsuCollective):  # noqa: N801 - see above
+    """All GPUs of two nodes."""
+
+    descr = "OSU collectives on GPU buffers, two nodes"
+    valid_systems = ["+remote"]
+    nodes = 2
+    size_set = parameter(["full"])

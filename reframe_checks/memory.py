@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""What does a plain copy reach, without MPI? It is the ceiling that MPI is judged against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import reframe as rfm
+from reframe.core.builtins import fixture, parameter
+
+from busbar.check.launch import Launch
+from busbar.expect import NoExpectation, point_to_point
+from busbar.explain.model import Reading
+from busbar.units import parse_bytes
+from busbar.verdict import Expectation
+
+from .base import BuildProgram
+from .bench import BenchCheck
+
+
+class BuildMemory(BuildProgram):
+    """The program that copies."""
+
+    sourcepath = "memory.cpp"
+
+
+@rfm.simple_test
+class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users type
+    """Host memory with one core and with all, each GPU's own memory, and every pair of GPUs."""
+
+    descr = "plain copies: host, GPU, GPU to GPU"
+    valid_prog_environs = ["+host", "+cuda", "+rocm"]
+    copies = fixture(BuildMemory, scope="environment")
+    size_set = parameter(["quick"])
+
+    def launches(self) -> list[Launch]:
+        gpus = self.gpus if self.on_gpu else 0
+        size = "256M" if self.on_gpu else "64M"
+        return [
+            Launch(
+                bench="memory",
+                command=(str(Path(self.copies.stagedir, "memory")), str(gpus), size),
+                ranks=1,
+                sizes=(parse_bytes(size),),
+                placed=False,
+                validated=True,
+                bands=self.on_gpu,
+                end=True,
+            )
+        ]
+
+    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+        source, target = reading.source, reading.target
+        if source is None or target is None or source == target:
+            raise NoExpectation("a copy within one memory uses no link")
+        return point_to_point(
+            self.site,
+            bench="osu_bw",
+            src=source,
+            dst=target,
+            nbytes=reading.nbytes,
+            lane=self.lane,
+            environment=self.settings(launch),
+            partition=self.current_partition.name,
+        )

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""Do OSU's point-to-point tests reach what the links between two GPUs allow?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import reframe as rfm
+from reframe.core.builtins import parameter, run_after
+
+from busbar.check.launch import Launch, powers
+from busbar.expect import multi_pair, point_to_point
+from busbar.explain.model import Reading
+from busbar.units import parse_bytes
+from busbar.verdict import Expectation
+
+from .bench import BenchCheck
+
+
+class OsuPair(BenchCheck, special=True):
+    """Runs one OSU test between two GPUs, a launch for each pair."""
+
+    valid_prog_environs = ["+osu +cuda", "+osu +rocm"]
+    bench = parameter(["osu_bw"])
+    buffers = parameter(["D D"])
+    # The published range of AMD's runs, and the one of the runs on 4 x H200.
+    size_options: ClassVar = {
+        "quick": "-m 16777216:16777216",
+        "full": "-m 4194304:268435456",
+    }
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """GPU 0 with each other one, as published; every ordered pair in the full set."""
+        every = range(self.gpus)
+        if self.size_set == "full":
+            return [(a, b) for a in every for b in every if a != b]
+        return [(0, b) for b in every if b]
+
+    def launches(self) -> list[Launch]:
+        return [self.launch(*pair) for pair in self.pairs()]
+
+    def launch(self, source: int, target: int) -> Launch:
+        """One pair; each rank sees both GPUs and takes the one of its place on the node."""
+        options = self.options()
+        first, last = (parse_bytes(size) for size in options[options.index("-m") + 1].split(":"))
+        across = self.nodes > 1
+        return Launch(
+            bench=self.bench,
+            command=(self.program(self.bench), *options, *self.buffers.split()),
+            ranks=2,
+            sizes=powers(first, last),
+            gpus=(source,) if across else (source, target),
+            nodes=self.nodes,
+            buffers=self.buffers,
+            environment=self.visible(source) if across else self.visible(source, target),
+            transports=() if across else tuple(self.current_environ.extras["transports"]),
+            validated="-c" in options,
+        )
+
+    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+        source, target = launch.gpus if len(launch.gpus) == 2 else launch.gpus * 2
+        return point_to_point(
+            self.site,
+            bench=self.bench,
+            src=source,
+            dst=target,
+            nbytes=reading.nbytes,
+            buffers=self.buffers,
+            nodes=self.nodes,
+            lane=self.lane,
+            environment=self.settings(launch),
+            partition=self.current_partition.name,
+        )
+
+
+@rfm.simple_test
+class pt2pt(OsuPair):  # noqa: N801 - ReFrame's test names are what users type
+    """Bandwidth one way, both ways, and latency, device to device."""
+
+    descr = "osu_bw, osu_bibw and osu_latency between GPUs of a node"
+    bench = parameter(["osu_bw", "osu_bibw", "osu_latency"])
+
+    @run_after("init")
+    def set_latency_sizes(self) -> None:
+        if self.bench == "osu_latency":
+            self.size_options = {"quick": "-m 8:8192", "full": "-m 1:4194304"}
+
+
+@rfm.simple_test
+class pt2pt_host(OsuPair):  # noqa: N801 - see above
+    """From and to host memory: the way that checkpoints and inputs take."""
+
+    descr = "osu_bw between a GPU and host memory"
+    buffers = parameter(["H D", "D H"])
+    size_set = parameter(["full"])
+    size_options: ClassVar = {"full": "-m 4194304:16777216"}
+
+    def pairs(self) -> list[tuple[int, int]]:
+        return [(0, 1)]
+
+
+@rfm.simple_test
+class pt2pt_data(OsuPair):  # noqa: N801 - see above
+    """The data that arrives is the data that was sent, by OSU's own validation."""
+
+    descr = "osu_bw with data validation"
+    size_set = parameter(["quick"])
+    size_options: ClassVar = {"quick": "-c -m 65536:1048576"}
+
+    def pairs(self) -> list[tuple[int, int]]:
+        return [(0, 1)]
+
+    def launch(self, source: int, target: int) -> Launch:
+        return replace(super().launch(source, target), bands=False)
+
+
+@rfm.simple_test
+class pt2pt_sdma(OsuPair):  # noqa: N801 - see above
+    """The copy engines of AMD GPUs, which most families turn off."""
+
+    descr = "osu_bw with HSA_ENABLE_SDMA 1"
+    valid_prog_environs = ["+osu +rocm"]
+    env_vars = {"HSA_ENABLE_SDMA": "1"}
+
+
+@rfm.simple_test
+class pt2pt_pairs(OsuPair):  # noqa: N801 - see above
+    """The first half of a node's GPUs sends to the second half, all at once."""
+
+    descr = "osu_mbw_mr over all GPUs of a node"
+    bench = parameter(["osu_mbw_mr"])
+    size_set = parameter(["quick"])
+    size_options: ClassVar = {"quick": "-m 4194304:67108864"}
+
+    def launches(self) -> list[Launch]:
+        pair = self.launch(0, 1)
+        every = tuple(range(self.gpus - self.gpus % 2))
+        return [replace(pair, ranks=len(every), gpus=every, environment=())]
+
+    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+        return multi_pair(
+            self.site,
+            nbytes=reading.nbytes,
+            ranks=launch.ranks,
+            lane=self.lane,
+            environment=self.settings(launch),
+            partition=self.current_partition.name,
+        )
+
+
+@rfm.simple_test
+class pt2pt_nodes(OsuPair):  # noqa: N801 - see above
+    """From a GPU of one node to the same GPU of another."""
+
+    descr = "osu_bw between two nodes"
+    valid_systems = ["+remote"]
+    nodes = 2
+    size_set = parameter(["quick"])
+    size_options: ClassVar = {"quick": "-m 4194304:4194304"}
+
+    def pairs(self) -> list[tuple[int, int]]:
+        return [(0, 0)]

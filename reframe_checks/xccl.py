@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+"""Do NCCL and RCCL move collectives as fast as links and network allow?"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import reframe as rfm
+from reframe.core.builtins import parameter, variable
+
+from busbar.check.launch import Launch, powers
+from busbar.expect import COLLECTIVES
+from busbar.expect import collective as expect_collective
+from busbar.explain.model import Reading
+from busbar.units import parse_bytes
+from busbar.verdict import Expectation
+
+from .bench import BenchCheck
+
+NET = {"verbs": ("NET/IB",), "efa": ("NET/AWS Libfabric", "NET/Libfabric")}
+NET["cxi"] = NET["efa"]
+
+
+class XcclPerf(BenchCheck, special=True):
+    """Runs one program of nccl-tests or rccl-tests with a rank for each GPU."""
+
+    valid_prog_environs = ["+xccl +cuda", "+xccl +rocm"]
+    collective = parameter(list(COLLECTIVES))
+    size_set = parameter(["quick", "nightly", "full"])
+    #: GPUs of a node to use; 0 stands for all.
+    ranks = variable(int, value=0)
+    # Published: -b 8 -e 1G -f 2 -g 1 (AWS, AMD) and -b 512 -e 18G -f 2 -g 1 (2 x 8 H20).
+    size_options: ClassVar = {
+        "quick": "-b 1M -e 1G -f 4 -g 1",
+        "nightly": "-b 8 -e 1G -f 2 -g 1",
+        "full": "-b 512 -e 18G -f 2 -g 1",
+    }
+    log_files = "nccl.*.log"
+    keep_files = [*BenchCheck.keep_files, log_files]
+    # Into files: on standard output log lines cut result rows in two.
+    env_vars = {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,NET,P2P,SHM,TUNING",
+        "NCCL_DEBUG_FILE": "nccl.%h.%p.log",
+    }
+
+    def launches(self) -> list[Launch]:
+        options = self.options()
+        first, last, step = (options[options.index(flag) + 1] for flag in ("-b", "-e", "-f"))
+        per_node = self.ranks or self.gpus
+        return [
+            Launch(
+                bench=self.collective,
+                command=(self.program(f"{self.collective}_perf"), *options),
+                ranks=per_node * self.nodes,
+                # Smaller ones are rounded to what divides among ranks.
+                sizes=tuple(
+                    size
+                    for size in powers(parse_bytes(first), parse_bytes(last), int(step))
+                    if size >= 1 << 20
+                ),
+                gpus=tuple(range(per_node)),
+                nodes=self.nodes,
+                transports=self.ways(),
+                log="nccl",
+                validated=True,
+                end=True,
+            )
+        ]
+
+    def ways(self) -> tuple[str, ...]:
+        """How NCCL's log names the ways that data should take."""
+        fabric = self.site.fabric
+        between = NET.get(fabric.provider, ("NET/",)) if fabric and self.nodes > 1 else ()
+        return ("P2P", "NVLS", *between)
+
+    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+        cuda = self.current_environ.extras["stack"] == "cuda"
+        return expect_collective(
+            self.site,
+            bench=self.collective,
+            nbytes=reading.nbytes,
+            nodes=self.nodes,
+            ranks=launch.ranks,
+            harness="nccl-tests" if cuda else "rccl-tests",
+            lane=self.lane,
+            environment=self.settings(launch),
+            partition=self.current_partition.name,
+        )
+
+
+@rfm.simple_test
+class xccl(XcclPerf):  # noqa: N801 - ReFrame's test names are what users type
+    """All GPUs of a node."""
+
+    descr = "nccl-tests or rccl-tests on all GPUs of a node"
+
+
+@rfm.simple_test
+class xccl_nodes(XcclPerf):  # noqa: N801 - see above
+    """All GPUs of two nodes."""
+
+    descr = "nccl-tests or rccl-tests on two nodes"
+    valid_systems = ["+remote"]
+    nodes = 2
