@@ -12,7 +12,15 @@ from busbar.explain.model import Evidence
 from busbar.explain.tables import Tables
 from busbar.parse import launch, nccl_log, nccl_tests, nvidia_smi, ofi, ucx_log
 from busbar.parse.messages import Pattern, match
-from busbar.parse.text import LABEL, Source, decode, label_key, line_blocks, open_plain
+from busbar.parse.text import (
+    LABEL,
+    Source,
+    decode,
+    label_key,
+    line_blocks,
+    open_plain,
+    read_bytes,
+)
 
 MOST_JSON_BYTES = 16 << 20
 MOST_PREFIXES = 100_000
@@ -68,11 +76,11 @@ def read(source: Source) -> list[Facts]:
 
 def _read_json(source: Source) -> Facts | None:
     with open_plain(source) as stream:
-        start = stream.read(4096)
+        start = read_bytes(stream, 4096)
         head = start.lstrip()
         if not head.startswith(b"{") or b'"event"' in head.split(b"\n", 1)[0]:
             return None
-        text = (start + stream.read(MOST_JSON_BYTES)).decode("utf-8", "replace")
+        text = (start + read_bytes(stream, MOST_JSON_BYTES)).decode("utf-8", "replace")
     try:
         run = nccl_tests.parse_json(text)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):

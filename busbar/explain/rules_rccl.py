@@ -50,8 +50,11 @@ def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
     if setting and setting[1].isdigit():
         threshold = int(setting[1])
     slow = set(context.slow_sizes)
+    smallest = min((row.nbytes for row, _ in facts.rows), default=0)
     for row, evidence in facts.rows:
-        reason = _refused_row(row, threshold, row.nbytes in slow, context.operation)
+        # A run of large sizes alone is never served, whether a band knows them to be slow or not.
+        judged = row.nbytes in slow or smallest > threshold
+        reason = _refused_row(row, threshold, judged, context.operation)
         if reason:
             yield reason, evidence
             break

@@ -67,7 +67,7 @@ def line_blocks(source: Source) -> Iterator[tuple[int, list[bytes]]]:
     """
     number, rest = 1, b""
     with open_plain(source) as stream:
-        while block := _read(stream):
+        while block := read_bytes(stream, BLOCK_BYTES):
             lines = (rest + block).split(b"\n")
             rest = lines.pop()
             if len(rest) > LONGEST_LINE:
@@ -78,9 +78,10 @@ def line_blocks(source: Source) -> Iterator[tuple[int, list[bytes]]]:
     yield number, _clean([rest])
 
 
-def _read(stream: BinaryIO) -> bytes:
+def read_bytes(stream: BinaryIO, nbytes: int) -> bytes:
+    """At most ``nbytes``; nothing more from an archive that is cut or damaged."""
     try:
-        return stream.read(BLOCK_BYTES)
+        return stream.read(nbytes)
     except (EOFError, gzip.BadGzipFile, zlib.error):
         return b""  # the archive was cut; what came before stands
 

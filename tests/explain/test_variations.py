@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from outputs import BANNER, ids, nccl_table, run
 
+from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.redact import redact
 from busbar.site import load
@@ -294,3 +295,27 @@ def test_reading_that_is_no_rate_is_named(value: str) -> None:
 )
 def test_damaged_number_is_passed_over(line: str) -> None:
     assert run(f"{line}\n{FAST}").verdict is Verdict.PASS
+
+
+# ---- RCCL
+def test_sizes_above_the_threshold_are_not_served_by_mscclpp() -> None:
+    setting = env("RCCL_MSCCLPP_ENABLE", "1")
+    gpu = "AMD Instinct MI300X"
+    large = run(
+        setting + nccl_table({1 << 24: 5.0, 1 << 26: 5.0}, ranks=8, gpu=gpu), site="mi300x"
+    )
+    assert ids(large) == {"rccl-msccl-off"}
+    served = run(
+        setting + nccl_table({1 << 18: 5.0, 1 << 19: 5.0}, ranks=8, gpu=gpu),
+        site="mi300x",
+        verdict=Verdict.DEGRADED,
+    )
+    assert ids(served) == {"below-band-unexplained"}
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x1f\x8b", b"\x1f\x8b\x08\x00", b"\x1f\x8b\x08" + b"\xff" * 40]
+)
+def test_damaged_archive_is_a_clear_error(data: bytes) -> None:
+    with pytest.raises(BusbarError, match="nothing in it"):
+        explain([Source.from_text("x.gz", data)])
