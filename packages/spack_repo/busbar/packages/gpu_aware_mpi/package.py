@@ -27,7 +27,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
         "device.hpp": "cc5f1ed5b288b739de7ef457dba837edc383456e32f3170c176febd9e0d6adbf",
         "gpu_aware.cpp": "d03c29c5560857d63c5733aa22ce784140335a78881a66d044514e4c3049813a",
         "node_copy.hpp": "0817b57e61e8d5d4f43d0d70d42f58cad002661c0ab827524fb5bedd3e33f518",
-        "support.hpp": "279cc09d3849b6f82b6152a4d2c9f56927cf72cbef47be6e38e38457d33be67c",
+        "support.hpp": "a792821a8223187d2a8f8565323deae2fd9c8124ab44dfa6d1882a38166130c4",
     }
 
     version("1.0")
