@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+_MOST = 2**16
+"""More CPUs than Linux can be built for."""
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
@@ -21,6 +25,11 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     """The CPUs of ``0-3,8``. Raises ``ValueError`` for anything else."""
     cpus: set[int] = set()
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
+        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if not found:
+            raise ValueError(f"{part!r} is no CPU and no range of CPUs, as in 0-3,8")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if not first <= last < _MOST:
+            raise ValueError(f"{part!r} is no range of CPUs below {_MOST}")
+        cpus.update(range(first, last + 1))
     return tuple(sorted(cpus))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
 from busbar.errors import BusbarError
 from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi, scontrol
 from busbar.site import detect_amd, detect_nvidia
@@ -16,7 +18,8 @@ from busbar.site.cpulist import cpu_list
 from busbar.site.detected import Detected, GpuFacts
 from busbar.site.gather import Outputs, gather
 from busbar.site.load import load, names
-from busbar.site.model import Site
+from busbar.site.model import Gpus, Name, Nic, Numa, Site
+from busbar.site.yamlfile import dotted
 
 Row = TypeVar("Row")
 _PARSERS: dict[str, Callable[[str], object]] = {
@@ -31,7 +34,9 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "fi_info": fi_info.parse_fi_info,
     "scontrol": scontrol.parse_nodes,
 }
+_VENDOR_TOOLS = ("nvidia-smi", "amd-smi", "rocm-smi")
 _NAME = "detected"
+_IS_NAME: TypeAdapter[str] = TypeAdapter(Name)
 _LIBFABRIC = {"efa": "efa-100g", "cxi": "slingshot-11"}
 
 
@@ -41,15 +46,22 @@ class _Reader:
 
     outputs: Outputs
     remarks: list[str] = field(default_factory=list)
+    failed_gpu_tools: list[str] = field(default_factory=list)
+    """What tools of a GPU vendor said in place of an answer."""
+
+    def remark(self, tool: str, text: str) -> None:
+        self.remarks.append(text)
+        if tool.startswith(_VENDOR_TOOLS):
+            self.failed_gpu_tools.append(text)
 
     def read(self, name: str, parser: Callable[[str], Row]) -> Row | None:
         text = self.outputs.text.get(name)
         if text is None:
             return None
         try:
-            return parser(text)
+            return _parsed(parser, text)
         except ValueError as error:
-            self.remarks.append(f"{name}: {error}")
+            self.remark(name, f"{name}: {error}")
             return None
 
 
@@ -75,9 +87,18 @@ def recorded(files: Sequence[Path]) -> Outputs:
     return Outputs(text)
 
 
+def _parsed(parser: Callable[[str], Row], text: str) -> Row:
+    """What the parser reads; ``ValueError`` for all that a damaged output can lead to."""
+    try:
+        return parser(text)
+    except (AttributeError, LookupError, TypeError, OverflowError, RecursionError) as error:
+        # JSON and XML keep their form when a value becomes one of another type.
+        raise ValueError(f"the output is damaged: {error}") from error
+
+
 def _reads(parser: Callable[[str], object], content: str) -> bool:
     try:
-        parser(content)
+        _parsed(parser, content)
     except ValueError:
         return False
     return True
@@ -91,7 +112,8 @@ def detect() -> Detected:
 def compose(outputs: Outputs) -> Detected:
     """The site that the outputs describe; recorded ones serve as well as live ones."""
     reader = _Reader(outputs)
-    reader.remarks += [f"{name} failed: {said}" for name, said in outputs.failed.items()]
+    for name, said in outputs.failed.items():
+        reader.remark(name, f"{name} failed: {said}")
     topology = reader.read("nvidia-smi topo", nvidia_smi.parse_topology)
     found = detect_nvidia.gpus(
         topology,
@@ -105,12 +127,18 @@ def compose(outputs: Outputs) -> Detected:
     facts: dict[str, Any] = {}
     if found:
         reader.remarks += found.remarks
-        facts |= {"gpus": found.facts} if found.facts else {}
-    nics = _nics(reader, topology)
+        if not found.facts:
+            reader.failed_gpu_tools += found.remarks
+        elif _fits(Gpus, found.facts, "the GPUs", reader):
+            facts["gpus"] = found.facts
+        else:
+            reader.failed_gpu_tools.append(reader.remarks[-1])
+            found = None
+    nics = [nic for nic in _nics(reader, topology) if _fits(Nic, nic, "a NIC", reader)]
     machine = reader.read("lstopo", hwloc.parse_machine) or reader.read(
         "lstopo-no-graphics", hwloc.parse_machine
     )
-    numa = _numa(machine, found)
+    numa = [n for n in _numa(machine, found) if _fits(Numa, n, "a NUMA domain", reader)]
     nodes = reader.read("scontrol", scontrol.parse_nodes)
     cores = _cores(outputs, machine, found, nodes)
     facts |= {"nics": nics} if nics else {}
@@ -118,15 +146,37 @@ def compose(outputs: Outputs) -> Detected:
     facts |= {"cores": cores} if cores else {}
     facts |= {"instance_type": outputs.instance_type} if outputs.instance_type else {}
     site = Site.model_validate(_site(outputs, facts, found, nodes))
-    return Detected(site, tuple(reader.remarks), outputs.rdma_seen or bool(nics))
+    return Detected(
+        site,
+        tuple(reader.remarks),
+        outputs.rdma_seen or bool(nics),
+        () if "gpus" in facts else tuple(reader.failed_gpu_tools),
+    )
+
+
+def _fits(model: type[BaseModel], facts: dict[str, Any], what: str, reader: _Reader) -> bool:
+    """Whether the facts can be those of a site; where not, a remark says so."""
+    try:
+        model.model_validate(facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = dotted(first["loc"])
+        reader.remarks.append(
+            f"{key} of {what} cannot be {str(first['input'])[:40]!r}, so it is not stated"
+        )
+        return False
+    return True
 
 
 def match(detected: Detected | None = None) -> str | None:
     """The name of the shipped site whose hardware this is; ``local`` for a machine without GPUs.
 
+    None where no site fits, and where a GPU vendor's tool is there but tells of no usable GPU.
     Only what marks a system counts: GPUs, their links, NICs, and the cloud's instance type.
     """
     detected = detected or detect()
+    if detected.gpu_tool_failed:
+        return None
     if detected.site.node_type().gpus is None:
         return "local" if "local" in names() else None
     fitting = []
@@ -153,7 +203,7 @@ def _site(
     stack = "host" if not found or not found.facts else found.stack
     about = f"{count} x {node['gpus']['model']}" if count else "no GPUs"
     partition: dict[str, Any] = {
-        "name": nodes[0].partitions[0].lower() if nodes and nodes[0].partitions else "node",
+        "name": _partition_name(nodes),
         "node_type": "node",
         "launcher": "srun" if slurm else "mpirun",
     }
@@ -168,6 +218,15 @@ def _site(
         "node_types": {"node": node},
         "deliveries": [{"kind": kind, "stack": stack, "lanes": ["ucx-1.14", "ucx-current"]}],
     }
+
+
+def _partition_name(nodes: tuple[scontrol.SlurmNode, ...] | None) -> str:
+    """The scheduler's, where a site may call a partition so."""
+    name = nodes[0].partitions[0].lower() if nodes and nodes[0].partitions else ""
+    try:
+        return _IS_NAME.validate_python(name)
+    except ValidationError:
+        return "node"
 
 
 def _family(node: dict[str, Any], found: GpuFacts | None) -> str:

@@ -52,7 +52,7 @@ def gpus(
         facts["memory_mib"] = first.memory_mib
     if len(inventory.gpus) == inventory.attached:
         facts["bus_ids"] = [gpu.bus_id for gpu in inventory.gpus]
-    remarks = []
+    remarks: list[str] = []
     if len({gpu.model for gpu in inventory.gpus}) > 1:
         remarks.append(f"the GPUs are of several models; {first.model} stands for all")
     links = None
@@ -66,7 +66,7 @@ def gpus(
             remarks.append("no NVLink between the GPUs")
     facts |= {"links": links} if links else {}
     family = _FAMILIES.get(link_class, "generic") if links else "generic"
-    return GpuFacts(facts, "cuda", family, _numa(topology) if topology else (), tuple(remarks))
+    return GpuFacts(facts, "cuda", family, _numa(topology, remarks), tuple(remarks))
 
 
 def near_gpus(topology: Topology) -> dict[str, tuple[int, ...]]:
@@ -106,12 +106,20 @@ def _links(
     }
 
 
-def _numa(topology: Topology) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
+def _numa(
+    topology: Topology | None, remarks: list[str]
+) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
+    if topology is None:
+        return ()
     domains: dict[int, tuple[set[int], list[int]]] = {}
     affinities = zip(topology.cpu_affinity, topology.numa_affinity, strict=True)
     for index, (cpus, numa) in enumerate(affinities):
         if cpus and numa and numa.isdecimal():
             listed, members = domains.setdefault(int(numa), (set(), []))
-            listed.update(parse_cpu_list(cpus))
+            try:
+                listed.update(parse_cpu_list(cpus))
+            except ValueError as error:
+                remarks.append(f"nvidia-smi topo, GPU{index}: {error}; no NUMA domains are stated")
+                return ()
             members.append(index)
     return tuple((n, tuple(sorted(c)), tuple(g)) for n, (c, g) in sorted(domains.items()))

@@ -17,6 +17,9 @@ class Detected:
     remarks: tuple[str, ...] = ()
     rdma_seen: bool = False
     """RDMA devices were looked for, so that none in the site means none in the machine."""
+    gpu_tool_failed: tuple[str, ...] = ()
+    """What the tools of a GPU vendor said where they are there but told of no GPU that can be
+    used; without GPUs in the site this is no machine without GPUs."""
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,16 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from busbar.errors import BusbarError
+from busbar.site.cpulist import parse_cpu_list
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
 Count = Annotated[int, Field(ge=1)]
 Index = Annotated[int, Field(ge=0)]
+InNode = Annotated[int, Field(ge=1, le=128)]
+"""So many in one node; twice what the most finely divided node that ships has."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Stack = Literal["host", "cuda", "rocm", "cray"]
 Proof = Literal["run", "replay", "none"]
@@ -23,6 +26,11 @@ CollectiveBench = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"
 ]
 Bench = PointBench | CollectiveBench
+
+
+def _cpu_list(text: str) -> str:
+    parse_cpu_list(text)
+    return text
 
 
 class Facts(BaseModel):
@@ -123,7 +131,7 @@ class Gpus(Facts):
     model: str
     """As the vendor's tool prints it."""
     arch: Annotated[str, Field(pattern=r"^(sm_\d+[a-z]?|gfx[0-9a-f]+)$")]
-    count: Count
+    count: InNode
     memory_mib: Count | None = None
     """Memory of one GPU as the vendor's tool prints it."""
     bus_ids: tuple[str, ...] | None = None
@@ -152,7 +160,7 @@ class Nic(Facts):
 
     name: str
     link_class: Name = Field(alias="class")
-    count: Count = 1
+    count: InNode = 1
     """So many ports like this one."""
     near_gpus: tuple[Index, ...] = ()
     """GPUs that reach it without crossing to another socket or switch."""
@@ -165,7 +173,7 @@ class Numa(Facts):
     """One NUMA domain."""
 
     id: Index
-    cpus: str
+    cpus: Annotated[str, AfterValidator(_cpu_list)]
     """As in a CPU list: ``0-15,64-79``."""
     gpus: tuple[Index, ...] = ()
 

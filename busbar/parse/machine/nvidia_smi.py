@@ -77,6 +77,9 @@ def parse_topology(text: str) -> Topology:
     gpus = sum(column.startswith("GPU") for column in columns)
     if len(cpus) != gpus:
         raise ValueError(f"{len(cpus)} rows for {gpus} GPUs; the output is cut")
+    names = {f"GPU{index}" for index in range(gpus)}
+    if not names <= set(columns) or not names <= {row for row, _ in codes}:
+        raise ValueError(f"the GPUs of rows and columns are not GPU0 to GPU{gpus - 1}")
     legend = dict(re.findall(r"^\s*(NIC\d+): (\S+)\s*$", "\n".join(lines), re.MULTILINE))
     nics = {name: legend.get(name, name) for name in columns if not name.startswith("GPU")}
     return Topology(gpus, codes, nics, tuple(cpus), tuple(numa))

@@ -56,12 +56,19 @@ def parse_topology(text: str) -> RocmTopology:
         models={
             i: name for i, c in cards.items() if (name := _first(c, "Card series", "Card Series"))
         },
-        archs={i: name for i, c in cards.items() if (name := _first(c, "GFX Version"))},
+        archs={i: name for i, c in cards.items() if (name := _arch(c))},
     )
 
 
 def _numa(card: dict[str, str]) -> bool:
     return re.fullmatch(r"\d+", str(card.get("(Topology) Numa Node", ""))) is not None
+
+
+def _arch(card: dict[str, str]) -> str | None:
+    name = _first(card, "GFX Version")
+    if name is not None and not re.fullmatch(r"gfx[0-9a-f]+", name):
+        raise ValueError(f"{name!r} is no graphics version")
+    return name
 
 
 def _first(card: dict[str, str], *keys: str) -> str | None:
