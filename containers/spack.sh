@@ -23,3 +23,10 @@ spack -e "$env" gc -y
 spack -e "$env" find --format '{name} {version}' >"$prefix/packages.txt"
 # The view holds links into the store; both travel.
 cp -a "$env/.spack-env/view/." "$prefix/"
+# Libraries that the stack takes from outside (CUDA, ROCm, the compiler's) are not in the last stage, whose C library it keeps.
+mkdir -p "$prefix/external/lib"
+find "$prefix/store" -type f \( -name '*.so*' -o -path '*/bin/*' \) -exec ldd {} + 2>/dev/null | # scripts are no ELF files
+    awk -v own="$prefix/" '$2 == "=>" && $3 ~ "^/" && index($3, own) != 1 { print $3 }' | sort -u |
+    while read -r library; do
+        dpkg -S "$(realpath "$library")" 2>/dev/null | grep -q '^libc6:' || cp -L "$library" "$prefix/external/lib/" # no package owns it: copied
+    done

@@ -27,6 +27,6 @@ mkdir -p "$prefix/licenses"
 for record in "$packages"/*.dist-info; do
     find "$record" -iname '*licen*' -type f -exec cp {} "$prefix/licenses/$(basename "$record" .dist-info)" \;
 done
-rm -rf "$packages" "$prefix/lib/python3" "$prefix/include" "$prefix/libucx/include" "$prefix/libucx/lib/pkgconfig" "$prefix/libucx/lib/cmake"
+rm -rf "$packages" "$prefix/lib/python3" "$prefix/include" "$prefix/libucx/include" "$prefix/libucx/share" "$prefix/libucx/lib/pkgconfig" "$prefix/libucx/lib/cmake"
 rm -f "$prefix"/bin/mpic* "$prefix"/bin/mpiCC "$prefix"/bin/opal_wrapper
 find "$prefix" \( -name '*.a' -o -name '*.la' -o -name '*.py' -o -name __pycache__ \) -exec rm -rf {} +

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # build.sh: builds the image that STACK, FORMAT (sif, oci), DELIVERY (wheels, spack), LANE and SITE describe, into OUTPUT.
-# BASE is an image reference instead of the pinned one, or `local`: a Debian that base.sh makes here. BUILDER=docker|buildah
+# COMMIT is what the image says it was built from (HEAD). BASE is an image reference instead of the pinned one, or `local`: a Debian that base.sh makes here. BUILDER=docker|buildah
 # chooses among the two for FORMAT=oci. BUILDCACHE, MIRROR and GPU_APT go to Spack.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -23,8 +23,7 @@ mkdir -p "$work"
 work=$(cd "$work" && pwd)
 output=$(realpath -m "$output")
 ci/images/context.sh "$stack" "$delivery" "$lane" "$context" "$site"
-commit=$(git rev-parse HEAD)
-[[ -z $(git status --porcelain --untracked-files=no) ]] || commit=$commit-dirty
+commit=${COMMIT:-$(git rev-parse HEAD)$([[ -z $(git status --porcelain --untracked-files=no) ]] || echo -dirty)}
 arguments=(--build-arg "DELIVERY=$delivery" --build-arg "LANE=$lane" --build-arg "COMMIT=$commit" --build-arg "LOCK=$(<"$context/lock.sha256")")
 for name in BUILDCACHE MIRROR GPU_APT; do
     [[ -z ${!name:-} ]] || arguments+=(--build-arg "$name=${!name}")
@@ -69,7 +68,10 @@ build_oci() {
         docker build --quiet ${base:+--build-arg "BASE=$base"} "${arguments[@]}" --tag "$image" "$context" >/dev/null
         docker save --output "$output" "$image"
     else
-        local store=(buildah --root "$work/buildah" --runroot "$work/buildah-run" --storage-driver "${BUILDAH_DRIVER:-vfs}")
+        # An overlay on an overlay, as in a CI job's own container, does not work.
+        local driver=overlay
+        [[ $(stat --file-system --format %T "$work") != overlayfs ]] || driver=vfs
+        local store=(buildah --root "$work/buildah" --runroot "$work/buildah-run" --storage-driver "$driver")
         if [[ $base == local ]]; then
             local container
             container=$("${store[@]}" from scratch)
@@ -80,7 +82,7 @@ build_oci() {
         fi
         "${store[@]}" bud --quiet --isolation chroot --format docker --timestamp "$SOURCE_DATE_EPOCH" ${base:+--build-arg "BASE=$base"} "${arguments[@]}" --tag "$image" "$context" >/dev/null
         "${store[@]}" push --quiet "$image" "docker-archive:$output:$image"
-        rm -rf "$work/buildah" "$work/buildah-run"
+        "${store[@]}" rmi --all --force >/dev/null
     fi
 }
 

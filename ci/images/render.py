@@ -21,7 +21,7 @@ LANE = "ucx-1.14"
 # is not in every build.
 _IMAGE = {
     "PATH": "/opt/busbar/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "LD_LIBRARY_PATH": "/opt/busbar/libucx/lib:/opt/busbar/lib",
+    "LD_LIBRARY_PATH": "/opt/busbar/libucx/lib:/opt/busbar/lib:/opt/busbar/external/lib",
     "OPAL_PREFIX": "/opt/busbar",
     "OMPI_MCA_opal_common_ucx_tls": "any",
     "OMPI_MCA_opal_common_ucx_devices": "any",

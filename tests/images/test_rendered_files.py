@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: MIT
+"""Dockerfiles and definition files: up to date with templates and families, and lint-clean."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from busbar import site as sites
+
+ROOT = Path(__file__).resolve().parents[2]
+STACKS = ("host", "cuda", "rocm")
+BIN = Path(sys.executable).parent
+
+
+def render(*options: str) -> None:
+    """Runs the renderer as a user does."""
+    subprocess.run([sys.executable, ROOT / "ci/images/render.py", *options], check=True)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("name", ["Dockerfile", "apptainer.def"])
+def test_the_tree_holds_what_the_templates_give(stack: str, name: str, tmp_path: Path) -> None:
+    """The files in the tree are the golden text: a change of a template shows in them."""
+    render("--output", str(tmp_path), "--stack", stack)
+    assert (ROOT / "containers" / stack / name).read_text() == (
+        tmp_path / stack / name
+    ).read_text()
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_hadolint_finds_nothing(stack: str) -> None:
+    command = [BIN / "hadolint", ROOT / "containers" / stack / "Dockerfile"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_the_base_is_one_digest(stack: str) -> None:
+    base = (ROOT / "containers" / "base.env").read_text().split("\nBASE=")[1].strip()
+    assert re.fullmatch(r"[a-z/.-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}", base)
+    for name in ("Dockerfile", "apptainer.def"):
+        text = (ROOT / "containers" / stack / name).read_text()
+        assert set(re.findall(r"BASE=(\S+:\S+)", text)) == {base}
+
+
+def test_another_site_brings_its_tuning(tmp_path: Path) -> None:
+    render("--output", str(tmp_path), "--stack", "cuda", "--site", "p5")
+    text = (tmp_path / "cuda" / "Dockerfile").read_text()
+    tuning = sites.environment(sites.load("p5"), stack="cuda", lane="ucx-1.14")
+    assert tuning
+    for name, value in tuning.items():
+        assert f'{name}="{value}"' in text
+    assert "install.sh cuda p5 " in text
+
+
+@pytest.mark.parametrize(
+    ("wishes", "message"),
+    [
+        ({"FORMAT": "iso"}, "FORMAT is sif or oci, not 'iso'"),
+        ({"STACK": "tpu"}, "STACK is one of: cuda host rocm"),
+        ({"DELIVERY": "pip"}, "DELIVERY is wheels or spack, not 'pip'"),
+        ({"STACK": "rocm", "DELIVERY": "wheels"}, "no wheels of a ROCm stack"),
+        ({"LANE": "ucx-9"}, "there is no lane ucx-9"),
+    ],
+)
+def test_wrong_wishes_are_told(wishes: dict[str, str], message: str, tmp_path: Path) -> None:
+    environment = os.environ | {"WORK": str(tmp_path), "PYTHON": sys.executable} | wishes
+    command = [ROOT / "ci/images/build.sh"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize("stack", ["host", "cuda", "rocm"])
+def test_the_context_of_spack_holds_the_lock_and_its_tools(stack: str, tmp_path: Path) -> None:
+    context = tmp_path / "context"
+    command = [ROOT / "ci/images/context.sh", stack, "spack", "ucx-1.14", context]
+    environment = os.environ | {"PYTHON": sys.executable}
+    subprocess.run([str(word) for word in command], env=environment, check=True)
+    site = {"host": "local", "cuda": "h200x4", "rocm": "mi250x"}[stack]
+    for name in (
+        f"site/{site}/spack.lock",
+        "ci/spack/setup.sh",
+        "packages",
+        "containers/spack.sh",
+    ):
+        assert (context / name).exists(), name
+    assert f"install.sh {stack} {site} " in (context / "Dockerfile").read_text()
+    assert not (context / "wheels").exists()

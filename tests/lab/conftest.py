@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""A Slurm cluster on this machine, images built here, and sites that describe the cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LAB = ROOT / "ci" / "lab"
+APPTAINER = ROOT / "build" / "apptainer" / "bin"
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def _cannot() -> str:
+    """Why the lab cannot run here; empty where it can."""
+    if os.geteuid() != 0:
+        return "the lab needs root: namespaces with their own network"
+    if not shutil.which("apt-get"):
+        return "the lab installs Slurm and Apptainer by apt-get, which is not here"
+    probe = ["unshare", "--net", "--pid", "--mount", "--fork", "true"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        return "this machine allows no namespaces"
+    return ""
+
+
+@pytest.fixture(scope="session")
+def installed() -> None:
+    """Slurm and Apptainer, installed where they are not."""
+    if reason := _cannot():
+        pytest.skip(reason)
+    done = subprocess.run([LAB / "install.sh"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"ci/lab/install.sh could not install it: {done.stderr.strip()}")
+    os.environ["PATH"] += f":{APPTAINER}"
+
+
+@pytest.fixture(scope="session")
+def lab(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A running cluster of four nodes."""
+    directory = tmp_path_factory.mktemp("lab") / "cluster"
+    subprocess.run([LAB / "up", directory], check=True, capture_output=True, text=True)
+    yield directory
+    subprocess.run([LAB / "down", directory], check=True)
+
+
+@pytest.fixture(scope="session")
+def on_lab(lab: Path) -> Run:
+    """Runs a command on the head of the cluster."""
+
+    def run(*words: object, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(word) for word in (LAB / "run", lab, *words)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            env=os.environ | more,
+        )
+
+    return run
+
+
+def build(directory: Path, **wishes: str) -> Path:
+    """One image of the host stack by the delivery wheels, on a Debian made here."""
+    wishes = {"STACK": "host", "DELIVERY": "wheels", "BASE": "local"} | wishes
+    environment = os.environ | wishes | {"WORK": str(directory), "PYTHON": sys.executable}
+    environment["COMMIT"] = "0" * 40  # the checkout may move on between two builds
+    done = subprocess.run(
+        [ROOT / "ci" / "images" / "build.sh"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Path(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def work(installed: None) -> Path:
+    """Where images are built; the base stays there for the next session."""
+    directory = ROOT / "build" / "images"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def sif(work: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The host image as a SIF."""
+    return build(work, OUTPUT=str(tmp_path_factory.mktemp("image") / "host.sif"))
+
+
+SITE = """\
+name: {name}
+description: the lab's cluster
+family: generic
+scheduler: slurm
+partitions:
+  - {{name: lab, node_type: node, nodes: 2}}
+node_types:
+  node: {{cores: 4}}
+deliveries:
+  - {{kind: image, stack: host, mpi: {mpi}}}
+containers: {{runtime: apptainer}}
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Callable[[str], Path]:
+    """Writes a site for the cluster whose images have an MPI of one family."""
+
+    def write(mpi: str) -> Path:
+        directory = tmp_path / "lab-site"
+        directory.mkdir(exist_ok=True)
+        (directory / "site.yaml").write_text(SITE.format(name="lab-site", mpi=mpi))
+        return directory
+
+    return write

