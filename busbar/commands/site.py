@@ -13,17 +13,20 @@ from typing import Any
 import yaml
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
 from busbar.site.compare import differences
 from busbar.site.detect import compose, detect, match, recorded
+from busbar.site.load import search_path
 from busbar.site.model import Site
 from busbar.site.tuning import profiles
 from busbar.site.write import facts, write
 
 EXIT_FINDINGS = 1
+_COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "description", "note")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -33,7 +36,11 @@ def add_parser(subparsers: Any) -> None:
     )
     commands = parser.add_subparsers(dest="site_command", required=True, metavar="ACTION")
 
-    one = commands.add_parser("list", help="list the sites")
+    one = commands.add_parser(
+        "list",
+        help="list the sites",
+        description="Exit status: 0, 1 where a site is broken (its note says how), 2 bad usage.",
+    )
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=_list)
 
@@ -100,18 +107,37 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _list(args: argparse.Namespace) -> int:
-    rows = [_row(sites.load(name)) for name in sites.names()]
+    rows = []
+    broken = False
+    for name in _names():
+        try:
+            rows.append(_row(sites.load(name)))
+        except BusbarError as error:
+            broken = True
+            rows.append(dict.fromkeys(_COLUMNS, "") | {"name": name, "note": f"broken: {error}"})
     if args.json:
         print(json.dumps(rows, indent=2))
-        return 0
-    columns = ("name", "GPUs", "fabric", "scheduler", "proof", "note")
-    table = Table()
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column in ("name", "proof"))
-    for row in rows:
-        table.add_row(*(row[column] for column in columns))
-    Console().print(table)
-    return 0
+    else:
+        columns = [column for column in _COLUMNS if column != "description"]
+        table = Table()
+        for column in columns:
+            table.add_column(column, overflow="fold", no_wrap=column in ("name", "proof"))
+        for row in rows:
+            table.add_row(*(Text(row[column]) for column in columns))
+        Console().print(table)
+    return EXIT_FINDINGS if broken else 0
+
+
+def _names() -> list[str]:
+    """Every site by name; raises ``BusbarError`` where there is none."""
+    names = sites.names()
+    if not names:
+        raise BusbarError(
+            "no sites found",
+            where=":".join(map(str, search_path())),
+            hint="set BUSBAR_SITE_PATH to a directory that holds NAME/site.yaml, or unset it",
+        )
+    return names
 
 
 def _row(site: Site) -> dict[str, str]:
@@ -149,7 +175,7 @@ def _print(document: object, *, as_json: bool) -> None:
 
 
 def _lint(args: argparse.Namespace) -> int:
-    names = args.names or sites.names()
+    names = args.names or _names()
     findings = [finding for name in names for finding in lint(name)]
     if args.json:
         print(json.dumps([vars(finding) for finding in findings], indent=2))

@@ -18,6 +18,7 @@ from busbar.site.tuning import profiles
 from busbar.units import format_bytes
 from busbar.verdict import Expectation
 
+HARNESSES = ("nccl-tests", "rccl-tests", "pytorch")
 COLLECTIVES: tuple[str, ...] = get_args(CollectiveBench)
 
 
@@ -103,6 +104,11 @@ def collective(
         proof=proven(site, gpus, band),
         nbytes=size,
     )
+
+
+def harnesses(site: Site) -> list[str]:
+    """The harnesses that a reading on the site can come from."""
+    return sorted({*HARNESSES, *(band.harness for band in family(site).collectives)})
 
 
 def _ranks_per_node(gpus: Gpus, nodes: int, ranks: int | None, where: str) -> int:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.errors import BusbarError
-from busbar.expect.collective import COLLECTIVES, collective
+from busbar.expect.collective import COLLECTIVES, collective, harnesses
 from busbar.expect.errors import NoExpectation
 from busbar.expect.point import multi_pair, point_to_point
+from busbar.site.family import Band
 from busbar.site.load import family, find, link_classes, load
 from busbar.site.model import Gpus, NodeType, Reference, Site
-from busbar.site.tuning import environment
+from busbar.site.tuning import environment, profiles
 from busbar.site.yamlfile import Document
 from busbar.verdict import Expectation
 
@@ -40,13 +41,15 @@ def lint(name_or_path: str | Path) -> list[Finding]:
         family(site)
         link_classes(site)
     except BusbarError as error:
-        return [Finding(str(name_or_path), error.where, error.what, error.hint)]
+        hint = error.hint or "correct the file"
+        return [Finding(str(name_or_path), error.where, error.what, hint)]
     return [
         Finding(site.name, document.where(key), rule, hint)
         for key, rule, hint in [
             *_nodes(site),
             *_fabric(site),
             *_deliveries(site),
+            *_proof(site),
             *_references(site),
         ]
     ]
@@ -63,7 +66,7 @@ def _nodes(site: Site) -> Iterator[Breach]:
         if node.gpus:
             for key, rule, hint in _gpus(node.gpus):
                 yield (*base, "gpus", *key), rule, hint
-        named: list[tuple[Key, str]] = [(("gpus", "links"), c) for c in _gpu_classes(node)]
+        named = _gpu_classes(node)
         named += [
             (("nics", index, "class"), nic.link_class) for index, nic in enumerate(node.nics)
         ]
@@ -74,11 +77,14 @@ def _nodes(site: Site) -> Iterator[Breach]:
         yield from ((((*base, *key)), rule, hint) for key, rule, hint in _near(node))
 
 
-def _gpu_classes(node: NodeType) -> list[str]:
-    if node.gpus is None:
-        return []
-    links = node.gpus.links.classes() if node.gpus.links else set()
-    return sorted(links | ({node.gpus.host_link.link_class} if node.gpus.host_link else set()))
+def _gpu_classes(node: NodeType) -> list[tuple[Key, str]]:
+    """Where a link class is named for the GPUs, and which."""
+    named: list[tuple[Key, str]] = []
+    if node.gpus and node.gpus.links:
+        named += [(("gpus", "links"), name) for name in sorted(node.gpus.links.classes())]
+    if node.gpus and node.gpus.host_link:
+        named.append((("gpus", "host_link", "class"), node.gpus.host_link.link_class))
+    return named
 
 
 def _gpus(gpus: Gpus) -> Iterator[Breach]:
@@ -88,6 +94,9 @@ def _gpus(gpus: Gpus) -> Iterator[Breach]:
             f"{len(gpus.bus_ids)} addresses for {gpus.count} GPUs",
             "list one for each GPU, in device order",
         )
+    if gpus.bus_ids is not None and len(set(gpus.bus_ids)) != len(gpus.bus_ids):
+        twice = next(one for one in gpus.bus_ids if gpus.bus_ids.count(one) > 1)
+        yield ("bus_ids",), f"two GPUs are at {twice}", "list each GPU's own address"
     if gpus.count > 1 and gpus.links is None:
         yield (
             ("links",),
@@ -201,37 +210,78 @@ def _deliveries(site: Site) -> Iterator[Breach]:
             yield ("deliveries", index, "stack"), rule, "correct the stack or the GPUs"
 
 
+def _proof(site: Site) -> Iterator[Breach]:
+    """A site is proven as far as some band was read on its GPUs."""
+    models = {node.gpus.model for node in site.node_types.values() if node.gpus}
+    if site.proof == "none" or not models:
+        return
+    classes = link_classes(site)
+    bands: list[Band] = [*family(site).collectives]
+    for name in {c for n in site.node_types.values() for _, c in _gpu_classes(n)} & set(classes):
+        bands += classes[name].bands
+    has: set[str] = {band.proof for band in bands if models.intersection(band.models)}
+    if site.proof not in has and "run" not in has:
+        yield (
+            ("proof",),
+            f"proof cannot be {site.proof}: no band was read so on {', '.join(sorted(models))}",
+            "set proof to none, or give the bands that were read on these GPUs",
+        )
+
+
 def _references(site: Site) -> Iterator[Breach]:
+    known = {"harness": harnesses(site), "profile": profiles(site)}
     for index, reference in enumerate(site.references):
         key: Key = ("references", index)
-        try:
-            expected = expectation(site, reference)
-        except NoExpectation as error:
-            if error.limit is not None and reference.gb_per_s > error.limit:
-                yield (*key, "gb_per_s"), _above(reference, error.limit, error.path), _REFUSED
-            continue  # without data there is a bound to hold it against, but no band
-        except BusbarError as error:
-            yield key, error.what, error.hint
-            continue
-        if reference.gb_per_s > expected.limit:
-            yield (*key, "gb_per_s"), _above(reference, expected.limit, expected.path), _REFUSED
-        elif not expected.low <= reference.gb_per_s <= expected.high:
-            yield (
-                (*key, "gb_per_s"),
-                f"{reference.bench} {reference.gb_per_s:g} GB/s is outside the band"
-                f" {expected.low:.4g} to {expected.high:.4g} GB/s",
-                "state what moved the number (algo, plugin, harness), or give the family its band",
-            )
+        unknown = [
+            (name, names)
+            for name, names in known.items()
+            if getattr(reference, name) not in (None, *names)
+        ]
+        for name, names in unknown:
+            rule = f"unknown {name} {getattr(reference, name)!r}"
+            yield (*key, name), rule, f"known: {', '.join(names) or 'none'}"
+        if not unknown:
+            yield from _reading(site, reference, key)
 
 
-_REFUSED = "a reading above the bound is an error in the measurement or in the links stated here"
+def _reading(site: Site, reference: Reference, key: Key) -> Iterator[Breach]:
+    """The reading against limit and band."""
+    at = (*key, "us" if reference.us is not None else "gb_per_s")
+    try:
+        expected = expectation(site, reference)
+    except NoExpectation as error:
+        # Without data there is a bound to hold it against, but no band.
+        if error.limit is not None and _beyond(reference, error.limit):
+            yield at, _above(reference, error.limit, error.path), _REFUSED
+        return
+    except BusbarError as error:
+        yield key, error.what, error.hint or "correct the reference"
+        return
+    if _beyond(reference, expected.limit):
+        yield at, _above(reference, expected.limit, expected.path), _REFUSED
+    elif not expected.low <= reference.value <= expected.high:
+        yield (
+            at,
+            f"{reference.bench} {reference.value:g} {reference.unit} is outside the band"
+            f" {expected.low:.4g} to {expected.high:.4g} {expected.unit}",
+            "state what moved the number (algo, plugin, harness), or give the family its band",
+        )
+
+
+_REFUSED = "a reading beyond the bound is an error in the measurement or in the links stated here"
+
+
+def _beyond(reference: Reference, limit: float) -> bool:
+    """More than the links carry, or sooner."""
+    return reference.value < limit if reference.us is not None else reference.value > limit
 
 
 def _above(reference: Reference, limit: float, path: tuple[str, ...]) -> str:
     nodes = f" on {reference.nodes} nodes" if reference.nodes > 1 else ""
+    side = "below" if reference.us is not None else "above"
     return (
-        f"{reference.bench}{nodes} {reference.gb_per_s:g} GB/s is above the physical bound of"
-        f" {limit:.4g} GB/s ({'; '.join(path)})"
+        f"{reference.bench}{nodes} {reference.value:g} {reference.unit} is {side} the physical"
+        f" bound of {limit:.4g} {reference.unit} ({'; '.join(path)})"
     )
 
 

@@ -16,6 +16,7 @@ from busbar.site.model import (
     Positive,
     Proof,
     Stack,
+    Value,
 )
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -106,7 +107,7 @@ class Variable(Facts):
     """One environment variable with its reason."""
 
     name: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9_]*$")]
-    value: str
+    value: Value
     stacks: tuple[Stack, ...] = ()
     """Empty: all."""
     lanes: tuple[Name, ...] = ()

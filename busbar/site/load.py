@@ -13,7 +13,7 @@ from busbar.errors import BusbarError
 from busbar.site.detect_local import local_facts
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
-from busbar.site.yamlfile import Document, parse
+from busbar.site.yamlfile import Document, parse, written
 
 _CHECKOUT = Path(__file__).resolve().parents[2] / "site"
 SITE_FILE = "site.yaml"
@@ -53,7 +53,8 @@ def find(name_or_path: str | Path) -> Path:
     raise BusbarError(
         f"there is no site {name!r}",
         where=":".join(map(str, search_path())),
-        hint=f"known sites: {', '.join(names()) or 'none'}; BUSBAR_SITE_PATH adds directories",
+        hint=f"known sites: {', '.join(names()) or 'none'}; BUSBAR_SITE_PATH names the"
+        " directories to look in, in place of the one that ships",
     )
 
 
@@ -67,6 +68,14 @@ def load(name_or_path: str | Path) -> Site:
     if data.get("name") == "local":
         data = merged(local_facts(), data)
     site = parse(Site, data, documents)
+    for index, partition in enumerate(site.partitions):
+        if partition.node_type not in site.node_types:
+            raise BusbarError(
+                f"partition {partition.name!r} names node type {partition.node_type!r},"
+                " which is none of the site's",
+                where=written(documents, ("partitions", index, "node_type")),
+                hint=f"known: {', '.join(site.node_types)}",
+            )
     directory = document.path.resolve().parent
     if directory.name != site.name and document.path.name == SITE_FILE:
         raise BusbarError(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -13,12 +14,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 from busbar.errors import BusbarError
 from busbar.site.cpulist import parse_cpu_list
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]*$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Count = Annotated[int, Field(ge=1)]
 Index = Annotated[int, Field(ge=0)]
 InNode = Annotated[int, Field(ge=1, le=128)]
 """So many in one node; twice what the most finely divided node that ships has."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Value = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
+"""Of an environment variable: one line, as scripts and job prologues print it."""
 Stack = Literal["host", "cuda", "rocm", "cray"]
 Proof = Literal["run", "replay", "none"]
 PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency"]
@@ -30,6 +34,14 @@ Bench = PointBench | CollectiveBench
 
 def _cpu_list(text: str) -> str:
     parse_cpu_list(text)
+    return text
+
+
+def _expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from error
     return text
 
 
@@ -248,7 +260,9 @@ class Reference(Facts):
     """
 
     bench: Bench
-    gb_per_s: Positive
+    gb_per_s: Positive | None = None
+    us: Positive | None = None
+    """Of ``osu_latency``, which has no ``gb_per_s``."""
     bytes: Count | None = None
     nodes: Count = 1
     ranks: Count | None = None
@@ -264,6 +278,27 @@ class Reference(Facts):
     profile: Name | None = None
     """Mode of the family that the run was in; None: its default environment."""
     source: str
+
+    @property
+    def value(self) -> float:
+        """The reading in ``unit``."""
+        value = self.gb_per_s if self.us is None else self.us
+        assert value is not None
+        return value
+
+    @property
+    def unit(self) -> str:
+        """``GB/s`` or ``us``."""
+        return "GB/s" if self.us is None else "us"
+
+    @model_validator(mode="after")
+    def _one_value(self) -> Reference:
+        wanted, other = ("us", "gb_per_s") if self.bench == "osu_latency" else ("gb_per_s", "us")
+        if getattr(self, wanted) is None or getattr(self, other) is not None:
+            raise ValueError(f"{self.bench} is stated by {wanted}, and by nothing else")
+        if self.pair and self.nodes == 1 and self.pair[0] == self.pair[1]:
+            raise ValueError(f"pair {list(self.pair)} is one GPU; no link is used")
+        return self
 
 
 class Site(Facts):
@@ -282,11 +317,11 @@ class Site(Facts):
     deliveries: Annotated[tuple[Delivery, ...], Field(min_length=1)]
     containers: ContainerRuntime | None = None
     references: tuple[Reference, ...] = ()
-    tuning: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], str] = Field(
+    tuning: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], Value] = Field(
         default_factory=dict
     )
     """What this cluster sets beside its family: interface names, GID index."""
-    hosts: Annotated[str, Field(min_length=1)] = ".*"
+    hosts: Annotated[str, Field(min_length=1), AfterValidator(_expression)] = ".*"
     """A regular expression of the host names that belong to it."""
 
     _directory: Path | None = PrivateAttr(default=None)
@@ -295,16 +330,6 @@ class Site(Facts):
     def directory(self) -> Path | None:
         """Where its `site.yaml` is; None for a site that was not read from a file."""
         return self._directory
-
-    @model_validator(mode="after")
-    def _names_resolve(self) -> Site:
-        for partition in self.partitions:
-            if partition.node_type not in self.node_types:
-                raise ValueError(
-                    f"partition {partition.name!r} names node type {partition.node_type!r},"
-                    f" which is not one of {', '.join(self.node_types)}"
-                )
-        return self
 
     @property
     def node(self) -> NodeType:

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from busbar.errors import BusbarError
-from busbar.site.model import Site
+from busbar.site.model import NAME_PATTERN, Site
 
 REFRAME_FILE = '''\
 # SPDX-License-Identifier: MIT
@@ -31,12 +32,20 @@ def facts(site: Site) -> dict[str, Any]:
 def write(site: Site, directory: Path) -> Path:
     """Writes `site.yaml` and `reframe.py`, the name being the directory's; the path of the first.
 
-    Raises ``BusbarError`` when there is a site already or the directory cannot be written.
+    Raises ``BusbarError`` when no site can be called so, when there is one already, or when the
+    directory cannot be written.
     """
     file = directory / "site.yaml"
+    name = directory.resolve().name
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise BusbarError(
+            f"{name!r} is no name of a site",
+            where=str(directory),
+            hint="name the directory with small letters, digits, and . _ - after the first",
+        )
     if file.exists():
         raise BusbarError("is there already", where=str(file), hint="choose another directory")
-    named = site.model_copy(update={"name": directory.resolve().name})
+    named = site.model_copy(update={"name": name})
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file.write_text(

@@ -122,12 +122,17 @@ def parse(model: type[Model], data: object, documents: Sequence[Document]) -> Mo
     except ValidationError as error:
         first = error.errors()[0]
         location = [step for step in first["loc"] if step != "[key]"]
-        document = max(documents, key=lambda document: document.find(location)[0])
         more = error.error_count() - 1
         rule, hint = _rule(first)
         if more:
             hint += f"; {more} more finding{'s' if more > 1 else ''} in this file"
-        raise BusbarError(rule, where=document.where(location), hint=hint) from error
+        raise BusbarError(rule, where=written(documents, location), hint=hint) from error
+
+
+def written(documents: Sequence[Document], location: Location) -> str:
+    """File, line and key in that of ``documents`` which has the key."""
+    document = max(documents, key=lambda document: document.find(location)[0])
+    return document.where(location)
 
 
 def shown(path: Path) -> str:

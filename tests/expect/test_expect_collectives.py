@@ -42,7 +42,8 @@ def test_published_results_are_in_their_band(name: str, index: int) -> None:
     site = sites.load(name)
     reference = site.references[index]
     band = expectation(site, reference)
-    assert band.low <= reference.gb_per_s <= band.high <= band.limit
+    assert band.unit == reference.unit
+    assert band.low <= reference.value <= band.high <= band.limit
     assert band.high / band.low <= (1.5 if band.unit == "GB/s" else 1.25)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -108,7 +109,7 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
     "no such node type": (
         "mi300x",
         lambda s: s["partitions"][0].update(node_type="spy"),
-        "",
+        "partitions[0].node_type",
         "names node type 'spy'",
     ),
     "unknown link class": (
@@ -224,6 +225,83 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "references[0].gb_per_s",
         "above the physical bound of 50 GB/s",
     ),
+    "another model with the proof kept": (
+        "h200x4",
+        lambda s: s["node_types"]["h200x4"]["gpus"].update(model="NVIDIA H300"),
+        "proof",
+        "proof cannot be run: no band was read so on NVIDIA H300; set proof to none",
+    ),
+    "hosts": ("p5", lambda s: s.update(hosts="["), "hosts", "'[' is no regular expression"),
+    "CPUs": (
+        "h200x4",
+        lambda s: s["node_types"]["h200x4"]["numa"][0].update(cpus="abc"),
+        "node_types.h200x4.numa[0].cpus",
+        "'abc' is no CPU",
+    ),
+    "equal bus addresses": (
+        "h20-roce",
+        lambda s: s["node_types"]["h20"]["gpus"]["bus_ids"].__setitem__(1, "00000000:0f:00.0"),
+        "node_types.h20.gpus.bus_ids",
+        "two GPUs are at 00000000:0f:00.0",
+    ),
+    "a pair of one GPU": (
+        "h200x4",
+        lambda s: s["references"][1].update(pair=[1, 1]),
+        "references[1]",
+        "pair [1, 1] is one GPU",
+    ),
+    "unknown harness": (
+        "h200x4",
+        lambda s: s["references"][0].update(harness="nccl"),
+        "references[0].harness",
+        "unknown harness 'nccl'; known: nccl-tests, pytorch, rccl-tests",
+    ),
+    "unknown profile": (
+        "mi300x",
+        lambda s: s["references"][3].update(profile="turbo"),
+        "references[3].profile",
+        "unknown profile 'turbo'; known: msccl-one-process",
+    ),
+    "a variable of two lines": (
+        "h20-roce",
+        lambda s: s["tuning"].update(NCCL_SOCKET_IFNAME="a\nexport LD_PRELOAD=b"),
+        "tuning.NCCL_SOCKET_IFNAME",
+        "string should match pattern",
+    ),
+    "a latency in GB/s": (
+        "h200x4",
+        lambda s: s["references"][1].update(bench="osu_latency"),
+        "references[1]",
+        "osu_latency is stated by us",
+    ),
+    "a latency below its bound": (
+        "h200x4",
+        lambda s: s["references"].append(
+            {"bench": "osu_latency", "us": 1, "bytes": 4194304, "source": "threshold"}
+        ),
+        "references[3].us",
+        "1 us is below the physical bound of 9.321 us",
+    ),
+    "a latency outside its band": (
+        "h200x4",
+        lambda s: s["references"].append(
+            {"bench": "osu_latency", "us": 14.4, "bytes": 8, "source": "threshold"}
+        ),
+        "references[3].us",
+        "14.4 us is outside the band",
+    ),
+    "more GPUs than a node has": (
+        "h200x4",
+        lambda s: s["node_types"]["h200x4"]["gpus"].update(count=100_000),
+        "node_types.h200x4.gpus.count",
+        "less than or equal to 128",
+    ),
+    "unknown class to the host": (
+        "h200x4",
+        lambda s: s["node_types"]["h200x4"]["gpus"]["host_link"].update({"class": "wire"}),
+        "node_types.h200x4.gpus.host_link.class",
+        "unknown link class 'wire'",
+    ),
     "reference outside its band": (
         "p5",
         lambda s: s["references"][2].update(gb_per_s=150),
@@ -239,10 +317,10 @@ def test_lint_refuses(case: str, copy: Path, capsys: pytest.CaptureFixture[str])
     file = edit(copy, name, change)
     assert main(["site", "lint", name]) == 1
     printed = capsys.readouterr().out
-    finding = next(line for line in printed.splitlines() if rule in line)
+    finding = next(line for line in printed.splitlines() if rule.lower() in line.lower())
     assert finding.startswith(str(file))
     assert key in finding
-    assert ";" in finding  # what to do
+    assert re.search(r"; \w", finding)  # what to do
 
 
 def test_lint_of_all_names_each_site_once(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -250,6 +328,37 @@ def test_lint_of_all_names_each_site_once(copy: Path, capsys: pytest.CaptureFixt
     assert main(["site", "lint", "--json"]) == 1
     findings = json.loads(capsys.readouterr().out)
     assert [finding["site"] for finding in findings] == ["p5"]
+
+
+def test_a_latency_is_held_against_its_own_band(copy: Path) -> None:
+    good = {"bench": "osu_latency", "us": 7.9, "bytes": 8, "source": "h200x2/osu_tuning.tsv"}
+    edit(copy, "h200x4", lambda s: s["references"].append(good))
+    assert lint("h200x4") == []
+
+
+def test_no_sites_is_bad_input(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("BUSBAR_SITE_PATH", "/nonexistent")
+    for command in ("lint", "list"):
+        assert main(["site", command]) == 2
+        said = capsys.readouterr().err
+        assert "/nonexistent: no sites found; set BUSBAR_SITE_PATH" in said
+
+
+def test_a_broken_site_does_not_hide_the_others(copy: Path, capsys) -> None:
+    edit(copy, "p5", lambda s: s.update(colour="[green]"))
+    assert main(["site", "list", "--json"]) == 1
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert set(rows) == set(SITES)
+    assert "broken: " in rows["p5"]["note"]
+    assert "colour: unknown key" in rows["p5"]["note"]
+    assert main(["site", "list"]) == 1
+    assert all(name in capsys.readouterr().out for name in SITES[-1:])
+
+
+def test_detect_refuses_a_name_that_lint_would_refuse(tmp_path: Path, capsys) -> None:
+    assert main(["site", "detect", "--output", str(tmp_path / "My_Site")]) == 2
+    assert "'My_Site' is no name of a site" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_lines_are_named(copy: Path) -> None:
