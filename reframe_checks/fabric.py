@@ -96,7 +96,7 @@ class fabric_ofi(BenchCheck):  # noqa: N801 - see above
 
     descr = "nccl_message_transfer between two nodes"
     valid_systems = ["+remote"]
-    valid_prog_environs = ["+ofi-tests +efa", "+ofi-tests +cxi"]
+    valid_prog_environs = ["+ofi-tests +cuda", "+ofi-tests +rocm"]
     size_set = parameter(["quick"])
     size_options: ClassVar = {"quick": ""}
     nodes = 2

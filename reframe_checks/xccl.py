@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import reframe as rfm
-from reframe.core.builtins import parameter, variable
+from reframe.core.builtins import parameter
 
 from busbar.check.launch import Launch, powers
 from busbar.expect import COLLECTIVES
@@ -28,7 +28,7 @@ class XcclPerf(BenchCheck, special=True):
     collective = parameter(list(COLLECTIVES))
     size_set = parameter(["quick", "nightly", "full"])
     #: GPUs of a node to use; 0 stands for all.
-    ranks = variable(int, value=0)
+    ranks = parameter([0])
     # Published: -b 8 -e 1G -f 2 -g 1 (AWS, AMD) and -b 512 -e 18G -f 2 -g 1 (2 x 8 H20).
     size_options: ClassVar = {
         "quick": "-b 1M -e 1G -f 4 -g 1",

@@ -38,7 +38,15 @@ class Match:
 def matches(
     config: Mapping[str, Any], site_dir: Path, choice: Choice, checks: Sequence[Path]
 ) -> list[Match]:
-    """Every check in ``checks``, by name.
+    """Every check in ``checks`` against the environments of ``config``, by name."""
+    return sorted(
+        (match(config, check) for check in describe(site_dir, choice, checks)),
+        key=lambda found: found.name,
+    )
+
+
+def describe(site_dir: Path, choice: Choice, checks: Sequence[Path]) -> list[dict[str, Any]]:
+    """Every check in ``checks`` as ReFrame describes it, whatever the site has.
 
     Raises ``BusbarError`` with ReFrame's words when a check file cannot be loaded.
     """
@@ -62,13 +70,13 @@ def matches(
             where=", ".join(map(str, checks)),
             hint="reframe --describe says more",
         )
-    # Fixtures and checks of others ask in other ways; only ours are listed.
     described = json.loads(done.stdout[done.stdout.index("[\n") :])
-    found = [_match(config, check) for check in described if check.get("asked_environs")]
-    return sorted(found, key=lambda match: match.name)
+    # Fixtures and checks of others ask in other ways; only ours are listed.
+    return [check for check in described if check.get("asked_environs")]
 
 
-def _match(config: Mapping[str, Any], check: Mapping[str, Any]) -> Match:
+def match(config: Mapping[str, Any], check: Mapping[str, Any]) -> Match:
+    """One described check against the environments and partitions of a configuration."""
     system = config["systems"][0]
     environments = {each["name"]: each for each in config["environments"]}
     pairs: list[str] = []
@@ -93,10 +101,18 @@ def _match(config: Mapping[str, Any], check: Mapping[str, Any]) -> Match:
     )
 
 
+def lines(found: Sequence[Match]) -> list[str]:
+    """What ``busbar check --list`` prints: what would run, then what would not and why."""
+    runs = [f"{m.name} [{', '.join(m.tags)}]: {', '.join(m.runs_in)}" for m in found if m.runs_in]
+    return runs + [f"not {m.name}: {m.reason}" for m in found if not m.runs_in]
+
+
 def _fits(wanted: Sequence[str], features: Sequence[str]) -> bool:
-    """ReFrame's rule: one of the entries holds, each a conjunction of ``+feature``."""
+    """ReFrame's rule: one of the entries holds, each a conjunction of ``+feature`` and
+    ``-feature``."""
     return any(
-        entry == "*" or all(word.removeprefix("+") in features for word in entry.split())
+        entry == "*"
+        or all((word[1:] in features) is word.startswith("+") for word in entry.split())
         for entry in wanted
     )
 

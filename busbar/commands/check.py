@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from busbar import site as sites
-from busbar.check.listing import Match, matches
+from busbar.check.listing import Match, lines, matches
 from busbar.check.results import Outcome, Result
 from busbar.check.run import CHECKS, Plan, overall, run
 from busbar.errors import BusbarError
@@ -242,12 +242,7 @@ def _print_list(found: Sequence[Match], *, as_json: bool) -> int:
         rows = [{**asdict(match), "runs": bool(match.runs_in)} for match in found]
         print(json.dumps(rows, indent=1))
         return 0
-    for row in found:
-        if row.runs_in:
-            print(f"{row.name} [{', '.join(row.tags)}]: {', '.join(row.runs_in)}")
-    for row in found:
-        if not row.runs_in:
-            print(f"not {row.name}: {row.reason}")
+    print("\n".join(lines(found)))
     return 0
 
 

@@ -153,6 +153,8 @@ def spack_view(site: Site, lane: str) -> Path | None:
 def _declared(site: Site, delivery: Delivery, choice: Choice) -> dict[str, Any]:
     lane = choice.lane if choice.lane in delivery.lanes else delivery.lanes[0]
     parts = _Parts(features=[*delivery.features, "collectives"])
+    if site.fabric and site.fabric.provider in ("efa", "cxi") and "xccl" in delivery.features:
+        parts.features.append("ofi-tests")  # they come with the network plugin
     if delivery.kind == "wheels":
         parts.features = ["ucx", *(["collectives"] if delivery.stack == "host" else [])]
     parts.variables = sites.environment(site, stack=delivery.stack, lane=lane)

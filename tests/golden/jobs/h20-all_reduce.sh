@@ -1,0 +1,24 @@
+#!/bin/bash
+#SBATCH --ntasks=16
+#SBATCH --ntasks-per-node=8
+#SBATCH --output=rfm_job.out
+#SBATCH --error=rfm_job.err
+#SBATCH --time=0:10:0
+#SBATCH --exclusive
+export OMPI_MCA_pml=ucx
+export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
+export UCX_RNDV_THRESH=1
+export NCCL_IB_GID_INDEX=3
+export NCCL_IBEXT_DISABLE=1
+export UCX_TLS=rc,ud,sm,self,cuda
+export NCCL_IB_HCA=mlx5_0:1,mlx5_2:1,mlx5_3:1,mlx5_4:1
+export NCCL_SOCKET_IFNAME=bond0
+export NCCL_DEBUG=INFO
+export NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,TUNING
+export NCCL_DEBUG_FILE=nccl.%h.%p.log
+export PRTE_MCA_plm_ssh_args='-o BatchMode=yes -o StrictHostKeyChecking=yes'
+scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts
+exec 2>&1  # one file, in the order in which things were said
+printf '%s\n' '$ mpirun -np 16 --hostfile hosts -N 8 -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1'
+mpirun -np 16 --hostfile hosts -N 8 -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1
+echo "exit_status=$?"

@@ -1,0 +1,22 @@
+#!/bin/bash
+#SBATCH --ntasks=8
+#SBATCH --ntasks-per-node=8
+#SBATCH --output=rfm_job.out
+#SBATCH --error=rfm_job.err
+#SBATCH --time=0:10:0
+#SBATCH --exclusive
+export OMPI_MCA_pml=ucx
+export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
+export HIP_FORCE_DEV_KERNARG=1
+export NCCL_DEBUG=INFO
+export NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,TUNING
+export NCCL_DEBUG_FILE=nccl.%h.%p.log
+export RCCL_MSCCL_FORCE_ENABLE=1
+export RCCL_MSCCLPP_ENABLE=1
+export RCCL_MSCCLPP_THRESHOLD=1073741824
+export MSCCLPP_READ_ALLRED=1
+exec 2>&1  # one file, in the order in which things were said
+printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 srun BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50'
+export ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7
+srun --cpu-bind=ldoms BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50
+echo "exit_status=$?"

@@ -1,0 +1,23 @@
+#!/bin/bash
+#SBATCH --ntasks=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --output=rfm_job.out
+#SBATCH --error=rfm_job.err
+#SBATCH --time=0:10:0
+#SBATCH --exclusive
+export OMPI_MCA_pml=^cm
+export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
+export UCX_RNDV_THRESH=1
+export NCCL_PROTO=simple
+export FI_PROVIDER=efa
+export FI_EFA_USE_DEVICE_RDMA=1
+export FI_EFA_FORK_SAFE=1
+export OMPI_MCA_btl=tcp,self
+export OMPI_MCA_btl_tcp_if_exclude=lo,docker0
+export NCCL_DEBUG=INFO
+export PRTE_MCA_plm_ssh_args='-o BatchMode=yes -o StrictHostKeyChecking=yes'
+scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts
+exec 2>&1  # one file, in the order in which things were said
+printf '%s\n' '$ mpirun -np 2 --hostfile hosts -N 1 -x FI_EFA_FORK_SAFE -x FI_EFA_USE_DEVICE_RDMA -x FI_PROVIDER -x NCCL_DEBUG -x NCCL_PROTO -x UCX_RNDV_THRESH BUSBAR/reframe_checks/src/placed.sh nccl_message_transfer'
+mpirun -np 2 --hostfile hosts -N 1 -x FI_EFA_FORK_SAFE -x FI_EFA_USE_DEVICE_RDMA -x FI_PROVIDER -x NCCL_DEBUG -x NCCL_PROTO -x UCX_RNDV_THRESH BUSBAR/reframe_checks/src/placed.sh nccl_message_transfer
+echo "exit_status=$?"
