@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 prefix=${APPTAINER_PREFIX:-$PWD/build/apptainer}
 tools=(slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge ip:iproute2 patchelf:patchelf
-    unsquashfs:squashfs-tools fakeroot:fakeroot newuidmap:uidmap mmdebstrap:mmdebstrap fuse-overlayfs:fuse-overlayfs)
+    unsquashfs:squashfs-tools buildah:buildah fakeroot:fakeroot newuidmap:uidmap mmdebstrap:mmdebstrap fuse-overlayfs:fuse-overlayfs)
 library=/usr/lib/$(gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu) # without a compiler: the usual one
 
 die() {
@@ -23,6 +23,8 @@ done
 # Slurm opens it by its name without a version, which only the development package has.
 [[ -e $library/pmix2/lib/libpmix.so || -e $library/libpmix.so ]] || missing+=(libpmix-dev)
 compgen -G "$library/libpmi2.so.0*" >/dev/null || missing+=(libpmi2-0)
+# What the names of the capabilities are read from.
+[[ -e /usr/include/linux/capability.h ]] || missing+=(linux-libc-dev)
 log=$(mktemp)
 trap 'rm -rf "$log" "${work:-}"' EXIT
 if ((${#missing[@]})); then
@@ -41,8 +43,8 @@ fi
 
 # ---- Apptainer from the unstable suite of the archive that this machine uses
 # shellcheck disable=SC2016 # apt-get's own words
-uri=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | head -n 1)
-[[ -n $uri ]] || die "apt has no archive configured; put apptainer on PATH by hand"
+uri=$(apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' | sed -n 's/ bookworm$//p' | head -n 1)
+[[ -n $uri ]] || die "apt has no archive of Debian 12 configured; put an apptainer on PATH by hand"
 printf 'lab: installing Apptainer into %s\n' "$prefix" >&2
 work=$(mktemp -d)
 mkdir -p "$work"/{state/lists/partial,cache/archives/partial,etc/preferences.d,etc/sources.list.d,root}
