@@ -3,15 +3,38 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 SOURCE = ROOT / "reframe_checks" / "src" / "gpu_aware.cpp"
+
+SKIPS = yaml.safe_load((ROOT / "tests" / "skips.yaml").read_text())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Fails a skip that ``tests/skips.yaml`` does not list."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _, _, reason = report.longrepr
+        file = item.path.relative_to(ROOT).as_posix()
+        if not any(
+            fnmatch.fnmatch(file, known["tests"]) and re.search(known["reason"], reason)
+            for known in SKIPS
+        ):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid}: not listed in tests/skips.yaml: {reason}"
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""The program behind the check ``memory``: each back end compiles, and copies are measured."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "reframe_checks" / "src" / "memory.cpp"
+FLAGS = ("-O2", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    target = tmp_path_factory.mktemp("memory") / "memory"
+    subprocess.run(["c++", *FLAGS, SOURCE, "-o", target], check=True)
+    return target
+
+
+def run(program, *arguments):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_copies_are_measured_and_checked(program):
+    status, events = run(program, "0", "8M")
+    assert status == 0
+    readings = {e["operation"]: e for e in events if e["event"] == "reading"}
+    assert set(readings) == {"one_core", "all_cores"}
+    for reading in readings.values():
+        assert reading["wrong"] == 0
+        assert 0.1 < reading["gb_per_s"] < 10_000
+    assert events[-1] == {"event": "end", "wrong": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (("2", "8M"), 4, "asked for 2 GPUs, 0 are visible"),
+        (("0", "8Q"), 2, "'8Q' is not a size"),
+        ((), 2, "usage: memory"),
+    ],
+)
+def test_what_it_refuses(program, arguments, status, says):
+    got, events = run(program, *arguments)
+    assert got == status
+    assert says in events[-1]["text"]
+
+
+def test_hip_back_end_compiles(tmp_path):
+    if not shutil.which("hipcc"):
+        pytest.skip("hipcc is not installed (Debian: apt install hipcc); .ci/run installs it")
+    flags = ["-O1", "-std=c++17", "-DGPU_HIP", "-D__HIP_PLATFORM_AMD__", "-x", "c++"]
+    subprocess.run(["hipcc", *flags, "-c", SOURCE, "-o", tmp_path / "memory.o"], check=True)
