@@ -15,10 +15,12 @@ from rich.console import Console
 from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, collective, multi_pair, point_to_point
+from busbar.expect.collective import PROTOCOLS, harnesses
 from busbar.expect.fit import fitted_numbers
 from busbar.expect.point import BUFFERS
-from busbar.expect.show import Answer, matrix_table, single
+from busbar.expect.show import Answer, counts, counts_line, matrix_table, single
 from busbar.site.model import Site
+from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.units import format_bytes, parse_bytes
 
 POINT_BENCHES = ("osu_bw", "osu_bibw", "osu_latency")
@@ -49,9 +51,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--bytes", type=_size, metavar="S", help="message size, as in 16M (largest with data)"
     )
-    parser.add_argument(
-        "--buffers", default="D D", choices=BUFFERS, help="device or host, sender first (D D)"
-    )
+    parser.add_argument("--buffers", choices=BUFFERS, help="device or host, sender first (D D)")
     parser.add_argument("--engine", choices=["sdma", "kernel"], help="what copies (the family's)")
     parser.add_argument("--algo", choices=["ring", "tree", "nvls"], help="algorithm (any)")
     parser.add_argument("--protocol", help="protocol of NCCL or RCCL (any)")
@@ -77,6 +77,12 @@ def _run(args: argparse.Namespace) -> int:
     site = sites.load(args.site)
     if (args.src is None) != (args.dst is None):
         raise BusbarError("--from and --to go together", hint="give both or none")
+    _refuse_what_does_not_apply(args)
+    _refuse_unknown_names(args, site)
+    if args.plot:
+        from busbar.expect.plot import check_name  # noqa: PLC0415 - matplotlib loads slowly
+
+        check_name(args.plot)
     environment = _environment(args.env)
     if environment is None and args.profile:
         environment = sites.environment(
@@ -116,6 +122,52 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+_ONLY_FOR = {
+    "src": "two GPUs",
+    "dst": "two GPUs",
+    "buffers": "two GPUs",
+    "engine": "two GPUs",
+    "ranks": "several ranks",
+    "algo": "collectives",
+    "protocol": "collectives",
+    "plugin": "collectives",
+    "harness": "collectives",
+}
+"""What an option belongs to; those that are not here belong to every benchmark."""
+
+
+def _refuse_what_does_not_apply(args: argparse.Namespace) -> None:
+    if args.bench in POINT_BENCHES:
+        applies = {"two GPUs"}
+    else:
+        applies = {"several ranks"} | ({"collectives"} if args.bench in COLLECTIVES else set())
+    names = {"src": "from", "dst": "to"}
+    for option, kind in _ONLY_FOR.items():
+        if getattr(args, option) is not None and kind not in applies:
+            raise BusbarError(
+                f"does not apply to {args.bench}; it belongs to benchmarks of {kind}",
+                where=f"--{names.get(option, option)}",
+                hint="leave it out",
+            )
+    if args.engine and args.nodes > 1:
+        raise BusbarError(
+            "does not apply between nodes, where the NICs copy", where="--engine", hint="leave out"
+        )
+    if args.env is not None and args.profile:
+        raise BusbarError("--env stands in place of --profile", hint="give one of the two")
+
+
+def _refuse_unknown_names(args: argparse.Namespace, site: Site) -> None:
+    known = {
+        "lane": lanes(site),
+        "profile": profiles(site),
+        "harness": harnesses(site),
+        "protocol": list(PROTOCOLS),
+    }
+    for option, names in known.items():
+        refuse_unknown(site, option, getattr(args, option), names)
+
+
 def _matrix(args: argparse.Namespace, site: Site, question: dict[str, Any]) -> int:
     gpus = site.node_type(args.partition).gpus
     count = gpus.count if gpus else 0
@@ -132,12 +184,12 @@ def _matrix(args: argparse.Namespace, site: Site, question: dict[str, Any]) -> i
     fitted, readings = fitted_numbers(site, args.bench)
     if args.json:
         rows = [{"from": a, "to": b, **answer.as_json()} for (a, b), answer in answers.items()]
-        head = {"site": site.name, "bench": args.bench, "fitted_parameters": fitted}
-        print(json.dumps({**head, "readings": readings, "pairs": rows}, indent=2))
+        head = {"site": site.name, "bench": args.bench, **counts(fitted, readings)}
+        print(json.dumps({**head, "pairs": rows}, indent=2))
     else:
         console = Console()
         console.print(matrix_table(site, args.bench, answers))
-        console.print(f"{fitted} fitted numbers stand for {readings} readings")
+        console.print(counts_line(fitted, readings))
     if args.plot:
         from busbar.expect.plot import plot_matrix  # noqa: PLC0415 - matplotlib loads slowly
 
@@ -152,7 +204,7 @@ def _question(args: argparse.Namespace, environment: dict[str, str] | None) -> d
         "bench": args.bench,
         "nbytes": args.bytes,
         "nodes": args.nodes,
-        "buffers": args.buffers,
+        "buffers": args.buffers or "D D",
         "engine": args.engine,
         "lane": args.lane,
         "environment": environment,

@@ -22,7 +22,7 @@ from busbar.site.compare import differences
 from busbar.site.detect import compose, detect, match, recorded
 from busbar.site.load import search_path
 from busbar.site.model import Site
-from busbar.site.tuning import profiles
+from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.site.write import facts, write
 
 EXIT_FINDINGS = 1
@@ -214,11 +214,15 @@ def _detect(args: argparse.Namespace) -> int:
 def _env(args: argparse.Namespace) -> int:
     site = sites.load(args.name)
     known = profiles(site)
-    if args.profile and args.profile not in known:
+    refuse_unknown(site, "profile", args.profile, known)
+    refuse_unknown(site, "lane", args.lane, lanes(site))
+    refuse_unknown(site, "stack", args.stack, sorted({d.stack for d in site.deliveries}))
+    most = max((n.gpus.count for n in site.node_types.values() if n.gpus), default=0)
+    if args.gpus is not None and not 1 <= args.gpus <= most:
         raise BusbarError(
-            f"family {site.family} has no profile {args.profile!r}",
-            where=f"site {site.name}",
-            hint=f"known: {', '.join(known) or 'none'}",
+            f"a job cannot use {args.gpus} GPUs of a node",
+            where="--gpus",
+            hint=f"its nodes have {most}",
         )
     chosen = sites.variables(
         site,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from busbar.errors import BusbarError
+from busbar.expect.banded import Banded
 from busbar.expect.bounds import NVLS, bound, factor
 from busbar.expect.errors import NoExpectation
 from busbar.expect.proof import proven
@@ -16,9 +17,9 @@ from busbar.site.model import CollectiveBench, Gpus, NodeType, Site
 from busbar.site.tuning import environment as family_environment
 from busbar.site.tuning import profiles
 from busbar.units import format_bytes
-from busbar.verdict import Expectation
 
 HARNESSES = ("nccl-tests", "rccl-tests", "pytorch")
+PROTOCOLS = ("simple", "ll", "ll128")
 COLLECTIVES: tuple[str, ...] = get_args(CollectiveBench)
 
 
@@ -37,7 +38,7 @@ def collective(
     environment: Mapping[str, str] | None = None,
     profile: str | None = None,
     partition: str | None = None,
-) -> Expectation:
+) -> Banded:
     """Limit and band of the bus bandwidth (GB/s, as nccl-tests defines it) of one collective.
 
     ``ranks`` counts those of all nodes, one for each GPU (None: all GPUs); ``nbytes`` None takes
@@ -86,6 +87,8 @@ def collective(
             where=where,
             limit=most.gb_per_s,
             path=path,
+            sources=_link_sources(node, classes, nodes, per_node),
+            nbytes=nbytes,
         )
     base = bound(node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=band.algo)
     size = nbytes or band.bytes[1]
@@ -94,15 +97,17 @@ def collective(
     typical = moved / time_us * 1e-3
     if band.when:
         path += (f"with {_settings(band)}",)
-    return Expectation(
+    return Banded(
         limit=most.gb_per_s,
         low=typical * band.low,
         typical=typical,
         high=min(typical * band.high, most.gb_per_s),
         path=path,
-        sources=(*_link_sources(node, classes), band.source),
+        sources=(*_link_sources(node, classes, nodes, per_node), band.source),
         proof=proven(site, gpus, band),
         nbytes=size,
+        fitted=len(band.fitted),
+        readings=band.readings,
     )
 
 
@@ -177,7 +182,12 @@ def _why_not(
     return "the data was taken with " + " or with ".join(_settings(band) for band in sized)
 
 
-def _link_sources(node: NodeType, classes: Mapping[str, LinkClass]) -> tuple[str, ...]:
-    links = node.gpus.links if node.gpus else None
-    names = (links.classes() if links else set()) | {nic.link_class for nic in node.nics}
+def _link_sources(
+    node: NodeType, classes: Mapping[str, LinkClass], nodes: int, ranks_per_node: int
+) -> tuple[str, ...]:
+    """The sources of the links that the ranks use: no NICs inside a node, no GPU links for one."""
+    links = node.gpus.links if node.gpus and ranks_per_node > 1 else None
+    names = links.classes() if links else set()
+    if nodes > 1:
+        names |= {nic.link_class for nic in node.nics}
     return tuple(f"{name}: {classes[name].source}" for name in sorted(names))

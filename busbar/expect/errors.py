@@ -19,9 +19,11 @@ class NoExpectation(BusbarError):  # noqa: N818 - an answer, not a fault
         unit: str = "GB/s",
         path: tuple[str, ...] = (),
         sources: tuple[str, ...] = (),
+        nbytes: int | None = None,
     ) -> None:
         super().__init__(what, where=where, hint=hint)
         self.limit = limit
         self.unit = unit
         self.path = path
         self.sources = sources
+        self.nbytes = nbytes

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from busbar.errors import BusbarError
+from busbar.expect.banded import fitted_in
 from busbar.expect.topology import Path, gpu, node_graph, widest_path
 from busbar.site.load import link_classes
 from busbar.site.model import Site
@@ -109,7 +110,5 @@ def fitted_numbers(site: Site, bench: str) -> tuple[int, int]:
         for name in n.gpus.links.classes()
     }
     links |= {nic.link_class for node in site.node_types.values() for nic in node.nics}
-    bands = [band for name in links for band in classes[name].bands if band.bench == bench]
-    engines = [e for name in links for e in classes[name].engines.values() if bands]
-    numbers = sum(len(b.fitted) for b in bands) + sum(len(e.fitted) for e in engines)
-    return numbers, sum(b.readings for b in bands) + sum(e.readings for e in engines)
+    counts = [fitted_in(classes[name], bench) for name in links]
+    return sum(numbers for numbers, _ in counts), sum(readings for _, readings in counts)

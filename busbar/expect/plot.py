@@ -16,13 +16,22 @@ from busbar.expect.show import Answer
 _FORMATS = (".png", ".svg")
 
 
+def check_name(file: Path) -> None:
+    """Raises ``BusbarError`` for another format than .png and .svg, or where no folder is."""
+    if file.suffix not in _FORMATS:
+        raise BusbarError(f"{file.name} is no picture", where=str(file), hint="use .png or .svg")
+    if not file.parent.is_dir():
+        raise BusbarError(
+            "there is no such directory", where=str(file.parent), hint="make it, or name another"
+        )
+
+
 def plot_matrix(file: Path, title: str, answers: Mapping[tuple[int, int], Answer]) -> None:
     """Writes a heat map of the typical value of each pair; the limit where there is no band.
 
     Raises ``BusbarError`` for another format than .png and .svg, or a file that cannot be written.
     """
-    if file.suffix not in _FORMATS:
-        raise BusbarError(f"{file.name} is no picture", where=str(file), hint="use .png or .svg")
+    check_name(file)
     ends = sorted({end for pair in answers for end in pair})
     grid = [[_value(answers.get((src, dst))) for dst in ends] for src in ends]
     unit = next(iter(answers.values())).known.unit

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from busbar.errors import BusbarError
+from busbar.expect.banded import Banded, fitted_in
 from busbar.expect.collective import holds
 from busbar.expect.errors import NoExpectation
 from busbar.expect.proof import proven
@@ -18,11 +19,12 @@ from busbar.site.model import Gpus, Nic, NodeType, PointBench, Proof, Site
 from busbar.site.tuning import Buffers
 from busbar.site.tuning import environment as family_environment
 from busbar.units import format_bytes
-from busbar.verdict import Expectation
 
 BENCHES: tuple[str, ...] = get_args(PointBench)
 BUFFERS = ("D D", "H D", "D H", "H H")
 """Device or host, of the sender and the receiver, as OSU writes them."""
+_LATENCY_BYTES = 8
+"""Message of a latency that is asked for without a size and without data."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def point_to_point(
     nodes: int = 1,
     environment: Mapping[str, str] | None = None,
     partition: str | None = None,
-) -> Expectation:
+) -> Banded:
     """Limit and band of one benchmark between two GPUs, for one message size.
 
     With ``nodes`` 2 the GPU ``src`` of one node sends to ``dst`` of another. GB/s for ``osu_bw``
@@ -91,7 +93,7 @@ def multi_pair(
     lane: str | None = None,
     environment: Mapping[str, str] | None = None,
     partition: str | None = None,
-) -> Expectation:
+) -> Banded:
     """Limit and band of ``osu_mbw_mr`` in GB/s: the first half of the ranks sends to the second.
 
     ``ranks`` counts those of all nodes (None: one for each GPU). Raises ``NoExpectation`` where no
@@ -108,10 +110,14 @@ def multi_pair(
     pairs = ranks // 2
     if nodes == 1:
         if pairs > 1 and not (gpus.links and gpus.links.switched):
+            limit, path = _of_all_senders(site.node_type(partition), link_classes(site), pairs)
             raise NoExpectation(
                 "several pairs at once share direct links, of which nothing is known",
                 where=f"site {site.name}, osu_mbw_mr",
                 hint="ask for one pair with --ranks 2",
+                limit=limit,
+                path=path,
+                nbytes=nbytes,
             )
         question = Question("osu_mbw_mr", nbytes, lane=lane, environment=environment, pairs=pairs)
         return _expect(site, question, 0, pairs, nodes=1, partition=partition)
@@ -128,7 +134,7 @@ def _expect(
     *,
     nodes: int,
     partition: str | None,
-) -> Expectation:
+) -> Banded:
     gpus = _gpus(site, partition)
     node = site.node_type(partition)
     where = f"site {site.name}, {question.bench}"
@@ -186,7 +192,7 @@ class _Way:
         rate = min(raw, self.engine.cap_gb_per_s) if self.engine else raw
         return nbytes / rate * 1e-3 if question.bench == "osu_latency" else rate * question.times
 
-    def expect(self, question: Question, band: Transfer, proof: Proof) -> Expectation:
+    def expect(self, question: Question, band: Transfer, proof: Proof) -> Banded:
         nbytes = question.nbytes or band.bytes[1]
         carried = self.path.gb_per_s * band.share * band.hop_share**self.path.forwarding_gpus
         if self.engine:
@@ -195,7 +201,8 @@ class _Way:
         latency = question.bench == "osu_latency"
         typical = time_us if latency else question.times * nbytes / time_us * 1e-3
         limit = self.limit(question, nbytes)
-        return Expectation(
+        fitted, readings = fitted_in(self.link, question.bench)
+        return Banded(
             limit=limit,
             low=typical * band.low,
             typical=typical,
@@ -205,6 +212,8 @@ class _Way:
             sources=(*self.sources(), band.source),
             proof=proof,
             nbytes=nbytes,
+            fitted=fitted,
+            readings=readings,
         )
 
     def describe(self) -> tuple[str, ...]:
@@ -253,10 +262,11 @@ class _Way:
         raise NoExpectation(
             reason,
             where=where,
-            limit=None if latency and nbytes is None else self.limit(question, nbytes or 0),
+            limit=self.limit(question, nbytes or _LATENCY_BYTES),
             unit="us" if latency else "GB/s",
             path=self.describe(),
             sources=self.sources(),
+            nbytes=nbytes or (_LATENCY_BYTES if latency else None),
         )
 
 
@@ -289,6 +299,19 @@ def _inside(
     bands = classes[plain.binding.link_class].bands
     hop_share = min((band.hop_share for band in bands), default=1.0)
     return widest_path(graph, gpu(src), gpu(dst), hop_share) or plain
+
+
+def _of_all_senders(
+    node: NodeType, classes: dict[str, LinkClass], pairs: int
+) -> tuple[float, tuple[str, ...]]:
+    """GB/s that all links of the sending or of the receiving GPUs carry, whichever is less."""
+    graph = node_graph(node, classes)
+    sums = {
+        side: float(sum(graph.degree(gpu(first + n), weight="gb_per_s") for n in range(pairs)))
+        for side, first in (("sending", 0), ("receiving", pairs))
+    }
+    least = min(sums, key=lambda side: sums[side])
+    return sums[least], (f"all links of the {least} GPUs: {sums[least]:g} GB/s",)
 
 
 def _to_host(gpus: Gpus, classes: dict[str, LinkClass], index: int | None) -> Path:

@@ -11,10 +11,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from busbar.expect.banded import Banded, few_parameters
 from busbar.expect.errors import NoExpectation
 from busbar.site.model import Site
 from busbar.units import format_bytes
-from busbar.verdict import Expectation
 
 _NUMBERS = ("limit", "low", "typical", "high")
 
@@ -23,11 +23,11 @@ _NUMBERS = ("limit", "low", "typical", "high")
 class Answer:
     """An expectation, or the limit with the reason why there is no band; exactly one is set."""
 
-    expectation: Expectation | None
+    expectation: Banded | None
     refusal: NoExpectation | None
 
     @property
-    def known(self) -> Expectation | NoExpectation:
+    def known(self) -> Banded | NoExpectation:
         """The one that is set."""
         known = self.expectation or self.refusal
         assert known
@@ -36,12 +36,18 @@ class Answer:
     @property
     def nbytes(self) -> int | None:
         """The message size of the band."""
-        return self.expectation.nbytes if self.expectation else None
+        return self.known.nbytes
 
     def number(self, name: str) -> float | None:
         """``limit``, ``low``, ``typical`` or ``high`` in the unit."""
         value: float | None = getattr(self.known, name, None)
         return value
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        """Fitted numbers and readings of the band; none where there is no band."""
+        known = self.expectation
+        return (known.fitted, known.readings) if known else (0, 0)
 
     def as_json(self) -> dict[str, Any]:
         """The documented keys: four numbers with their unit, path, sources, and why not."""
@@ -53,8 +59,29 @@ class Answer:
             "path": list(self.known.path),
             "sources": list(self.known.sources),
             "proof": self.expectation.proof if self.expectation else "none",
+            **counts(*self.counted),
         }
         return document | ({"reason": self.refusal.what} if self.refusal else {})
+
+
+def counts(fitted: int, readings: int) -> dict[str, int | bool]:
+    """How many numbers were fitted to how many readings, and whether those are few, for JSON."""
+    return {
+        "fitted_parameters": fitted,
+        "readings": readings,
+        "fewer_than_half_the_readings": few_parameters(fitted, readings),
+    }
+
+
+def counts_line(fitted: int, readings: int) -> str:
+    """The same in words."""
+    text = f"{fitted} fitted number{'s' * (fitted != 1)} stand{'s' * (fitted == 1)} for"
+    text += f" {readings} reading{'s' * (readings != 1)}"
+    if few_parameters(fitted, readings):
+        return text
+    if not readings:
+        return f"{text}: the band is its source's own"
+    return f"{text}, not fewer than half of them: the band repeats its source, it is no prediction"
 
 
 def single(site: Site, bench: str, answer: Answer) -> Group:
@@ -74,6 +101,8 @@ def single(site: Site, bench: str, answer: Answer) -> Group:
     lines += [f"source: {text}" for text in answer.known.sources]
     if answer.refusal:
         lines.append(f"no band: {answer.refusal.what}")
+    else:
+        lines.append(counts_line(*answer.counted))
     return Group(table, *(Text(line) for line in lines))
 
 

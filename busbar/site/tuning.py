@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from busbar.errors import BusbarError
 from busbar.site.family import Variable
 from busbar.site.load import family
 from busbar.site.model import Site
@@ -66,6 +68,21 @@ def variables(
 def profiles(site: Site) -> list[str]:
     """The modes that the site's family has variables for."""
     return sorted({v.profile for v in family(site).variables if v.profile})
+
+
+def lanes(site: Site) -> list[str]:
+    """The lanes of the site's deliveries."""
+    return sorted({lane for delivery in site.deliveries for lane in delivery.lanes})
+
+
+def refuse_unknown(site: Site, option: str, value: str | None, known: Sequence[str]) -> None:
+    """Raises ``BusbarError`` with the known names for one that the site does not know."""
+    if value is not None and value not in known:
+        raise BusbarError(
+            f"site {site.name} has no {option} {value!r}",
+            where=f"--{option}",
+            hint=f"known: {', '.join(known) or 'none'}",
+        )
 
 
 def _holds(variable: Variable, stack: str, lane: str | None, gpus: int | None) -> bool:

@@ -281,6 +281,99 @@ def test_command_plots_the_matrix(tmp_path, suffix: str) -> None:
         assert b">150<" in content.replace(b" ", b"")
 
 
+def test_every_limit_names_the_links_that_it_comes_from(capsys) -> None:
+    between = run_json(capsys, "--site", "p5", "--bench", "all_gather", "--nodes", "2")
+    assert between["typical_gb_per_s"] is None
+    assert [text.split(":")[0] for text in between["sources"]] == ["efa-100g", "nvlink4"]
+    inside = run_json(capsys, "--site", "mi300x", "--bench", "all_reduce")
+    assert not any(text.startswith("roce-400g") for text in inside["sources"])
+    one = run_json(capsys, "--site", "p5", "--bench", "all_gather", "--nodes", "2", "--ranks", "2")
+    assert [text.split(":")[0] for text in one["sources"]] == ["efa-100g"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unit", "limit"),
+    [
+        (["--bench", "osu_latency", "--from", "0", "--to", "1"], "us", 8 / 200 * 1e-3),
+        (["--bench", "osu_bibw", "--from", "0", "--to", "1"], "gb_per_s", 400),
+        # GCDs 0 to 3 have 7, 6, 7 and 6 links, the others 7, 6, 7 and 6
+        (["--bench", "osu_mbw_mr"], "gb_per_s", 26 * 50),
+    ],
+)
+def test_benchmarks_without_a_band_have_a_limit(
+    arguments: list[str], unit: str, limit: float, capsys
+) -> None:
+    document = run_json(capsys, "--site", "mi250x", *arguments)
+    assert document[f"limit_{unit}"] == pytest.approx(limit)
+    assert [document[f"{name}_{unit}"] for name in ("low", "typical", "high")] == [None] * 3
+    assert document["reason"]
+    assert document["path"]
+    assert main(["expect", "--site", "mi250x", *arguments]) == 0
+    assert "no band: " in capsys.readouterr().out
+
+
+def test_a_latency_without_data_is_of_a_stated_size(capsys) -> None:
+    document = run_json(capsys, "--site", "mi250x", "--bench", "osu_latency")
+    assert {pair["bytes"] for pair in document["pairs"]} == {8}
+    assert len(document["pairs"]) == 56
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fitted", "readings", "few"),
+    [
+        (["--site", "p5", "--bench", "all_reduce"], 1, 1, False),
+        (["--site", "p5", "--bench", "all_reduce", "--nodes", "2"], 2, 8, True),
+        (["--site", "h200x4", "--bench", "all_reduce"], 2, 12, True),
+        (["--site", "mi250x", "--from", "0", "--to", "1"], 4, 14, True),
+        (["--site", "mi250x-cray", "--from", "0", "--to", "1", "--nodes", "2"], 1, 1, False),
+        (["--site", "mi300x", "--bench", "all_reduce", "--ranks", "2"], 0, 0, False),
+    ],
+)
+def test_every_answer_counts_what_was_fitted(
+    arguments: list[str], fitted: int, readings: int, few: bool, capsys
+) -> None:
+    document = run_json(capsys, *arguments)
+    assert (document["fitted_parameters"], document["readings"]) == (fitted, readings)
+    assert document["fewer_than_half_the_readings"] is few
+    assert main(["expect", *arguments]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    number = f"{fitted} fitted number{'' if fitted == 1 else 's'} stand"
+    assert number in printed
+    assert ("it is no prediction" in printed) is (not few and readings > 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--bench", "all_reduce", "--from", "0", "--to", "1"], "--from: does not apply to all"),
+        (["--bench", "all_reduce", "--engine", "sdma"], "--engine: does not apply"),
+        (["--bench", "all_reduce", "--buffers", "H D"], "--buffers: does not apply"),
+        (["--bench", "osu_bw", "--algo", "ring"], "--algo: does not apply to osu_bw"),
+        (["--bench", "osu_bw", "--ranks", "2"], "--ranks: does not apply to osu_bw"),
+        (["--bench", "osu_mbw_mr", "--harness", "pytorch"], "--harness: does not apply"),
+        (["--engine", "sdma", "--nodes", "2"], "--engine: does not apply between nodes"),
+        (["--lane", "nope"], "no lane 'nope'; known: ucx-1.14, ucx-current"),
+        (["--profile", "nope"], "no profile 'nope'; known: npkit, pcie-peers"),
+        (["--profile", "npkit", "--env", "A=1"], "--env stands in place of --profile"),
+        (["--bench", "all_reduce", "--harness", "nope"], "known: nccl-tests, pytorch"),
+        (["--bench", "all_reduce", "--protocol", "nope"], "known: simple, ll, ll128"),
+    ],
+)
+def test_options_that_do_not_apply_and_unknown_names(
+    arguments: list[str], text: str, capsys
+) -> None:
+    assert main(["expect", "--site", "mi250x", *arguments]) == 2
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["matrix.gif", "nowhere/matrix.png"])
+def test_a_picture_that_cannot_be_is_refused_before_anything_is_printed(
+    name: str, tmp_path, capsys
+) -> None:
+    assert main(["expect", "--site", "mi250x", "--plot", str(tmp_path / name)]) == 2
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

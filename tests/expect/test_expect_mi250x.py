@@ -105,19 +105,40 @@ def test_a_direct_link_is_taken_even_where_another_way_is_wider(site: Site) -> N
     assert expected(wider, Reading(0, 3, "kernel", 1)).limit == 100
 
 
-@pytest.mark.parametrize("between", [(0, 1), (0, 2), (1, 3), (1, 5), (0, 6)])
-@pytest.mark.parametrize("change", [-1, 1])
-def test_another_count_on_a_binding_link_is_refuted(
+def altered(site: Site, between: tuple[int, int], change: int) -> Site:
+    links = {link.between: link.count for link in site.node.gpus.links.pairs}
+    return with_count(site, between, links[between] + change)
+
+
+@pytest.mark.parametrize(
+    ("between", "change"),
+    [
+        *[(between, 1) for between in [(0, 1), (0, 2), (1, 3), (1, 5), (0, 6)]],
+        *[(between, -1) for between in [(0, 1), (0, 2), (0, 6)]],
+    ],
+)
+def test_a_count_altered_by_one_on_a_binding_link_is_refuted(
     site: Site, between: tuple[int, int], change: int
 ) -> None:
-    links = {link.between: link.count for link in site.node.gpus.links.pairs}
-    count = links[between] + change
-    if count == 0 and between != (0, 2):
-        # 1-3 and 1-5 may be absent as far as readings from GCD 0 go: another path of the same
-        # width leads there. Two links instead of one they do refute.
-        count = 3
-    other = with_count(site, between, count)
+    other = altered(site, between, change)
     assert not all(inside(other, reading) for reading in READINGS)
+
+
+@pytest.mark.parametrize(("between", "peer"), [((1, 3), 3), ((1, 5), 5)])
+def test_readings_from_gcd_0_cannot_refute_the_loss_of_1_3_or_1_5(
+    site: Site, between: tuple[int, int], peer: int
+) -> None:
+    """The exception: without the link another way of the same width is left.
+
+    For 1-5 it has one GPU more on it, whose cost is within the band.
+    """
+    other = altered(site, between, -1)
+    assert all(inside(other, reading) for reading in READINGS)
+    graphs = [node_graph(each.node, sites.link_classes(each)) for each in (site, other)]
+    was, left = (widest_path(graph, gpu(0), gpu(peer)) for graph in graphs)
+    assert was.hops != left.hops
+    assert was.gb_per_s == left.gb_per_s
+    assert 0 <= left.forwarding_gpus - was.forwarding_gpus <= 1
 
 
 def test_few_parameters_for_all_readings(site: Site) -> None:

@@ -130,6 +130,18 @@ def test_table_has_reason_and_source(capsys: pytest.CaptureFixture[str]) -> None
     assert "mscclpp" in printed
 
 
-def test_unknown_profile(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["site", "env", "mi300x", "--profile", "turbo"]) == 2
-    assert "known: msccl-one-process, mscclpp" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("profile", "turbo", "known: msccl-one-process, mscclpp"),
+        ("lane", "nope", "known: ucx-1.14, ucx-current"),
+        ("stack", "cuda", "known: rocm"),
+        ("gpus", "-3", "its nodes have 64"),
+        ("gpus", "65", "its nodes have 64"),
+    ],
+)
+def test_unknown_names(option: str, value: str, text: str, capsys) -> None:
+    assert main(["site", "env", "mi300x", f"--{option}", value]) == 2
+    said = capsys.readouterr().err
+    assert f"--{option}" in said
+    assert text in said
