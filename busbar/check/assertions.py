@@ -75,9 +75,10 @@ def placement(launch: Launch, shown: Shown) -> Iterator[Problem]:
 
 def transport(launch: Launch, shown: Shown) -> Iterator[Problem]:
     """The data went by one of the ways that it should go."""
-    if not launch.transports:
-        return
     facts = shown.facts
+    # A run that died need not have come to its transports.
+    if not launch.transports or (facts.exit_status and facts.exit_status[0]):
+        return
     if launch.log == "nccl":
         used = set(facts.transports)
         wrong = {way for way in used if not way.startswith(launch.transports)}

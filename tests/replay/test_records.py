@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""The verdict on every recorded run on 4 x H200, by what was done to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from busbar import site as sites
+from busbar.check.bench import judge
+from busbar.check.launch import Launch, powers, show
+from busbar.expect import collective, point_to_point
+from busbar.verdict import Verdict, worst
+
+SITE = sites.load("h200x4")
+PAIR = Launch(
+    *("osu_bw", ("osu_bw",), 2, (1 << 22,), (0, 1)), transports=("cuda_ipc",), placed=False
+)
+ALL_REDUCE = Launch(
+    *("all_reduce", ("all_reduce_perf",), 4, powers(1 << 20, 1 << 30, 4), (0, 1, 2, 3)),
+    transports=("P2P", "NVLS"),
+    log="nccl",
+    validated=True,
+    placed=False,
+    end=True,
+)
+PASS, DEGRADED, FAILED = Verdict.PASS, Verdict.DEGRADED, Verdict.FAILED
+OSU = {
+    **dict.fromkeys(("healthy_a", "get_zcopy", "put_zcopy", "ipc_cache_off", "ucx122"), PASS),
+    "same_gpu": Verdict.IMPOSSIBLE,
+    # They died, or their time limit ended them.
+    **dict.fromkeys(("default_pml", "ob1", "no_cuda_ipc", "tcp_only"), FAILED),
+    **dict.fromkeys(("ucx_without_cuda", "hd", "host"), FAILED),
+}
+NCCL = {
+    **dict.fromkeys(("healthy_a", "algo_ring", "cumem_off"), PASS),
+    **dict.fromkeys(("buffsize_64k", "channels_1", "launch_blocking", "one_core"), DEGRADED),
+    **dict.fromkeys(("p2p_disabled", "p2p_shm_disabled", "proto_ll", "proto_ll128"), DEGRADED),
+    "duplicate_gpu": FAILED,
+    # Fast, but without a log nobody knows by which way.
+    "no_debug": FAILED,
+}
+
+
+def pair(launch, reading):
+    return point_to_point(SITE, bench="osu_bw", src=0, dst=1, nbytes=reading.nbytes)
+
+
+def reduced(launch, reading):
+    return collective(SITE, bench="all_reduce", nbytes=reading.nbytes, harness="nccl-tests")
+
+
+def judged(path, launch, expect):
+    shown = show(path.name, path.read_text(errors="backslashreplace").splitlines())
+    return worst(result.verdict for result in judge("check", launch, shown, expect))
+
+
+@pytest.mark.parametrize("name", OSU)
+def test_osu_bw(data, name):
+    assert judged(data / "h200x4" / f"osu_bw_{name}.log", PAIR, pair) is OSU[name]
+
+
+@pytest.mark.parametrize("name", NCCL)
+def test_all_reduce(data, name):
+    assert judged(data / "h200x4" / f"nccl_{name}.log", ALL_REDUCE, reduced) is NCCL[name]
+
+
+def test_no_record_is_left_out(data):
+    files = {path.stem for path in (data / "h200x4").glob("osu_bw_*.log")}
+    assert files == {f"osu_bw_{name}" for name in OSU}
+    files = {path.stem for path in (data / "h200x4").glob("nccl_*.log")}
+    assert files == {f"nccl_{name}" for name in NCCL}
