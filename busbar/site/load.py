@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -46,9 +47,9 @@ def find(name_or_path: str | Path) -> Path:
     else:
         places.append(Path(name))
     for place in places:
-        if place.is_file():
+        if _is_file(place):
             return place
-        if (place / SITE_FILE).is_file():
+        if _is_file(place / SITE_FILE):
             return place / SITE_FILE
     raise BusbarError(
         f"there is no site {name!r}",
@@ -56,6 +57,17 @@ def find(name_or_path: str | Path) -> Path:
         hint=f"known sites: {', '.join(names()) or 'none'}; BUSBAR_SITE_PATH names the"
         " directories to look in, in place of the one that ships",
     )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return False
+        raise BusbarError(
+            f"cannot be read: {error.strerror}", where=str(path), hint="see its permissions"
+        ) from error
 
 
 def load(name_or_path: str | Path) -> Site:
@@ -144,7 +156,7 @@ def _composed(document: Document, seen: tuple[Path, ...]) -> tuple[dict[str, Any
 def _like(document: Document, beside: Path, seen: tuple[Path, ...]) -> Path:
     name = document.data["nodes_like"]
     neighbour = beside / name / SITE_FILE
-    path = neighbour if neighbour.is_file() else find(name)
+    path = neighbour if _is_file(neighbour) else find(name)
     if path in (*seen, document.path):
         raise BusbarError(
             f"the sites are like each other in a circle through {name!r}",
@@ -210,7 +222,7 @@ def _family_roots(beside: Path | None) -> Iterator[Path]:
 def _family_file(name: str, beside: Path | None, asking: Document | None = None) -> Path:
     for root in _family_roots(beside):
         candidate = root / FAMILIES / f"{name}.yaml"
-        if candidate.is_file():
+        if _is_file(candidate):
             return candidate
     files = [f for root in _family_roots(beside) for f in (root / FAMILIES).glob("*.yaml")]
     known = sorted({file.stem for file in files} - {LINKS})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -425,6 +426,30 @@ def test_sites_that_are_like_each_other(copy: Path) -> None:
 def test_unknown_site_lists_the_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["site", "show", "p6"]) == 2
     assert "known sites: h20-roce, h200x4" in capsys.readouterr().err
+
+
+def test_names_that_no_file_can_have(copy: Path) -> None:
+    with pytest.raises(BusbarError, match="there is no site 'aaa"):
+        sites.load("a" * 5000)
+    edit(copy, "p5", lambda s: s.update(family="a" * 5000))
+    with pytest.raises(BusbarError, match="there is no family 'aaa"):
+        sites.load("p5")
+
+
+def test_the_largest_node_is_linted_at_once(copy: Path) -> None:
+    """128 GPUs with a link between any two, and a collective whose bound crosses every cut."""
+    links = {"all_pairs": {"class": "nvlink4", "count": 1}}
+
+    def grow(site: dict[str, Any]) -> None:
+        gpus = site["node_types"]["h200x4"]["gpus"]
+        gpus.update(count=128, links=links)
+        site["node_types"]["h200x4"].pop("numa")
+        site["references"] = [{"bench": "all_reduce", "gb_per_s": 10, "source": "threshold"}]
+
+    edit(copy, "h200x4", grow)
+    begin = time.perf_counter()
+    assert lint("h200x4") == []
+    assert time.perf_counter() - begin < 10
 
 
 def test_a_new_site_touches_nothing_else(tmp_path: Path) -> None:
