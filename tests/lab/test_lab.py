@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,16 @@ def test_a_shaped_link_is_slow_in_both_directions(on_lab: Run, lab: Path, progra
     assert min(gb_per_s()) > 2 * max(slow)
 
 
-def test_it_starts_soon_and_leaves_nothing_behind(installed: None, tmp_path: Path) -> None:
+@pytest.fixture
+def second(installed: None, tmp_path: Path) -> Iterator[Path]:
+    """Where another cluster goes, which is taken down even when its test fails."""
+    directory = tmp_path / "second"
+    yield directory
+    if directory.exists():
+        subprocess.run([LAB / "down", directory], check=True)
+
+
+def test_it_starts_soon_and_leaves_nothing_behind(second: Path, tmp_path: Path) -> None:
     def traces() -> tuple[str, ...]:
         words = (["ip", "-br", "link"], ["ip", "netns"], ["cat", "/proc/mounts"])
         found = [
@@ -73,20 +83,19 @@ def test_it_starts_soon_and_leaves_nothing_behind(installed: None, tmp_path: Pat
 
     before = traces()
     start = time.monotonic()
-    directory = tmp_path / "second"
     # A second cluster beside the one of the other tests: each has everything of its own.
-    subprocess.run([LAB / "up", "-n", "2", "-g", "0", directory], check=True, capture_output=True)
+    subprocess.run([LAB / "up", "-n", "2", "-g", "0", second], check=True, capture_output=True)
     assert time.monotonic() - start < 20
     assert processes()
     done = subprocess.run(
-        [LAB / "run", directory, "srun", "-N2", "hostname"],
+        [LAB / "run", second, "srun", "-N2", "hostname"],
         capture_output=True,
         text=True,
         check=True,
     )
     assert sorted(done.stdout.split()) == ["n1", "n2"]
-    subprocess.run([LAB / "down", directory], check=True)
-    assert not directory.exists()
+    subprocess.run([LAB / "down", second], check=True)
+    assert not second.exists()
     assert traces() == before
     assert not processes()
 
