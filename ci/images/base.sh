@@ -12,6 +12,6 @@ apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created
     echo "image: apt has no archive of Debian bookworm configured, name a base with BASE=" >&2
     exit 1
 }
-SOURCE_DATE_EPOCH=1 mmdebstrap --quiet --variant=minbase --include=ca-certificates bookworm "$file.part" - <"$file.sources"
+SOURCE_DATE_EPOCH=1 mmdebstrap --quiet --format=tar --variant=minbase --include=ca-certificates bookworm "$file.part" - <"$file.sources"
 rm "$file.sources"
 mv "$file.part" "$file"

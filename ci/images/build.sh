@@ -38,6 +38,7 @@ build_sif() {
     command -v apptainer >/dev/null || die "no apptainer on PATH; ci/lab/install.sh installs one"
     if [[ $base == local ]]; then
         if [[ ! -e $work/base ]]; then
+            rm -rf "$work/base.part" # what an interrupted build left
             mkdir "$work/base.part"
             tar -x -C "$work/base.part" --exclude './dev/*' --exclude '*/partial' -f "$work/base.tar"
             mv "$work/base.part" "$work/base"
