@@ -37,11 +37,12 @@ build_sif() {
     export PATH=$PATH:${APPTAINER_PREFIX:-$PWD/build/apptainer}/bin
     command -v apptainer >/dev/null || die "no apptainer on PATH; ci/lab/install.sh installs one"
     if [[ $base == local ]]; then
-        if [[ ! -e $work/base ]]; then
-            rm -rf "$work/base.part" # what an interrupted build left
+        if [[ ! $work/base.stamp -nt $work/base.tar ]]; then
+            rm -rf "$work/base.part" "$work/base" # also what an interrupted build left
             mkdir "$work/base.part"
             tar -x -C "$work/base.part" --exclude './dev/*' --exclude '*/partial' -f "$work/base.tar"
             mv "$work/base.part" "$work/base"
+            touch "$work/base.stamp"
         fi
         arguments+=(--build-arg BOOT=localimage --build-arg "BASE=$work/base")
     elif [[ -n $base ]]; then
