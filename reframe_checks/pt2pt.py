@@ -9,6 +9,7 @@ from typing import ClassVar
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
+from busbar.check.host_link import expectation as host_link
 from busbar.check.launch import Launch, powers
 from busbar.expect import multi_pair, point_to_point
 from busbar.explain.model import Reading
@@ -98,6 +99,19 @@ class pt2pt_host(OsuPair):  # noqa: N801 - see above
 
     def pairs(self) -> list[tuple[int, int]]:
         return [(0, 1)]
+
+    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+        source, target = launch.gpus
+        return host_link(
+            self.site,
+            src=source,
+            dst=target,
+            nbytes=reading.nbytes,
+            buffers=self.buffers,
+            lane=self.lane,
+            environment=self.settings(launch),
+            partition=self.current_partition.name,
+        )
 
 
 @rfm.simple_test

@@ -124,9 +124,12 @@ def test_host_buffers_are_far_below(site: Site, name: str) -> None:
         assert pair(site, "osu_bw", nbytes).judge(value) is Verdict.DEGRADED
 
 
-def test_host_to_device_has_a_limit_and_no_band(site: Site) -> None:
-    with pytest.raises(NoExpectation, match="no data for H D") as caught:
+def test_host_and_device_have_a_limit_where_there_is_no_band(site: Site) -> None:
+    with pytest.raises(NoExpectation, match="of 4 MiB to 16 MiB, not of 1 MiB") as caught:
         pair(site, "osu_bw", MIB, buffers="H D")
+    assert caught.value.limit == 63
+    with pytest.raises(NoExpectation, match="no data for D H") as caught:
+        pair(site, "osu_bw", MIB, buffers="D H")
     assert caught.value.limit == 63
     with pytest.raises(NoExpectation, match="host buffers use no link") as caught:
         pair(site, "osu_bw", MIB, buffers="H H")

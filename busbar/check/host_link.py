@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""The expectation between a GPU and host memory, where few readings are known.
+
+The site's host link gives the limit, and a band judges where a reading stands behind one. Without
+one, a reading passes only above a floor: the sources of the expectation say which, so that nobody
+takes it for a measured band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from busbar.expect import NoExpectation, point_to_point
+from busbar.site import Site
+from busbar.verdict import Expectation
+
+_LEAST_SHARE = 0.25
+"""Of the link. MPI copies pageable host memory piece by piece and need not fill it, but a quarter
+of it at 4 MiB was reported as a fault: openucx/ucx issue 6327, 4.0 of 15.75 GB/s."""
+_OTHER_DIRECTION = 0.5
+"""The same software carries the other direction by other copies; half as fast is still it."""
+
+
+def expectation(
+    site: Site,
+    *,
+    src: int,
+    dst: int,
+    nbytes: int,
+    buffers: str,
+    lane: str,
+    environment: Mapping[str, str],
+    partition: str,
+) -> Expectation:
+    """GB/s of ``osu_bw`` between host memory and a GPU (``H D`` or ``D H``).
+
+    Raises ``NoExpectation`` where the site does not say how its GPUs reach the host.
+    """
+
+    def known(a: int, b: int, kinds: str) -> Expectation:
+        return point_to_point(
+            site,
+            bench="osu_bw",
+            src=a,
+            dst=b,
+            nbytes=nbytes,
+            buffers=kinds,
+            lane=lane,
+            environment=environment,
+            partition=partition,
+        )
+
+    try:
+        return known(src, dst, buffers)
+    except NoExpectation as missing:
+        if missing.limit is None:
+            raise
+        limit, path, why = missing.limit, missing.path, str(missing)
+    try:
+        floor = _OTHER_DIRECTION * known(dst, src, buffers[::-1]).low
+        says = f"half of what is known of {buffers[::-1]} buffers"
+    except NoExpectation:
+        floor = _LEAST_SHARE * limit
+        says = f"{_LEAST_SHARE:g} of the link, openucx/ucx issue 6327"
+    return Expectation(
+        limit=limit,
+        low=floor,
+        typical=floor,
+        high=limit,
+        path=path,
+        sources=(f"no band: {why}", f"floor: {says}"),
+        nbytes=nbytes,
+    )
