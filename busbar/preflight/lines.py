@@ -12,7 +12,7 @@ from busbar.preflight.loader import Found
 from busbar.preflight.model import Line, Origin, Report, Status, ready
 from busbar.preflight.mpi import Mpi, abi, pmi
 from busbar.preflight.net import network_lines
-from busbar.preflight.plan import Plan, command
+from busbar.preflight.plan import Plan, command, launch
 
 _COMMUNICATION = (
     "libmpi", "libmpi_gtl", "libopen-pal", "libpmi", "libfabric", "libcxi", "libefa",
@@ -26,6 +26,7 @@ def judge(plan: Plan) -> Report:
     libraries = _libraries(plan)
     mpi = Mpi.of(plan, libraries)
     pmi_line, mpi_type = pmi(plan, mpi)
+    how = launch(plan, mpi_type)
     lines = [
         _image(plan),
         _glibc(plan, libraries),
@@ -36,7 +37,7 @@ def judge(plan: Plan) -> Report:
         *gpu_lines(plan, libraries),
     ]
     return Report(
-        image=str(plan.image),
+        image=plan.reference,
         site=plan.site.name,
         lines=lines,
         libraries=[
@@ -44,7 +45,8 @@ def judge(plan: Plan) -> Report:
             for name, found in libraries.items()
             if name.startswith(_COMMUNICATION)
         ],
-        command=command(plan, mpi_type),
+        launch=how,
+        command=command(plan, how),
     )
 
 

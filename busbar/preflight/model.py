@@ -43,6 +43,20 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Launch:
+    """A launch line in its parts; the program follows the last."""
+
+    outside: Sequence[str]
+    """The launcher of the host; empty where the image's own starts the ranks."""
+    enter: Sequence[str]
+    """What runs a command inside the image, one container a call."""
+    inside: Sequence[str]
+    """The launcher inside the image; empty where the host's starts the ranks."""
+    mpi_type: str
+    """What ``srun --mpi`` gets; empty for another launcher."""
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything that preflight says of one image on one site."""
 
@@ -50,6 +64,7 @@ class Report:
     site: str
     lines: Sequence[Line]
     libraries: Sequence[Origin]
+    launch: Launch
     command: str
 
     @property

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from busbar.preflight.loader import Found
 from busbar.preflight.model import Line, Status, ready
-from busbar.preflight.plan import Plan
+from busbar.preflight.plan import Plan, hosts_mpirun
 
 _FAMILY = {"libmpi.so.12": "MPICH", "libmpi.so.40": "Open MPI"}
 
@@ -95,6 +95,8 @@ def abi(plan: Plan, mpi: Mpi | None) -> Line:
 
 def pmi(plan: Plan, mpi: Mpi | None) -> tuple[Line, str | None]:
     """Whether launcher and MPI speak the same, and the value of ``srun --mpi``."""
+    if plan.site.scheduler == "local" and plan.injected and plan.runtime == "apptainer":
+        return _hosts_launcher(plan), None
     if plan.site.scheduler == "local":
         places = ("/opt/busbar/bin", "/usr/bin", "/usr/local/bin", "/opt/mpich/bin")
         if any("mpirun" in plan.view.names(PurePosixPath(place)) for place in places):
@@ -124,3 +126,15 @@ def pmi(plan: Plan, mpi: Mpi | None) -> tuple[Line, str | None]:
         f" {', '.join(types) or 'nothing'}: every rank would run alone, and exit 0",
         "use an MPI that speaks one of them, or have Slurm built with what it speaks",
     ), None
+
+
+def _hosts_launcher(plan: Plan) -> Line:
+    """Without a scheduler, ranks that load the host's MPI are started by the host's mpirun."""
+    if found := hosts_mpirun(plan):
+        return ready("pmi", f"no scheduler: {found} of the host starts the ranks")
+    return Line(
+        "pmi",
+        Status.BROKEN,
+        "the site has no scheduler, and the MPI that is injected has no mpirun in ../bin or PATH",
+        "put the bin directory of that MPI on PATH",
+    )

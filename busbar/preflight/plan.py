@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -16,6 +17,7 @@ from busbar.errors import BusbarError
 from busbar.preflight.files import Files, open_image
 from busbar.preflight.host import Host
 from busbar.preflight.loader import Found, Mount, View
+from busbar.preflight.model import Launch
 from busbar.site.model import Site, Stack
 
 FINGERPRINT = PurePosixPath("/opt/busbar/fingerprint.json")
@@ -31,6 +33,15 @@ _CRAY = (
     "/opt/cray/pe/lib64",
     "/opt/cray/libfabric/*/lib64",
 )
+
+# How a runtime other than Apptainer gives a container the GPUs that --nv and --rocm give.
+_AMD = ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
+_GPUS = {
+    ("docker", "--nv"): ["--gpus=all"],
+    ("podman", "--nv"): ["--device=nvidia.com/gpu=all"],
+    ("docker", "--rocm"): _AMD,
+    ("podman", "--rocm"): _AMD,
+}
 
 
 @dataclass(frozen=True)
@@ -50,10 +61,22 @@ class Plan:
     view: View
     host: Host
     program: Found | None
+    runtime: str
+    """``apptainer``, ``docker`` or ``podman``."""
+    reference: str
+    """The image as the runtime knows it: the file, or a name in its store."""
 
 
-def make(image: Path, site: Site, host: Host, inject: Sequence[str], program: str | None) -> Plan:
-    """The plan for ``image``; ``inject`` are library directories of the host."""
+def make(  # noqa: PLR0917 - all belong to the one plan
+    image: Path,
+    site: Site,
+    host: Host,
+    inject: Sequence[str],
+    program: str | None,
+    runtime: str = "apptainer",
+    reference: str | None = None,
+) -> Plan:
+    """The plan for the files of ``image``; ``inject`` are library directories of the host."""
     files = open_image(image)
     fingerprint = _fingerprint(files, image)
     stack = next((d.stack for d in site.deliveries if d.kind == "image"), None)
@@ -80,7 +103,20 @@ def make(image: Path, site: Site, host: Host, inject: Sequence[str], program: st
     if program and not found:
         raise BusbarError("is not in the image", where=f"--program {program}")
     environment = sites.environment(site, stack=stack)
-    return Plan(image, site, stack, fingerprint, environment, injected, option, view, host, found)
+    return Plan(
+        image=image,
+        site=site,
+        stack=stack,
+        fingerprint=fingerprint,
+        environment=environment,
+        injected=injected,
+        gpu_option=option,
+        view=view,
+        host=host,
+        program=found,
+        runtime=runtime,
+        reference=reference or str(image),
+    )
 
 
 def _present(host: Host, patterns: Sequence[str]) -> list[str]:
@@ -137,22 +173,51 @@ def _library_path(files: Files) -> list[str]:
     return [part for part in value.replace("'", "").split(":") if part.startswith("/")]
 
 
-def command(plan: Plan, mpi_type: str | None) -> str:
-    """The line that launches the image, ``mpi_type`` being what srun's --mpi gets."""
+def hosts_mpirun(plan: Plan) -> str | None:
+    """The launcher that belongs to the MPI that is injected: beside its libraries, or on PATH."""
+    for mount in plan.injected:
+        beside = mount.source.parent / "bin" / "mpirun"
+        if plan.host.view.find(beside):
+            return str(beside)
+    return shutil.which("mpirun")
+
+
+def launch(plan: Plan, mpi_type: str | None) -> Launch:
+    """How the image is launched, ``mpi_type`` being what srun's --mpi gets."""
     node = plan.site.node_type()
     ranks = node.gpus.count if node.gpus else 2
-    words = ["apptainer", "exec"]
+    outside: list[str] = []
+    inside: list[str] = []
     if plan.site.scheduler != "local":
         nodes = min(2, plan.site.partitions[0].nodes)
-        launcher = ["srun", f"--nodes={nodes}", f"--ntasks-per-node={ranks}"]
-        words = [*launcher, f"--mpi={mpi_type or 'none'}", *words]
-    if plan.gpu_option:
-        words.append(plan.gpu_option)
+        outside = ["srun", f"--nodes={nodes}", f"--ntasks-per-node={ranks}"]
+        outside.append(f"--mpi={mpi_type or 'none'}")
+    elif plan.injected and plan.runtime == "apptainer":
+        outside = [hosts_mpirun(plan) or "mpirun", "-n", str(ranks)]
+    else:
+        inside = ["mpirun", "-n", str(ranks)]
+    return Launch(outside, _enter(plan), inside, mpi_type or "")
+
+
+def _enter(plan: Plan) -> list[str]:
+    """What runs a command inside: the binds, the GPUs and the image."""
+    path = ":".join(plan.view.library_path)
+    if plan.runtime == "apptainer":
+        words = ["apptainer", "exec", *([plan.gpu_option] if plan.gpu_option else [])]
+        bind = "--bind"
+    else:
+        # Ranks of one container; with the host's /dev/shm, whose size is no 64 MB.
+        words = [plan.runtime, "run", "--rm", "--ipc=host", "--network=host"]
+        words += _GPUS[plan.runtime, plan.gpu_option] if plan.gpu_option else []
+        bind = "--volume"
     for mount in plan.injected:
-        words += ["--bind", f"{mount.source}:{mount.target}:ro"]
+        words += [bind, f"{mount.source}:{mount.target}:ro"]
     if plan.injected:
-        words += ["--env", f"LD_LIBRARY_PATH={':'.join(plan.view.library_path)}"]
-    words.append(str(plan.image))
-    if plan.site.scheduler == "local":
-        words += ["mpirun", "-n", str(ranks)]
-    return shlex.join([*words, str(plan.program.path) if plan.program else "PROGRAM"])
+        words += ["--env", f"LD_LIBRARY_PATH={path}"]
+    return [*words, plan.reference]
+
+
+def command(plan: Plan, how: Launch) -> str:
+    """The line that launches the image."""
+    program = str(plan.program.path) if plan.program else "PROGRAM"
+    return shlex.join([*how.outside, *how.enter, *how.inside, program])
