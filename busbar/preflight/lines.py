@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
 
 from busbar.preflight import elf
 from busbar.preflight.gpu import gpu_lines
 from busbar.preflight.host import glibc
-from busbar.preflight.loader import Found
+from busbar.preflight.loader import Found, View
 from busbar.preflight.model import Line, Origin, Report, Status, ready
 from busbar.preflight.mpi import Mpi, abi, pmi
 from busbar.preflight.net import network_lines
@@ -23,7 +25,7 @@ _COMMUNICATION = (
 
 def judge(plan: Plan) -> Report:
     """Every line, the origin of every communication library, and the launch line."""
-    libraries = _libraries(plan)
+    libraries = loaded(plan.view, plan.program)
     mpi = Mpi.of(plan, libraries)
     pmi_line, mpi_type = pmi(plan, mpi)
     how = launch(plan, mpi_type)
@@ -40,29 +42,51 @@ def judge(plan: Plan) -> Report:
         image=plan.reference,
         site=plan.site.name,
         lines=lines,
-        libraries=[
-            Origin(name, str(found.path) if found else "", found.origin if found else "missing")
-            for name, found in libraries.items()
-            if name.startswith(_COMMUNICATION)
-        ],
+        libraries=origins(libraries),
+        modules=modules(plan.view, libraries),
         launch=how,
         command=command(plan, how),
     )
 
 
-def _libraries(plan: Plan) -> dict[str, Found | None]:
+def origins(libraries: Mapping[str, Found | None]) -> list[Origin]:
+    """Where each library of communication comes from."""
+    return [
+        _origin(name, found)
+        for name, found in libraries.items()
+        if name.startswith(_COMMUNICATION)
+    ]
+
+
+def modules(view: View, libraries: Mapping[str, Found | None]) -> list[Origin]:
+    """Where each transport comes from that UCX loads by itself."""
+    core = next((f for name, f in libraries.items() if name.startswith("libuct.so") and f), None)
+    if core is None:
+        return []
+    directory = core.path.parent / "ucx"
+    names = [n for n in view.names(directory) if re.fullmatch(r"libuct_\w+\.so\.\d+", n)]
+    return [_origin(name, view.find(directory / name)) for name in names]
+
+
+def _origin(name: str, found: Found | None) -> Origin:
+    if found is None:
+        return Origin(name, "", "missing")
+    with found.local.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return Origin(name, str(found.path), found.origin, digest)
+
+
+def loaded(view: View, program: Found | None) -> dict[str, Found | None]:
     """What the program loads; of an image without a known program, what its MPI loads."""
-    roots = [plan.program] if plan.program else []
-    if not roots:
-        roots = plan.view.matching(r"libmpi\.so\.\d+")[:1]
+    roots = [program] if program else view.matching(r"libmpi\.so\.\d+")[:1]
     found: dict[str, Found | None] = {}
     for root in roots:
         facts = elf.read(root.local)
         if facts and facts.soname:
             found[facts.soname] = root
-        found |= plan.view.resolve(root)
+        found |= view.resolve(root)
     for pattern in (r"lib(nccl|rccl)\.so\.\d+", r"lib(nccl|rccl)-net(-\w+)?\.so"):
-        for extra in plan.view.matching(pattern):
+        for extra in view.matching(pattern):
             found.setdefault(extra.path.name, extra)
     return found
 

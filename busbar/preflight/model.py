@@ -40,6 +40,8 @@ class Origin:
     """In the container; empty where the loader finds none."""
     origin: str
     """``image``, ``injected`` (a directory that was bound), ``driver`` (--nv) or ``missing``."""
+    sha256: str = ""
+    """Of the file: two of one hash are one build."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Report:
     site: str
     lines: Sequence[Line]
     libraries: Sequence[Origin]
+    modules: Sequence[Origin]
+    """Transports that UCX loads by itself, from the directory beside it."""
     launch: Launch
     command: str
 
