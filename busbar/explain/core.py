@@ -207,6 +207,7 @@ _CONSEQUENCES = {
     "nccl-version-mismatch": {"rank-died", "truncated-output"},
     "cray-gtl-missing": {"library-missing", "rank-died", "truncated-output"},
     "library-missing": {"rank-died", "truncated-output"},
+    "gpu-driver-missing": {"library-missing", "too-few-gpus", "rank-died", "truncated-output"},
     "launch-failed": {"rank-died", "truncated-output"},
     "mpich-gpu-support-off": {"rank-died", "truncated-output"},
     "singletons": {"rank-died", "truncated-output"},

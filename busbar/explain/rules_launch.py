@@ -72,6 +72,20 @@ def mpich_gpu_off(context: Context) -> Iterator[Finding]:
         )
 
 
+def no_gpu_driver(context: Context) -> Iterator[Finding]:
+    """A GPU program without a driver: in a container that was started without it, or on a node."""
+    seen = context.facts.seen("gpu.driver")
+    if seen and not context.facts.readings:
+        yield Finding(
+            "gpu-driver-missing",
+            "certain",
+            tuple(s.evidence for s in seen[:3]),
+            seen[0].values[0],
+            Explains.FAILURE,
+            Verdict.FAILED,
+        )
+
+
 def singletons(context: Context) -> Iterator[Finding]:
     """Several programs of one rank where one of several was asked for."""
     facts = context.facts
@@ -185,6 +199,7 @@ def same_gpu(context: Context) -> Iterator[Finding]:
 RULES: tuple[Rule, ...] = (
     same_gpu,
     wrong_gpu,
+    no_gpu_driver,
     singletons,
     pmix_mismatch,
     gtl_missing,

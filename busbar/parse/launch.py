@@ -140,7 +140,18 @@ SLURM: tuple[Pattern, ...] = (
     pattern("died.oom", "oom", r"([Dd]etected \d+ oom[-_]kill event.*|Out Of Memory.*)"),
     pattern("slurm.error", "slurmstepd: error:", r"slurmstepd: error: (.*\S)"),
 )
-ALL = OPENMPI + PMIX + MPICH + SLURM
+# What CUDA, HIP, PyTorch, the loader, NVML and Apptainer say of a driver that is missing or old.
+DRIVER: tuple[Pattern, ...] = (
+    pattern(
+        "gpu.driver", "driver version is insufficient", r"(CUDA driver version is insufficient.*)"
+    ),
+    pattern("gpu.driver", "-capable device", r"(no (?:CUDA|ROCm)-capable device is detected)"),
+    pattern("gpu.driver", "Found no NVIDIA driver", r"(Found no NVIDIA driver on your system)"),
+    pattern("gpu.driver", "libcuda.so", r"(libcuda\.so\S*): cannot open shared object file"),
+    pattern("gpu.driver", "library version mismatch", r"(Driver/library version mismatch)"),
+    pattern("gpu.driver", "find any nv files", r"(Could not find any nv files on this host)"),
+)
+ALL = OPENMPI + PMIX + MPICH + SLURM + DRIVER
 
 _EXIT = re.compile(r"^\s*(?:exit[_ ]?(?:status|code)|rc)\s*[=:]\s*(-?\d+)\s*$", re.IGNORECASE)
 _EXPORT = re.compile(r"^(?:\$ |\+ )?export ([A-Za-z_]\w*)=(\S*)")
