@@ -74,7 +74,7 @@ def pin_lock(path):
 def main():
     # The recipe is read after it was written: Spack caches a package class when it is first used.
     pin_sources()
-    for path in sorted(ROOT.glob("site/**/spack.lock")):
+    for path in sorted((*ROOT.glob("site/**/spack.lock"), *ROOT.glob("ci/**/spack.lock"))):
         print(f"{path.parent.relative_to(ROOT)}: {'pinned' if pin_lock(path) else 'up to date'}")
 
 

@@ -10,18 +10,17 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <numeric>
+#include <optional>
 
+#include "buffers.hpp"
 #include "device.hpp"
-#include "support.hpp"
-
 #include "node_copy.hpp"
+#include "pair_meter.hpp"
+#include "support.hpp"
 
 namespace {
 
 constexpr const char *version = "1.0";
-constexpr std::uint64_t stream_seed = 1 << 20;  // the payload of rank r in the measurements; checks use lower seeds
-constexpr int tag_data = 1, tag_control = 2, tag_ack = 3;
 
 struct World {
     int rank = 0, size = 0, node_rank = 0, node_size = 0;
@@ -79,7 +78,7 @@ class Program {
         if (!options_.collectives.empty()) check_collectives();
         if (!options_.sizes.empty() || !options_.latency_sizes.empty()) measure_pairs();
         Line("idle").add("rank", world_.rank).add("seconds", idle_wall_).add("cpu_seconds", idle_cpu_).print();
-        unsigned long long mine = wrong_, all = 0;
+        unsigned long long mine = memory_->wrong(), all = 0;
         MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
         if (world_.rank == 0)
             Line("end").add("wrong", static_cast<std::size_t>(all)).add("seconds", now() - start).print();
@@ -173,45 +172,13 @@ class Program {
     }
 
     void allocate() {
+        std::size_t largest = 4096;
         for (const auto *sizes : {&options_.sizes, &options_.latency_sizes, &options_.check_sizes})
-            for (std::size_t bytes : *sizes) largest_ = std::max(largest_, bytes);
+            for (std::size_t bytes : *sizes) largest = std::max(largest, bytes);
         const auto messages = static_cast<std::size_t>(messages_in_flight);
         for (std::size_t bytes : options_.check_sizes)
-            largest_ = std::max(largest_, std::max(bytes, std::size_t{8}) * std::max(messages, static_cast<std::size_t>(world_.size)));
-        shadow_ = static_cast<unsigned char *>(device::allocate_staging(largest_));
-        const auto &all = options_.buffers;
-        const auto uses = [&](char kind) {
-            return std::any_of(all.begin(), all.end(), [&](Buffers b) { return b.send == kind || b.receive == kind; });
-        };
-        for (int i : {0, 1}) {
-            if (uses('H') && posix_memalign(&host_[i], 4096, largest_)) throw std::bad_alloc();
-            if (uses('H')) std::memset(host_[i], 0, largest_);
-            if (uses('D')) device_[i] = device::allocate(largest_);
-        }
-    }
-
-    void *send_buffer(char kind) { return kind == 'D' ? device_[0] : host_[0]; }
-    void *receive_buffer(char kind) { return kind == 'D' ? device_[1] : host_[1]; }
-
-    // Old bytes must not pass for new ones.
-    static void clear(char kind, void *memory, std::size_t bytes) {
-        if (kind == 'D')
-            device::clear(memory, bytes);
-        else
-            std::memset(memory, 0xff, bytes);
-    }
-
-    void load(void *to, std::size_t bytes, std::uint64_t seed) {
-        fill_payload(shadow_, bytes, seed);
-        if (options_.inject == "corrupt" && world_.rank == options_.inject_rank) shadow_[0] ^= 1;
-        device::copy(to, shadow_, bytes);
-    }
-
-    std::size_t verify(const void *from, std::size_t bytes, std::uint64_t seed) {
-        device::copy(shadow_, from, bytes);
-        const std::size_t wrong = count_wrong(shadow_, bytes, seed);
-        wrong_ += wrong;
-        return wrong;
+            largest = std::max(largest, std::max(bytes, std::size_t{8}) * std::max(messages, static_cast<std::size_t>(world_.size)));
+        memory_.emplace(options_.buffers, largest, options_.inject == "corrupt" && world_.rank == options_.inject_rank);
     }
 
     // Waits for the others without using a core: a spinning rank would take memory bandwidth and power from
@@ -280,15 +247,15 @@ class Program {
     void check_pair(int from, int to, Buffers buffers, std::size_t bytes) {
         MPI_Request requests[messages_in_flight];
         const bool sender = world_.rank == from;
-        auto *memory = static_cast<char *>(sender ? send_buffer(buffers.send) : receive_buffer(buffers.receive));
+        auto *memory = static_cast<char *>(sender ? memory_->send(buffers.send) : memory_->receive(buffers.receive));
         const auto seed = [&](int i) { return static_cast<std::uint64_t>(from * messages_in_flight + i); };
         for (int i = 0; i < messages_in_flight; ++i) {
             char *message = memory + static_cast<std::size_t>(i) * bytes;
             if (sender) {
-                load(message, bytes, seed(i));
+                memory_->load(message, bytes, seed(i));
                 MPI_Isend(message, static_cast<int>(bytes), MPI_BYTE, to, tag_data, MPI_COMM_WORLD, &requests[i]);
             } else {
-                clear(buffers.receive, message, bytes);
+                BufferSet::clear(buffers.receive, message, bytes);
                 MPI_Irecv(message, static_cast<int>(bytes), MPI_BYTE, from, tag_data, MPI_COMM_WORLD, &requests[i]);
             }
         }
@@ -296,7 +263,7 @@ class Program {
         if (sender) return;
         std::size_t wrong = 0;
         for (int i = 0; i < messages_in_flight; ++i)
-            wrong += verify(memory + static_cast<std::size_t>(i) * bytes, bytes, seed(i));
+            wrong += memory_->verify(memory + static_cast<std::size_t>(i) * bytes, bytes, seed(i));
         Line("check")
             .add("operation", "send_recv")
             .add("buffers", buffers.name())
@@ -315,12 +282,12 @@ class Program {
 
     void check_collective(const std::string &operation, char kind, std::size_t bytes) {
         const int n = world_.size, words = static_cast<int>(bytes / 8), count = static_cast<int>(bytes);
-        auto *out = static_cast<char *>(send_buffer(kind)), *in = static_cast<char *>(receive_buffer(kind));
+        auto *out = static_cast<char *>(memory_->send(kind)), *in = static_cast<char *>(memory_->receive(kind));
         const auto part = [&](int i) { return static_cast<std::size_t>(i) * bytes; };
         const auto seed = [&](int from, int to) { return static_cast<std::uint64_t>((from + 1) * (n + 1) + to); };
         const bool many_out = operation == "alltoall" || operation == "reduce_scatter_block";
-        for (int to = 0; to < (many_out ? n : 1); ++to) load(out + part(to), bytes, seed(world_.rank, many_out ? to : 0));
-        clear(kind, in, part(n));
+        for (int to = 0; to < (many_out ? n : 1); ++to) memory_->load(out + part(to), bytes, seed(world_.rank, many_out ? to : 0));
+        BufferSet::clear(kind, in, part(n));
         if (operation == "bcast") {
             if (world_.rank == 0) device::copy(in, out, bytes);
             MPI_Bcast(in, count, MPI_BYTE, 0, MPI_COMM_WORLD);
@@ -335,12 +302,12 @@ class Program {
         }
         std::size_t wrong = 0;
         if (operation == "bcast") {
-            wrong = verify(in, bytes, seed(0, 0));
+            wrong = memory_->verify(in, bytes, seed(0, 0));
         } else if (operation == "allgather" || operation == "alltoall") {
             for (int from = 0; from < n; ++from)
-                wrong += verify(in + part(from), bytes, seed(from, operation == "alltoall" ? world_.rank : 0));
+                wrong += memory_->verify(in + part(from), bytes, seed(from, operation == "alltoall" ? world_.rank : 0));
         } else {
-            wrong = verify_sum(in, words, [&](int from) { return seed(from, many_out ? world_.rank : 0); });
+            wrong = memory_->verify_sum(in, words, n, [&](int from) { return seed(from, many_out ? world_.rank : 0); });
         }
         unsigned long long mine = wrong, all = 0;
         MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
@@ -353,39 +320,23 @@ class Program {
                 .print();
     }
 
-    template <typename SeedOf>
-    std::size_t verify_sum(const void *from, int words, SeedOf seed_of) {
-        device::copy(shadow_, from, static_cast<std::size_t>(words) * 8);
-        std::size_t wrong = 0;
-        for (int i = 0; i < words; ++i) {
-            std::uint64_t expected = 0, got = 0;
-            for (int rank = 0; rank < world_.size; ++rank)
-                expected += payload_word(seed_of(rank), static_cast<std::uint64_t>(i));
-            std::memcpy(&got, &shadow_[static_cast<std::size_t>(i) * 8], 8);
-            if (got != expected) wrong += 8;
-        }
-        wrong_ += wrong;
-        return wrong;
-    }
-
     // ---- measurement
     void measure_pairs() {
-        for (void *memory : {host_[0], device_[0]})
-            if (memory) load(memory, largest_, stream_seed + static_cast<std::uint64_t>(world_.rank));
+        memory_->load_all(stream_seed + static_cast<std::uint64_t>(world_.rank));
         int round = 0;
         for_each_pair([&](int from, int to) {
             // The second pair of a rank meets the fault, so that there is output before it.
             const bool faulty = round++ == 1 && world_.rank == options_.inject_rank;
             if (faulty) die_or_hang();
-            silent_ = faulty && options_.inject == "omit";
-            NodeCopy copy(options_.copy && host_[0] && world_.node_of[static_cast<std::size_t>(from)] == world_.node_of[static_cast<std::size_t>(to)],
-                          from, to, world_.rank == from, largest_);
+            PairMeter meter(options_, *memory_, from, to, world_.rank, faulty && options_.inject == "omit");
+            NodeCopy copy(options_.copy && memory_->send('H') && world_.node_of[static_cast<std::size_t>(from)] == world_.node_of[static_cast<std::size_t>(to)],
+                          from, to, world_.rank == from, memory_->bytes());
             if (copy.active() && !options_.latency_sizes.empty()) copy.measure_flag(options_.seconds);
             for (const Buffers &buffers : options_.buffers) {
-                for (std::size_t bytes : options_.latency_sizes) latency(from, to, buffers, bytes);
+                for (std::size_t bytes : options_.latency_sizes) meter.latency(buffers, bytes);
                 for (std::size_t bytes : options_.sizes) {
-                    if (copy.active()) copy.measure(host_[0], host_[1], bytes, options_.seconds, options_.best);
-                    bandwidth(from, to, buffers, bytes);
+                    if (copy.active()) copy.measure(memory_->send('H'), memory_->receive('H'), bytes, options_.seconds, options_.best);
+                    meter.bandwidth(buffers, bytes);
                 }
             }
         });
@@ -396,121 +347,11 @@ class Program {
         while (options_.inject == "hang") pause();
     }
 
-    // The sender says how much work there is; it alone has timed the warm-up.
-    int agree(int peer, bool sender, int count) {
-        if (sender)
-            MPI_Send(&count, 1, MPI_INT, peer, tag_control, MPI_COMM_WORLD);
-        else
-            MPI_Recv(&count, 1, MPI_INT, peer, tag_control, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        return count;
-    }
-
-    // As osu_bw: a window of messages, then an acknowledgement.
-    static double window(int peer, bool sender, void *memory, std::size_t bytes, int messages) {
-        std::vector<MPI_Request> requests(static_cast<std::size_t>(messages));
-        char ack = 0;
-        const double start = now();
-        for (auto &request : requests) {
-            if (sender)
-                MPI_Isend(memory, static_cast<int>(bytes), MPI_BYTE, peer, tag_data, MPI_COMM_WORLD, &request);
-            else
-                MPI_Irecv(memory, static_cast<int>(bytes), MPI_BYTE, peer, tag_data, MPI_COMM_WORLD, &request);
-        }
-        MPI_Waitall(messages, requests.data(), MPI_STATUSES_IGNORE);
-        if (sender)
-            MPI_Recv(&ack, 1, MPI_CHAR, peer, tag_ack, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        else
-            MPI_Send(&ack, 1, MPI_CHAR, peer, tag_ack, MPI_COMM_WORLD);
-        return now() - start;
-    }
-
-    void bandwidth(int from, int to, Buffers buffers, std::size_t bytes) {
-        const bool sender = world_.rank == from;
-        const int peer = sender ? to : from;
-        void *memory = sender ? send_buffer(buffers.send) : receive_buffer(buffers.receive);
-        if (!sender) clear(buffers.receive, memory, bytes);
-        agree(peer, sender, 0);
-        // The first message opens connections and memory handles. The second tells whether a whole window would
-        // take too long: a path that is a hundred times too slow must still give a reading before the time limit.
-        constexpr double longest_window = 0.25;
-        window(peer, sender, memory, bytes, 1);
-        const double message = window(peer, sender, memory, bytes, 1);
-        const int messages = agree(peer, sender, static_cast<int>(std::clamp(longest_window / message, 1.0, 1.0 * options_.window)));
-        const double once = window(peer, sender, memory, bytes, messages);
-        const int windows = agree(peer, sender, static_cast<int>(std::clamp(options_.seconds / once, 2.0, 10000.0)));
-        std::vector<double> times;
-        for (int i = 0; i < windows; ++i) times.push_back(window(peer, sender, memory, bytes, messages));
-        const std::size_t wrong = report_wrong(peer, sender, memory, bytes, from);
-        if (!sender) return;
-        const double total = std::accumulate(times.begin(), times.end(), 0.0);
-        const double each = options_.best ? *std::min_element(times.begin(), times.end()) : total / windows;
-        const double counted = static_cast<double>(bytes) * messages * (options_.inject == "miscount" ? 10 : 1);
-        reading("bandwidth", from, to, buffers, bytes)
-            .add("gb_per_s", counted / each / 1e9)
-            .add("window", messages)
-            .add("windows", windows)
-            .add("wrong", wrong)
-            .print_unless(silent_);
-    }
-
-    // As osu_latency: half of a round trip. In many short batches, of which some fall between two interruptions of
-    // a machine that is shared: those are `best`.
-    void latency(int from, int to, Buffers buffers, std::size_t bytes) {
-        const bool sender = world_.rank == from;
-        const int peer = sender ? to : from;
-        void *out = send_buffer(sender ? buffers.send : buffers.receive);
-        void *in = receive_buffer(sender ? buffers.send : buffers.receive);
-        clear(sender ? buffers.send : buffers.receive, in, bytes);
-        const auto batch = [&](int trips) {
-            const double start = now();
-            for (int i = 0; i < trips; ++i) {
-                if (sender) MPI_Send(out, static_cast<int>(bytes), MPI_BYTE, peer, tag_data, MPI_COMM_WORLD);
-                MPI_Recv(in, static_cast<int>(bytes), MPI_BYTE, peer, tag_data, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-                if (!sender) MPI_Send(out, static_cast<int>(bytes), MPI_BYTE, peer, tag_data, MPI_COMM_WORLD);
-            }
-            return (now() - start) / (2.0 * trips);
-        };
-        agree(peer, sender, 0);
-        const double once = std::min({batch(10), batch(10), batch(10)});
-        constexpr double batch_seconds = 2e-4;
-        const int trips = agree(peer, sender, static_cast<int>(std::clamp(batch_seconds / (2 * once), 2.0, 1000.0)));
-        const int batches = agree(peer, sender, static_cast<int>(std::clamp(options_.seconds / (trips * 2 * once), 3.0, 10000.0)));
-        std::vector<double> times;
-        for (int i = 0; i < batches; ++i) times.push_back(batch(trips));
-        const std::size_t mine = sender ? verify(in, bytes, stream_seed + static_cast<std::uint64_t>(to)) : 0;
-        const std::size_t wrong = mine + report_wrong(peer, sender, in, bytes, from);
-        if (!sender) return;
-        const double each = options_.best ? *std::min_element(times.begin(), times.end())
-                                          : std::accumulate(times.begin(), times.end(), 0.0) / batches;
-        reading("latency", from, to, buffers, bytes).add("us", each * 1e6).add("trips", trips * batches).add("wrong", wrong).print_unless(silent_);
-    }
-
-    // The receiver checks the last message of the stream; the sender prints the count beside the reading.
-    std::size_t report_wrong(int peer, bool sender, const void *memory, std::size_t bytes, int from) {
-        unsigned long long wrong = 0;
-        if (sender) {
-            MPI_Recv(&wrong, 1, MPI_UNSIGNED_LONG_LONG, peer, tag_control, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        } else {
-            wrong = verify(memory, bytes, stream_seed + static_cast<std::uint64_t>(from));
-            MPI_Send(&wrong, 1, MPI_UNSIGNED_LONG_LONG, peer, tag_control, MPI_COMM_WORLD);
-        }
-        return static_cast<std::size_t>(wrong);
-    }
-
-    static Line reading(const char *metric, int from, int to, Buffers buffers, std::size_t bytes) {
-        Line line("reading");
-        line.add("metric", metric).add("from", from).add("to", to).add("buffers", buffers.name()).add("bytes", bytes);
-        return line;
-    }
-
     const Options &options_;
     int selected_;
     World world_;
-    std::size_t largest_ = 4096, wrong_ = 0;
-    unsigned char *shadow_ = nullptr;  // host side of filling and checking
-    void *host_[2] = {}, *device_[2] = {};
+    std::optional<BufferSet> memory_;  // once the ranks are known to be where they should
     double idle_wall_ = 0, idle_cpu_ = 0;
-    bool silent_ = false;
 };
 
 }  // namespace

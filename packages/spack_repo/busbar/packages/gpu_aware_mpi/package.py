@@ -24,10 +24,12 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     # for an installed one. `make spack-pin` writes them and brings the locks up to date.
     has_code = False
     sources = {
+        "buffers.hpp": "e7479529d0c2c1ac6c315133f8724a7a30df78d36bc705f38fe103b97b0c505a",
         "device.hpp": "cc5f1ed5b288b739de7ef457dba837edc383456e32f3170c176febd9e0d6adbf",
-        "gpu_aware.cpp": "d03c29c5560857d63c5733aa22ce784140335a78881a66d044514e4c3049813a",
+        "gpu_aware.cpp": "37dda0497a8bb46001882f523bd695924b87ed354cf6647e44f56af2bdb09ffd",
         "node_copy.hpp": "0817b57e61e8d5d4f43d0d70d42f58cad002661c0ab827524fb5bedd3e33f518",
-        "support.hpp": "a792821a8223187d2a8f8565323deae2fd9c8124ab44dfa6d1882a38166130c4",
+        "pair_meter.hpp": "a1e8065f3cc80557033473dd9f7b2a5fdb36967feebe399193977f2c71f368d4",
+        "support.hpp": "f836439358db8b1de74302b6c2fa96821f9a2fd729b361efdc755d709d7bb496",
     }
 
     version("1.0")
