@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""Causes between nodes and in RCCL, from the wording that the tools' documentation gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from outputs import ids, nccl_table, run
+
+from busbar.verdict import Verdict
+
+
+# ---- between nodes
+def net(way: str, *, nodes: int = 2) -> str:
+    text = (
+        f"node0:1000:9 [0] NCCL INFO comm 0x1 rank 0 nRanks 16 nNodes {nodes} localRanks 8"
+        f" localRank 0 MNNVL 0\n"
+    )
+    text += f"node0:1000:9 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/{way}\n"
+    return (
+        text
+        + "node0:1000:9 [0] NCCL INFO comm 0x1 rank 0 nranks 16 cudaDev 0 busId 60 commId 0x1 -"
+        " Init COMPLETE\n"
+    )
+
+
+def test_sockets_between_nodes() -> None:
+    found = run(net("Socket/0"), nccl_table({1 << 30: 2.0}, ranks=16, nodes=2))
+    assert (str(found.verdict), ids(found)) == ("degraded", {"nccl-socket-fallback"})
+
+
+def test_gpudirect_off_and_on() -> None:
+    table = nccl_table({1 << 30: 60.0}, ranks=16, nodes=2, gpu="NVIDIA H100 80GB HBM3")
+    assert ids(run(net("IB/0"), table)) == {"gdr-off"}
+    assert not ids(run(net("IB/0/GDRDMA"), table))
+    assert not ids(run(net("IB/0(1)/GDRDMA"), table))
+
+
+def test_rails_from_the_log_alone() -> None:
+    def ends(send: int, receive: int) -> str:
+        return (
+            f"node0:1000:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via"
+            f" NET/IB/{send}/GDRDMA\n"
+            f"node1:1008:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [receive] via"
+            f" NET/IB/{receive}/GDRDMA\n"
+        )
+
+    falling = {1 << 26: 190.0, 1 << 28: 188.0, 1 << 30: 120.0}
+    table = nccl_table(falling, ranks=16, nodes=2, gpu="NVIDIA H100 80GB HBM3")
+    crossed = run(table, ends(0, 3))
+    assert ids(crossed) == {"rail-mismatch", "ecmp-collision"}
+    aligned = run(table, ends(2, 2))
+    assert ids(aligned) == {"ecmp-collision"}
+    flat = run(
+        nccl_table({1 << 26: 190.0, 1 << 30: 191.0}, ranks=16, nodes=2, gpu="X"), ends(0, 3)
+    )
+    assert not flat.causes
+
+
+# ---- EFA: old and new wording
+def efa(
+    provider: str,
+    nics: int,
+    *,
+    new: bool = False,
+    topology: str = "p4d-24xl-topo.xml",
+    platform: str = "p4d.24xlarge",
+) -> str:
+    say = "node0:1000:9 [0] NCCL INFO NET/OFI "
+    selected = (
+        f"Selected provider is {provider}, fabric is {provider} (found {nics} nics)"
+        if new
+        else f"Selected Provider is {provider} (found {nics} nics)"
+    )
+    lines = [
+        "Initializing aws-ofi-nccl 1.14.0" if new else "Initializing aws-ofi-nccl 1.7.4-aws",
+        "Using CUDA runtime version 12020",
+        "Configuring AWS-specific options",
+        selected,
+        f"Running on {platform} platform, Setting NCCL_TOPO_FILE environment variable to"
+        f" /opt/xml/{topology}",
+    ]
+    return "".join(say + line + "\n" for line in lines)
+
+
+TABLE_16 = nccl_table(
+    {1 << 28: 70.0, 1 << 30: 78.0}, ranks=16, nodes=2, gpu="NVIDIA A100-SXM4-80GB"
+)
+
+
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ({"provider": "efa", "nics": 4}, None),
+        ({"provider": "efa", "nics": 2}, "nic-count-short"),
+        ({"provider": "tcp", "nics": 4}, "ofi-provider-wrong"),
+        ({"provider": "sockets", "nics": 4}, "ofi-provider-wrong"),
+        (
+            {"provider": "efa", "nics": 4, "topology": "p5.48xl-topo.xml"},
+            "ofi-topology-file-missing",
+        ),
+        (
+            {
+                "provider": "efa",
+                "nics": 16,
+                "topology": "p5.48xl-topo.xml",
+                "platform": "p5.48xlarge",
+            },
+            "nic-count-short",
+        ),
+        (
+            {
+                "provider": "efa",
+                "nics": 32,
+                "topology": "p5.48xl-topo.xml",
+                "platform": "p5.48xlarge",
+            },
+            None,
+        ),
+    ],
+)
+def test_efa(log: dict[str, Any], cause: str | None, new: bool) -> None:
+    table = nccl_table({1 << 30: 78.0}, ranks=16, nodes=2, gpu="unknown GPU")
+    found = run(efa(new=new, **log) + net("AWS Libfabric/0/GDRDMA"), table)
+    assert ids(found) == ({cause} if cause else set())
+
+
+def test_efa_plugin_missing() -> None:
+    log = "node0:1000:9 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so\n" + net(
+        "Socket/0"
+    )
+    assert ids(run(log, TABLE_16, site="p4de")) == {"nccl-socket-fallback", "ofi-plugin-missing"}
+
+
+def test_efa_without_gpudirect() -> None:
+    found = run(efa("efa", 4) + net("AWS Libfabric/0"), TABLE_16, site="p4d")
+    assert "gdr-off" in ids(found)
+
+
+# ---- RCCL
+def test_mscclpp_asked_for_and_not_used() -> None:
+    table = nccl_table({1 << 20: 10.0}, ranks=8, gpu="AMD Instinct MI300X")
+    table = "# Collective test starting: all_reduce_perf\n" + table.replace(" float ", " double ")
+    log = "node0:1000:9 [0] NCCL INFO RCCL_MSCCLPP_ENABLE set by environment to 1.\n"
+    found = run(log, table)
+    note = next(n for n in found.notes if n.id == "rccl-msccl-off")
+    assert "double" in note.summary
+
+
+def test_rccl_on_two_gpus() -> None:
+    table = nccl_table({1 << 28: 20.0, 1 << 30: 21.0}, ranks=2, gpu="AMD Instinct MI300X")
+    log = (
+        "node0:1000:9 [0] NCCL INFO 8 coll channels, 8 nvls channels, 8 p2p channels, 4 p2p"
+        " channels per peer\n"
+    )
+    found = run(log, table, verdict=Verdict.DEGRADED)
+    assert "rccl-few-gpus-few-channels" in ids(found)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""Odd, failed and damaged tools: a usable site, a sentence, and never a machine without GPUs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from saved import detect_text, h200_outputs, inventory, text
+
+from busbar import site as sites
+from busbar.cli import main
+from busbar.site.detect import compose, match
+from busbar.site.gather import Outputs
+
+ODD = {
+    "no driver": (
+        Outputs(failed={"nvidia-smi -q": "NVIDIA-SMI has failed because it couldn't communicate"}),
+        "nvidia-smi -q failed: NVIDIA-SMI has failed",
+    ),
+    "MIG on": (
+        Outputs({"nvidia-smi -q": detect_text("nvidia-smi-q-mig-synthetic.txt")}),
+        "MIG is on",
+    ),
+    "cut matrix": (
+        Outputs(
+            h200_outputs()
+            | {"nvidia-smi topo": text("h200x4/nvidia-smi-topo.log").split("GPU2\tNV")[0]}
+        ),
+        "nvidia-smi topo: 2 rows for 4 GPUs; the output is cut",
+    ),
+    "virtual machine without links": (
+        Outputs(
+            h200_outputs()
+            | {"nvidia-smi topo": text("h200x4/nvidia-smi-topo.log").replace("NV18", "PHB")}
+        ),
+        "no NVLink between the GPUs",
+    ),
+    "no matrix": (
+        Outputs({"nvidia-smi -q": text("h200x4/nvidia-smi-q-gpu0.log")}),
+        "no links are stated",
+    ),
+    "unknown architecture": (
+        Outputs({"nvidia-smi -q": inventory("NVIDIA X1", "Rubin", 1, 1)}),
+        "'Rubin' is not known",
+    ),
+    "garbage": (
+        Outputs(
+            {"amd-smi static": "<html>", "rocm-smi": "", "ibstat": "no devices", "lstopo": "x"}
+        ),
+        "amd-smi static: no JSON",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_input_gives_a_usable_site_and_one_sentence(case: str) -> None:
+    outputs, sentence = ODD[case]
+    detected = compose(outputs)
+    assert any(sentence in remark for remark in detected.remarks)
+    assert sites.environment(detected.site)
+
+
+@pytest.mark.parametrize("case", ["no driver", "MIG on", "unknown architecture", "garbage"])
+def test_a_gpu_tool_without_a_usable_gpu_is_no_machine_without_gpus(case: str) -> None:
+    outputs, sentence = ODD[case]
+    detected = compose(outputs)
+    assert detected.site.node.gpus is None
+    assert any(sentence in said for said in detected.gpu_tool_failed)
+    assert match(detected) is None
+
+
+def test_a_failed_tool_beside_one_that_told_of_the_gpus_counts_for_nothing() -> None:
+    detected = compose(Outputs(h200_outputs(), failed={"rocm-smi": "no amdgpu"}))
+    assert detected.remarks == ("rocm-smi failed: no amdgpu",)
+    assert detected.gpu_tool_failed == ()
+    assert match(detected) == "h200x4"
+
+
+@pytest.mark.parametrize("tool", ["nvidia-smi", "rocm-smi"])
+def test_check_refuses_a_machine_whose_driver_is_dead(
+    tool: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    program = tmp_path / tool
+    program.write_text(f"#!/bin/sh\necho '{tool} cannot reach the driver' >&2\nexit 9\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "--list"]) == 2
+    said = capsys.readouterr().err
+    assert f"{tool} cannot reach the driver" in said
+    assert "name a site with --site" in said
+
+
+def test_damaged_rows_and_versions_are_remarks() -> None:
+    outputs = h200_outputs()
+    outputs["nvidia-smi topo"] = outputs["nvidia-smi topo"].replace("\nGPU1\t", "\nGPU0\t")
+    detected = compose(Outputs(outputs))
+    assert any("rows and columns are not GPU0 to GPU3" in text for text in detected.remarks)
+    assert detected.site.node.gpus.links is None
+    rocm = detect_text("rocm-smi-showtopo-6.0-synthetic.json").replace("gfx942", "gfx")
+    detected = compose(Outputs({"rocm-smi": rocm}))
+    assert detected.gpu_tool_failed == ("rocm-smi: 'gfx' is no graphics version",)
+
+
+SAVED = {
+    "nvidia-smi topo": text("h200x4/nvidia-smi-topo.log"),
+    "nvidia-smi nvlink": text("h200x4/nvlink.log"),
+    "nvidia-smi -q": inventory("NVIDIA H200", "Hopper", 143771, 4),
+    "rocm-smi": detect_text("rocm-smi-showtopo-6.0-synthetic.json"),
+    "amd-smi topology": detect_text("amd-smi-topology-26.0-synthetic.json"),
+    "amd-smi static": detect_text("amd-smi-static-26.0-synthetic.json"),
+    "lstopo": detect_text("lstopo-2.9-synthetic.xml"),
+    "ibstat": detect_text("ibstat-synthetic.txt"),
+    "fi_info": detect_text("fi_info-efa-1.21-synthetic.txt"),
+    "scontrol": detect_text("scontrol-show-node-23.11-synthetic.txt"),
+}
+TOGETHER = (
+    ("nvidia-smi topo", "nvidia-smi nvlink", "nvidia-smi -q", "lstopo", "ibstat", "scontrol"),
+    ("rocm-smi", "fi_info"),
+    ("amd-smi topology", "amd-smi static", "fi_info", "scontrol"),
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> dict[str, str]:
+    """Outputs of one machine, with lines lost, repeated, cut or changed in one of them."""
+    names = draw(st.sampled_from(TOGETHER))
+    victim = draw(st.sampled_from(names))
+    lines = SAVED[victim].splitlines(keepends=True)
+    for _ in range(draw(st.integers(1, 4))):
+        index = draw(st.integers(0, len(lines) - 1))
+        line = lines[index]
+        column = draw(st.integers(0, len(line) - 1))
+        kind = draw(st.sampled_from(["lose", "repeat", "cut", "change", "word", "end"]))
+        if kind == "lose" and len(lines) > 1:
+            del lines[index]
+        elif kind == "repeat":
+            lines.insert(draw(st.integers(0, len(lines))), line)
+        elif kind == "cut":
+            lines[index] = line[:column] + "\n"
+        elif kind == "change":
+            byte = draw(st.sampled_from('0179-,:"{}[]<>X GPUgfx\x00\n'))
+            lines[index] = line[:column] + byte + line[column + 1 :]
+        elif kind == "word" and (words := line.split()):
+            word = draw(st.sampled_from(words))
+            new = draw(st.sampled_from(["", "-1", "99999999", "null", "[]", "N/A", "gfx", "GPU0"]))
+            lines[index] = line.replace(word, new, 1)
+        elif kind == "end":
+            lines = lines[: index + 1]
+    return {name: SAVED[name] for name in names} | {victim: "".join(lines)}
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(damaged())
+def test_damaged_outputs_give_a_site_and_remarks(outputs: dict[str, str]) -> None:
+    detected = compose(Outputs(outputs))
+    assert detected.site.partitions
+    # A tool of a GPU vendor spoke in each of them.
+    assert detected.site.node.gpus or detected.gpu_tool_failed
