@@ -12,6 +12,8 @@ class Verdict(StrEnum):
     """The outcome of a reading or a run."""
 
     PASS = "pass"
+    UNKNOWN = "unknown"
+    """The readings scatter too much to say either; never a pass."""
     DEGRADED = "degraded"
     """Correct, but worse than the band."""
     IMPOSSIBLE = "impossible"
@@ -20,7 +22,7 @@ class Verdict(StrEnum):
     """Wrong data, a missing metric, or the run did not do what was asked."""
 
 
-_SEVERITY = (Verdict.PASS, Verdict.DEGRADED, Verdict.IMPOSSIBLE, Verdict.FAILED)
+_SEVERITY = (Verdict.PASS, Verdict.UNKNOWN, Verdict.DEGRADED, Verdict.IMPOSSIBLE, Verdict.FAILED)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from busbar.verdict import Verdict
 
 _COLOURS = {
     Verdict.PASS: "green",
+    Verdict.UNKNOWN: "cyan",
     Verdict.DEGRADED: "yellow",
     Verdict.IMPOSSIBLE: "magenta",
     Verdict.FAILED: "red",

@@ -15,6 +15,7 @@ from busbar.verdict import Verdict, worst
 
 _STYLE = {
     Verdict.PASS: "green",
+    Verdict.UNKNOWN: "cyan",
     Verdict.DEGRADED: "yellow",
     Verdict.IMPOSSIBLE: "magenta",
     Verdict.FAILED: "red",

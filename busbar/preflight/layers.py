@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""Where two deliveries differ, layer by layer, by what preflight reads of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from busbar.preflight.files import Directory
+from busbar.preflight.lines import loaded, modules, origins
+from busbar.preflight.loader import Found, View
+
+_LISTS = ("libraries", "modules")
+_SETTING = re.compile(r"(UCX|OMPI|PRTE|MPICH|MPIR|NCCL|RCCL|FI|HSA|CUDA|ROCR|HIP)_")
+# What says where things are, who may run them and what is logged; no path of data.
+_HARMLESS = re.compile(r"(CUDA_(HOME|PATH|VERSION)|OMPI_ALLOW_\w+|UCX_LOG_\w+)$")
+# From what most often decides how data goes to what hardly ever does.
+_LAYERS = (
+    ("GPU driver", r"libcuda\.so|libnvidia-ml"),
+    ("GPU run time", r"libcudart|libamdhip64|libhsa"),
+    ("UCX modules", r"libuct_"),
+    ("UCX", r"libuc[pstm]\."),
+    ("network libraries", r"libfabric|libcxi|libefa|libibverbs|librdmacm|libmlx5"),
+    ("NCCL", r"libnccl|librccl"),
+    ("GPU transport of MPI", r"libmpi_gtl"),
+    ("MPI", r"libmpi\.|libopen-pal"),
+    ("PMI", r"libpmi"),
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not the same."""
+
+    layer: str
+    text: str
+
+
+def bare_origins(program: Path, library_path: str) -> dict[str, list[dict[str, Any]]]:
+    """Libraries and UCX modules of a program of this host, as preflight gives an image's."""
+    files = Directory(Path("/"))
+    directories = [part for part in library_path.split(":") if part.startswith("/")]
+    view = View(files, files, (), directories)
+    path = PurePosixPath(program)
+    libraries = loaded(view, view.find(path) or Found(path, program, "host"))
+    return {
+        "libraries": [asdict(origin) for origin in origins(libraries)],
+        "modules": [asdict(origin) for origin in modules(view, libraries)],
+    }
+
+
+def differences(
+    bare: Mapping[str, Sequence[Mapping[str, Any]]],
+    image: Mapping[str, Sequence[Mapping[str, Any]]],
+    bare_settings: Mapping[str, str],
+    image_settings: Mapping[str, str],
+) -> list[Difference]:
+    """Settings first, then libraries in the order of the layers."""
+    return [*_settings(bare_settings, image_settings), *_libraries(bare, image)]
+
+
+def _settings(bare: Mapping[str, str], image: Mapping[str, str]) -> Iterator[Difference]:
+    for name in sorted({*bare, *image}):
+        one, other = bare.get(name), image.get(name)
+        if one != other and _SETTING.match(name) and not _HARMLESS.match(name):
+            shown = [f"is {value}" if value else "is not set" for value in (other, one)]
+            yield Difference("settings", f"{name} {shown[0]} in the image and {shown[1]} outside")
+
+
+def _libraries(
+    bare: Mapping[str, Sequence[Mapping[str, Any]]],
+    image: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Iterator[Difference]:
+    sides = [{e["name"]: e for key in _LISTS for e in side[key]} for side in (bare, image)]
+    for layer, pattern in _LAYERS:
+        for name in sorted({*sides[0], *sides[1]}):
+            if not re.match(pattern, name):
+                continue
+            one, other = (side.get(name) for side in sides)
+            if one and other and one["sha256"] == other["sha256"]:
+                continue
+            yield Difference(layer, f"{name}: {_place(other)} in the image, {_place(one)} outside")
+
+
+def _place(origin: Mapping[str, Any] | None) -> str:
+    if origin is None or not origin["path"]:
+        return "none"
+    return f"{origin['path']} ({origin['origin']}, sha256 {origin['sha256'][:8]})"
