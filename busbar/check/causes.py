@@ -11,25 +11,35 @@ from pathlib import Path
 from busbar.check.results import Outcome
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
+from busbar.explain.model import Cause
 from busbar.site import Site
 from busbar.verdict import Verdict
 
+UNEXPLAINED = "below-band-unexplained"
 
-def explained(outcome: Outcome, files: Sequence[Path | Source], site: Site) -> Outcome:
-    """The outcome with causes (unless it is a pass) and notes; its results name their ids."""
-    known = site if site.node_type().gpus else None
+
+def explained(
+    outcome: Outcome, files: Sequence[Path | Source], site: Site, known: Sequence[Cause] = ()
+) -> Outcome:
+    """The outcome with causes (unless it is a pass) and notes; its results name their ids.
+
+    ``known`` are causes that stand before a look into the output.
+    """
+    gpus = site if site.node_type().gpus else None
+    causes, notes = [cause.to_json() for cause in known], []
     try:
         explanations = explain(
             [file if isinstance(file, Source) else Path(os.path.relpath(file)) for file in files],
-            site=known,
+            site=gpus,
             verdict=outcome.verdict,
         )
     except BusbarError as error:
         # Nothing to go by: that is itself worth knowing, and no cause is guessed.
-        note = {"id": "nothing-to-explain", "summary": str(error), "evidence": []}
-        return replace(outcome, notes=(*outcome.notes, note))
-    causes = [cause.to_json() for each in explanations for cause in each.causes]
-    notes = [note.to_json() for each in explanations for note in each.notes]
+        notes = [{"id": "nothing-to-explain", "summary": str(error), "evidence": []}]
+    else:
+        found = [cause.to_json() for each in explanations for cause in each.causes]
+        causes += [cause for cause in found if not (known and cause["id"] == UNEXPLAINED)]
+        notes = [note.to_json() for each in explanations for note in each.notes]
     if outcome.verdict is Verdict.PASS:
         causes = []
     ids = ",".join(dict.fromkeys(cause["id"] for cause in causes))

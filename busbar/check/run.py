@@ -138,13 +138,17 @@ def _is_quiet_fixture(case: dict[str, Any]) -> bool:
     return bool(case["fixture"]) and case["result"] == "pass"
 
 
+_JUDGED = (None, "setup", "sanity", "performance")
+"""Where a check may have left its own judgement; in setup that of a broken image."""
+
+
 def _outcome(plan: Plan, case: dict[str, Any]) -> Outcome:
     """What the check left; ReFrame's reason as a failed result where it never came to judging."""
     kept = case["outputdir"] if case["result"] == "pass" else case["stagedir"]
     directory = Path(kept) if kept else plan.output  # a skipped check has no directory
     left = directory / RESULTS_FILE
     name = case["name"].split(" ")[0]
-    if kept and left.exists() and case["fail_phase"] in (None, "sanity", "performance"):
+    if kept and left.exists() and case["fail_phase"] in _JUDGED:
         outcome = Outcome.read(left)
         if case["result"] == "pass" or outcome.verdict is not Verdict.PASS:
             return outcome

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""The ReFrame environments of a run in an image: the image, and what it is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from busbar.errors import BusbarError
+from busbar.site import mpi
+from busbar.site.environments import (
+    Choice,
+    Parts,
+    environment_of,
+    environments,
+    mpi_extras,
+    set_by_site,
+)
+from busbar.site.image import Image, of_choice
+from busbar.site.model import Delivery, MpiFamily, Site, Stack
+
+_FAMILY: dict[str, MpiFamily] = {"libmpi.so.12": "mpich", "libmpi.so.40": "openmpi"}
+PARITY = "parity"
+"""The feature of the delivery that the image is compared with, and its only one."""
+
+
+def image_environments(site: Site, choice: Choice, ranks_per_node: int) -> list[dict[str, Any]]:
+    """That of the image, by what it says of itself; then the site's other delivery, if any.
+
+    Other checks than a comparison run in the image alone.
+    """
+    assert choice.image
+    image = of_choice(site, choice.image, choice.inject, choice.image_facts)
+    inside = _inside(site, image)
+    try:
+        bare = environments(site, replace(choice, image=None), ranks_per_node)[0]
+    except BusbarError as error:
+        inside["extras"]["alone"] = str(error)
+        return [inside]
+    bare["features"] = [PARITY]
+    bare["extras"]["beside"] = asdict(image)
+    return [inside, bare]
+
+
+def _inside(site: Site, image: Image) -> dict[str, Any]:
+    said = image.fingerprint
+    stack: Stack = said["stack"]
+    lane = str(said.get("lane", "image"))
+    loaded = {library["name"] for library in image.preflight["libraries"]}
+    families = [known for name, known in _FAMILY.items() if name in loaded]
+    family: MpiFamily = families[0] if families else "openmpi"
+    starter = mpi.Mpi(family)
+    delivery = Delivery(kind="image", stack=stack, lanes=(lane,), mpi=family)
+    parts = Parts(programs=image.programs, features=image.features)
+    parts.variables = starter.variables(slurm=site.scheduler != "local")
+    parts.variables |= set_by_site(site, delivery, lane, starter)
+    mpi_type = image.preflight["launch"]["mpi_type"]
+    extras = mpi_extras(site, delivery, starter) | {
+        "image": asdict(image),
+        # As preflight has found it on a node.
+        "srun": [f"--mpi={mpi_type}"] if mpi_type else [],
+    }
+    return environment_of(delivery, lane, parts, {}, extras)

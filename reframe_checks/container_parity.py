@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: MIT
+"""Is an image as fast as the delivery beside it, on the same node and in the same run?"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import reframe as rfm
+import reframe.utility.sanity as sn
+from reframe.core.backends import getlauncher
+from reframe.core.builtins import run_after, run_before, variable
+
+from busbar.check.judge import judge
+from busbar.check.parity import LEAST, Parity, compare
+from busbar.check.results import Result
+from busbar.expect import NoExpectation
+from busbar.explain.containers import layer_cause
+from busbar.explain.model import Cause
+from busbar.parse.gpu_aware import GpuAwareRun, Reading, parse
+from busbar.preflight.layers import bare_origins, differences
+from busbar.site.image import Image
+from busbar.units import format_bytes
+from busbar.verdict import Expectation, Verdict
+
+from .base import SOURCES, Judgement
+from .in_image import InImage
+from .mpi_program import GpuAwareCheck
+
+_SIDES = ("bare", "image")
+_Key = tuple[int, int, str, int]
+
+
+@rfm.simple_test
+class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what users type
+    """Bandwidth of every pair by both deliveries in turn; it runs in the one that is no image."""
+
+    descr = "an image against the delivery beside it"
+    valid_prog_environs = ["+parity"]
+    tags = {"nightly"}
+    time_limit = "20m"
+    keep_files = [*GpuAwareCheck.keep_files, "*.out", "*.err"]
+    parities: ClassVar[dict[_Key, Parity]] = {}
+
+    #: How often each delivery runs.
+    repetitions = variable(int, value=9)
+
+    @property
+    def preflighted(self) -> Image:
+        """The image that is compared."""
+        return Image(**self.current_environ.extras["beside"])
+
+    @run_after("setup")
+    def set_sizes(self) -> None:
+        if self.on_gpu:
+            self.sizes = self.sizes or "16M,256M"
+        else:
+            # As in link_matrix: best windows, each rank on a core of its own.
+            self.sizes = self.sizes or "1M,4M"
+            best = "--statistic=best --window=4 --seconds=0.2"
+            self.more_options = f"{best} {self.more_options}"
+            self.wrapper = f"{SOURCES / 'own_core.sh'} {self.wrapper}"
+
+    @run_before("run")
+    def set_turns(self) -> None:
+        """The job: bare, image, bare, image... each with files of its own."""
+        image, host = self.preflighted, self.job.launcher
+        inside = copy.copy(host)
+        mpi_type = image.preflight["launch"]["mpi_type"]
+        inside.options = [f"--mpi={mpi_type}"] if mpi_type else []
+        launchers = {
+            "bare": host,
+            "image": InImage(inside, image, self.names_for_image, [str(SOURCES)]),
+        }
+        words = [self.executable, *self.executable_opts]
+        program = len(self.wrapper.split())
+        turns = [f"for turn in $(seq {self.repetitions}); do"]
+        for side in _SIDES:
+            if side == "image":
+                words[program] = image.programs["gpu_aware"]
+            started = f"{launchers[side].run_command(self.job)} {shlex.join(words)}"
+            turns.append(f"  {started} >{side}-$turn.out 2>{side}-$turn.err")
+            turns.append(f"  echo {side} $turn $?")
+        self.prerun_cmds = [*self.prerun_cmds, *turns, "done"]
+        self.job.launcher = getlauncher("local")()
+        self.executable, self.executable_opts = "true", []
+
+    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
+        ended = dict(re.findall(r"(?m)^(\w+ \d+) (\d+)$", "\n".join(output)))
+        found: list[Result] = []
+        turns: list[list[dict[_Key, Reading]]] = []
+        versions: dict[str, str] = {}
+        for turn in range(1, self.repetitions + 1):
+            turns.append([])
+            for side in _SIDES:
+                run, wrong = self.one_run(side, turn, ended.get(f"{side} {turn}", "none"))
+                found += wrong
+                turns[-1].append({_key(reading): reading for reading in run.readings})
+                for start in run.starts:
+                    versions = {"mpi": start.mpi, "ucx": start.ucx, "gpu_driver": start.gpu_driver}
+        return Judgement([*_once(self.name, found), *self.compared(turns)], versions)
+
+    def one_run(self, side: str, turn: int, status: str) -> tuple[GpuAwareRun, list[Result]]:
+        """One repetition of one side, and what is wrong with it."""
+        lines, log = (
+            path.read_text(errors="backslashreplace").splitlines() if path.exists() else []
+            for path in (Path(self.stagedir, f"{side}-{turn}.{kind}") for kind in ("out", "err"))
+        )
+        lane = self.current_environ.extras["lane"]
+        if side == "image":
+            lane = self.preflighted.fingerprint.get("lane", "")
+        run = parse(lines)
+        asked = replace(self.asked(), sizes=(), latency_sizes=(), check_sizes=(), lane=lane)
+        wrong = judge(asked, run, [*lines, *log], _no_band)
+        if status != "0":
+            message = f"it ended with exit status {status}"
+            wrong.append(Result(self.name, Verdict.FAILED, message=message))
+        return run, [replace(each, message=f"{side}: {each.message}") for each in wrong]
+
+    def compared(self, turns: Sequence[Sequence[dict[_Key, Reading]]]) -> list[Result]:
+        """A result for each pair and size."""
+        asked = self.asked()
+        ranks = range(asked.ranks)
+        keys = [
+            (source, target, buffers, nbytes)
+            for nbytes in asked.sizes
+            for buffers in asked.buffers
+            for source in ranks
+            for target in ranks
+            if source != target
+        ]
+        self.parities = {}
+        results = []
+        for key in keys:
+            both = [(bare.get(key), image.get(key)) for bare, image in turns]
+            right = [(b.value, i.value) for b, i in both if b and i and _right(b) and _right(i)]
+            row = Result(
+                self.name,
+                Verdict.FAILED,
+                pair=f"{key[0]}->{key[1]}",
+                metric="bandwidth",
+                buffers=key[2],
+                bytes=key[3],
+                message=f"{len(right)} of {len(turns)} repetitions have right readings of both",
+            )
+            if len(right) == len(turns):
+                bare, image = zip(*right, strict=True)
+                parity = self.parities[key] = compare(image, bare, len(keys))
+                row = replace(
+                    row,
+                    verdict=parity.verdict,
+                    gb_per_s=parity.image,
+                    typical=None if parity.verdict is Verdict.UNKNOWN else parity.bare,
+                    message=_sentence(row.pair, key, parity),
+                )
+            results.append(row)
+        return results
+
+    def known_causes(self) -> list[Cause]:
+        """Those of the image, and the first layer that differs where it is slower."""
+        known = super().known_causes()
+        if all(parity.verdict is not Verdict.DEGRADED for parity in self.parities.values()):
+            return known
+        image, outside = self.preflighted, dict(self.current_environ.env_vars)
+        forced = "APPTAINERENV_"
+        inside = outside | image.settings
+        inside |= {
+            n.removeprefix(forced): v for n, v in os.environ.items() if n.startswith(forced)
+        }
+        program = Path(self.program.stagedir, "gpu_aware")
+        # Its tail is what the shell makes of the caller's own.
+        library_path = outside.get("LD_LIBRARY_PATH", "").partition("${")[0]
+        found = differences(
+            bare_origins(program, library_path),
+            image.preflight,
+            outside,
+            inside,
+        )
+        return [layer_cause(found), *known]
+
+    def remarks(self) -> list[dict[str, Any]]:
+        """The worst pair of each size."""
+        notes = []
+        for nbytes in dict.fromkeys(key[3] for key in self.parities):
+            rows = {key: parity for key, parity in self.parities.items() if key[3] == nbytes}
+            key, worst = min(rows.items(), key=lambda item: item[1].ratio)
+            summary = _sentence(f"{key[0]}->{key[1]}", key, worst)
+            summary += f"; the lowest ratio of {len(rows)} pairs"
+            notes.append({"id": "container-parity", "summary": summary, "evidence": []})
+        return notes
+
+    def logs(self) -> Sequence[Path]:
+        """What the image's first repetition said; that of the others is alike."""
+        paths = (Path(self.stagedir, f"image-1.{kind}") for kind in ("out", "err"))
+        return [path for path in paths if path.exists()]
+
+    def add_metric(self, result: Result) -> None:
+        """ReFrame is given the ratio, which alone has a reference."""
+        ends = result.pair.replace("->", "_to_")
+        name = f"parity_{ends}_{result.buffers.replace(' ', '')}_{result.bytes}"
+        source, target = map(int, result.pair.split("->"))
+        parity = self.parities[source, target, result.buffers, result.bytes or 0]
+        self.perf_variables[name] = sn.make_performance_function(sn.defer(parity.ratio), "ratio")
+        self.reference[f"{self.current_partition.fullname}:{name}"] = (1, LEAST - 1, None, "ratio")
+
+
+def _key(reading: Reading) -> _Key:
+    return (reading.source, reading.target, reading.buffers, reading.nbytes)
+
+
+def _right(reading: Reading) -> bool:
+    return reading.value > 0 and not reading.wrong
+
+
+def _no_band(reading: Reading) -> Expectation:
+    raise NoExpectation("the other delivery is what a reading is compared with")
+
+
+def _sentence(pair: str, key: _Key, parity: Parity) -> str:
+    return (
+        f"{pair} {key[2]} {format_bytes(key[3])}: image {parity.image:.4g} GB/s, bare"
+        f" {parity.bare:.4g}, ratio {parity.ratio:.3f} ({parity.low:.3f} to {parity.high:.3f},"
+        f" spread {parity.spread:.3f})"
+    )
+
+
+def _once(check: str, results: Sequence[Result]) -> list[Result]:
+    """What several repetitions say alike, once."""
+    counts: dict[tuple[Verdict, str], int] = {}
+    for result in results:
+        said = (result.verdict, result.message)
+        counts[said] = counts.get(said, 0) + 1
+    return [
+        Result(check, verdict, message=f"{message} ({count} repetitions)")
+        for (verdict, message), count in counts.items()
+    ]
