@@ -27,6 +27,8 @@ class Elf:
     """Symbol versions that others must define: ``GLIBC_2.34``, ``FABRIC_1.6``."""
     defines: frozenset[str]
     """Symbol versions that it defines."""
+    machine: str
+    """Of the header: ``x64``, ``AArch64``."""
 
 
 @lru_cache(maxsize=512)
@@ -35,8 +37,8 @@ def read(path: Path) -> Elf | None:
     try:
         with path.open("rb") as stream:
             return _facts(ELFFile(stream))
-    except ELFError:
-        return None
+    except (ELFError, ValueError, KeyError, UnicodeDecodeError, OverflowError):
+        return None  # what a damaged file makes of the reader
 
 
 def _facts(file: ELFFile) -> Elf | None:
@@ -62,6 +64,7 @@ def _facts(file: ELFFile) -> Elf | None:
         runpath=_directories(found.get("runpath", [])),
         wants=frozenset(wants),
         defines=frozenset(defines),
+        machine=file.get_machine_arch(),
     )
 
 

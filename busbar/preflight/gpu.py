@@ -1,27 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""GPUs: driver against toolkit, the compatibility package, UCX's GPU modules, GTL, devices."""
+"""GPUs: devices, the driver's libraries, UCX's GPU modules, Cray MPICH's GTL."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 
-from busbar.preflight.host import rocm_release
+from busbar.preflight import driver
 from busbar.preflight.loader import Found
 from busbar.preflight.model import Line, Status, ready
-from busbar.preflight.plan import Plan
+from busbar.preflight.plan import Plan, gtl
 
-# The oldest driver branch for each CUDA major version (CUDA Compatibility guide, minor version
-# compatibility, table of minimum drivers).
-_OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 _DEVICES = {
     "nvidia": {r"nvidia\d+": "a GPU", r"nvidiactl": "control", r"nvidia-uvm": "memory"},
     "amd": {r"kfd": "the driver", r"dri/renderD\d+": "a GPU"},
 }
-# ROCm keeps driver and user space compatible over two minor releases (ROCm documentation, "User
-# and kernel-space support matrix").
-_ROCM_MINORS = 2
 
 
 def gpu_lines(plan: Plan, libraries: dict[str, Found | None]) -> Iterator[Line]:
@@ -33,9 +26,9 @@ def gpu_lines(plan: Plan, libraries: dict[str, Found | None]) -> Iterator[Line]:
     yield _devices(plan, gpus.vendor, gpus.count)
     if gpus.vendor == "nvidia":
         yield _driver_libraries(plan)
-        yield _cuda(plan, libraries)
+        yield driver.cuda(plan, libraries)
     else:
-        yield _rocm(plan)
+        yield driver.rocm(plan, libraries)
     yield _ucx(plan, libraries, gpus.vendor)
     if plan.environment.get("MPICH_GPU_SUPPORT_ENABLED") == "1":
         yield _gtl(plan, gpus.vendor)
@@ -56,6 +49,15 @@ def _devices(plan: Plan, vendor: str, count: int) -> Line:
         )
     pattern = next(p for p, what in _DEVICES[vendor].items() if what == "a GPU")
     seen = sum(bool(re.fullmatch(pattern, device)) for device in plan.host.devices)
+    # A partitioned accelerator (CPX) has one node for all its devices, so the packages count.
+    gpus = plan.site.node_type().gpus
+    if gpus and seen < gpus.packages:
+        return Line(
+            "gpu-devices",
+            Status.BROKEN,
+            f"{seen} GPUs here, {count} by the site",
+            "run preflight on a whole compute node; on one, look for the GPU that fell off",
+        )
     return ready(
         "gpu-devices", f"{seen} GPUs here, {count} by the site; {plan.gpu_option} binds them"
     )
@@ -75,99 +77,26 @@ def _driver_libraries(plan: Plan) -> Line:
     return ready("gpu-libraries", "--nv finds libcuda and libnvidia-ml")
 
 
-def _cuda(plan: Plan, libraries: dict[str, Found | None]) -> Line:
-    driver = plan.host.nvidia_driver
-    runtime = next((n for n in libraries if re.fullmatch(r"libcudart\.so\.\d+(\.\d+)?", n)), None)
-    if driver is None:
-        return Line(
-            "gpu-driver",
-            Status.BROKEN,
-            "there is no NVIDIA driver on this host (/proc/driver/nvidia/version)",
-            "run preflight on a compute node",
-        )
-    shown = ".".join(map(str, driver))
-    if compat := _compat(plan):
-        path, version, first = compat
-        dotted = ".".join(map(str, version))
-        if first and version < driver:
-            return Line(
-                "gpu-driver",
-                Status.BROKEN,
-                f"cuda-compat {dotted} ({path}) comes before the libcuda of --nv and is older than"
-                f" the driver {shown}: CUDA ends with a driver mismatch (error 803)",
-                "take the compat directory out of LD_LIBRARY_PATH and /etc/ld.so.conf.d",
-            )
-        if first:
-            return ready("gpu-driver", f"driver {shown} with cuda-compat {dotted} in the image")
-    return _runtime(runtime, driver[0], shown)
-
-
-def _runtime(runtime: str | None, branch: int, shown: str) -> Line:
-    if runtime is None:
-        return ready("gpu-driver", f"driver {shown}; the program loads no CUDA runtime")
-    major = int(runtime.split(".")[2])
-    oldest = _OLDEST_DRIVER.get(major)
-    if oldest is None:
-        return Line(
-            "gpu-driver",
-            Status.BROKEN,
-            f"nothing is known of the driver that CUDA {major} needs",
-            "add it to the table in busbar/preflight/gpu.py",
-        )
-    if branch < oldest:
-        return Line(
-            "gpu-driver",
-            Status.BROKEN,
-            f"CUDA {major} ({runtime}) needs driver {oldest} or newer, the host has {shown}",
-            "use a CUDA of the driver's time; cuda-compat helps on data center GPUs only",
-        )
-    return ready("gpu-driver", f"driver {shown} runs CUDA {major} ({runtime})")
-
-
-def _compat(plan: Plan) -> tuple[PurePosixPath, tuple[int, ...], bool] | None:
-    """The image's own libcuda: where, its version, and whether the loader takes it first."""
-    taken = plan.view.search("libcuda.so.1")
-    for name in plan.view.names(PurePosixPath("/usr/local")):
-        directory = PurePosixPath("/usr/local", name, "compat")
-        for entry in plan.view.names(directory):
-            if found := re.fullmatch(r"libcuda\.so\.(\d+(?:\.\d+)+)", entry):
-                version = tuple(int(part) for part in found[1].split("."))
-                first = bool(taken and taken.origin == "image")
-                return directory / entry, version, first
-    return None
-
-
-def _rocm(plan: Plan) -> Line:
-    inside, outside = rocm_release(plan.view.image), plan.host.rocm
-    if outside is None:
-        return Line(
-            "gpu-driver",
-            Status.BROKEN,
-            "there is no ROCm on this host (/opt/rocm*/.info/version), so its release is unknown",
-            "run preflight on a compute node",
-        )
-    if inside is None:
-        return ready("gpu-driver", "the image brings no ROCm of its own")
-    shown = [".".join(map(str, version)) for version in (inside, outside)]
-    if inside[0] != outside[0] or abs(inside[1] - outside[1]) > _ROCM_MINORS:
-        return Line(
-            "gpu-driver",
-            Status.BROKEN,
-            f"ROCm {shown[0]} in the image and {shown[1]} on the host are further apart than AMD"
-            " supports",
-            "build the image with a ROCm within two minor releases of the host's",
-        )
-    return ready("gpu-driver", f"ROCm {shown[0]} in the image, {shown[1]} on the host")
-
-
 def _ucx(plan: Plan, libraries: dict[str, Found | None], vendor: str) -> Line:
     name = "cuda" if vendor == "nvidia" else "rocm"
     transport = next((f for n, f in libraries.items() if n.startswith("libuct.so") and f), None)
     if transport is None or plan.stack == "cray":
         return ready("ucx-gpu", "MPI's device buffers do not go through UCX")
     modules = plan.view.names(transport.path.parent / "ucx")
-    if any(module.startswith(f"libuct_{name}.so") for module in modules):
+    module = next((m for m in modules if m.startswith(f"libuct_{name}.so")), None)
+    found = plan.view.find(transport.path.parent / "ucx" / module) if module else None
+    needs = plan.view.resolve(found) if found else {}
+    missing = [library for library, place in needs.items() if place is None]
+    if found and not missing:
         return ready("ucx-gpu", f"libuct_{name} beside {transport.path} ({transport.origin})")
+    if found:
+        return Line(
+            "ucx-gpu",
+            Status.BROKEN,
+            f"{found.path} does not load, {', '.join(missing)} is missing: a device pointer given"
+            " to MPI is read as host memory, and the program dies",
+            f"install it in the image; libraries of the driver come with {plan.gpu_option}",
+        )
     return Line(
         "ucx-gpu",
         Status.BROKEN,
@@ -179,12 +108,23 @@ def _ucx(plan: Plan, libraries: dict[str, Found | None], vendor: str) -> Line:
 
 def _gtl(plan: Plan, vendor: str) -> Line:
     name = "libmpi_gtl_cuda.so" if vendor == "nvidia" else "libmpi_gtl_hsa.so"
-    found = plan.view.matching(rf"{re.escape(name)}(\.\d+)*")
-    if found:
-        return ready("gtl", f"{found[0].path} ({found[0].origin})")
-    return Line(
-        "gtl",
-        Status.BROKEN,
-        f"MPICH_GPU_SUPPORT_ENABLED=1 and no {name}: MPI_Init of Cray MPICH aborts",
-        "inject the gtl directory of Cray MPICH with --inject",
+    found = gtl(plan.view, vendor)
+    if found is None:
+        return Line(
+            "gtl",
+            Status.BROKEN,
+            f"MPICH_GPU_SUPPORT_ENABLED=1 and no {name}: MPI_Init of Cray MPICH aborts",
+            "inject the gtl directory of Cray MPICH with --inject",
+        )
+    missing = [n for n, library in plan.view.resolve(found).items() if library is None]
+    if missing:
+        return Line(
+            "gtl",
+            Status.BROKEN,
+            f"{found.path} does not load, {', '.join(missing)} is missing: MPI_Init aborts",
+            "build the image with the GPU runtime that this GTL was linked with",
+        )
+    how = (
+        "preloaded, since the program does not link it" if plan.preload else "the program links it"
     )
+    return ready("gtl", f"{found.path} ({found.origin}), {how}")

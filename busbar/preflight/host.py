@@ -16,6 +16,8 @@ from busbar.preflight.loader import View
 from busbar.site.model import Site
 
 _TIMEOUT_S = 30
+# rdma-core's library where it is not called as the kernel module of the device.
+_RDMA_CORE = {"bnxt": "bnxt_re", "hfi1": "hfi1verbs", "ice": "irdma", "i40e": "irdma"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Host:
     nvidia_driver: tuple[int, ...] | None
     rocm: tuple[int, ...] | None
     """Release of the ROCm that is installed beside the driver."""
+    rdma_drivers: tuple[str, ...]
+    """Libraries of rdma-core that the node's devices need, such as ``mlx5``; empty for unknown."""
     devices: tuple[str, ...]
     """Entries of /dev and its /dev/infiniband, /dev/dri."""
 
@@ -46,12 +50,22 @@ def gather(root: Path, site: Site) -> Host:
         mpi_types=_mpi_types() if site.scheduler != "local" else None,
         nvidia_driver=_numbers(driver[1]) if driver else None,
         rocm=rocm_release(files),
+        rdma_drivers=_rdma_drivers(root),
         devices=tuple(
             f"{prefix}{path.name}"
             for directory, prefix in (("", ""), ("infiniband", "infiniband/"), ("dri", "dri/"))
             for path in sorted((root / "dev" / directory).glob("*"))
         ),
     )
+
+
+def _rdma_drivers(root: Path) -> tuple[str, ...]:
+    """By the kernel modules of the devices: mlx5_core, efa, bnxt_en and so on."""
+    modules = {
+        link.resolve().name.partition("_")[0]
+        for link in (root / "sys/class/infiniband").glob("*/device/driver")
+    }
+    return tuple(sorted(_RDMA_CORE.get(m, m) for m in modules))
 
 
 def rocm_release(files: Files) -> tuple[int, ...] | None:
@@ -69,6 +83,13 @@ def glibc(view: View) -> tuple[int, ...]:
     library = view.search("libc.so.6")
     facts = elf.read(library.local) if library else None
     return elf.highest(facts.defines, "GLIBC") if facts else ()
+
+
+def machine(view: View) -> str:
+    """The processor that the C library of a file system is for; empty where none is read."""
+    library = view.search("libc.so.6")
+    facts = elf.read(library.local) if library else None
+    return facts.machine if facts else ""
 
 
 def _mpi_types() -> tuple[str, ...] | None:

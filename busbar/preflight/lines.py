@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from busbar.preflight import elf
 from busbar.preflight.gpu import gpu_lines
-from busbar.preflight.host import glibc
+from busbar.preflight.host import glibc, machine
 from busbar.preflight.loader import Found, View
 from busbar.preflight.model import Line, Origin, Report, Status, ready
 from busbar.preflight.mpi import Mpi, abi, pmi
@@ -32,7 +32,7 @@ def judge(plan: Plan) -> Report:
     lines = [
         _image(plan),
         _glibc(plan, libraries),
-        abi(plan, mpi),
+        abi(plan, mpi, libraries),
         pmi_line,
         *_missing(libraries),
         *network_lines(plan, mpi, libraries),
@@ -111,6 +111,14 @@ def _glibc(plan: Plan, libraries: dict[str, Found | None]) -> Line:
     inside, outside = glibc(plan.view), glibc(plan.host.view)
     if not inside:
         return Line("glibc", Status.BROKEN, "the image has no C library that can be read", "")
+    machines = [machine(view) for view in (plan.view, plan.host.view)]
+    if machines[0] != machines[1] and machines[1]:
+        return Line(
+            "glibc",
+            Status.BROKEN,
+            f"the C library of the image is for {machines[0]}, that of the host for {machines[1]}",
+            "build the image for the machine of the site",
+        )
     wanted: tuple[int, ...] = ()
     by = ""
     for name, found in libraries.items():

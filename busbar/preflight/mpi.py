@@ -48,15 +48,10 @@ def _speaks(plan: Plan, soname: str, found: Found | None) -> tuple[str, ...]:
     return ("pmi2",)
 
 
-def abi(plan: Plan, mpi: Mpi | None) -> Line:
+def abi(plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]) -> Line:
     """Whether the MPI that is loaded has the ABI of the program, and which one it is."""
     if mpi is None:
-        return Line(
-            "mpi-abi",
-            Status.BROKEN,
-            "no libmpi.so.12 (MPICH) or libmpi.so.40 (Open MPI) is needed or found",
-            "name the program with --program; a static MPI cannot take the fabric of this site",
-        )
+        return _no_mpi(libraries)
     offered = {
         name
         for mount in plan.injected
@@ -91,6 +86,23 @@ def abi(plan: Plan, mpi: Mpi | None) -> Line:
         "mpi-abi", f"{mpi.soname} ({_FAMILY[mpi.soname]}), the loader takes that of the"
         f" {'host' if mpi.found.origin == 'injected' else 'image'} ({mpi.found.path})"
     )  # fmt: skip
+
+
+def _no_mpi(libraries: dict[str, Found | None]) -> Line:
+    if "libmpich.so.12" in libraries:
+        return Line(
+            "mpi-abi",
+            Status.BROKEN,
+            "the program needs libmpich.so.12, which is what Debian and Ubuntu call MPICH: no MPI"
+            " that is injected as libmpi.so.12 takes its place",
+            "build the program with an MPICH from its own source or from Spack",
+        )
+    return Line(
+        "mpi-abi",
+        Status.BROKEN,
+        "no libmpi.so.12 (MPICH) or libmpi.so.40 (Open MPI) is needed or found",
+        "name the program with --program; a static MPI cannot take the fabric of this site",
+    )
 
 
 def pmi(plan: Plan, mpi: Mpi | None) -> tuple[Line, str | None]:

@@ -74,6 +74,11 @@ def _libfabric(plan: Plan, libraries: dict[str, Found | None], provider: str) ->
             " libfabric falls back to tcp without a word",
             "bind the directory of that library too",
         )
+    verbs = plan.view.resolve(source).get("libibverbs.so.1")
+    if verbs and (
+        lack := _verbs_driver(plan, verbs, f"{provider} sees no device, and tcp is taken")
+    ):
+        return Line("libfabric", *lack)
     return ready("libfabric", f"provider {provider} in {source.path} ({source.origin})")
 
 
@@ -88,26 +93,38 @@ def _plugin(plan: Plan, libraries: dict[str, Found | None], provider: str) -> Li
     kind = "rccl" if plan.gpu_option == "--rocm" else "nccl"
     if not any(re.fullmatch(rf"lib{kind}\.so\.\d+", name) for name in libraries):
         return ready("net-plugin", f"the image has no {kind.upper()}")
-    names = [name for name in libraries if re.fullmatch(rf"lib{kind}-net(-\w+)?\.so", name)]
-    if names:
-        return ready("net-plugin", f"{names[0]} ({libraries[names[0]].origin})")  # type: ignore[union-attr]
+    # NCCL looks for libnccl-net.so, or for what NCCL_NET_PLUGIN names, whole or by its suffix.
+    chosen = plan.environment.get("NCCL_NET_PLUGIN") or plan.variables.get("NCCL_NET_PLUGIN", "")
+    looked_for = [chosen, f"lib{kind}-net-{chosen}.so"] if chosen else [f"lib{kind}-net.so"]
+    found = next((f for name in looked_for if name and (f := plan.view.search(name))), None)
     forced = plan.environment.get("NCCL_NET")
-    wrong = ""
-    if any(name.startswith(("libnccl-net", "librccl-net")) for name in libraries):
-        wrong = f"; a plugin is there by a name that {kind.upper()} does not look for"
-    if forced:
+    status = Status.BROKEN if forced else Status.SLOW
+    if found:
+        missing = [n for n, place in plan.view.resolve(found).items() if place is None]
+        if not missing:
+            return ready("net-plugin", f"{found.path.name} ({found.origin})")
         return Line(
             "net-plugin",
-            Status.BROKEN,
-            f"no lib{kind}-net.so, and NCCL_NET={forced} forbids the fall back to sockets{wrong}",
-            "inject the directory of aws-ofi-nccl with --inject",
+            status,
+            f"{found.path} does not load, {', '.join(missing)} is missing:"
+            f" {_without(kind, forced, provider)}",
+            "bind the directory of that library too",
         )
+    wrong = ""
+    if others := [n for n in libraries if n.startswith(("libnccl-net", "librccl-net"))]:
+        wrong = f"; {others[0]} is a name that {kind.upper()} does not look for"
     return Line(
         "net-plugin",
-        Status.SLOW,
-        f"no lib{kind}-net.so: {kind.upper()} uses sockets instead of {provider}{wrong}",
+        status,
+        f"no {looked_for[-1]}: {_without(kind, forced, provider)}{wrong}",
         "inject the directory of aws-ofi-nccl with --inject, or install it in the image",
     )
+
+
+def _without(kind: str, forced: str | None, provider: str) -> str:
+    if forced:
+        return f"NCCL_NET={forced} forbids the fall back to sockets"
+    return f"{kind.upper()} uses sockets instead of {provider}"
 
 
 def _verbs(plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]) -> Line:
@@ -143,24 +160,42 @@ def _verbs(plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]) -> L
             f"{module.path} does not load, {', '.join(missing)} is missing: UCX uses TCP",
             "install rdma-core in the image",
         )
-    drivers = [
+    needs = plan.view.resolve(module)
+    library = needs.get("libibverbs.so.1")  # under another name it is the wheel's, with its own
+    effect = "UCX sees no device, and uses TCP"
+    if library and (lack := _verbs_driver(plan, library, effect)):
+        return Line("ucx", *lack)
+    return ready("ucx", f"{module.path} ({module.origin})")
+
+
+def _verbs_driver(plan: Plan, library: Found, effect: str) -> tuple[Status, str, str] | None:
+    """What is wrong with rdma-core's library for the site's device; None for nothing."""
+    names = [
         name
         for directory in plan.view.directories()
         for name in plan.view.names(directory / "libibverbs")
-        if re.fullmatch(r"lib\w+-rdmav\d+\.so", name)
     ]
-    bundled = any("libibverbs-" in name for name in plan.view.resolve(module))
-    if not drivers and not bundled:
-        return Line(
-            "ucx",
-            Status.SLOW,
-            "libibverbs has no provider library (libmlx5-rdmav*.so): it sees no device, and UCX"
-            " uses TCP",
-            "install ibverbs-providers in the image",
-        )
-    return ready(
-        "ucx", f"{module.path} ({module.origin}) with {drivers[0] if drivers else 'its own'}"
-    )
+    drivers = {m[1]: m[2] for n in names if (m := re.fullmatch(r"lib(\w+)-rdmav(\d+)\.so", n))}
+    wanted = plan.host.rdma_drivers or tuple(drivers)[:1] or ("mlx5",)
+    facts = elf.read(library.local)
+    # The interface between libibverbs and a driver is private, and numbered.
+    private = elf.highest(facts.defines, "IBVERBS_PRIVATE") if facts else ()
+    for driver in wanted:
+        if driver not in drivers:
+            return (
+                Status.SLOW,
+                f"{library.path} ({library.origin}) has no lib{driver}-rdmav*.so beside it:"
+                f" {effect}",
+                "install ibverbs-providers in the image",
+            )
+        if private and int(drivers[driver]) != private[0]:
+            return (
+                Status.SLOW,
+                f"lib{driver}-rdmav{drivers[driver]}.so is not for {library.path}"
+                f" ({library.origin}), which takes rdmav{private[0]}: {effect}",
+                "take libibverbs and its drivers from one rdma-core",
+            )
+    return None
 
 
 def _fabric_devices(plan: Plan, provider: str) -> Line:

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,16 +23,26 @@ from busbar.site.model import Site, Stack
 FINGERPRINT = PurePosixPath("/opt/busbar/fingerprint.json")
 _ENV = PurePosixPath("/.singularity.d/env")
 _DRIVER_LIBS = PurePosixPath("/.singularity.d/libs")
-_OLD_VALUE = re.compile(r"\$\{?LD_LIBRARY_PATH(?::-([^}]*))?\}?")
-# What `apptainer --nv` takes by its nvliblist.conf, as far as communication needs it.
-_DRIVER = re.compile(r"lib(cuda|nvidia-ml|nvidia-ptxjitcompiler)\.so(\.\d+)*")
-# Where HPE puts the MPI that programs of the MPICH ABI can take, its launcher library and cxi.
+# What Apptainer binds from the host's loader cache, by nvliblist.conf and rocmliblist.conf of
+# Apptainer 1.4.5, as far as communication needs it. With --rocm that is not HIP or HSA, which the
+# image brings.
+_DRIVER = {
+    "--nv": re.compile(r"lib(cuda|nvidia-ml|nvidia-ptxjitcompiler)\.so(\.\d+)*"),
+    "--rocm": re.compile(r"lib(drm|drm_amdgpu|numa|pci|amdcomgr64|amdocl64)\.so(\.\d+)*"),
+}
+# Where HPE puts the MPI that programs of the MPICH ABI can take, its launcher library and its
+# libfabric. LUMI's documentation binds /opt/cray, /usr/lib64/libcxi.so.1 and /var/spool/slurmd,
+# where Slurm's cray_shasta plugin keeps the data of a job.
 _CRAY = (
-    "/opt/cray/pe/mpich/default/ofi/gnu/*/lib-abi-mpich",
-    "/opt/cray/pe/mpich/default/gtl/lib",
+    "/opt/cray/pe/mpich/{default,*}/ofi/gnu/*/lib-abi-mpich",
+    "/opt/cray/pe/mpich/{default,*}/gtl/lib",
     "/opt/cray/pe/lib64",
     "/opt/cray/libfabric/*/lib64",
 )
+_CRAY_SPOOL = PurePosixPath("/var/spool/slurmd")
+# Single libraries of the host that injected ones need; what makes a C library stays the image's.
+_NEEDED = PurePosixPath("/host/needed")
+_C_LIBRARY = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util))\.so\.\d+")
 
 # How a runtime other than Apptainer gives a container the GPUs that --nv and --rocm give.
 _AMD = ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
@@ -55,7 +65,13 @@ class Plan:
     """What the image says of itself; empty for an image of others."""
     environment: dict[str, str]
     """What the site sets for the stack."""
+    variables: dict[str, str]
+    """What the image itself sets."""
     injected: tuple[Mount, ...]
+    binds: tuple[Mount, ...]
+    """Of the host, beside the libraries."""
+    preload: str
+    """A library that the program does not name and must have; empty for none."""
     gpu_option: str
     """``--nv``, ``--rocm`` or nothing."""
     view: View
@@ -91,13 +107,19 @@ def make(  # noqa: PLR0917 - all belong to the one plan
         Mount(PurePosixPath(f"/host/{n}"), PurePosixPath(directory), "injected")
         for n, directory in enumerate(directories)
     )
-    driver = _driver(host) if option == "--nv" else ()
-    library_path = [
-        *(str(mount.target) for mount in injected),
-        *_library_path(files),
-        *([str(_DRIVER_LIBS)] if driver else []),
-    ]
-    view = View(files, host.files, (*injected, *driver), library_path)
+    driver = _driver(host, option) if option else ()
+    variables = _variables(files)
+    own = [part for part in variables.get("LD_LIBRARY_PATH", "").split(":") if part[:1] == "/"]
+
+    def seen(extra: tuple[Mount, ...]) -> View:
+        path = [str(mount.target) for mount in injected]
+        path += [str(_NEEDED)] if extra else []
+        path += [*own, *([str(_DRIVER_LIBS)] if driver else [])]
+        return View(files, host.files, (*injected, *extra, *driver), path)
+
+    needed = _needed(injected, host, seen)
+    view = seen(needed)
+    binds = [Mount(_CRAY_SPOOL, _CRAY_SPOOL, "host")] if stack == "cray" else []
     where = program or ("/opt/busbar/bin/gpu_aware" if fingerprint else None)
     found = view.find(PurePosixPath(where)) if where else None
     if program and not found:
@@ -109,7 +131,10 @@ def make(  # noqa: PLR0917 - all belong to the one plan
         stack=stack,
         fingerprint=fingerprint,
         environment=environment,
-        injected=injected,
+        variables=variables,
+        injected=(*injected, *needed),
+        binds=tuple(bind for bind in binds if host.files.kind(bind.source) == "directory"),
+        preload=_preload(view, found, environment, gpus.vendor if gpus else ""),
         gpu_option=option,
         view=view,
         host=host,
@@ -120,25 +145,85 @@ def make(  # noqa: PLR0917 - all belong to the one plan
 
 
 def _present(host: Host, patterns: Sequence[str]) -> list[str]:
-    """The directories that match, the newest where several do."""
+    """The directory of each pattern; of several versions ``default``, else the newest."""
     found = []
     for pattern in patterns:
         level = [PurePosixPath("/")]
         for part in PurePosixPath(pattern).parts[1:]:
-            if part == "*":
-                level = [at / name for at in level for name in host.view.names(at)]
+            if "*" in part:
+                level = [at / name for at in level for name in _by_age(host.view.names(at))]
+                level = [at for at in level if "default" in part or at.name != "default"]
             else:
                 level = [at / part for at in level]
         found += [str(at) for at in level if host.view.names(at)][-1:]
     return found
 
 
-def _driver(host: Host) -> tuple[Mount, ...]:
+def _by_age(names: Sequence[str]) -> list[str]:
+    """Versions, the newest last; what is called ``default`` after them."""
+
+    def age(name: str) -> tuple[bool, list[int], str]:
+        return name == "default", [int(part) for part in re.findall(r"\d+", name)], name
+
+    return sorted(names, key=age)
+
+
+def _needed(
+    injected: tuple[Mount, ...], host: Host, seen: Callable[[tuple[Mount, ...]], View]
+) -> tuple[Mount, ...]:
+    """The host's libraries that what is injected needs and the image does not have."""
+    extra: dict[str, Mount] = {}
+    while True:
+        view = seen(tuple(extra.values()))
+        places = [mount.target for mount in (*injected, *extra.values())]
+        places += [place / "libfabric" for place in places]
+        roots = [
+            found
+            for place in places
+            for path in ([place / name for name in view.names(place)] or [place])
+            if ".so" in path.name and (found := view.find(path))
+        ]
+        missing = {
+            name
+            for root in roots
+            for name, library in view.resolve(root).items()
+            if library is None and name not in extra and not _C_LIBRARY.fullmatch(name)
+        }
+        new = {
+            name: Mount(_NEEDED / name, found.path, "injected")
+            for name in sorted(missing)
+            if (found := host.view.search(name))
+        }
+        if not new:
+            return tuple(extra.values())
+        extra |= new
+
+
+def _preload(
+    view: View, program: Found | None, environment: Mapping[str, str], vendor: str
+) -> str:
+    """Cray MPICH's GTL, where GPU support is asked for and the program does not link it."""
+    if environment.get("MPICH_GPU_SUPPORT_ENABLED") != "1" or not vendor:
+        return ""
+    found = gtl(view, vendor)
+    linked = view.resolve(program) if program else {}
+    if found is None or any(name.startswith("libmpi_gtl_") for name in linked):
+        return ""
+    return str(found.path)
+
+
+def gtl(view: View, vendor: str) -> Found | None:
+    """The GPU library of Cray MPICH, as the loader finds it."""
+    name = {"nvidia": "cuda", "amd": "hsa"}[vendor]
+    return next(iter(view.matching(rf"libmpi_gtl_{name}\.so(\.\d+)*")), None)
+
+
+def _driver(host: Host, option: str) -> tuple[Mount, ...]:
     return tuple(
         Mount(_DRIVER_LIBS / name, directory / name, "driver")
         for directory in reversed(host.view.directories())
         for name in host.view.names(directory)
-        if _DRIVER.fullmatch(name)
+        if _DRIVER[option].fullmatch(name)
     )
 
 
@@ -158,19 +243,20 @@ def _fingerprint(files: Files, image: Path) -> dict[str, Any]:
     return fingerprint
 
 
-def _library_path(files: Files) -> list[str]:
-    """LD_LIBRARY_PATH as the image's own environment files build it up, one after the other."""
-    value = ""
+def _variables(files: Files) -> dict[str, str]:
+    """The environment as the image's own files build it up, one after the other."""
+    values: dict[str, str] = {}
     for name in files.names(_ENV):
         # 10 is of a converted OCI image, 90 and 91 of a definition; the rest are Apptainer's own.
         if not name.startswith(("10-", "90-", "91-")) or files.kind(_ENV / name) != "file":
             continue
         text = files.local(_ENV / name).read_text(errors="replace")
-        for found in re.findall(r"(?m)^\s*(?:export\s+)?LD_LIBRARY_PATH=(.*)$", text):
-            line = found.replace('"', "")
-            old = _OLD_VALUE.search(line)
-            value = line.replace(old[0], value or old[1] or "") if old else line
-    return [part for part in value.replace("'", "").split(":") if part.startswith("/")]
+        for variable, found in re.findall(r"(?m)^\s*(?:export\s+)?([A-Z]\w*)=(.*)$", text):
+            line = found.replace('"', "").replace("'", "")
+            old = re.search(rf"\$\{{?{variable}(?::-([^}}]*))?\}}?", line)
+            before = values.get(variable, "")
+            values[variable] = line.replace(old[0], before or old[1] or "") if old else line
+    return values
 
 
 def hosts_mpirun(plan: Plan) -> str | None:
@@ -206,14 +292,20 @@ def _enter(plan: Plan) -> list[str]:
         words = ["apptainer", "exec", *([plan.gpu_option] if plan.gpu_option else [])]
         bind = "--bind"
     else:
-        # Ranks of one container; with the host's /dev/shm, whose size is no 64 MB.
+        # The host's /dev/shm, because one of their own has 64 MB; and the right to copy between
+        # processes, which Docker's filter of system calls ties to tracing them.
         words = [plan.runtime, "run", "--rm", "--ipc=host", "--network=host"]
+        words.append("--cap-add=SYS_PTRACE")
         words += _GPUS[plan.runtime, plan.gpu_option] if plan.gpu_option else []
         bind = "--volume"
     for mount in plan.injected:
         words += [bind, f"{mount.source}:{mount.target}:ro"]
+    for mount in plan.binds:
+        words += [bind, f"{mount.source}:{mount.target}"]
     if plan.injected:
         words += ["--env", f"LD_LIBRARY_PATH={path}"]
+    if plan.preload:
+        words += ["--env", f"LD_PRELOAD={plan.preload}"]
     return [*words, plan.reference]
 
 

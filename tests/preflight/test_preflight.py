@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trees import LIB, c_library, devices, fingerprint, library, mpi, nvidia, program
+from trees import (
+    LIB,
+    c_library,
+    devices,
+    fingerprint,
+    library,
+    mpi,
+    nvidia,
+    program,
+    rdma,
+    variables,
+)
 
 from busbar import cli
 
@@ -84,7 +95,7 @@ def cray(tmp_path: Path) -> Case:
         uses="GLIBC_2.31",
     )
     library(host / "opt/cray/pe/mpich/default/gtl/lib/libmpi_gtl_hsa.so.0")
-    devices(host, "kfd", "dri/renderD128", "cxi0", "cxi1")
+    devices(host, "kfd", *(f"dri/renderD{128 + n}" for n in range(8)), "cxi0", "cxi1")
     release = host / "opt/rocm-6.3.3/.info/version"
     release.parent.mkdir(parents=True)
     release.write_text("6.3.3-74\n")
@@ -96,7 +107,7 @@ def cuda(tmp_path: Path) -> Case:
     """An Open MPI program with UCX and CUDA, and a host with GPUs and InfiniBand devices."""
     image, host = tmp_path / "image", tmp_path / "host"
     c_library(image, "2.36")
-    verbs = library(image / LIB / "libibverbs.so.1")
+    verbs = library(image / LIB / "libibverbs.so.1", defines="IBVERBS_PRIVATE_34")
     library(image / LIB / "libibverbs/libmlx5-rdmav34.so")
     library(image / LIB / "ucx/libuct_ib.so.0", needed=[verbs])
     library(image / LIB / "ucx/libuct_cuda.so.0")
@@ -106,6 +117,7 @@ def cuda(tmp_path: Path) -> Case:
     c_library(host, "2.36")
     nvidia(host, "570.86.15")
     devices(host, "infiniband/uverbs0")
+    rdma(host, "mlx5_core")
     fingerprint(image, "cuda")
     srun = tmp_path / "bin" / "srun"
     srun.write_text("#!/bin/sh\nprintf 'MPI plugin types are...\\n\\tpmix\\n\\tpmi2\\n'\n")
@@ -122,6 +134,7 @@ def test_a_fitting_cray_image_is_ready(cray: Case, capsys: pytest.CaptureFixture
     assert origins["librccl.so.1"] == "image"
     assert "--mpi=cray_shasta" in report["command"]
     assert "lib-abi-mpich:/host/0:ro" in report["command"]
+    assert "--env LD_PRELOAD=/host/1/libmpi_gtl_hsa.so.0" in report["command"]
 
 
 def test_a_fitting_cuda_image_is_ready(cuda: Case, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,16 +190,61 @@ def _no_cxi_device(case: Case) -> None:
 
 
 def _rocm_too_new(case: Case) -> None:
-    release = case.image / "opt/rocm-7.0.0/.info/version"
+    release = case.image / "opt/rocm-7.2.0/.info/version"
     release.parent.mkdir(parents=True)
-    release.write_text("7.0.0-1\n")
+    release.write_text("7.2.0-1\n")
 
 
 def _wrong_stack(case: Case) -> None:
     fingerprint(case.image, "host")
 
 
+def _debians_mpich(case: Case) -> None:
+    program(case.image, [mpi(case.image, "libmpich.so.12")])
+
+
+def _gtl_without_hip(case: Case) -> None:
+    hip = library(case.host / "hip/libamdhip64.so.6")
+    library(case.host / "opt/cray/pe/mpich/default/gtl/lib/libmpi_gtl_hsa.so.0", needed=[hip])
+    shutil.rmtree(case.host / "hip")
+
+
+def _plugin_that_does_not_load(case: Case) -> None:
+    newer = library(case.image / LIB / "libhwloc.so.15")
+    library(case.image / LIB / "librccl-net.so", needed=[newer])
+    newer.unlink()
+
+
+def _plugin_that_must_be_named(case: Case) -> None:
+    (case.image / LIB / "librccl-net.so").rename(case.image / LIB / "librccl-net-ofi.so")
+
+
+def _newer_libnuma_of_the_host(case: Case) -> None:
+    newer = c_library(case.host / "newer", "2.38")
+    numa = library(case.host / LIB / "libnuma.so.1", needed=[newer], uses="GLIBC_2.38")
+    program(case.image, [case.image / LIB / "libmpi.so.12", numa])
+
+
+def _another_machine(case: Case) -> None:
+    libc = case.image / LIB / "libc.so.6"
+    header = bytearray(libc.read_bytes())
+    header[18] = 183  # e_machine: AArch64
+    libc.write_bytes(header)
+
+
+def _damaged_library(case: Case) -> None:
+    libc = case.image / LIB / "libc.so.6"
+    libc.write_bytes(libc.read_bytes()[:100])
+
+
 CRAY = [
+    (_debians_mpich, "mpi-abi", "broken", "libmpich.so.12, which is what Debian"),
+    (_gtl_without_hip, "gtl", "broken", "libamdhip64.so.6 is missing"),
+    (_plugin_that_does_not_load, "net-plugin", "broken", "libhwloc.so.15 is missing"),
+    (_plugin_that_must_be_named, "net-plugin", "broken", "does not look for"),
+    (_newer_libnuma_of_the_host, "glibc", "broken", "libnuma.so.1 of the host needs glibc 2.38"),
+    (_another_machine, "glibc", "broken", "for AArch64, that of the host for x64"),
+    (_damaged_library, "glibc", "broken", "no C library that can be read"),
     (_old_glibc, "glibc", "broken", "needs glibc 2.31, the image has 2.28"),
     (_open_mpi, "mpi-abi", "broken", "libmpi.so.40"),
     (_no_cray_mpich, "mpi-abi", "slow", "Cray MPICH is not on this host"),
@@ -197,7 +255,7 @@ CRAY = [
     (_plugin_of_the_other_vendor, "net-plugin", "broken", "does not look for"),
     (_no_kfd, "gpu-devices", "broken", "/dev/kfd"),
     (_no_cxi_device, "fabric-devices", "broken", "cxi"),
-    (_rocm_too_new, "gpu-driver", "broken", "ROCm 7.0.0"),
+    (_rocm_too_new, "gpu-driver", "broken", "ROCm 7.2.0"),
     (_wrong_stack, "fingerprint", "broken", "stack host"),
 ]
 
@@ -210,12 +268,8 @@ def _old_driver(case: Case) -> None:
 def _compat_first(case: Case) -> None:
     compat = case.image / "usr/local/cuda-12.4/compat"
     library(compat / "libcuda.so.550.54.14")
-    library(compat / "libcuda.so.1")
-    environment = case.image / ".singularity.d/env/10-docker2singularity.sh"
-    environment.parent.mkdir(parents=True)
-    environment.write_text(
-        'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-"/usr/local/cuda-12.4/compat"}"\n'
-    )
+    (compat / "libcuda.so.1").symlink_to("libcuda.so.550.54.14")
+    variables(case.image, LD_LIBRARY_PATH="/usr/local/cuda-12.4/compat")
 
 
 def _no_driver(case: Case) -> None:
@@ -256,7 +310,69 @@ def _missing_library(case: Case) -> None:
     extra.unlink()
 
 
+def _stub_first(case: Case) -> None:
+    stubs = case.image / "usr/local/cuda-12.4/targets/x86_64-linux/lib/stubs"
+    library(stubs / "libcuda.so.1")
+    variables(case.image, LD_LIBRARY_PATH=f"/{stubs.relative_to(case.image)}")
+
+
+def _newer_cuda_than_compat(case: Case) -> None:
+    compat = case.image / "usr/local/cuda-12.8/compat"
+    library(compat / "libcuda.so.575.57.08")
+    (compat / "libcuda.so.1").symlink_to("libcuda.so.575.57.08")
+    variables(case.image, LD_LIBRARY_PATH="/usr/local/cuda-12.8/compat")
+    _newer_runtime(case)
+
+
+def _newer_runtime(case: Case) -> None:
+    own = case.image / LIB / "libmpi.so.40"
+    program(case.image, [own, library(case.image / LIB / "libcudart.so.13")])
+
+
+def _newer_nccl(case: Case) -> None:
+    library(case.image / LIB / "libnccl.so.2", text="NCCL version 2.28.9+cuda13.0")
+
+
+def _static_runtime(case: Case) -> None:
+    own = case.image / LIB / "libmpi.so.40"
+    library(case.image / "usr/bin/app", needed=[own], text="libcuda.so.1")
+
+
+def _newer_static_runtime(case: Case) -> None:
+    _static_runtime(case)
+    variables(case.image, CUDA_VERSION="13.0.1")
+
+
+def _one_gpu_fell_off(case: Case) -> None:
+    (case.host / "dev/nvidia5").unlink()
+
+
+def _uct_cuda_that_does_not_load(case: Case) -> None:
+    runtime = library(case.image / LIB / "libcudart.so.11.0")
+    library(case.image / LIB / "ucx/libuct_cuda.so.0", needed=[runtime])
+    runtime.unlink()
+
+
+def _rdma_core_of_two(case: Case) -> None:
+    library(case.image / LIB / "libibverbs.so.1", defines="IBVERBS_PRIVATE_25")
+
+
+def _rdma_core_without_the_device(case: Case) -> None:
+    folder = case.image / LIB / "libibverbs"
+    (folder / "libmlx5-rdmav34.so").rename(folder / "libefa-rdmav34.so")
+
+
 CUDA = [
+    (_stub_first, "gpu-driver", "broken", "a stub for linking"),
+    (_newer_runtime, "gpu-driver", "broken", "CUDA 13 (libcudart.so.13) needs driver 580"),
+    (_newer_cuda_than_compat, "gpu-driver", "broken", "with cuda-compat 575.57.8"),
+    (_newer_nccl, "gpu-driver", "broken", "built with 13.0) needs driver 580"),
+    (_static_runtime, "gpu-driver", "broken", "runtime of unknown version"),
+    (_newer_static_runtime, "gpu-driver", "broken", "CUDA 13.0 (/usr/bin/app) needs driver 580"),
+    (_one_gpu_fell_off, "gpu-devices", "broken", "7 GPUs here, 8 by the site"),
+    (_uct_cuda_that_does_not_load, "ucx-gpu", "broken", "libcudart.so.11.0 is missing"),
+    (_rdma_core_of_two, "ucx", "slow", "libmlx5-rdmav34.so is not for"),
+    (_rdma_core_without_the_device, "ucx", "slow", "has no libmlx5-rdmav"),
     (_old_driver, "gpu-driver", "broken", "needs driver 525"),
     (_compat_first, "gpu-driver", "broken", "803"),
     (_no_driver, "gpu-driver", "broken", "no NVIDIA driver"),
@@ -264,7 +380,7 @@ CUDA = [
     (_ucx_without_cuda, "ucx-gpu", "broken", "libuct_cuda"),
     (_ucx_without_verbs, "ucx", "slow", "no libuct_ib"),
     (_no_ibverbs, "ucx", "slow", "libibverbs.so.1 is missing"),
-    (_no_rdma_provider, "ucx", "slow", "no provider library"),
+    (_no_rdma_provider, "ucx", "slow", "has no libmlx5-rdmav"),
     (_no_ucx, "ucx", "slow", "loads no UCX"),
     (_no_device, "fabric-devices", "broken", "verbs"),
     (_missing_library, "libraries", "broken", "libextra.so.1"),
@@ -310,6 +426,117 @@ def test_a_pmi_that_nobody_speaks(
     found = cuda.run(capsys)["by_name"]["pmi"]
     assert found["status"] == "broken"
     assert "every rank would run alone" in found["reason"]
+
+
+@pytest.fixture
+def efa(tmp_path: Path) -> Case:
+    """An Open MPI program with NCCL and its plugin for EFA, and a host with EFA."""
+    image, host = tmp_path / "image", tmp_path / "host"
+    c_library(image, "2.36")
+    verbs = library(image / LIB / "libibverbs.so.1", defines="IBVERBS_PRIVATE_34")
+    efa = library(image / LIB / "libefa.so.1", needed=[verbs])
+    library(image / LIB / "libibverbs/libefa-rdmav34.so")
+    amazon = image / "opt/amazon/efa/lib64"
+    fabric = library(amazon / "libfabric.so.1", needed=[efa, verbs], text="FI_EFA_IFACE")
+    library(image / "opt/amazon/ofi-nccl/lib64/libnccl-net.so", needed=[fabric])
+    library(image / LIB / "libnccl.so.2", text="NCCL version 2.27.7+cuda12.8")
+    variables(image, LD_LIBRARY_PATH="/opt/amazon/efa/lib64:/opt/amazon/ofi-nccl/lib64")
+    program(image, [mpi(image, "libmpi.so.40", needed=[fabric])])
+    c_library(host, "2.36")
+    nvidia(host, "570.86.15")
+    devices(host, "infiniband/uverbs0", "infiniband/uverbs1")
+    rdma(host, "efa")
+    srun = tmp_path / "bin" / "srun"
+    srun.write_text("#!/bin/sh\nprintf 'MPI plugin types are...\\n\\tpmix\\n'\n")
+    return Case(image, host, site="p5")
+
+
+def test_a_fitting_efa_image_is_ready(efa: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    report = efa.run(capsys)
+    assert report["verdict"] == "ready", report["lines"]
+
+
+def test_an_efa_image_without_the_library_of_its_device(
+    efa: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """libfabric has the provider, and finds no device: the traffic takes tcp without a word."""
+    (efa.image / LIB / "libibverbs/libefa-rdmav34.so").unlink()
+    found = efa.run(capsys)["by_name"]["libfabric"]
+    assert found["status"] == "slow"
+    assert "has no libefa-rdmav" in found["reason"]
+
+
+def test_a_plugin_that_the_image_names_is_found(
+    cray: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _plugin_that_must_be_named(cray)
+    variables(cray.image, NCCL_NET_PLUGIN="ofi")
+    assert cray.run(capsys)["verdict"] == "ready"
+
+
+def test_what_an_injected_library_needs_comes_with_it(
+    cray: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """HPE has libcxi in /usr/lib64, which no image could take whole."""
+    (cray.host / "usr/lib64").mkdir()
+    (cray.host / "opt/cray/pe/lib64/libcxi.so.1").rename(cray.host / "usr/lib64/libcxi.so.1")
+    (cray.host / "var/spool/slurmd").mkdir(parents=True)
+    report = cray.run(capsys)
+    assert report["verdict"] == "ready", report["lines"]
+    assert "--bind /usr/lib64/libcxi.so.1:/host/needed/libcxi.so.1:ro" in report["command"]
+    assert "--bind /var/spool/slurmd:/var/spool/slurmd" in report["command"]
+    assert ":/host/needed" in report["command"]
+
+
+def test_the_newest_of_several_versions_is_injected(
+    cray: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(
+        cray.host / "opt/cray/libfabric/1.15.2.0", cray.host / "opt/cray/libfabric/1.9.1"
+    )
+    gnu = cray.host / "opt/cray/pe/mpich/default/ofi/gnu"
+    shutil.copytree(gnu / "12.3", gnu / "9.1")
+    (cray.host / "opt/cray/pe/mpich/default").rename(cray.host / "opt/cray/pe/mpich/8.1.30")
+    shutil.copytree(cray.host / "opt/cray/pe/mpich/8.1.30", cray.host / "opt/cray/pe/mpich/8.1.9")
+    report = cray.run(capsys)
+    assert report["verdict"] == "ready", report["lines"]
+    assert "/opt/cray/pe/mpich/8.1.30/ofi/gnu/12.3/lib-abi-mpich:/host/0" in report["command"]
+    assert "/opt/cray/libfabric/1.15.2.0/lib64" in report["command"]
+
+
+@pytest.mark.parametrize(
+    ("inside", "host", "status"),
+    [
+        # By AMD's matrix: a driver goes across a major release, and not only by two minor ones.
+        ("6.1.2", "5.7.1", "ready"),
+        ("6.2.0", "5.7.1", "broken"),
+        ("5.5.0", "5.7.1", "ready"),
+        ("6.3.3", "7.2.1", "ready"),
+        ("6.2.4", "7.2.1", "broken"),
+        ("7.0.0", "6.2.4", "ready"),
+        ("6.3.3", "9.0.0", "broken"),
+    ],
+)
+def test_rocm_and_driver_by_the_matrix_of_amd(
+    cray: Case, capsys: pytest.CaptureFixture[str], inside: str, host: str, status: str
+) -> None:
+    shutil.rmtree(cray.host / "opt/rocm-6.3.3")
+    for root, version in ((cray.image, inside), (cray.host, host)):
+        release = root / f"opt/rocm-{version}/.info/version"
+        release.parent.mkdir(parents=True)
+        release.write_text(f"{version}-1\n")
+    found = cray.run(capsys)["by_name"]["gpu-driver"]
+    assert found["status"] == status, found
+
+
+def test_a_rocm_outside_opt_is_known_by_its_hip(
+    cray: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = cray.image / LIB / "libmpi.so.12"
+    program(cray.image, [own, library(cray.image / LIB / "libamdhip64.so.5")])
+    found = cray.run(capsys)["by_name"]["gpu-driver"]
+    assert found["status"] == "broken"
+    assert "ROCm 5 in the image" in found["reason"]
 
 
 def test_injection_of_the_other_family(cuda: Case, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 LIB = "usr/lib/x86_64-linux-gnu"
@@ -26,26 +28,51 @@ def library(
     symbol of that version, from a library in ``needed``; ``text`` is a string in its data.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    source = f'const char text_[] __attribute__((used)) = "{text}";\n'
-    options = [f"-Wl,-soname,{path.name}", "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"]
-    if defines:
-        symbol = "version_" + defines.replace(".", "_")
-        script = path.with_suffix(".map")
-        script.write_text(f"{defines} {{ global: {symbol}; local: *; }};\n")
-        source += f"int {symbol}(void) {{ return 0; }}\n"
-        options.append(f"-Wl,--version-script={script}")
-    if uses:
-        symbol = "version_" + uses.replace(".", "_")
-        source += f"extern int {symbol}(void); int use_(void) {{ return {symbol}(); }}\n"
-    if runpath:
-        options.append(f"-Wl,-rpath,{runpath}")
-    code = path.with_suffix(".c")
-    code.write_text(source)
-    command = ["gcc", "-shared", "-fPIC", "-nostdlib", *options, "-o", path, code, *needed]
-    subprocess.run([str(word) for word in command], check=True)
-    code.unlink()
-    path.with_suffix(".map").unlink(missing_ok=True)
+    code = _source(defines, uses, text)
+    path.unlink(missing_ok=True)  # what is already copied from it stays as it was
+    path.write_bytes(
+        _compiled(path.name, tuple(n.read_bytes() for n in needed), defines, code, runpath)
+    )
     return path
+
+
+def _source(defines: str, uses: str, text: str) -> str:
+    code = f'const char text_[] __attribute__((used)) = "{text}";\n'
+    if defines:
+        code += f"int {_symbol(defines)}(void) {{ return 0; }}\n"
+    if uses:
+        code += (
+            f"extern int {_symbol(uses)}(void); int use_(void) {{ return {_symbol(uses)}(); }}\n"
+        )
+    return code
+
+
+def _symbol(version: str) -> str:
+    return "version_" + version.replace(".", "_")
+
+
+@cache
+def _compiled(
+    soname: str, needed: tuple[bytes, ...], defines: str, code: str, runpath: str
+) -> bytes:
+    """The library; tests build many that are alike."""
+    with tempfile.TemporaryDirectory() as name:
+        work = Path(name)
+        options = [f"-Wl,-soname,{soname}", "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"]
+        if defines:
+            script = f"{defines} {{ global: {_symbol(defines)}; local: *; }};\n"
+            (work / "versions").write_text(script)
+            options.append(f"-Wl,--version-script={work / 'versions'}")
+        if runpath:
+            options.append(f"-Wl,-rpath,{runpath}")
+        (work / "code.c").write_text(code)
+        others = [work / f"needed{n}.so" for n in range(len(needed))]
+        for other, data in zip(others, needed, strict=True):
+            other.write_bytes(data)
+        command = ["gcc", "-shared", "-fPIC", "-nostdlib", *options, "-o", work / "out"]
+        command += [work / "code.c", *others]
+        subprocess.run([str(word) for word in command], check=True)
+        return (work / "out").read_bytes()
 
 
 def c_library(root: Path, version: str) -> Path:
@@ -73,6 +100,22 @@ def fingerprint(root: Path, stack: str) -> None:
     file.write_text(json.dumps({"stack": stack, "delivery": "wheels", "features": [stack]}))
 
 
+def variables(root: Path, **values: str) -> None:
+    """What the image sets, as Apptainer keeps it of an OCI image."""
+    file = root / ".singularity.d/env/10-docker2singularity.sh"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = [f'export {name}="${{{name}:-"{value}"}}"\n' for name, value in values.items()]
+    file.write_text("#!/bin/sh\n" + "".join(lines))
+
+
+def rdma(root: Path, module: str) -> None:
+    """An RDMA device of a host, by the kernel module that drives it."""
+    device = root / "sys/class/infiniband/device0/device"
+    device.mkdir(parents=True)
+    (root / "sys/drivers" / module).mkdir(parents=True)
+    (device / "driver").symlink_to(root / "sys/drivers" / module)
+
+
 def devices(root: Path, *names: str) -> None:
     """Entries of /dev; plain files, since preflight only looks whether they are there."""
     for name in names:
@@ -82,8 +125,8 @@ def devices(root: Path, *names: str) -> None:
 
 
 def nvidia(root: Path, driver: str) -> None:
-    """A host with an NVIDIA driver and one GPU."""
-    devices(root, "nvidia0", "nvidiactl", "nvidia-uvm")
+    """A host with an NVIDIA driver and eight GPUs."""
+    devices(root, *(f"nvidia{n}" for n in range(8)), "nvidiactl", "nvidia-uvm")
     version = root / "proc/driver/nvidia/version"
     version.parent.mkdir(parents=True)
     version.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Mon Jan 1\n")
