@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test lint lock bench clean image spack spack-setup spack-verify spack-lock spack-pin spack-here spack-mirror spack-push
+.PHONY: help setup check test lint lock bench clean image spack spack-setup spack-verify spack-lock spack-pin spack-here spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,10 @@ spack-here: setup ## really build, test, push and reinstall what can be built fr
 spack-mirror: ## fetch the sources of a lock (SITE=, LANE=) into DIR= (build/spack-mirror)
 	@ci/spack/setup.sh
 	@ci/spack/mirror.sh "$(SITE)" "$(LANE)" "$(DIR)"
+
+spack-supply: ## lay what Spack builds an image of a site from (SITE=, LANE=, or ENVIRONMENT=) into DIR=, for a builder without a network
+	@ci/spack/setup.sh
+	@ci/spack/supply.sh "$(or $(ENVIRONMENT),site/$(SITE)$(if $(filter-out ucx-1.14,$(LANE)),/$(LANE)))" "$(DIR)"
 
 spack-push: ## push what is installed of a site (SITE=, LANE=) to the signed cache BUILDCACHE=
 	@ci/spack/setup.sh

@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # install.sh STACK SITE DELIVERY LANE COMMIT: the build stage of every image. Puts the stack into /opt/busbar by its delivery,
-# with the program gpu_aware, a smoke test and the fingerprint. Takes BUILDCACHE, MIRROR and GPU_APT from the environment.
+# with the program gpu_aware, a smoke test and the fingerprint. Takes BUILDCACHE and MIRROR from the environment.
 set -eu
+umask 022 # builders differ in it
 stack=$1 site=$2 delivery=$3 lane=$4 commit=$5
 cd /src
 export DEBIAN_FRONTEND=noninteractive
@@ -11,12 +12,19 @@ mkdir -p $prefix
 
 case $delivery in
 wheels) sh containers/wheels.sh "$stack" $prefix ;;
-spack) sh containers/spack.sh "$stack" "$site" "$lane" $prefix ;;
+spack) sh containers/spack.sh "$stack" $prefix ;;
 *)
     echo "DELIVERY is wheels or spack, not '$delivery'" >&2
     exit 1
     ;;
 esac
+
+# Only what runs: no compiler wrappers, headers, static libraries, Python or manuals, and no link to what is gone.
+find $prefix -depth \( -name '*.a' -o -name '*.la' -o -name '*.py' -o -name __pycache__ -o -path '*/bin/mpic*' -o -path '*/bin/mpif*' \
+    -o -path '*/bin/mpiCC' -o -path '*/bin/opal_wrapper' -o -path '*/lib*/cmake' -o -path '*/lib*/pkgconfig' -o -path '*/lib/python3*' \
+    -o -path '*/share/man' -o -path '*/share/doc' -o -path '*/share/info' -o -name include \) -exec rm -rf {} +
+find $prefix -xtype l -delete
+find $prefix -type d -empty -delete
 
 install -m 755 containers/smoke.sh $prefix/smoke.sh
 # One line for each package, as NAME VERSION; wheels.sh and spack.sh list the stack, dpkg lists the base.

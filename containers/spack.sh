@@ -1,32 +1,55 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# spack.sh STACK SITE LANE PREFIX: installs the site's lock with Spack: from BUILDCACHE where it is set, else from sources
-# (MIRROR first). GPU_APT, lines of an apt source of the vendor, brings the CUDA or ROCm that the lock names as external.
+# spack.sh STACK PREFIX: installs with Spack the lock of the environment that environment.txt names: from BUILDCACHE where it is
+# set, else from sources (MIRROR first). What the context's directory supply holds stands in for the git host (git), the Python
+# package index (wheels), cache and mirror (buildcache, sources); keys are those of caches, apt brings the vendor's packages.
 set -eu
-stack=$1 site=$2 lane=$3 prefix=$4
+stack=$1 prefix=$2
+env=$(cat environment.txt)
+find /lib /usr/lib -name '*.so*' -exec realpath {} + | sort -u >/tmp/base-libraries # of the last stage too
 apt-get update -qq
-apt-get install -y -qq --no-install-recommends bzip2 ca-certificates file g++ gcc gfortran git gzip make patch python3 python3-venv unzip xz-utils zstd >/dev/null
-if [ -n "${GPU_APT:-}" ]; then
-    printf '%s\n' "$GPU_APT" >/etc/apt/sources.list.d/gpu.list
+apt-get install -y -qq --no-install-recommends bzip2 ca-certificates file g++ gcc gfortran git gnupg gzip make patch python3 python3-venv unzip xz-utils zstd >/dev/null
+if [ -d supply/apt ]; then # the CUDA or ROCm that the lock names as external
+    cp supply/apt/* /etc/apt/sources.list.d/
     apt-get update -qq
+    # Both vendors number their packages; the lock says which release: /usr/local/cuda-12.8, /opt/rocm-6.3.3.
+    release=$(grep -oE '"/(usr/local/cuda|opt/rocm)-[0-9.]+' "$env/spack.lock" | grep -oE '[0-9.]+$' | sort -u)
+    [ "$stack" != cuda ] || release=$(echo "$release" | tr . -)
     # shellcheck disable=SC2046 # a list of packages
-    apt-get install -y -qq --no-install-recommends $(cat "containers/$stack/gpu-packages.txt") >/dev/null
+    apt-get install -y -qq --no-install-recommends $(sed "s/RELEASE/$release/" "containers/$stack/gpu-packages.txt") >/dev/null
 fi
+# shellcheck disable=SC2046 # a list of packages
+[ ! -e "$env/packages.txt" ] || apt-get install -y -qq --no-install-recommends $(cat "$env/packages.txt") >/dev/null
+[ ! -d wheels ] || cp -a wheels/. "$prefix/"
+
+if [ -d supply/git ]; then
+    export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$PWD/supply/git/.insteadOf" GIT_CONFIG_VALUE_0=https://github.com/
+fi
+if [ -d supply/wheels ]; then export PIP_NO_INDEX=1 PIP_FIND_LINKS="file://$PWD/supply/wheels"; fi
+if [ -d supply/sources ]; then MIRROR=${MIRROR:-file://$PWD/supply/sources}; fi
+if [ -d supply/buildcache ]; then BUILDCACHE=${BUILDCACHE:-file://$PWD/supply/buildcache}; fi
 export PREFIX="$prefix/store" BUILDCACHE MIRROR
 ci/spack/setup.sh
-ci/spack/install.sh "$site" "$lane"
 # shellcheck source=/dev/null # made by setup.sh
 . .spack/env.sh
-env=site/$site
-[ "$lane" = ucx-1.14 ] || [ "$lane" = cray-mpich ] || env=$env/$lane
+for key in supply/keys/*; do
+    # Whose signature counts: what nobody here has signed is built instead.
+    [ ! -e "$key" ] || spack -e "$env" gpg trust "$key"
+done
+ENVIRONMENT=$env ci/spack/install.sh
 spack -e "$env" gc -y
 spack -e "$env" find --format '{name} {version}' >"$prefix/packages.txt"
-# The view holds links into the store; both travel.
+mkdir -p "$prefix/licenses" "$prefix/external/lib"
+spack -e "$env" python containers/licenses.py >"$prefix/licenses/spack.txt"
+
+# The view holds links into the store; both travel, without what only builds need and what tells of this build.
 cp -a "$env/.spack-env/view/." "$prefix/"
-# Libraries that the stack takes from outside (CUDA, ROCm, the compiler's) are not in the last stage, whose C library it keeps.
-mkdir -p "$prefix/external/lib"
+rm -rf "$prefix/store/.spack-db" "$prefix/.spack"
+find "$prefix/store" -depth -type d -name .spack -exec rm -rf {} +
+rm -f "$prefix"/store/*/gcc-runtime-*/lib/lib*san.so*
+# Libraries that the stack takes from outside (CUDA, ROCm, Debian's) and the last stage does not have.
 find "$prefix/store" -type f \( -name '*.so*' -o -path '*/bin/*' \) -exec ldd {} + 2>/dev/null | # scripts are no ELF files
     awk -v own="$prefix/" '$2 == "=>" && $3 ~ "^/" && index($3, own) != 1 { print $3 }' | sort -u |
     while read -r library; do
-        dpkg -S "$(realpath "$library")" 2>/dev/null | grep -q '^libc6:' || cp -L "$library" "$prefix/external/lib/" # no package owns it: copied
+        realpath "$library" | grep -qxFf /tmp/base-libraries || cp -L "$library" "$prefix/external/lib/"
     done

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # wheels.sh STACK PREFIX: the stack from the wheels that the context holds unpacked (ci/images/context.sh checks their hashes),
-# and gpu_aware compiled with it. Leaves only what runs: no compiler wrappers, headers, static libraries or Python.
+# and gpu_aware compiled with it.
 set -eu
 stack=$1 prefix=$2
 apt-get update -qq
@@ -29,6 +29,4 @@ mkdir -p "$prefix/licenses"
 for record in "$packages"/*.dist-info; do
     find "$record" -iname '*licen*' -type f -exec cp {} "$prefix/licenses/$(basename "$record" .dist-info)" \;
 done
-rm -rf "$packages" "$prefix/lib/python3" "$prefix/include" "$prefix/libucx/include" "$prefix/libucx/share" "$prefix/libucx/lib/pkgconfig" "$prefix/libucx/lib/cmake"
-rm -f "$prefix"/bin/mpic* "$prefix"/bin/mpiCC "$prefix"/bin/opal_wrapper
-find "$prefix" \( -name '*.a' -o -name '*.la' -o -name '*.py' -o -name __pycache__ \) -exec rm -rf {} +
+rm -rf "$packages" "$prefix/libucx/share"

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # build.sh: builds the image that STACK, FORMAT (sif, oci), DELIVERY (wheels, spack), LANE and SITE describe, into OUTPUT.
-# COMMIT is what the image says it was built from (HEAD). BASE is an image reference instead of the pinned one, or `local`: a Debian that base.sh makes here. BUILDER=docker|buildah
-# chooses among the two for FORMAT=oci. BUILDCACHE, MIRROR and GPU_APT go to Spack.
+# COMMIT is what the image says it was built from (HEAD). BASE is an image reference instead of the pinned one, or `local`: a
+# Debian that base.sh makes here. BUILDER=docker|podman|buildah chooses for FORMAT=oci. For Spack: BUILDCACHE and MIRROR are
+# addresses, SUPPLY is a directory by ci/spack/supply.sh, ENVIRONMENT another environment than that of SITE and LANE.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-stack=${STACK:-host} format=${FORMAT:-sif} delivery=${DELIVERY:-wheels} lane=${LANE:-ucx-1.14} site=${SITE:-}
+stack=${STACK:-host} format=${FORMAT:-sif} delivery=${DELIVERY:-wheels} site=${SITE:-}
+lane=${LANE:-$(basename "${ENVIRONMENT:-ucx-1.14}")}
 work=${WORK:-build/images}
 
 die() {
@@ -22,14 +24,13 @@ context=$work/context-$stack-$delivery-$format
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
 output=$(realpath -m "$output")
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 ci/images/context.sh "$stack" "$delivery" "$lane" "$context" "$site"
 commit=${COMMIT:-$(git rev-parse HEAD)$([[ -z $(git status --porcelain --untracked-files=no) ]] || echo -dirty)}
 arguments=(--build-arg "DELIVERY=$delivery" --build-arg "LANE=$lane" --build-arg "COMMIT=$commit" --build-arg "LOCK=$(<"$context/lock.sha256")")
-for name in BUILDCACHE MIRROR GPU_APT; do
+for name in BUILDCACHE MIRROR; do
     [[ -z ${!name:-} ]] || arguments+=(--build-arg "$name=${!name}")
 done
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-export SOURCE_DATE_EPOCH
 base=${BASE:-}
 [[ $base != local ]] || ci/images/base.sh "$work/base.tar"
 
@@ -60,32 +61,53 @@ build_oci() {
     if [[ -z $builder ]]; then
         if docker info >/dev/null 2>&1; then builder=docker; else builder=buildah; fi # no daemon answers: buildah needs none
     fi
-    command -v "$builder" >/dev/null || die "no $builder found; install docker or buildah"
+    [[ $builder =~ ^(docker|podman|buildah)$ ]] || die "BUILDER is docker, podman or buildah, not '$builder'"
+    command -v "$builder" >/dev/null || die "no $builder found; install docker, podman or buildah"
     rm -f "$output"
-    if [[ $builder == docker ]]; then
-        if [[ $base == local ]]; then
-            docker import --quiet "$work/base.tar" localhost/busbar-base >/dev/null
-            base=localhost/busbar-base
-        fi
-        docker build --quiet ${base:+--build-arg "BASE=$base"} "${arguments[@]}" --tag "$image" "$context" >/dev/null
-        docker save --output "$output" "$image"
-    else
-        # An overlay on an overlay, as in a CI job's own container, does not work.
-        local driver=overlay
-        [[ $(stat --file-system --format %T "$work") != overlayfs ]] || driver=vfs
-        local store=(buildah --root "$work/buildah" --runroot "$work/buildah-run" --storage-driver "$driver")
-        if [[ $base == local ]]; then
-            local container
-            container=$("${store[@]}" from scratch)
-            "${store[@]}" add --quiet "$container" "$work/base.tar" / >/dev/null
-            "${store[@]}" commit --quiet "$container" localhost/busbar-base >/dev/null
-            "${store[@]}" rm "$container" >/dev/null
-            base=localhost/busbar-base
-        fi
-        "${store[@]}" bud --quiet --isolation chroot --format docker --timestamp "$SOURCE_DATE_EPOCH" ${base:+--build-arg "BASE=$base"} "${arguments[@]}" --tag "$image" "$context" >/dev/null
-        "${store[@]}" push --quiet "$image" "docker-archive:$output:$image"
-        "${store[@]}" rmi --all --force >/dev/null
+    "build_by_$builder" "$image"
+}
+
+build_by_docker() { # IMAGE
+    if [[ $base == local ]]; then
+        docker import "$work/base.tar" localhost/busbar-base >/dev/null
+        base=localhost/busbar-base
     fi
+    docker build --quiet --network host ${base:+--build-arg "BASE=$base"} "${arguments[@]}" --tag "$1" "$context" >/dev/null
+    docker save --output "$output" "$1"
+}
+
+# Podman and buildah keep images alike, here in a store of this build's own.
+store=(--root "$work/oci" --runroot "$work/oci-run" --storage-driver overlay)
+build_options=(--quiet --isolation chroot --format oci --timestamp "$SOURCE_DATE_EPOCH")
+
+build_by_podman() { # IMAGE
+    in_store podman
+    if [[ $base == local ]]; then
+        podman "${store[@]}" import --quiet "$work/base.tar" localhost/busbar-base >/dev/null
+        base=localhost/busbar-base
+    fi
+    podman "${store[@]}" build "${build_options[@]}" ${base:+--build-arg "BASE=$base"} "${arguments[@]}" --tag "$1" "$context" >/dev/null
+    podman "${store[@]}" save --quiet --format docker-archive --output "$output" "$1" >/dev/null
+}
+
+build_by_buildah() { # IMAGE
+    in_store buildah
+    if [[ $base == local ]]; then
+        local container
+        container=$(buildah "${store[@]}" from scratch)
+        buildah "${store[@]}" add --quiet "$container" "$work/base.tar" / >/dev/null
+        buildah "${store[@]}" commit --quiet --timestamp "$SOURCE_DATE_EPOCH" --rm "$container" localhost/busbar-base >/dev/null
+        base=localhost/busbar-base
+    fi
+    buildah "${store[@]}" bud "${build_options[@]}" ${base:+--build-arg "BASE=$base"} "${arguments[@]}" --tag "$1" "$context" >/dev/null
+    buildah "${store[@]}" push --quiet "$1" "docker-archive:$output:$1"
+}
+
+in_store() { # BUILDER: nothing of an earlier build in the store, nothing of this one after it
+    # An overlay on an overlay, as in a CI job's own container, does not work.
+    [[ $(stat --file-system --format %T "$work") != overlayfs ]] || store[5]=vfs
+    # shellcheck disable=SC2064 # the store as it is now
+    trap "$(printf '%q ' "$1" "${store[@]}") rmi --all --force >/dev/null" EXIT
 }
 
 "build_$format"

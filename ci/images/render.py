@@ -13,6 +13,12 @@ from busbar import site as sites
 ROOT = Path(__file__).resolve().parents[2]
 SITES = {"host": "local", "cuda": "h200x4", "rocm": "mi250x"}
 """The site whose manifest and family a stack takes where none is named."""
+LICENSES = {
+    "host": "MIT AND BSD-3-Clause",
+    "cuda": "MIT AND BSD-3-Clause AND LicenseRef-NVIDIA-End-User-License-Agreement",
+    "rocm": "MIT AND BSD-3-Clause AND NCSA",
+}
+"""Of what is put on the base: our program, Open MPI and UCX, the GPU vendor's run time."""
 FILES = ("Dockerfile", "apptainer.def")
 LANE = "ucx-1.14"
 
@@ -50,7 +56,7 @@ def render(stack: str, site_name: str, template: str) -> str:
         variables=_IMAGE | tuning,
         labels={
             "org.opencontainers.image.title": f"busbar-{stack}",
-            "org.opencontainers.image.licenses": "MIT AND BSD-3-Clause",
+            "org.opencontainers.image.licenses": LICENSES[stack],
             "busbar.stack": stack,
             "busbar.family": site.family,
         },

@@ -16,7 +16,7 @@ work=$PWD/.spack/here
 env=ci/spack/here
 cache=file://$work/buildcache
 export BUSBAR_SPACK_SCOPE=$work/scope SPACK_GNUPGHOME=$work/gpg
-mkdir -p "$work/scope" "$work/deb" "$work/mirror"
+mkdir -p "$work/scope"
 # gpg refuses a directory that others can read, and a socket path of more than 107 bytes.
 install -d -m 700 "$SPACK_GNUPGHOME"
 tools=(autoconf automake bison cmake diffutils findutils flex gmake libtool m4 openssl perl pkgconf python tar xz)
@@ -46,16 +46,8 @@ EOF
 } >"$work/scope/packages.yaml"
 printf 'bootstrap:\n  sources:: []\n  trusted:: {}\n' >"$work/scope/bootstrap.yaml"
 
-# ---- sources: Debian's archives into a source mirror, each under the name of its checksum
-for entry in "${debian[@]}"; do
-    ls "$work/deb/${entry%:*}"_*.orig.tar.* >/dev/null 2>&1 || # nothing yet is no error: it is fetched now
-        ci/spack/debian-source.sh "$work/deb" "${entry%:*}" "${entry#*:}"
-done
-for file in "$work"/deb/*.orig.tar.*; do
-    [[ $file != *.asc ]] || continue
-    sum=$(sha256sum "$file" | cut -d' ' -f1)
-    install -D -m 644 "$file" "$work/mirror/_source-cache/archive/${sum:0:2}/$sum.tar.${file##*.}"
-done
+# ---- sources
+ci/spack/debian-mirror.sh "$PWD/.spack/deb" "$work/mirror" "${debian[@]}"
 
 tree() { # PREFIX PADDING [CACHE]: the install tree and the mirrors of the next commands
     printf 'config:\n  install_tree:\n    root: %s\n    padded_length: %s\n' "$1" "$2" >"$work/scope/config.yaml"

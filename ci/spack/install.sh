@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# install.sh [SITE [LANE]] [OPTION...]: installs a site from its lock; without SITE the host stack, concretized here.
+# install.sh [SITE [LANE]] [OPTION...]: installs a site from its lock; without SITE the environment ENVIRONMENT from its lock, or
+# the host stack, concretized here.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=/dev/null # made by setup.sh
@@ -11,7 +12,7 @@ die() {
     exit 1
 }
 
-env=.
+env=${ENVIRONMENT:-.}
 if [[ -n ${1:-} ]]; then
     env=site/$1
     [[ -e $env/spack.yaml ]] || die "there is no $env/spack.yaml; SITE is one of: $(cd site && echo [!_]*/)"

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,6 +44,18 @@ def installed() -> None:
         # It was asked for: a skip here would hide every run of the lab.
         pytest.fail(f"ci/lab/install.sh could not install it: {done.stderr.strip()}")
     os.environ["PATH"] += f":{APPTAINER}"
+    os.environ["CONTAINERS_CONF"] = str(LAB / "containers.conf")
+
+
+@pytest.fixture(scope="session")
+def dockerd(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A Docker daemon of our own, which DOCKER_HOST names; containers need --network host."""
+    directory = tmp_path_factory.mktemp("docker")
+    subprocess.run([LAB / "dockerd", "up", directory], check=True)
+    os.environ["DOCKER_HOST"] = f"unix://{directory}/docker.sock"
+    yield
+    del os.environ["DOCKER_HOST"]
+    subprocess.run([LAB / "dockerd", "down", directory], check=True)
 
 
 @pytest.fixture(scope="session")
@@ -72,20 +84,31 @@ def on_lab(lab: Path) -> Run:
     return run
 
 
-def build(directory: Path, **wishes: str) -> Path:
-    """One image of the host stack by the delivery wheels, on a Debian made here."""
+def run_build(
+    directory: Path, within: Sequence[str] = (), **wishes: str
+) -> subprocess.CompletedProcess[str]:
+    """Builds an image of the host stack by the delivery wheels, on a Debian made here.
+
+    ``within`` is a command that runs the build with other rights.
+    """
     wishes = {"STACK": "host", "DELIVERY": "wheels", "BASE": "local"} | wishes
     environment = os.environ | wishes | {"WORK": str(directory), "PYTHON": sys.executable}
-    environment["COMMIT"] = "0" * 40  # the checkout may move on between two builds
+    # The checkout may move on between two builds.
+    environment |= {"COMMIT": "0" * 40, "SOURCE_DATE_EPOCH": "1700000000"}
     done = subprocess.run(
-        [ROOT / "ci" / "images" / "build.sh"],
+        [*within, ROOT / "ci" / "images" / "build.sh"],
         capture_output=True,
         text=True,
         check=False,
         env=environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return Path(done.stdout.splitlines()[-1])
+    return done
+
+
+def build(directory: Path, within: Sequence[str] = (), **wishes: str) -> Path:
+    """The file of one image that ``run_build`` has built."""
+    return Path(run_build(directory, within, **wishes).stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="session")
@@ -100,6 +123,29 @@ def work(installed: None) -> Path:
 def sif(work: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The host image as a SIF."""
     return build(work, OUTPUT=str(tmp_path_factory.mktemp("image") / "host.sif"))
+
+
+@pytest.fixture(scope="session")
+def mpich(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Prefixes of two MPICH releases of one ABI."""
+    found = {}
+    for lock in Path(__file__).parent.glob("mpich-*.txt"):
+        prefix = tmp_path_factory.mktemp(lock.stem)
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+        ]
+        command += ["--ignore-installed", "--prefix", str(prefix), "-r", str(lock)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"pip could not install {lock.stem}: {done.stderr.strip()[-200:]}")
+        found[lock.stem.removeprefix("mpich-")] = prefix
+    return found
 
 
 SITE = """\

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: MIT
+"""Prints the installed packages of the active Spack environment with their licences."""
+
+import sys
+
+import spack.environment
+
+for spec in sorted(spack.environment.active_environment().all_specs(), key=lambda s: s.name):
+    if spec.installed:
+        held = [text for when, text in spec.package.licenses.items() if spec.satisfies(when)]
+        licence = " ".join(held) or "unknown to Spack"
+        sys.stdout.write(f"{spec.name} {spec.version} {licence}\n")
