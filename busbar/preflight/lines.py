@@ -14,6 +14,7 @@ from busbar.preflight.loader import Found, View
 from busbar.preflight.model import Line, Origin, Report, Status, ready
 from busbar.preflight.mpi import Mpi, abi, pmi
 from busbar.preflight.net import network_lines
+from busbar.preflight.node import node_line
 from busbar.preflight.plan import Plan, command, launch
 
 _COMMUNICATION = (
@@ -35,6 +36,7 @@ def judge(plan: Plan) -> Report:
         abi(plan, mpi, libraries),
         pmi_line,
         *_missing(libraries),
+        node_line(plan, libraries),
         *network_lines(plan, mpi, libraries),
         *gpu_lines(plan, libraries),
     ]

@@ -108,7 +108,7 @@ def make(  # noqa: PLR0917 - all belong to the one plan
         for n, directory in enumerate(directories)
     )
     driver = _driver(host, option) if option else ()
-    variables = _variables(files)
+    variables = image_variables(files)
     own = [part for part in variables.get("LD_LIBRARY_PATH", "").split(":") if part[:1] == "/"]
 
     def seen(extra: tuple[Mount, ...]) -> View:
@@ -243,7 +243,7 @@ def _fingerprint(files: Files, image: Path) -> dict[str, Any]:
     return fingerprint
 
 
-def _variables(files: Files) -> dict[str, str]:
+def image_variables(files: Files) -> dict[str, str]:
     """The environment as the image's own files build it up, one after the other."""
     values: dict[str, str] = {}
     for name in files.names(_ENV):

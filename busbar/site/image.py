@@ -21,13 +21,12 @@ from busbar.preflight.files import Files, open_image
 from busbar.preflight.host import gather
 from busbar.preflight.lines import judge
 from busbar.preflight.model import Report
-from busbar.preflight.plan import FINGERPRINT, make
+from busbar.preflight.plan import FINGERPRINT, image_variables, make
 from busbar.site.model import Site
 from busbar.site.programs import PATTERNS
 
 _PROGRAMS = PurePosixPath("/opt/busbar")
 _RUNTIMES = ("apptainer", "docker", "podman")
-_SETTING = re.compile(r'(?m)^\s*export\s+(\w+)="?(?:\$\{\w+:-"?)?([^"}\n]*)')
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def look(reference: str, site: Site, inject: Sequence[str], scratch: Path) -> Im
         runtime=runtime,
         fingerprint=fingerprint,
         programs=_programs(files),
-        settings=_settings(files),
+        settings=image_variables(files),
         preflight=_preflight(root, site, inject, runtime, reference),
     )
 
@@ -233,16 +232,6 @@ def _programs(files: Files) -> dict[str, str]:
         if known and _PROGRAMS in path.parents:
             found.setdefault(path.name, str(path))
     return found
-
-
-def _settings(files: Files) -> dict[str, str]:
-    directory = PurePosixPath("/.singularity.d/env")
-    text = "".join(
-        files.local(directory / name).read_text(errors="replace")
-        for name in files.names(directory)
-        if name.startswith(("10-", "90-", "91-")) and files.kind(directory / name) == "file"
-    )
-    return dict(_SETTING.findall(text))
 
 
 def _preflight(

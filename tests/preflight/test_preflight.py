@@ -111,6 +111,7 @@ def cuda(tmp_path: Path) -> Case:
     library(image / LIB / "libibverbs/libmlx5-rdmav34.so")
     library(image / LIB / "ucx/libuct_ib.so.0", needed=[verbs])
     library(image / LIB / "ucx/libuct_cuda.so.0")
+    library(image / LIB / "ucx/libuct_cma.so.0")
     uct = library(image / LIB / "libuct.so.0")
     own = mpi(image, "libmpi.so.40", needed=[uct])
     program(image, [own, library(image / LIB / "libcudart.so.12")])
@@ -288,6 +289,16 @@ def _ucx_without_verbs(case: Case) -> None:
     (case.image / LIB / "ucx/libuct_ib.so.0").unlink()
 
 
+def _ucx_without_cma(case: Case) -> None:
+    (case.image / LIB / "ucx/libuct_cma.so.0").unlink()
+
+
+def _ucx_over_tcp(case: Case) -> None:
+    script = case.image / ".singularity.d/env/90-environment.sh"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text("export UCX_TLS=tcp,self,cuda\n")
+
+
 def _no_ibverbs(case: Case) -> None:
     (case.image / LIB / "libibverbs.so.1").unlink()
 
@@ -379,6 +390,8 @@ CUDA = [
     (_no_driver_libraries, "gpu-libraries", "broken", "libcuda.so.1"),
     (_ucx_without_cuda, "ucx-gpu", "broken", "libuct_cuda"),
     (_ucx_without_verbs, "ucx", "slow", "no libuct_ib"),
+    (_ucx_without_cma, "shared-memory", "slow", "copied twice"),
+    (_ucx_over_tcp, "shared-memory", "slow", "UCX_TLS=tcp,self,cuda"),
     (_no_ibverbs, "ucx", "slow", "libibverbs.so.1 is missing"),
     (_no_rdma_provider, "ucx", "slow", "has no libmlx5-rdmav"),
     (_no_ucx, "ucx", "slow", "loads no UCX"),
