@@ -3,20 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import reframe as rfm
 import reframe.utility.sanity as sn
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import run_after, run_before, sanity_function, variable
-from reframe.core.exceptions import PerformanceError
+from reframe.core.exceptions import PerformanceError, ReframeError
 
 from busbar import site as sites
 from busbar.check.causes import explained
 from busbar.check.results import RESULTS_FILE, Outcome, Result
+from busbar.check.slurm import job_end
+from busbar.explain.containers import SLOW, image_causes
+from busbar.explain.model import Cause
+from busbar.parse.text import Source
+from busbar.site.image import Image
 from busbar.verdict import Verdict
+
+from .in_image import InImage
 
 SOURCES = Path(__file__).with_name("src")
 
@@ -42,6 +50,8 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
     time_limit = "2m"
     keep_files = [RESULTS_FILE]
 
+    #: Nodes that the job takes.
+    nodes = variable(int, value=1)
     #: Files with more of what the tools said, as patterns in the stage directory.
     log_files = variable(str, value="")
 
@@ -64,6 +74,89 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
         """The site that the check runs on."""
         return sites.load(self.current_partition.extras["site"])
 
+    @property
+    def image(self) -> Image | None:
+        """The image that the check runs in; None for a delivery without."""
+        facts = self.current_environ.extras.get("image")
+        return Image(**facts) if facts else None
+
+    @property
+    def preflighted(self) -> Image | None:
+        """The image whose preflight counts for this check."""
+        return self.image
+
+    @run_after("setup")
+    def refuse_a_broken_image(self) -> None:
+        """No job is spent on an image of which preflight says that it cannot run."""
+        image = self.preflighted
+        if self.is_dry_run() or image is None or image.preflight["verdict"] != "broken":
+            return
+        results = [
+            Result(self.name, Verdict.FAILED, message=line["reason"])
+            for line in image.preflight["lines"]
+            if line["status"] == "broken"
+        ]
+        self.conclude(Judgement(results, {}), [])
+        raise ReframeError(self.outcome.sentence())
+
+    def known_causes(self) -> list[Cause]:
+        """What stands before a look into the output."""
+        image = self.preflighted
+        return list(image_causes(image.preflight["lines"])) if image else []
+
+    def remarks(self) -> list[dict[str, Any]]:
+        """Notes of the check's own."""
+        return []
+
+    @run_before("run")
+    def tell_srun_the_pmi(self) -> None:
+        """Slurm must speak what the environment's MPI speaks, or each rank is alone."""
+        if self.job.launcher.registered_name == "srun":
+            self.job.launcher.options += self.current_environ.extras["srun"]
+
+    @run_before("run")
+    def enter_the_image(self) -> None:
+        """What follows the launcher runs inside; what the check sets wins over the image."""
+        if image := self.image:
+            self.job.launcher = InImage(
+                self.job.launcher, image, self.names_for_image, [str(SOURCES)]
+            )
+            for name, value in dict(self.env_vars).items():
+                self.env_vars |= dict.fromkeys(image.prevailing(name), value)
+
+    def names_for_image(self) -> list[str]:
+        """Variables of the job that its commands need, but for those that the image sets."""
+        own = self.image.settings if self.image else {}
+        return [*(n for n in self.current_environ.env_vars if n not in own), *self.env_vars]
+
+    def across_nodes(self, names: Iterable[str] = ()) -> None:
+        """For mpirun: a host file, so many ranks a node, and the variables of the other nodes.
+
+        ``names`` are variables that single launches set. ssh must know the hosts' keys: a run
+        never adds one. Slurm names the hosts; without it BUSBAR_HOSTFILE does.
+        """
+        launcher = self.job.launcher
+        if self.nodes == 1 or launcher.registered_name != "mpirun":
+            return
+        source = 'cp "${BUSBAR_HOSTFILE:?names no file of hosts}" hosts'
+        if self.current_partition.scheduler.registered_name != "local":
+            source = 'scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts'
+        self.prerun_cmds = [source, *self.prerun_cmds]
+        ssh = "-o BatchMode=yes -o StrictHostKeyChecking=yes"
+        if self.current_environ.extras["mpi"] != "openmpi":
+            self.env_vars["HYDRA_LAUNCHER"] = "ssh"
+            self.env_vars["HYDRA_LAUNCHER_EXTRA_ARGS"] = shlex.quote(ssh)
+            launcher.options = ["-f", "hosts", "-ppn", str(self.num_tasks_per_node)]
+            return  # Hydra hands on the whole environment
+        self.env_vars["PRTE_MCA_plm"] = "ssh"
+        self.env_vars["PRTE_MCA_plm_ssh_args"] = shlex.quote(ssh)
+        known = {*self.current_environ.env_vars, *self.env_vars, *names}
+        forwarded = sorted(name for name in known if not name.startswith(("PRTE_", "OMPI_")))
+        launcher.options = [
+            *("--hostfile", "hosts", "-N", str(self.num_tasks_per_node)),
+            *(part for name in forwarded for part in ("-x", name)),
+        ]
+
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         """Results of the run from the lines of standard output and standard error."""
         raise NotImplementedError
@@ -80,10 +173,27 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
         output = Path(self.stagedir, self.stdout.evaluate())
         errors = Path(self.stagedir, self.stderr.evaluate())
         results, versions = self.judgement(_lines(output), _lines(errors))
-        if self.job.exitcode and all(result.verdict is Verdict.PASS for result in results):
-            message = f"the job ended with exit status {self.job.exitcode}"
-            results.append(Result(self.name, Verdict.FAILED, message=message))
+        files: list[Path | Source] = [output, errors, *self.logs()]
+        slurm = self.current_partition.scheduler.registered_name != "local"
+        end = job_end(self.job.jobid) if slurm else None
+        passed = all(result.verdict is Verdict.PASS for result in results)
+        status = f"the job ended with exit status {self.job.exitcode}" if self.job.exitcode else ""
+        # An exit status says nothing new where the output has said what is wrong.
+        if end and end.problem and (passed or end.state != "FAILED"):
+            results.append(Result(self.name, Verdict.FAILED, message=end.problem))
+            files.append(Source.from_text("scontrol", end.line + "\n"))
+        elif status and passed:
+            results.append(Result(self.name, Verdict.FAILED, message=status))
+        self.conclude(Judgement(results, versions), files)
+
+    def conclude(self, judged: Judgement, files: Sequence[Path | Source]) -> None:
+        """Leaves the outcome, with the causes that ``files`` show and those of a slow image."""
         extras = self.current_environ.extras
+        results = list(judged.results)
+        known = self.known_causes()
+        if self.preflighted and self.preflighted.preflight["verdict"] == "slow":
+            slow = [cause for cause in known if cause.id == SLOW]
+            results += [Result(self.name, Verdict.DEGRADED, message=c.summary) for c in slow]
         self.outcome = explained(
             Outcome(
                 check=self.name,
@@ -92,10 +202,12 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
                 delivery=extras["delivery"],
                 lane=extras["lane"],
                 results=tuple(results),
-                versions=versions,
+                versions=judged.versions,
+                notes=tuple(self.remarks()),
             ),
-            [output, errors, *self.logs()],
+            files,
             self.site,
+            known,
         )
         self.outcome.write(Path(self.stagedir, RESULTS_FILE))
         for result in self.outcome.results:
@@ -145,12 +257,18 @@ class BuildProgram(rfm.CompileOnlyRegressionTest, special=True):
     @run_before("compile")
     def set_flags(self) -> None:
         extras = self.current_environ.extras
+        if "image" in extras:
+            self.build_system = "CustomBuild"
+            self.build_system.commands = ["true  # the image brings its programs"]
+            return
         self.executable = Path(self.sourcepath).stem
         self.build_system.cxxflags = ["-O3", "-std=c++17", "-pthread", *extras["cxxflags"]]
         self.build_system.ldflags = extras["ldflags"]
 
     @sanity_function
     def built(self) -> object:
+        if "image" in self.current_environ.extras:
+            return sn.assert_true(True)
         program = Path(self.stagedir, self.executable)
         return sn.assert_true(program.exists(), msg=f"the compiler left no {program}")
 

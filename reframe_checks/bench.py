@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from reframe.core.builtins import parameter, run_after, run_before, variable
 from busbar import site as sites
 from busbar.check.bench import judge
 from busbar.check.launch import Launch, Shown, show, split
+from busbar.check.report import asking, take
 from busbar.check.results import Result
 from busbar.explain.model import Reading
 from busbar.parse.text import Source
@@ -31,8 +33,6 @@ class BenchCheck(BusbarCheck, special=True):
     time_limit = "10m"
     #: Which sizes: ``quick`` (tags gate and nightly) or ``full``.
     size_set = parameter(["quick", "full"])
-    #: Nodes that a launch takes.
-    nodes = variable(int, value=1)
     #: More options of the benchmark.
     more_options = variable(str, value="")
     #: Options of the benchmark for each set of sizes.
@@ -90,21 +90,25 @@ class BenchCheck(BusbarCheck, special=True):
         self.num_tasks = self.planned[0].ranks
         self.num_tasks_per_node = self.num_tasks // self.nodes
         self.job.num_tasks = self.num_tasks
-        if self.nodes > 1 and self.job.launcher.registered_name == "mpirun":
-            self.across_nodes()
+        self.across_nodes(name for launch in self.planned for name, _ in launch.environment)
         lines = ["exec 2>&1  # one file, in the order in which things were said"]
         for launch in self.planned:
             start = self.start_of(launch)
-            lines.append("printf '%s\\n' " + shlex.quote(launch.traced(start)))
+            asked, traced = "", ""
+            if launch.json:
+                lines += asking(launch.command[0], launch.json)
+                asked, traced = " $json", '"${json:+ $json}"'
+            lines.append("printf '%s\\n' " + shlex.quote(launch.traced(start)) + traced)
             lines += [f"export {name}={shlex.quote(v)}" for name, v in launch.environment]
             if launch is self.planned[-1]:
                 break
-            lines.append(shlex.join([*start, *launch.command]))
+            lines.append(shlex.join([*start, *launch.command]) + asked)
             lines.append('echo "exit_status=$?"')
         self.prerun_cmds = [*self.prerun_cmds, *lines]
         last = self.planned[-1]
         wrapped = [PLACED, *last.command] if last.placed else [*last.command]
         self.executable, *self.executable_opts = [shlex.quote(word) for word in wrapped]
+        self.executable_opts += ["$json"] if last.json else []
         self.postrun_cmds = ['echo "exit_status=$?"']
 
     def start_of(self, launch: Launch) -> list[str]:
@@ -112,25 +116,9 @@ class BenchCheck(BusbarCheck, special=True):
         launcher = shlex.split(self.job.launcher.run_command(self.job))
         return [*launcher, *([PLACED] if launch.placed else [])]
 
-    def across_nodes(self) -> None:
-        """A host file, so many ranks a node, and the variables that the other nodes need.
-
-        ssh must know the hosts' keys: a run never adds one.
-        """
-        self.prerun_cmds = ['scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts']
-        ssh = "-o BatchMode=yes -o StrictHostKeyChecking=yes"
-        self.env_vars["PRTE_MCA_plm_ssh_args"] = shlex.quote(ssh)
-        names = {*self.current_environ.env_vars, *self.env_vars}
-        names |= {name for launch in self.planned for name, _ in launch.environment}
-        forwarded = sorted(name for name in names if not name.startswith(("PRTE_", "OMPI_")))
-        self.job.launcher.options = [
-            *("--hostfile", "hosts", "-N", str(self.num_tasks_per_node)),
-            *(part for name in forwarded for part in ("-x", name)),
-        ]
-
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         parts = split([*output, *errors])
-        logs = [Source.from_path(Path(path)) for path in self.logs()]
+        logs = self.logs()
         results: list[Result] = []
         self.shown: list[Shown] = []
         versions = {"mpi": "", "ucx": "", "gpu_driver": ""}
@@ -139,7 +127,10 @@ class BenchCheck(BusbarCheck, special=True):
                 failed = f"{' '.join(launch.command[:1])} was not started"
                 results.append(Result(self.name, Verdict.FAILED, pair=launch.pair, message=failed))
                 continue
-            shown = show(f"launch {index + 1}", parts[index], logs)
+            mine = [Source.from_path(path) for path in logs if path.match(launch.logs)]
+            shown = show(f"launch {index + 1}", parts[index], mine)
+            if launch.json and f"-J {launch.json}" in parts[index][0]:
+                shown = replace(shown, report=take(Path(self.stagedir, launch.json)))
             shown.facts.readings += self.derived(launch, shown)
             self.shown.append(shown)
             results += judge(self.name, launch, shown, self.expect)

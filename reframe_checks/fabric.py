@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from statistics import median
+from typing import ClassVar, Never
 
 import reframe as rfm
 from reframe.core.builtins import parameter
@@ -12,48 +13,83 @@ from busbar.check.launch import Launch, Shown
 from busbar.check.results import Result
 from busbar.check.unstaged import expectation as unstaged
 from busbar.expect import NoExpectation
+from busbar.expect.topology import raw_rate
 from busbar.explain.model import Reading
+from busbar.parse.fabtests import providers, rows
 from busbar.parse.ucx_perftest import bandwidth
+from busbar.site import Site, link_classes
+from busbar.site.model import Nic
+from busbar.site.mpi import SHARED_MEMORY, network_transports
+from busbar.units import format_bytes, parse_bytes
 from busbar.verdict import Expectation, Verdict
 
 from .base import SOURCES, Judgement
 from .bench import BenchCheck
 
-_SHARED_MEMORY = ("sysv", "posix", "cma", "knem", "xpmem")
 _SIZE = 1 << 26
+_PAIR = str(SOURCES / "pair.sh")
+_EVEN = 0.9
+"""A port below this share of the middle one of its node is slow: they are of one kind."""
+
+
+_ON_GPUS = ["+ucx +cuda", "+ucx +rocm"]
+
+
+def _gpu_memory(check: BenchCheck) -> str:
+    return "cuda" if check.current_environ.extras["stack"] == "cuda" else "rocm"
+
+
+def nothing_but_the_port(site: Site, partition: str, name: str = "") -> Never:
+    """No reference of the tools is known; the rate of a port, where the site states it, bounds it.
+
+    Always raises ``NoExpectation``.
+    """
+    classes = link_classes(site)
+    nics = [nic for nic in site.node_type(partition).nics if name in ("", nic.name)]
+    rates = [raw_rate(nic.link_class, 1, classes) for nic in nics]
+    raise NoExpectation(
+        "no reference of this test is known",
+        where=f"site {site.name}",
+        limit=max(rates, default=None),
+    )
 
 
 class UcxPerf(BenchCheck, special=True):
-    """``ucx_perftest`` between two processes of a node."""
+    """``ucx_perftest`` between two processes."""
 
     size_set = parameter(["quick"])
     size_options: ClassVar = {"quick": f"-t tag_bw -s {_SIZE} -n 50"}
+    # UCX says at log level info which transports it took.
+    env_vars = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"}
     memory = "host"
 
     def launches(self) -> list[Launch]:
         gpu = self.memory != "host"
-        program = self.program("ucx_perftest")
         return [
             Launch(
                 bench="ucx_perftest",
-                command=(
-                    *(str(SOURCES / "loopback.sh"), program, "-m", self.memory),
-                    *self.options(),
-                ),
+                command=self.command("node"),
                 ranks=1,
                 sizes=(_SIZE,),
                 buffers="D D" if gpu else "H H",
                 transports=tuple(self.current_environ.extras["transports"])
                 if gpu
-                else _SHARED_MEMORY,
+                else SHARED_MEMORY,
                 placed=False,
                 bands=gpu,
             )
         ]
 
+    def command(self, name: str) -> tuple[str, ...]:
+        """Both parts of one measurement."""
+        program = self.program("ucx_perftest")
+        return (_PAIR, name, "-p", "-p", program, "-m", self.memory, *self.options())
+
     def derived(self, launch: Launch, shown: Shown) -> list[Reading]:
         rate = bandwidth(shown.text)
-        return [Reading("bw", _SIZE, rate, operation="tag_bw")] if rate else []
+        ports = [value for name, value in launch.environment if name == "UCX_NET_DEVICES"]
+        operation = " ".join(["tag_bw", *ports])
+        return [Reading("bw", _SIZE, rate, operation=operation)] if rate else []
 
     def expect(self, launch: Launch, reading: Reading) -> Expectation:
         if self.memory == "host":
@@ -82,12 +118,190 @@ class fabric_ucx_gpu(UcxPerf):  # noqa: N801 - see above
     """UCX alone, from GPU to GPU."""
 
     descr = "ucx_perftest between two GPUs"
-    valid_prog_environs = ["+ucx +cuda", "+ucx +rocm"]
+    valid_prog_environs = _ON_GPUS
 
     @property
     def memory(self) -> str:
         """As the tool names it."""
-        return "cuda" if self.current_environ.extras["stack"] == "cuda" else "rocm"
+        return _gpu_memory(self)
+
+
+class UcxNodes(UcxPerf, special=True):
+    """``ucx_perftest`` between two nodes, by one port after the other."""
+
+    # On EFA and Slingshot the traffic goes by libfabric.
+    valid_systems = ["+remote -efa -cxi"]
+    nodes = 2
+
+    def launches(self) -> list[Launch]:
+        nics = self.site.node_type(self.current_partition.name).nics
+        return [self.between(nic) for nic in nics] or [self.between(None)]
+
+    def between(self, nic: Nic | None) -> Launch:
+        """One port of each node; whatever UCX takes where the site names none."""
+        gpu = self.memory != "host"
+        chosen = (("UCX_NET_DEVICES", f"{nic.name}:1"),) if nic else ()
+        if gpu:
+            chosen += self.visible(nic.near_gpus[0] if nic and nic.near_gpus else 0)
+        return Launch(
+            bench="ucx_perftest",
+            command=self.command(nic.name if nic else "any"),
+            ranks=2,
+            nodes=2,
+            sizes=(_SIZE,),
+            buffers="D D" if gpu else "H H",
+            environment=chosen,
+            transports=network_transports(self.site),
+            bands=False,
+        )
+
+    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+        name = dict(launch.environment).get("UCX_NET_DEVICES", "").partition(":")[0]
+        nothing_but_the_port(self.site, self.current_partition.name, name)
+
+    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
+        judged = super().judgement(output, errors)
+        return Judgement([*judged.results, *self.uneven(judged.results)], judged.versions)
+
+    def uneven(self, results: list[Result]) -> list[Result]:
+        """Ports that are slower than the others of their node."""
+        read = [result for result in results if result.gb_per_s is not None]
+        if len(read) < 2:
+            return []
+        middle = median(result.gb_per_s or 0 for result in read)
+        return [
+            Result(
+                self.name,
+                Verdict.DEGRADED,
+                where=result.where,
+                pair=result.pair,
+                message=f"{result.pair}: {result.gb_per_s:.4g} GB/s, the middle one of"
+                f" {len(read)} ports has {middle:.4g}",
+            )
+            for result in read
+            if (result.gb_per_s or 0) < _EVEN * middle
+        ]
+
+
+@rfm.simple_test
+class fabric_ucx_nodes(UcxNodes):  # noqa: N801 - see above
+    """Every port, host memory."""
+
+    descr = "ucx_perftest between two nodes, port by port"
+    valid_prog_environs = ["+ucx"]
+
+
+@rfm.simple_test
+class fabric_ucx_gpu_nodes(UcxNodes):  # noqa: N801 - see above
+    """Every port, with the memory of the GPU next to it."""
+
+    descr = "ucx_perftest between GPUs of two nodes, port by port"
+    valid_prog_environs = _ON_GPUS
+
+    @property
+    def memory(self) -> str:
+        """As the tool names it."""
+        return _gpu_memory(self)
+
+
+class Libfabric(BenchCheck, special=True):
+    """``fi_pingpong`` over the provider that the site's fabric has; data checked, then timed."""
+
+    valid_prog_environs = ["+libfabric"]
+    size_set = parameter(["quick"])
+    size_options: ClassVar = {"quick": "-S 1048576 -I 100"}
+
+    @property
+    def provider(self) -> str:
+        """As libfabric names it; sockets alone where the site states no fabric."""
+        fabric = self.site.fabric
+        return fabric.provider if fabric else "tcp"
+
+    def launches(self) -> list[Launch]:
+        checked = ("-c", "-S", "4096", "-I", "10")
+        launches = [self.pingpong("data", checked), self.pingpong("rate", tuple(self.options()))]
+        if "fi_rma_bw" in self.current_environ.extras["programs"]:
+            launches.append(self.writing())
+        return launches
+
+    def pingpong(self, name: str, options: tuple[str, ...]) -> Launch:
+        """The test that comes with libfabric itself."""
+        asked = (self.program("fi_pingpong"), "-v", "-e", "rdm", "-p", self.provider, *options)
+        return self.launch("fi_pingpong", (_PAIR, name, "-B", "-P", *asked), options)
+
+    def writing(self) -> Launch:
+        """The one-sided test of fabtests, where the site has it."""
+        asked = (self.program("fi_rma_bw"), "-e", "rdm", "-o", "write", "-p", self.provider)
+        options = tuple(self.options())
+        return self.launch("fi_rma_bw", (_PAIR, "write", "-E", "-E", *asked, *options), options)
+
+    def launch(self, bench: str, command: tuple[str, ...], options: tuple[str, ...]) -> Launch:
+        """A server and its client, on one node or on two."""
+        return Launch(
+            bench=bench,
+            command=command,
+            ranks=self.nodes,
+            nodes=self.nodes,
+            sizes=(parse_bytes(options[options.index("-S") + 1]),),
+            buffers="H H",
+            placed=self.nodes > 1,
+            validated="-c" in options,
+            bands=False,
+        )
+
+    def derived(self, launch: Launch, shown: Shown) -> list[Reading]:
+        operation = f"{launch.bench} {self.provider}"
+        # The rate of the launch that checks the data is that of checking.
+        return [
+            Reading("bw", row.nbytes, row.gb_per_s, operation=operation)
+            for row in rows(shown.text)
+            if row.nbytes in launch.sizes
+        ]
+
+    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+        nothing_but_the_port(self.site, self.current_partition.name)
+
+    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
+        judged = super().judgement(output, errors)
+        wrong = [
+            Result(self.name, verdict, pair=launch.bench, message=message)
+            for launch, shown in zip(self.planned, self.shown, strict=False)
+            for verdict, message in self.wrong(launch, shown)
+        ]
+        return Judgement([*judged.results, *wrong], judged.versions)
+
+    def wrong(self, launch: Launch, shown: Shown) -> list[tuple[Verdict, str]]:
+        """Another provider than asked for, or messages that did not come back."""
+        found: list[tuple[Verdict, str]] = []
+        if lost := [format_bytes(r.nbytes) for r in rows(shown.text) if not r.all_arrived]:
+            found.append((Verdict.FAILED, f"messages of {', '.join(lost)} were lost"))
+        if launch.bench != "fi_pingpong" or (shown.facts.exit_status or (1,))[0]:
+            return found  # only fi_pingpong says what it took, and only when it came to that
+        used = providers(shown.text)
+        if not used:
+            found.append((Verdict.FAILED, "fi_pingpong does not say which provider it took"))
+        # What puts messages on top of a provider is named after it: tcp;ofi_rxm.
+        elif other := {name for name in used if name.partition(";")[0] != self.provider}:
+            took = ", ".join(sorted(other))
+            found.append((Verdict.DEGRADED, f"libfabric took {took}, not {self.provider}"))
+        return found
+
+
+@rfm.simple_test
+class fabric_libfabric(Libfabric):  # noqa: N801 - see above
+    """Between two processes of a node, where there is no network to other nodes."""
+
+    descr = "fi_pingpong on one node"
+    valid_systems = ["-remote"]
+
+
+@rfm.simple_test
+class fabric_libfabric_nodes(Libfabric):  # noqa: N801 - see above
+    """Between two nodes."""
+
+    descr = "fi_pingpong between two nodes"
+    valid_systems = ["+remote"]
+    nodes = 2
 
 
 @rfm.simple_test

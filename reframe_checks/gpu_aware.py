@@ -24,3 +24,12 @@ class gpu_aware(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what us
     def set_collectives(self) -> None:
         if "collectives" in self.current_environ.features and not self.collectives:
             self.collectives = "bcast,allgather,alltoall,allreduce,reduce_scatter_block"
+
+
+@rfm.simple_test
+class gpu_aware_nodes(gpu_aware):  # noqa: N801 - see above
+    """The same between all pairs of two nodes."""
+
+    descr = "correct data between two nodes"
+    valid_systems = ["+remote"]
+    nodes = 2

@@ -6,6 +6,7 @@ from __future__ import annotations
 import reframe as rfm
 from reframe.core.builtins import run_after
 
+from .base import SOURCES
 from .mpi_program import GpuAwareCheck
 
 
@@ -27,3 +28,4 @@ class link_matrix(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what 
             self.sizes = self.sizes or "64K,1M,4M"
             best = "--copy --statistic=best --window=4 --seconds=0.2"
             self.more_options = f"{best} {self.more_options}"
+            self.wrapper = f"{SOURCES / 'own_core.sh'} {self.wrapper}"

@@ -26,8 +26,9 @@ class BuildGpuAware(BuildProgram):
 
 
 class GpuAwareCheck(BusbarCheck, special=True):
-    """Runs ``gpu_aware`` with a rank for each GPU (or core) of a node and judges every line."""
+    """Runs ``gpu_aware`` with a rank for each GPU (or core) of its nodes and judges every line."""
 
+    valid_prog_environs = ["+gpu_aware"]
     program = fixture(BuildGpuAware, scope="environment")
 
     #: Sizes of the bandwidth readings, as in ``64K,1M``.
@@ -50,9 +51,12 @@ class GpuAwareCheck(BusbarCheck, special=True):
     @run_before("run")
     def set_command(self) -> None:
         extras = self.current_partition.extras
-        self.num_tasks = extras["ranks_per_node"]
         self.num_tasks_per_node = extras["ranks_per_node"]
-        program = str(Path(self.program.stagedir, "gpu_aware"))
+        self.num_tasks = self.nodes * self.num_tasks_per_node
+        self.job.num_tasks, self.job.num_tasks_per_node = self.num_tasks, self.num_tasks_per_node
+        self.across_nodes()
+        inside = self.image.programs if self.image else {}
+        program = inside.get("gpu_aware") or str(Path(self.program.stagedir, "gpu_aware"))
         self.executable, *before = [*self.wrapper.split(), program]
         options = {
             "ranks": str(self.num_tasks),
@@ -79,13 +83,15 @@ class GpuAwareCheck(BusbarCheck, special=True):
         return Asked(
             check=self.name,
             ranks=self.num_tasks,
+            nodes=self.nodes,
             buffers=tuple(" ".join(pair) for pair in self.buffers()),
             sizes=bytes_of(self.sizes),
             latency_sizes=bytes_of(self.latency_sizes),
             check_sizes=bytes_of(self.check_sizes),
             collectives=tuple(name for name in self.collectives.split(",") if name),
             lane=extras["lane"],
-            transports=tuple(extras["transports"]),
+            transports=tuple(extras["across" if self.nodes > 1 else "transports"]),
+            provider=extras["provider"] if self.nodes > 1 else "",
         )
 
     def expect(self, run: GpuAwareRun, reading: Reading) -> Expectation:

@@ -25,6 +25,7 @@ class Asked:
     ranks: int
     buffers: tuple[str, ...]
     """``("D D", "H D")``."""
+    nodes: int = 1
     sizes: tuple[int, ...] = ()
     latency_sizes: tuple[int, ...] = ()
     check_sizes: tuple[int, ...] = ()
@@ -32,6 +33,8 @@ class Asked:
     lane: str = ""
     transports: tuple[str, ...] = ()
     """UCX transports of which one must join two ranks; empty where MPI does not use UCX."""
+    provider: str = ""
+    """The libfabric provider that must join two nodes, where MPICH uses libfabric."""
 
 
 def judge(asked: Asked, run: GpuAwareRun, log: Iterable[str], expect: Expect) -> list[Result]:
@@ -40,7 +43,8 @@ def judge(asked: Asked, run: GpuAwareRun, log: Iterable[str], expect: Expect) ->
     ``log`` is what MPI and UCX printed. Without a reading that was asked for there is a ``failed``
     result in its place.
     """
-    where = ",".join(dict.fromkeys(rank.host for rank in run.ranks))
+    in_order = sorted(run.ranks, key=lambda rank: rank.rank)
+    where = ",".join(dict.fromkeys(rank.host for rank in in_order))
     log = list(log)
     problems = list(_run_problems(asked, run, log))
     if not problems:  # a run that was cut need not have come to its transports
@@ -82,13 +86,19 @@ def _place_problems(asked: Asked, run: GpuAwareRun) -> Iterator[tuple[Verdict, s
     present = {rank.rank for rank in run.ranks}
     if missing := [rank for rank in range(asked.ranks) if rank not in present]:
         yield failed, f"no word of where rank {', '.join(map(str, missing))} ran"
+    hosts = {rank.host for rank in run.ranks}
+    if run.ranks and len(hosts) != asked.nodes:
+        names = ", ".join(sorted(hosts))
+        yield failed, f"asked for {asked.nodes} node(s), the ranks ran on {names}"
     places = Counter((rank.host, rank.device) for rank in run.ranks if rank.device)
     for (host, device), count in places.items():
         if count > 1:
             yield failed, f"{count} ranks share GPU {device} of {host}"
 
 
-def _transport_problems(asked: Asked, log: Iterable[str]) -> Iterator[tuple[Verdict, str]]:
+def _transport_problems(asked: Asked, log: list[str]) -> Iterator[tuple[Verdict, str]]:
+    if asked.provider:
+        yield from _provider_problems(asked.provider, log)
     if not asked.transports:
         return
     connections = peer_transports(log)
@@ -103,6 +113,19 @@ def _transport_problems(asked: Asked, log: Iterable[str]) -> Iterator[tuple[Verd
             )
 
 
+def _provider_problems(wanted: str, log: list[str]) -> Iterator[tuple[Verdict, str]]:
+    used = {found[1] for line in log if (found := _PROVIDER.match(line))}
+    if not used:
+        yield (
+            Verdict.FAILED,
+            "MPICH did not say which provider it took (MPIR_CVAR_DEBUG_SUMMARY=1)",
+        )
+    # A provider for messages on top is named after it: verbs;ofi_rxm.
+    elif other := {name for name in used if name.partition(";")[0] != wanted}:
+        yield Verdict.DEGRADED, f"libfabric took {', '.join(sorted(other))}, not {wanted}"
+
+
+_PROVIDER = re.compile(r"libfabric provider: (\S+)")
 _LANES = re.compile(r"\btag\(([^)]*)\)")
 
 

@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from busbar.check.run import CHECKS, Plan, overall, run
 from busbar.errors import BusbarError
 from busbar.report import html
 from busbar.report.terminal import print_verdicts
+from busbar.site import image
 from busbar.site.detect import detect, match
 from busbar.site.environments import DEFAULT_LANE, DELIVERY_ORDER, Choice
 from busbar.site.load import find
@@ -56,6 +57,20 @@ def add_parser(subparsers: Any) -> None:
         "--delivery",
         choices=DELIVERY_ORDER,
         help="which delivery of the site (default: the first of these that is here)",
+    )
+    parser.add_argument(
+        "--image",
+        metavar="FILE",
+        help="run the checks in this image: a SIF, a sandbox, an OCI archive, or a name in the"
+        " store of Docker or podman",
+    )
+    parser.add_argument(
+        "--inject",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a library directory of the host that the image takes before its own, as with"
+        " busbar preflight (repeatable)",
     )
     parser.add_argument(
         "--require",
@@ -117,8 +132,11 @@ def run_command(args: argparse.Namespace) -> int:
         lane=args.lane,
         prefix=args.prefix.absolute() if args.prefix else None,
         delivery=args.delivery,
-        declared=args.list and not (args.prefix or args.delivery),
+        declared=args.list and not (args.prefix or args.delivery or args.image),
+        image=args.image,
+        inject=tuple(args.inject),
     )
+    choice = _looked_into(choice, site_file, args.output)
     # What is wrong with it is said before the run.
     config = configuration(site_file.parent, choice=choice)
     checks = tuple(path.resolve() for path in args.checks) or (CHECKS,)
@@ -159,6 +177,19 @@ def run_command(args: argparse.Namespace) -> int:
         console.print(f"verdict: {document['verdict']}", style="bold")
         console.print(f"report: {report}", highlight=False)
     return 0 if document["verdict"] == Verdict.PASS else 1
+
+
+def _looked_into(choice: Choice, site_file: Path, output: Path) -> Choice:
+    """The choice with what there is to know of its image, which is found out once a run."""
+    if choice.inject and not choice.image:
+        raise BusbarError("needs an image", where="--inject", hint="name it with --image")
+    if not choice.image:
+        return choice
+    scratch = output.resolve() / "image"
+    facts = scratch / "facts.json"
+    site = sites.load(site_file)
+    image.look(choice.image, site, choice.inject, scratch).write(facts)
+    return replace(choice, image_facts=facts)
 
 
 def detected_site(output: Path) -> str:
@@ -261,7 +292,7 @@ def _document(
         "site": plan.site.name,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "delivery": next((o.delivery for o in outcomes if o.delivery), ""),
-        "lane": plan.lane,
+        "lane": next((o.lane for o in outcomes if o.delivery), plan.lane),
         "versions": versions,
         "results": rows,
         "causes": [{"check": o.check, **cause} for o in outcomes for cause in o.causes],

@@ -128,6 +128,11 @@ SLURM: tuple[Pattern, ...] = (
         "DUE TO TIME LIMIT",
         r"\*\*\* (?:STEP|JOB) (\S+).*CANCELLED AT (\S+) DUE TO TIME LIMIT",
     ),
+    # scontrol --oneliner show job.
+    pattern("timeout", "JobState=TIMEOUT", r"^JobId=(\d+).* JobState=(TIMEOUT)"),
+    pattern("died.node", "JobState=NODE_FAIL", r"^JobId=(\d+).* JobState=(NODE_FAIL)"),
+    pattern("died.cancelled", "JobState=CANCELLED", r"^JobId=(\d+).* JobState=(CANCELLED)"),
+    pattern("died.oom", "JobState=OUT_OF_MEMORY", r"^JobId=\d+.* JobState=(OUT_OF_MEMORY)"),
     pattern(
         "died.node",
         "DUE TO NODE FAILURE",

@@ -14,7 +14,7 @@ from typing import Any
 
 from busbar import site as sites
 from busbar.errors import BusbarError
-from busbar.site import programs
+from busbar.site import mpi, programs
 from busbar.site.model import Delivery, Site, Stack
 from busbar.site.toolkit import find_cuda
 
@@ -34,16 +34,27 @@ class Choice:
     """One kind of delivery; None: the first that is here."""
     declared: bool = False
     """Take the site's word for what is there, to list its checks on another machine."""
+    image: str | None = None
+    """A SIF, a sandbox, an archive or a name in a container store that the checks run in."""
+    inject: tuple[str, ...] = ()
+    """Library directories of the host that the image takes before its own."""
+    image_facts: Path | None = None
+    """Where ``busbar check`` has left what it found out of the image."""
 
     @classmethod
     def from_environment(cls, lane: str | None = None) -> Choice:
-        """``BUSBAR_LANE``, ``BUSBAR_PREFIX``, ``BUSBAR_DELIVERY``, ``BUSBAR_DECLARED``."""
+        """The variables of :meth:`to_environment`."""
         prefix = os.environ.get("BUSBAR_PREFIX")
+        inject = os.environ.get("BUSBAR_INJECT") or ""
+        facts = os.environ.get("BUSBAR_IMAGE_FACTS")
         return cls(
             lane=lane or os.environ.get("BUSBAR_LANE") or DEFAULT_LANE,
             prefix=Path(prefix).absolute() if prefix else None,
             delivery=os.environ.get("BUSBAR_DELIVERY") or None,
             declared=bool(os.environ.get("BUSBAR_DECLARED")),
+            image=os.environ.get("BUSBAR_IMAGE") or None,
+            inject=tuple(inject.split(":")) if inject else (),
+            image_facts=Path(facts) if facts else None,
         )
 
     def to_environment(self) -> dict[str, str]:
@@ -53,6 +64,9 @@ class Choice:
             "BUSBAR_PREFIX": str(self.prefix or ""),
             "BUSBAR_DELIVERY": self.delivery or "",
             "BUSBAR_DECLARED": "1" if self.declared else "",
+            "BUSBAR_IMAGE": self.image or "",
+            "BUSBAR_INJECT": ":".join(self.inject),
+            "BUSBAR_IMAGE_FACTS": str(self.image_facts or ""),
         }
 
 
@@ -65,7 +79,7 @@ class Lane:
 
 
 @dataclass
-class _Parts:
+class Parts:
     """What an environment is put together from."""
 
     path: list[str] = field(default_factory=list)
@@ -73,7 +87,6 @@ class _Parts:
     variables: dict[str, str] = field(default_factory=dict)
     programs: dict[str, str] = field(default_factory=dict)
     features: list[str] = field(default_factory=list)
-    cxx: str = "mpic++"
 
 
 def installed_lane(name: str) -> Lane:
@@ -137,7 +150,7 @@ def absent(site: Site, delivery: Delivery, choice: Choice) -> str:
         case "modules":
             return "" if os.environ.get("LOADEDMODULES") else "no module is loaded"
         case "image":
-            return "an image is entered with Apptainer or Docker, see docs/containers.md"
+            return "no --image was given"
 
 
 def spack_view(site: Site, lane: str) -> Path | None:
@@ -152,19 +165,26 @@ def spack_view(site: Site, lane: str) -> Path | None:
 
 def _declared(site: Site, delivery: Delivery, choice: Choice) -> dict[str, Any]:
     lane = choice.lane if choice.lane in delivery.lanes else delivery.lanes[0]
-    parts = _Parts(features=[*delivery.features, "collectives"])
+    parts = Parts(features=[*delivery.features, "collectives"])
     if site.fabric and site.fabric.provider in ("efa", "cxi") and "xccl" in delivery.features:
         parts.features.append("ofi-tests")  # they come with the network plugin
+    if delivery.kind in ("spack", "image") and {"osu", "xccl"} <= set(delivery.features):
+        parts.features.append("osu-xccl")  # the manifests build OSU with them
     if delivery.kind == "wheels":
         parts.features = ["ucx", *(["collectives"] if delivery.stack == "host" else [])]
-    parts.variables = sites.environment(site, stack=delivery.stack, lane=lane)
-    return _environment(delivery, lane, parts, {"cxxflags": [], "ldflags": []})
+    if site.fabric and site.fabric.provider in ("efa", "cxi") and delivery.kind != "image":
+        parts.features.append("libfabric")  # its tests come with the provider
+    parts.features += _OURS[: 1 if delivery.kind == "image" else None]
+    starter = mpi.Mpi(delivery.mpi)
+    parts.variables = set_by_site(site, delivery, lane, starter)
+    extras = mpi_extras(site, delivery, starter)
+    return environment_of(delivery, lane, parts, {"cxxflags": [], "ldflags": []}, extras)
 
 
 def _present(
     site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
 ) -> dict[str, Any]:
-    parts = _Parts()
+    parts = Parts(features=[*_OURS])
     build, cuda_lib = _build(delivery.stack)
     own_mpi = False
     if delivery.kind == "modules":
@@ -180,19 +200,67 @@ def _present(
             own_mpi = "mpirun" in parts.programs
             if not own_mpi or delivery.kind == "prefix":
                 parts.libraries += programs.libraries(prefix)
+    parts.programs = programs.of_the_system() | parts.programs
     parts.features += programs.features(parts.programs)
+    starter = _starter(delivery, parts.programs) if own_mpi else mpi.Mpi("openmpi", own=False)
+    delivery = delivery.model_copy(update={"mpi": starter.family})
+    lane = _lane(delivery, choice, own_mpi=own_mpi)
     if own_mpi:
         parts.features += _collectives(delivery, parts.programs)
     else:
         _add_wheels(parts, delivery, installed_lane(choice.lane))
         parts.variables |= _oversubscribe(ranks_per_node)
     parts.libraries += cuda_lib
-    parts.variables |= _open_mpi(own_mpi) if delivery.mpi == "openmpi" else {}
-    parts.variables |= sites.environment(site, stack=delivery.stack, lane=choice.lane)
+    parts.variables |= starter.variables(slurm=site.scheduler != "local")
+    parts.variables |= set_by_site(site, delivery, lane, starter)
     if delivery.stack != "host" and (python := programs.python_with_torch()):
         parts.programs["torch"] = python
         parts.features.append("torch")
-    return _environment(delivery, choice.lane, parts, build)
+    offered = mpi.srun_types() if any(p.launcher == "srun" for p in site.partitions) else None
+    extras = mpi_extras(site, delivery, starter, offered)
+    return environment_of(delivery, lane, parts, build, extras)
+
+
+def _starter(delivery: Delivery, found: Mapping[str, str]) -> mpi.Mpi:
+    """The MPI of a stack that brings its own: what is there counts, not what was declared."""
+    mpirun = found.get("mpirun")
+    if delivery.mpi == "cray-mpich" or not mpirun:
+        return mpi.Mpi(delivery.mpi)
+    directory = Path(mpirun).parent
+    return mpi.Mpi(mpi.family_of(directory) or delivery.mpi, directory)
+
+
+def _lane(delivery: Delivery, choice: Choice, *, own_mpi: bool) -> str:
+    """The lane's name; a directory that brings its own MPI brings its own UCX or libfabric."""
+    declared = choice.lane in delivery.lanes and delivery.kind != "prefix"
+    if declared or not own_mpi:
+        return choice.lane
+    if choice.lane != DEFAULT_LANE:
+        raise BusbarError(
+            f"there is no lane {choice.lane!r} in the delivery {delivery.kind}",
+            hint="leave --lane out",
+            where="--lane",
+        )
+    return delivery.mpi if delivery.kind == "prefix" else delivery.lanes[0]
+
+
+def set_by_site(site: Site, delivery: Delivery, lane: str, starter: mpi.Mpi) -> dict[str, str]:
+    chosen = sites.environment(site, stack=delivery.stack, lane=lane)
+    return {name: value for name, value in chosen.items() if starter.takes(name)}
+
+
+def mpi_extras(
+    site: Site, delivery: Delivery, starter: mpi.Mpi, offered: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """What checks read of the MPI."""
+    return {
+        "mpi": starter.family,
+        "compiler": starter.compiler,
+        "transports": list(starter.transports(delivery.stack)),
+        "across": list(starter.across(delivery.stack, site)),
+        "provider": starter.provider(site),
+        "srun": starter.srun_options(site, offered),
+    }
 
 
 def _build(stack: Stack) -> tuple[dict[str, list[str]], list[str]]:
@@ -219,7 +287,7 @@ def _collectives(delivery: Delivery, found: Mapping[str, str]) -> list[str]:
     return ["collectives"] if aware else []
 
 
-def _add_wheels(parts: _Parts, delivery: Delivery, lane: Lane) -> None:
+def _add_wheels(parts: Parts, delivery: Delivery, lane: Lane) -> None:
     """Open MPI and UCX from the package index, in this Python environment."""
     parts.path.append(str(Path(sys.executable).parent))
     # Programs that were linked elsewhere look for libmpi where it was then.
@@ -236,8 +304,12 @@ def _add_wheels(parts: _Parts, delivery: Delivery, lane: Lane) -> None:
     parts.features += ["collectives"] if delivery.stack == "host" else []
 
 
-def _environment(
-    delivery: Delivery, lane: str, parts: _Parts, build: dict[str, list[str]]
+def environment_of(
+    delivery: Delivery,
+    lane: str,
+    parts: Parts,
+    build: dict[str, list[str]],
+    extras: dict[str, Any],
 ) -> dict[str, Any]:
     variables = {}
     if parts.path:
@@ -250,18 +322,17 @@ def _environment(
         # ReFrame allows no dot in a name.
         "name": f"{delivery.kind}-{lane}".replace(".", "_"),
         "cc": "mpicc",
-        "cxx": parts.cxx,
+        "cxx": extras["compiler"],
         "features": list(
-            dict.fromkeys([*_stack_features(delivery.stack), *delivery_features(delivery, parts)])
+            dict.fromkeys([*stack_features(delivery.stack), *delivery_features(delivery, parts)])
         ),
         "extras": {
             "delivery": delivery.kind,
             "stack": delivery.stack,
             "lane": lane,
-            "mpi": delivery.mpi,
-            "transports": _transports(delivery),
             "programs": parts.programs,
             **build,
+            **extras,
         },
         "env_vars": [[name, _quoted(value)] for name, value in variables.items()],
     }
@@ -272,7 +343,7 @@ def _quoted(value: str) -> str:
     return f'"{value}"' if re.search(r"[\s;&|()<>*?]", value) else value
 
 
-def delivery_features(delivery: Delivery, parts: _Parts) -> list[str]:
+def delivery_features(delivery: Delivery, parts: Parts) -> list[str]:
     """What was found; of what the site declares only what is no program: ``efa``, ``cxi``."""
     found = set(_PROGRAM_FEATURES) & set(parts.features)
     return [f for f in delivery.features if f not in _PROGRAM_FEATURES or f in found] + [
@@ -280,31 +351,16 @@ def delivery_features(delivery: Delivery, parts: _Parts) -> list[str]:
     ]
 
 
-_PROGRAM_FEATURES: Sequence[str] = ("osu", "xccl", "ucx", "ofi-tests", "torch")
+_OURS = ("gpu_aware", "memory")
+"""Programs of ours that are compiled where they run; an image brings the first."""
+_PROGRAM_FEATURES: Sequence[str] = (
+    *("osu", "xccl", "osu-xccl", "ucx", "ofi-tests", "libfabric", "torch"),
+)
 
 
-def _stack_features(stack: Stack) -> list[str]:
+def stack_features(stack: Stack) -> list[str]:
     """``cray`` is a ROCm stack with another MPI."""
     return ["rocm", "cray"] if stack == "cray" else [stack]
-
-
-def _open_mpi(own: bool) -> dict[str, str]:
-    """What Open MPI needs on any machine; more for the wheel than for one of the ``own`` stack.
-
-    The wheel takes UCX only for devices of its own list, none of which a machine without
-    InfiniBand has (``ompi_info --param opal_common ucx``): both lists are widened. UCX names the
-    transports that it took at log level info; that goes to standard error, away from the
-    program's own lines.
-    """
-    variables = {"OMPI_MCA_pml": "ucx", "UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"}
-    if not own:
-        variables |= {
-            "OMPI_MCA_opal_common_ucx_tls": "any",
-            "OMPI_MCA_opal_common_ucx_devices": "any",
-        }
-    if os.geteuid() == 0:
-        variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return variables
 
 
 def _oversubscribe(ranks: int) -> dict[str, str]:
@@ -321,11 +377,3 @@ def _physical_cores() -> int:
         siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
         cores.add(siblings.read_text() if siblings.exists() else str(cpu))
     return len(cores)
-
-
-def _transports(delivery: Delivery) -> list[str]:
-    """UCX transports (``ucx_info -d``) of which one must join two ranks of a node."""
-    if delivery.mpi != "openmpi":
-        return []
-    gpu = {"cuda": ["cuda_ipc"], "rocm": ["rocm_ipc"]}
-    return gpu.get(delivery.stack, ["sysv", "posix", "cma", "knem", "xpmem"])

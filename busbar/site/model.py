@@ -24,6 +24,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Value = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 """Of an environment variable: one line, as scripts and job prologues print it."""
 Stack = Literal["host", "cuda", "rocm", "cray"]
+MpiFamily = Literal["openmpi", "mpich", "cray-mpich"]
 Proof = Literal["run", "replay", "none"]
 PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency"]
 CollectiveBench = Literal[
@@ -242,7 +243,7 @@ class Delivery(Facts):
     features: tuple[str, ...] = ()
     concretize_on_site: bool = False
     """The lock was made with stand-ins and must be concretized again on the system."""
-    mpi: Literal["openmpi", "cray-mpich", "mpich"] = "openmpi"
+    mpi: MpiFamily = "openmpi"
 
 
 class ContainerRuntime(Facts):

@@ -12,27 +12,39 @@ from pathlib import Path
 from busbar.errors import BusbarError
 
 _OSU = "libexec/osu-micro-benchmarks"
-_PLACES = ("bin", "build", f"{_OSU}/mpi", "libexec/nccl-tests", "libexec/rccl-tests")
-_PATTERNS = ("osu_*", "*_perf", "ucx_perftest", "nccl_message_transfer", "mpirun", "mpic++")
+_PLACES = (
+    *("bin", "build", f"{_OSU}/mpi", f"{_OSU}/xccl"),
+    *("libexec/nccl-tests", "libexec/rccl-tests"),
+)
+PATTERNS = (
+    *("osu_*", "*_perf", "ucx_perftest", "nccl_message_transfer"),
+    *("fi_pingpong", "fi_rma_bw", "mpirun", "mpic++"),
+)
 _ON_PATH = (
     *("osu_bw", "osu_bibw", "osu_latency", "osu_mbw_mr"),
     *("osu_allreduce", "osu_allgather", "osu_alltoall", "osu_bcast", "osu_reduce_scatter"),
+    *("osu_xccl_allreduce", "osu_xccl_allgather", "osu_xccl_alltoall", "osu_xccl_bcast"),
+    *("osu_xccl_reduce_scatter", "osu_xccl_bw"),
     *("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf"),
     *("alltoall_perf", "broadcast_perf", "sendrecv_perf"),
     *("ucx_perftest", "nccl_message_transfer", "mpirun", "mpic++"),
 )
+_LIBFABRIC = ("fi_pingpong", "fi_rma_bw")
+_MPI = {"mpirun", "mpic++"}
 _FEATURE_OF = {
     "osu_bw": "osu",
+    "osu_xccl_allreduce": "osu-xccl",
     "all_reduce_perf": "xccl",
     "ucx_perftest": "ucx",
     "nccl_message_transfer": "ofi-tests",
+    "fi_pingpong": "libfabric",
 }
 
 
 def in_prefix(prefix: Path) -> dict[str, str]:
     """Name to path of the programs below an installation prefix, a Spack view among them.
 
-    Raises ``BusbarError`` when there is no benchmark in it.
+    Raises ``BusbarError`` when there is neither a benchmark nor an MPI in it.
     """
     if not prefix.is_dir():
         raise BusbarError(
@@ -40,17 +52,18 @@ def in_prefix(prefix: Path) -> dict[str, str]:
         )
     found: dict[str, str] = {}
     for place in _PLACES:
-        for pattern in _PATTERNS:
+        for pattern in PATTERNS:
             deep = place.startswith(_OSU)
             hits = (prefix / place).rglob(pattern) if deep else (prefix / place).glob(pattern)
             for path in sorted(hits):
                 if path.is_file() and os.access(path, os.X_OK):
                     found.setdefault(path.name, str(path.absolute()))
-    if not features(found):
+    if not features(found) and not found.keys() >= _MPI:
+        wanted = ", ".join((*_FEATURE_OF, " with ".join(sorted(_MPI))))
         raise BusbarError(
-            f"holds no benchmark: none of {', '.join(_FEATURE_OF)} is in {', '.join(_PLACES)}",
+            f"holds no benchmark and no MPI: none of {wanted} is in {', '.join(_PLACES)}",
             where=str(prefix),
-            hint="give the prefix that osu-micro-benchmarks or nccl-tests were installed into",
+            hint="give the prefix that osu-micro-benchmarks, nccl-tests or an MPI is installed in",
         )
     return found
 
@@ -58,6 +71,12 @@ def in_prefix(prefix: Path) -> dict[str, str]:
 def on_path() -> dict[str, str]:
     """Name to path of the programs that the loaded modules have put on PATH."""
     return {name: path for name in _ON_PATH if (path := shutil.which(name))}
+
+
+def of_the_system() -> dict[str, str]:
+    """Name to path of libfabric's own tests: the provider of a fabric comes with its drivers."""
+    places = os.pathsep.join([os.environ.get("PATH", ""), "/opt/amazon/efa/bin"])
+    return {name: path for name in _LIBFABRIC if (path := shutil.which(name, path=places))}
 
 
 def features(programs: dict[str, str]) -> list[str]:

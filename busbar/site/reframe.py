@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
 from busbar.site.environments import DEFAULT_LANE, Choice, environments
+from busbar.site.image_environment import image_environments
 from busbar.site.model import NodeType, Partition, Site
 
 __all__ = ["DEFAULT_LANE", "configuration"]
@@ -28,7 +32,9 @@ def configuration(
     os.environ.setdefault("RFM_WARN_AS_ERROR", "yes")
     site = sites.load(str(directory))
     node = site.node_type()
-    known = environments(site, choice or Choice.from_environment(lane), _ranks_per_node(node))
+    chosen = choice or Choice.from_environment(lane)
+    of = image_environments if chosen.image and not chosen.declared else environments
+    known = of(site, chosen, _ranks_per_node(node))
     names = [environment["name"] for environment in known]
     return {
         "systems": [
@@ -53,10 +59,11 @@ def _partition(
     return {
         "name": partition.name,
         "descr": f"{partition.nodes} x {partition.node_type}",
-        "scheduler": site.scheduler,
+        "scheduler": _scheduler(site),
         # Without a scheduler the MPI of the environment starts its own ranks.
         "launcher": "mpirun" if partition.launcher == "local" else partition.launcher,
-        "access": list(partition.access),
+        # A job that Slurm starts again after a node has failed would hide that it did.
+        "access": [*partition.access, *([] if site.scheduler == "local" else ["--no-requeue"])],
         "max_jobs": partition.max_jobs,
         "environs": environment_names,
         "features": [*partition.features, *(["remote"] if partition.nodes > 1 else [])],
@@ -68,6 +75,19 @@ def _partition(
             "bus_ids": list(node.gpus.bus_ids or ()) if node.gpus else [],
         },
     }
+
+
+def _scheduler(site: Site) -> str:
+    """ReFrame's name of it: it follows jobs by sacct, where Slurm keeps accounts, or by squeue."""
+    if site.scheduler != "slurm" or not shutil.which("scontrol"):
+        return site.scheduler
+    shown = subprocess.run(
+        ["scontrol", "show", "config"], capture_output=True, text=True, check=False
+    )
+    none = re.search(
+        r"AccountingStorageType\s*=\s*(accounting_storage/none|\(null\))", shown.stdout
+    )
+    return "squeue" if none else "slurm"
 
 
 def _ranks_per_node(node: NodeType) -> int:

@@ -21,6 +21,14 @@ chown munge: /run/munge/key
 chmod 400 /run/munge/key
 runuser -u munge -- munged --key-file /run/munge/key --pid-file /run/munge/pid --log-file /run/munge/log --seed-file /run/munge/seed
 
+# Who is on one node may log in to the others by a key; the keys of the hosts are known, so none is taken on trust.
+mkdir -p "$dir/ssh" /run/sshd
+for key in user host; do ssh-keygen -q -t ed25519 -N "" -f "$dir/ssh/$key"; done
+for n in $(seq "$nodes"); do echo "n$n,10.77.0.$n $(<"$dir/ssh/host.pub")"; done >"$dir/ssh/known_hosts"
+printf '%s\n' "IdentityFile $dir/ssh/user" "UserKnownHostsFile $dir/ssh/known_hosts" >"$dir/ssh/client"
+printf '%s\n' "HostKey $dir/ssh/host" "AuthorizedKeysFile $dir/ssh/user.pub" "StrictModes no" "PidFile none" >"$dir/ssh/server"
+mount --bind "$dir/ssh/client" /etc/ssh/ssh_config
+
 slurmctld -D -c &
 for n in $(seq "$nodes"); do
     mkdir -p "$dir/nodes/n$n/tmp"

@@ -94,29 +94,6 @@ def test_the_hosts_open_mpi_on_four_nodes(
 
 
 @pytest.fixture(scope="module")
-def mpich(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Prefixes of two MPICH releases of one ABI."""
-    found = {}
-    for lock in HERE.glob("mpich-*.txt"):
-        prefix = tmp_path_factory.mktemp(lock.stem)
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--require-hashes",
-        ]
-        command += ["--ignore-installed", "--prefix", str(prefix), "-r", str(lock)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"pip could not install {lock.stem}: {done.stderr.strip()[-200:]}")
-        found[lock.stem.removeprefix("mpich-")] = prefix
-    return found
-
-
-@pytest.fixture(scope="module")
 def mpich_image(
     work: Path, sif: Path, mpich: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""How Slurm says that a job ended: a job that it kills need not have printed a word."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+
+_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """What ``scontrol show job`` keeps of a job for some minutes after its end."""
+
+    line: str
+    """All of it."""
+    state: str
+    """``COMPLETED``, ``FAILED``, ``TIMEOUT``, ``NODE_FAIL``..."""
+    exit_status: int
+    nodes: str
+
+    @property
+    def problem(self) -> str:
+        """One sentence where the job did not run to its end; empty where it did."""
+        if self.state in ("COMPLETED", "COMPLETING", "RUNNING"):
+            return ""
+        if self.state == "FAILED":
+            return f"the job ended with exit status {self.exit_status}"
+        return f"Slurm ended the job on {self.nodes}: {self.state}"
+
+
+def job_end(job: str) -> JobEnd | None:
+    """The end of a job; None where Slurm has forgotten it or is not here."""
+    try:
+        done = subprocess.run(
+            ["scontrol", "--oneliner", "show", "job", job],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse(done.stdout)
+
+
+def parse(text: str) -> JobEnd | None:
+    """The end of the job of one line of ``scontrol --oneliner show job``."""
+    state = re.search(r"\bJobState=(\w+)", text)
+    status = re.search(r"\bExitCode=(\d+):", text)
+    nodes = re.search(r"\bNodeList=(\S+)", text)
+    if not state:
+        return None
+    return JobEnd(
+        text.strip(), state[1], int(status[1]) if status else 0, nodes[1] if nodes else "no node"
+    )

@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# pair.sh NAME SERVER_PORT CLIENT_PORT PROGRAM OPTIONS...: a server and its client; the client's output and status count. One
+# process plays both parts on its node; of two the first is the server, and says in the job's directory where it is. The second
+# and third word are the options that give the server its port and the client the server's.
+set -u
+place=$1.server server_port=$2 client_port=$3
+shift 3
+rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}
+ranks=${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-${SLURM_NTASKS:-1}}}
+limit=120 # seconds: a client that never comes must not cost the job's whole time
+
+if [ "$rank" = 0 ]; then
+    port=$((20000 + $$ % 20000))
+    timeout "$limit" "$@" "$server_port$port" >/dev/null &
+    server=$!
+    echo "$(uname -n) $port" >"$place.new" && mv "$place.new" "$place"
+    if [ "$ranks" != 1 ]; then
+        wait "$server"
+        exit
+    fi
+fi
+for attempt in 1 2 3 4 5 6 7 8 9 10; do
+    sleep 0.5 # the server loads drivers before it listens
+    [ "$ranks" != 1 ] || kill -0 "$server" || break # it has ended: its error is on standard error
+    read -r host port 2>/dev/null <"$place" || continue
+    [ "$ranks" != 1 ] || host=127.0.0.1
+    output=$(timeout "$limit" "$@" "$client_port$port" "$host") && status=0 && break
+done
+printf '%s\n' "${output:-no output from $1 after $attempt attempts}"
+if [ "$ranks" = 1 ]; then
+    kill "$server" 2>/dev/null # it has ended already when all went well
+    wait "$server"
+fi
+exit "${status:-1}"

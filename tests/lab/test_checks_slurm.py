@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: MIT
+"""The checks of this project under Slurm: ``busbar check`` on the head of a cluster, real jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import LAB, ROOT
+
+CHECKS = ROOT / "reframe_checks"
+SITE = """\
+name: {name}
+description: the lab's cluster
+family: generic
+scheduler: slurm
+partitions:
+  - {{name: lab, node_type: node, nodes: 2, launcher: {launcher}, access: [--exclusive]}}
+node_types:
+  node: {{cores: 2}}
+deliveries:
+  - {{kind: wheels, stack: host}}
+"""
+HOST_CHECKS = {"gpu_aware", "gpu_aware_nodes", "link_matrix", "memory"}
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The lab, with a site for each launcher."""
+
+    lab: Path
+    directory: Path
+
+    def site(self, launcher: str) -> Path:
+        """A site whose partition has this launcher."""
+        site = self.directory / f"lab-{launcher}"
+        if not site.exists():
+            site.mkdir()
+            (site / "site.yaml").write_text(SITE.format(name=site.name, launcher=launcher))
+            shutil.copy(ROOT / "site" / "local" / "reframe.py", site)
+        return site
+
+    def start(
+        self, output: Path, launcher: str, *options: str | Path, **environment: str
+    ) -> subprocess.Popen[str]:
+        """``busbar check`` on the head."""
+        words = ["check", "--json", "--site", self.site(launcher), "--output", output, *options]
+        command = [LAB / "run", self.lab, sys.executable, "-m", "busbar", *words]
+        return subprocess.Popen(
+            [str(word) for word in command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | environment,
+        )
+
+    def check(
+        self, output: Path, launcher: str, *options: str | Path, **environment: str
+    ) -> tuple[int, dict[str, Any]]:
+        """(exit status, JSON document)."""
+        return ended(self.start(output, launcher, *options, **environment))
+
+    def control(self, *words: str) -> str:
+        """What a command of Slurm prints."""
+        done = subprocess.run(
+            [LAB / "run", self.lab, *words], capture_output=True, text=True, check=True, timeout=30
+        )
+        return done.stdout
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
+    """(exit status, JSON document) of a run that was started."""
+    try:
+        said, errors = process.communicate(timeout=180)
+    finally:
+        process.kill()
+    assert said, errors
+    return process.returncode, json.loads(said)
+
+
+@pytest.fixture(scope="module")
+def cluster(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    return Cluster(lab, tmp_path_factory.mktemp("sites"))
+
+
+def hosts(document: dict[str, Any], check: str) -> set[str]:
+    """Where the results of a check say that they ran."""
+    rows = [row for row in document["results"] if row["check"].split(" ")[0] == check]
+    assert rows
+    return {row["where"] for row in rows}
+
+
+def messages(document: dict[str, Any]) -> str:
+    return "; ".join(row["message"] for row in document["results"])
+
+
+def test_open_mpi_under_srun(cluster: Cluster, tmp_path: Path) -> None:
+    """PMIx was chosen because Open MPI speaks it, not because Slurm has it as its default."""
+    status, document = cluster.check(tmp_path, "srun", "-t", "gate")
+    assert (status, document["verdict"]) == (0, "pass"), messages(document)
+    assert {row["check"].split(" ")[0] for row in document["results"]} >= HOST_CHECKS
+    assert hosts(document, "gpu_aware") == {"n1"}
+    assert hosts(document, "gpu_aware_nodes") == {"n1,n2"}
+    assert document["versions"]["mpi"].startswith("Open MPI v5.0")
+    assert document["lane"] == "ucx-1.14"
+    script = next(tmp_path.glob("reframe/output/**/gpu_aware_nodes/rfm_job.sh")).read_text()
+    assert "srun --mpi=pmix" in script
+    assert "--no-requeue" in script
+
+
+def test_mpich_under_srun(cluster: Cluster, tmp_path: Path, mpich: dict[str, Path]) -> None:
+    """A directory with MPICH alone: its compiler, its UCX, its PMI; nothing of Open MPI is set."""
+    status, document = cluster.check(tmp_path, "srun", "-t", "gate", "--prefix", mpich["4.3.2"])
+    assert (status, document["verdict"]) == (0, "pass"), messages(document)
+    assert {row["check"].split(" ")[0] for row in document["results"]} == HOST_CHECKS
+    assert hosts(document, "gpu_aware_nodes") == {"n1,n2"}
+    assert "MPICH" in document["versions"]["mpi"]
+    assert "4.3.2" in document["versions"]["mpi"]
+    assert document["versions"]["ucx"].startswith("1.18")
+    assert document["lane"] == "mpich"
+    script = next(tmp_path.glob("reframe/output/**/gpu_aware_nodes/rfm_job.sh")).read_text()
+    assert "srun --mpi=pmi2" in script
+    assert not [line for line in script.splitlines() if "OMPI_" in line or "PMIX_" in line]
+
+
+@pytest.mark.parametrize("family", ["openmpi", "mpich"])
+def test_mpirun_with_a_host_file(
+    cluster: Cluster, tmp_path: Path, family: str, mpich: dict[str, Path]
+) -> None:
+    """By ssh with a key, to hosts whose keys are known."""
+    more = ["--prefix", mpich["4.3.2"]] if family == "mpich" else []
+    status, document = cluster.check(tmp_path, "mpirun", "-n", "gpu_aware_nodes", *more)
+    assert (status, document["verdict"]) == (0, "pass"), messages(document)
+    assert hosts(document, "gpu_aware_nodes") == {"n1,n2"}
+    assert ("MPICH" in document["versions"]["mpi"]) is (family == "mpich")
+
+
+def test_a_host_whose_key_is_unknown_gets_no_rank(cluster: Cluster, tmp_path: Path) -> None:
+    known = cluster.lab / "ssh" / "known_hosts"
+    kept = known.read_text()
+    known.write_text("")
+    try:
+        status, document = cluster.check(tmp_path, "mpirun", "-n", "gpu_aware_nodes")
+    finally:
+        known.write_text(kept)
+    assert (status, document["verdict"]) == (1, "failed")
+    output = "".join(p.read_text() for p in tmp_path.glob("reframe/stage/**/rfm_job.err"))
+    assert "Host key verification failed" in output
+
+
+def test_singletons_fail(cluster: Cluster, tmp_path: Path, mpich: dict[str, Path]) -> None:
+    """What Slurm tells each rank is lost, as in a container with a clean environment."""
+    wrapper = "env -u PMI_FD -u PMI_RANK -u PMI_SIZE -u PMI_JOBID"
+    status, document = cluster.check(
+        *(tmp_path, "srun", "--prefix", mpich["4.3.2"], "-n", "gpu_aware$"),
+        *("-S", f"gpu_aware.wrapper={wrapper}"),
+    )
+    assert (status, document["verdict"]) == (1, "failed")
+    assert "2 programs of 1 rank(s) started, not one" in messages(document)
+    assert "singletons" in {cause["id"] for cause in document["causes"]}
+
+
+@pytest.fixture
+def hanging(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], tuple[str, Any]]]:
+    """Starts a check one of whose ranks never ends; gives its job's number and its process."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(name: str) -> tuple[str, subprocess.Popen[str]]:
+        before = set(cluster.control("squeue", "-h", "-t", "R", "-o", "%i").split())
+        inject = ("-n", "link_matrix", "-S", "link_matrix.more_options=--inject=hang")
+        process = cluster.start(tmp_path / name, "srun", *inject)
+        started.append(process)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and process.poll() is None:
+            now = set(cluster.control("squeue", "-h", "-t", "R", "-o", "%i").split())
+            if new := now - before:
+                return new.pop(), process
+            time.sleep(0.2)
+        pytest.fail(f"no job was started: {process.communicate(timeout=30)}")
+
+    yield start
+    for process in started:
+        process.kill()
+    cluster.control("scancel", "-u", "root")
+
+
+def test_what_slurm_ends_has_failed_and_says_why(
+    cluster: Cluster, hanging: Callable[[str], tuple[str, Any]]
+) -> None:
+    """At its time limit, and with its node: that job is not started again in silence."""
+    limited, first = hanging("limit")
+    node = cluster.control("squeue", "-h", "-j", limited, "-o", "%N").strip()
+    lost, second = hanging("node")
+    other = cluster.control("squeue", "-h", "-j", lost, "-o", "%N").strip()
+    assert node != other
+    # Slurm counts a limit in minutes; a test has no minute to spare.
+    cluster.control("scontrol", "update", f"JobId={limited}", "EndTime=now+1")
+    cluster.control("scontrol", "update", f"NodeName={other}", "State=DOWN", "Reason=test")
+    try:
+        for process, cause in ((first, "timeout"), (second, "rank-died")):
+            status, document = ended(process)
+            assert (status, document["verdict"]) == (1, "failed")
+            assert cause in {each["id"] for each in document["causes"]}, messages(document)
+    finally:
+        cluster.control("scontrol", "update", f"NodeName={other}", "State=IDLE")
