@@ -29,4 +29,9 @@ mkdir -p "$prefix/licenses"
 for record in "$packages"/*.dist-info; do
     find "$record" -iname '*licen*' -type f -exec cp {} "$prefix/licenses/$(basename "$record" .dist-info)" \;
 done
-rm -rf "$packages" "$prefix/libucx/share"
+rm -rf "$packages" "$prefix/libucx/share" "$prefix/libucx/bin/io_demo"
+# A wheel has no links: each library is there under its three names, of which nothing that runs takes the first.
+for library in "$prefix"/libucx/lib/*.so.?.?.? "$prefix"/libucx/lib/ucx/*.so.?.?.?; do
+    rm "${library%.?.?.?}"
+    ln -sf "$(basename "$library")" "${library%.?.?}"
+done

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -143,14 +144,39 @@ def _offset(image: Path) -> int:
     raise BusbarError(
         "is no SIF with a squashfs",
         where=str(image),
-        hint="convert it: apptainer build image.sif docker-archive:FILE (or oci-archive:FILE)",
+        hint="give a SIF or a sandbox",
     )
 
 
 def open_image(path: Path) -> Files:
     """The files of a sandbox directory or a SIF; raises ``BusbarError`` for anything else."""
     if path.is_dir():
+        if (path / "oci-layout").exists():
+            raise _of_oci(path, f"oci:{path}")
+        if not any((path / name).is_dir() for name in ("usr", "lib", "bin", "opt")):
+            raise BusbarError(
+                "is no root file system", where=str(path), hint="give a SIF or a sandbox"
+            )
         return Directory(path)
-    if path.is_file():
-        return Sif(path)
-    raise BusbarError("there is no such image", where=str(path), hint="give a SIF or a sandbox")
+    if not path.is_file():
+        raise BusbarError(
+            "there is no such file or directory",
+            where=str(path),
+            hint="give a SIF or a sandbox; an image in Docker's store becomes a SIF by:"
+            " docker save NAME -o image.tar && apptainer build image.sif docker-archive:image.tar",
+        )
+    if tarfile.is_tarfile(path):
+        with tarfile.open(path) as archive:
+            names = archive.getnames()
+        for name, kind in (("oci-layout", "oci-archive"), ("manifest.json", "docker-archive")):
+            if name in names:
+                raise _of_oci(path, f"{kind}:{path}")
+    return Sif(path)
+
+
+def _of_oci(path: Path, source: str) -> BusbarError:
+    return BusbarError(
+        "is an OCI image, which preflight does not read",
+        where=str(path),
+        hint=f"make a SIF of it: apptainer build image.sif {source}",
+    )

@@ -77,6 +77,8 @@ class Plan:
     view: View
     host: Host
     program: Found | None
+    runs: str
+    """The program's path as it was given; its file may lie elsewhere, behind links."""
     runtime: str
     """``apptainer``, ``docker`` or ``podman``."""
     reference: str
@@ -139,6 +141,7 @@ def make(  # noqa: PLR0917 - all belong to the one plan
         view=view,
         host=host,
         program=found,
+        runs=where if where and found else "PROGRAM",
         runtime=runtime,
         reference=reference or str(image),
     )
@@ -311,5 +314,4 @@ def _enter(plan: Plan) -> list[str]:
 
 def command(plan: Plan, how: Launch) -> str:
     """The line that launches the image."""
-    program = str(plan.program.path) if plan.program else "PROGRAM"
-    return shlex.join([*how.outside, *how.enter, *how.inside, program])
+    return shlex.join([*how.outside, *how.enter, *how.inside, plan.runs])

@@ -53,7 +53,7 @@ build_sif() {
         die "apptainer build --fakeroot as root needs a range of user ids; add one: echo root:1000000:65536 | tee -a /etc/subuid /etc/subgid"
     fi
     # zstd needs a kernel from 2017 or newer, and unpacks several times faster than gzip.
-    (cd "$context" && apptainer --quiet build --force --fakeroot --mksquashfs-args "-comp zstd -Xcompression-level 3" "${arguments[@]}" "$output" apptainer.def)
+    (cd "$context" && apptainer --quiet build --force --fakeroot --mksquashfs-args "-comp zstd -Xcompression-level 9" "${arguments[@]}" "$output" apptainer.def)
 }
 
 build_oci() {

@@ -49,8 +49,32 @@ def test_the_base_is_one_digest(stack: str) -> None:
         assert set(re.findall(r"BASE=(\S+:\S+)", text)) == {base}
 
 
+@pytest.mark.parametrize("stack", STACKS)
+def test_shellcheck_finds_nothing_in_the_sections_of_a_definition(
+    stack: str, tmp_path: Path
+) -> None:
+    """No linter knows these files; Apptainer takes an unknown section for text of the last."""
+    text = (ROOT / "containers" / stack / "apptainer.def").read_text()
+    sections = re.split(r"(?m)^(?=%|Bootstrap:)", text)
+    names = {part.split(maxsplit=1)[0] for part in sections if part.startswith("%")}
+    assert names == {
+        *("%arguments", "%files", "%post", "%environment", "%labels", "%test", "%runscript"),
+    }
+    assert "<<" not in text  # a here-document in an indented section never ends
+    for part in sections:
+        if not part.startswith(("%post", "%test", "%runscript", "%environment")):
+            continue
+        script = tmp_path / "section.sh"
+        script.write_text("#!/bin/sh\n" + part.split("\n", 1)[1])
+        command = [BIN / "shellcheck", script]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
 def test_another_site_brings_its_tuning(tmp_path: Path) -> None:
     render("--output", str(tmp_path), "--stack", "cuda", "--site", "p5")
+    command = [BIN / "hadolint", tmp_path / "cuda" / "Dockerfile"]
+    subprocess.run(command, check=True)
     text = (tmp_path / "cuda" / "Dockerfile").read_text()
     tuning = sites.environment(sites.load("p5"), stack="cuda", lane="ucx-1.14")
     assert tuning

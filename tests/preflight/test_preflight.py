@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -597,7 +598,7 @@ def test_a_sif_is_judged_as_its_sandbox(cuda: Case, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere.sif", "--site", "local"], "there is no such image"),
+        (["nowhere.sif", "--site", "local"], "there is no such file"),
         ([__file__, "--site", "local"], "no SIF with a squashfs"),
         (["/", "--site", "nowhere"], "nowhere"),
         (["/", "--site", "local", "--program", "/no/program"], "is not in the image"),
@@ -611,6 +612,33 @@ def test_bad_input_is_one_sentence(
     errors = capsys.readouterr().err
     assert message in errors
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("marker", "kind"), [("oci-layout", "oci-archive"), ("manifest.json", "docker-archive")]
+)
+def test_an_oci_archive_is_refused_with_the_command_that_converts_it(
+    marker: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / marker).write_text("{}")
+    archive = tmp_path / "image.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(tmp_path / marker, marker)
+    assert cli.main(["preflight", str(archive), "--site", "local"]) == 2
+    assert f"apptainer build image.sif {kind}:{archive}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("oci-layout", "is an OCI image"), ("notes.txt", "no root file system")]
+)
+def test_a_directory_that_is_no_sandbox(
+    name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = tmp_path / "image"
+    directory.mkdir()
+    (directory / name).touch()
+    assert cli.main(["preflight", str(directory), "--site", "local"]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_table_says_verdict_and_launch_line(cuda: Case) -> None:
