@@ -29,7 +29,7 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
     """Host memory with one core and with all, each GPU's own memory, and every pair of GPUs."""
 
     descr = "plain copies: host, GPU, GPU to GPU"
-    valid_prog_environs = ["+host", "+cuda", "+rocm"]
+    valid_prog_environs = ["+memory"]
     copies = fixture(BuildMemory, scope="environment")
     size_set = parameter(["quick"])
 
