@@ -14,6 +14,8 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 
+_WEAK = 2  # VER_FLG_WEAK: the loader only warns where such a version is not there
+
 
 @dataclass(frozen=True)
 class Elf:
@@ -23,12 +25,17 @@ class Elf:
     needed: tuple[str, ...]
     rpath: tuple[str, ...]
     runpath: tuple[str, ...]
-    wants: frozenset[str]
-    """Symbol versions that others must define: ``GLIBC_2.34``, ``FABRIC_1.6``."""
+    versions: frozenset[tuple[str, str]]
+    """Symbol versions that others must define: ``libc.so.6`` and ``GLIBC_2.34``."""
     defines: frozenset[str]
     """Symbol versions that it defines."""
     machine: str
     """Of the header: ``x64``, ``AArch64``."""
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """The versions of :attr:`versions`, whoever defines them."""
+        return frozenset(version for _, version in self.versions)
 
 
 @lru_cache(maxsize=512)
@@ -50,10 +57,16 @@ def _facts(file: ELFFile) -> Elf | None:
         for key in ("needed", "soname", "rpath", "runpath"):
             if hasattr(tag, key):
                 found.setdefault(key, []).append(getattr(tag, key))
-    wants, defines = set(), set()
+    versions: set[tuple[str, str]] = set()
+    defines: set[str] = set()
     section = file.get_section_by_name(".gnu.version_r")
     if isinstance(section, GNUVerNeedSection):
-        wants = {entry.name for _, entries in section.iter_versions() for entry in entries}
+        versions = {
+            (library.name or "", entry.name)
+            for library, entries in section.iter_versions()
+            for entry in entries
+            if not entry["vna_flags"] & _WEAK
+        }
     section = file.get_section_by_name(".gnu.version_d")
     if isinstance(section, GNUVerDefSection):
         defines = {next(entries).name for _, entries in section.iter_versions()}
@@ -62,7 +75,7 @@ def _facts(file: ELFFile) -> Elf | None:
         needed=tuple(found.get("needed", [])),
         rpath=_directories(found.get("rpath", [])),
         runpath=_directories(found.get("runpath", [])),
-        wants=frozenset(wants),
+        versions=frozenset(versions),
         defines=frozenset(defines),
         machine=file.get_machine_arch(),
     )

@@ -85,16 +85,15 @@ def _ucx(plan: Plan, libraries: dict[str, Found | None], vendor: str) -> Line:
     modules = plan.view.names(transport.path.parent / "ucx")
     module = next((m for m in modules if m.startswith(f"libuct_{name}.so")), None)
     found = plan.view.find(transport.path.parent / "ucx" / module) if module else None
-    needs = plan.view.resolve(found) if found else {}
-    missing = [library for library, place in needs.items() if place is None]
-    if found and not missing:
+    faults = plan.view.faults(found) if found else []
+    if found and not faults:
         return ready("ucx-gpu", f"libuct_{name} beside {transport.path} ({transport.origin})")
     if found:
         return Line(
             "ucx-gpu",
             Status.BROKEN,
-            f"{found.path} does not load, {', '.join(missing)} is missing: a device pointer given"
-            " to MPI is read as host memory, and the program dies",
+            f"{found.path} does not load, {faults[0]}: a device pointer given to MPI is read as"
+            " host memory, and the program dies",
             f"install it in the image; libraries of the driver come with {plan.gpu_option}",
         )
     return Line(
@@ -116,12 +115,11 @@ def _gtl(plan: Plan, vendor: str) -> Line:
             f"MPICH_GPU_SUPPORT_ENABLED=1 and no {name}: MPI_Init of Cray MPICH aborts",
             "inject the gtl directory of Cray MPICH with --inject",
         )
-    missing = [n for n, library in plan.view.resolve(found).items() if library is None]
-    if missing:
+    if faults := plan.view.faults(found):
         return Line(
             "gtl",
             Status.BROKEN,
-            f"{found.path} does not load, {', '.join(missing)} is missing: MPI_Init aborts",
+            f"{found.path} does not load, {faults[0]}: MPI_Init aborts",
             "build the image with the GPU runtime that this GTL was linked with",
         )
     how = (

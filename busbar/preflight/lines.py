@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from busbar.preflight import elf
 from busbar.preflight.gpu import gpu_lines
 from busbar.preflight.host import glibc, machine
-from busbar.preflight.loader import Found, View
+from busbar.preflight.loader import Found, View, version_faults
 from busbar.preflight.model import Line, Origin, Report, Status, ready
 from busbar.preflight.mpi import Mpi, abi, pmi
 from busbar.preflight.net import network_lines
@@ -22,6 +22,9 @@ _COMMUNICATION = (
     "libuc", "libibverbs", "librdmacm", "libmlx5", "libnccl", "librccl", "libcuda", "libamdhip64",
     "libhsa", "libnvidia-ml",
 )  # fmt: skip
+
+
+_GLIBC = re.compile(r"needs GLIBC_")
 
 
 def judge(plan: Plan) -> Report:
@@ -139,7 +142,7 @@ def _glibc(plan: Plan, libraries: dict[str, Found | None]) -> Line:
     return ready("glibc", versions + need)
 
 
-def _missing(libraries: dict[str, Found | None]) -> Iterator[Line]:
+def _missing(libraries: Mapping[str, Found | None]) -> Iterator[Line]:
     missing = [name for name, found in libraries.items() if found is None]
     if missing:
         yield Line(
@@ -147,6 +150,14 @@ def _missing(libraries: dict[str, Found | None]) -> Iterator[Line]:
             Status.BROKEN,
             f"the loader finds no {', '.join(missing)}",
             "install them in the image, or bind the host's directory with --inject",
+        )
+    # The C library has its own line.
+    elif lacking := [f for f in version_faults(libraries) if not _GLIBC.search(f)]:
+        yield Line(
+            "libraries",
+            Status.BROKEN,
+            "; ".join(lacking[:3]),
+            "let the library that is too old come from where the one that needs it comes from",
         )
     else:
         yield ready("libraries", f"the loader finds all {len(libraries)}")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -154,6 +154,12 @@ class View:
                     queue.append((library, rpath))
         return found
 
+    def faults(self, root: Found) -> list[str]:
+        """Why the loader refuses a file: libraries that are missing, or lack what it needs."""
+        found = self.resolve(root)
+        missing = [f"{name} is missing" for name, library in found.items() if library is None]
+        return [*missing, *version_faults({root.path.name: root} | found)]
+
     def _needed(self, name: str, rpath: Sequence[str], runpath: Sequence[str]) -> Found | None:
         if "/" in name:
             return self.find(PurePosixPath(name))
@@ -163,6 +169,22 @@ class View:
             if found := self.find(_normal(PurePosixPath(directory) / name)):
                 return found
         return None
+
+
+def version_faults(libraries: Mapping[str, Found | None]) -> list[str]:
+    """Symbol versions that one of ``libraries`` needs of another, and that are not there."""
+    faults = []
+    for user in filter(None, libraries.values()):
+        facts = elf.read(user.local)
+        for name, version in sorted(facts.versions) if facts else ():
+            library = libraries.get(name)
+            offered = elf.read(library.local) if library else None
+            if library and offered and offered.defines and version not in offered.defines:
+                faults.append(
+                    f"{user.path.name} ({user.origin}) needs {version}, which {library.path}"
+                    f" ({library.origin}) does not have"
+                )
+    return faults
 
 
 def _normal(path: PurePosixPath) -> PurePosixPath:

@@ -65,12 +65,11 @@ def _libfabric(plan: Plan, libraries: dict[str, Found | None], provider: str) ->
             " tcp or sockets without a word",
             "inject the host's libfabric with --inject DIRECTORY",
         )
-    needs = [name for name, found in plan.view.resolve(source).items() if found is None]
-    if needs:
+    if faults := plan.view.faults(source):
         return Line(
             "libfabric",
             Status.SLOW,
-            f"provider {provider} ({source.path}) does not load, {', '.join(needs)} is missing:"
+            f"provider {provider} ({source.path}) does not load, {faults[0]}:"
             " libfabric falls back to tcp without a word",
             "bind the directory of that library too",
         )
@@ -100,14 +99,13 @@ def _plugin(plan: Plan, libraries: dict[str, Found | None], provider: str) -> Li
     forced = plan.environment.get("NCCL_NET")
     status = Status.BROKEN if forced else Status.SLOW
     if found:
-        missing = [n for n, place in plan.view.resolve(found).items() if place is None]
-        if not missing:
+        faults = plan.view.faults(found)
+        if not faults:
             return ready("net-plugin", f"{found.path.name} ({found.origin})")
         return Line(
             "net-plugin",
             status,
-            f"{found.path} does not load, {', '.join(missing)} is missing:"
-            f" {_without(kind, forced, provider)}",
+            f"{found.path} does not load, {faults[0]}: {_without(kind, forced, provider)}",
             "bind the directory of that library too",
         )
     wrong = ""
@@ -152,12 +150,11 @@ def _verbs(plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]) -> L
             f"the UCX at {transport.path} has no libuct_ib: it uses TCP between nodes",
             "build UCX with verbs",
         )
-    missing = [name for name, found in plan.view.resolve(module).items() if found is None]
-    if missing:
+    if faults := plan.view.faults(module):
         return Line(
             "ucx",
             Status.SLOW,
-            f"{module.path} does not load, {', '.join(missing)} is missing: UCX uses TCP",
+            f"{module.path} does not load, {faults[0]}: UCX uses TCP",
             "install rdma-core in the image",
         )
     needs = plan.view.resolve(module)

@@ -239,7 +239,25 @@ def _damaged_library(case: Case) -> None:
     libc.write_bytes(libc.read_bytes()[:100])
 
 
+def _newer_libstdcxx_of_the_host(case: Case) -> None:
+    """What is injected was compiled by a newer gcc; the image's libstdc++ is found first."""
+    library(case.image / LIB / "libstdc++.so.6", defines="GLIBCXX_3.4.28")
+    newer = library(case.host / LIB / "libstdc++.so.6", defines="GLIBCXX_3.4.28 GLIBCXX_3.4.30")
+    mpich = case.host / "opt/cray/pe/mpich/default/ofi/gnu/12.3/lib-abi-mpich/libmpi.so.12"
+    fabric = case.host / "opt/cray/libfabric/1.15.2.0/lib64/libfabric.so.1"
+    library(mpich, needed=[fabric, newer], uses="GLIBCXX_3.4.30")
+
+
+def _provider_of_a_newer_system(case: Case) -> None:
+    """The provider is a plugin of the host that no library names, and needs a newer C library."""
+    newer = c_library(case.host / "newer", "2.38")
+    lib64 = case.host / "opt/cray/libfabric/1.15.2.0/lib64"
+    library(lib64 / "libfabric/libcxi-fi.so", needed=[newer], uses="GLIBC_2.38")
+
+
 CRAY = [
+    (_newer_libstdcxx_of_the_host, "libraries", "broken", "needs GLIBCXX_3.4.30, which"),
+    (_provider_of_a_newer_system, "libfabric", "slow", "needs GLIBC_2.38, which"),
     (_debians_mpich, "mpi-abi", "broken", "libmpich.so.12, which is what Debian"),
     (_gtl_without_hip, "gtl", "broken", "libamdhip64.so.6 is missing"),
     (_plugin_that_does_not_load, "net-plugin", "broken", "libhwloc.so.15 is missing"),

@@ -24,8 +24,8 @@ def library(
 ) -> Path:
     """A shared library at ``path`` with its file name as soname.
 
-    ``defines`` gives its one symbol ``version_<defines>`` a version; ``uses`` makes it need the
-    symbol of that version, from a library in ``needed``; ``text`` is a string in its data.
+    ``defines`` gives a symbol ``version_<version>`` to each version in it; ``uses`` makes it need
+    the symbol of that version, from a library in ``needed``; ``text`` is a string in its data.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     code = _source(defines, uses, text)
@@ -38,8 +38,8 @@ def library(
 
 def _source(defines: str, uses: str, text: str) -> str:
     code = f'const char text_[] __attribute__((used)) = "{text}";\n'
-    if defines:
-        code += f"int {_symbol(defines)}(void) {{ return 0; }}\n"
+    for version in defines.split():
+        code += f"int {_symbol(version)}(void) {{ return 0; }}\n"
     if uses:
         code += (
             f"extern int {_symbol(uses)}(void); int use_(void) {{ return {_symbol(uses)}(); }}\n"
@@ -60,7 +60,9 @@ def _compiled(
         work = Path(name)
         options = [f"-Wl,-soname,{soname}", "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined"]
         if defines:
-            script = f"{defines} {{ global: {_symbol(defines)}; local: *; }};\n"
+            first, *later = defines.split()
+            script = f"{first} {{ global: {_symbol(first)}; local: *; }};\n"
+            script += "".join(f"{v} {{ global: {_symbol(v)}; }};\n" for v in later)
             (work / "versions").write_text(script)
             options.append(f"-Wl,--version-script={work / 'versions'}")
         if runpath:
@@ -76,8 +78,9 @@ def _compiled(
 
 
 def c_library(root: Path, version: str) -> Path:
-    """The C library of a root file system, as new as ``version``."""
-    return library(root / LIB / "libc.so.6", defines=f"GLIBC_{version}")
+    """The C library of a root file system, as new as ``version``; older ones are in it too."""
+    versions = [f"GLIBC_2.{n}" for n in range(17, int(version.partition(".")[2]) + 1)]
+    return library(root / LIB / "libc.so.6", defines=" ".join(versions))
 
 
 def mpi(root: Path, soname: str, needed: Sequence[Path] = ()) -> Path:
