@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isinf
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -223,10 +224,12 @@ def _no_band(reading: Reading) -> Expectation:
 
 
 def _sentence(pair: str, key: _Key, parity: Parity) -> str:
+    interval = f"{parity.low:.3f} to {parity.high:.3f}, spread {parity.spread:.3f}"
+    if not parity.low or isinf(parity.high):
+        interval = "too few repetitions for an interval"
     return (
         f"{pair} {key[2]} {format_bytes(key[3])}: image {parity.image:.4g} GB/s, bare"
-        f" {parity.bare:.4g}, ratio {parity.ratio:.3f} ({parity.low:.3f} to {parity.high:.3f},"
-        f" spread {parity.spread:.3f})"
+        f" {parity.bare:.4g}, ratio {parity.ratio:.3f} ({interval})"
     )
 
 
