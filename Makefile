@@ -70,8 +70,9 @@ lock: ## resolve the requirements again and write the locks (needs uv)
 	$(UV_COMPILE) locks/spack.in -o locks/spack.txt
 	$(UV_COMPILE) locks/spack-style.in -o locks/spack-style.txt
 
-bench: setup ## time what has a bar: busbar explain on the log of 1,024 ranks
+bench: setup ## time what has a bar: busbar explain on the log of 1,024 ranks, busbar check against its jobs bare (ARGS=... for it)
 	@$(BIN)/python tests/bench/explain_large.py
+	@$(BIN)/python tests/bench/harness_cost.py $(ARGS)
 
 docs/causes.md: busbar/explain/causes.yaml busbar/explain/catalog.py ## list the causes that can be named
 	@$(BIN)/python -c "from busbar.explain import catalog; print(catalog.page(), end='')" > $@

@@ -150,10 +150,11 @@ def test_check_file_that_fails_to_import_fails(tmp_path, root):
     assert any("a_module_that_is_not_there" in row["message"] for row in document["results"])
 
 
-def test_a_name_that_matches_nothing_fails(tmp_path):
-    status, document, _ = check(tmp_path, "-n", "no_such_check")
+def test_a_check_that_this_machine_cannot_run_is_no_pass(tmp_path):
+    status, document, _ = check(tmp_path, "-n", "xccl_npkit")
     assert status == 1
     assert document["verdict"] == "failed"
+    assert [row["check"].split(" ")[0] for row in document["skipped"]] == ["xccl_npkit"]
 
 
 def with_broken_import(root: Path, tmp_path: Path) -> Path:
@@ -171,6 +172,10 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
         (["--lane=ucx-9"], "there is no lane 'ucx-9'; there are: ucx-1.14, ucx-current"),
         (["--site=no-such-site"], "there is no site 'no-such-site'"),
         (["--output=/proc/nowhere"], "cannot be made"),
+        (["-n", "link_matrx"], "no check has 'link_matrx'; there are, among others: link_matrix"),
+        (["-n", "("], "is no regular expression"),
+        (["-t", "gat"], "no check has 'gat'; there are, among others: gate"),
+        (["--require", "osuu"], "no check has 'osuu'; there are, among others: osu"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, options, says):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,44 +36,55 @@ class Match:
         return self.name.split(" ")[0]
 
 
-def matches(
-    config: Mapping[str, Any], site_dir: Path, choice: Choice, checks: Sequence[Path]
-) -> list[Match]:
-    """Every check in ``checks`` against the environments of ``config``, by name."""
-    return sorted(
-        (match(config, check) for check in describe(site_dir, choice, checks)),
-        key=lambda found: found.name,
-    )
+class Describing:
+    """ReFrame at work on a description of checks, which takes seconds: as long as they run."""
+
+    def __init__(self, site_dir: Path, choice: Choice, checks: Sequence[Path]) -> None:
+        self._checks = checks
+        command = [
+            str(Path(sys.executable).with_name("reframe")),
+            *("-C", str(site_dir / "reframe.py"), "--nocolor"),
+            *(part for path in checks for part in ("-c", str(path))),
+            *("--skip-system-check", "--skip-prgenv-check", "--warn-as-error", "--describe"),
+        ]
+        self._process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **choice.to_environment()},
+        )
+
+    @cached_property
+    def everything(self) -> list[dict[str, Any]]:
+        """Every check as ReFrame describes it, whatever the site has.
+
+        Raises ``BusbarError`` with ReFrame's words when a check file cannot be loaded.
+        """
+        out, errors = self._process.communicate()
+        if self._process.returncode:
+            said = [line for line in out.splitlines() if "ERROR" in line]
+            raise BusbarError(
+                said[0] if said else (errors or out).strip()[-400:],
+                where=", ".join(map(str, self._checks)),
+                hint="reframe --describe says more",
+            )
+        described: list[dict[str, Any]] = json.loads(out[out.index("[\n") :])
+        return described
+
+    @property
+    def ours(self) -> list[dict[str, Any]]:
+        """Fixtures and checks of others ask in other ways; only ours are listed."""
+        return [check for check in self.everything if check.get("asked_environs")]
+
+    def matches(self, config: Mapping[str, Any]) -> list[Match]:
+        """Every check against the environments of ``config``, by name."""
+        return sorted((match(config, check) for check in self.ours), key=lambda found: found.name)
 
 
 def describe(site_dir: Path, choice: Choice, checks: Sequence[Path]) -> list[dict[str, Any]]:
-    """Every check in ``checks`` as ReFrame describes it, whatever the site has.
-
-    Raises ``BusbarError`` with ReFrame's words when a check file cannot be loaded.
-    """
-    command = [
-        str(Path(sys.executable).with_name("reframe")),
-        *("-C", str(site_dir / "reframe.py"), "--nocolor"),
-        *(part for path in checks for part in ("-c", str(path))),
-        *("--skip-system-check", "--skip-prgenv-check", "--warn-as-error", "--describe"),
-    ]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **choice.to_environment()},
-    )
-    if done.returncode:
-        said = [line for line in done.stdout.splitlines() if "ERROR" in line]
-        raise BusbarError(
-            said[0] if said else (done.stderr or done.stdout).strip()[-400:],
-            where=", ".join(map(str, checks)),
-            hint="reframe --describe says more",
-        )
-    described = json.loads(done.stdout[done.stdout.index("[\n") :])
-    # Fixtures and checks of others ask in other ways; only ours are listed.
-    return [check for check in described if check.get("asked_environs")]
+    """Every check of ours in ``checks`` as ReFrame describes it, whatever the site has."""
+    return Describing(site_dir, choice, checks).ours
 
 
 def match(config: Mapping[str, Any], check: Mapping[str, Any]) -> Match:

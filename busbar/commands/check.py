@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import re
 import shutil
@@ -12,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 from rich.console import Console
 
 from busbar import site as sites
-from busbar.check.listing import Match, lines, matches
+from busbar.check.listing import Describing, Match, lines
 from busbar.check.results import Outcome, Result
 from busbar.check.run import CHECKS, Plan, overall, run
 from busbar.errors import BusbarError
@@ -139,10 +140,16 @@ def run_command(args: argparse.Namespace) -> int:
     choice = _looked_into(choice, site_file, args.output)
     # What is wrong with it is said before the run.
     config = configuration(site_file.parent, choice=choice)
+    for each in config["environments"]:
+        if alone := each["extras"].get("alone"):
+            print(f"busbar: nothing to compare the image with: {alone}", file=sys.stderr)
     checks = tuple(path.resolve() for path in args.checks) or (CHECKS,)
     tags = tuple(args.tag) or (() if args.name or args.checks else ("gate",))
+    describing = Describing(site_file.parent, choice, checks)
+    if args.list or args.name or args.tag or args.require:
+        _refuse_unknown(args, config, describing)
     if args.list:
-        listed = matches(config, site_file.parent, choice, checks)
+        listed = describing.matches(config)
         return _print_list(_chosen(listed, args.name, tuple(args.tag)), as_json=args.json)
     plan = Plan(
         site=sites.load(name),
@@ -157,7 +164,7 @@ def run_command(args: argparse.Namespace) -> int:
     print(f"busbar: site {plan.site.name}, lane {plan.lane}", file=sys.stderr)
     outcomes = run(plan, lambda line: print(f"busbar: {line}", file=sys.stderr, flush=True))
     outcomes += _unmet(config, args.require, plan)
-    document = _document(plan, outcomes, _skipped(plan, config, args.name))
+    document = _document(plan, outcomes, _skipped(plan, config, args.name, describing))
     (plan.output / "results.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     report = plan.output / "report.html"
     html.write(report, document, outcomes)
@@ -238,30 +245,77 @@ def _unmet(config: dict[str, Any], required: Sequence[str], plan: Plan) -> list[
     ]
 
 
+def _refuse_unknown(
+    args: argparse.Namespace, config: dict[str, Any], describing: Describing
+) -> None:
+    """Raises ``BusbarError`` for a name, tag or feature that no check has.
+
+    Checks that cannot be loaded are told of by the run, as a failure, or by the list.
+    """
+    try:
+        known = describing.everything
+    except BusbarError:
+        if args.list:
+            raise
+        return
+    names = sorted({check["display_name"] for check in known})
+    for pattern in args.name:
+        # A slash stands before ReFrame's hash of a check, which a description does not hold.
+        if not pattern.startswith("/") and not any(_named(name, pattern) for name in names):
+            _unknown("-n", pattern, sorted({name.split(" ")[0] for name in names}))
+    tags = sorted({tag for check in known for tag in check["tags"]})
+    for tag in args.tag:
+        if tag not in tags:
+            _unknown("-t", tag, tags)
+    asked = {
+        word[1:]
+        for check in describing.ours
+        for e in check["asked_environs"]
+        for word in e.split()
+    }
+    features = sorted(asked.union(*(each["features"] for each in config["environments"])))
+    for feature in args.require:
+        if feature not in features:
+            _unknown("--require", feature, features)
+
+
+def _unknown(option: str, given: str, known: Sequence[str]) -> Never:
+    near = difflib.get_close_matches(given, known, n=3) or known
+    raise BusbarError(
+        f"no check has {given!r}", where=option, hint=f"there are, among others: {', '.join(near)}"
+    )
+
+
 def _chosen(found: Sequence[Match], names: Sequence[str], tags: Sequence[str]) -> list[Match]:
     return [
         each
         for each in found
-        if (not names or any(_named(each, name) for name in names))
+        if (not names or any(_named(each.name, name) for name in names))
         and (not tags or set(tags) & set(each.tags))
     ]
 
 
-def _named(check: Match, pattern: str) -> bool:
+def _named(check: str, pattern: str) -> bool:
     """As ``reframe -n`` reads it: ``test%parameter=value``, or a regular expression."""
     if "%" in pattern:
         test, *parameters = pattern.split("%")
-        return test == check.test and all(f"%{each}" in check.name for each in parameters)
-    return bool(re.search(pattern, check.name))
+        name = check.split(" ", 1)[0]
+        return test == name and all(f"%{each}" in check for each in parameters)
+    try:
+        return bool(re.search(pattern, check))
+    except re.error as error:
+        raise BusbarError(f"{pattern!r} is no regular expression: {error}", where="-n") from error
 
 
-def _skipped(plan: Plan, config: dict[str, Any], names: Sequence[str]) -> list[dict[str, str]]:
+def _skipped(
+    plan: Plan, config: dict[str, Any], names: Sequence[str], describing: Describing
+) -> list[dict[str, str]]:
     """The checks that were wanted and could not run here, each with the reason.
 
     Checks that cannot be loaded have failed the run already.
     """
     try:
-        found = matches(config, plan.site_dir, plan.choice, plan.checks)
+        found = describing.matches(config)
     except BusbarError:
         return []
     chosen = _chosen(found, names, plan.tags)

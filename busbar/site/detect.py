@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,6 +174,7 @@ def match(detected: Detected | None = None) -> str | None:
 
     None where no site fits, and where a GPU vendor's tool is there but tells of no usable GPU.
     Only what marks a system counts: GPUs, their links, NICs, and the cloud's instance type.
+    A site that cannot be read is left out, and standard error says so.
     """
     detected = detected or detect()
     if detected.gpu_tool_failed:
@@ -181,7 +183,11 @@ def match(detected: Detected | None = None) -> str | None:
         return "local" if "local" in names() else None
     fitting = []
     for name in names():
-        known = load(name)
+        try:
+            known = load(name)
+        except BusbarError as error:
+            sys.stderr.write(f"busbar: site {name!r} is left out: {error}\n")
+            continue
         if known.node_type().gpus is None:
             continue
         for partition in known.partitions:

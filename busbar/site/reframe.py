@@ -49,7 +49,18 @@ def configuration(
             }
         ],
         "environments": known,
+        "general": [_polling(site)],
     }
+
+
+def _polling(site: Site) -> dict[str, Any]:
+    """How often a second ReFrame looks whether a job has ended.
+
+    By itself it looks ten times at first and ever more seldom, so that a check of a minute ends
+    seconds late. A process of this machine costs nothing to look at; Slurm is asked every other
+    second at last.
+    """
+    return {"poll_rate_decay": 0.0} if site.scheduler == "local" else {"poll_rate_min": 0.5}
 
 
 def _partition(

@@ -10,19 +10,29 @@ rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}
 ranks=${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-${SLURM_NTASKS:-1}}}
 limit=120 # seconds: a client that never comes must not cost the job's whole time
 
-if [ "$rank" = 0 ]; then
-    port=$((20000 + $$ % 20000))
+serve() { # with a port of its own each time: another's program may have the first
+    port=$((20000 + ($$ + 997 * tries) % 20000))
+    tries=$((tries + 1))
     timeout "$limit" "$@" "$server_port$port" >/dev/null &
     server=$!
     echo "$(uname -n) $port" >"$place.new" && mv "$place.new" "$place"
-    if [ "$ranks" != 1 ]; then
-        wait "$server"
-        exit
-    fi
+}
+
+tries=0
+if [ "$rank" = 0 ]; then
+    serve "$@"
+    while [ "$ranks" != 1 ]; do
+        wait "$server" && exit
+        [ "$tries" -lt 5 ] || exit
+        serve "$@"
+    done
 fi
 for attempt in 1 2 3 4 5 6 7 8 9 10; do
     sleep 0.5 # the server loads drivers before it listens
-    [ "$ranks" != 1 ] || kill -0 "$server" || break # it has ended: its error is on standard error
+    [ "$ranks" != 1 ] || kill -0 "$server" 2>/dev/null || {
+        serve "$@" # its error is on standard error
+        sleep 0.5
+    }
     read -r host port 2>/dev/null <"$place" || continue
     [ "$ranks" != 1 ] || host=127.0.0.1
     output=$(timeout "$limit" "$@" "$client_port$port" "$host") && status=0 && break
@@ -30,6 +40,6 @@ done
 printf '%s\n' "${output:-no output from $1 after $attempt attempts}"
 if [ "$ranks" = 1 ]; then
     kill "$server" 2>/dev/null # it has ended already when all went well
-    wait "$server"
+    wait "$server" 2>/dev/null # the shell would say that it was terminated
 fi
 exit "${status:-1}"

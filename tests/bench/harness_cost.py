@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""Times the quick set through ``busbar check`` and its job scripts bare; prints both and the ratio.
+
+Options are handed to ``busbar check``: ``harness_cost.py --prefix DIR``. The job scripts are those
+that the run has left; each holds the very launches, without ReFrame and without judgement. Without
+a GPU nothing but start-up is seen, so only a machine with GPUs is held to the bar.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+BAR = 1.15
+_JOB = "rfm_job.sh"
+
+
+def checked(output: Path, options: list[str]) -> tuple[float, dict[str, object]]:
+    """Seconds and document of the whole run; what it staged stays."""
+    command = [sys.executable, "-m", "busbar", "check", "--json", "--output", str(output)]
+    begin = time.monotonic()
+    done = subprocess.run(
+        [*command, "-t", "gate", *options],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        env=os.environ | {"RFM_KEEP_STAGE_FILES": "yes"},
+    )
+    seconds = time.monotonic() - begin
+    if not done.stdout:
+        sys.exit("busbar check said nothing; its error is above")
+    return seconds, json.loads(done.stdout)
+
+
+def bare(output: Path) -> dict[str, float]:
+    """Seconds of each job script, one after the other."""
+    taken = {}
+    for script in sorted((output / "reframe" / "stage").rglob(_JOB)):
+        if "#SBATCH" in script.read_text():
+            sys.exit("its jobs wait for Slurm; take a site without a scheduler (--site)")
+        begin = time.monotonic()
+        done = subprocess.run(
+            ["bash", _JOB], cwd=script.parent, capture_output=True, text=True, check=False
+        )
+        taken[script.parent.name] = time.monotonic() - begin
+        if done.returncode:
+            sys.exit(f"{script} ends with {done.returncode}: {(done.stdout + done.stderr)[-500:]}")
+    return taken
+
+
+def main() -> None:
+    """Prints the times; fails on a machine with GPUs where the harness costs more than the bar."""
+    with tempfile.TemporaryDirectory() as directory:
+        output = Path(directory)
+        whole, document = checked(output, sys.argv[1:])
+        if document["verdict"] == "failed":
+            sys.exit(f"the run failed; nothing to compare: {json.dumps(document)[:2000]}")
+        jobs = bare(output)
+
+    if not jobs:
+        sys.exit("the run has left no job script")
+    total = sum(jobs.values())
+    for name, seconds in sorted(jobs.items(), key=lambda job: -job[1]):
+        print(f"{seconds:8.1f} s  {name}")
+    ratio = whole / total
+    on_gpu = bool(document["versions"]["gpu_driver"])  # type: ignore[index]
+    print(
+        f"busbar check {whole:.1f} s, the same {len(jobs)} jobs bare {total:.1f} s: {ratio:.2f}"
+        + (f" (bar {BAR})" if on_gpu else ", mostly start-up: the bar is for GPUs")
+    )
+    if on_gpu and ratio > BAR:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
