@@ -30,13 +30,17 @@ _DRIVER = {
     "--nv": re.compile(r"lib(cuda|nvidia-ml|nvidia-ptxjitcompiler)\.so(\.\d+)*"),
     "--rocm": re.compile(r"lib(drm|drm_amdgpu|numa|pci|amdcomgr64|amdocl64)\.so(\.\d+)*"),
 }
-# Where HPE puts the MPI that programs of the MPICH ABI can take, its launcher library and its
-# libfabric. LUMI's documentation binds /opt/cray, /usr/lib64/libcxi.so.1 and /var/spool/slurmd,
-# where Slurm's cray_shasta plugin keeps the data of a job.
+# Where HPE puts the MPI that programs of the MPICH ABI can take, its launcher libraries and its
+# libfabric, as public module files and job scripts of Cray sites name them. LUMI's documentation
+# binds /opt/cray, /usr/lib64/libcxi.so.1 and /var/spool/slurmd, where Slurm's cray_shasta plugin
+# keeps the data of a job. The GTL is preloaded by those who do not link it.
 _CRAY = (
     "/opt/cray/pe/mpich/{default,*}/ofi/gnu/*/lib-abi-mpich",
     "/opt/cray/pe/mpich/{default,*}/gtl/lib",
     "/opt/cray/pe/lib64",
+    "/opt/cray/pe/pmi/default/lib",
+    "/opt/cray/pe/pals/default/lib",
+    "/opt/cray/xpmem/default/lib64",
     "/opt/cray/libfabric/*/lib64",
 )
 _CRAY_SPOOL = PurePosixPath("/var/spool/slurmd")
