@@ -115,7 +115,7 @@ def _plugin(plan: Plan, libraries: dict[str, Found | None], provider: str) -> Li
         "net-plugin",
         status,
         f"no {looked_for[-1]}: {_without(kind, forced, provider)}{wrong}",
-        "inject the directory of aws-ofi-nccl with --inject (AWS has /opt/amazon/ofi-nccl/lib*), or"
+        "inject the directory of aws-ofi-nccl with --inject (AWS: /opt/amazon/ofi-nccl/lib*), or"
         " install it in the image",
     )
 
