@@ -99,7 +99,9 @@ class BenchCheck(BusbarCheck, special=True):
                 lines += asking(launch.command[0], launch.json)
                 asked, traced = " $json", '"${json:+ $json}"'
             lines.append("printf '%s\\n' " + shlex.quote(launch.traced(start)) + traced)
-            lines += [f"export {name}={shlex.quote(v)}" for name, v in launch.environment]
+            for name, value in launch.environment:
+                names = self.image.prevailing(name) if self.image else [name]
+                lines += [f"export {each}={shlex.quote(value)}" for each in names]
             if launch is self.planned[-1]:
                 break
             lines.append(shlex.join([*start, *launch.command]) + asked)
@@ -110,6 +112,11 @@ class BenchCheck(BusbarCheck, special=True):
         self.executable, *self.executable_opts = [shlex.quote(word) for word in wrapped]
         self.executable_opts += ["$json"] if last.json else []
         self.postrun_cmds = ['echo "exit_status=$?"']
+
+    def names_for_image(self) -> list[str]:
+        """Those of single launches too."""
+        single = [name for launch in self.planned for name, _ in launch.environment]
+        return [*super().names_for_image(), *single]
 
     def start_of(self, launch: Launch) -> list[str]:
         """What stands before the program: the launcher, and the script that says who is where."""
