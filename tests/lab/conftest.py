@@ -126,8 +126,19 @@ def sif(work: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def without_cma(sif: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The image without the transport that copies a message once."""
+    image = tmp_path_factory.mktemp("without-cma") / "image"
+    command = ["apptainer", "--quiet", "build", "--sandbox", str(image), str(sif)]
+    subprocess.run(command, check=True, capture_output=True)
+    for module in (image / "opt/busbar/libucx/lib/ucx").glob("libuct_cma*"):
+        module.unlink()
+    return image
+
+
+@pytest.fixture(scope="session")
 def mpich(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Prefixes of two MPICH releases of one ABI."""
+    """Prefixes of MPICH releases of one ABI."""
     found = {}
     for lock in Path(__file__).parent.glob("mpich-*.txt"):
         prefix = tmp_path_factory.mktemp(lock.stem)
@@ -146,6 +157,16 @@ def mpich(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             pytest.skip(f"pip could not install {lock.stem}: {done.stderr.strip()[-200:]}")
         found[lock.stem.removeprefix("mpich-")] = prefix
     return found
+
+
+@pytest.fixture(scope="session")
+def oci(work: Path, dockerd: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The host image as an archive, by the name of its builder."""
+    directory = tmp_path_factory.mktemp("oci")
+    return {
+        name: build(work, FORMAT="oci", BUILDER=name, OUTPUT=str(directory / f"{name}.tar"))
+        for name in ("docker", "podman", "buildah")
+    }
 
 
 SITE = """\

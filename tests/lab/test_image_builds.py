@@ -68,15 +68,9 @@ def _bytes(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def archives(work: Path, dockerd: None, tmp_path_factory: pytest.TempPathFactory) -> list[Archive]:
+def archives(oci: dict[str, Path]) -> list[Archive]:
     """The host image by each OCI builder."""
-    directory = tmp_path_factory.mktemp("oci")
-    return [
-        Archive.read(
-            build(work, FORMAT="oci", BUILDER=name, OUTPUT=str(directory / f"{name}.tar"))
-        )
-        for name in ("docker", "podman", "buildah")
-    ]
+    return [Archive.read(oci[name]) for name in ("docker", "podman", "buildah")]
 
 
 @pytest.mark.timeout(600)
