@@ -16,7 +16,7 @@ from busbar.units import parse_bytes
 from busbar.verdict import Expectation
 
 from .base import SOURCES
-from .xccl import XcclPerf
+from .xccl import XcclPerf, ways
 
 
 @rfm.simple_test
@@ -43,7 +43,7 @@ class framework(XcclPerf):  # noqa: N801 - ReFrame's test names are what users t
                 ranks=self.gpus,
                 sizes=tuple(parse_bytes(size) for size in sizes.split(",")),
                 gpus=tuple(range(self.gpus)),
-                transports=self.ways(),
+                transports=ways(self.site, self.current_partition.name, self.nodes),
                 log="nccl",
                 validated=True,
                 end=True,

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import reframe as rfm
 from reframe.core.builtins import parameter
 
 from busbar.check.launch import Launch, powers
+from busbar.check.report import FILES
 from busbar.expect import COLLECTIVES
 from busbar.expect import collective as expect_collective
 from busbar.explain.model import Reading
+from busbar.site import Site
 from busbar.units import parse_bytes
 from busbar.verdict import Expectation
 
@@ -19,6 +22,24 @@ from .bench import BenchCheck
 
 NET = {"verbs": ("NET/IB",), "efa": ("NET/AWS Libfabric", "NET/Libfabric")}
 NET["cxi"] = NET["efa"]
+
+LOG_FILES = "nccl.*.log"
+# Into files: on standard output log lines cut result rows in two.
+LOGGED = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,NET,P2P,SHM,TUNING",
+    "NCCL_DEBUG_FILE": "nccl.%h.%p.log",
+}
+
+
+def ways(site: Site, partition: str, nodes: int) -> tuple[str, ...]:
+    """How NCCL's log names the ways that data should take."""
+    if nodes == 1 or site.fabric is None:
+        return ("P2P", "NVLS")
+    networks = NET.get(site.fabric.provider, ("NET/",))
+    if site.fabric.provider in NET and any(n.gpudirect for n in site.node_type(partition).nics):
+        networks = tuple(f"{name}/GDRDMA" for name in networks)
+    return ("P2P", "NVLS", *networks)
 
 
 class XcclPerf(BenchCheck, special=True):
@@ -35,14 +56,9 @@ class XcclPerf(BenchCheck, special=True):
         "nightly": "-b 8 -e 1G -f 2 -g 1",
         "full": "-b 512 -e 18G -f 2 -g 1",
     }
-    log_files = "nccl.*.log"
-    keep_files = [*BenchCheck.keep_files, log_files]
-    # Into files: on standard output log lines cut result rows in two.
-    env_vars = {
-        "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,NET,P2P,SHM,TUNING",
-        "NCCL_DEBUG_FILE": "nccl.%h.%p.log",
-    }
+    log_files = LOG_FILES
+    keep_files = [*BenchCheck.keep_files, LOG_FILES, FILES]
+    env_vars = {**LOGGED}
 
     def launches(self) -> list[Launch]:
         options = self.options()
@@ -61,20 +77,21 @@ class XcclPerf(BenchCheck, special=True):
                 ),
                 gpus=tuple(range(per_node)),
                 nodes=self.nodes,
-                transports=self.ways(),
+                transports=ways(self.site, self.current_partition.name, self.nodes),
                 log="nccl",
                 validated=True,
                 end=True,
+                json=FILES.replace("*", "1"),
             )
         ]
 
-    def ways(self) -> tuple[str, ...]:
-        """How NCCL's log names the ways that data should take."""
-        fabric = self.site.fabric
-        between = NET.get(fabric.provider, ("NET/",)) if fabric and self.nodes > 1 else ()
-        return ("P2P", "NVLS", *between)
-
     def expect(self, launch: Launch, reading: Reading) -> Expectation:
+        return self.expect_in(launch, reading, self.settings(launch))
+
+    def expect_in(
+        self, launch: Launch, reading: Reading, environment: Mapping[str, str]
+    ) -> Expectation:
+        """Limit and band of a reading that was taken with an environment."""
         cuda = self.current_environ.extras["stack"] == "cuda"
         return expect_collective(
             self.site,
@@ -84,7 +101,7 @@ class XcclPerf(BenchCheck, special=True):
             ranks=launch.ranks,
             harness="nccl-tests" if cuda else "rccl-tests",
             lane=self.lane,
-            environment=self.settings(launch),
+            environment=environment,
             partition=self.current_partition.name,
         )
 

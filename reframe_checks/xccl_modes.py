@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -10,24 +13,32 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
-from busbar.check.launch import Launch
+from busbar.check.assertions import Problem
+from busbar.check.launch import Launch, show
+from busbar.check.mode import not_in_use, too_small_gain
 from busbar.check.results import Result
-from busbar.verdict import Verdict
+from busbar.explain.model import Reading
+from busbar.verdict import Expectation, Verdict
 
 from .base import Judgement
 from .xccl import XcclPerf
 
+_OFF = "off.out"
+
 
 class RcclMode(XcclPerf, special=True):
-    """rccl-tests with the variables of one profile of the site's family."""
+    """rccl-tests with the variables of one profile of the site's family, and without them."""
 
     valid_prog_environs = ["+xccl +rocm"]
     collective = parameter(["all_reduce"])
     size_set = parameter(["full"])
     # Published for CPX: 2 cycles, 20 warm-up rounds, 50 rounds, from 32 bytes.
     size_options: ClassVar = {"full": "-b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50"}
+    keep_files = [*XcclPerf.keep_files, _OFF]
     #: The mode's name in the family; empty for the family's own environment.
     profile = variable(str, value="")
+    #: Bus bandwidth with the mode over that without it, where no published bands say more.
+    least_gain = variable(float, value=0.95)
 
     @run_after("setup")
     def set_mode(self) -> None:
@@ -42,7 +53,7 @@ class RcclMode(XcclPerf, special=True):
         self.mode = {name: v for name, v in chosen.items() if usual.get(name) != v}
         self.env_vars = {**dict(self.env_vars), **self.mode}
 
-    @run_before("run")
+    @run_after("setup")
     def bind_to_numa(self) -> None:
         # One partition's memory is that of its NUMA domain.
         srun = self.job.launcher.registered_name == "srun"
@@ -51,26 +62,66 @@ class RcclMode(XcclPerf, special=True):
     def launches(self) -> list[Launch]:
         only = ",".join(map(str, range(self.ranks or self.gpus)))
         return [
-            Launch(**{**vars(launch), "environment": (("ROCR_VISIBLE_DEVICES", only),)})
+            replace(launch, environment=(("ROCR_VISIBLE_DEVICES", only),))
             for launch in super().launches()
         ]
 
-    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        judged = super().judgement(output, errors)
-        return Judgement([*judged.results, *map(self.failed, self.wrong())], judged.versions)
-
-    def wrong(self) -> list[str]:
-        """Variables of the mode that RCCL's log does not show."""
-        seen = {name for shown in self.shown for name in shown.facts.environment}
-        return [
-            f"the mode is not on: the log does not show {name}"
-            for name in self.mode
-            if name.startswith(("RCCL_", "NCCL_")) and name not in seen
+    @run_before("run")
+    def run_without_the_mode(self) -> None:
+        """First, into a file of its own: what it does without the mode is no fault to explain."""
+        if not self.compared:
+            return
+        (launch,) = self.planned
+        without = ["env", *(part for name in self.mode for part in ("-u", name))]
+        without += [f"{name}={value}" for name, value in launch.environment]
+        without += ["NCCL_DEBUG_FILE=off.%h.%p.log", *self.start_of(launch), *launch.command]
+        self.prerun_cmds = [
+            f"{shlex.join(without)} >{_OFF} 2>&1",
+            f'echo "exit_status=$?" >>{_OFF}',
+            *self.prerun_cmds,
         ]
 
-    def failed(self, message: str) -> Result:
-        """A result of the whole run."""
-        return Result(self.name, Verdict.FAILED, message=message)
+    @property
+    def compared(self) -> bool:
+        """Whether a gain is asked for."""
+        return bool(self.mode)
+
+    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
+        judged = super().judgement(output, errors)
+        problems = self.wrong()
+        if self.compared and self.shown:
+            problems += self.gained()
+        wrong = [Result(self.name, verdict, message=text) for verdict, text in problems]
+        return Judgement([*judged.results, *wrong], judged.versions)
+
+    def wrong(self) -> list[Problem]:
+        """What RCCL's log should say of the mode and does not."""
+        return [
+            (verdict, f"the mode is not on: {text}")
+            for launch, shown in zip(self.planned, self.shown, strict=False)
+            for verdict, text in not_in_use(shown.facts, self.mode, launch.ranks)
+        ]
+
+    def gained(self) -> list[Problem]:
+        """The mode against the run without it, at the largest size."""
+        off = Path(self.stagedir, _OFF)
+        text = off.read_text(errors="backslashreplace") if off.exists() else ""
+        (launch,) = self.planned
+        settings = self.settings(launch)
+        without = {name: v for name, v in settings.items() if name not in self.mode}
+
+        def expect(reading: Reading, environment: Mapping[str, str]) -> Expectation:
+            return self.expect_in(launch, reading, environment)
+
+        return list(
+            too_small_gain(
+                self.shown[0],
+                show(_OFF, text.splitlines()),
+                expect,
+                environments=(settings, without),
+                least=self.least_gain,
+            )
+        )
 
 
 @rfm.simple_test
@@ -81,6 +132,8 @@ class xccl_mscclpp(RcclMode):  # noqa: N801 - ReFrame's test names are what user
     valid_systems = ["+cpx"]
     ranks = parameter([8])
     profile = "mscclpp"
+    # It is there to be faster; the site's bands of this harness know it with the mode only.
+    least_gain = 1.05
 
 
 @rfm.simple_test
@@ -110,10 +163,21 @@ class xccl_npkit(RcclMode):  # noqa: N801 - see above
     profile = "npkit"
     size_options: ClassVar = {"full": "-b 1M -e 1M -f 2 -g 1 -n 1 -w 0"}
 
+    @property
+    def compared(self) -> bool:
+        """A trace gains nothing."""
+        return False
+
+    def launches(self) -> list[Launch]:
+        # Its figures mean nothing: each event is written down.
+        return [replace(launch, bands=False) for launch in super().launches()]
+
     @run_before("run")
     def make_directory(self) -> None:
         self.prerun_cmds = ['mkdir -p "$NPKIT_DUMP_DIR"', *self.prerun_cmds]
 
-    def wrong(self) -> list[str]:
-        traces = list(Path(self.stagedir, self.mode.get("NPKIT_DUMP_DIR", "npkit")).glob("*"))
-        return [*super().wrong(), *([] if traces else ["NPKit left no trace"])]
+    def wrong(self) -> list[Problem]:
+        traces = list(Path(self.stagedir, self.mode["NPKIT_DUMP_DIR"]).glob("*"))
+        ranks = self.planned[0].ranks
+        few = (Verdict.FAILED, f"NPKit left {len(traces)} files of {ranks} ranks")
+        return [*super().wrong(), *([few] if len(traces) < ranks else [])]

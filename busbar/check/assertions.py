@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: MIT
 """What every benchmark run is held to, each question a function of its own.
 
-`ASSERTIONS` is the whole list; `tests/replay/mutate.py` shows that none can be left out unnoticed.
+`ASSERTIONS` is the whole list; `tests/reframe/test_minimum.py` shows that none can be left out
+unnoticed.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 from busbar.check.launch import Launch, Shown
+from busbar.parse.nccl_tests import Half
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -19,6 +22,8 @@ Assertion = Callable[[Launch, Shown], Iterator[Problem]]
 _FAILED = Verdict.FAILED
 _EXACT = 0.01
 """NCCL rounds a message to what divides among the ranks; by less than this share."""
+_DIGITS, _CENT = 1e-3, 0.006
+"""nccl-tests' table has at least four digits of a large number, two places of a small one."""
 
 
 def ranks(launch: Launch, shown: Shown) -> Iterator[Problem]:
@@ -95,7 +100,7 @@ def transport(launch: Launch, shown: Shown) -> Iterator[Problem]:
 def data(launch: Launch, shown: Shown) -> Iterator[Problem]:
     """No wrong element, and checked where checking was asked for."""
     facts = shown.facts
-    for reading in facts.readings:
+    for reading in shown.readings:
         if reading.wrong:
             size = format_bytes(reading.nbytes)
             yield _FAILED, f"{reading.wrong} wrong at {size}"
@@ -127,7 +132,7 @@ def metrics(launch: Launch, shown: Shown) -> Iterator[Problem]:
         yield _FAILED, f"{launch.bench}: exit status {facts.exit_status[0]}"
     if launch.end and facts.finished is None:
         yield _FAILED, f"{launch.bench}: the output ends before the tool's last line"
-    read = {reading.nbytes for reading in facts.readings}
+    read = {reading.nbytes for reading in shown.readings}
     most = facts.parameters.max_bytes if facts.parameters else max(launch.sizes, default=0)
     wanted = [size for size in launch.sizes if size <= most] or list(launch.sizes[-1:])
     missing = [
@@ -139,11 +144,46 @@ def metrics(launch: Launch, shown: Shown) -> Iterator[Problem]:
         yield _FAILED, f"{launch.bench}: no reading at {sizes}{more}"
 
 
+def report(launch: Launch, shown: Shown) -> Iterator[Problem]:
+    """The JSON that the tool was asked for is there and says what its table says."""
+    if shown.report is None:
+        return
+    told = shown.report.facts
+    if told is None:
+        yield _FAILED, f"{launch.json} {shown.report.missing}"
+        return
+    for failure in told.values("tests.failure"):
+        yield _FAILED, f"{launch.json}: {failure}"
+    rows = {(row.nbytes, row.type, row.redop, row.root): row for row, _ in told.rows}
+    for row, _ in shown.facts.rows:
+        same = rows.get((row.nbytes, row.type, row.redop, row.root))
+        size = format_bytes(row.nbytes)
+        if same is None:
+            yield _FAILED, f"{launch.json} has nothing of {size}, which the table has"
+            return
+        if same.count != row.count or not (
+            _agree(same.out_of_place, row.out_of_place) and _agree(same.in_place, row.in_place)
+        ):
+            yield _FAILED, f"{launch.json} and the table differ at {size}"
+            return
+
+
+def _agree(one: Half | None, other: Half | None) -> bool:
+    """Whether two halves are the same but for the digits that a table leaves out."""
+    if one is None or other is None:
+        return one is other
+    pairs = zip(*((h.time_us, h.algbw, h.busbw) for h in (one, other)), strict=True)
+    return one.wrong == other.wrong and all(
+        math.isclose(a, b, rel_tol=_DIGITS, abs_tol=_CENT) for a, b in pairs
+    )
+
+
 ASSERTIONS: dict[str, Assertion] = {
     "ranks": ranks,
     "placement": placement,
     "transport": transport,
     "data": data,
     "metrics": metrics,
+    "report": report,
 }
 """By the names of the minimum list; ``low`` and ``impossible`` are in `busbar.check.bench`."""

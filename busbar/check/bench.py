@@ -36,7 +36,7 @@ def judge(check: str, launch: Launch, shown: Shown, expect: Expect) -> list[Resu
         for name, assertion in ASSERTIONS.items()
         for verdict, message in assertion(launch, shown)
     ]
-    readings = [r for r in shown.facts.readings if r.kind in _METRICS]
+    readings = [r for r in shown.readings if r.kind in _METRICS]
     why: list[str] = []
     rows = [_reading(check, launch, reading, expect, where, why) for reading in readings]
     if launch.bands and why and not any(row.typical for row in rows):
@@ -45,6 +45,7 @@ def judge(check: str, launch: Launch, shown: Shown, expect: Expect) -> list[Resu
     results += [
         Result(check, Verdict.DEGRADED, where=where, pair=pair, message=message)
         for message in _dips(readings)
+        if launch.bands
     ]
     return results + rows
 

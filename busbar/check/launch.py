@@ -9,8 +9,10 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from busbar.check.report import Report
 from busbar.explain.collect import collect
 from busbar.explain.facts import Facts
+from busbar.explain.model import Reading
 from busbar.parse.text import Source
 
 
@@ -36,6 +38,8 @@ class Launch:
     """Ways of which one must carry the data, as UCX or NCCL name them."""
     log: str = ""
     """Whose log says how the data went: ``ucx`` or ``nccl``; empty where none does."""
+    logs: str = "*"
+    """The names of the log files that are this launch's, of those that the job leaves."""
     validated: bool = False
     """Whether the benchmark was told to check the data that it received."""
     placed: bool = True
@@ -44,6 +48,8 @@ class Launch:
     """Whether a reading is asked for that a band judges; without one the run alone is judged."""
     end: bool = False
     """Whether the tool ends its output with a line that says so."""
+    json: str = ""
+    """The file for its results, which it is asked for where its usage has ``-J``."""
 
     @property
     def pair(self) -> str:
@@ -67,6 +73,15 @@ class Shown:
     ranks: tuple[dict[str, object], ...] = ()
     """Lines of ``placed.sh``, or of our own programs, in the order of the ranks."""
     text: tuple[str, ...] = field(default=(), repr=False)
+    report: Report | None = None
+    """The JSON that it was asked for; None where it was not."""
+
+    @property
+    def readings(self) -> list[Reading]:
+        """Those of the JSON, which no log line can cut and which has more digits; else those of
+        the table."""
+        told = self.report.facts if self.report else None
+        return told.readings if told else self.facts.readings
 
     @property
     def runs(self) -> int:

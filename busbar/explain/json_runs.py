@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from itertools import pairwise
 
 from busbar.explain.facts import Facts
 from busbar.explain.model import Evidence
@@ -48,7 +49,7 @@ class _Places:
         begin = results.end() if results else 0
         starts = [match.start() for match in _SIZE.finditer(self._text, begin)]
         found = []
-        for start, end in zip(starts, [*starts[1:], len(self._text)], strict=True):
+        for start, end in pairwise([*starts, len(self._text)]):
             halves = _HALVES.finditer(self._text, start, end)
             found.append([self._half(half) for half in halves])
         return found

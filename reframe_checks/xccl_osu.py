@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: MIT
+"""Do OSU's own tests of NCCL and RCCL see GPU links carry the data?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import reframe as rfm
+from reframe.core.builtins import parameter, run_after
+
+from busbar.check.launch import Launch
+from busbar.check.unstaged import expectation as unstaged
+from busbar.explain.model import Reading
+from busbar.verdict import Expectation
+
+from .bench import BenchCheck
+from .collective import OsuCollective
+from .pt2pt import OsuPair
+from .xccl import LOG_FILES, LOGGED, ways
+
+_ENVIRONS = ["+osu-xccl +cuda", "+osu-xccl +rocm"]
+
+
+@rfm.simple_test
+class xccl_osu(OsuCollective):  # noqa: N801 - ReFrame's test names are what users type
+    """The collectives of ``collective``, carried by NCCL or RCCL in place of MPI."""
+
+    descr = "OSU's collectives over NCCL or RCCL, all GPUs of a node"
+    # The gate has nccl-tests or rccl-tests, which ask the same of the same library.
+    size_set = parameter(["nightly"])
+    size_options: ClassVar = {"nightly": "-m 4194304:67108864"}
+    log_files = LOG_FILES
+    keep_files = [*BenchCheck.keep_files, LOG_FILES]
+    env_vars = {**LOGGED}
+
+    @run_after("init")
+    def set_features(self) -> None:
+        self.valid_prog_environs = _ENVIRONS
+
+    def launches(self) -> list[Launch]:
+        (launch,) = super().launches()
+        program = self.program(self.bench.replace("osu_", "osu_xccl_"))
+        return [
+            replace(
+                launch,
+                command=(program, *launch.command[1:]),
+                transports=ways(self.site, self.current_partition.name, self.nodes),
+                log="nccl",
+            )
+        ]
+
+
+@rfm.simple_test
+class xccl_osu_pair(OsuPair):  # noqa: N801 - see above
+    """From GPU 0 to each other one."""
+
+    descr = "osu_xccl_bw between GPUs of a node"
+    valid_prog_environs = _ENVIRONS
+    size_set = parameter(["nightly"])
+    size_options: ClassVar = {"nightly": "-m 16777216:16777216"}
+    log_files = LOG_FILES
+    keep_files = [*BenchCheck.keep_files, LOG_FILES]
+    env_vars = {**LOGGED}
+
+    def launch(self, source: int, target: int) -> Launch:
+        launch = super().launch(source, target)
+        kind = "cuda" if self.current_environ.extras["stack"] == "cuda" else "rocm"
+        return replace(
+            launch,
+            command=(self.program("osu_xccl_bw"), "-d", kind, *launch.command[1:]),
+            transports=ways(self.site, self.current_partition.name, self.nodes),
+            log="nccl",
+            logs=f"nccl.{target}.*.log",
+            environment=(
+                *launch.environment,
+                ("NCCL_DEBUG_FILE", f"nccl.{target}.%h.%p.log"),
+            ),
+        )
+
+    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+        return unstaged(
+            self.site,
+            operation="sendrecv",
+            ranks=launch.ranks,
+            nodes=self.nodes,
+            partition=self.current_partition.name,
+            nbytes=reading.nbytes,
+        )
