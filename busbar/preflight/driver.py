@@ -129,7 +129,7 @@ def _toolkits(
             yield _numbers(built[1].decode())[:1], f"{name}, built with {built[1].decode()}"
     # The static runtime opens the driver's library by its name.
     if plan.program and not shared and elf.mentions(plan.program.local, b"libcuda.so.1"):
-        said = plan.variables.get("CUDA_VERSION")
+        said = plan.environment.get("CUDA_VERSION")
         yield (_numbers(said)[:2] if said else None), str(plan.program.path)
 
 

@@ -53,13 +53,19 @@ class Directory:
 
     def kind(self, path: PurePosixPath) -> str:
         local = self.local(path)
-        if local.is_dir():
-            return "directory"
-        return "file" if local.exists() else ""
+        try:
+            if local.is_dir():
+                return "directory"
+            return "file" if local.exists() else ""
+        except PermissionError:
+            return ""  # what this user may not see, the loader of this user does not see either
 
     def names(self, path: PurePosixPath) -> list[str]:
         local = self.local(path)
-        return sorted(os.listdir(local)) if local.is_dir() else []
+        try:
+            return sorted(os.listdir(local)) if local.is_dir() else []
+        except PermissionError:
+            return []
 
     def paths(self) -> Iterator[PurePosixPath]:
         for directory, subdirectories, files in os.walk(self._root):

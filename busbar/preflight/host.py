@@ -95,9 +95,16 @@ def machine(view: View) -> str:
 def _mpi_types() -> tuple[str, ...] | None:
     if not shutil.which("srun"):
         return None
-    done = subprocess.run(
-        ["srun", "--mpi=list"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-    )
+    try:
+        done = subprocess.run(
+            ["srun", "--mpi=list"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BusbarError(
+            f"srun --mpi=list does not answer within {_TIMEOUT_S} s",
+            where="this host",
+            hint="does `srun --mpi=list` end by itself? run preflight where it does",
+        ) from error
     # One name a line in Slurm 22 and 23, after "srun: " in others; then "specific ...: pmix_v4".
     text = re.sub(r"(?m)^srun: ", "", done.stdout + done.stderr)
     return tuple(re.findall(r"\b(pmix(?:_v\d+)?|pmi2|cray_shasta|openmpi)\b", text))

@@ -101,7 +101,8 @@ def _no_mpi(libraries: dict[str, Found | None]) -> Line:
         "mpi-abi",
         Status.BROKEN,
         "no libmpi.so.12 (MPICH) or libmpi.so.40 (Open MPI) is needed or found",
-        "name the program with --program; a static MPI cannot take the fabric of this site",
+        "name with --program what is linked with MPI (of mpi4py the module MPI.*.so); a static MPI"
+        " cannot take the fabric of this site",
     )
 
 

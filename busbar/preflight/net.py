@@ -93,7 +93,7 @@ def _plugin(plan: Plan, libraries: dict[str, Found | None], provider: str) -> Li
     if not any(re.fullmatch(rf"lib{kind}\.so\.\d+", name) for name in libraries):
         return ready("net-plugin", f"the image has no {kind.upper()}")
     # NCCL looks for libnccl-net.so, or for what NCCL_NET_PLUGIN names, whole or by its suffix.
-    chosen = plan.environment.get("NCCL_NET_PLUGIN") or plan.variables.get("NCCL_NET_PLUGIN", "")
+    chosen = plan.environment.get("NCCL_NET_PLUGIN", "")
     looked_for = [chosen, f"lib{kind}-net-{chosen}.so"] if chosen else [f"lib{kind}-net.so"]
     found = next((f for name in looked_for if name and (f := plan.view.search(name))), None)
     forced = plan.environment.get("NCCL_NET")

@@ -14,6 +14,7 @@ from typing import Any
 
 from busbar import site as sites
 from busbar.errors import BusbarError
+from busbar.preflight import elf
 from busbar.preflight.files import Files, open_image
 from busbar.preflight.host import Host
 from busbar.preflight.loader import Found, Mount, View
@@ -68,7 +69,7 @@ class Plan:
     fingerprint: dict[str, Any]
     """What the image says of itself; empty for an image of others."""
     environment: dict[str, str]
-    """What the site sets for the stack."""
+    """What the image sets, and the site for the stack, which wins at launch."""
     variables: dict[str, str]
     """What the image itself sets."""
     injected: tuple[Mount, ...]
@@ -130,7 +131,13 @@ def make(  # noqa: PLR0917 - all belong to the one plan
     found = view.find(PurePosixPath(where)) if where else None
     if program and not found:
         raise BusbarError("is not in the image", where=f"--program {program}")
-    environment = sites.environment(site, stack=stack)
+    if program and found and elf.read(found.local) is None:
+        raise BusbarError(
+            "is no program that the loader takes",
+            where=f"--program {program}",
+            hint="name the binary that a script starts; a static one needs no preflight",
+        )
+    environment = variables | sites.environment(site, stack=stack)
     return Plan(
         image=image,
         site=site,

@@ -632,6 +632,26 @@ def test_bad_input_is_one_sentence(
     assert errors.count("\n") == 1
 
 
+def test_a_script_is_no_program(cuda: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    (cuda.image / "usr/bin/app").write_text("#!/bin/sh\nexec real-app\n")
+    words = ["preflight", str(cuda.image), "--site", cuda.site, "--host-root", str(cuda.host)]
+    assert cli.main([*words, "--program", "/usr/bin/app"]) == 2
+    assert "name the binary that a script starts" in capsys.readouterr().err
+
+
+def test_an_srun_that_hangs_is_one_sentence(
+    cuda: Case,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "bin" / "srun").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr("busbar.preflight.host._TIMEOUT_S", 0.2)
+    words = ["preflight", str(cuda.image), "--site", cuda.site, "--host-root", str(cuda.host)]
+    assert cli.main(words) == 2
+    assert "srun --mpi=list does not answer" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("marker", "kind"), [("oci-layout", "oci-archive"), ("manifest.json", "docker-archive")]
 )
