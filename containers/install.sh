@@ -27,6 +27,7 @@ find $prefix -xtype l -delete
 find $prefix -type d -empty -delete
 
 install -m 755 containers/smoke.sh $prefix/smoke.sh
+install -D -m 644 LICENSE $prefix/licenses/busbar
 # One line for each package, as NAME VERSION; wheels.sh and spack.sh list the stack, dpkg lists the base.
 sort -o $prefix/packages.txt $prefix/packages.txt
 features=$(sh containers/features.sh "$stack" "$delivery" $prefix)

@@ -16,7 +16,7 @@ die() {
 [[ -e containers/$stack/Dockerfile ]] || die "STACK is one of: $(cd containers && echo */Dockerfile | sed 's,/Dockerfile,,g')"
 rm -rf "$dir"
 mkdir -p "$dir"
-paths=(containers reframe_checks/src)
+paths=(LICENSE containers reframe_checks/src)
 [[ $delivery != spack ]] || paths+=(packages site ci/spack ci/images/small locks)
 git ls-files -z --cached --others --exclude-standard "${paths[@]}" | tar -c --null -T - | tar -x -C "$dir"
 "$python" ci/images/render.py --stack "$stack" --output "$dir/rendered" ${site:+--site "$site"}

@@ -25,7 +25,7 @@ def _cannot() -> str:
         return "the lab needs root: namespaces with their own network"
     if os.environ.get("BUSBAR_LAB") != "1":
         # A test suite does not install programs on a machine unasked; .ci/run asks.
-        return "BUSBAR_LAB=1 is not set: it lets the tests install Slurm, Apptainer and buildah"
+        return "BUSBAR_LAB=1 is not set: it lets the tests install Slurm and container tools"
     if not shutil.which("apt-get"):
         return "the lab installs Slurm and Apptainer by apt-get, which is not here"
     probe = ["unshare", "--net", "--pid", "--mount", "--fork", "true"]
