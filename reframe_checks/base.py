@@ -146,13 +146,13 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
         if self.current_environ.extras["mpi"] != "openmpi":
             self.env_vars["HYDRA_LAUNCHER"] = "ssh"
             self.env_vars["HYDRA_LAUNCHER_EXTRA_ARGS"] = shlex.quote(ssh)
-            launcher.options = ["-f", "hosts", "-ppn", str(self.num_tasks_per_node)]
+            launcher.options += ["-f", "hosts", "-ppn", str(self.num_tasks_per_node)]
             return  # Hydra hands on the whole environment
         self.env_vars["PRTE_MCA_plm"] = "ssh"
         self.env_vars["PRTE_MCA_plm_ssh_args"] = shlex.quote(ssh)
         known = {*self.current_environ.env_vars, *self.env_vars, *names}
         forwarded = sorted(name for name in known if not name.startswith(("PRTE_", "OMPI_")))
-        launcher.options = [
+        launcher.options += [
             *("--hostfile", "hosts", "-N", str(self.num_tasks_per_node)),
             *(part for name in forwarded for part in ("-x", name)),
         ]

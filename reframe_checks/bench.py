@@ -87,7 +87,7 @@ class BenchCheck(BusbarCheck, special=True):
     def set_commands(self) -> None:
         """Each launch with its command line before it and its exit status after it."""
         self.planned = self.launches()
-        self.num_tasks = self.planned[0].ranks
+        self.num_tasks = self.processes()
         self.num_tasks_per_node = self.num_tasks // self.nodes
         self.job.num_tasks = self.num_tasks
         self.across_nodes(name for launch in self.planned for name, _ in launch.environment)
@@ -108,7 +108,7 @@ class BenchCheck(BusbarCheck, special=True):
             lines.append('echo "exit_status=$?"')
         self.prerun_cmds = [*self.prerun_cmds, *lines]
         last = self.planned[-1]
-        wrapped = [PLACED, *last.command] if last.placed else [*last.command]
+        wrapped = [*self.placing(last), *last.command]
         self.executable, *self.executable_opts = [shlex.quote(word) for word in wrapped]
         self.executable_opts += ["$json"] if last.json else []
         self.postrun_cmds = ['echo "exit_status=$?"']
@@ -121,7 +121,15 @@ class BenchCheck(BusbarCheck, special=True):
     def start_of(self, launch: Launch) -> list[str]:
         """What stands before the program: the launcher, and the script that says who is where."""
         launcher = shlex.split(self.job.launcher.run_command(self.job))
-        return [*launcher, *([PLACED] if launch.placed else [])]
+        return [*launcher, *self.placing(launch)]
+
+    def processes(self) -> int:
+        """How many the launcher starts: a rank each, where ranks do not start others."""
+        return self.planned[0].ranks
+
+    def placing(self, launch: Launch) -> list[str]:
+        """The script that says where a rank is, before a program that does not."""
+        return [PLACED] if launch.placed else []
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         parts = split([*output, *errors])

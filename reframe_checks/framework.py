@@ -3,27 +3,33 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import ClassVar
 
 import reframe as rfm
-from reframe.core.builtins import parameter
+from reframe.core.backends import getlauncher
+from reframe.core.builtins import parameter, run_after
 
-from busbar.check.launch import Launch
+from busbar.check.launch import Launch, Shown
+from busbar.check.results import Result
 from busbar.expect import COLLECTIVES
 from busbar.expect import collective as expect_collective
 from busbar.explain.model import Reading
 from busbar.units import parse_bytes
-from busbar.verdict import Expectation
+from busbar.verdict import Expectation, Verdict
 
-from .base import SOURCES
+from .base import SOURCES, Judgement
 from .xccl import XcclPerf, ways
 
+_OLDEST_ROCM = (6, 3)
+"""The published runs through PyTorch are those of its RCCL and of newer ones."""
+_ROCM = re.compile(r"\bROCm version\s*:?\s*(\d+)\.(\d+)")
 
-@rfm.simple_test
-class framework(XcclPerf):  # noqa: N801 - ReFrame's test names are what users type
-    """All collectives through torch.distributed, each result checked."""
 
-    descr = "collectives through PyTorch on all GPUs of a node"
+class Torch(XcclPerf, special=True):
+    """Collectives through ``torch.distributed.run``, which starts a process for each GPU."""
+
     valid_prog_environs = ["+torch +cuda", "+torch +rocm"]
     collective = parameter(["all"])
     size_set = parameter(["quick"])
@@ -32,15 +38,17 @@ class framework(XcclPerf):  # noqa: N801 - ReFrame's test names are what users t
     def launches(self) -> list[Launch]:
         options = self.options()
         sizes = options[options.index("--sizes") + 1]
-        program = str(SOURCES / "torch_collectives.py")
+        ranks = self.gpus * self.nodes
         return [
             Launch(
                 bench="torch_collectives",
                 command=(
-                    *(self.program("torch"), program, "--ranks", str(self.gpus)),
+                    *self.torchrun(),
+                    *(str(SOURCES / "torch_collectives.py"), "--ranks", str(ranks)),
                     *("--collectives", ",".join(COLLECTIVES), *options),
                 ),
-                ranks=self.gpus,
+                ranks=ranks,
+                nodes=self.nodes,
                 sizes=tuple(parse_bytes(size) for size in sizes.split(",")),
                 gpus=tuple(range(self.gpus)),
                 transports=ways(self.site, self.current_partition.name, self.nodes),
@@ -50,14 +58,86 @@ class framework(XcclPerf):  # noqa: N801 - ReFrame's test names are what users t
             )
         ]
 
+    def torchrun(self) -> tuple[str, ...]:
+        """What stands before our program; with underscores, as every release takes it."""
+        python = self.program("torch")
+        return (python, "-m", "torch.distributed.run", "--nproc_per_node", str(self.gpus))
+
+    def processes(self) -> int:
+        return self.nodes
+
+    def placing(self, launch: Launch) -> list[str]:
+        return []  # the program says itself where its ranks are
+
     def expect(self, launch: Launch, reading: Reading) -> Expectation:
         return expect_collective(
             self.site,
             bench=reading.operation,
             nbytes=reading.nbytes,
+            nodes=self.nodes,
             ranks=launch.ranks,
             harness="pytorch",
             lane=self.lane,
             environment=self.settings(launch),
             partition=self.current_partition.name,
         )
+
+    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
+        judged = super().judgement(output, errors)
+        old = [
+            Result(self.name, Verdict.FAILED, message=message)
+            for shown in self.shown
+            for message in self.too_old(shown)
+        ]
+        return Judgement([*judged.results, *old], judged.versions)
+
+    def too_old(self, shown: Shown) -> Iterator[str]:
+        """RCCL's log names its ROCm; where it does not, PyTorch says which it was built for."""
+        if self.current_environ.extras["stack"] == "cuda":
+            return
+        logs = [path.read_text(errors="replace") for path in self.logs()]
+        said = [found.groups() for text in logs if (found := _ROCM.search(text))]
+        starts = [e for e, _ in shown.facts.events if e.get("event") == "start"]
+        said += [str(start["hip"]).split(".")[:2] for start in starts if start.get("hip")]
+        if not said:
+            yield "neither the log nor PyTorch says of which ROCm its RCCL is"
+        elif (used := (int(said[0][0]), int(said[0][1]))) < _OLDEST_ROCM:
+            wanted = ".".join(map(str, _OLDEST_ROCM))
+            yield f"RCCL is of ROCm {used[0]}.{used[1]}, asked for is {wanted} or newer"
+
+
+@rfm.simple_test
+class framework(Torch):  # noqa: N801 - ReFrame's test names are what users type
+    """All collectives on one node, each result checked."""
+
+    descr = "collectives through PyTorch on all GPUs of a node"
+
+    @run_after("setup")
+    def start_without_mpi(self) -> None:
+        self.job.launcher = getlauncher("local")()
+
+    def torchrun(self) -> tuple[str, ...]:
+        return (*super().torchrun(), "--standalone")
+
+
+@rfm.simple_test
+class framework_nodes(Torch):  # noqa: N801 - see above
+    """The same on two nodes, each with its own ``torch.distributed.run``."""
+
+    descr = "collectives through PyTorch on two nodes"
+    valid_systems = ["+remote"]
+    nodes = 2
+
+    @run_after("setup")
+    def bind_no_node_to_a_core(self) -> None:
+        """One process of a node is all that the launcher knows; its children need all cores."""
+        srun = self.job.launcher.registered_name == "srun"
+        mpich = self.current_environ.extras["mpi"] != "openmpi"
+        option = ["--cpu-bind=none"] if srun else ["-bind-to" if mpich else "--bind-to", "none"]
+        self.job.launcher.options += option
+        if srun:
+            self.prerun_cmds = ['scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts']
+
+    def torchrun(self) -> tuple[str, ...]:
+        meeting = str(SOURCES / "rendezvous.sh")
+        return (meeting, *super().torchrun(), "--nnodes", str(self.nodes))

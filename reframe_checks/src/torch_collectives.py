@@ -193,13 +193,14 @@ OPERATIONS: dict[str, Callable[[Job, int], Operation]] = {
 }
 
 
-def measure(job: Job, name: str, nbytes: int, *, warmup: int, iterations: int) -> int:
-    """Checks and times one collective at one size; returns the wrong elements of all ranks."""
-    operation = OPERATIONS[name](job, nbytes)
-    count = torch.tensor([operation.wrong()], device=job.device, dtype=torch.int64)
-    dist.all_reduce(count)
-    for _ in range(warmup):
-        operation.run()
+def timed(job: Job, operation: Operation, iterations: int) -> float:
+    """Seconds of one round, by the clock of the device."""
+    if job.device.type == "cpu":
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(iterations):
+            operation.run()
+        return (time.perf_counter() - start) / iterations
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     dist.barrier()
@@ -208,10 +209,20 @@ def measure(job: Job, name: str, nbytes: int, *, warmup: int, iterations: int) -
         operation.run()
     end.record()
     torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) / iterations * 1e-3
+
+
+def measure(job: Job, name: str, nbytes: int, *, warmup: int, iterations: int) -> int:
+    """Checks and times one collective at one size; returns the wrong elements of all ranks."""
+    operation = OPERATIONS[name](job, nbytes)
+    count = torch.tensor([operation.wrong()], device=job.device, dtype=torch.int64)
+    dist.all_reduce(count)
+    for _ in range(warmup):
+        operation.run()
     # The slowest rank is what a program waits for.
-    slowest = torch.tensor([begin.elapsed_time(end) / iterations], device=job.device)
+    slowest = torch.tensor([timed(job, operation, iterations)], device=job.device)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    seconds = float(slowest.item()) * 1e-3
+    seconds = float(slowest.item())
     algbw = nbytes / seconds * 1e-9
     wrong = int(count.item())
     if job.rank == 0:
@@ -239,58 +250,72 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--device", type=int, help="the GPU of every rank (default: by local rank)"
     )
+    parser.add_argument(
+        "--backend",
+        choices=["nccl", "gloo"],
+        default="nccl",
+        help="nccl (RCCL too); gloo for host memory, on machines without GPUs (%(default)s)",
+    )
     parser.add_argument("--seconds", type=int, default=60, help="limit of one collective")
     return parser.parse_args(argv)
+
+
+def described(device: torch.device) -> tuple[str, str]:
+    """Bus id and name of a GPU; empty for the host."""
+    if device.type == "cpu":
+        return "", ""
+    properties = torch.cuda.get_device_properties(device)
+    domain, bus, place = (
+        getattr(properties, f"pci_{part}_id", 0) for part in ("domain", "bus", "device")
+    )
+    return f"{domain:04x}:{bus:02x}:{place:02x}.0", properties.name
 
 
 def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
     """Places this rank, then checks and measures."""
     local = from_environment(_LOCAL, rank) if args.device is None else args.device
     hip = torch.version.hip
-    nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    on_gpu = args.backend == "nccl"
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else ""
     if rank == 0:
         emit(
             "start",
             program="torch_collectives",
             version=VERSION,
-            backend="hip" if hip else "cuda",
+            backend=("hip" if hip else "cuda") if on_gpu else "host",
             ranks=ranks,
             asked_ranks=args.ranks,
             torch=torch.__version__,
             nccl=nccl,
+            hip=hip or "",
         )
     if ranks != args.ranks:
         emit("error", rank=rank, text=f"asked for {args.ranks} ranks, {ranks} started")
         return WRONG_RANKS
-    if local >= torch.cuda.device_count():
+    if on_gpu and local >= torch.cuda.device_count():
         visible = torch.cuda.device_count()
         emit("error", rank=rank, text=f"rank {rank} has no GPU of its own: {visible} are visible")
         return NO_GPU
-    torch.cuda.set_device(local)
-    properties = torch.cuda.get_device_properties(local)
-    domain, bus, place = (
-        getattr(properties, f"pci_{part}_id", 0) for part in ("domain", "bus", "device")
-    )
+    device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
+    bus_id, name = described(device)
     emit(
         "rank",
         rank=rank,
         host=socket.gethostname(),
         pid=os.getpid(),
         node_rank=local,
-        device=f"{domain:04x}:{bus:02x}:{place:02x}.0",
-        device_name=properties.name,
+        device=bus_id,
+        device_name=name,
         cpus=",".join(map(str, sorted(os.sched_getaffinity(0)))),
     )
-    device = torch.device("cuda", local)
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29511")
-    dist.init_process_group(
-        "nccl",
-        rank=rank,
-        world_size=ranks,
-        timeout=timedelta(seconds=args.seconds),
-        device_id=device,
-    )
+    own = {}
+    if on_gpu:
+        torch.cuda.set_device(local)
+        own["device_id"] = device
+    limit = timedelta(seconds=args.seconds)
+    dist.init_process_group(args.backend, rank=rank, world_size=ranks, timeout=limit, **own)
     job, begin, wrong = Job(rank, ranks, device), time.monotonic(), 0
     for name in args.collectives.split(","):
         for text in args.sizes.split(","):

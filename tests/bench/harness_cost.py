@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Times the quick set through ``busbar check`` and its job scripts bare; prints both and the ratio.
+"""Times the quick set through ``busbar check`` and its jobs bare; prints both and the ratio.
 
 Options are handed to ``busbar check``: ``harness_cost.py --prefix DIR``. The job scripts are those
 that the run has left; each holds the very launches, without ReFrame and without judgement. Without
@@ -66,12 +66,13 @@ def main() -> None:
         sys.exit("the run has left no job script")
     total = sum(jobs.values())
     for name, seconds in sorted(jobs.items(), key=lambda job: -job[1]):
-        print(f"{seconds:8.1f} s  {name}")
+        sys.stdout.write(f"{seconds:8.1f} s  {name}\n")
     ratio = whole / total
     on_gpu = bool(document["versions"]["gpu_driver"])  # type: ignore[index]
-    print(
+    sys.stdout.write(
         f"busbar check {whole:.1f} s, the same {len(jobs)} jobs bare {total:.1f} s: {ratio:.2f}"
         + (f" (bar {BAR})" if on_gpu else ", mostly start-up: the bar is for GPUs")
+        + "\n"
     )
     if on_gpu and ratio > BAR:
         sys.exit(1)

@@ -5,35 +5,36 @@
 #SBATCH --error=rfm_job.err
 #SBATCH --time=0:10:0
 #SBATCH --exclusive
+#SBATCH --no-requeue
 export OMPI_MCA_pml=ucx
 export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
 export HSA_ENABLE_SDMA=0
 exec 2>&1  # one file, in the order in which things were said
-printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,1 srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
+printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,1 srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,1
-srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
+srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 echo "exit_status=$?"
-printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,2 srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
+printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,2 srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,2
-srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
+srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 echo "exit_status=$?"
-printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,3 srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
+printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,3 srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,3
-srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
+srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 echo "exit_status=$?"
-printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,4 srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
+printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,4 srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,4
-srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
+srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 echo "exit_status=$?"
-printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,5 srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
+printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,5 srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,5
-srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
+srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 echo "exit_status=$?"
-printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,6 srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
+printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,6 srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,6
-srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
+srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 echo "exit_status=$?"
-printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,7 srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
+printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,7 srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,7
-srun BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
+srun --mpi=pmix BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 echo "exit_status=$?"

@@ -5,6 +5,7 @@
 #SBATCH --error=rfm_job.err
 #SBATCH --time=0:10:0
 #SBATCH --exclusive
+#SBATCH --no-requeue
 export OMPI_MCA_pml=ucx
 export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
 export HIP_FORCE_DEV_KERNARG=1
@@ -12,8 +13,16 @@ export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,TUNING
 export NCCL_DEBUG_FILE=nccl.%h.%p.log
 export NCCL_MIN_NCHANNELS=32
+env -u NCCL_MIN_NCHANNELS ROCR_VISIBLE_DEVICES=0,1,2,3 NCCL_DEBUG_FILE=off.%h.%p.log srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1 >off.out 2>&1
+echo "exit_status=$?" >>off.out
 exec 2>&1  # one file, in the order in which things were said
-printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3 srun BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1'
+json=
+if timeout 30 all_reduce_perf --help 2>&1 </dev/null | grep -q -e '-J,'; then
+    json='-J nccl-tests.1.json'
+    trap 'rm -f nccl-tests.*.json; exit 143' TERM
+    (umask 077; : >nccl-tests.1.json)
+fi
+printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3 srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1'"${json:+ $json}"
 export ROCR_VISIBLE_DEVICES=0,1,2,3
-srun --cpu-bind=ldoms BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1
+srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1 $json
 echo "exit_status=$?"

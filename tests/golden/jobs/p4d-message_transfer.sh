@@ -5,6 +5,7 @@
 #SBATCH --error=rfm_job.err
 #SBATCH --time=0:10:0
 #SBATCH --exclusive
+#SBATCH --no-requeue
 export OMPI_MCA_pml=^cm
 export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
 export UCX_RNDV_THRESH=1
@@ -15,6 +16,7 @@ export FI_EFA_FORK_SAFE=1
 export OMPI_MCA_btl=tcp,self
 export OMPI_MCA_btl_tcp_if_exclude=lo,docker0
 export NCCL_DEBUG=INFO
+export PRTE_MCA_plm=ssh
 export PRTE_MCA_plm_ssh_args='-o BatchMode=yes -o StrictHostKeyChecking=yes'
 scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts
 exec 2>&1  # one file, in the order in which things were said

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""How PyTorch is started: by ``torch.distributed.run``, one for each node, as published."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from busbar.check.run import CHECKS
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = CHECKS / "src" / "torch_collectives.py"
+SITE = """\
+name: torch-site
+description: two nodes that have PyTorch
+family: mi300x
+scheduler: slurm
+partitions:
+  - {{name: gpu, node_type: spx, nodes: 2, launcher: {launcher}}}
+nodes_like: mi300x
+deliveries:
+  - {{kind: modules, stack: rocm, features: [torch]}}
+"""
+
+
+def job(tmp_path: Path, check: str, launcher: str = "srun") -> str:
+    """The job script of a check on a site with PyTorch."""
+    site = tmp_path / "torch-site"
+    site.mkdir()
+    (site / "site.yaml").write_text(SITE.format(launcher=launcher))
+    shutil.copy(ROOT / "site" / "local" / "reframe.py", site)
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
+            *("-C", site / "reframe.py", "-c", CHECKS / "framework.py", "-n", f"^{check}\\b"),
+            *("--prefix", tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "BUSBAR_DECLARED": "1"},
+    )
+    scripts = [
+        path
+        for path in tmp_path.glob("stage/**/rfm_job.sh")
+        if path.parent.name.rsplit("_", 1)[0] == check
+    ]
+    assert len(scripts) == 1, done.stdout + done.stderr
+    return scripts[0].read_text()
+
+
+def test_one_node_needs_no_mpi(tmp_path):
+    script = job(tmp_path, "framework")
+    assert (
+        f"-m torch.distributed.run --nproc_per_node 8 --standalone {PROGRAM} --ranks 8" in script
+    )
+    assert "#SBATCH --ntasks=1\n" in script
+    assert "srun" not in script
+
+
+@pytest.mark.parametrize(
+    ("launcher", "start"),
+    [("srun", "srun --cpu-bind=none --mpi=pmix "), ("mpirun", "mpirun -np 2 --bind-to none ")],
+)
+def test_two_nodes_meet_on_the_first(tmp_path, launcher, start):
+    script = job(tmp_path, "framework_nodes", launcher)
+    assert f"\n{start}" in script
+    assert "rendezvous.sh" in script
+    assert "--nproc_per_node 8 --nnodes 2" in script
+    assert f"{PROGRAM} --ranks 16" in script
+    assert "#SBATCH --ntasks=2\n#SBATCH --ntasks-per-node=1\n" in script
+    assert 'scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts' in script
+
+
+def test_the_program_takes_its_place_from_torchrun(tmp_path):
+    """For real on host memory, where a PyTorch is here: two processes, every result checked."""
+    python = os.environ.get("BUSBAR_TORCH_PYTHON") or sys.executable
+    if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode:
+        pytest.skip("no PyTorch is here (BUSBAR_TORCH_PYTHON names a Python that has it)")
+    done = subprocess.run(
+        [
+            *(python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"),
+            *(PROGRAM, "--ranks", "2", "--backend", "gloo", "--sizes", "1M"),
+            *("--collectives", "all_reduce,broadcast,sendrecv"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # torchrun may put the rank before what it prints.
+    lines = [line[line.find("{") :] for line in done.stdout.splitlines() if "{" in line]
+    events = [json.loads(line) for line in lines]
+    assert sorted(e["rank"] for e in events if e["event"] == "rank") == [0, 1], done.stderr
+    readings = {e["operation"]: e for e in events if e["event"] == "reading"}
+    assert set(readings) == {"all_reduce", "broadcast", "sendrecv"}
+    assert all(e["wrong"] == 0 and e["gb_per_s"] > 0 for e in readings.values())
