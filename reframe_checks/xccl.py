@@ -32,7 +32,7 @@ LOGGED = {
 }
 
 
-def ways(site: Site, partition: str, nodes: int) -> tuple[str, ...]:
+def ways(site: Site, nodes: int, partition: str | None = None) -> tuple[str, ...]:
     """How NCCL's log names the ways that data should take."""
     if nodes == 1 or site.fabric is None:
         return ("P2P", "NVLS")
@@ -77,7 +77,7 @@ class XcclPerf(BenchCheck, special=True):
                 ),
                 gpus=tuple(range(per_node)),
                 nodes=self.nodes,
-                transports=ways(self.site, self.current_partition.name, self.nodes),
+                transports=ways(self.site, self.nodes, self.current_partition.name),
                 log="nccl",
                 validated=True,
                 end=True,

@@ -16,25 +16,38 @@ import yaml
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-_OSU = "libexec/osu-micro-benchmarks/mpi"
+_OSU = "libexec/osu-micro-benchmarks"
+_COLLECTIVES = ("allreduce", "allgather", "alltoall", "bcast", "reduce_scatter")
 _DOUBLES = {
-    f"{_OSU}/pt2pt": ("osu_bw", "osu_bibw", "osu_latency", "osu_mbw_mr"),
-    f"{_OSU}/collective": (
-        *("osu_allreduce", "osu_allgather", "osu_alltoall", "osu_bcast", "osu_reduce_scatter"),
-    ),
+    f"{_OSU}/mpi/pt2pt": ("osu_bw", "osu_bibw", "osu_latency", "osu_mbw_mr"),
+    f"{_OSU}/mpi/collective": tuple(f"osu_{name}" for name in _COLLECTIVES),
+    f"{_OSU}/xccl/pt2pt": ("osu_xccl_bw",),
+    f"{_OSU}/xccl/collective": tuple(f"osu_xccl_{name}" for name in _COLLECTIVES),
     "bin": (
         *("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf", "alltoall_perf"),
-        *("broadcast_perf", "sendrecv_perf", "mpirun", "uname", "scontrol", "ompi_info"),
+        *("broadcast_perf", "sendrecv_perf", "ucx_perftest", "nccl_message_transfer"),
+        *("mpirun", "mpic++", "CC", "scontrol", "ompi_info", "torch-python"),
     ),
+    # On busbar's own PATH, in place of what this machine may have of Slurm.
+    "scheduler": ("srun",),
 }
 # The scheduler and the node are doubles too: a job runs here, whatever the site has.
+_UNAME = """\
+#!/bin/sh
+# TEST DOUBLE of uname -n: the node of a rank.
+node=${REPLAY_NODE:-0}
+# shellcheck disable=SC2086 # the hosts are words
+set -- $REPLAY_HOSTS
+shift "$node"
+echo "$1"
+"""
 _CONFIG = """\
 from pathlib import Path
 from busbar.site.reframe import configuration
 
 site_configuration = configuration(Path({directory!r}))
 for partition in site_configuration["systems"][0]["partitions"]:
-    partition |= {{"scheduler": "local", "launcher": "mpirun", "access": []}}
+    partition |= {{"scheduler": "local", "launcher": {launcher!r}, "access": []}}
 """
 
 Replay = Callable[..., tuple[int, dict[str, Any]]]
@@ -48,6 +61,9 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (directory / place).mkdir(parents=True)
         for name in names:
             (directory / place / name).symlink_to(HERE / "stand_in.py")
+    uname = directory / "bin" / "uname"  # each of 64 ranks asks it, hence no Python
+    uname.write_text(_UNAME)
+    uname.chmod(0o755)
     return directory
 
 
@@ -76,11 +92,21 @@ def replay(prefix: Path, toolkit: Path, index: dict[str, Any], tmp_path: Path) -
     """``busbar check`` on the doubles of one case: (exit status, JSON document)."""
 
     def run(case: str, *options: str, **environment: str) -> tuple[int, dict[str, Any]]:
-        site = index["cases"][case]["site"]
+        known = index["cases"][case]
+        site = known["site"]
         sites = tmp_path / "sites" / site
         sites.mkdir(parents=True)
-        (sites / "site.yaml").symlink_to(ROOT / "site" / site / "site.yaml")
-        (sites / "reframe.py").write_text(_CONFIG.format(directory=str(sites)))
+        facts = (ROOT / "site" / site / "site.yaml").read_text()
+        for feature in known.get("features", ()):
+            facts = facts.replace("features: [osu, xccl", f"features: [{feature}, osu, xccl")
+        (sites / "site.yaml").write_text(facts)
+        launcher = known.get("launcher", "mpirun")
+        (sites / "reframe.py").write_text(_CONFIG.format(directory=str(sites), launcher=launcher))
+        for place in ("home", "cwd"):  # nothing of a replay may come to the user's own
+            (tmp_path / place).mkdir()
+        hosts = tmp_path / "hosts"
+        nodes = known.get("hosts", ["vm"])
+        hosts.write_text("\n".join(nodes) + "\n")
         done = subprocess.run(
             [
                 *(Path(sys.executable).with_name("busbar"), "check", "--json"),
@@ -90,9 +116,16 @@ def replay(prefix: Path, toolkit: Path, index: dict[str, Any], tmp_path: Path) -
             capture_output=True,
             text=True,
             check=False,
+            cwd=tmp_path / "cwd",
             env={
                 **os.environ,
+                "HOME": str(tmp_path / "home"),
+                "MPLCONFIGDIR": str(Path.home() / ".cache" / "matplotlib"),
+                "REPLAY_HOSTS": " ".join(nodes),
+                "PATH": f"{prefix / 'scheduler'}:{os.environ['PATH']}",
                 "CUDA_HOME": str(toolkit),
+                "BUSBAR_HOSTFILE": str(hosts),
+                "BUSBAR_TORCH_PYTHON": str(prefix / "bin" / "torch-python"),
                 "BUSBAR_SITE_PATH": f"{sites.parent}:{ROOT / 'site'}",
                 "REPLAY_INDEX": index["path"],
                 "REPLAY_CASE": case,
@@ -100,6 +133,8 @@ def replay(prefix: Path, toolkit: Path, index: dict[str, Any], tmp_path: Path) -
             },
         )
         assert done.stdout, done.stderr
+        left = [p for place in ("home", "cwd") for p in (tmp_path / place).rglob("*")]
+        assert not left, "a replay's verdicts are nobody's results"
         return done.returncode, json.loads(done.stdout)
 
     return run

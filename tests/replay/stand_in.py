@@ -4,7 +4,8 @@
 
 ``REPLAY_INDEX`` names the index (`index.yaml` here, as JSON), ``REPLAY_CASE`` the case.
 Of the entries of that case the one is taken whose program is the name this was started by and
-whose ``visible`` and ``arguments`` are those of this start. Its output says that it is a double.
+whose ``visible``, ``arguments`` and ``set`` are those of this start. Its output says that it is a
+double.
 """
 
 from __future__ import annotations
@@ -12,30 +13,37 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 NO_RECORD = 64
+PYTHON = "torch-python"
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_WITH_VALUE = {"-n", "-np", "-N", "--hostfile", "-x", "--bind-to", "-p", "-f"}
+_USAGE = "USAGE: {} [-t,--nthreads <num threads>] [-b,--minbytes <min size>]{} [-h,--help]"
+_ROW = re.compile(r"\s+(\d+)\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)((?:\s+(?:[\d.]+|N/A)){8})\s*$")
 
 
-def rank() -> int:
-    """The rank that the launcher's double has given."""
-    return int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
-
-
-def mpirun(arguments: list[str]) -> int:
-    """Starts the program once for each rank, one after the other, as one launch would."""
+def launch(arguments: list[str], case: dict) -> int:
+    """Starts the first rank of the program; of the others only what says where they are."""
     ranks, per_node, command = 1, 0, list(arguments)
     while command and command[0].startswith("-"):
         option = command.pop(0)
-        if option in ("-n", "-np", "-N", "--hostfile", "-x"):
+        if option in _WITH_VALUE:
             value = command.pop(0)
             ranks = int(value) if option in ("-n", "-np") else ranks
             per_node = int(value) if option == "-N" else per_node
-    status = 0
+    placed = command[0].endswith("/placed.sh")
+    if "ranks" in case:  # Slurm tells srun, and there is none
+        ranks = case["ranks"][Path(command[placed]).name]
+        per_node = ranks // len(case["hosts"])
+    others = range(1, ranks) if placed else ()
     # The records were made by the first rank, and come last: all have said where they are by then.
-    for number in (*range(1, ranks), 0):
+    for number in (*others, 0):
         place = {
             "OMPI_COMM_WORLD_RANK": number,
             "OMPI_COMM_WORLD_SIZE": ranks,
@@ -43,64 +51,148 @@ def mpirun(arguments: list[str]) -> int:
             "REPLAY_NODE": number // (per_node or ranks),
         }
         environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
-        status = subprocess.run(command, env=environment, check=False).returncode or status
+        started = [command[0], "true"] if number else command
+        status = subprocess.run(started, env=environment, check=False).returncode
     return status
+
+
+def compile_double(arguments: list[str]) -> int:
+    """What the compiler leaves is this double under the program's name."""
+    target = Path(arguments[arguments.index("-o") + 1])
+    target.unlink(missing_ok=True)
+    target.symlink_to(Path(__file__).resolve())
+    return 0
 
 
 def entry(case: dict, program: str, arguments: list[str]) -> dict | None:
     """The record for this start."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or os.environ.get("HIP_VISIBLE_DEVICES") or ""
+    visible = next((os.environ[name] for name in _VISIBLE if os.environ.get(name)), "")
     line = " ".join(arguments)
     for record in case["records"]:
+        name, _, value = record.get("set", "").partition("=")
         if (
             record["program"] == program
             and record.get("visible", visible) == visible
             and record.get("arguments", "") in line
+            and (not name or os.environ.get(name, "") == value)
         ):
             return record
     return None
 
 
-def replay(record: dict, root: Path) -> int:
+def replay(record: dict, root: Path, arguments: list[str]) -> int:
     """Prints the first launch of the record and returns its exit status.
 
     Its command line and what `placed.sh` said then are left out: this job has its own.
     """
-    path = root / record["file"]
     print(f"# TEST DOUBLE: replays {record['file']}", flush=True)
+    lines, status = [], 0
+    for line in read(root / record["file"]):
+        if line.startswith("exit_status="):
+            status = 0 if record.get("ended") else int(line.split("=")[1])
+            break
+        if not line.startswith(("$ ", '{"placed"')):
+            lines.append(line)
+    sys.stdout.writelines(lines)
+    if "log" in record:
+        write_logs(record, root)
+    if "-J" in arguments:
+        write_json(Path(arguments[arguments.index("-J") + 1]), lines, record["json"])
+    if "traces" in record:
+        for number in range(record["traces"]):
+            Path(os.environ["NPKIT_DUMP_DIR"], f"gpu_events_rank_{number}_buf_0").touch()
+    return status
+
+
+def read(path: Path) -> Iterator[str]:
+    """The lines of a record, gzip or not."""
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", errors="backslashreplace") as stream:
-        for line in stream:
-            if line.startswith("exit_status="):
-                return int(line.split("=")[1])
-            if not line.startswith(("$ ", '{"placed"')):
-                sys.stdout.write(line)
-    return 0
+        yield from stream
+
+
+def write_logs(record: dict, root: Path) -> None:
+    """NCCL's own log, where ``NCCL_DEBUG_FILE`` asks for it."""
+    name = os.environ["NCCL_DEBUG_FILE"].replace("%h", "double").replace("%p", str(os.getpid()))
+    lines = [line for line in read(root / record["log"]) if "NCCL INFO" in line]
+    Path(name).write_text("# TEST DOUBLE\n" + "".join(lines))
+
+
+def write_json(path: Path, lines: list[str], kind: str) -> None:
+    """What nccl-tests 2.19 writes with ``-J``, its whole environment in it, from its table."""
+    results = []
+    for match in filter(None, map(_ROW.match, lines)):
+        numbers = [n if n == "N/A" else float(n) for n in match[6].split()]
+        keys = ("time", "alg_bw", "bus_bw", "nwrong")
+        halves = [dict(zip(keys, numbers[at : at + 4], strict=True)) for at in (0, 4)]
+        results.append(
+            {
+                "size": int(match[1]),
+                "count": int(match[2]),
+                "type": match[3],
+                "redop": match[4],
+                "root": match[5],
+                "out_of_place": halves[0],
+                "in_place": halves[1],
+            }
+        )
+    if kind == "differs":
+        results[-1]["in_place"]["bus_bw"] *= 1.02
+    document = {
+        "version": 3,
+        "args": sys.argv,
+        "env": [f"{name}={value}" for name, value in os.environ.items()],
+        "nccl_version": 22809,
+        "config": {"nthreads": 1, "ngpus": 1},
+        "results": results,
+        "out_of_bounds": {"count": 0, "okay": "true"},
+        "errors": [""],
+        "end_time": "2026-11-21 00:00:00",
+    }
+    text = json.dumps(document, indent=1)
+    path.write_text(text[: len(text) // 2] if kind == "breaks off" else text)
+
+
+def program(name: str, arguments: list[str], case: dict, root: Path) -> int:
+    """A benchmark."""
+    if name == PYTHON and arguments[0] == "-c":
+        return 0  # asked whether it has PyTorch
+    if name == "ucx_perftest" and arguments[-1].startswith("-p"):
+        signal.alarm(30)  # the server, which serves until it is ended
+        signal.pause()
+    record = entry(case, name, [] if arguments == ["--help"] else arguments)
+    if arguments == ["--help"]:
+        print(
+            _USAGE.format(name, " [-J,--output_file <file>]" if (record or {}).get("json") else "")
+        )
+        return 0
+    if record is None:
+        print(f"# TEST DOUBLE: no record for {name} {' '.join(arguments)}")
+        return NO_RECORD
+    return replay(record, root, arguments)
 
 
 def main() -> int:
     """Acts for the name that this was started by."""
     index = json.loads(Path(os.environ["REPLAY_INDEX"]).read_text())
     case = index["cases"][os.environ["REPLAY_CASE"]]
-    program, arguments = Path(sys.argv[0]).name, sys.argv[1:]
-    if program == "mpirun":
-        return mpirun(arguments)
+    name, arguments = Path(sys.argv[0]).name, sys.argv[1:]
     hosts = case.get("hosts", ["vm"])
     said = {
-        "uname": hosts[int(os.environ.get("REPLAY_NODE", "0"))],
-        "scontrol": "\n".join(hosts),
-        "ompi_info": f"mpi_built_with_cuda_support:value:{case.get('aware', 'false')}",
+        "mpirun --version": "mpirun (Open MPI) 5.0.11: test double",
+        "srun --mpi=list": "MPI plugin types are...\n\tpmix\n\tcray_shasta",
+        "scontrol show hostnames ": "\n".join(hosts),
+        "ompi_info --parsable --all": "mpi_built_with_cuda_support:value:"
+        + case.get("aware", "false"),
     }
-    if program in said:
-        print(said[program])
+    if (line := " ".join([name, *arguments])) in said:
+        print(said[line])
         return 0
-    if rank() != 0:
-        return 0
-    record = entry(case, program, arguments)
-    if record is None:
-        print(f"# TEST DOUBLE: no record for {program} {' '.join(arguments)}")
-        return NO_RECORD
-    return replay(record, Path(index["root"]))
+    if name in ("mpirun", "srun"):
+        return launch(arguments, case)
+    if name in ("mpic++", "CC"):
+        return compile_double(arguments)
+    return program(name, arguments, case, Path(index["root"]))
 
 
 if __name__ == "__main__":

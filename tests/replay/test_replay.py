@@ -3,9 +3,27 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
+
 import pytest
 
+from busbar.verdict import Verdict, worst
+
 ALL_REDUCE = ("-t", "gate", "-n", "xccl%size_set=quick%collective=all_reduce")
+MODES = {"xccl_mscclpp", "xccl_few", "xccl_cpx", "xccl_npkit"}
+SECRET = "not-to-be-kept-8f2b61c7"
+
+
+def named(*patterns):
+    """Options of ``busbar check`` for some checks."""
+    return [part for pattern in patterns for part in ("-n", pattern)]
+
+
+ON_A_NODE = named(
+    *("pt2pt%size_set=quick", "pt2pt_data", "pt2pt_pairs", "collective%size_set=quick"),
+    *("xccl%size_set=quick", "xccl_osu", "framework", "memory", "fabric_ucx"),
+)
 
 
 def wrong(document, check=""):
@@ -17,68 +35,116 @@ def wrong(document, check=""):
     ]
 
 
-def test_healthy_h200(replay):
-    status, document = replay(
-        "h200x4-healthy",
-        *("-t", "gate", "-n", "bench=osu_"),
-    )
+def verdicts(document):
+    """The verdict of each check with its parameters."""
+    found = defaultdict(list)
+    for row in document["results"]:
+        found[row["check"]].append(Verdict(row["verdict"]))
+    return {check: worst(rows) for check, rows in found.items()}
+
+
+def causes(document):
+    return {cause["id"] for cause in document["causes"]}
+
+
+def names(document):
+    return {check.split(" ")[0] for check in verdicts(document)}
+
+
+def test_healthy_h200(replay, tmp_path):
+    status, document = replay("h200x4-healthy", *ON_A_NODE, DEPLOY_TOKEN=SECRET, TRACE=SECRET)
     assert wrong(document) == []
     assert status == 0
-    read = {(row["check"].split(" ")[0], row["metric"]) for row in document["results"]}
-    assert read == {
-        ("pt2pt", "bandwidth"),
-        ("pt2pt", "latency"),
-        ("pt2pt_data", "bandwidth"),
-        ("pt2pt_pairs", "bandwidth"),
-        ("collective", "latency"),
-        ("collective", "busbw"),
+    assert names(document) == {
+        *("pt2pt", "pt2pt_data", "pt2pt_pairs", "collective", "xccl", "xccl_osu"),
+        *("xccl_osu_pair", "framework", "memory", "fabric_ucx", "fabric_ucx_gpu"),
     }
-    pairs = {row["pair"] for row in document["results"] if row["check"].startswith("pt2pt %")}
+    assert len(verdicts(document)) == 3 + 1 + 1 + 5 + 6 + 5 + 1 + 1 + 1 + 1 + 1
+    judged = [row for row in document["results"] if row["typical"]]
+    assert {row["metric"] for row in judged} == {"bandwidth", "busbw", "latency"}
+    pairs = {row["pair"] for row in judged if row["check"].startswith("pt2pt %")}
     assert pairs == {"0->1", "0->2", "0->3"}
-    skipped = {row["check"].split(" ")[0]: row["reason"] for row in document["skipped"]}
-    assert "+collectives" in skipped["collective"]
-    assert "+remote" in skipped["pt2pt_nodes"]
+
+    # Each of the six asked for JSON and kept it, without the environment that the tool put there.
+    kept = list((tmp_path / "out/reframe/output").rglob("nccl-tests.1.json"))
+    assert len(kept) == 6
+    for path in kept:
+        variables = json.loads(path.read_text())["env"]
+        assert any(setting.startswith("NCCL_DEBUG=") for setting in variables)
+    everything = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert not [path for path in everything if SECRET.encode() in path.read_bytes()]
+    assert SECRET not in json.dumps(document)
+    said = [p for p in everything if p.name == "rfm_job.out" and b"TEST DOUBLE" in p.read_bytes()]
+    assert len(said) == 26
 
 
-def test_healthy_nccl(replay):
-    status, document = replay("h200x4-healthy", *ALL_REDUCE)
+def test_no_check_passes_on_slow_or_dead_runs(replay):
+    status, document = replay("h200x4-slow", *ON_A_NODE)
+    assert status == 1
+    found = verdicts(document)
+    assert len(found) == 26
+    assert not [check for check, verdict in found.items() if verdict is Verdict.PASS]
+    messages = wrong(document)
+    assert any("0->2" in pair and verdict == "impossible" for _, pair, verdict, _ in messages)
+    assert any("osu_bw: exit status" in message for *_, message in messages)
+    assert any(check == "pt2pt" and " us, band" in message for check, _, _, message in messages)
+    assert any("SHM/direct/direct" in message for *_, message in messages)
+    assert any("1 GiB" in message and "band" in message for *_, message in messages)
+    assert causes(document) >= {
+        *("mpi-collective-not-gpu-aware", "nccl-p2p-off", "nccl-few-channels", "same-gpu"),
+        *("ucx-no-gpu-transport", "ucx-not-usable", "nccl-too-few-gpus"),
+    }
+
+
+def test_a_version_without_json(replay, tmp_path):
+    status, document = replay("h200x4-text-only", *ALL_REDUCE)
     assert wrong(document) == []
     assert status == 0
     assert len([row for row in document["results"] if row["typical"]]) == 2 * 5
+    assert not list((tmp_path / "out").rglob("nccl-tests.*.json"))
+    skipped = {row["check"].split(" ")[0]: row["reason"] for row in document["skipped"]}
+    assert "+collectives" in skipped.get("collective", "+collectives")
 
 
-def test_nccl_by_shared_memory(replay):
-    status, document = replay("h200x4-slow", *ALL_REDUCE)
-    assert status == 1
-    assert any("SHM/direct/direct" in message for *_, message in wrong(document))
-    assert any("1 GiB" in message and "band" in message for *_, message in wrong(document))
-    assert {cause["id"] for cause in document["causes"]} == {"nccl-p2p-off"}
-
-
-def test_slow_and_dead_h200(replay):
+def test_json_that_contradicts_the_table_or_breaks_off(replay, tmp_path):
     status, document = replay(
-        "h200x4-slow",
-        *("-t", "gate", "-n", "bench=osu_"),
+        "h200x4-json-differs",
+        *named(*(f"xccl%size_set=quick%collective={name}" for name in ("all_reduce", "sendrecv"))),
     )
     assert status == 1
-    found = wrong(document)
-    verdicts = {(check, pair): verdict for check, pair, verdict, _ in found}
-    assert verdicts["pt2pt", "0->1"] in ("degraded", "failed")
-    assert any("0->2" in pair and verdict == "impossible" for _, pair, verdict, _ in found)
-    assert any("osu_bw: exit status" in message for _, _, _, message in found)
-    assert any(check == "pt2pt" and " us, band" in message for check, _, _, message in found)
-    causes = {cause["id"] for cause in document["causes"]}
-    assert "mpi-collective-not-gpu-aware" in causes
+    assert {(pair, message) for _, pair, _, message in wrong(document)} == {
+        ("all_reduce", "nccl-tests.1.json and the table differ at 1 GiB"),
+        ("sendrecv", "nccl-tests.1.json is empty or breaks off"),
+    }
+    # What is kept of the second one cannot be cleaned, so it is not kept.
+    assert len(list((tmp_path / "out").rglob("nccl-tests.1.json"))) == 1
 
 
-def test_the_published_range_of_sizes(replay):
+@pytest.mark.parametrize(("case", "passes"), [("healthy", True), ("slow", False)])
+def test_all_ranks_of_a_node(replay, case, passes):
+    checks = [
+        f"collective_node%size_set=full%bench=osu_{name}" for name in ("allreduce", "allgather")
+    ]
+    _, document = replay(f"h200x4-{case}", *named(*checks))
+    assert len(verdicts(document)) == 2
+    assert {verdict is Verdict.PASS for verdict in verdicts(document).values()} == {passes}
+
+
+def test_the_published_range_of_sizes_and_host_memory(replay):
     status, document = replay(
-        "h200x4-published-command", "-t", "full", "-n", "pt2pt%size_set=full%bench=osu_bw"
+        "h200x4-published-command", *named("pt2pt%size_set=full%bench=osu_bw", "pt2pt_host")
     )
+    assert wrong(document) == []
+    assert status == 0
     rows = [row for row in document["results"] if row["check"].startswith("pt2pt %")]
-    assert {row["verdict"] for row in rows} == {"pass"}, wrong(document)
     assert len(rows) == 12 * 7  # every ordered pair, 4 MiB to 256 MiB
-    assert status in (0, 1)  # the record has no run from and to host memory
+    assert len([row for row in document["results"] if "pt2pt_host" in row["check"]]) == 2 * 3
+
+
+def test_slow_host_memory(replay):
+    status, document = replay("h200x4-slow", "-t", "full", "-n", "pt2pt_host")
+    assert status == 1
+    assert set(verdicts(document).values()) == {Verdict.DEGRADED, Verdict.FAILED}
 
 
 @pytest.mark.parametrize(
@@ -99,13 +165,18 @@ def test_mi250x_as_published(replay, case, name):
     }
 
 
-def test_p4d_table_is_that_of_reduce_scatter(replay):
+def test_p4d_as_published(replay):
+    """The message transfer passes; the table is that of reduce_scatter, without NCCL's log."""
     _, document = replay(
-        "p4d", "-t", "nightly", "-n", "xccl_nodes%size_set=nightly%collective=reduce_scatter"
+        "p4d",
+        *named("fabric_ofi", "xccl_nodes%size_set=nightly%collective=reduce_scatter"),
     )
-    messages = {message for _, _, _, message in wrong(document)}
-    assert messages <= {"the log of nccl does not say how the data went"}, wrong(document)
+    assert wrong(document, "fabric_ofi") == []
+    assert {message for *_, message in wrong(document)} == {
+        "the log of nccl does not say how the data went"
+    }
     judged = [row for row in document["results"] if row["typical"]]
+    assert judged
     assert {row["verdict"] for row in judged} == {"pass"}
 
 
@@ -117,3 +188,62 @@ def test_h20_before_the_repair_dips(replay):
     messages = [message for _, _, verdict, message in wrong(document) if verdict == "degraded"]
     assert any("bus bandwidth falls from 48.23 GB/s" in message for message in messages)
     assert any("16 GiB" in message and ", band " in message for message in messages)
+
+
+def test_modes_of_rccl_in_use(replay):
+    status, document = replay("mi300x", *named(*MODES))
+    assert wrong(document) == []
+    assert status == 0
+    assert names(document) == MODES
+    fast = [row for row in document["results"] if "mscclpp" in row["check"] and row["typical"]]
+    assert max(row["gb_per_s"] for row in fast) > 0.9 * 340
+
+
+def test_modes_of_rccl_that_are_set_and_not_in_use(replay):
+    status, document = replay("mi300x-degraded", *named(*MODES))
+    assert status == 1
+    assert Verdict.PASS not in verdicts(document).values()
+    said = {(check, message) for check, _, _, message in wrong(document)}
+    assert said >= {
+        ("xccl_mscclpp", "the mode is not on: MSCCL++ is off: Feature not enabled. MSCCL++ not"
+         " compiled into library."),
+        ("xccl_few", "the mode is not on: there are 24 channels, asked for 32"),
+        ("xccl_few", "the mode is not on: the log does not show NCCL_MIN_NCHANNELS=32"),
+        ("xccl_cpx", "the mode is not on: RCCL joined 8 ranks, not 64"),
+        ("xccl_npkit", "NPKit left 0 files of 64 ranks"),
+    }  # fmt: skip
+    gains = [message for _, message in said if "a gain of" in message]
+    assert any("with the mode and 209.6 without, a gain of 1.00" in message for message in gains)
+    assert "rccl-msccl-off" in causes(document)
+
+
+P5 = named("fabric_ofi", "xccl_nodes%size_set=full%collective=all_reduce")
+CRAY = named("pt2pt_nodes", "xccl_nodes%size_set=nightly%collective=all_reduce")
+
+
+@pytest.mark.parametrize(
+    ("case", "options", "checks"),
+    [
+        ("p5", P5, {"fabric_ofi", "xccl_nodes"}),
+        ("cray", CRAY, {"pt2pt_nodes", "xccl_nodes"}),
+    ],
+)
+def test_two_nodes(replay, case, options, checks):
+    status, document = replay(case, *options)
+    assert wrong(document) == []
+    assert status == 0
+    assert names(document) == checks
+
+
+def test_a_nic_missing_and_gpudirect_off(replay):
+    status, document = replay("p5-degraded", *P5)
+    assert status == 1
+    assert Verdict.PASS not in verdicts(document).values()
+    assert causes(document) == {"gdr-off", "nic-count-short"}
+
+
+def test_sockets_in_place_of_slingshot(replay):
+    status, document = replay("cray-degraded", *CRAY)
+    assert status == 1
+    assert set(verdicts(document).values()) == {Verdict.DEGRADED}
+    assert "nccl-socket-fallback" in causes(document)
