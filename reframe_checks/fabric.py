@@ -10,6 +10,7 @@ import reframe as rfm
 from reframe.core.builtins import parameter
 
 from busbar.check.launch import Launch, Shown
+from busbar.check.plugin import contradictions, used
 from busbar.check.results import Result
 from busbar.check.unstaged import expectation as unstaged
 from busbar.expect import NoExpectation
@@ -334,8 +335,13 @@ class fabric_ofi(BenchCheck):  # noqa: N801 - see above
         failed = [Result(self.name, Verdict.FAILED, message=message) for message in self.wrong()]
         passed = Result(self.name, Verdict.PASS, metric="correctness", pair="messages")
         return Judgement(
-            [*judged.results, *failed, *([] if failed else [passed])], judged.versions
+            [*judged.results, *failed, *([] if failed else [passed])],
+            judged.versions | self.named(),
         )
+
+    def named(self) -> dict[str, str]:
+        """The versions and the topology file that the plugin names."""
+        return used(self.shown[0].facts) if self.shown else {}
 
     def wrong(self) -> list[str]:
         """What the plugin should have said and did not."""
@@ -355,4 +361,4 @@ class fabric_ofi(BenchCheck):  # noqa: N801 - see above
         done = set(facts.values("ofi.completions", 1))
         if done != {"0", "1"}:
             found.append(f"messages of {len(done)} of 2 ranks came through")
-        return found
+        return [*found, *(contradictions(fabric, self.named()) if fabric else ())]

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import reframe as rfm
-from reframe.core.builtins import run_after
+from reframe.core.builtins import fixture, run_after, run_before
 
-from .mpi_program import GpuAwareCheck
+from .mpi_program import BuildGpuAware, GpuAwareCheck
 
 
 @rfm.simple_test
@@ -24,6 +24,30 @@ class gpu_aware(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what us
     def set_collectives(self) -> None:
         if "collectives" in self.current_environ.features and not self.collectives:
             self.collectives = "bcast,allgather,alltoall,allreduce,reduce_scatter_block"
+
+
+class BuildByHipcc(BuildGpuAware):
+    """The MPI program by hipcc: the wrappers of Open MPI and MPICH call it, Cray's does not."""
+
+    @run_before("compile", always_last=True)
+    def set_compiler(self) -> None:
+        mpi = self.current_environ.extras["mpi"]
+        if mpi != "cray-mpich":
+            self.env_vars["OMPI_CXX" if mpi == "openmpi" else "MPICH_CXX"] = "hipcc"
+            return
+        self.build_system.cxx = "hipcc"
+        self.build_system.cxxflags += ["-I$MPICH_DIR/include"]
+        self.build_system.ldflags += ["-L$MPICH_DIR/lib", "-lmpi"]
+
+
+@rfm.simple_test
+class gpu_aware_hipcc(gpu_aware):  # noqa: N801 - see above
+    """The same, built as HIP's users build theirs."""
+
+    descr = "correct data of the program that hipcc compiled"
+    valid_prog_environs = ["+gpu_aware +rocm"]
+    tags = {"nightly"}
+    program = fixture(BuildByHipcc, scope="environment")
 
 
 @rfm.simple_test

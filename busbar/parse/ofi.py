@@ -7,6 +7,7 @@ from busbar.parse.messages import Pattern, pattern
 
 TABLE: tuple[Pattern, ...] = (
     pattern("ofi.init", "NET/OFI Initializing", r"NET/OFI Initializing (\S+ \S+)"),
+    pattern("ofi.libfabric", "Using Libfabric", r"NET/OFI Using Libfabric version (\d\S*)"),
     pattern("ofi.loaded", "Loaded net plugin", r"Loaded net plugin (.*Libfabric.*?) \(v"),
     pattern(
         "ofi.cuda-runtime",

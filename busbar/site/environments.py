@@ -178,14 +178,17 @@ def _declared(site: Site, delivery: Delivery, choice: Choice) -> dict[str, Any]:
     starter = mpi.Mpi(delivery.mpi)
     parts.variables = set_by_site(site, delivery, lane, starter)
     extras = mpi_extras(site, delivery, starter)
-    return environment_of(delivery, lane, parts, {"cxxflags": [], "ldflags": []}, extras)
+    # Where CUDA is, only the machine itself can say.
+    nothing: dict[str, list[str]] = {"cxxflags": [], "ldflags": []}
+    build = nothing if delivery.stack == "cuda" else _build(site, delivery.stack)[0]
+    return environment_of(delivery, lane, parts, build, extras)
 
 
 def _present(
     site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
 ) -> dict[str, Any]:
     parts = Parts(features=[*_OURS])
-    build, cuda_lib = _build(delivery.stack)
+    build, cuda_lib = _build(site, delivery.stack)
     own_mpi = False
     if delivery.kind == "modules":
         parts.programs = programs.on_path()
@@ -263,7 +266,7 @@ def mpi_extras(
     }
 
 
-def _build(stack: Stack) -> tuple[dict[str, list[str]], list[str]]:
+def _build(site: Site, stack: Stack) -> tuple[dict[str, list[str]], list[str]]:
     """Flags for our own programs, and the library directories of the GPU's run time."""
     if stack == "cuda":
         cuda = find_cuda()
@@ -275,9 +278,22 @@ def _build(stack: Stack) -> tuple[dict[str, list[str]], list[str]]:
         rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
         return {
             "cxxflags": ["-DGPU_HIP", "-D__HIP_PLATFORM_AMD__", f"-I{rocm}/include"],
-            "ldflags": [f"-L{rocm}/lib", "-lamdhip64", "-ldl"],
+            "ldflags": [
+                *(f"-L{rocm}/lib", "-lamdhip64", "-lhsa-runtime64", "-ldl"),
+                *(_gtl(site) if stack == "cray" else ()),
+            ],
         }, [f"{rocm}/lib"]
     return {"cxxflags": [], "ldflags": ["-ldl"]}, []
+
+
+def _gtl(site: Site) -> list[str]:
+    """Cray MPICH's GPU library, where its module says that it is.
+
+    A program has no reference to it: MPI looks for it among the libraries that are loaded.
+    """
+    gpus = site.node.gpus
+    names = [f"PE_MPICH_GTL_{what}_amd_{gpus.arch}" for what in ("DIR", "LIBS")] if gpus else []
+    return ["-Wl,--no-as-needed", *(f"${name}" for name in names)]
 
 
 def _collectives(delivery: Delivery, found: Mapping[str, str]) -> list[str]:

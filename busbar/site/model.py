@@ -232,6 +232,10 @@ class Fabric(Facts):
     uplinks: str = ""
     rails_per_pair: Count = 1
     """NICs that one pair of ranks can use at once."""
+    topology_file: str = ""
+    """What must run, as far as it is written: ``1.22`` holds for 1.22.0."""
+    versions: dict[Literal["aws-ofi-nccl", "libfabric"], str] = Field(default_factory=dict)
+    """What must run, as far as it is written: ``1.22`` holds for 1.22.0 too."""
 
 
 class Delivery(Facts):

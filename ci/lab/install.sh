@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 prefix=${APPTAINER_PREFIX:-$PWD/build/apptainer}
 tools=(slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge ip:iproute2 patchelf:patchelf
-    unsquashfs:squashfs-tools buildah:buildah podman:podman dockerd:docker.io fakeroot:fakeroot newuidmap:uidmap mmdebstrap:mmdebstrap fuse-overlayfs:fuse-overlayfs sshd:openssh-server)
+    unsquashfs:squashfs-tools buildah:buildah podman:podman dockerd:docker.io fakeroot:fakeroot newuidmap:uidmap mmdebstrap:mmdebstrap fuse-overlayfs:fuse-overlayfs sshd:openssh-server fi_pingpong:libfabric-bin)
 library=/usr/lib/$(gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu) # without a compiler: the usual one
 
 die() {

@@ -30,7 +30,7 @@ node_types:
 deliveries:
   - {{kind: wheels, stack: host}}
 """
-HOST_CHECKS = {"gpu_aware", "gpu_aware_nodes", "link_matrix", "memory"}
+HOST_CHECKS = {"gpu_aware", "gpu_aware_nodes", "link_matrix", "memory", "fabric_libfabric_nodes"}
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,15 @@ def test_open_mpi_under_srun(cluster: Cluster, tmp_path: Path) -> None:
     """PMIx was chosen because Open MPI speaks it, not because Slurm has it as its default."""
     status, document = cluster.check(tmp_path, "srun", "-t", "gate")
     assert (status, document["verdict"]) == (0, "pass"), messages(document)
-    assert {row["check"].split(" ")[0] for row in document["results"]} >= HOST_CHECKS
+    checks = {row["check"].split(" ")[0] for row in document["results"]}
+    assert checks == HOST_CHECKS | {"fabric_ucx", "fabric_ucx_nodes"}
     assert hosts(document, "gpu_aware") == {"n1"}
     assert hosts(document, "gpu_aware_nodes") == {"n1,n2"}
+    # By the network between the nodes, each with the rate that it reached.
+    for name in ("fabric_ucx_nodes", "fabric_libfabric_nodes"):
+        assert hosts(document, name) == {"n1,n2"}
+        rows = [row for row in document["results"] if row["check"].startswith(name)]
+        assert all(row["gb_per_s"] > 0 for row in rows), rows
     assert document["versions"]["mpi"].startswith("Open MPI v5.0")
     assert document["lane"] == "ucx-1.14"
     script = next(tmp_path.glob("reframe/output/**/gpu_aware_nodes/rfm_job.sh")).read_text()
@@ -156,6 +162,19 @@ def test_a_host_whose_key_is_unknown_gets_no_rank(cluster: Cluster, tmp_path: Pa
     assert (status, document["verdict"]) == (1, "failed")
     output = "".join(p.read_text() for p in tmp_path.glob("reframe/stage/**/rfm_job.err"))
     assert "Host key verification failed" in output
+
+
+def test_a_provider_that_is_not_here_is_no_pass(cluster: Cluster, tmp_path: Path) -> None:
+    """The site says verbs; libfabric has none, and nothing else may take its place."""
+    site = cluster.site("srun") / "site.yaml"
+    stated = site.read_text()
+    site.write_text(f"{stated}fabric: {{provider: verbs, rails: 1}}\n")
+    try:
+        status, document = cluster.check(tmp_path, "srun", "-n", "fabric_libfabric_nodes")
+    finally:
+        site.write_text(stated)
+    assert (status, document["verdict"]) == (1, "failed")
+    assert "fi_pingpong: exit status 1" in messages(document)
 
 
 def test_singletons_fail(cluster: Cluster, tmp_path: Path, mpich: dict[str, Path]) -> None:

@@ -39,6 +39,18 @@ def test_recorded_h200_equals_the_site_in_every_fact_it_shows() -> None:
     assert match(detected) == "h200x4"
 
 
+def test_a_broken_site_in_the_search_path_is_left_out_and_told_of(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "site.yaml").write_text("name: broken\nno_such_key: 1\n")
+    monkeypatch.setenv("BUSBAR_SITE_PATH", f"{tmp_path}:{root / 'site'}")
+    assert match(compose(Outputs(h200_outputs()))) == "h200x4"
+    said = capsys.readouterr().err
+    assert "site 'broken' is left out: " in said
+    assert "no_such_key" in said or "description" in said
+
+
 @pytest.mark.parametrize(
     ("old", "new", "key"),
     [

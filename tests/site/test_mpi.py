@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: MIT
+"""Which MPI a directory has, what is set for it, and how Slurm must start it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from busbar import site as sites
+from busbar.errors import BusbarError
+from busbar.site.environments import Choice, environments
+from busbar.site.mpi import Mpi, family_of
+
+
+def program(directory: Path, name: str, says: str) -> None:
+    """A stand-in that prints what the real one does."""
+    directory.mkdir(parents=True, exist_ok=True)
+    file = directory / name
+    file.write_text(f"#!/bin/sh\ncat <<'END'\n{says}\nEND\n")
+    file.chmod(0o755)
+
+
+def mpich(prefix: Path, device: str) -> Path:
+    """A directory that looks like an installation of MPICH."""
+    program(prefix / "bin", "mpirun", "HYDRA build details:\n    Version:    4.3.2")
+    program(prefix / "bin", "mpic++", "")
+    program(prefix / "bin", "mpichversion", f"MPICH Version:      4.3.2\nMPICH Device:\t{device}")
+    return prefix
+
+
+@pytest.mark.parametrize(
+    ("family", "offered", "option"),
+    [
+        ("openmpi", ("pmi2", "pmix", "pmix_v4"), "--mpi=pmix"),
+        ("mpich", ("pmix", "pmi2", "cray_shasta"), "--mpi=pmi2"),
+        ("cray-mpich", ("pmix", "pmi2", "cray_shasta"), "--mpi=cray_shasta"),
+        ("cray-mpich", ("pmix", "pmi2"), "--mpi=pmi2"),
+        ("openmpi", None, "--mpi=pmix"),
+    ],
+)
+def test_srun_speaks_what_the_mpi_speaks(family, offered, option):
+    assert Mpi(family).srun_options(sites.load("local"), offered) == [option]
+
+
+@pytest.mark.parametrize(("family", "offered"), [("openmpi", ("pmi2",)), ("mpich", ("pmix",))])
+def test_singletons_are_refused_before_a_job_is_spent(family, offered):
+    with pytest.raises(BusbarError, match=r"speaks pmi\w+, srun offers pmi\w+: every rank would"):
+        Mpi(family).srun_options(sites.load("local"), offered)
+
+
+def test_the_family_is_what_mpirun_says(tmp_path):
+    program(tmp_path / "open", "mpirun", "mpirun (Open MPI) 5.0.11")
+    mpich(tmp_path / "mpich", "ch4:ofi")
+    program(tmp_path / "other", "mpirun", "mpirun 1.0")
+    assert family_of(tmp_path / "open") == "openmpi"
+    assert family_of(tmp_path / "mpich" / "bin") == "mpich"
+    assert family_of(tmp_path / "other") is None
+    assert family_of(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("device", "asked", "over_ucx"),
+    [
+        ("ch4:ucx ofi", None, True),
+        ("ch4:ofi ucx", None, False),
+        ("ch4:ofi ucx", "ucx", True),
+        ("ch4:ucx ofi", "ofi", False),
+        ("ch3:nemesis", None, False),
+    ],
+)
+def test_mpich_takes_the_first_network_that_it_was_built_with(
+    tmp_path, monkeypatch, device, asked, over_ucx
+):
+    monkeypatch.delenv("MPIR_CVAR_CH4_NETMOD", raising=False)
+    if asked:
+        monkeypatch.setenv("MPIR_CVAR_CH4_NETMOD", asked)
+    found = Mpi("mpich", mpich(tmp_path, device) / "bin")
+    assert found.over_ucx is over_ucx
+    assert ("UCX_LOG_LEVEL" in found.variables(slurm=True)) is over_ucx
+    # Its shared memory is not UCX's, so that nothing is asked of a run on one node.
+    assert found.transports("host") == ()
+    assert ("tcp" in found.across("host", sites.load("local"))) is over_ucx
+
+
+def test_the_provider_between_nodes_is_the_fabrics(tmp_path, monkeypatch):
+    monkeypatch.delenv("MPIR_CVAR_CH4_NETMOD", raising=False)
+    site = sites.load("mi250x-cray")
+    assert Mpi("mpich", mpich(tmp_path, "ch4:ofi") / "bin").provider(site) == "cxi"
+    assert Mpi("openmpi").provider(site) == ""
+    assert Mpi("mpich", tmp_path / "bin").provider(sites.load("local")) == ""
+
+
+def test_a_directory_with_mpich_alone_is_a_delivery(tmp_path):
+    """On a site that declares Open MPI: nothing of Open MPI gets into the job."""
+    site = sites.load("local")
+    prefix = mpich(tmp_path, "ch4:ucx ofi")
+    (only,) = environments(site, Choice(prefix=prefix), 2)
+    assert only["name"] == "prefix-mpich"
+    assert only["extras"]["mpi"] == "mpich"
+    assert only["extras"]["srun"] == ["--mpi=pmi2"]
+    assert only["extras"]["programs"]["mpirun"] == str(prefix / "bin" / "mpirun")
+    variables = dict(only["env_vars"])
+    assert variables["PATH"].startswith(f"{prefix}/bin:")
+    assert not [name for name in variables if name.startswith(("OMPI_", "PRTE_", "PMIX_"))]
+    assert {"gpu_aware", "memory"} <= set(only["features"])
+
+
+def test_a_lane_that_a_directory_cannot_have_is_refused(tmp_path):
+    choice = Choice(prefix=mpich(tmp_path, "ch4:ucx ofi"), lane="ucx-current")
+    with pytest.raises(BusbarError, match="there is no lane 'ucx-current'"):
+        environments(sites.load("local"), choice, 2)
+
+
+def test_cray_compiles_by_its_own_wrapper():
+    assert Mpi("cray-mpich").compiler == "CC"
+    assert Mpi("mpich").compiler == Mpi("openmpi").compiler == "mpic++"
+    assert not Mpi("cray-mpich").takes("OMPI_MCA_pml")
+    assert Mpi("cray-mpich").takes("MPICH_GPU_SUPPORT_ENABLED")
+    assert not Mpi("openmpi").takes("MPICH_GPU_SUPPORT_ENABLED")
