@@ -55,7 +55,7 @@ def cuda(plan: Plan, libraries: dict[str, Found | None]) -> Line:
     driver = plan.host.nvidia_driver
     if driver is None:
         return _broken(
-            "there is no NVIDIA driver on this host (/proc/driver/nvidia/version)",
+            "there is no NVIDIA driver on this host (/sys/module/nvidia/version)",
             "run preflight on a compute node",
         )
     by = f"driver {_dotted(driver)}"

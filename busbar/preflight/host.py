@@ -43,12 +43,11 @@ def gather(root: Path, site: Site) -> Host:
         raise BusbarError("there is no such directory", where=f"--host-root {root}")
     files = Directory(root)
     view = View(files, files, (), ())
-    driver = re.search(r"Module\s+(\d+(?:\.\d+)+)", _text(root / "proc/driver/nvidia/version"))
     return Host(
         files=files,
         view=view,
         mpi_types=_mpi_types() if site.scheduler != "local" else None,
-        nvidia_driver=_numbers(driver[1]) if driver else None,
+        nvidia_driver=_nvidia_driver(root),
         rocm=rocm_release(files),
         rdma_drivers=_rdma_drivers(root),
         devices=tuple(
@@ -57,6 +56,15 @@ def gather(root: Path, site: Site) -> Host:
             for path in sorted((root / "dev" / directory).glob("*"))
         ),
     )
+
+
+def _nvidia_driver(root: Path) -> tuple[int, ...] | None:
+    """As its kernel module says; a virtual machine need not have its directory in /proc."""
+    # "NVIDIA UNIX x86_64 Kernel Module  570.86.15", "... Open Kernel Module for x86_64  570.86.15"
+    text = _text(root / "proc/driver/nvidia/version")
+    said = re.search(r"Module(?: for \S+)?\s+(\d+(?:\.\d+)+)", text)
+    version = said[1] if said else _text(root / "sys/module/nvidia/version").strip()
+    return _numbers(version) or None
 
 
 def _rdma_drivers(root: Path) -> tuple[str, ...]:

@@ -233,11 +233,12 @@ def gtl(view: View, vendor: str) -> Found | None:
 
 
 def _driver(host: Host, option: str) -> tuple[Mount, ...]:
+    """A bind mount follows the links of the host, which lead nowhere in the container."""
     return tuple(
-        Mount(_DRIVER_LIBS / name, directory / name, "driver")
+        Mount(_DRIVER_LIBS / name, found.path, "driver")
         for directory in reversed(host.view.directories())
         for name in host.view.names(directory)
-        if _DRIVER[option].fullmatch(name)
+        if _DRIVER[option].fullmatch(name) and (found := host.view.find(directory / name))
     )
 
 

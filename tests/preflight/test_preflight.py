@@ -451,6 +451,46 @@ def _assert_line(report: dict[str, Any], line: str, status: str, words: str) -> 
     assert report["status"] == 1
 
 
+def test_a_driver_in_a_directory_of_its_own(
+    cuda: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on virtual machines: links from the loader's directories, and nothing in /proc."""
+    own = cuda.host / "usr/local/nvidia/lib64"
+    real = library(own / "libcuda.so.1")
+    library(cuda.image / LIB / "ucx/libuct_cuda.so.0", needed=[real])
+    real.rename(own / "libcuda.so.570.86.15")
+    link = cuda.host / LIB / "libcuda.so.1"
+    link.unlink()
+    link.symlink_to("/usr/local/nvidia/lib64/libcuda.so.1")
+    (own / "libcuda.so.1").symlink_to("libcuda.so.570.86.15")
+    version = cuda.host / "sys/module/nvidia/version"
+    version.parent.mkdir(parents=True)
+    version.write_text("570.86.15\n")
+    shutil.rmtree(cuda.host / "proc")
+    report = cuda.run(capsys)
+    assert report["verdict"] == "ready", report["lines"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        (
+            "proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n",
+        ),
+        ("sys/module/nvidia/version", "570.86.15\n"),
+    ],
+)
+def test_the_driver_is_read_wherever_it_says_its_version(
+    cuda: Case, capsys: pytest.CaptureFixture[str], file: str, text: str
+) -> None:
+    shutil.rmtree(cuda.host / "proc")
+    (cuda.host / file).parent.mkdir(parents=True)
+    (cuda.host / file).write_text(text)
+    found = cuda.run(capsys)["by_name"]["gpu-driver"]
+    assert found["reason"].startswith("driver 570.86.15 runs CUDA 12")
+
+
 def test_a_pmi_that_nobody_speaks(
     cuda: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
