@@ -52,7 +52,7 @@ def add_parser(subparsers: Any) -> None:
         "--prefix",
         type=Path,
         metavar="DIR",
-        help="a directory that holds osu-micro-benchmarks, nccl-tests and so on",
+        help="a directory that holds osu-micro-benchmarks, nccl-tests and so on, or an MPI",
     )
     parser.add_argument(
         "--delivery",

@@ -233,9 +233,9 @@ class Fabric(Facts):
     rails_per_pair: Count = 1
     """NICs that one pair of ranks can use at once."""
     topology_file: str = ""
-    """What must run, as far as it is written: ``1.22`` holds for 1.22.0."""
+    """The file, by its name, that the network plugin must hand to NCCL; empty: any or none."""
     versions: dict[Literal["aws-ofi-nccl", "libfabric"], str] = Field(default_factory=dict)
-    """What must run, as far as it is written: ``1.22`` holds for 1.22.0 too."""
+    """What must run, as far as it is written: ``1.22`` holds for 1.22.0."""
 
 
 class Delivery(Facts):
