@@ -110,6 +110,12 @@ def make(  # noqa: PLR0917 - all belong to the one plan
     for directory in directories:
         if host.files.kind(PurePosixPath(directory)) != "directory":
             raise BusbarError("is no directory of the host", where=f"--inject {directory}")
+        if "libc.so.6" in host.view.names(PurePosixPath(directory)):
+            raise BusbarError(
+                "holds a C library, and an image runs with its own alone",
+                where=f"--inject {directory}",
+                hint="name a directory of MPI or fabric libraries; what they need comes with them",
+            )
     injected = tuple(
         Mount(PurePosixPath(f"/host/{n}"), PurePosixPath(directory), "injected")
         for n, directory in enumerate(directories)

@@ -679,6 +679,14 @@ def test_a_script_is_no_program(cuda: Case, capsys: pytest.CaptureFixture[str]) 
     assert "name the binary that a script starts" in capsys.readouterr().err
 
 
+def test_the_system_directory_of_the_host_is_not_injected(
+    cuda: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["preflight", str(cuda.image), "--site", cuda.site, "--host-root", str(cuda.host)]
+    assert cli.main([*words, "--inject", f"/{LIB}"]) == 2
+    assert "an image runs with its own alone" in capsys.readouterr().err
+
+
 def test_an_srun_that_hangs_is_one_sentence(
     cuda: Case,
     tmp_path: Path,
