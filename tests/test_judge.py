@@ -204,3 +204,27 @@ def test_a_line_cut_by_a_kill_is_left_out_and_one_in_the_middle_is_an_error():
     assert len(parse([*whole, '{"event": "reading", "metr']).ceilings) == 3
     with pytest.raises(ValueError, match="line 2 is not a line of gpu_aware"):
         parse([whole[0], '{"event": "reading", "metr', whole[2]])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "lines", "says"),
+    [
+        # As MPICH 4.3.2 prints it with MPIR_CVAR_DEBUG_SUMMARY=1.
+        ("sockets", ["libfabric provider: sockets - 10.77.0.0/24"], ""),
+        ("verbs", ["libfabric provider: verbs;ofi_rxm - 10.77.0.0/24"], ""),
+        ("cxi", ["libfabric provider: tcp;ofi_rxm - 10.77.0.0/24"], "libfabric took tcp;ofi_rxm"),
+        ("cxi", [], "MPICH did not say which provider it took"),
+    ],
+)
+def test_mpich_over_libfabric_took_the_fabrics_provider(data, wanted, lines, says):
+    log = recorded(data, "healthy") + lines
+    found = judged(log, replace(H200, transports=(), provider=wanted))
+    messages = [r.message for r in found if r.verdict is not Verdict.PASS]
+    assert len(messages) == bool(says)
+    assert all(message.startswith(says) for message in messages)
+
+
+def test_another_number_of_nodes_than_asked_for_fails(data):
+    found = judged(recorded(data, "healthy"), replace(H200, nodes=2))
+    assert verdict(found) is Verdict.FAILED
+    assert any("asked for 2 node(s), the ranks ran on vm" in r.message for r in found)

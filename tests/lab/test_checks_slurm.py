@@ -33,6 +33,14 @@ deliveries:
 HOST_CHECKS = {"gpu_aware", "gpu_aware_nodes", "link_matrix", "memory", "fabric_libfabric_nodes"}
 
 
+def only(module: str, name: str) -> tuple[str | Path, ...]:
+    """Options for one check, of a module that is read alone because that is quicker."""
+    return ("-c", CHECKS / f"{module}.py", "-n", name)
+
+
+BETWEEN_NODES = only("gpu_aware", "gpu_aware_nodes")
+
+
 @dataclass(frozen=True)
 class Cluster:
     """The lab, with a site for each launcher."""
@@ -139,13 +147,31 @@ def test_mpich_under_srun(cluster: Cluster, tmp_path: Path, mpich: dict[str, Pat
     assert not [line for line in script.splitlines() if "OMPI_" in line or "PMIX_" in line]
 
 
+def test_mpich_by_its_own_mpirun(tmp_path: Path, mpich: dict[str, Path]) -> None:
+    """On this machine, which needs no cluster: Hydra starts the ranks, each keeps a core."""
+    words = ["check", "--json", "--site", "local", "--output", tmp_path, "-t", "gate"]
+    done = subprocess.run(
+        [sys.executable, "-m", "busbar", *words, "--prefix", mpich["4.3.2"]],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.stdout, done.stderr
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["verdict"]) == (0, "pass"), messages(document)
+    checks = {row["check"].split(" ")[0] for row in document["results"]}
+    assert checks >= {"gpu_aware", "link_matrix", "memory"}
+    assert "MPICH" in document["versions"]["mpi"]
+
+
 @pytest.mark.parametrize("family", ["openmpi", "mpich"])
 def test_mpirun_with_a_host_file(
     cluster: Cluster, tmp_path: Path, family: str, mpich: dict[str, Path]
 ) -> None:
     """By ssh with a key, to hosts whose keys are known."""
     more = ["--prefix", mpich["4.3.2"]] if family == "mpich" else []
-    status, document = cluster.check(tmp_path, "mpirun", "-n", "gpu_aware_nodes", *more)
+    status, document = cluster.check(tmp_path, "mpirun", *BETWEEN_NODES, *more)
     assert (status, document["verdict"]) == (0, "pass"), messages(document)
     assert hosts(document, "gpu_aware_nodes") == {"n1,n2"}
     assert ("MPICH" in document["versions"]["mpi"]) is (family == "mpich")
@@ -156,7 +182,7 @@ def test_a_host_whose_key_is_unknown_gets_no_rank(cluster: Cluster, tmp_path: Pa
     kept = known.read_text()
     known.write_text("")
     try:
-        status, document = cluster.check(tmp_path, "mpirun", "-n", "gpu_aware_nodes")
+        status, document = cluster.check(tmp_path, "mpirun", *BETWEEN_NODES)
     finally:
         known.write_text(kept)
     assert (status, document["verdict"]) == (1, "failed")
@@ -170,7 +196,9 @@ def test_a_provider_that_is_not_here_is_no_pass(cluster: Cluster, tmp_path: Path
     stated = site.read_text()
     site.write_text(f"{stated}fabric: {{provider: verbs, rails: 1}}\n")
     try:
-        status, document = cluster.check(tmp_path, "srun", "-n", "fabric_libfabric_nodes")
+        status, document = cluster.check(
+            tmp_path, "srun", *only("fabric", "fabric_libfabric_nodes")
+        )
     finally:
         site.write_text(stated)
     assert (status, document["verdict"]) == (1, "failed")
@@ -181,7 +209,7 @@ def test_singletons_fail(cluster: Cluster, tmp_path: Path, mpich: dict[str, Path
     """What Slurm tells each rank is lost, as in a container with a clean environment."""
     wrapper = "env -u PMI_FD -u PMI_RANK -u PMI_SIZE -u PMI_JOBID"
     status, document = cluster.check(
-        *(tmp_path, "srun", "--prefix", mpich["4.3.2"], "-n", "gpu_aware$"),
+        *(tmp_path, "srun", "--prefix", mpich["4.3.2"], *only("gpu_aware", "gpu_aware$")),
         *("-S", f"gpu_aware.wrapper={wrapper}"),
     )
     assert (status, document["verdict"]) == (1, "failed")
@@ -196,8 +224,9 @@ def hanging(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], tuple[
 
     def start(name: str) -> tuple[str, subprocess.Popen[str]]:
         before = set(cluster.control("squeue", "-h", "-t", "R", "-o", "%i").split())
-        inject = ("-n", "link_matrix", "-S", "link_matrix.more_options=--inject=hang")
-        process = cluster.start(tmp_path / name, "srun", *inject)
+        inject = ("-S", "link_matrix.more_options=--inject=hang")
+        matrix = only("link_matrix", "link_matrix")
+        process = cluster.start(tmp_path / name, "srun", *matrix, *inject)
         started.append(process)
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and process.poll() is None:
