@@ -101,7 +101,7 @@ def make(  # noqa: PLR0917 - all belong to the one plan
 ) -> Plan:
     """The plan for the files of ``image``; ``inject`` are library directories of the host."""
     files = open_image(image)
-    fingerprint = _fingerprint(files, image)
+    fingerprint = fingerprint_of(files, image)
     stack = next((d.stack for d in site.deliveries if d.kind == "image"), None)
     stack = stack or site.deliveries[0].stack
     gpus = site.node_type().gpus
@@ -248,7 +248,8 @@ def _driver(host: Host, option: str) -> tuple[Mount, ...]:
     )
 
 
-def _fingerprint(files: Files, image: Path) -> dict[str, Any]:
+def fingerprint_of(files: Files, image: object) -> dict[str, Any]:
+    """What an image says of itself; empty for an image of others."""
     if files.kind(FINGERPRINT) != "file":
         return {}
     try:

@@ -21,7 +21,7 @@ from busbar.preflight.files import Files, open_image
 from busbar.preflight.host import gather
 from busbar.preflight.lines import judge
 from busbar.preflight.model import Report
-from busbar.preflight.plan import FINGERPRINT, image_variables, make
+from busbar.preflight.plan import FINGERPRINT, fingerprint_of, image_variables, make
 from busbar.site.model import Site
 from busbar.site.programs import PATTERNS
 
@@ -188,7 +188,12 @@ def _loaded(runtime: str, reference: str) -> str:
             raise BusbarError(f"{runtime} load names no image: {said.strip()}", where=reference)
         return str(found[-1])
     name = reference.removeprefix("docker://")
-    _must([runtime, "image", "inspect", name], reference)
+    if _do([runtime, "image", "inspect", name]).returncode:
+        raise BusbarError(
+            f"there is no such file, and {runtime} has no image of that name",
+            where=reference,
+            hint="give a SIF, a sandbox, an OCI archive, or an image that was pulled or loaded",
+        )
     return name
 
 
@@ -215,14 +220,13 @@ def _unpacked(runtime: str, reference: str, scratch: Path) -> Path:
 
 
 def _fingerprint(files: Files, reference: str) -> dict[str, Any]:
-    if files.kind(FINGERPRINT) != "file":
-        raise BusbarError(
-            f"has no {FINGERPRINT}, which says what checks can run in it",
-            where=reference,
-            hint="build it with make image; busbar preflight judges any image",
-        )
-    found: dict[str, Any] = json.loads(files.local(FINGERPRINT).read_text())
-    return found
+    if found := fingerprint_of(files, reference):
+        return found
+    raise BusbarError(
+        f"has no {FINGERPRINT}, which says what checks can run in it",
+        where=reference,
+        hint="build it with make image; busbar preflight judges any image",
+    )
 
 
 def _programs(files: Files) -> dict[str, str]:

@@ -37,7 +37,7 @@ def image_environments(site: Site, choice: Choice, ranks_per_node: int) -> list[
     except BusbarError as error:
         inside["extras"]["alone"] = str(error)
         return [inside]
-    bare["features"] = [PARITY]
+    bare["features"] = [PARITY] if "gpu_aware" in image.programs else []
     bare["extras"]["beside"] = asdict(image)
     return [inside, bare]
 

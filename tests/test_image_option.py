@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""What ``busbar check --image`` refuses before it runs anything."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from busbar.cli import main
+
+SITE = """\
+name: one
+description: a machine
+family: generic
+scheduler: {scheduler}
+partitions:
+  - {{name: host, node_type: node, launcher: mpirun}}
+node_types:
+  node: {{cores: 2}}
+deliveries:
+  - {{kind: wheels, stack: host}}
+containers: {{runtime: {runtime}}}
+"""
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """The one line that ``busbar check`` prints; each runtime is here by name, and fails."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("apptainer", "docker", "podman"):
+        (tools / name).write_text('#!/bin/sh\n[ "$1" = info ]\n')
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+
+    def run(*options: object, runtime: str = "apptainer", scheduler: str = "local") -> str:
+        site = tmp_path / "one"
+        site.mkdir(exist_ok=True)
+        text = SITE.format(runtime=runtime, scheduler=scheduler)
+        (site / "site.yaml").write_text(text)
+        words = ["check", "--site", site, "--output", tmp_path / "out", *options]
+        assert main([str(word) for word in words]) == 2
+        said = capsys.readouterr()
+        assert not said.out
+        return said.err
+
+    return run
+
+
+def test_what_is_no_image(refused, tmp_path: Path) -> None:
+    assert "there is no such image" in refused("--image", tmp_path / "none.sif")
+    text = tmp_path / "text.sif"
+    text.write_text("text")
+    assert "is no SIF with a squashfs" in refused("--image", text)
+    archive = tmp_path / "some.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(text)
+    assert "neither manifest.json nor oci-layout" in refused("--image", archive)
+    missing = refused("--image", "localhost/none", runtime="podman")
+    assert "podman has no image of that name" in missing
+
+
+def test_what_a_runtime_cannot_do(refused, tmp_path: Path) -> None:
+    sandbox = tmp_path / "sandbox"
+    sandbox.mkdir()
+    assert "takes no SIF and no sandbox" in refused("--image", sandbox, runtime="docker")
+    under_slurm = refused("--image", "some", runtime="docker", scheduler="slurm")
+    assert "docker does not join ranks that slurm has started" in under_slurm
+    assert "checks do not run by sarus" in refused("--image", sandbox, runtime="sarus")
+
+
+def test_an_image_that_says_nothing_of_itself(refused, tmp_path: Path) -> None:
+    sandbox = tmp_path / "sandbox"
+    (sandbox / "opt/busbar").mkdir(parents=True)
+    assert "has no /opt/busbar/fingerprint.json" in refused("--image", sandbox)
+    fingerprint = sandbox / "opt/busbar/fingerprint.json"
+    fingerprint.write_text("{")
+    assert "is no JSON" in refused("--image", sandbox)
+    fingerprint.write_text(json.dumps({"lane": "ucx-1.14"}))
+    assert "names no stack" in refused("--image", sandbox)
+
+
+def test_inject_needs_an_image(refused) -> None:
+    assert "name it with --image" in refused("--inject", "/usr/lib")
