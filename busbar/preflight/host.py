@@ -82,8 +82,9 @@ def rocm_release(files: Files) -> tuple[int, ...] | None:
     for name in files.names(PurePosixPath("/opt")):
         version = PurePosixPath("/opt", name, ".info", "version")
         if name.startswith("rocm") and files.kind(version) == "file":
-            found.append(_numbers(files.local(version).read_text().strip().partition("-")[0]))
-    return max(found, default=None)
+            said = _text(files.local(version)).strip().partition("-")[0]
+            found.append(_numbers(said))
+    return max(found, default=None) or None
 
 
 def glibc(view: View) -> tuple[int, ...]:
@@ -119,7 +120,7 @@ def _mpi_types() -> tuple[str, ...] | None:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(errors="replace") if path.exists() else ""
+    return path.read_text(errors="replace") if path.is_file() else ""
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -172,11 +172,14 @@ class View:
 
 
 def version_faults(libraries: Mapping[str, Found | None]) -> list[str]:
-    """Symbol versions that one of ``libraries`` needs of another, and that are not there."""
+    """What the loader refuses of ``libraries``: damaged files, symbol versions that none has."""
     faults = []
     for user in filter(None, libraries.values()):
         facts = elf.read(user.local)
-        for name, version in sorted(facts.versions) if facts else ():
+        if facts is None:
+            faults.append(f"{user.path} ({user.origin}) is no library that can be read")
+            continue
+        for name, version in sorted(facts.versions):
             library = libraries.get(name)
             offered = elf.read(library.local) if library else None
             if library and offered and offered.defines and version not in offered.defines:

@@ -168,12 +168,12 @@ def _verbs(plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]) -> L
 
 def _verbs_driver(plan: Plan, library: Found, effect: str) -> tuple[Status, str, str] | None:
     """What is wrong with rdma-core's library for the site's device; None for nothing."""
-    names = [
-        name
-        for directory in plan.view.directories()
-        for name in plan.view.names(directory / "libibverbs")
-    ]
-    drivers = {m[1]: m[2] for n in names if (m := re.fullmatch(r"lib(\w+)-rdmav(\d+)\.so", n))}
+    drivers: dict[str, tuple[int, Found]] = {}
+    for directory in plan.view.directories():
+        for name in plan.view.names(directory / "libibverbs"):
+            of = re.fullmatch(r"lib(\w+)-rdmav(\d+)\.so", name)
+            if of and (found := plan.view.find(directory / "libibverbs" / name)):
+                drivers.setdefault(of[1], (int(of[2]), found))
     wanted = plan.host.rdma_drivers or tuple(drivers)[:1] or ("mlx5",)
     facts = elf.read(library.local)
     # The interface between libibverbs and a driver is private, and numbered.
@@ -186,12 +186,19 @@ def _verbs_driver(plan: Plan, library: Found, effect: str) -> tuple[Status, str,
                 f" {effect}",
                 "install ibverbs-providers in the image",
             )
-        if private and int(drivers[driver]) != private[0]:
+        number, file = drivers[driver]
+        if private and number != private[0]:
             return (
                 Status.SLOW,
-                f"lib{driver}-rdmav{drivers[driver]}.so is not for {library.path}"
-                f" ({library.origin}), which takes rdmav{private[0]}: {effect}",
+                f"lib{driver}-rdmav{number}.so is not for {library.path} ({library.origin}), which"
+                f" takes rdmav{private[0]}: {effect}",
                 "take libibverbs and its drivers from one rdma-core",
+            )
+        if faults := plan.view.faults(file):
+            return (
+                Status.SLOW,
+                f"lib{driver}-rdmav{number}.so does not load, {faults[0]}: {effect}",
+                "install ibverbs-providers in the image",
             )
     return None
 

@@ -27,7 +27,14 @@ def node_line(plan: Plan, libraries: Mapping[str, Found | None]) -> Line:
             f"the image sets UCX_TLS={chosen}: ranks of one node share no memory",
             "add sm to UCX_TLS, or unset it",
         )
-    found = [n for n in plan.view.names(core.path.parent / "ucx") if _ONE_COPY.fullmatch(n)]
+    directory = core.path.parent / "ucx"
+    found = [
+        name
+        for name in plan.view.names(directory)
+        if _ONE_COPY.fullmatch(name)
+        and (file := plan.view.find(directory / name))
+        and not plan.view.faults(file)
+    ]
     if not found:
         return Line(
             "shared-memory",

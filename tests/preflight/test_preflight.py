@@ -109,7 +109,9 @@ def cuda(tmp_path: Path) -> Case:
     image, host = tmp_path / "image", tmp_path / "host"
     c_library(image, "2.36")
     verbs = library(image / LIB / "libibverbs.so.1", defines="IBVERBS_PRIVATE_34")
-    library(image / LIB / "libibverbs/libmlx5-rdmav34.so")
+    library(image / LIB / "libmlx5.so.1")
+    (image / LIB / "libibverbs").mkdir()
+    (image / LIB / "libibverbs/libmlx5-rdmav34.so").symlink_to("../libmlx5.so.1")
     library(image / LIB / "ucx/libuct_ib.so.0", needed=[verbs])
     library(image / LIB / "ucx/libuct_cuda.so.0")
     library(image / LIB / "ucx/libuct_cma.so.0")
@@ -392,7 +394,17 @@ def _rdma_core_without_the_device(case: Case) -> None:
     (folder / "libmlx5-rdmav34.so").rename(folder / "libefa-rdmav34.so")
 
 
+def _damaged_mpi(case: Case) -> None:
+    (case.image / LIB / "libmpi.so.40").write_bytes(b"no library")
+
+
+def _damaged_rdma_driver(case: Case) -> None:
+    (case.image / LIB / "libibverbs/libmlx5-rdmav34.so").write_bytes(b"no library")
+
+
 CUDA = [
+    (_damaged_mpi, "libraries", "broken", "libmpi.so.40 (image) is no library"),
+    (_damaged_rdma_driver, "ucx", "slow", "libmlx5-rdmav34.so does not load"),
     (_stub_first, "gpu-driver", "broken", "a stub for linking"),
     (_newer_runtime, "gpu-driver", "broken", "CUDA 13 (libcudart.so.13) needs driver 580"),
     (_newer_cuda_than_compat, "gpu-driver", "broken", "with cuda-compat 575.57.8"),
