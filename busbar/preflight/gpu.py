@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from busbar.preflight import driver
+from busbar.preflight import driver, elf
 from busbar.preflight.loader import Found
 from busbar.preflight.model import Line, Status, ready
 from busbar.preflight.plan import Plan, gtl
@@ -65,7 +65,9 @@ def _devices(plan: Plan, vendor: str, count: int) -> Line:
 
 def _driver_libraries(plan: Plan) -> Line:
     missing = [
-        name for name in ("libcuda.so.1", "libnvidia-ml.so.1") if not plan.host.view.search(name)
+        name
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1")
+        if not ((found := plan.host.view.search(name)) and elf.read(found.local))
     ]
     if missing:
         return Line(

@@ -398,12 +398,17 @@ def _damaged_mpi(case: Case) -> None:
     (case.image / LIB / "libmpi.so.40").write_bytes(b"no library")
 
 
+def _damaged_libcuda_of_the_host(case: Case) -> None:
+    (case.host / LIB / "libcuda.so.1").write_bytes(b"")
+
+
 def _damaged_rdma_driver(case: Case) -> None:
     (case.image / LIB / "libibverbs/libmlx5-rdmav34.so").write_bytes(b"no library")
 
 
 CUDA = [
     (_damaged_mpi, "libraries", "broken", "libmpi.so.40 (image) is no library"),
+    (_damaged_libcuda_of_the_host, "gpu-libraries", "broken", "no libcuda.so.1"),
     (_damaged_rdma_driver, "ucx", "slow", "libmlx5-rdmav34.so does not load"),
     (_stub_first, "gpu-driver", "broken", "a stub for linking"),
     (_newer_runtime, "gpu-driver", "broken", "CUDA 13 (libcudart.so.13) needs driver 580"),
