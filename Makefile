@@ -23,7 +23,7 @@ lint: setup ## format and lint checks, types, shell scripts
 	@$(BIN)/mypy
 	@git ls-files -z '*.sh' .ci/run ci/lab | xargs -0 $(BIN)/shellcheck
 
-image: setup ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local)
+image: setup ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local, BUILDER=; docs/containers.md has the rest)
 	@ci/images/build.sh
 
 spack: ## install a site's stack from its lock (SITE=, LANE=, PREFIX=, BUILDCACHE=, MIRROR=, ARGS=); no SITE: host stack

@@ -20,6 +20,7 @@ sif) output=${OUTPUT:-$work/busbar-$stack-$delivery.sif} ;;
 oci) output=${OUTPUT:-$work/busbar-$stack-$delivery.tar} ;;
 *) die "FORMAT is sif or oci, not '$format'" ;;
 esac
+[[ ${BUILDER:-} =~ ^(docker|podman|buildah|)$ ]] || die "BUILDER is docker, podman or buildah, not '$BUILDER'"
 context=$work/context-$stack-$delivery-$format
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
@@ -61,7 +62,6 @@ build_oci() {
     if [[ -z $builder ]]; then
         if docker info >/dev/null 2>&1; then builder=docker; else builder=buildah; fi # no daemon answers: buildah needs none
     fi
-    [[ $builder =~ ^(docker|podman|buildah)$ ]] || die "BUILDER is docker, podman or buildah, not '$builder'"
     command -v "$builder" >/dev/null || die "no $builder found; install docker, podman or buildah"
     rm -f "$output"
     "build_by_$builder" "$image"

@@ -91,6 +91,9 @@ def test_another_site_brings_its_tuning(tmp_path: Path) -> None:
         ({"DELIVERY": "pip"}, "DELIVERY is wheels or spack, not 'pip'"),
         ({"STACK": "rocm", "DELIVERY": "wheels"}, "no wheels of a ROCm stack"),
         ({"LANE": "ucx-9"}, "there is no lane ucx-9"),
+        ({"BUILDER": "kaniko"}, "BUILDER is docker, podman or buildah, not 'kaniko'"),
+        ({"DELIVERY": "spack", "ENVIRONMENT": "site"}, "there is no site/spack.lock"),
+        ({"DELIVERY": "spack", "SUPPLY": "/nowhere"}, "SUPPLY=/nowhere is no directory"),
     ],
 )
 def test_wrong_wishes_are_told(wishes: dict[str, str], message: str, tmp_path: Path) -> None:
@@ -108,6 +111,7 @@ def test_the_context_of_spack_holds_the_lock_and_its_tools(stack: str, tmp_path:
     environment = os.environ | {"PYTHON": sys.executable}
     subprocess.run([str(word) for word in command], env=environment, check=True)
     site = {"host": "local", "cuda": "h200x4", "rocm": "mi250x"}[stack]
+    assert (context / "environment.txt").read_text() == f"site/{site}\n"
     for name in (
         f"site/{site}/spack.lock",
         "ci/spack/setup.sh",
