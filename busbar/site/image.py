@@ -161,7 +161,9 @@ def _sif(reference: str, scratch: Path) -> Path:
     source = f"{_archive_kind(path)}:{path.absolute()}" if path.is_file() else reference
     target = scratch / "image.sif"
     target.parent.mkdir(parents=True, exist_ok=True)
-    _must(["apptainer", "--quiet", "build", "--force", str(target), source], reference)
+    # It is used once: zstd at a low level takes a quarter of the time of gzip.
+    squash = "--mksquashfs-args=-comp zstd -Xcompression-level 3"
+    _must(["apptainer", "--quiet", "build", "--force", squash, str(target), source], reference)
     return target
 
 
