@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: MIT
+"""A healthy record of each kind of check, and how it is broken; `test_minimum.py` uses them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+from faults import (
+    DATA,
+    GIB,
+    SIZE,
+    Expect,
+    GpuAwareKind,
+    Kind,
+    between_two,
+    busbw,
+    by_rccl,
+    by_torch,
+    copied,
+    first,
+    host,
+    nodes,
+    none,
+    pair,
+    pairs,
+    perftest,
+    placed,
+    reduced,
+    replaced,
+    scaled,
+    staged,
+)
+
+from busbar import site as sites
+from busbar.check import judge as gpu_judge
+from busbar.check import mode
+from busbar.check.assertions import Problem
+from busbar.check.launch import Launch, Shown, powers, show
+from busbar.explain.model import Reading
+from busbar.parse.fabtests import rows
+from busbar.verdict import Verdict
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from reframe_checks.fabric import fabric_ofi
+
+CUT = {"metrics": replaced("exit_status=0", "")}
+FOUR = {"ranks": replaced('"ranks": 4', '"ranks": 1')}
+OSU_ROW = r"^\d+ +([\d.]+)$"
+OSU = {
+    "ranks": replaced('"ranks": 2', '"ranks": 1'),
+    "placement": replaced('"visible": "0,1"', '"visible": "0,0"'),
+    "transport": replaced("cuda_ipc/cuda", "cuda_copy/cuda"),
+    "low": scaled(OSU_ROW, 0.8),
+    "impossible": scaled(OSU_ROW, 1.4),
+    **CUT,
+}
+ROW = r"^ +\d+ +\d+ +float +sum +-1 +[\d.]+ +[\d.]+ +([\d.]+) +0 +[\d.]+ +[\d.]+ +([\d.]+) +0"
+
+
+def row_of(nbytes: int) -> str:
+    """The pattern of one row."""
+    return ROW.replace(r"^ +\d+", rf"^ +{nbytes}", 1)
+
+
+COPIES = r'"gb_per_s": ([\d.]+)'
+NCCL_LOG = "\n" + "\n".join(
+    line
+    for line in (DATA / "h200x4/nccl_healthy_a.log").read_text().splitlines()
+    if " via P2P" in line and line.startswith("vm:")
+)
+BY_SHM = {"transport": replaced("via P2P/CUMEM", "via SHM/direct/direct")}
+PAIR = Kind(
+    Launch("osu_bw", ("osu_bw",), 2, (SIZE,), (0, 1), transports=("cuda_ipc",)),
+    first("h200x4-prefix/osu_bw_osu-7.4.log"),
+    pair,
+    OSU,
+)
+LATENCY = {
+    **FOUR,
+    "transport": OSU["transport"],
+    "low": scaled(OSU_ROW, 3),
+    "impossible": scaled(OSU_ROW, 0.3),
+    **CUT,
+}
+COLLECTIVE = Kind(
+    Launch(
+        *("osu_bcast", ("osu_bcast",), 4, powers(1 << 22, 1 << 26), (0, 1, 2, 3)),
+        transports=("cuda_ipc",),
+    ),
+    first("h200x4-prefix/osu_bcast_osu-7.4.log"),
+    staged,
+    LATENCY,
+    derive=busbw(1),
+)
+XCCL = Kind(
+    Launch(
+        *("all_reduce", ("all_reduce_perf",), 4, powers(1 << 20, GIB, 4), (0, 1, 2, 3)),
+        transports=("P2P", "NVLS"),
+        log="nccl",
+        validated=True,
+        end=True,
+        json="nccl-tests.1.json",
+    ),
+    first("h200x4-prefix/xccl_all_reduce_nccl-tests-2.19.6.log") + NCCL_LOG,
+    reduced,
+    {
+        **FOUR,
+        "placement": replaced("[0000:00:07]", "[0000:00:06]"),
+        "transport": BY_SHM["transport"],
+        "data": replaced("Out of bounds values : 0 OK", "Out of bounds values : 3 FAILED"),
+        "report": lambda text: text + "\n# the JSON differs",
+        "dip": scaled(row_of(1 << 28), 1.2),
+        "low": scaled(ROW, 0.8),
+        "impossible": scaled(ROW, 1.5),
+        **CUT,
+    },
+)
+TORCH = Kind(
+    Launch(
+        *("torch_collectives", ("python3",), 4, (SIZE, 1 << 28, GIB), (0, 1, 2, 3)),
+        transports=("P2P", "NVLS"),
+        log="nccl",
+        validated=True,
+        end=True,
+    ),
+    first("h200x4-prefix/torch_collectives_torch-2.11.0.log") + NCCL_LOG,
+    by_torch,
+    {
+        **FOUR,
+        "placement": replaced("0000:00:07.0", "0000:00:06.0"),
+        **BY_SHM,
+        "data": replaced('"wrong": 0}', '"wrong": 5}'),
+        "low": scaled(COPIES, 0.8),
+        "impossible": scaled(COPIES, 1.4),
+        **CUT,
+    },
+)
+P5 = sites.load("p5")
+
+
+def plugin(launch: Launch, shown: Shown) -> Iterator[Problem]:
+    """``fabric_ofi``'s own question, asked of the check as far as it reads it."""
+    check = SimpleNamespace(
+        shown=[shown], site=P5, current_partition=SimpleNamespace(name=P5.partitions[0].name)
+    )
+    check.named = partial(fabric_ofi.named, check)
+    for message in fabric_ofi.wrong(check):
+        yield Verdict.FAILED, message
+
+
+OFI = Kind(
+    Launch("nccl_message_transfer", ("x",), 2, (), nodes=2, bands=False),
+    placed("p5-synthetic/nccl_message_transfer_synthetic.log", 2, "n1", "n2"),
+    none,
+    {
+        "ranks": replaced('"ranks": 2', '"ranks": 1'),
+        "plugin": replaced("found 32 nics", "found 31 nics"),
+        **CUT,
+    },
+    derive=lambda shown: [Reading("bw", 1, 1.0)],  # the tool measures nothing
+    also=plugin,
+)
+
+
+def ucx(name: str, buffers: str, expect: Expect, transports: tuple[str, ...]) -> Kind:
+    rate = r"^Final: +\d+(?: +[\d.]+){4} +([\d.]+)"
+    return Kind(
+        Launch(
+            *("ucx_perftest", ("ucx_perftest",), 1, (1 << 26,)),
+            buffers=buffers,
+            transports=transports,
+            placed=False,
+            bands=expect is not none,
+        ),
+        (DATA / f"h200x4-synthetic/ucx_perftest_{name}_synthetic.log").read_text(),
+        expect,
+        {
+            "transport": lambda text: re.sub(r"tag\(.*\)", "tag(tcp/lo)", text),
+            "low": scaled(rate, 0.1),
+            "impossible": scaled(rate, 1.4),
+            **CUT,
+        },
+        derive=perftest,
+    )
+
+
+def osu_xccl(name: str, launch: Launch, expect: Expect, **how: object) -> Kind:
+    return Kind(
+        replace(launch, transports=("P2P", "NVLS"), log="nccl"),
+        placed(f"h200x4-synthetic/{name}_synthetic.log", launch.ranks, "vm") + NCCL_LOG,
+        expect,
+        {**LATENCY, **BY_SHM, "ranks": replaced(f'"ranks": {launch.ranks}', '"ranks": 1')},
+        **how,  # type: ignore[arg-type]
+    )
+
+
+def rccl(
+    ranks: int, table: str, log: str, settings: dict[str, str], said: tuple[str, str]
+) -> Kind:
+    """``said`` is what the log says of the mode, and what it would say without it."""
+    last = 16 * GIB if ranks < 8 else GIB
+    text = placed(f"mi300x-synthetic/{table}", ranks, "mi300x")
+    without = show("off", text.splitlines())
+    readings = without.facts.readings
+    without.facts.readings = [replace(r, value=r.value / 1.08) for r in readings]
+
+    def also(launch: Launch, shown: Shown) -> Iterator[Problem]:
+        yield from mode.not_in_use(shown.facts, settings, ranks)
+        if settings:
+            yield from mode.too_small_gain(
+                shown,
+                without,
+                lambda reading, environment: by_rccl(launch, reading, dict(environment)),
+                environments=(settings, {}),
+                least=1.05,
+            )
+
+    return Kind(
+        Launch(
+            *("all_reduce", ("all_reduce_perf",), ranks, powers(1 << 20, last)),
+            transports=("P2P",),
+            log="nccl",
+            validated=True,
+            end=True,
+            environment=tuple(settings.items()),
+        ),
+        text + "\n" + (DATA / f"mi300x-synthetic/{log}").read_text(),
+        by_rccl,
+        {
+            "ranks": replaced(f'"ranks": {ranks}', '"ranks": 1'),
+            "data": replaced("Out of bounds values : 0 OK", "Out of bounds values : 3 FAILED"),
+            "low": scaled(row_of(last // 2), 0.8),
+            "impossible": scaled(row_of(last), 200),
+            "mode": replaced(*said),
+            "gain": scaled(row_of(last), 0.96),
+            **CUT,
+        },
+        also=also,
+    )
+
+
+MSCCLPP = {
+    "RCCL_MSCCL_FORCE_ENABLE": "1",
+    "RCCL_MSCCLPP_ENABLE": "1",
+    "RCCL_MSCCLPP_THRESHOLD": str(GIB),
+}
+CPX = rccl(
+    *(64, "all_reduce_cpx64_synthetic.log", "rccl_log_cpx64_synthetic.log", {}),
+    ("nranks 64 ", "nranks 8 "),
+)
+GPU_LOG = (DATA / "h200x4/gpu_aware_healthy.log").read_text()
+GPU_AWARE = GpuAwareKind(
+    gpu_judge.Asked(
+        *("check", 4, ("D D",)),
+        sizes=(1 << 22, SIZE, 1 << 28),
+        latency_sizes=(8,),
+        check_sizes=(1 << 16,),
+        lane="ucx-1.14",
+        transports=("cuda_ipc",),
+    ),
+    GPU_LOG,
+    {
+        "ranks": replaced('"ranks": 4, "asked', '"ranks": 1, "asked'),
+        "placement": replaced("0000:00:07.0", "0000:00:06.0"),
+        "transport": replaced("cuda_ipc/cuda", "cuda_copy/cuda"),
+        "data": lambda text: text.replace(
+            '"from": 0, "to": 1, "bytes": 65536, "wrong": 0',
+            '"from": 0, "to": 1, "bytes": 65536, "wrong": 9',
+        ),
+        "metrics": lambda text: re.sub(r'(?m)^.*"event": "end".*$', "", text),
+        "low": scaled(r'"bytes": 16777216, "gb_per_s": ([\d.]+)', 0.8),
+        "impossible": scaled(r'"bytes": 16777216, "gb_per_s": ([\d.]+)', 1.4),
+    },
+)
+LIBFABRIC = Kind(
+    Launch("fi_pingpong", ("fi_pingpong",), 1, (), placed=False, bands=False),
+    (DATA / "libfabric/fi_pingpong_1.17.0_tcp.log").read_text() + "\nexit_status=0\n",
+    none,
+    CUT,
+    derive=lambda shown: [Reading("bw", r.nbytes, r.gb_per_s) for r in rows(shown.text)],
+)
+UCX_HOST = ucx("memory", "H H", none, ("sysv", "cma"))
+UCX_GPU = ucx("gpu", "D D", between_two, ("cuda_ipc",))
+KINDS: dict[str, Kind | GpuAwareKind] = {
+    **dict.fromkeys(("pt2pt", "pt2pt_sdma"), PAIR),
+    "pt2pt_host": replace(
+        PAIR,
+        launch=replace(PAIR.launch, sizes=powers(1 << 22, SIZE), buffers="H D"),
+        text=placed("h200x4/osu_bw_hd.log", 2, "vm")
+        .replace('"visible": ""', '"visible": "0,1"')
+        .replace("exit_status=124", "exit_status=0"),
+        expect=host,
+        breaks={**OSU, "impossible": scaled(OSU_ROW, 60)},
+    ),
+    "pt2pt_pairs": replace(
+        PAIR,
+        launch=replace(
+            PAIR.launch,
+            bench="osu_mbw_mr",
+            ranks=4,
+            gpus=(0, 1, 2, 3),
+            sizes=powers(1 << 22, 1 << 26),
+        ),
+        text=first("h200x4-prefix/osu_mbw_mr_osu-7.4.log").replace(
+            '"visible": ""', '"visible": "0,1,2,3"'
+        ),
+        expect=pairs,
+        breaks={
+            **OSU,
+            **FOUR,
+            "placement": replaced('"visible": "0,1,2,3"', '"visible": "0,0,2,3"'),
+            "low": scaled(r"^\d+ +([\d.]+) +[\d.]+$", 0.8),
+            "impossible": scaled(r"^\d+ +([\d.]+) +[\d.]+$", 1.7),
+        },
+    ),
+    "pt2pt_nodes": Kind(
+        Launch("osu_bw", ("osu_bw",), 2, (1 << 22,), (0,), nodes=2),
+        placed("mi250x-cray-synthetic/osu_bw_nodes_synthetic.log", 2, "n1", "n2"),
+        nodes,
+        {**OSU, "ranks": replaced('"host": "n2"', '"host": "n1"')},
+    ),
+    "pt2pt_data": replace(
+        PAIR,
+        launch=replace(PAIR.launch, sizes=powers(1 << 16, 1 << 20), validated=True, bands=False),
+        text=first("h200x4-prefix/osu_bw_validated_osu-7.4.log"),
+        breaks={**OSU, "data": replaced("Pass", "Fail")},
+    ),
+    **dict.fromkeys(("collective", "collective_node", "collective_nodes"), COLLECTIVE),
+    **dict.fromkeys(("xccl", "xccl_nodes"), XCCL),
+    "xccl_osu": osu_xccl(
+        "osu_xccl_allreduce",
+        replace(COLLECTIVE.launch, bench="osu_allreduce"),
+        partial(staged, operation="all_reduce"),
+        derive=busbw(1.5),
+    ),
+    "xccl_mscclpp": rccl(
+        *(8, "all_reduce_cpx8_mscclpp_synthetic.log", "rccl_log_mscclpp_synthetic.log", MSCCLPP),
+        (f"MSCCL++: Enabled! Msg size threshold={GIB}", "MSCCL++: Feature not enabled."),
+    ),
+    "xccl_few": rccl(
+        *(4, "all_reduce_few4_synthetic.log", "rccl_log_few4_synthetic.log"),
+        *({"NCCL_MIN_NCHANNELS": "32"}, ("32 coll channels", "24 coll channels")),
+    ),
+    "xccl_cpx": CPX,
+    "xccl_npkit": replace(CPX, launch=replace(CPX.launch, bands=False)),
+    **dict.fromkeys(("framework", "framework_nodes"), TORCH),
+    "memory": Kind(
+        Launch(
+            *("memory", ("memory", "4", "256M"), 1, (1 << 28,)),
+            placed=False,
+            validated=True,
+            end=True,
+        ),
+        first("h200x4-prefix/memory_1.0.log"),
+        copied,
+        {
+            "data": replaced('"wrong": 0}', '"wrong": 5}'),
+            "low": scaled(COPIES, 0.8),
+            "impossible": scaled(COPIES, 1.5),
+            **CUT,
+        },
+    ),
+    **dict.fromkeys(("fabric_ucx", "fabric_ucx_nodes"), UCX_HOST),
+    **dict.fromkeys(("fabric_ucx_gpu", "fabric_ucx_gpu_nodes"), UCX_GPU),
+    **dict.fromkeys(("fabric_libfabric", "fabric_libfabric_nodes"), LIBFABRIC),
+    "fabric_ofi": OFI,
+    **dict.fromkeys(
+        (
+            *("gpu_aware", "gpu_aware_nodes", "gpu_aware_hipcc"),
+            *("link_matrix", "container_parity"),
+        ),
+        GPU_AWARE,
+    ),
+}
+KINDS["xccl_osu_pair"] = replace(
+    osu_xccl("osu_xccl_bw", PAIR.launch, between_two),
+    breaks={
+        **OSU,
+        **BY_SHM,
+        "low": scaled(OSU_ROW, 0.1),
+        "impossible": scaled(OSU_ROW, 1.6),
+    },
+)
+"""By the names of the checks."""
