@@ -50,10 +50,11 @@ class XcclPerf(BenchCheck, special=True):
     size_set = parameter(["quick", "nightly", "full"])
     #: GPUs of a node to use; 0 stands for all.
     ranks = parameter([0])
-    # Published: -b 8 -e 1G -f 2 -g 1 (AWS, AMD) and -b 512 -e 18G -f 2 -g 1 (2 x 8 H20).
+    # Published: -b 8 -e 1G -f 2 -g 1 (AMD), the same with -c 1 -n 100 (AWS), and
+    # -b 512 -e 18G -f 2 -g 1 (2 x 8 H20).
     size_options: ClassVar = {
         "quick": "-b 1M -e 1G -f 4 -g 1",
-        "nightly": "-b 8 -e 1G -f 2 -g 1",
+        "nightly": "-b 8 -e 1G -f 2 -g 1 -c 1 -n 100",
         "full": "-b 512 -e 18G -f 2 -g 1",
     }
     log_files = LOG_FILES

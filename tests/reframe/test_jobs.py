@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,32 +18,97 @@ from busbar.check.run import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "jobs"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job script: of which check on which site."""
+
+    site: str
+    check: str
+    environment: str = "spack"
+    launcher: str = ""
+    """In place of the site's own."""
+    features: tuple[str, ...] = ()
+    """What the delivery has beside what the site declares."""
+
+
 JOBS = {
-    "mi250x-pt2pt": ("mi250x", "pt2pt%size_set=quick%bench=osu_bw"),
-    "mi300x-mscclpp": ("mi300x", "xccl_mscclpp"),
-    "mi300x-few": ("mi300x", "xccl_few%size_set=full%collective=all_reduce%ranks=4"),
-    "h20-all_reduce": ("h20-roce", "xccl_nodes%size_set=full%collective=all_reduce"),
-    "p4d-message_transfer": ("p4d", "fabric_ofi"),
-    "p4d-all_reduce": ("p4d", "xccl_nodes%size_set=nightly%collective=all_reduce"),
+    "mi250x-pt2pt": Job("mi250x", "pt2pt%size_set=quick%bench=osu_bw"),
+    "mi250x-cray-pt2pt": Job(
+        "mi250x-cray", "pt2pt%size_set=quick%bench=osu_bw", environment="modules"
+    ),
+    "mi300x-mscclpp": Job("mi300x", "xccl_mscclpp"),
+    # The command line as AMD published it is that of mpirun.
+    "mi300x-mscclpp-mpirun": Job("mi300x", "xccl_mscclpp", launcher="mpirun"),
+    "mi300x-few": Job("mi300x", "xccl_few%size_set=full%collective=all_reduce%ranks=4"),
+    "mi300x-npkit": Job("mi300x", "xccl_npkit", features=("npkit",)),
+    "h20-all_reduce": Job("h20-roce", "xccl_nodes%size_set=full%collective=all_reduce"),
+    "p4d-message_transfer": Job("p4d", "fabric_ofi"),
+    "p4d-all_reduce": Job("p4d", "xccl_nodes%size_set=nightly%collective=all_reduce"),
 }
+# What the published runs had, word for word.
+HOLDS = {
+    "mi250x-pt2pt": ["HIP_VISIBLE_DEVICES=0,7", "-m 16777216:16777216", "D D"],
+    "mi250x-cray-pt2pt": ["export MPICH_GPU_SUPPORT_ENABLED=1", "srun --mpi=cray_shasta"],
+    "mi300x-mscclpp-mpirun": [
+        *("export ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7", "mpirun -np 8 --bind-to numa"),
+        *("export RCCL_MSCCLPP_THRESHOLD=1073741824", "-b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50"),
+    ],
+    "mi300x-mscclpp": ["srun --cpu-bind=ldoms", "export RCCL_MSCCLPP_ENABLE=1"],
+    "mi300x-few": ["export NCCL_MIN_NCHANNELS=32", "export ROCR_VISIBLE_DEVICES=0,1,2,3"],
+    "mi300x-npkit": ["export NPKIT_DUMP_DIR=npkit", 'mkdir -p "$NPKIT_DUMP_DIR"', "-g 1"],
+    "h20-all_reduce": ["-b 512 -e 18G -f 2 -g 1"],
+    "p4d-message_transfer": ["mpirun -np 2 --hostfile hosts -N 1", "StrictHostKeyChecking=yes"],
+    "p4d-all_reduce": [
+        *("-b 8 -e 1G -f 2 -g 1 -c 1 -n 100", "--hostfile hosts -N 8"),
+        *("StrictHostKeyChecking=yes", "export FI_EFA_USE_DEVICE_RDMA=1"),
+    ],
+}
+_CONFIG = """\
+from pathlib import Path
+from busbar.site.reframe import configuration
+
+site_configuration = configuration(Path({directory!r}))
+for partition in site_configuration["systems"][0]["partitions"]:
+    partition["launcher"] = {launcher!r} or partition["launcher"]
+"""
+
+
+def configuration(job, directory):
+    """The site's own configuration with what the job has beside it."""
+    facts = (ROOT / "site" / job.site / "site.yaml").read_text()
+    for feature in job.features:
+        facts = facts.replace("features: [osu", f"features: [{feature}, osu")
+    place = directory / "sites" / job.site
+    place.mkdir(parents=True)
+    (place / "site.yaml").write_text(facts)
+    file = place / "reframe.py"
+    file.write_text(_CONFIG.format(directory=str(place), launcher=job.launcher))
+    return file
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_job(name, tmp_path):
-    site, check = JOBS[name]
+    job = JOBS[name]
+    config = configuration(job, tmp_path)
     done = subprocess.run(
         [
             *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
-            *("-C", ROOT / "site" / site / "reframe.py", "-c", CHECKS, "-n", check),
-            *("-p", "spack", "--prefix", tmp_path),
+            *("-C", config, "-c", CHECKS, "-n", job.check),
+            *("-p", job.environment, "--prefix", tmp_path),
         ],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "BUSBAR_DECLARED": "1"},
+        env={
+            **os.environ,
+            "BUSBAR_DECLARED": "1",
+            "BUSBAR_SITE_PATH": f"{config.parents[1]}:{ROOT / 'site'}",
+        },
     )
-    scripts = list(tmp_path.glob("stage/**/rfm_job.sh"))
-    assert len(scripts) == 1, done.stdout
+    scripts = sorted(tmp_path.glob("stage/**/rfm_job.sh"))
+    assert scripts, done.stdout
     text = scripts[0].read_text().replace(str(ROOT), "BUSBAR")
     # These depend on who runs the tests, and on parameters by ReFrame's hash.
     lines = [
@@ -51,6 +117,8 @@ def test_job(name, tmp_path):
         if "ALLOW_RUN_AS_ROOT" not in line and "--job-name" not in line
     ]
     text = "\n".join(lines) + "\n"
+    missing = [words for words in HOLDS[name] if words not in text]
+    assert not missing
     golden = GOLDEN / f"{name}.sh"
     if os.environ.get("GOLDEN") == "write":
         golden.write_text(text)
