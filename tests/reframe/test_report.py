@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: MIT
+"""What is kept of the JSON of nccl-tests, and how a job asks for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from busbar.check.report import asking, take
+
+RECORD = "h200x4/nccl_all_reduce_single_process.json"
+
+
+def test_the_recorded_file_without_its_environment(data, tmp_path):
+    document = json.loads((data / RECORD).read_text())
+    document["env"] += ["HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz", "HOME=/home/someone"]
+    path = tmp_path / "nccl-tests.1.json"
+    path.write_text(json.dumps(document))
+    facts = take(path).facts
+    assert facts is not None
+    assert max(r.value for r in facts.readings if r.kind == "busbw") == pytest.approx(365.402332)
+    kept = path.read_text()
+    assert "NCCL_NVLS_ENABLE=0" in kept
+    assert "hf_" not in kept
+    assert "someone" not in kept
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "kept"),
+    [
+        (None, "was not written", False),
+        ("", "is empty or breaks off", False),
+        ('{"env": ["TOKEN=x"', "is empty or breaks off", False),
+        ('{"env": ["TOKEN=x"]}', "is JSON of another kind", False),
+        ('{"config": {}, "results": [], "env": ["TOKEN=x"]}', "has no end", True),
+    ],
+)
+def test_files_that_say_nothing(tmp_path, text, why, kept):
+    path = tmp_path / "nccl-tests.1.json"
+    if text is not None:
+        path.write_text(text)
+    found = take(path)
+    assert (found.facts, found.missing) == (None, why)
+    assert path.exists() is kept
+    assert not kept or "TOKEN" not in path.read_text()
+
+
+def script(directory, usage, then):
+    """A job that asks a program with this usage."""
+    program = directory / "all_reduce_perf"
+    program.write_text(f"#!/bin/sh\necho '{usage}' >&2\nexit 3\n")
+    program.chmod(0o755)
+    lines = ["set -e", *asking(str(program), "nccl-tests.1.json"), *then]
+    return ["bash", "-c", "\n".join(lines)]
+
+
+@pytest.mark.parametrize(
+    ("usage", "option"),
+    [
+        ("[-b,--minbytes] [-J,--output_file <file>] [-h,--help]", "-J nccl-tests.1.json"),
+        ("[-b,--minbytes] [-x,--output_file <file>] [-h,--help]", ""),
+    ],
+)
+def test_the_usage_decides(tmp_path, usage, option):
+    command = script(tmp_path, usage, ['echo "$json"'])
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == option
+    files = list(tmp_path.glob("*.json"))
+    assert len(files) == bool(option)
+    assert all(path.stat().st_mode & 0o077 == 0 for path in files)
+
+
+def test_a_job_that_is_ended_leaves_no_environment(tmp_path):
+    then = ["echo SECRET=x >nccl-tests.1.json", "echo ready", "sleep 60 & wait"]
+    command = script(tmp_path, "[-J,--output_file <file>]", then)
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "ready\n"
+        os.killpg(job.pid, signal.SIGTERM)
+        assert job.wait(timeout=20) == 143
+    assert not list(tmp_path.glob("*.json"))
