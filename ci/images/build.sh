@@ -24,6 +24,9 @@ esac
 context=$work/context-$stack-$delivery-$format
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
+# Builds share the base, the context's directory and the store: one after the other.
+exec 9>"$work/lock"
+flock 9
 output=$(realpath -m "$output")
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 ci/images/context.sh "$stack" "$delivery" "$lane" "$context" "$site"
