@@ -129,6 +129,14 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
         own = self.image.settings if self.image else {}
         return [*(n for n in self.current_environ.env_vars if n not in own), *self.env_vars]
 
+    @run_before("run", always_last=True)
+    def let_the_launcher_end_its_ranks(self) -> None:
+        """A stopped job's script must outlive its launcher, which has got the signal as well.
+
+        ReFrame kills what is left as soon as the script is gone, and ranks are beyond its reach.
+        """
+        self.prerun_cmds = ["trap 'exit 143' TERM", *self.prerun_cmds]
+
     def across_nodes(self, names: Iterable[str] = ()) -> None:
         """For mpirun: a host file, so many ranks a node, and the variables of the other nodes.
 

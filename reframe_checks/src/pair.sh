@@ -8,12 +8,12 @@ place=$1.server server_port=$2 client_port=$3
 shift 3
 rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}
 ranks=${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-${SLURM_NTASKS:-1}}}
-limit=120 # seconds: a client that never comes must not cost the job's whole time
+limit=120 # seconds: a client that never comes must not cost the job's whole time; in the foreground a killed job takes it along
 
 serve() { # with a port of its own each time: another's program may have the first
     port=$((20000 + ($$ + 997 * tries) % 20000))
     tries=$((tries + 1))
-    timeout "$limit" "$@" "$server_port$port" >/dev/null &
+    timeout --foreground "$limit" "$@" "$server_port$port" >/dev/null &
     server=$!
     echo "$(uname -n) $port" >"$place.new" && mv "$place.new" "$place"
 }
@@ -35,7 +35,7 @@ for attempt in 1 2 3 4 5 6 7 8 9 10; do
     }
     read -r host port 2>/dev/null <"$place" || continue
     [ "$ranks" != 1 ] || host=127.0.0.1
-    output=$(timeout "$limit" "$@" "$client_port$port" "$host") && status=0 && break
+    output=$(timeout --foreground "$limit" "$@" "$client_port$port" "$host") && status=0 && break
 done
 printf '%s\n' "${output:-no output from $1 after $attempt attempts}"
 if [ "$ranks" = 1 ]; then

@@ -19,6 +19,7 @@ export NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,TUNING
 export NCCL_DEBUG_FILE=nccl.%h.%p.log
 export PRTE_MCA_plm=ssh
 export PRTE_MCA_plm_ssh_args='-o BatchMode=yes -o StrictHostKeyChecking=yes'
+trap 'exit 143' TERM
 scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts
 exec 2>&1  # one file, in the order in which things were said
 json=

@@ -16,6 +16,7 @@ export FI_CXI_DISABLE_HOST_REGISTER=1
 export FI_CXI_RX_MATCH_MODE=software
 export FI_MR_CACHE_MONITOR=userfaultfd
 export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
+trap 'exit 143' TERM
 exec 2>&1  # one file, in the order in which things were said
 printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,1 srun --mpi=cray_shasta BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,1

@@ -13,6 +13,7 @@ export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,TUNING
 export NCCL_DEBUG_FILE=nccl.%h.%p.log
 export NPKIT_DUMP_DIR=npkit
+trap 'exit 143' TERM
 mkdir -p "$NPKIT_DUMP_DIR"
 exec 2>&1  # one file, in the order in which things were said
 json=
