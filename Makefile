@@ -21,7 +21,7 @@ lint: setup ## format and lint checks, types, shell scripts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@git ls-files -z '*.sh' .ci/run ci/lab | xargs -0 $(BIN)/shellcheck
+	@git ls-files -z '*.sh' .ci/run ci/lab ':!*.conf' | xargs -0 $(BIN)/shellcheck
 
 image: setup ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local, BUILDER=; docs/containers.md has the rest)
 	@ci/images/build.sh
