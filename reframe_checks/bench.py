@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
@@ -97,7 +97,7 @@ class BenchCheck(BusbarCheck, special=True):
             asked, traced = "", ""
             if launch.json:
                 lines += asking(launch.command[0], launch.json)
-                asked, traced = " $json", '"${json:+ $json}"'
+                asked, traced = ' "${json[@]}"', '"${json[*]:+ ${json[*]}}"'
             lines.append("printf '%s\\n' " + shlex.quote(launch.traced(start)) + traced)
             for name, value in launch.environment:
                 names = self.image.prevailing(name) if self.image else [name]
@@ -110,7 +110,7 @@ class BenchCheck(BusbarCheck, special=True):
         last = self.planned[-1]
         wrapped = [*self.placing(last), *last.command]
         self.executable, *self.executable_opts = [shlex.quote(word) for word in wrapped]
-        self.executable_opts += ["$json"] if last.json else []
+        self.executable_opts += ['"${json[@]}"'] if last.json else []
         self.postrun_cmds = ['echo "exit_status=$?"']
 
     def names_for_image(self) -> list[str]:
@@ -130,6 +130,18 @@ class BenchCheck(BusbarCheck, special=True):
     def placing(self, launch: Launch) -> list[str]:
         """The script that says where a rank is, before a program that does not."""
         return [PLACED] if launch.placed else []
+
+    def remarks(self) -> list[dict[str, Any]]:
+        """JSON that was asked for and could not be used."""
+        return [
+            {
+                "id": "json-not-used",
+                "summary": f"{launch.json} {shown.report.missing}: the table is judged",
+                "evidence": [],
+            }
+            for launch, shown in zip(self.planned, self.shown, strict=False)
+            if shown.report and shown.report.missing
+        ]
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         parts = split([*output, *errors])

@@ -27,15 +27,15 @@ class Report:
 
 
 def asking(program: str, file: str) -> list[str]:
-    """Shell lines that set ``json`` to the option, where the usage of ``program`` names it.
+    """Shell lines that put the option into ``json`` where the usage of ``program`` names it.
 
     The tool writes its whole environment into the file: nobody else may read it before `take` has
     cleaned it, and a job that is ended before that leaves none.
     """
     return [
-        "json=",
+        "json=()",
         f"if timeout 30 {shlex.quote(program)} --help 2>&1 </dev/null | grep -q -e '-J,'; then",
-        f"    json='-J {file}'",
+        f"    json=(-J {file})",
         f"    trap 'rm -f {FILES}; exit 143' TERM",
         f"    (umask 077; : >{file})",
         "fi",

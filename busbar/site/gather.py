@@ -9,6 +9,7 @@ import socket
 import subprocess
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,23 +53,12 @@ def gather(root: Path = Path("/")) -> Outputs:
     host = socket.gethostname()
     tools = dict(_TOOLS)
     tools["scontrol"] = ("scontrol", "show", "node", host.split(".")[0])
-    text: dict[str, str] = {}
-    failed: dict[str, str] = {}
-    for name, command in tools.items():
-        if shutil.which(command[0]) is None:
-            continue
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            failed[name] = f"no answer within {_TIMEOUT_S} s"
-            continue
-        if done.returncode:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            failed[name] = said[0] if said else f"exit status {done.returncode}"
-        else:
-            text[name] = done.stdout
+    here = {name: command for name, command in tools.items() if shutil.which(command[0])}
+    # All at once: each of them wakes the same driver, which may take it seconds.
+    with ThreadPoolExecutor(max_workers=max(len(here), 1)) as pool:
+        answers = dict(zip(here, pool.map(_ask, here.values()), strict=True))
+    text = {name: said for name, (answered, said) in answers.items() if answered}
+    failed = {name: said for name, (answered, said) in answers.items() if not answered}
     for rate in sorted(root.glob("sys/class/infiniband/*/ports/1/rate")):
         text[f"rate {rate.parts[-4]}"] = rate.read_text()
         text[f"layer {rate.parts[-4]}"] = (rate.parent / "link_layer").read_text()
@@ -80,6 +70,20 @@ def gather(root: Path = Path("/")) -> Outputs:
         instance_type=_instance_type(root),
         rdma_seen=True,
     )
+
+
+def _ask(command: tuple[str, ...]) -> tuple[bool, str]:
+    """Whether a tool answered, with its output or the reason."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False, f"no answer within {_TIMEOUT_S} s"
+    if not done.returncode:
+        return True, done.stdout
+    said = (done.stderr or done.stdout).strip().splitlines()
+    return False, said[0] if said else f"exit status {done.returncode}"
 
 
 def _instance_type(root: Path) -> str | None:

@@ -66,7 +66,7 @@ def script(directory, usage, then):
     ],
 )
 def test_the_usage_decides(tmp_path, usage, option):
-    command = script(tmp_path, usage, ['echo "$json"'])
+    command = script(tmp_path, usage, ['echo "${json[*]}"'])
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == option
     files = list(tmp_path.glob("*.json"))
