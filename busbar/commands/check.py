@@ -12,7 +12,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Any, Never
 
 from rich.console import Console
@@ -22,7 +24,6 @@ from busbar.check.listing import Describing, Match, lines
 from busbar.check.results import Outcome, Result
 from busbar.check.run import CHECKS, Plan, overall, run
 from busbar.errors import BusbarError
-from busbar.report import html
 from busbar.report.terminal import print_verdicts
 from busbar.site import image
 from busbar.site.detect import detect, match
@@ -162,11 +163,15 @@ def run_command(args: argparse.Namespace) -> int:
         variables=tuple(args.setvar),
     )
     print(f"busbar: site {plan.site.name}, lane {plan.lane}", file=sys.stderr)
+    # The library of the plots takes half a second to load: beside the checks, not before them.
+    Thread(target=import_module, args=("busbar.report.html",)).start()
     outcomes = run(plan, lambda line: print(f"busbar: {line}", file=sys.stderr, flush=True))
     outcomes += _unmet(config, args.require, plan)
     document = _document(plan, outcomes, _skipped(plan, config, args.name, describing))
     (plan.output / "results.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     report = plan.output / "report.html"
+    from busbar.report import html  # noqa: PLC0415 - see above
+
     html.write(report, document, outcomes)
     if args.json:
         print(json.dumps(document, indent=1))
