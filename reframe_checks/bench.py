@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,6 +36,9 @@ class BenchCheck(BusbarCheck, special=True):
     size_set = parameter(["quick", "full"])
     #: More options of the benchmark.
     more_options = variable(str, value="")
+    #: What the job runs, and what it showed.
+    planned: Sequence[Launch] = ()
+    shown: Sequence[Shown] = ()
     #: Options of the benchmark for each set of sizes.
     size_options: ClassVar[dict[str, str]] = {}
 
@@ -147,7 +151,7 @@ class BenchCheck(BusbarCheck, special=True):
         parts = split([*output, *errors])
         logs = self.logs()
         results: list[Result] = []
-        self.shown: list[Shown] = []
+        self.shown = []
         versions = {"mpi": "", "ucx": "", "gpu_driver": ""}
         for index, launch in enumerate(self.planned):
             if index >= len(parts):
@@ -159,7 +163,7 @@ class BenchCheck(BusbarCheck, special=True):
             if launch.json and f"-J {launch.json}" in parts[index][0]:
                 shown = replace(shown, report=take(Path(self.stagedir, launch.json)))
             shown.facts.readings += self.derived(launch, shown)
-            self.shown.append(shown)
+            self.shown = [*self.shown, shown]
             results += judge(self.name, launch, shown, self.expect)
             mismatch = shown.facts.first("ucx.api-mismatch")
             ucx = next(shown.facts.values("ucx.version"), mismatch.values[1] if mismatch else "")
