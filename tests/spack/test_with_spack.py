@@ -49,6 +49,5 @@ def test_the_host_lock_is_what_its_manifest_concretizes_to() -> None:
 def test_gpu_aware_is_built_tested_signed_and_installed_elsewhere() -> None:
     done = script("here.sh", "gpu-aware-mpi")
     assert done.returncode == 0, done.stdout + done.stderr
-    built, moved = done.stdout.split("Pushed gpu-aware-mpi", maxsplit=1)
-    assert "1 passed of 1 spec" in built
-    assert "1 passed of 1 spec" in moved
+    # Before the push and after the installation elsewhere; a second run finds it pushed already.
+    assert done.stdout.count(" 1 passed of 1 spec ") == 2
