@@ -21,6 +21,9 @@ _STYLE = {
     Verdict.FAILED: "red",
 }
 
+_FEW = 3
+"""Pairs of one size that are named when they did not pass."""
+
 
 def print_verdicts(outcomes: Sequence[Outcome], console: Console) -> None:
     """One row for each size and kind of buffers (the worst pair), then what did not pass."""
@@ -85,24 +88,20 @@ def _cells(rows: list[Result]) -> list[str]:
 
 def _worst_reading(rows: list[Result]) -> Result:
     """The slowest bandwidth or the longest latency, against its own band."""
+    return min(rows, key=_goodness)
 
-    def goodness(row: Result) -> float:
-        if row.value is None or not row.typical:
-            return 0.0
-        share = row.value / row.typical
-        return -share if row.metric == "latency" else share
 
-    return min(rows, key=goodness)
+def _goodness(row: Result) -> float:
+    if row.value is None or not row.typical:
+        return 0.0
+    share = row.value / row.typical
+    return -share if row.metric == "latency" else share
 
 
 def _print_reasons(outcome: Outcome, console: Console) -> None:
-    wrong = Counter(
-        (row.verdict, row.message) for row in outcome.results if row.verdict is not Verdict.PASS
-    )
-    for (verdict, message), count in wrong.items():
+    for verdict, message in _reasons(outcome.results):
         console.print(f"[{_STYLE[verdict]}]{verdict}[/] {outcome.check}: ", end="")
-        times = f" ({count} times)" if count > 1 else ""
-        console.print(message + times, markup=False, highlight=False)
+        console.print(message, markup=False, highlight=False)
     for cause in outcome.causes:
         console.print(f"cause {cause['id']}", style="bold", end="")
         console.print(f" ({outcome.check}): {cause['summary']}", markup=False, highlight=False)
@@ -110,6 +109,23 @@ def _print_reasons(outcome: Outcome, console: Console) -> None:
             text = f"  {evidence['file']}:{evidence['line']}: {evidence['text'].strip()}"
             console.print(text, markup=False, highlight=False)
         console.print(f"  remedy: {cause['remedy']}", markup=False, highlight=False)
+
+
+def _reasons(results: Iterable[Result]) -> Iterable[tuple[Verdict, str]]:
+    """What did not pass; of the pairs of one size the worst few, since the report has them all."""
+    wrong = [row for row in results if row.verdict is not Verdict.PASS]
+    whole = [row for row in wrong if row.bytes is None]
+    for rows in [whole, *_groups(row for row in wrong if row.bytes is not None)]:
+        rows.sort(key=_goodness)
+        counts = Counter((row.verdict, row.message) for row in rows)
+        shown = list(counts.items())[: len(whole) if rows is whole else _FEW]
+        for (verdict, message), count in shown:
+            yield verdict, message + (f" ({count} times)" if count > 1 else "")
+        if left := len(counts) - len(shown):
+            yield (
+                worst(row.verdict for row in rows),
+                f"and {left} more of this size, see the report",
+            )
 
 
 def _print_notes(outcomes: Sequence[Outcome], console: Console) -> None:
