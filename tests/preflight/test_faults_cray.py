@@ -14,6 +14,7 @@ from trees import (
     library,
     mpi,
     program,
+    variables,
 )
 
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries")
