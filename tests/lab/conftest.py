@@ -7,16 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from common import LAB, ROOT, Run, build
 
-ROOT = Path(__file__).resolve().parents[2]
-LAB = ROOT / "ci" / "lab"
 APPTAINER = ROOT / "build" / "apptainer" / "bin"
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def _cannot() -> str:
@@ -82,33 +79,6 @@ def on_lab(lab: Path) -> Run:
         )
 
     return run
-
-
-def run_build(
-    directory: Path, within: Sequence[str] = (), **wishes: str
-) -> subprocess.CompletedProcess[str]:
-    """Builds an image of the host stack by the delivery wheels, on a Debian made here.
-
-    ``within`` is a command that runs the build with other rights.
-    """
-    wishes = {"STACK": "host", "DELIVERY": "wheels", "BASE": "local"} | wishes
-    environment = os.environ | wishes | {"WORK": str(directory), "PYTHON": sys.executable}
-    # The checkout may move on between two builds.
-    environment |= {"COMMIT": "0" * 40, "SOURCE_DATE_EPOCH": "1700000000"}
-    done = subprocess.run(
-        [*within, ROOT / "ci" / "images" / "build.sh"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-def build(directory: Path, within: Sequence[str] = (), **wishes: str) -> Path:
-    """The file of one image that ``run_build`` has built."""
-    return Path(run_build(directory, within, **wishes).stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="session")

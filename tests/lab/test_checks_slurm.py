@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LAB, ROOT
+from common import LAB, ROOT
 
 CHECKS = ROOT / "reframe_checks"
 SITE = """\

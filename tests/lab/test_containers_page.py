@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from checking import slurm_site
-from conftest import ROOT, Run
+from common import ROOT, Run
 
 from busbar.parse.gpu_aware import parse
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from checking import check, here, host_mpi, local_site, passed, slurm_site
-from conftest import Run
+from common import Run
 
 
 def job_script(site: Path, name: str) -> str:

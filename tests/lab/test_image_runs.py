@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Run
+from common import ROOT, Run
 
 from busbar.parse.gpu_aware import GpuAwareRun, parse
 

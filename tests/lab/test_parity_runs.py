@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from checking import check, local_site, slurm_site
-from conftest import Run
+from common import Run
 
 PARITY = ("-n", "container_parity", "-S", "container_parity.sizes=1M")
 

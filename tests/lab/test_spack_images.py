@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, run_build
+from common import ROOT, run_build
 from test_image_builds import Archive, in_image
 
 SMALL = "ci/images/small"
