@@ -24,7 +24,7 @@ from busbar.parse.text import Source
 from busbar.site.image import Image
 from busbar.verdict import Verdict
 
-from .in_image import InImage
+from .in_image import InImage, launcher_outside
 
 SOURCES = Path(__file__).with_name("src")
 
@@ -98,6 +98,12 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
         ]
         self.conclude(Judgement(results, {}), [])
         raise ReframeError(self.outcome.sentence())
+
+    @run_after("setup")
+    def start_the_image_as_preflight_says(self) -> None:
+        """Before a check sets options of the launcher."""
+        if image := self.image:
+            self.job.launcher = launcher_outside(self.job.launcher, image)
 
     def known_causes(self) -> list[Cause]:
         """What stands before a look into the output."""

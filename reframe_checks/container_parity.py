@@ -31,7 +31,7 @@ from busbar.units import format_bytes
 from busbar.verdict import Expectation, Verdict
 
 from .base import SOURCES, Judgement
-from .in_image import InImage
+from .in_image import InImage, launcher_outside
 from .mpi_program import GpuAwareCheck
 
 _SIDES = ("bare", "image")
@@ -72,7 +72,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
     def set_turns(self) -> None:
         """The job: bare, image, bare, image... each with files of its own."""
         image, host = self.preflighted, self.job.launcher
-        inside = copy.copy(host)
+        inside = copy.copy(launcher_outside(host, image))
         mpi_type = image.preflight["launch"]["mpi_type"]
         inside.options = [f"--mpi={mpi_type}"] if mpi_type else []
         launchers = {

@@ -7,9 +7,20 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from reframe.core.backends import getlauncher
 from reframe.core.launchers import JobLauncher
 
 from busbar.site.image import Image
+
+
+def launcher_outside(host: JobLauncher, image: Image) -> JobLauncher:
+    """What starts ranks that enter the image; ``host`` starts those of other deliveries.
+
+    Where preflight says srun, a job of the image has no other: its mpirun is inside.
+    """
+    if image.preflight["launch"]["outside"][:1] != ["srun"] or host.registered_name == "srun":
+        return host
+    return getlauncher("srun")()
 
 
 class InImage(JobLauncher):

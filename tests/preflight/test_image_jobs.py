@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""Job scripts of an image on a site whose scheduler is Slurm and whose launcher is mpirun."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cases import Case
+from trees import fingerprint
+
+from busbar.check.run import CHECKS
+from busbar.site.image import Image
+
+pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries")
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = "/opt/busbar/bin/gpu_aware"
+
+
+@pytest.fixture
+def script(cuda: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The script of one check, with an image of which preflight has said how it is launched."""
+    facts = tmp_path / "facts.json"
+    fingerprint(cuda.image, "cuda")
+    Image(
+        reference=str(cuda.image),
+        runtime="apptainer",
+        fingerprint={"stack": "cuda", "lane": "ucx-1.14", "features": ["gpu_aware"]},
+        programs={"gpu_aware": PROGRAM},
+        settings={},
+        preflight=cuda.run(capsys),
+    ).write(facts)
+    # The other delivery is that of the wheels; a dry run compiles nothing with this CUDA.
+    for name in ("include/cuda_runtime_api.h", "lib64/libcudart.so"):
+        (tmp_path / "toolkit" / name).parent.mkdir(parents=True)
+        (tmp_path / "toolkit" / name).touch()
+
+    def run(check: str) -> list[str]:
+        done = subprocess.run(
+            [
+                *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
+                *("-C", ROOT / "site/h20-roce/reframe.py", "-c", CHECKS, "-n", f"^{check}$"),
+                *("--prefix", tmp_path),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                **os.environ,
+                "BUSBAR_IMAGE": str(cuda.image),
+                "BUSBAR_IMAGE_FACTS": str(facts),
+                "CUDA_HOME": str(tmp_path / "toolkit"),
+            },
+        )
+        scripts = sorted(tmp_path.glob(f"stage/**/{check}*/rfm_job.sh"))
+        assert scripts, done.stdout + done.stderr
+        return scripts[0].read_text().splitlines()
+
+    return run
+
+
+def test_ranks_on_two_nodes_are_started_by_srun(script) -> None:
+    lines = script("gpu_aware_nodes")
+    (launch,) = [line for line in lines if PROGRAM in line]
+    assert launch.startswith("srun --mpi=pmix apptainer exec --nv ")
+    assert "#SBATCH --ntasks=16" in lines
+    assert "#SBATCH --ntasks-per-node=8" in lines
+
+
+def test_each_side_of_a_comparison_has_its_own_launcher(script) -> None:
+    lines = script("container_parity")
+    bare, image = [line.strip() for line in lines if ".out 2>" in line]
+    assert bare.startswith("mpirun -np 8 ")
+    assert "--mpi" not in bare
+    assert image.startswith("srun --mpi=pmix apptainer exec --nv ")
+    assert PROGRAM in image
