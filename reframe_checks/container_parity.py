@@ -19,7 +19,7 @@ from reframe.core.backends import getlauncher
 from reframe.core.builtins import run_after, run_before, variable
 
 from busbar.check.judge import judge
-from busbar.check.parity import LEAST, Parity, compare
+from busbar.check.parity import LEAST, Parity, compare, enough
 from busbar.check.results import Result
 from busbar.expect import NoExpectation
 from busbar.explain.containers import layer_cause
@@ -49,8 +49,8 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
     keep_files = [*GpuAwareCheck.keep_files, "*.out", "*.err"]
     parities: ClassVar[dict[_Key, Parity]] = {}
 
-    #: How often each delivery runs.
-    repetitions = variable(int, value=9)
+    #: How often each delivery runs; 0 for as often as the number of pairs asks for.
+    repetitions = variable(int, value=0)
 
     @property
     def preflighted(self) -> Image:
@@ -71,6 +71,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
     @run_before("run")
     def set_turns(self) -> None:
         """The job: bare, image, bare, image... each with files of its own."""
+        self.repetitions = self.repetitions or enough(len(self.keys()))
         image, host = self.preflighted, self.job.launcher
         inside = copy.copy(launcher_outside(host, image))
         mpi_type = image.preflight["launch"]["mpi_type"]
@@ -124,11 +125,11 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             wrong.append(Result(self.name, Verdict.FAILED, message=message))
         return run, [replace(each, message=f"{side}: {each.message}") for each in wrong]
 
-    def compared(self, turns: Sequence[Sequence[dict[_Key, Reading]]]) -> list[Result]:
-        """A result for each pair and size."""
+    def keys(self) -> list[_Key]:
+        """Each pair at each size."""
         asked = self.asked()
         ranks = range(asked.ranks)
-        keys = [
+        return [
             (source, target, buffers, nbytes)
             for nbytes in asked.sizes
             for buffers in asked.buffers
@@ -136,6 +137,10 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             for target in ranks
             if source != target
         ]
+
+    def compared(self, turns: Sequence[Sequence[dict[_Key, Reading]]]) -> list[Result]:
+        """A result for each pair and size."""
+        keys = self.keys()
         self.parities = {}
         results = []
         for key in keys:
@@ -150,7 +155,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
                 bytes=key[3],
                 message=f"{len(right)} of {len(turns)} repetitions have right readings of both",
             )
-            if len(right) == len(turns):
+            if right and len(right) == len(turns):
                 bare, image = zip(*right, strict=True)
                 parity = self.parities[key] = compare(image, bare, len(keys))
                 row = replace(

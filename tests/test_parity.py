@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from busbar.check.parity import LEAST, compare
+from busbar.check.parity import LEAST, compare, enough
 from busbar.explain.containers import layer_cause
 from busbar.preflight.layers import differences
 from busbar.verdict import Verdict
@@ -49,6 +49,15 @@ def test_the_error_is_shared_among_the_statements() -> None:
     slow = scaled(0.9)
     assert compare(slow[:6], BARE[:6], statements=2).verdict is Verdict.DEGRADED
     assert compare(slow[:6], BARE[:6], statements=24).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(("statements", "repetitions"), [(4, 9), (24, 9), (112, 12)])
+def test_a_slow_image_can_be_told_on_every_node(statements: int, repetitions: int) -> None:
+    """8 GPUs have 56 pairs at two sizes, for which nine repetitions say nothing."""
+    assert enough(statements) == repetitions
+    bare = (BARE * 2)[:repetitions]
+    slow = [value * 0.5 for value in bare]
+    assert compare(slow, bare, statements).verdict is Verdict.DEGRADED
 
 
 def test_one_disturbed_repetition_does_not_fail_a_run_or_hide_a_fault() -> None:

@@ -68,6 +68,14 @@ def compare(image: Sequence[float], bare: Sequence[float], statements: int) -> P
     )
 
 
+def enough(statements: int) -> int:
+    """Repetitions of which so many statements can each end in ``degraded``: at least 9."""
+    count = 9
+    while statements and not _rank(count, _ERROR / statements):
+        count += 1
+    return count
+
+
 def _rank(count: int, error: float) -> int:
     """The largest k whose k-th smallest of ``count`` lies above the median with at most ``error``;
     0 where there is none."""

@@ -73,6 +73,7 @@ def test_ranks_on_two_nodes_are_started_by_srun(script) -> None:
 
 def test_each_side_of_a_comparison_has_its_own_launcher(script) -> None:
     lines = script("container_parity")
+    assert "for turn in $(seq 12); do" in lines  # 112 pairs and sizes
     bare, image = [line.strip() for line in lines if ".out 2>" in line]
     assert bare.startswith("mpirun -np 8 ")
     assert "--mpi" not in bare
