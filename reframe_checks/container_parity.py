@@ -116,7 +116,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         )
         lane = self.current_environ.extras["lane"]
         if side == "image":
-            lane = self.preflighted.fingerprint.get("lane", "")
+            lane = self.preflighted.fingerprint["lane"]
         run = parse(lines)
         asked = replace(self.asked(), sizes=(), latency_sizes=(), check_sizes=(), lane=lane)
         wrong = judge(asked, run, [*lines, *log], _no_band)

@@ -79,8 +79,28 @@ def test_an_image_that_says_nothing_of_itself(refused, tmp_path: Path) -> None:
     fingerprint = sandbox / "opt/busbar/fingerprint.json"
     fingerprint.write_text("{")
     assert "is no JSON" in refused("--image", sandbox)
-    fingerprint.write_text(json.dumps({"lane": "ucx-1.14"}))
-    assert "names no stack" in refused("--image", sandbox)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ([], "valid dictionary"),
+        ({"lane": "ucx-1.14"}, "fingerprint.json, stack: this key is missing"),
+        ({"stack": "hosts"}, "fingerprint.json, stack: Input should be 'host'"),
+        ({"stack": "host", "lane": "ucx.9 z"}, "fingerprint.json, lane: String should match"),
+        ({"stack": "host", "lane": None}, "fingerprint.json, lane: Input should be a valid str"),
+        ({"stack": "host", "delivery": ["a"]}, "fingerprint.json, delivery: Input should be"),
+        ({"stack": "host", "features": "gpu"}, "fingerprint.json, features: Input should be"),
+        ({"stack": "host", "features": ["a b"]}, "fingerprint.json, features[0]: String should"),
+    ],
+)
+def test_a_fingerprint_that_is_wrong(refused, tmp_path: Path, wrong: object, said: str) -> None:
+    sandbox = tmp_path / "sandbox"
+    (sandbox / "opt/busbar").mkdir(parents=True)
+    (sandbox / "opt/busbar/fingerprint.json").write_text(json.dumps(wrong))
+    message = refused("--image", sandbox)
+    assert said in message
+    assert message.count("\n") == 1
 
 
 def test_inject_needs_an_image(refused) -> None:

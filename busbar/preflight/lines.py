@@ -108,8 +108,8 @@ def _image(plan: Plan) -> Line:
             f"the image holds stack {said}, the site's images are of stack {plan.stack}",
             f"build it with STACK={plan.stack}",
         )
-    what = ", ".join(plan.fingerprint.get("features", []))
-    return ready("fingerprint", f"stack {said} by {plan.fingerprint.get('delivery')}: {what}")
+    what = ", ".join(plan.fingerprint["features"])
+    return ready("fingerprint", f"stack {said} by {plan.fingerprint['delivery']}: {what}")
 
 
 def _glibc(plan: Plan, libraries: dict[str, Found | None]) -> Line:

@@ -6,6 +6,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from busbar.site.model import Name, Stack
+
+
+class Fingerprint(BaseModel):
+    """What an image says of itself, as far as it is used; the file holds more."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    stack: Stack
+    lane: Name = "image"
+    delivery: Name | None = None
+    features: list[Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_-]*$")]] = Field(
+        default_factory=list
+    )
+    """As ReFrame allows them."""
 
 
 class Status(StrEnum):

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import ValidationError
+
 from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.preflight import elf
 from busbar.preflight.files import Files, open_image
 from busbar.preflight.host import Host
 from busbar.preflight.loader import Found, Mount, View
-from busbar.preflight.model import Launch
+from busbar.preflight.model import Fingerprint, Launch
 from busbar.site.model import Site, Stack
+from busbar.site.yamlfile import dotted, rule_of
 
 FINGERPRINT = PurePosixPath("/opt/busbar/fingerprint.json")
 _ENV = PurePosixPath("/.singularity.d/env")
@@ -249,20 +252,20 @@ def _driver(host: Host, option: str) -> tuple[Mount, ...]:
 
 
 def fingerprint_of(files: Files, image: object) -> dict[str, Any]:
-    """What an image says of itself; empty for an image of others."""
+    """The keys of :class:`Fingerprint`; empty for an image of others."""
     if files.kind(FINGERPRINT) != "file":
         return {}
+    where, again = f"{image}: {FINGERPRINT}", "build the image again"
     try:
-        fingerprint = json.loads(files.local(FINGERPRINT).read_text())
+        said = json.loads(files.local(FINGERPRINT).read_text(encoding="utf-8"))
+        return Fingerprint.model_validate(said).model_dump()
+    except ValidationError as error:
+        first = error.errors()[0]
+        rule, _ = rule_of(first)
+        key = dotted(first["loc"])
+        raise BusbarError(rule, where=f"{where}, {key}" if key else where, hint=again) from error
     except ValueError as error:
-        raise BusbarError(
-            f"is no JSON ({error})", where=f"{image}: {FINGERPRINT}", hint="build the image again"
-        ) from error
-    if not isinstance(fingerprint, dict) or not isinstance(fingerprint.get("stack"), str):
-        raise BusbarError(
-            "names no stack", where=f"{image}: {FINGERPRINT}", hint="build the image again"
-        )
-    return fingerprint
+        raise BusbarError(f"is no JSON ({error})", where=where, hint=again) from error
 
 
 def image_variables(files: Files) -> dict[str, str]:

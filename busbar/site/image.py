@@ -47,8 +47,8 @@ class Image:
     @property
     def features(self) -> list[str]:
         """What it says of itself, and Open MPI's collectives where they take its buffers."""
-        stack, delivery = self.fingerprint["stack"], self.fingerprint.get("delivery")
-        said = [f for f in self.fingerprint.get("features", []) if f not in (stack, delivery)]
+        stack, delivery = self.fingerprint["stack"], self.fingerprint["delivery"]
+        said = [f for f in self.fingerprint["features"] if f not in (stack, delivery)]
         return [*said, "collectives"] if stack == "host" else said
 
     def entered(self, names: Iterable[str], bind: Iterable[str]) -> list[str]:

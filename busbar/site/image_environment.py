@@ -45,7 +45,7 @@ def image_environments(site: Site, choice: Choice, ranks_per_node: int) -> list[
 def _inside(site: Site, image: Image) -> dict[str, Any]:
     said = image.fingerprint
     stack: Stack = said["stack"]
-    lane = str(said.get("lane", "image"))
+    lane: str = said["lane"]
     loaded = {library["name"] for library in image.preflight["libraries"]}
     families = [known for name, known in _FAMILY.items() if name in loaded]
     family: MpiFamily = families[0] if families else "openmpi"

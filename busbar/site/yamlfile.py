@@ -123,7 +123,7 @@ def parse(model: type[Model], data: object, documents: Sequence[Document]) -> Mo
         first = error.errors()[0]
         location = [step for step in first["loc"] if step != "[key]"]
         more = error.error_count() - 1
-        rule, hint = _rule(first)
+        rule, hint = rule_of(first)
         if more:
             hint += f"; {more} more finding{'s' if more > 1 else ''} in this file"
         raise BusbarError(rule, where=written(documents, location), hint=hint) from error
@@ -162,7 +162,7 @@ def _child(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | N
     return None
 
 
-def _rule(error: Any) -> tuple[str, str]:
+def rule_of(error: Any) -> tuple[str, str]:
     """What is wrong and what to do, of one entry of pydantic's ``errors()``."""
     kind, value = error["type"], error["input"]
     if kind == "extra_forbidden":

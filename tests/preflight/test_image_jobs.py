@@ -29,7 +29,12 @@ def script(cuda: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     Image(
         reference=str(cuda.image),
         runtime="apptainer",
-        fingerprint={"stack": "cuda", "lane": "ucx-1.14", "features": ["gpu_aware"]},
+        fingerprint={
+            "stack": "cuda",
+            "lane": "ucx-1.14",
+            "delivery": "wheels",
+            "features": ["gpu_aware"],
+        },
         programs={"gpu_aware": PROGRAM},
         settings={},
         preflight=cuda.run(capsys),
