@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from reframe.core.builtins import parameter, run_after, run_before, variable
 from busbar import site as sites
 from busbar.check.bench import judge
 from busbar.check.launch import Launch, Shown, show, split
-from busbar.check.report import asking, take
+from busbar.check.report import PRIVATE, asking, take
 from busbar.check.results import Result
 from busbar.explain.model import Reading
 from busbar.parse.text import Source
@@ -22,6 +23,8 @@ from busbar.verdict import Expectation, Verdict
 
 from .base import SOURCES, BusbarCheck, Judgement
 
+ASKED = "asked.json"
+"""What a check asks of each launch; it is kept beside the results."""
 PLACED = str(SOURCES / "placed.sh")
 TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
@@ -32,6 +35,7 @@ class BenchCheck(BusbarCheck, special=True):
     """A concrete check gives :meth:`launches` and :meth:`expect`."""
 
     time_limit = "10m"
+    keep_files = [*BusbarCheck.keep_files, ASKED]
     #: Which sizes: ``quick`` (tags gate and nightly) or ``full``.
     size_set = parameter(["quick", "full"])
     #: More options of the benchmark.
@@ -91,6 +95,8 @@ class BenchCheck(BusbarCheck, special=True):
     def set_commands(self) -> None:
         """Each launch with its command line before it and its exit status after it."""
         self.planned = self.launches()
+        asked = [asdict(launch) for launch in self.planned]
+        Path(self.stagedir, ASKED).write_text(json.dumps(asked, indent=1) + "\n")
         self.num_tasks = self.processes()
         self.num_tasks_per_node = self.num_tasks // self.nodes
         self.job.num_tasks = self.num_tasks
@@ -160,7 +166,7 @@ class BenchCheck(BusbarCheck, special=True):
                 continue
             mine = [Source.from_path(path) for path in logs if path.match(launch.logs)]
             shown = show(f"launch {index + 1}", parts[index], mine)
-            if launch.json and f"-J {launch.json}" in parts[index][0]:
+            if launch.json and f"-J {PRIVATE}/{launch.json}" in parts[index][0]:
                 shown = replace(shown, report=take(Path(self.stagedir, launch.json)))
             shown.facts.readings += self.derived(launch, shown)
             self.shown = [*self.shown, shown]

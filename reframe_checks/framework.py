@@ -20,7 +20,7 @@ from busbar.units import parse_bytes
 from busbar.verdict import Expectation, Verdict
 
 from .base import SOURCES, Judgement
-from .xccl import XcclPerf, ways
+from .xccl import XcclPerf
 
 _OLDEST_ROCM = (6, 3)
 """The published runs through PyTorch are those of its RCCL and of newer ones."""
@@ -51,7 +51,7 @@ class Torch(XcclPerf, special=True):
                 nodes=self.nodes,
                 sizes=tuple(parse_bytes(size) for size in sizes.split(",")),
                 gpus=tuple(range(self.gpus)),
-                transports=ways(self.site, self.current_partition.name, self.nodes),
+                transports=self.ways(),
                 log="nccl",
                 validated=True,
                 end=True,

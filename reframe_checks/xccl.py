@@ -32,7 +32,7 @@ LOGGED = {
 }
 
 
-def ways(site: Site, nodes: int, partition: str | None = None) -> tuple[str, ...]:
+def ways(site: Site, *, nodes: int, partition: str) -> tuple[str, ...]:
     """How NCCL's log names the ways that data should take."""
     if nodes == 1 or site.fabric is None:
         return ("P2P", "NVLS")
@@ -61,6 +61,10 @@ class XcclPerf(BenchCheck, special=True):
     keep_files = [*BenchCheck.keep_files, LOG_FILES, FILES]
     env_vars = {**LOGGED}
 
+    def ways(self) -> tuple[str, ...]:
+        """How NCCL's log names the ways of this check."""
+        return ways(self.site, nodes=self.nodes, partition=self.current_partition.name)
+
     def launches(self) -> list[Launch]:
         options = self.options()
         first, last, step = (options[options.index(flag) + 1] for flag in ("-b", "-e", "-f"))
@@ -78,7 +82,7 @@ class XcclPerf(BenchCheck, special=True):
                 ),
                 gpus=tuple(range(per_node)),
                 nodes=self.nodes,
-                transports=ways(self.site, self.nodes, self.current_partition.name),
+                transports=self.ways(),
                 log="nccl",
                 validated=True,
                 end=True,

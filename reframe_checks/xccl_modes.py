@@ -32,7 +32,7 @@ class RcclMode(XcclPerf, special=True):
     valid_prog_environs = ["+xccl +rocm"]
     collective = parameter(["all_reduce"])
     size_set = parameter(["full"])
-    # Published for CPX: 2 cycles, 20 warm-up rounds, 50 rounds, from 32 bytes.
+    # Published for CPX: 50 rounds as a graph that is launched twice, 20 to warm up, from 32 bytes.
     size_options: ClassVar = {"full": "-b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50"}
     keep_files = [*XcclPerf.keep_files, _OFF]
     #: The mode's name in the family; empty for the family's own environment.

@@ -45,7 +45,9 @@ class xccl_osu(OsuCollective):  # noqa: N801 - ReFrame's test names are what use
             replace(
                 launch,
                 command=(program, *launch.command[1:]),
-                transports=ways(self.site, self.nodes, self.current_partition.name),
+                transports=ways(
+                    self.site, nodes=self.nodes, partition=self.current_partition.name
+                ),
                 log="nccl",
             )
         ]
@@ -69,7 +71,7 @@ class xccl_osu_pair(OsuPair):  # noqa: N801 - see above
         return replace(
             launch,
             command=(self.program("osu_xccl_bw"), "-d", kind, *launch.command[1:]),
-            transports=ways(self.site, self.nodes, self.current_partition.name),
+            transports=ways(self.site, nodes=self.nodes, partition=self.current_partition.name),
             log="nccl",
             logs=f"nccl.{target}.*.log",
             environment=(

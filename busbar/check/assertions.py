@@ -8,7 +8,8 @@ unnoticed.
 from __future__ import annotations
 
 import math
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from busbar.check.launch import Launch, Shown
@@ -22,6 +23,12 @@ Assertion = Callable[[Launch, Shown], Iterator[Problem]]
 _FAILED = Verdict.FAILED
 _EXACT = 0.01
 """NCCL rounds a message to what divides among the ranks; by less than this share."""
+_MEANINGFUL = 1 << 30
+"""nccl-tests lowers its largest size to what fits into the GPU's memory: below this one the links
+are not judged, so a GPU that is that full has failed."""
+_NOT_CHECKED_IN_PLACE = ("alltoall", "sendrecv")
+"""nccl-tests prints N/A there."""
+_OSU_ROW = re.compile(r"\d+\s")
 _DIGITS, _CENT = 1e-3, 0.006
 """nccl-tests' table has at least four digits of a large number, two places of a small one."""
 
@@ -110,10 +117,13 @@ def data(launch: Launch, shown: Shown) -> Iterator[Problem]:
     if not launch.validated:
         return
     if facts.tool == "nccl-tests":
-        checked = all(h.wrong is not None for row, _ in facts.rows for h in (row.out_of_place,))
-        checked = checked and bool(facts.rows)
+        halves = [row.out_of_place for row, _ in facts.rows]
+        if launch.bench not in _NOT_CHECKED_IN_PLACE:
+            halves += [row.in_place for row, _ in facts.rows if row.in_place]
+        checked = bool(halves) and all(half.wrong is not None for half in halves)
     elif launch.bench.startswith("osu_"):
-        checked = any(line.rstrip().endswith("Pass") for line in shown.text)
+        rows = [line.split() for line in shown.text if _OSU_ROW.match(line)]
+        checked = bool(rows) and all(row[-1] == "Pass" for row in rows)
     else:
         checked = bool(facts.readings)
     if not checked:
@@ -134,7 +144,7 @@ def metrics(launch: Launch, shown: Shown) -> Iterator[Problem]:
         yield _FAILED, f"{launch.bench}: the output ends before the tool's last line"
     read = {reading.nbytes for reading in shown.readings}
     most = facts.parameters.max_bytes if facts.parameters else max(launch.sizes, default=0)
-    wanted = [size for size in launch.sizes if size <= most] or list(launch.sizes[-1:])
+    wanted = [size for size in launch.sizes if size <= max(most, _MEANINGFUL)]
     missing = [
         size for size in wanted if not any(abs(size - got) <= size * _EXACT for got in read)
     ]
@@ -154,9 +164,12 @@ def report(launch: Launch, shown: Shown) -> Iterator[Problem]:
         return
     for failure in told.values("tests.failure"):
         yield _FAILED, f"{launch.json}: {failure}"
-    rows = {(row.nbytes, row.type, row.redop, row.root): row for row, _ in told.rows}
+    rows = defaultdict(list)
+    for row, _ in told.rows:
+        rows[row.nbytes, row.type, row.redop, row.root].append(row)
     for row, _ in shown.facts.rows:
-        same = rows.get((row.nbytes, row.type, row.redop, row.root))
+        alike = rows[row.nbytes, row.type, row.redop, row.root]
+        same = alike.pop(0) if alike else None  # a size that is run again follows in both
         size = format_bytes(row.nbytes)
         if same is None:
             yield _FAILED, f"{launch.json} has nothing of {size}, which the table has"

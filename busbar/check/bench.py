@@ -10,7 +10,6 @@ from dataclasses import replace
 from busbar.check.assertions import ASSERTIONS
 from busbar.check.launch import Launch, Shown
 from busbar.check.results import Result, judged, sentence
-from busbar.errors import BusbarError
 from busbar.expect import NoExpectation
 from busbar.explain.model import Reading
 from busbar.verdict import Expectation, Verdict
@@ -62,13 +61,12 @@ def _reading(  # noqa: PLR0917 - all belong to the one row that it makes
     }
     try:
         result = judged(check, metric, reading.value, expect(launch, reading), **place)
-    except BusbarError as missing:
+    except NoExpectation as missing:
         why.append(str(missing))
-        limit = missing.limit if isinstance(missing, NoExpectation) else None
+        limit = missing.limit
         value = {"us" if metric == "latency" else "gb_per_s": reading.value}
         result = Result(check, Verdict.PASS, metric=metric, limit=limit, **place, **value)  # type: ignore[arg-type]
-        rate = isinstance(missing, NoExpectation) and missing.unit == "GB/s"
-        if limit and rate and metric != "latency" and reading.value > limit:
+        if limit and missing.unit == "GB/s" and metric != "latency" and reading.value > limit:
             result = replace(result, verdict=Verdict.IMPOSSIBLE)
     # Tools print rates of small messages as 0.00.
     if not reading.value > 0 and (metric == "latency" or reading.nbytes >= _LARGE):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from busbar.parse import nccl_tests
 from busbar.redact import redact_document
 
 FILES = "nccl-tests.*.json"
-"""The names that such files have in a job's directory."""
+"""The names that such files have in a job's directory, once they are clean."""
+PRIVATE = "json.private"
+"""Where the tool writes them: it dumps its whole environment, which nobody else may read."""
 
 
 @dataclass(frozen=True)
@@ -29,32 +32,38 @@ class Report:
 def asking(program: str, file: str) -> list[str]:
     """Shell lines that put the option into ``json`` where the usage of ``program`` names it.
 
-    The tool writes its whole environment into the file: nobody else may read it before `take` has
-    cleaned it, and a job that is ended before that leaves none.
+    A job that is ended before `take` has cleaned the file leaves none.
     """
     return [
         "json=()",
         f"if timeout 30 {shlex.quote(program)} --help 2>&1 </dev/null | grep -q -e '-J,'; then",
-        f"    json=(-J {file})",
-        f"    trap 'rm -f {FILES}; exit 143' TERM",
-        f"    (umask 077; : >{file})",
+        f"    json=(-J {PRIVATE}/{file})",
+        f"    trap 'rm -rf {PRIVATE}; exit 143' TERM",
+        f"    mkdir -p -m 700 {PRIVATE}",
         "fi",
     ]
 
 
 def take(path: Path) -> Report:
-    """Reads a report and leaves only what may be kept of it; what cannot be read is removed."""
+    """Reads what a job wrote for ``path`` and leaves there only what may be kept of it."""
+    private = path.parent / PRIVATE
     try:
-        document = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        # The tool may have added a number to the name that it was given.
+        return _clean(next(iter(sorted(private.glob(f"{path.name}*"))), None), path)
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+
+
+def _clean(written: Path | None, path: Path) -> Report:
+    if written is None:
+        return Report(None, "was not written")
+    try:
+        document = json.loads(written.read_text(encoding="utf-8", errors="replace"))
         text = json.dumps(redact_document(document), indent=1) + "\n"
         run = nccl_tests.parse_json(text)
-    except FileNotFoundError:
-        return Report(None, "was not written")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        path.unlink()
         return Report(None, "is empty or breaks off")
     if run is None:
-        path.unlink()
         return Report(None, "is JSON of another kind")
     path.write_text(text, encoding="utf-8")
     if not run.complete:

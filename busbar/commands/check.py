@@ -152,6 +152,8 @@ def run_command(args: argparse.Namespace) -> int:
     if args.list:
         listed = describing.matches(config)
         return _print_list(_chosen(listed, args.name, tuple(args.tag)), as_json=args.json)
+    for stale in ("results.json", "report.html"):
+        (args.output / stale).unlink(missing_ok=True)
     plan = Plan(
         site=sites.load(name),
         site_dir=site_file.parent,

@@ -24,6 +24,7 @@ scheduler: slurm
 partitions:
   - {{name: gpu, node_type: spx, nodes: 2, launcher: {launcher}}}
 nodes_like: mi300x
+fabric: {{provider: verbs, rails: 4, switches: one a rail, uplinks: none}}
 deliveries:
   - {{kind: modules, stack: rocm, features: [torch]}}
 """

@@ -20,7 +20,7 @@ from kinds import KINDS, fabric_ofi
 from busbar.check import assertions, bench, mode
 from busbar.check import judge as gpu_judge
 from busbar.check.launch import show
-from busbar.check.report import take
+from busbar.check.report import PRIVATE, take
 from busbar.expect import point_to_point
 from busbar.parse.gpu_aware import parse
 from busbar.verdict import Expectation, Verdict, worst
@@ -70,7 +70,9 @@ def verdict(kind: Kind | GpuAwareKind, text: str, directory: Path) -> Verdict:
     if kind.launch.json:
         path = directory / kind.launch.json
         says = "differs" if text.endswith("# the JSON differs") else "agrees"
-        write_json(path, [f"{line}\n" for line in text.splitlines()], says)
+        (directory / PRIVATE).mkdir(exist_ok=True)
+        lines = [f"{line}\n" for line in text.splitlines()]
+        write_json(directory / PRIVATE / path.name, lines, says)
         shown = replace(shown, report=take(path))
     shown.facts.readings += kind.derive(shown)
     results = bench.judge("check", kind.launch, shown, kind.expect)

@@ -10,16 +10,22 @@ import subprocess
 
 import pytest
 
-from busbar.check.report import asking, take
+from busbar.check.report import PRIVATE, asking, take
 
 RECORD = "h200x4/nccl_all_reduce_single_process.json"
+
+
+def written(path, text):
+    """As the tool leaves it."""
+    (path.parent / PRIVATE).mkdir()
+    (path.parent / PRIVATE / path.name).write_text(text)
 
 
 def test_the_recorded_file_without_its_environment(data, tmp_path):
     document = json.loads((data / RECORD).read_text())
     document["env"] += ["HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz", "HOME=/home/someone"]
     path = tmp_path / "nccl-tests.1.json"
-    path.write_text(json.dumps(document))
+    written(path, json.dumps(document))
     facts = take(path).facts
     assert facts is not None
     assert max(r.value for r in facts.readings if r.kind == "busbw") == pytest.approx(365.402332)
@@ -42,11 +48,19 @@ def test_the_recorded_file_without_its_environment(data, tmp_path):
 def test_files_that_say_nothing(tmp_path, text, why, kept):
     path = tmp_path / "nccl-tests.1.json"
     if text is not None:
-        path.write_text(text)
+        written(path, text)
     found = take(path)
     assert (found.facts, found.missing) == (None, why)
     assert path.exists() is kept
     assert not kept or "TOKEN" not in path.read_text()
+    assert not (tmp_path / PRIVATE).exists()
+
+
+def test_a_number_that_the_tool_adds_to_the_name(data, tmp_path):
+    path = tmp_path / "nccl-tests.1.json"
+    written(path.with_name(f"{path.name}.0"), (data / RECORD).read_text())
+    assert take(path).facts is not None
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
 def script(directory, usage, then):
@@ -61,7 +75,7 @@ def script(directory, usage, then):
 @pytest.mark.parametrize(
     ("usage", "option"),
     [
-        ("[-b,--minbytes] [-J,--output_file <file>] [-h,--help]", "-J nccl-tests.1.json"),
+        ("[-b,--minbytes] [-J,--output_file <file>]", f"-J {PRIVATE}/nccl-tests.1.json"),
         ("[-b,--minbytes] [-x,--output_file <file>] [-h,--help]", ""),
     ],
 )
@@ -69,13 +83,13 @@ def test_the_usage_decides(tmp_path, usage, option):
     command = script(tmp_path, usage, ['echo "${json[*]}"'])
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == option
-    files = list(tmp_path.glob("*.json"))
-    assert len(files) == bool(option)
-    assert all(path.stat().st_mode & 0o077 == 0 for path in files)
+    private = tmp_path / PRIVATE
+    assert private.exists() == bool(option)
+    assert not option or private.stat().st_mode & 0o077 == 0
 
 
 def test_a_job_that_is_ended_leaves_no_environment(tmp_path):
-    then = ["echo SECRET=x >nccl-tests.1.json", "echo ready", "sleep 60 & wait"]
+    then = [f"echo SECRET=x >{PRIVATE}/nccl-tests.1.json", "echo ready", "sleep 60 & wait"]
     command = script(tmp_path, "[-J,--output_file <file>]", then)
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -84,4 +98,4 @@ def test_a_job_that_is_ended_leaves_no_environment(tmp_path):
         assert job.stdout.readline() == "ready\n"
         os.killpg(job.pid, signal.SIGTERM)
         assert job.wait(timeout=20) == 143
-    assert not list(tmp_path.glob("*.json"))
+    assert not (tmp_path / PRIVATE).exists()

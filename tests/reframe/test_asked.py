@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""What each check of benchmarks asks of its launches, against a golden table.
+
+The mutation tests of `test_minimum.py` show that an assertion notices a fault in a launch that
+asks for it; this one shows that the checks do ask. ``GOLDEN=write`` writes the tables again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from busbar.check.run import CHECKS
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "asked"
+FIELDS = (
+    *("ranks", "nodes", "buffers", "transports", "log", "validated", "placed", "bands"),
+    *("end", "json"),
+)
+
+
+def asked(directory: Path) -> dict[str, list[dict[str, object]]]:
+    """By benchmark and its options: what is asked, each different launch once."""
+    found: dict[str, list[dict[str, object]]] = {}
+    for file in sorted(directory.rglob("asked.json")):
+        for launch in json.loads(file.read_text()):
+            program, *options = launch["command"]
+            words = [Path(program).name, *(o for o in options if str(ROOT) not in o)]
+            facts = {name: launch[name] for name in FIELDS if launch[name] not in ("", [], None)}
+            facts["sizes"] = (
+                f"{min(launch['sizes'], default=0)} to {max(launch['sizes'], default=0)}"
+            )
+            facts["gpus"] = len(launch["gpus"])
+            rows = found.setdefault(" ".join(words), [])
+            if facts not in rows:
+                rows.append(facts)
+    return found
+
+
+@pytest.mark.parametrize("site", ["h200x4", "h20-roce"])
+def test_what_the_checks_of_a_site_ask(site: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
+            *("-C", ROOT / "site" / site / "reframe.py", "-c", CHECKS, "-p", "spack"),
+            *("-t", "nightly|full", "--prefix", tmp_path),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "BUSBAR_DECLARED": "1"},
+    )
+    found = yaml.safe_load(yaml.safe_dump(asked(tmp_path)))
+    assert found, done.stdout + done.stderr
+    golden = GOLDEN / f"{site}.yaml"
+    if os.environ.get("GOLDEN") == "write":
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(yaml.safe_dump(found, width=120, default_flow_style=None))
+    assert found == yaml.safe_load(golden.read_text())
