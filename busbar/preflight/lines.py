@@ -116,8 +116,15 @@ def _glibc(plan: Plan, libraries: dict[str, Found | None]) -> Line:
     inside, outside = glibc(plan.view), glibc(plan.host.view)
     if not inside:
         return Line("glibc", Status.BROKEN, "the image has no C library that can be read", "")
+    if not outside:
+        return Line(
+            "glibc",
+            Status.BROKEN,
+            f"image {_dotted(inside)}; this host has no C library that can be read",
+            "run preflight on a compute node, or give its whole root file system",
+        )
     machines = [machine(view) for view in (plan.view, plan.host.view)]
-    if machines[0] != machines[1] and machines[1]:
+    if machines[0] != machines[1]:
         return Line(
             "glibc",
             Status.BROKEN,
@@ -130,7 +137,7 @@ def _glibc(plan: Plan, libraries: dict[str, Found | None]) -> Line:
         facts = elf.read(found.local) if found and found.origin != "image" else None
         if facts and (needs := elf.highest(facts.wants, "GLIBC")) > wanted:
             wanted, by = needs, name
-    versions = f"image {_dotted(inside)}, host {_dotted(outside) if outside else 'unknown'}"
+    versions = f"image {_dotted(inside)}, host {_dotted(outside)}"
     if wanted > inside:
         return Line(
             "glibc",

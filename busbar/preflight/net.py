@@ -206,11 +206,20 @@ def _verbs_driver(plan: Plan, library: Found, effect: str) -> tuple[Status, str,
 def _fabric_devices(plan: Plan, provider: str) -> Line:
     pattern = re.compile(_DEVICES.get(provider, provider))
     found = [name for name in plan.host.devices if pattern.fullmatch(name)]
-    if found:
-        return ready("fabric-devices", f"/dev/{found[0]} and {len(found) - 1} more")
-    return Line(
-        "fabric-devices",
-        Status.BROKEN,
-        f"this host has no device of {provider} under /dev",
-        "run preflight on a compute node",
-    )
+    wanted = plan.site.node_type().nic_count
+    if not found:
+        return Line(
+            "fabric-devices",
+            Status.BROKEN,
+            f"this host has no device of {provider} under /dev",
+            "run preflight on a compute node",
+        )
+    counts = f"{len(found)} devices of {provider} under /dev, {wanted} by the site"
+    if len(found) < wanted:
+        return Line(
+            "fabric-devices",
+            Status.SLOW,
+            counts,
+            "run preflight on a compute node; on one, look for the port that is missing",
+        )
+    return ready("fabric-devices", counts)

@@ -32,6 +32,11 @@ def _srun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
 
 
+def _several(device: str, count: int) -> list[str]:
+    """The ports of a node, as many as its site says."""
+    return [f"{device}{n}" for n in range(count)]
+
+
 @pytest.fixture
 def cray(tmp_path: Path) -> Case:
     """An MPICH program with RCCL, and a Cray host whose libraries fit it."""
@@ -59,7 +64,7 @@ def cray(tmp_path: Path) -> Case:
         uses="GLIBC_2.31",
     )
     library(host / "opt/cray/pe/mpich/default/gtl/lib/libmpi_gtl_hsa.so.0")
-    devices(host, "kfd", *(f"dri/renderD{128 + n}" for n in range(8)), "cxi0", "cxi1")
+    devices(host, "kfd", *(f"dri/renderD{128 + n}" for n in range(8)), *_several("cxi", 4))
     release = host / "opt/rocm-6.3.3/.info/version"
     release.parent.mkdir(parents=True)
     release.write_text("6.3.3-74\n")
@@ -83,7 +88,7 @@ def cuda(tmp_path: Path) -> Case:
     program(image, [own, library(image / LIB / "libcudart.so.12")])
     c_library(host, "2.36")
     nvidia(host, "570.86.15")
-    devices(host, "infiniband/uverbs0")
+    devices(host, *_several("infiniband/uverbs", 4))
     rdma(host, "mlx5_core")
     fingerprint(image, "cuda")
     srun = tmp_path / "bin" / "srun"
@@ -107,7 +112,7 @@ def efa(tmp_path: Path) -> Case:
     program(image, [mpi(image, "libmpi.so.40", needed=[fabric])])
     c_library(host, "2.36")
     nvidia(host, "570.86.15")
-    devices(host, "infiniband/uverbs0", "infiniband/uverbs1")
+    devices(host, *_several("infiniband/uverbs", 32))
     rdma(host, "efa")
     srun = tmp_path / "bin" / "srun"
     srun.write_text("#!/bin/sh\nprintf 'MPI plugin types are...\\n\\tpmix\\n'\n")

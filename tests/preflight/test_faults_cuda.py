@@ -69,7 +69,15 @@ def _no_ucx(case: Case) -> None:
 
 
 def _no_device(case: Case) -> None:
-    (case.host / "dev/infiniband/uverbs0").unlink()
+    shutil.rmtree(case.host / "dev/infiniband")
+
+
+def _one_device_is_missing(case: Case) -> None:
+    (case.host / "dev/infiniband/uverbs2").unlink()
+
+
+def _a_host_without_a_c_library(case: Case) -> None:
+    (case.host / LIB / "libc.so.6").unlink()
 
 
 def _missing_library(case: Case) -> None:
@@ -168,6 +176,8 @@ CUDA = [
     (_no_rdma_provider, "ucx", "slow", "has no libmlx5-rdmav"),
     (_no_ucx, "ucx", "slow", "loads no UCX"),
     (_no_device, "fabric-devices", "broken", "verbs"),
+    (_one_device_is_missing, "fabric-devices", "slow", "3 devices of verbs under /dev, 4 by"),
+    (_a_host_without_a_c_library, "glibc", "broken", "this host has no C library that can be"),
     (_missing_library, "libraries", "broken", "libextra.so.1"),
 ]
 
