@@ -15,6 +15,7 @@ from busbar.parse.gpu_aware import parse
 # The nodes of the lab have two cores and no GPU, and the image is built and here already.
 HERE = {
     "busbar-cuda-wheels": "busbar-host-wheels",
+    "srun -N1 --gpus-per-node=8 ": "srun -N1 ",
     "--site h20-roce": "--site lab-site",
     " --ntasks-per-node=8 --gpus-per-node=8": " --ntasks-per-node=2",
     "exec --nv ": "exec ",
