@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -59,7 +58,7 @@ def _run(args: argparse.Namespace) -> int:
     host = gather(args.host_root, site)
     report = judge(make(args.image, site, host, args.inject, args.program))
     if args.json:
-        print(json.dumps(dataclasses.asdict(report) | {"verdict": report.verdict}, indent=2))
+        print(json.dumps(report.document, indent=2))
     else:
         _show(report)
     return 0 if report.verdict is Status.READY else 1

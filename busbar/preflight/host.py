@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -14,8 +12,8 @@ from busbar.preflight import elf
 from busbar.preflight.files import Directory, Files
 from busbar.preflight.loader import View
 from busbar.site.model import Site
+from busbar.site.mpi import srun_types
 
-_TIMEOUT_S = 30
 # rdma-core's library where it is not called as the kernel module of the device.
 _RDMA_CORE = {"bnxt": "bnxt_re", "hfi1": "hfi1verbs", "ice": "irdma", "i40e": "irdma"}
 
@@ -46,7 +44,7 @@ def gather(root: Path, site: Site) -> Host:
     return Host(
         files=files,
         view=view,
-        mpi_types=_mpi_types() if site.scheduler != "local" else None,
+        mpi_types=srun_types() if site.scheduler != "local" else None,
         nvidia_driver=_nvidia_driver(root),
         rocm=rocm_release(files),
         rdma_drivers=_rdma_drivers(root),
@@ -99,24 +97,6 @@ def machine(view: View) -> str:
     library = view.search("libc.so.6")
     facts = elf.read(library.local) if library else None
     return facts.machine if facts else ""
-
-
-def _mpi_types() -> tuple[str, ...] | None:
-    if not shutil.which("srun"):
-        return None
-    try:
-        done = subprocess.run(
-            ["srun", "--mpi=list"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BusbarError(
-            f"srun --mpi=list does not answer within {_TIMEOUT_S} s",
-            where="this host",
-            hint="does `srun --mpi=list` end by itself? run preflight where it does",
-        ) from error
-    # One name a line in Slurm 22 and 23, after "srun: " in others; then "specific ...: pmix_v4".
-    text = re.sub(r"(?m)^srun: ", "", done.stdout + done.stderr)
-    return tuple(re.findall(r"\b(pmix(?:_v\d+)?|pmi2|cray_shasta|openmpi)\b", text))
 
 
 def _text(path: Path) -> str:

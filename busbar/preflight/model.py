@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -94,6 +94,11 @@ class Report:
     def verdict(self) -> Status:
         """That of the worst line."""
         return max((line.status for line in self.lines), key=_SEVERITY.index)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return asdict(self) | {"verdict": self.verdict}
 
 
 def ready(name: str, reason: str) -> Line:

@@ -9,8 +9,10 @@ from pathlib import PurePosixPath
 from busbar.preflight.loader import Found
 from busbar.preflight.model import Line, Status, ready
 from busbar.preflight.plan import Plan, hosts_mpirun
+from busbar.site.model import MpiFamily
+from busbar.site.mpi import NAMES, SONAMES, pmi_types
 
-_FAMILY = {"libmpi.so.12": "MPICH", "libmpi.so.40": "Open MPI"}
+_ABI = {soname: NAMES[family] for soname, family in SONAMES.items()}
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Mpi:
     def of(cls, plan: Plan, libraries: dict[str, Found | None]) -> Mpi | None:
         """The MPI among ``libraries``; None for a program without."""
         for soname, found in libraries.items():
-            if soname in _FAMILY:
+            if soname in _ABI:
                 return cls(soname, found, _speaks(plan, soname, found))
         return None
 
@@ -35,17 +37,17 @@ def _speaks(plan: Plan, soname: str, found: Found | None) -> tuple[str, ...]:
     if found is None:
         return ()
     needs = plan.view.resolve(found)
-    if _FAMILY[soname] == "Open MPI":
-        # Open MPI 5 knows PMIx alone; 4 has PMI2 where it was built with it, as a plugin.
-        plugins = plan.view.names(found.path.parent / "openmpi")
-        return ("pmix", "pmi2") if "mca_pmix_s2.so" in plugins else ("pmix",)
-    if any("cray" in str(f.path) for f in (found, *needs.values()) if f) or any(
-        mount.source.parts[:3] == ("/", "opt", "cray") for mount in plan.injected
+    family: MpiFamily = SONAMES[soname]
+    if family == "mpich" and (
+        any("cray" in str(f.path) for f in (found, *needs.values()) if f)
+        or any(mount.source.parts[:3] == ("/", "opt", "cray") for mount in plan.injected)
     ):
-        return ("cray_shasta", "pmi2")
-    if any(name.startswith("libpmix.so") for name in needs):
-        return ("pmix",)
-    return ("pmi2",)
+        family = "cray-mpich"
+    return pmi_types(
+        family,
+        pmix=any(name.startswith("libpmix.so") for name in needs),
+        pmi2="mca_pmix_s2.so" in plan.view.names(found.path.parent / "openmpi"),
+    )
 
 
 def abi(plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]) -> Line:
@@ -53,24 +55,21 @@ def abi(plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]) -> Line
     if mpi is None:
         return _no_mpi(libraries)
     offered = {
-        name
-        for mount in plan.injected
-        for name in plan.view.names(mount.target)
-        if name in _FAMILY
+        name for mount in plan.injected for name in plan.view.names(mount.target) if name in _ABI
     }
     if offered and mpi.soname not in offered:
         return Line(
             "mpi-abi",
             Status.BROKEN,
-            f"the program needs {mpi.soname} ({_FAMILY[mpi.soname]}), the host offers"
-            f" {', '.join(sorted(offered))} ({_FAMILY[min(offered)]})",
-            f"build the program with an MPI of the {_FAMILY[min(offered)]} ABI",
+            f"the program needs {mpi.soname} ({_ABI[mpi.soname]}), the host offers"
+            f" {', '.join(sorted(offered))} ({_ABI[min(offered)]})",
+            f"build the program with an MPI of the {_ABI[min(offered)]} ABI",
         )
     if plan.stack == "cray" and mpi.soname != "libmpi.so.12":
         return Line(
             "mpi-abi",
             Status.BROKEN,
-            f"the program needs {mpi.soname} ({_FAMILY[mpi.soname]}); Cray MPICH is libmpi.so.12",
+            f"the program needs {mpi.soname} ({_ABI[mpi.soname]}); Cray MPICH is libmpi.so.12",
             "build the program with MPICH 3.4 to 4.x",
         )
     if plan.stack == "cray" and not offered:
@@ -83,7 +82,7 @@ def abi(plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]) -> Line
     if mpi.found is None:
         return Line("mpi-abi", Status.BROKEN, f"the loader finds no {mpi.soname}", "")
     return ready(
-        "mpi-abi", f"{mpi.soname} ({_FAMILY[mpi.soname]}), the loader takes that of the"
+        "mpi-abi", f"{mpi.soname} ({_ABI[mpi.soname]}), the loader takes that of the"
         f" {'host' if mpi.found.origin == 'injected' else 'image'} ({mpi.found.path})"
     )  # fmt: skip
 

@@ -20,7 +20,6 @@ from busbar.errors import BusbarError
 from busbar.preflight.files import Files, open_image
 from busbar.preflight.host import gather
 from busbar.preflight.lines import judge
-from busbar.preflight.model import Report
 from busbar.preflight.plan import FINGERPRINT, fingerprint_of, image_variables, make
 from busbar.site.model import Site
 from busbar.site.programs import PATTERNS
@@ -247,12 +246,7 @@ def _preflight(
     if site.scheduler != "local" and shutil.which("srun"):
         return _on_a_node(root, site, inject)
     plan = make(root, site, gather(Path("/"), site), inject, None, runtime, reference)
-    return document(judge(plan))
-
-
-def document(report: Report) -> dict[str, Any]:
-    """The JSON of a report."""
-    return asdict(report) | {"verdict": str(report.verdict)}
+    return judge(plan).document
 
 
 def _on_a_node(root: Path, site: Site, inject: Sequence[str]) -> dict[str, Any]:

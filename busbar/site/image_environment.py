@@ -19,7 +19,6 @@ from busbar.site.environments import (
 from busbar.site.image import Image, of_choice
 from busbar.site.model import Delivery, MpiFamily, Site, Stack
 
-_FAMILY: dict[str, MpiFamily] = {"libmpi.so.12": "mpich", "libmpi.so.40": "openmpi"}
 PARITY = "parity"
 """The feature of the delivery that the image is compared with, and its only one."""
 
@@ -47,7 +46,7 @@ def _inside(site: Site, image: Image) -> dict[str, Any]:
     stack: Stack = said["stack"]
     lane: str = said["lane"]
     loaded = {library["name"] for library in image.preflight["libraries"]}
-    families = [known for name, known in _FAMILY.items() if name in loaded]
+    families = [known for name, known in mpi.SONAMES.items() if name in loaded]
     family: MpiFamily = families[0] if families else "openmpi"
     starter = mpi.Mpi(family)
     delivery = Delivery(kind="image", stack=stack, lanes=(lane,), mpi=family)

@@ -19,6 +19,8 @@ NAMES: dict[MpiFamily, str] = {
     "mpich": "MPICH",
     "cray-mpich": "Cray MPICH",
 }
+SONAMES: dict[str, MpiFamily] = {"libmpi.so.12": "mpich", "libmpi.so.40": "openmpi"}
+"""Whose ABI a library has; Cray MPICH has that of MPICH."""
 SHARED_MEMORY = ("sysv", "posix", "cma", "knem", "xpmem")
 """UCX transports (``ucx_info -d``) that join two processes of a node."""
 _GPU = {"cuda": ("cuda_ipc",), "rocm": ("rocm_ipc",), "cray": ("rocm_ipc",)}
@@ -119,13 +121,11 @@ class Mpi:
 
     def speaks(self) -> tuple[str, ...]:
         """Types of ``srun --mpi`` that make one job of its ranks, best first."""
-        if self.family == "openmpi":
-            return ("pmix",)
-        if self.family == "cray-mpich":
-            return ("cray_shasta", "pmi2")
-        library = self.directory.parent / "lib" / "libmpi.so.12" if self.directory else None
-        linked = library is not None and "libpmix" in _said(["ldd", str(library)])
-        return ("pmix",) if linked else ("pmi2",)
+        linked = False
+        if self.family == "mpich" and self.directory:
+            library = self.directory.parent / "lib" / "libmpi.so.12"
+            linked = "libpmix" in _said(["ldd", str(library)])
+        return pmi_types(self.family, pmix=linked)
 
     def srun_options(self, site: Site, offered: Sequence[str] | None) -> list[str]:
         """How srun must be told to start the ranks; ``offered`` None: as the site would have it.
@@ -161,12 +161,35 @@ def family_of(directory: Path) -> MpiFamily | None:
     return "mpich" if "HYDRA" in said else None
 
 
+def pmi_types(family: MpiFamily, *, pmix: bool = False, pmi2: bool = False) -> tuple[str, ...]:
+    """Types of ``srun --mpi`` that make one job of its ranks, best first.
+
+    ``pmix``: it is linked with libpmix. ``pmi2``: it has a plugin for PMI2. Open MPI 5 knows PMIx
+    alone; 4 has PMI2 where it was built with it.
+    """
+    if family == "openmpi":
+        return ("pmix", "pmi2") if pmi2 else ("pmix",)
+    if family == "cray-mpich":
+        return ("cray_shasta", "pmi2")
+    return ("pmix",) if pmix else ("pmi2",)
+
+
 def srun_types() -> tuple[str, ...] | None:
     """What ``srun --mpi=list`` offers; None where there is no srun."""
     if not shutil.which("srun"):
         return None
+    try:
+        done = subprocess.run(
+            ["srun", "--mpi=list"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BusbarError(
+            f"srun --mpi=list does not answer within {_TIMEOUT_S} s",
+            where="this host",
+            hint="does `srun --mpi=list` end by itself? run this where it does",
+        ) from error
     # One name a line in Slurm 22 and 23, after "srun: " in others; then "specific ...: pmix_v4".
-    text = re.sub(r"(?m)^srun: ", "", _said(["srun", "--mpi=list"]))
+    text = re.sub(r"(?m)^srun: ", "", done.stdout + done.stderr)
     return tuple(re.findall(r"\b(pmix(?:_v\d+)?|pmi2|cray_shasta|openmpi)\b", text))
 
 
