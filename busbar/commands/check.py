@@ -181,7 +181,7 @@ def run_command(args: argparse.Namespace) -> int:
         console = Console(soft_wrap=True)
         if not console.is_terminal:
             console.width = (
-                160  # a log file has no width; the usual 80 columns would cut the table
+                200  # a log file has no width; the usual 80 columns would cut the table
             )
         print_verdicts(outcomes, console)
         for row in document["skipped"]:
