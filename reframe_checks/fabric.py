@@ -121,10 +121,7 @@ class fabric_ucx_gpu(UcxPerf):  # noqa: N801 - see above
     descr = "ucx_perftest between two GPUs"
     valid_prog_environs = _ON_GPUS
 
-    @property
-    def memory(self) -> str:
-        """As the tool names it."""
-        return _gpu_memory(self)
+    memory = property(_gpu_memory)
 
 
 class UcxNodes(UcxPerf, special=True):
@@ -199,10 +196,7 @@ class fabric_ucx_gpu_nodes(UcxNodes):  # noqa: N801 - see above
     descr = "ucx_perftest between GPUs of two nodes, port by port"
     valid_prog_environs = _ON_GPUS
 
-    @property
-    def memory(self) -> str:
-        """As the tool names it."""
-        return _gpu_memory(self)
+    memory = property(_gpu_memory)
 
 
 class Libfabric(BenchCheck, special=True):

@@ -29,11 +29,12 @@ if [ "$rank" = 0 ]; then
 fi
 for attempt in 1 2 3 4 5 6 7 8 9 10; do
     sleep 0.5 # the server loads drivers before it listens
-    [ "$ranks" != 1 ] || kill -0 "$server" 2>/dev/null || {
-        serve "$@" # its error is on standard error
+    [ "$ranks" != 1 ] || kill -0 "$server" 2>/dev/null || { # only asks whether it lives; why it died stands on standard error
+        serve "$@"
         sleep 0.5
     }
-    read -r host port 2>/dev/null <"$place" || continue
+    [ -e "$place" ] || continue # the server has not said yet where it is
+    read -r host port <"$place"
     [ "$ranks" != 1 ] || host=127.0.0.1
     output=$(timeout --foreground "$limit" "$@" "$client_port$port" "$host") && status=0 && break
 done
