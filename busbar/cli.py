@@ -14,8 +14,8 @@ from busbar.errors import BusbarError
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def build_parser(names: Sequence[str]) -> argparse.ArgumentParser:
+    """The command line with these subcommands."""
     parser = argparse.ArgumentParser(
         prog="busbar",
         description="Proves that a GPU communication stack is as fast as the links allow.",
@@ -23,14 +23,17 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"busbar {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in commands.MODULES:
-        module.add_parser(subparsers)
+    for name in names:
+        commands.load(name).add_parser(subparsers)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand and returns its exit status."""
-    args = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    # Only what is asked for is loaded; a help or an error names them all.
+    asked = words[:1] if words and words[0] in commands.NAMES else commands.NAMES
+    args = build_parser(asked).parse_args(words)
     try:
         status: int = args.run(args)
         sys.stdout.flush()

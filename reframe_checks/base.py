@@ -171,6 +171,13 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
             *(part for name in forwarded for part in ("-x", name)),
         ]
 
+    def leave_all_cores(self) -> None:
+        """For a process that is all that the launcher knows, and that starts others."""
+        srun = self.job.launcher.registered_name == "srun"
+        mpich = self.current_environ.extras["mpi"] != "openmpi"
+        option = ["--cpu-bind=none"] if srun else ["-bind-to" if mpich else "--bind-to", "none"]
+        self.job.launcher.options += option
+
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         """Results of the run from the lines of standard output and standard error."""
         raise NotImplementedError
@@ -268,6 +275,10 @@ class BuildProgram(rfm.CompileOnlyRegressionTest, special=True):
     build_system = "SingleSource"
     build_locally = True
 
+    def compiler(self) -> str:
+        """What compiles it."""
+        return str(self.current_environ.cxx)
+
     @run_before("compile")
     def set_flags(self) -> None:
         extras = self.current_environ.extras
@@ -276,6 +287,8 @@ class BuildProgram(rfm.CompileOnlyRegressionTest, special=True):
             self.build_system.commands = ["true  # the image brings its programs"]
             return
         self.executable = Path(self.sourcepath).stem
+        kept = shlex.quote(str(SOURCES / "kept.sh"))
+        self.build_system.cxx = f"{kept} {self.compiler()}"
         self.build_system.cxxflags = ["-O3", "-std=c++17", "-pthread", *extras["cxxflags"]]
         self.build_system.ldflags = extras["ldflags"]
 

@@ -7,7 +7,7 @@ from statistics import median
 from typing import ClassVar, Never
 
 import reframe as rfm
-from reframe.core.builtins import parameter
+from reframe.core.builtins import parameter, run_after
 
 from busbar.check.launch import Launch, Shown
 from busbar.check.plugin import contradictions, used
@@ -55,7 +55,15 @@ def nothing_but_the_port(site: Site, partition: str, name: str = "") -> Never:
     )
 
 
-class UcxPerf(BenchCheck, special=True):
+class Pair(BenchCheck, special=True):
+    """A server and a client, which ``pair.sh`` starts; on one node it does both."""
+
+    @run_after("setup")
+    def keep_them_off_one_core(self) -> None:
+        self.leave_all_cores()
+
+
+class UcxPerf(Pair, special=True):
     """``ucx_perftest`` between two processes."""
 
     size_set = parameter(["quick"])
@@ -199,7 +207,7 @@ class fabric_ucx_gpu_nodes(UcxNodes):  # noqa: N801 - see above
     memory = property(_gpu_memory)
 
 
-class Libfabric(BenchCheck, special=True):
+class Libfabric(Pair, special=True):
     """``fi_pingpong`` over the provider that the site's fabric has; data checked, then timed."""
 
     valid_prog_environs = ["+libfabric"]
@@ -214,14 +222,14 @@ class Libfabric(BenchCheck, special=True):
 
     def launches(self) -> list[Launch]:
         checked = ("-c", "-S", "4096", "-I", "10")
-        launches = [self.pingpong("data", checked), self.pingpong("rate", tuple(self.options()))]
+        launches = [self.pingpong("data", checked), self.pingpong("rate", ("-v", *self.options()))]
         if "fi_rma_bw" in self.current_environ.extras["programs"]:
             launches.append(self.writing())
         return launches
 
     def pingpong(self, name: str, options: tuple[str, ...]) -> Launch:
         """The test that comes with libfabric itself."""
-        asked = (self.program("fi_pingpong"), "-v", "-e", "rdm", "-p", self.provider, *options)
+        asked = (self.program("fi_pingpong"), "-e", "rdm", "-p", self.provider, *options)
         return self.launch("fi_pingpong", (_PAIR, name, "-B", "-P", *asked), options)
 
     def writing(self) -> Launch:
@@ -270,8 +278,10 @@ class Libfabric(BenchCheck, special=True):
         found: list[tuple[Verdict, str]] = []
         if lost := [format_bytes(r.nbytes) for r in rows(shown.text) if not r.all_arrived]:
             found.append((Verdict.FAILED, f"messages of {', '.join(lost)} were lost"))
-        if launch.bench != "fi_pingpong" or (shown.facts.exit_status or (1,))[0]:
-            return found  # only fi_pingpong says what it took, and only when it came to that
+        # Only fi_pingpong says what it took, with -v and when it came to that. Told to check the
+        # data, it would with -v print a line for each byte as well.
+        if "-v" not in launch.command or (shown.facts.exit_status or (1,))[0]:
+            return found
         used = providers(shown.text)
         if not used:
             found.append((Verdict.FAILED, "fi_pingpong does not say which provider it took"))

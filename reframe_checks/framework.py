@@ -129,13 +129,9 @@ class framework_nodes(Torch):  # noqa: N801 - see above
     nodes = 2
 
     @run_after("setup")
-    def bind_no_node_to_a_core(self) -> None:
-        """One process of a node is all that the launcher knows; its children need all cores."""
-        srun = self.job.launcher.registered_name == "srun"
-        mpich = self.current_environ.extras["mpi"] != "openmpi"
-        option = ["--cpu-bind=none"] if srun else ["-bind-to" if mpich else "--bind-to", "none"]
-        self.job.launcher.options += option
-        if srun:
+    def start_one_process_a_node(self) -> None:
+        self.leave_all_cores()
+        if self.job.launcher.registered_name == "srun":
             self.prerun_cmds = ['scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts']
 
     def torchrun(self) -> tuple[str, ...]:

@@ -29,15 +29,22 @@ class gpu_aware(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what us
 class BuildByHipcc(BuildGpuAware):
     """The MPI program by hipcc: the wrappers of Open MPI and MPICH call it, Cray's does not."""
 
+    def compiler(self) -> str:
+        return "hipcc" if self.without_wrapper else super().compiler()
+
+    @property
+    def without_wrapper(self) -> bool:
+        """Whether no wrapper of the MPI can be told to call hipcc."""
+        return self.current_environ.extras["mpi"] == "cray-mpich"
+
     @run_before("compile", always_last=True)
-    def set_compiler(self) -> None:
-        mpi = self.current_environ.extras["mpi"]
-        if mpi != "cray-mpich":
-            self.env_vars["OMPI_CXX" if mpi == "openmpi" else "MPICH_CXX"] = "hipcc"
-            return
-        self.build_system.cxx = "hipcc"
-        self.build_system.cxxflags += ["-I$MPICH_DIR/include"]
-        self.build_system.ldflags += ["-L$MPICH_DIR/lib", "-lmpi"]
+    def set_hipcc(self) -> None:
+        if self.without_wrapper:
+            self.build_system.cxxflags += ["-I$MPICH_DIR/include"]
+            self.build_system.ldflags += ["-L$MPICH_DIR/lib", "-lmpi"]
+        else:
+            openmpi = self.current_environ.extras["mpi"] == "openmpi"
+            self.env_vars["OMPI_CXX" if openmpi else "MPICH_CXX"] = "hipcc"
 
 
 @rfm.simple_test

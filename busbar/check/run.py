@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from busbar.check.causes import explained
 from busbar.check.results import RESULTS_FILE, Outcome, Result
 from busbar.errors import BusbarError
-from busbar.explain import Source
+from busbar.parse.text import Source
 from busbar.site import Site
 from busbar.site.environments import Choice
 from busbar.verdict import Verdict, worst
@@ -175,6 +174,9 @@ def _outcome(plan: Plan, case: dict[str, Any]) -> Outcome:
     ]
     if not files:
         return outcome
+    # What explains takes a while to load, and a run that ends well has no need of it here.
+    from busbar.check.causes import explained  # noqa: PLC0415
+
     return explained(outcome, [*files, Source.from_text("reframe.log", message)], plan.site)
 
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""The subcommands, in the order of ``busbar --help``."""
+"""The subcommands: one module for each."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Protocol
 
-from busbar.commands import check, expect, explain, preflight, site, spack
+NAMES = ("check", "explain", "expect", "preflight", "site", "spack")
+"""In the order of ``busbar --help``."""
 
 
 class Command(Protocol):
@@ -15,4 +17,7 @@ class Command(Protocol):
         """Adds its parser, which sets ``run`` to a function ``(Namespace) -> exit status``."""
 
 
-MODULES: tuple[Command, ...] = (check, explain, expect, preflight, site, spack)
+def load(name: str) -> Command:
+    """The module of a subcommand; each takes a while to import."""
+    module: Command = import_module(f"{__name__}.{name}")
+    return module

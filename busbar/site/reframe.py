@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +51,45 @@ def configuration(
         ],
         "environments": known,
         "general": [_polling(site)],
+        "logging": [_logging()],
+    }
+
+
+def _logging() -> dict[str, Any]:
+    """What ReFrame says goes to its output alone; one line a check holds its readings.
+
+    For each line of its log ReFrame gathers all that it knows of the check, 0.2 s a job in all:
+    so it debugs only for those who want to see it.
+    """
+    fields = "result job_completion_time display_name environ jobid job_nodelist job_exitcode"
+    bounds = "value unit ref lower_thres upper_thres"
+    verbose = "RFM_VERBOSE" in os.environ or any(
+        re.fullmatch("-v+|--verbose", word) for word in sys.argv
+    )
+    return {
+        "level": "undefined" if verbose else "info",
+        "handlers$": [{"type": "stream", "name": "stdout", "level": "info"}],
+        "handlers": [],
+        "handlers_perflog": [
+            {
+                "type": "filelog",
+                "prefix": "%(check_system)s/%(check_partition)s",
+                "format": "|".join(f"%(check_{name})s" for name in f"{fields} perfvalues".split()),
+                "format_perfvars": "".join(f"%(check_perf_{name})s|" for name in bounds.split()),
+            }
+        ],
     }
 
 
 def _polling(site: Site) -> dict[str, Any]:
     """How often a second ReFrame looks whether a job has ended.
 
-    By itself it looks ten times at first and ever more seldom, so that a check of a minute ends
-    seconds late. A process of this machine costs nothing to look at; Slurm is asked every other
-    second at last.
+    By itself it looks ten times a second at first and ever more seldom, so that a check of a
+    minute ends seconds late. A process of this machine costs nothing to look at; Slurm is asked
+    every other second at last.
     """
-    return {"poll_rate_decay": 0.0} if site.scheduler == "local" else {"poll_rate_min": 0.5}
+    often = {"poll_rate_max": 20.0, "poll_rate_decay": 0.0}
+    return often if site.scheduler == "local" else {"poll_rate_min": 0.5}
 
 
 def _partition(
