@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,7 +73,7 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
     @property
     def site(self) -> sites.Site:
         """The site that the check runs on."""
-        return sites.load(self.current_partition.extras["site"])
+        return _site(self.current_partition.extras["site"])
 
     @property
     def image(self) -> Image | None:
@@ -298,6 +299,12 @@ class BuildProgram(rfm.CompileOnlyRegressionTest, special=True):
             return sn.assert_true(True)
         program = Path(self.stagedir, self.executable)
         return sn.assert_true(program.exists(), msg=f"the compiler left no {program}")
+
+
+@cache
+def _site(directory: str) -> sites.Site:
+    """The site as the run found it; a matrix of pairs asks for it at each reading."""
+    return sites.load(directory)
 
 
 def _lines(path: Path) -> list[str]:

@@ -23,9 +23,10 @@ class Document:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            text = path.read_text(encoding="utf-8")
-            self._node = yaml.compose(text, Loader=yaml.SafeLoader)
-            self.data: Any = yaml.safe_load(text)
+            self._node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+            self.data: Any = self._node and yaml.constructor.SafeConstructor().construct_document(
+                self._node
+            )
         except FileNotFoundError:
             raise BusbarError(
                 "there is no such file", where=shown(path), hint="see `busbar site list`"
