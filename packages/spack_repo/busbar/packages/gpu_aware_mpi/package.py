@@ -28,8 +28,8 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
         "device.hpp": "cc5f1ed5b288b739de7ef457dba837edc383456e32f3170c176febd9e0d6adbf",
         "gpu_aware.cpp": "37dda0497a8bb46001882f523bd695924b87ed354cf6647e44f56af2bdb09ffd",
         "node_copy.hpp": "0817b57e61e8d5d4f43d0d70d42f58cad002661c0ab827524fb5bedd3e33f518",
-        "pair_meter.hpp": "a1e8065f3cc80557033473dd9f7b2a5fdb36967feebe399193977f2c71f368d4",
-        "support.hpp": "f836439358db8b1de74302b6c2fa96821f9a2fd729b361efdc755d709d7bb496",
+        "pair_meter.hpp": "f45f74e3ee74606e312c0a129c2f21fff39a9cab5e32a2d5d9d5e69520a93e11",
+        "support.hpp": "686421cc9b3961ec41545163dc03e657ac5649e895429824fa047803042de5b8",
     }
 
     version("1.0")
