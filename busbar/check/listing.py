@@ -103,7 +103,7 @@ def match(config: Mapping[str, Any], check: Mapping[str, Any]) -> Match:
             if _fits(check["asked_environs"], environments[name]["features"]):
                 pairs.append(f"{partition['name']}+{name}")
             else:
-                lacks.append(f"{name} has not {_wanted(check['asked_environs'])}")
+                lacks.append(_lack(environments[name], check["asked_environs"]))
     return Match(
         name=check["display_name"],
         description=check["descr"],
@@ -127,6 +127,13 @@ def _fits(wanted: Sequence[str], features: Sequence[str]) -> bool:
         or all((word[1:] in features) is word.startswith("+") for word in entry.split())
         for entry in wanted
     )
+
+
+def _lack(environment: Mapping[str, Any], wanted: Sequence[str]) -> str:
+    """What an environment has not, and why where that is known."""
+    known = environment["extras"].get("lacking", {})
+    whys = {known[w[1:]] for entry in wanted for w in entry.split() if w[1:] in known}
+    return ": ".join([f"{environment['name']} has not {_wanted(wanted)}", *sorted(whys)])
 
 
 def _wanted(entries: Sequence[str]) -> str:

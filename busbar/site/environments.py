@@ -187,7 +187,7 @@ def _declared(site: Site, delivery: Delivery, choice: Choice) -> dict[str, Any]:
 def _present(
     site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
 ) -> dict[str, Any]:
-    parts = Parts(features=[*_OURS])
+    parts = Parts()
     build, cuda_lib = _build(site, delivery.stack)
     own_mpi = False
     if delivery.kind == "modules":
@@ -206,6 +206,9 @@ def _present(
     parts.programs = programs.of_the_system() | parts.programs
     parts.features += programs.features(parts.programs)
     starter = _starter(delivery, parts.programs) if own_mpi else mpi.Mpi("openmpi", own=False)
+    searched = [*parts.path, os.environ.get("PATH", "")]
+    lacking = starter.without_compiler(searched) if own_mpi else ""
+    parts.features += [] if lacking else _OURS
     delivery = delivery.model_copy(update={"mpi": starter.family})
     lane = _lane(delivery, choice, own_mpi=own_mpi)
     if own_mpi:
@@ -221,6 +224,7 @@ def _present(
         parts.features.append("torch")
     offered = mpi.srun_types() if any(p.launcher == "srun" for p in site.partitions) else None
     extras = mpi_extras(site, delivery, starter, offered)
+    extras["lacking"] = dict.fromkeys(_OURS, lacking) if lacking else {}
     return environment_of(delivery, lane, parts, build, extras)
 
 

@@ -36,6 +36,9 @@ def image_environments(site: Site, choice: Choice, ranks_per_node: int) -> list[
     except BusbarError as error:
         inside["extras"]["alone"] = str(error)
         return [inside]
+    if why := bare["extras"]["lacking"].get("gpu_aware"):
+        inside["extras"]["alone"] = f"{bare['name']} has no program for it: {why}"
+        return [inside]
     bare["features"] = [PARITY] if "gpu_aware" in image.programs else []
     bare["extras"]["beside"] = asdict(image)
     return [inside, bare]

@@ -51,6 +51,21 @@ class Mpi:
         """The C++ compiler; Cray's wrapper links MPI by itself."""
         return "CC" if self.family == "cray-mpich" else "mpic++"
 
+    def without_compiler(self, path: Sequence[str]) -> str:
+        """Why nothing can be compiled for it; empty where its compiler is here.
+
+        That must stand beside ``mpirun``: one further along the PATH is another MPI's. ``path`` is
+        searched where there is no ``mpirun``, as on Cray.
+        """
+        if self.directory:
+            beside = self.directory / self.compiler
+            return "" if os.access(beside, os.X_OK) else f"{beside} is missing"
+        return (
+            ""
+            if shutil.which(self.compiler, path=os.pathsep.join(path))
+            else (f"no {self.compiler} is on PATH")
+        )
+
     def takes(self, variable: str) -> bool:
         """Whether a variable may be set where this MPI runs."""
         foreign = {p for prefixes in _OWN_VARIABLES.values() for p in prefixes}

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
+from busbar.check.listing import match
 from busbar.errors import BusbarError
 from busbar.site.environments import Choice, environments
+from busbar.site.image import Image
+from busbar.site.image_environment import image_environments
 from busbar.site.mpi import Mpi, family_of
 
 
@@ -104,6 +107,67 @@ def test_a_directory_with_mpich_alone_is_a_delivery(tmp_path):
     assert variables["PATH"].startswith(f"{prefix}/bin:")
     assert not [name for name in variables if name.startswith(("OMPI_", "PRTE_", "PMIX_"))]
     assert {"gpu_aware", "memory"} <= set(only["features"])
+
+
+def without_compiler(prefix: Path) -> Path:
+    """An MPI as it comes without its development package, and a benchmark that it runs."""
+    (mpich(prefix, "ch4:ucx ofi") / "bin" / "mpic++").unlink()
+    program(prefix / "libexec/osu-micro-benchmarks/mpi/pt2pt", "osu_bw", "")
+    return prefix
+
+
+@pytest.mark.parametrize("kind", ["prefix", "modules"])
+def test_an_mpi_without_its_compiler_runs_what_was_built_with_it(tmp_path, monkeypatch, kind):
+    """Another MPI's compiler further along the PATH is not taken for its own."""
+    prefix = without_compiler(tmp_path / "mpi")
+    program(tmp_path / "elsewhere", "mpic++", "")
+    osu = prefix / "libexec/osu-micro-benchmarks/mpi/pt2pt"
+    monkeypatch.setenv("PATH", f"{prefix}/bin:{osu}:{tmp_path}/elsewhere", prepend=":")
+    choice = Choice(prefix=prefix if kind == "prefix" else None, delivery=kind)
+    site = sites.load("local")
+    if kind == "modules":
+        monkeypatch.setenv("LOADEDMODULES", "mpich")
+        modules = site.deliveries[0].model_copy(update={"kind": "modules"})
+        site = site.model_copy(update={"deliveries": [modules]})
+    (only,) = environments(site, choice, 2)
+    assert only["extras"]["mpi"] == "mpich"
+    assert only["extras"]["programs"]["mpirun"] == f"{prefix}/bin/mpirun"
+    assert "osu" in only["features"]
+    assert not {"gpu_aware", "memory"} & set(only["features"])
+    asked = {"asked_systems": ["*"], "asked_environs": ["+gpu_aware"]}
+    described = {**asked, "display_name": "gpu_aware", "descr": "", "tags": []}
+    partition = {"name": "host", "features": [], "environs": [only["name"]]}
+    config = {"systems": [{"partitions": [partition]}], "environments": [only]}
+    found = match(config, described)
+    assert not found.runs_in
+    missing = f"{prefix}/bin/mpic++ is missing"
+    assert found.reason == f"{only['name']} has not +gpu_aware: {missing}"
+
+
+def test_an_image_is_not_compared_with_what_cannot_be_compiled(tmp_path):
+    prefix = without_compiler(tmp_path / "mpi")
+    facts = tmp_path / "facts.json"
+    Image(
+        reference="some.sif",
+        runtime="apptainer",
+        fingerprint={"stack": "host", "lane": "ucx-1.14", "delivery": "wheels", "features": []},
+        programs={"gpu_aware": "/opt/busbar/bin/gpu_aware"},
+        settings={},
+        preflight={"libraries": [], "launch": {"mpi_type": ""}},
+    ).write(facts)
+    choice = Choice(prefix=prefix, image="some.sif", image_facts=facts)
+    (alone,) = image_environments(sites.load("local"), choice, 2)
+    assert alone["extras"]["alone"].endswith(f"{prefix}/bin/mpic++ is missing")
+    program(prefix / "bin", "mpic++", "")
+    _, bare = image_environments(sites.load("local"), choice, 2)
+    assert bare["features"] == ["parity"]
+
+
+def test_without_mpirun_the_compiler_is_looked_for_on_the_path(tmp_path):
+    cray = Mpi("cray-mpich")
+    assert cray.without_compiler([str(tmp_path)]) == "no CC is on PATH"
+    program(tmp_path, "CC", "")
+    assert cray.without_compiler(["/nowhere", str(tmp_path)]) == ""
 
 
 def test_a_lane_that_a_directory_cannot_have_is_refused(tmp_path):
