@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from busbar.check.again import confirmed, doubtful
 from busbar.check.results import RESULTS_FILE, Outcome, Result
 from busbar.errors import BusbarError
 from busbar.parse.text import Source
@@ -41,6 +43,10 @@ class Plan:
     """Files or directories of checks."""
     variables: tuple[str, ...] = ()
     """``check.variable=value``, as ``reframe -S`` takes them."""
+    retries: int = 0
+    """How often readings below their band are measured again."""
+    nodes: str = ""
+    """Slurm's list of the nodes to run on; empty for any."""
 
     @property
     def lane(self) -> str:
@@ -53,6 +59,48 @@ def run(plan: Plan, progress: Progress) -> list[Outcome]:
 
     ``progress`` gets one line when a check starts and one when it ends.
     """
+    again = plan.output / "again"
+    shutil.rmtree(again, ignore_errors=True)  # of an earlier run
+    found = _run_once(plan, progress)
+    for attempt in range(1, plan.retries + 1):
+        places: dict[str, list[str]] = {}
+        for case, outcome in found:
+            if case and doubtful(outcome):
+                places.setdefault(",".join(case["job_nodelist"]), []).append(case["hashcode"])
+        for place, (nodes, hashes) in enumerate(places.items()):
+            progress(f"again    readings below their band on {nodes}")
+            repeated = replace(
+                plan,
+                output=again / f"{attempt}-{place}",
+                names=tuple(f"/{each}" for each in hashes),
+                tags=(),
+                nodes=nodes if plan.site.scheduler != "local" else "",
+            )
+            found = _merged(found, _run_once(repeated, progress))
+    return [outcome for _, outcome in found]
+
+
+_Found = list[tuple[dict[str, Any] | None, Outcome]]
+"""ReFrame's case and what came of it; no case where ReFrame itself failed."""
+
+
+def _merged(found: _Found, again: _Found) -> _Found:
+    """Each doubtful outcome with that of its repetition, where that has run."""
+    repeated = {_case(case): outcome for case, outcome in again if case}
+    return [
+        (case, confirmed(outcome, repeated[_case(case)]))
+        if case and _case(case) in repeated and doubtful(outcome)
+        else (case, outcome)
+        for case, outcome in found
+    ]
+
+
+def _case(case: dict[str, Any]) -> tuple[str, ...]:
+    nodes = ",".join(case["job_nodelist"] or ())
+    return case["hashcode"], case["partition"], case["environ"], nodes
+
+
+def _run_once(plan: Plan, progress: Progress) -> _Found:
     config = plan.site_dir / "reframe.py"
     if not config.is_file():
         raise BusbarError(
@@ -77,10 +125,10 @@ def run(plan: Plan, progress: Progress) -> list[Outcome]:
             if said := _progress(line):
                 progress(said)
     cases = _test_cases(report)
-    outcomes = [_outcome(plan, case) for case in cases if not _is_quiet_fixture(case)]
+    found: _Found = [(c, _outcome(plan, c)) for c in cases if not _is_quiet_fixture(c)]
     if not any(not case["fixture"] for case in cases):
-        outcomes.append(_nothing_ran(plan, log))
-    return outcomes
+        found.append((None, _nothing_ran(plan, log)))
+    return found
 
 
 def _reframe(plan: Plan, config: Path, report: Path) -> Iterator[str]:
@@ -97,6 +145,7 @@ def _reframe(plan: Plan, config: Path, report: Path) -> Iterator[str]:
         *(part for name in plan.names for part in ("-n", name)),
         *(part for tag in plan.tags for part in ("-t", tag)),
         *(part for assignment in plan.variables for part in ("-S", assignment)),
+        *(["-J", f"nodelist={plan.nodes}"] if plan.nodes else []),
         "-r",
     ]
     environment = {**os.environ, **plan.choice.to_environment(), "PYTHONUNBUFFERED": "1"}

@@ -116,6 +116,14 @@ def add_parser(subparsers: Any) -> None:
         help="set a variable of the checks, as reframe -S does (repeatable)",
     )
     parser.add_argument(
+        "--max-retries",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how often a check is run again whose readings are below their band, on the same"
+        " nodes; a reading is degraded if it is so each time (%(default)s)",
+    )
+    parser.add_argument(
         "--output",
         type=Path,
         default=Path("busbar-report"),
@@ -163,6 +171,7 @@ def run_command(args: argparse.Namespace) -> int:
         tags=tags,
         checks=checks,
         variables=tuple(args.setvar),
+        retries=args.max_retries,
     )
     print(f"busbar: site {plan.site.name}, lane {plan.lane}", file=sys.stderr)
     # The library of the plots takes half a second to load: beside the checks, not before them.

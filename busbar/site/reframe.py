@@ -15,6 +15,7 @@ from busbar import site as sites
 from busbar.site.environments import DEFAULT_LANE, Choice, environments
 from busbar.site.image_environment import image_environments
 from busbar.site.model import NodeType, Partition, Site
+from busbar.site.visibility import take_over
 
 __all__ = ["DEFAULT_LANE", "configuration"]
 
@@ -34,6 +35,8 @@ def configuration(
     site = sites.load(str(directory))
     node = site.node_type()
     chosen = choice or Choice.from_environment(lane)
+    if not chosen.declared:
+        take_over(site)
     of = image_environments if chosen.image and not chosen.declared else environments
     known = of(site, chosen, _ranks_per_node(node))
     names = [environment["name"] for environment in known]

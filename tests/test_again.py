@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""Readings below their band are measured again before a run is called degraded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from busbar.check.again import confirmed, doubtful
+from busbar.check.results import Outcome, Result, judged
+from busbar.verdict import Expectation, Verdict
+
+BAND = Expectation(limit=20, low=8, typical=10, high=12)
+# Each run takes the next line of a file, and judges it.
+CHECK = """
+import reframe as rfm
+from busbar.check.results import Result, judged
+from busbar.verdict import Expectation, Verdict
+from .base import BusbarCheck, Judgement
+
+@rfm.simple_test
+class reading(BusbarCheck):
+    executable = "true"
+    prerun_cmds = ["head -n 1 {readings}; sed -i 1d {readings}"]
+
+    def judgement(self, output, errors):
+        band = Expectation(limit=20, low=8, typical=10, high=12)
+        if output[0] == "wrong":
+            failed = Result(self.name, Verdict.FAILED, message="wrong data")
+            return Judgement([failed], {{}})
+        return Judgement([judged(self.name, "bandwidth", float(output[0]), band)], {{}})
+"""
+
+
+def outcome(*results: Result, **more) -> Outcome:
+    return Outcome("matrix", "gpu", "spack", "spack", "ucx-1.14", results, **more)
+
+
+def reading(value: float, pair: str = "0->1") -> Result:
+    return judged("matrix", "bandwidth", value, BAND, pair=pair, bytes=4 << 20)
+
+
+def test_only_readings_below_their_band_are_doubtful():
+    wrong = Result("matrix", Verdict.FAILED, message="wrong data")
+    way = Result("matrix", Verdict.DEGRADED, message="UCX took tcp")
+    impossible = reading(30)
+    assert doubtful(outcome(reading(5), reading(10, "1->0")))
+    assert not doubtful(outcome(reading(10)))
+    for worse in (wrong, way, impossible):
+        assert not doubtful(outcome(reading(5), worse))
+
+
+def test_a_reading_that_was_slow_twice_is_degraded_with_its_cause():
+    cause = {"id": "slow-link"}
+    first = outcome(reading(5), reading(5, "1->0"), causes=(cause,))
+    second = outcome(reading(10), reading(6, "1->0"), causes=(cause,))
+    both = confirmed(first, second)
+    assert [r.verdict for r in both.results] == ["pass", "degraded"]
+    assert both.causes == (cause,)
+    (note,) = both.notes
+    assert note["id"] == "not-repeated"
+    assert "0->1 4 MiB: 5 GB/s" in note["summary"]
+
+
+def test_readings_that_are_slow_in_turn_are_none():
+    first = outcome(reading(5), reading(10, "1->0"), causes=({"id": "slow-link"},))
+    second = outcome(reading(10), reading(6, "1->0"), causes=({"id": "slow-link"},))
+    both = confirmed(first, second)
+    assert both.verdict is Verdict.PASS
+    assert both.causes == ()
+    assert "6 GB/s" in both.notes[0]["summary"]
+
+
+def test_what_is_worse_in_the_second_run_stands():
+    failed = outcome(reading(10), Result("matrix", Verdict.FAILED, message="wrong data"))
+    assert confirmed(outcome(reading(5)), failed) is failed
+
+
+def test_a_reading_of_another_node_clears_nothing():
+    slow = replace(reading(5), where="n1")
+    other = replace(reading(10), where="n2")
+    assert confirmed(outcome(slow), outcome(other)) == outcome(slow)
+
+
+@pytest.mark.parametrize(
+    ("readings", "options", "after"),
+    [
+        (("5", "10"), (), ("pass", True, 0)),
+        (("5", "6"), (), ("degraded", False, 0)),
+        (("5", "wrong"), (), ("failed", False, 0)),
+        (("10", "5"), (), ("pass", False, 1)),
+        (("5", "10"), ("--max-retries", "0"), ("degraded", False, 1)),
+        (("5", "6", "10"), ("--max-retries", "2"), ("pass", True, 0)),
+    ],
+)
+def test_a_run(tmp_path, root, readings, options, after):
+    verdict, noted, unread = after
+    shutil.copytree(root / "reframe_checks", tmp_path / "checks")
+    left, check = tmp_path / "readings", tmp_path / "checks" / "reading.py"
+    left.write_text("".join(f"{value}\n" for value in readings))
+    check.write_text(CHECK.format(readings=left))
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("busbar"), "check", "--json", "--site", "local"),
+            *("--output", tmp_path / "out", "-c", check, *options),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    document = json.loads(done.stdout)
+    assert document["verdict"] == verdict, done.stderr
+    assert done.returncode == (verdict != "pass")
+    assert ("not-repeated" in {note["id"] for note in document["notes"]}) == noted
+    assert len(left.read_text().split()) == unread
