@@ -78,6 +78,15 @@ def test_healthy_h200(replay, tmp_path):
     assert len(said) == 26
 
 
+def test_the_callers_order_of_gpus_does_not_reach_a_job(replay):
+    """Ranks say what they see: in this order each would be judged by the links of another GPU."""
+    options = named("pt2pt_pairs", "xccl%size_set=quick%collective=all_reduce")
+    status, document = replay("h200x4-healthy", *options, CUDA_VISIBLE_DEVICES="3,2,1,0")
+    assert wrong(document) == []
+    assert status == 0
+    assert names(document) == {"pt2pt_pairs", "xccl"}
+
+
 def test_no_check_passes_on_slow_or_dead_runs(replay):
     status, document = replay("h200x4-slow", *ON_A_NODE)
     assert status == 1

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""What becomes of a caller's choice of GPUs."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from busbar import site as sites
+from busbar.errors import BusbarError
+from busbar.site.environments import Choice
+from busbar.site.load import find
+from busbar.site.reframe import configuration
+from busbar.site.visibility import VARIABLES, take_over
+
+ORDERED = "GPU-1,GPU-0,GPU-3,GPU-2"
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    """Without what the tests' own caller has set; all that a test takes away is put back."""
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "to be put back")
+        monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+@pytest.mark.parametrize("value", ["0,1,2,3", "3, 2,1,0", ORDERED])
+def test_another_order_does_not_reach_the_jobs(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    take_over(sites.load("h200x4"))
+    assert name not in os.environ
+
+
+@pytest.mark.parametrize("value", ["0,1", "", "3,2,1", "0,1,-1,2,3", "0,9,1,2,3", "0,1,2,2", "no"])
+def test_hidden_gpus_are_refused(monkeypatch, value):
+    name = "CUDA_VISIBLE_DEVICES"
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BusbarError) as error:
+        configuration(find("h200x4").parent, choice=Choice())
+    assert f"{name}={value} hides GPUs from the checks, which use all 4" in str(error.value)
+    assert os.environ[name] == value
+
+
+def test_under_a_scheduler_its_own_word_counts(monkeypatch):
+    """What the submitting host has set says nothing of the nodes, and must not get there."""
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1,0")
+    take_over(sites.load("mi250x"))
+    assert "HIP_VISIBLE_DEVICES" not in os.environ
+
+
+def test_a_machine_without_gpus_refuses_nothing(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    take_over(sites.load("local"))
+
+
+def test_a_list_of_another_machine_refuses_nothing(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    configuration(find("h200x4").parent, choice=Choice(declared=True))
