@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -113,8 +114,12 @@ def messages(document: dict[str, Any]) -> str:
 
 
 def test_open_mpi_under_srun(cluster: Cluster, tmp_path: Path) -> None:
-    """PMIx was chosen because Open MPI speaks it, not because Slurm has it as its default."""
-    status, document = cluster.check(tmp_path, "srun", "-t", "gate")
+    """PMIx was chosen because Open MPI speaks it, not because Slurm has it as its default.
+
+    Which GPUs the submitting shell sees is not handed on.
+    """
+    shell = {"CUDA_VISIBLE_DEVICES": "3,2"}
+    status, document = cluster.check(tmp_path, "srun", "-t", "gate", **shell)
     assert (status, document["verdict"]) == (0, "pass"), messages(document)
     checks = {row["check"].split(" ")[0] for row in document["results"]}
     assert checks == HOST_CHECKS | {"fabric_ucx", "fabric_ucx_nodes"}
@@ -130,6 +135,13 @@ def test_open_mpi_under_srun(cluster: Cluster, tmp_path: Path) -> None:
     script = next(tmp_path.glob("reframe/output/**/gpu_aware_nodes/rfm_job.sh")).read_text()
     assert "srun --mpi=pmix" in script
     assert "--no-requeue" in script
+    seen = [
+        visible
+        for output in tmp_path.glob("reframe/output/**/rfm_job.out")
+        for visible in re.findall(r'"visible": "([^"]*)"', output.read_text())
+    ]
+    assert seen
+    assert not any(seen)
 
 
 def test_mpich_under_srun(cluster: Cluster, tmp_path: Path, mpich: dict[str, Path]) -> None:
