@@ -4,7 +4,8 @@
 rank=${OMPI_COMM_WORLD_RANK:-${PMIX_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}
 ranks=${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-${SLURM_NTASKS:-1}}}
 local=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-${SLURM_LOCALID:-$rank}}}
-visible=${CUDA_VISIBLE_DEVICES:-${HIP_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}}
+# Slurm sets CUDA's beside ROCR's on any GPU, and HIP takes its own before CUDA's.
+visible=${HIP_VISIBLE_DEVICES:-${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}}
 host=$(uname -n)
 cpus=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
 printf '{"placed": {"rank": %s, "ranks": %s, "node_rank": %s, "host": "%s", "pid": %s, "cpus": "%s", "visible": "%s"}}\n' \

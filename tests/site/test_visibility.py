@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 
 import pytest
 
 from busbar import site as sites
+from busbar.check.run import CHECKS
 from busbar.errors import BusbarError
 from busbar.site.environments import Choice
 from busbar.site.load import find
@@ -48,6 +51,24 @@ def test_under_a_scheduler_its_own_word_counts(monkeypatch):
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1,0")
     take_over(sites.load("mi250x"))
     assert "HIP_VISIBLE_DEVICES" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("shown", "visible"),
+    [
+        ({}, ""),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3", "ROCR_VISIBLE_DEVICES": "0,1,2,3"}, "0,1,2,3"),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3", "HIP_VISIBLE_DEVICES": "0,3"}, "0,3"),
+        ({"ROCR_VISIBLE_DEVICES": "0,1"}, "0,1"),
+    ],
+)
+def test_a_rank_says_what_it_sees(shown, visible):
+    """Slurm sets CUDA's variable beside ROCR's; HIP takes its own, which a check sets."""
+    script = CHECKS / "src" / "placed.sh"
+    done = subprocess.run(
+        [script, "true"], capture_output=True, text=True, check=True, env={**os.environ, **shown}
+    )
+    assert json.loads(done.stdout)["placed"]["visible"] == visible
 
 
 def test_a_machine_without_gpus_refuses_nothing(monkeypatch):
