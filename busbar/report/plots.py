@@ -17,7 +17,7 @@ from busbar.units import format_bytes
 def svg(figure: Figure) -> str:
     """The figure as an ``<svg>`` element that can stand in a page: no XML head, no date in it."""
     text = io.StringIO()
-    figure.savefig(text, format="svg", bbox_inches="tight", metadata={"Date": None})
+    figure.savefig(text, format="svg", metadata={"Date": None})
     return re.sub(r"^.*?(?=<svg)", "", text.getvalue(), count=1, flags=re.DOTALL)
 
 

@@ -116,9 +116,9 @@ def messages(document: dict[str, Any]) -> str:
 def test_open_mpi_under_srun(cluster: Cluster, tmp_path: Path) -> None:
     """PMIx was chosen because Open MPI speaks it, not because Slurm has it as its default.
 
-    Which GPUs the submitting shell sees is not handed on.
+    Which GPUs the submitting shell sees is not handed on; Slurm itself hands this one on.
     """
-    shell = {"CUDA_VISIBLE_DEVICES": "3,2"}
+    shell = {"HIP_VISIBLE_DEVICES": "3,2"}
     status, document = cluster.check(tmp_path, "srun", "-t", "gate", **shell)
     assert (status, document["verdict"]) == (0, "pass"), messages(document)
     checks = {row["check"].split(" ")[0] for row in document["results"]}
