@@ -106,7 +106,7 @@ class BenchCheck(BusbarCheck, special=True):
             start = self.start_of(launch)
             asked, traced = "", ""
             if launch.json:
-                lines += asking(launch.command[0], launch.json)
+                lines += asking(self.alone(launch.command[0]), launch.json)
                 asked, traced = ' "${json[@]}"', '"${json[*]:+ ${json[*]}}"'
             lines.append("printf '%s\\n' " + shlex.quote(launch.traced(start)) + traced)
             for name, value in launch.environment:
@@ -127,6 +127,13 @@ class BenchCheck(BusbarCheck, special=True):
         """Those of single launches too."""
         single = [name for launch in self.planned for name, _ in launch.environment]
         return [*super().names_for_image(), *single]
+
+    def alone(self, program: str) -> list[str]:
+        """The words that run a program without ranks, where its launches run."""
+        if not self.image:
+            return [program]
+        words = self.image.entered(self.names_for_image(), (), self.stagedir)
+        return [*words, program]
 
     def start_of(self, launch: Launch) -> list[str]:
         """What stands before the program: the launcher, and the script that says who is where."""

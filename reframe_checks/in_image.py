@@ -46,7 +46,7 @@ class InImage(JobLauncher):
         launch = self._image.preflight["launch"]
         ranks = ["-n", str(job.num_tasks)]
         inside = [*launch["inside"][:1], *ranks] if launch["inside"] else []
-        words = [*self._image.entered(self._names(), self._bind), *inside]
+        words = [*self._image.entered(self._names(), self._bind, job.workdir), *inside]
         if launch["outside"][:1] == ["srun"]:
             return [self._host.run_command(job), *map(shlex.quote, words)]
         outside = [*launch["outside"][:1], *ranks] if launch["outside"] else []

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +30,16 @@ class Report:
     """Why there are no facts."""
 
 
-def asking(program: str, file: str) -> list[str]:
+def asking(program: Sequence[str], file: str) -> list[str]:
     """Shell lines that put the option into ``json`` where the usage of ``program`` names it.
+
+    Before a program in an image stand the words that enter it.
 
     A job that is ended before `take` has cleaned the file leaves none.
     """
     return [
         "json=()",
-        f"if timeout 30 {shlex.quote(program)} --help 2>&1 </dev/null | grep -q -e '-J,'; then",
+        f"if timeout 30 {shlex.join(program)} --help 2>&1 </dev/null | grep -q -e '-J,'; then",
         f"    json=(-J {PRIVATE}/{file})",
         f"    trap 'rm -rf {PRIVATE}; exit 143' TERM",
         f"    mkdir -p -m 700 {PRIVATE}",

@@ -50,17 +50,19 @@ class Image:
         said = [f for f in self.fingerprint["features"] if f not in (stack, delivery)]
         return [*said, "collectives"] if stack == "host" else said
 
-    def entered(self, names: Iterable[str], bind: Iterable[str]) -> list[str]:
+    def entered(self, names: Iterable[str], bind: Iterable[str], directory: str) -> list[str]:
         """The words before a command that runs inside.
 
-        ``names`` are variables of the job that the command shall see: Apptainer hands on all of
-        them by itself, Docker none. ``bind`` are directories that keep their name inside.
+        ``names`` are variables of the job that the command shall see, ``directory`` is where it
+        runs and leaves its files: Apptainer hands on all of that by itself, Docker nothing.
+        ``bind`` are directories that keep their name inside.
         """
         *words, reference = self.preflight["launch"]["enter"]
         flag = "--bind" if self.runtime == "apptainer" else "--volume"
         words += [word for path in bind for word in (flag, f"{path}:{path}:ro")]
         if self.runtime != "apptainer":
             words += [f"--env={name}" for name in dict.fromkeys(names)]
+            words += ["--volume", f"{directory}:{directory}", f"--workdir={directory}"]
         return [*words, reference]
 
     def prevailing(self, name: str) -> list[str]:

@@ -68,7 +68,7 @@ def script(directory, usage, then):
     program = directory / "all_reduce_perf"
     program.write_text(f"#!/bin/sh\necho '{usage}' >&2\nexit 3\n")
     program.chmod(0o755)
-    lines = ["set -e", *asking(str(program), "nccl-tests.1.json"), *then]
+    lines = ["set -e", *asking([str(program)], "nccl-tests.1.json"), *then]
     return ["bash", "-c", "\n".join(lines)]
 
 

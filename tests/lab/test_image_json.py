@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""The JSON of nccl-tests in an image: the program inside is asked for it, and the job keeps it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from common import ROOT
+
+from busbar.site.image import Image
+
+_DOUBLE = """\
+#!/bin/sh
+# TEST DOUBLE of all_reduce_perf: its usage; a recorded JSON where it is told to leave one; a log.
+[ "$1" = --help ] && exec echo "{usage}"
+echo "# TEST DOUBLE: $*" | tee "$NCCL_DEBUG_FILE"
+while [ $# -gt 0 ]; do
+    [ "$1" = -J ] && cp /opt/busbar/record.json "$2"
+    shift
+done
+"""
+_WITH_JSON = "[-b,--minbytes <min size>] [-J,--output_file <file>]"
+_RECORD = ROOT / "tests/data/h200x4/nccl_all_reduce_single_process.json"
+# It has no tools of its own: those of the host are as good.
+_ENTER = {
+    "apptainer": ["apptainer", "exec", "--bind", "/usr:/usr:ro"],
+    **{
+        name: [name, "run", "--rm", "--network=host", "--volume", "/usr:/usr:ro"]
+        for name in ("docker", "podman")
+    },
+}
+
+
+def sandbox(directory: Path, usage: str) -> Path:
+    """An image that holds the double and nothing else."""
+    root = directory / "image"
+    for name in ("usr", "etc", "proc", "sys", "dev", "tmp", "opt/busbar/bin"):
+        (root / name).mkdir(parents=True)
+    for name in ("bin", "lib", "lib64"):
+        (root / name).symlink_to(f"usr/{name}")
+    program = root / "opt/busbar/bin/all_reduce_perf"
+    program.write_text(_DOUBLE.format(usage=usage))
+    program.chmod(0o755)
+    (root / "opt/busbar/record.json").write_bytes(_RECORD.read_bytes())
+    return root
+
+
+def imported(runtime: str, root: Path) -> str:
+    """The image as the runtime knows it."""
+    if runtime == "apptainer":
+        return str(root)
+    with subprocess.Popen(["tar", "-c", "-C", str(root), "."], stdout=subprocess.PIPE) as tar:
+        name = "localhost/busbar-test-json:latest"
+        command = [runtime, "import", "-", name]
+        subprocess.run(command, stdin=tar.stdout, check=True, capture_output=True)
+    return name
+
+
+def facts(path: Path, runtime: str, reference: str) -> None:
+    """What ``busbar check`` would have found out; there is no MPI in the image."""
+    how = {"outside": [], "enter": [*_ENTER[runtime], reference], "inside": [], "mpi_type": ""}
+    Image(
+        reference=reference,
+        runtime=runtime,
+        fingerprint={
+            "stack": "cuda",
+            "lane": "ucx-1.14",
+            "delivery": "wheels",
+            "features": ["xccl"],
+        },
+        programs={"all_reduce_perf": "/opt/busbar/bin/all_reduce_perf"},
+        settings={},
+        preflight={"verdict": "ready", "lines": [], "libraries": [], "launch": how},
+    ).write(path)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "usage"),
+    [*((name, _WITH_JSON) for name in _ENTER), ("apptainer", "[-b,--minbytes <min size>]")],
+)
+def test_the_program_inside_is_asked(
+    request: pytest.FixtureRequest, installed: None, tmp_path: Path, runtime: str, usage: str
+) -> None:
+    if runtime == "docker":
+        request.getfixturevalue("dockerd")
+    reference = imported(runtime, sandbox(tmp_path, usage))
+    facts(tmp_path / "facts.json", runtime, reference)
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("reframe"), "--nocolor", "-r"),
+            *("-C", ROOT / "site/h200x4/reframe.py", "-c", ROOT / "reframe_checks/xccl.py"),
+            *("-n", "xccl%size_set=quick%collective=all_reduce", "--prefix", tmp_path / "out"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ
+        | {"BUSBAR_IMAGE": reference, "BUSBAR_IMAGE_FACTS": str(tmp_path / "facts.json")},
+    )
+    if runtime != "apptainer":
+        subprocess.run([runtime, "rmi", reference], check=True, capture_output=True)
+    # One process where four ranks were asked for: that it fails is right.
+    (job,) = (tmp_path / "out").rglob("xccl_*/rfm_job.out")
+    said = job.read_text()
+    assert "# TEST DOUBLE: -b 1M" in said, done.stdout + said
+    kept = job.with_name("nccl-tests.1.json")
+    assert kept.exists() == (usage == _WITH_JSON), said
+    assert not (job.parent / "json.private").exists()
+    assert not kept.exists() or '"bus_bw"' in kept.read_text()
+    assert (job.parent / "nccl.%h.%p.log").exists()
