@@ -172,6 +172,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
         (["--lane=ucx-9"], "there is no lane 'ucx-9'; there are: ucx-1.14, ucx-current"),
         (["--site=no-such-site"], "there is no site 'no-such-site'"),
         (["--output=/proc/nowhere"], "cannot be made"),
+        (["--output=/proc/version"], "cannot be removed: Not a directory"),
         (["-n", "link_matrx"], "no check has 'link_matrx'; there are, among others: link_matrix"),
         (["-n", "("], "is no regular expression"),
         (["-t", "gat"], "no check has 'gat'; there are, among others: gate"),
@@ -189,6 +190,39 @@ def test_bad_input_is_one_line(tmp_path, options, says):
     *progress, last = done.stderr.strip().splitlines()
     assert says in last
     assert all(line.startswith("busbar: ") for line in progress)
+
+
+@pytest.fixture
+def earlier(tmp_path):
+    """What a run has left in ``out``, and a script may read."""
+    (tmp_path / "out").mkdir()
+    left = [tmp_path / "out" / name for name in ("results.json", "report.html")]
+    for path in left:
+        path.write_text("pass")
+    return left
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "the site has no ReFrame configuration"),
+        (["--site=no-such-site"], "there is no site 'no-such-site'"),
+        (["--site=local", "-n", "link_matrx"], "no check has 'link_matrx'"),
+    ],
+)
+def test_a_run_without_a_verdict_leaves_none(tmp_path, root, earlier, options, says):
+    site = tmp_path / "local"
+    site.mkdir()
+    shutil.copy(root / "site/local/site.yaml", site)
+    status, document, said = check(tmp_path / "out", "--site", str(site), *options)
+    assert (status, document) == (2, None)
+    assert says in said
+    assert not any(path.exists() for path in earlier)
+
+
+def test_a_list_leaves_the_verdict_of_the_run(tmp_path, earlier):
+    assert check(tmp_path / "out", "--list", "-n", "memory")[0] == 0
+    assert all(path.exists() for path in earlier)
 
 
 def plain_reframe(root: Path, output: Path, *options: str, **environment: str):

@@ -136,6 +136,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run_command(args: argparse.Namespace) -> int:
     """Runs the checks; progress goes to standard error, the verdicts to standard output."""
+    if not args.list:
+        _forget_the_run_before(args.output)
     name = args.site or detected_site(args.output)
     site_file = find(name)
     choice = Choice(
@@ -160,8 +162,6 @@ def run_command(args: argparse.Namespace) -> int:
     if args.list:
         listed = describing.matches(config)
         return _print_list(_chosen(listed, args.name, tuple(args.tag)), as_json=args.json)
-    for stale in ("results.json", "report.html"):
-        (args.output / stale).unlink(missing_ok=True)
     plan = Plan(
         site=sites.load(name),
         site_dir=site_file.parent,
@@ -200,6 +200,19 @@ def run_command(args: argparse.Namespace) -> int:
         console.print(f"verdict: {document['verdict']}", style="bold")
         console.print(f"report: {report}", highlight=False)
     return 0 if document["verdict"] == Verdict.PASS else 1
+
+
+def _forget_the_run_before(output: Path) -> None:
+    """Its verdict must not be taken for that of a run that is refused, or fails without one."""
+    for name in ("results.json", "report.html"):
+        try:
+            (output / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise BusbarError(
+                f"cannot be removed: {error.strerror}",
+                where=str(output / name),
+                hint="choose another --output",
+            ) from error
 
 
 def _looked_into(choice: Choice, site_file: Path, output: Path) -> Choice:
