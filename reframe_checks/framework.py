@@ -14,10 +14,9 @@ from reframe.core.builtins import parameter, run_after
 from busbar.check.launch import Launch, Shown
 from busbar.check.results import Result
 from busbar.expect import COLLECTIVES
-from busbar.expect import collective as expect_collective
 from busbar.explain.model import Reading
 from busbar.units import parse_bytes
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 from .base import SOURCES, Judgement
 from .xccl import XcclPerf
@@ -69,18 +68,10 @@ class Torch(XcclPerf, special=True):
     def placing(self, launch: Launch) -> list[str]:
         return []  # the program says itself where its ranks are
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
-        return expect_collective(
-            self.site,
-            bench=reading.operation,
-            nbytes=reading.nbytes,
-            nodes=self.nodes,
-            ranks=launch.ranks,
-            harness="pytorch",
-            lane=self.lane,
-            environment=self.settings(launch),
-            partition=self.current_partition.name,
-        )
+    harness = "pytorch"
+
+    def operation(self, reading: Reading) -> str:
+        return reading.operation
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         judged = super().judgement(output, errors)

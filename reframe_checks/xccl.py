@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar
 
 import reframe as rfm
 from reframe.core.builtins import parameter
 
 from busbar.check.launch import Launch, powers
 from busbar.check.report import FILES
-from busbar.expect import COLLECTIVES
+from busbar.check.unstaged import expectation as unstaged
+from busbar.expect import COLLECTIVES, NoExpectation
 from busbar.expect import collective as expect_collective
 from busbar.explain.model import Reading
 from busbar.site import Site
@@ -30,6 +32,11 @@ LOGGED = {
     "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,NET,P2P,SHM,TUNING",
     "NCCL_DEBUG_FILE": "nccl.%h.%p.log",
 }
+
+
+_BY_BANDWIDTH = 1 << 28
+"""Bytes from which on a collective takes its time by bandwidth, not by latency."""
+_CLEARLY_BELOW = 0.5
 
 
 def ways(site: Site, *, nodes: int, partition: str) -> tuple[str, ...]:
@@ -57,6 +64,8 @@ class XcclPerf(BenchCheck, special=True):
         "nightly": "-b 8 -e 1G -f 2 -g 1 -c 1 -n 100",
         "full": "-b 512 -e 18G -f 2 -g 1",
     }
+    #: Collectives that had to do without a band.
+    by_floor: tuple[str, ...] = ()
     log_files = LOG_FILES
     keep_files = [*BenchCheck.keep_files, LOG_FILES, FILES]
     env_vars = {**LOGGED}
@@ -90,25 +99,68 @@ class XcclPerf(BenchCheck, special=True):
             )
         ]
 
+    def operation(self, reading: Reading) -> str:
+        """The collective that a reading is of."""
+        return self.collective
+
+    @property
+    def harness(self) -> str:
+        """What runs the collectives, as bands name it."""
+        cuda = self.current_environ.extras["stack"] == "cuda"
+        return "nccl-tests" if cuda else "rccl-tests"
+
     def expect(self, launch: Launch, reading: Reading) -> Expectation:
-        return self.expect_in(launch, reading, self.settings(launch))
+        """The band; of a large message that has none, more than host memory could carry."""
+        try:
+            return self.expect_in(launch, reading, self.settings(launch))
+        except NoExpectation:
+            if reading.nbytes < _BY_BANDWIDTH:
+                raise
+            with suppress(NoExpectation):
+                floor = unstaged(
+                    self.site,
+                    operation=self.operation(reading),
+                    ranks=launch.ranks,
+                    nodes=self.nodes,
+                    partition=self.current_partition.name,
+                    nbytes=reading.nbytes,
+                )
+                # No run comes near the limit, so a floor close to it would condemn healthy ones.
+                if floor.low < _CLEARLY_BELOW * floor.limit:
+                    self.by_floor = (*self.by_floor, self.operation(reading))
+                    return floor
+            raise
 
     def expect_in(
         self, launch: Launch, reading: Reading, environment: Mapping[str, str]
     ) -> Expectation:
         """Limit and band of a reading that was taken with an environment."""
-        cuda = self.current_environ.extras["stack"] == "cuda"
         return expect_collective(
             self.site,
-            bench=self.collective,
+            bench=self.operation(reading),
             nbytes=reading.nbytes,
             nodes=self.nodes,
             ranks=launch.ranks,
-            harness="nccl-tests" if cuda else "rccl-tests",
+            harness=self.harness,
             lane=self.lane,
             environment=environment,
             partition=self.current_partition.name,
         )
+
+    def remarks(self) -> list[dict[str, Any]]:
+        """Collectives that no band judged."""
+        notes = super().remarks()
+        if self.by_floor:
+            names = ", ".join(dict.fromkeys(self.by_floor))
+            notes.append(
+                {
+                    "id": "floor-only",
+                    "summary": f"{names}: no run on such links is known; it had to beat what host"
+                    " memory carries, which proves the way and not the speed",
+                    "evidence": [],
+                }
+            )
+        return notes
 
 
 @rfm.simple_test

@@ -53,6 +53,8 @@ def _gpus(seen: NodeType, stated: NodeType) -> list[tuple[str, Any, Any]]:
         return [("gpus.count", counts[0], counts[1])]
     keys = ("vendor", "model", "arch", "count", "memory_mib", "bus_ids")
     pairs = [(f"gpus.{k}", getattr(seen.gpus, k), getattr(stated.gpus, k)) for k in keys]
+    hosts = [g.host_link.link_class if g.host_link else None for g in (seen.gpus, stated.gpus)]
+    pairs.append(("gpus.host_link", hosts[0], hosts[1]))
     pairs.append(("gpus.links", _links(seen.gpus), _links(stated.gpus)))
     modes = [
         g.partitioning.model_dump() if g.partitioning else None for g in (seen.gpus, stated.gpus)

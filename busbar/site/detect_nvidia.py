@@ -21,6 +21,7 @@ _ARCHITECTURES = {
     "Ada Lovelace": ("sm_89", "", 0),
     "Pascal": ("sm_60", "nvlink1", 4),
 }
+_HOST_LINKS = {(generation, 16): f"pcie{generation}-x16" for generation in (3, 4, 5)}
 _FAMILIES = {"nvlink4": "nvlink4"}
 _CLOSE = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """How far a NIC is from a GPU, nearest first."""
@@ -52,6 +53,7 @@ def gpus(
         facts["memory_mib"] = first.memory_mib
     if len(inventory.gpus) == inventory.attached:
         facts["bus_ids"] = [gpu.bus_id for gpu in inventory.gpus]
+    facts |= _host_link(inventory)
     remarks: list[str] = []
     if len({gpu.model for gpu in inventory.gpus}) > 1:
         remarks.append(f"the GPUs are of several models; {first.model} stands for all")
@@ -78,6 +80,13 @@ def near_gpus(topology: Topology) -> dict[str, tuple[int, ...]]:
         if best is not None:
             near[device] = tuple(i for i, code in enumerate(codes) if code == _CLOSE[best])
     return near
+
+
+def _host_link(inventory: Inventory) -> dict[str, Any]:
+    """Empty where the GPUs have several kinds of link, or one that no link class describes."""
+    kinds = {_HOST_LINKS.get(gpu.pcie) if gpu.pcie else None for gpu in inventory.gpus}
+    known = kinds.pop()
+    return {} if kinds or not known else {"host_link": {"class": known, "count": 1}}
 
 
 def _links(

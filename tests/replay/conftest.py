@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -99,6 +100,8 @@ def replay(prefix: Path, toolkit: Path, index: dict[str, Any], tmp_path: Path) -
         facts = (ROOT / "site" / site / "site.yaml").read_text()
         for feature in known.get("features", ()):
             facts = facts.replace("features: [osu, xccl", f"features: [{feature}, osu, xccl")
+        if family := known.get("family"):
+            facts = re.sub(r"(?m)^family: \w+$", f"family: {family}", facts)
         (sites / "site.yaml").write_text(facts)
         launcher = known.get("launcher", "mpirun")
         (sites / "reframe.py").write_text(_CONFIG.format(directory=str(sites), launcher=launcher))

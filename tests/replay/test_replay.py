@@ -105,6 +105,25 @@ def test_no_check_passes_on_slow_or_dead_runs(replay):
     }
 
 
+def test_collectives_of_which_no_band_is_known(replay):
+    """They must beat host memory, and a note says that this is all."""
+    checks = (
+        "framework",
+        "xccl%size_set=quick%collective=all_gather",
+        "xccl%size_set=quick%collective=sendrecv",
+    )
+    status, document = replay("h200x4-without-bands", *named(*checks))
+    assert status == 1
+    assert [verdict.value for verdict in verdicts(document).values()] == [
+        "pass",
+        "pass",
+        "degraded",
+    ]
+    assert {pair.split()[0] for _, pair, *_ in wrong(document)} == {"sendrecv"}
+    notes = [note["summary"] for note in document["notes"] if note["id"] == "floor-only"]
+    assert [summary.partition(":")[0] for summary in notes[1:]] == ["all_gather", "sendrecv"]
+
+
 def test_a_version_without_json(replay, tmp_path):
     status, document = replay("h200x4-text-only", *ALL_REDUCE)
     assert wrong(document) == []

@@ -67,6 +67,26 @@ def test_a_changed_fact_is_a_difference(old: str, new: str, key: str) -> None:
     assert match(detected) == (None if key == "gpus.links" else "h200x4")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "stated", "found"),
+    [
+        ("", "", "pcie5-x16", []),
+        (": 5\n", ": 4\n", "pcie4-x16", ["gpus.host_link"]),
+        (": 16x", ": 8x", None, []),
+        (": 16x", ": N/A", None, []),
+    ],
+)
+def test_how_the_gpus_reach_their_host(old: str, new: str, stated: str, found: list[str]) -> None:
+    outputs = h200_outputs()
+    outputs["nvidia-smi -q"] = outputs["nvidia-smi -q"].replace(old, new)
+    detected = compose(Outputs(outputs))
+    link = detected.site.node.gpus.host_link
+    assert (link.link_class if link else None) == stated
+    differs = differences(detected, sites.load("h200x4"))
+    assert [difference.key for difference in differs] == found
+    assert match(detected) == "h200x4"
+
+
 def test_rdma_devices_where_the_site_has_none_are_a_difference() -> None:
     outputs = h200_outputs() | {"ibstat": detect_text("ibstat-synthetic.txt")}
     detected = compose(Outputs(outputs))

@@ -39,6 +39,8 @@ class Gpu:
     model: str
     architecture: str | None
     memory_mib: int | None
+    pcie: tuple[int, int] | None
+    """Generation and lanes of the widest link that GPU and slot can have."""
     mig: bool
 
 
@@ -122,11 +124,14 @@ def _gpu(bus_id: str, body: str) -> Gpu:
     if model is None:
         raise ValueError(f"GPU {bus_id} has no product name")
     memory = value(r"FB Memory Usage\s+Total\s+: (\d+) MiB")
+    generation = value(r"PCIe Generation\s+Max\s+: (\d+)")
+    lanes = value(r"Link Width\s+Max\s+: (\d+)x")
     mig = value(r"MIG Mode\s+Current\s+: (.+)$")
     return Gpu(
         bus_id=bus_id.lower(),
         model=model,
         architecture=value(r"^\s+Product Architecture\s+: (.+)$"),
         memory_mib=int(memory) if memory else None,
+        pcie=(int(generation), int(lanes)) if generation and lanes else None,
         mig=mig == "Enabled",
     )
