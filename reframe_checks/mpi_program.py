@@ -108,6 +108,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
             buffers=reading.buffers,
             lane=self.current_environ.extras["lane"],
             partition=self.current_partition.name,
+            driver_us=reading.driver_us,
         )
 
     def gpu_index(self, bus_id: str, node_rank: int) -> int:

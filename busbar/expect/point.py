@@ -41,6 +41,8 @@ class Question:
     """What the run had set; None: the site's own."""
     pairs: int = 1
     """Pairs at once (``osu_mbw_mr``)."""
+    driver_us: float | None = None
+    """What the shortest copy within a GPU took in the same run."""
 
     def settings(self, site: Site) -> Mapping[str, str]:
         """The environment of the run."""
@@ -68,6 +70,7 @@ def point_to_point(
     nodes: int = 1,
     environment: Mapping[str, str] | None = None,
     partition: str | None = None,
+    driver_us: float | None = None,
 ) -> Banded:
     """Limit and band of one benchmark between two GPUs, for one message size.
 
@@ -75,12 +78,14 @@ def point_to_point(
     and ``osu_bibw`` (both directions together), us for ``osu_latency``; ``osu_mbw_mr`` is asked of
     `multi_pair`. ``nbytes`` None takes the largest size that the data supports. ``environment`` is
     what the run had set; None stands for the site's own. ``engine`` None takes what the
-    environment chooses. Raises ``NoExpectation`` where no data supports a band.
+    environment chooses. ``driver_us`` is what the shortest copy within a GPU took in that run, if
+    it was measured: a latency depends on the CPUs as well. Raises ``NoExpectation`` where no data
+    supports a band.
     """
     if bench not in BENCHES or bench == "osu_mbw_mr":
         known = ", ".join(name for name in BENCHES if name != "osu_mbw_mr")
         raise BusbarError(f"{bench!r} is not run between two GPUs", hint=f"known: {known}")
-    question = Question(bench, nbytes, buffers, engine, lane, environment)
+    question = Question(bench, nbytes, buffers, engine, lane, environment, driver_us=driver_us)
     return _expect(site, question, src, dst, nodes=nodes, partition=partition)
 
 
@@ -197,8 +202,11 @@ class _Way:
         carried = self.path.gb_per_s * band.share * band.hop_share**self.path.forwarding_gpus
         if self.engine:
             carried = min(carried, self.engine.cap_gb_per_s * self.engine.share)
-        time_us = band.latency_us + nbytes / carried * 1e-3
         latency = question.bench == "osu_latency"
+        slower = 1.0
+        if latency and band.driver_us and question.driver_us:
+            slower = max(1.0, question.driver_us / band.driver_us)
+        time_us = band.latency_us * slower + nbytes / carried * 1e-3
         typical = time_us if latency else question.times * nbytes / time_us * 1e-3
         limit = self.limit(question, nbytes)
         fitted, readings = fitted_in(self.link, question.bench)
@@ -209,7 +217,7 @@ class _Way:
             high=typical * band.high if latency else min(typical * band.high, limit),
             unit="us" if latency else "GB/s",
             path=self.describe(),
-            sources=(*self.sources(), band.source),
+            sources=(*self.sources(), band.source, *_slower(slower, band, question)),
             proof=proof,
             nbytes=nbytes,
             fitted=fitted,
@@ -268,6 +276,15 @@ class _Way:
             sources=self.sources(),
             nbytes=nbytes or (_LATENCY_BYTES if latency else None),
         )
+
+
+def _slower(times: float, band: Transfer, question: Question) -> tuple[str, ...]:
+    if times == 1:
+        return ()
+    return (
+        f"latency times {times:.2f}: a copy within a GPU took {question.driver_us:.3g} us in this"
+        f" run, {band.driver_us:g} us where the readings were taken",
+    )
 
 
 def _gpus(site: Site, partition: str | None) -> Gpus:

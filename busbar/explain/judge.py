@@ -64,6 +64,7 @@ def from_site(
                 engine=engine,
                 lane=lane,
                 environment=environment,
+                driver_us=reading.driver_us,
             )
         if bench == "osu_mbw_mr" and nodes in (1, None):
             several = multi_pair(site, nbytes=reading.nbytes, ranks=ranks, lane=lane)

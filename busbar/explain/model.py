@@ -49,6 +49,8 @@ class Reading:
     """``D D``, ``H D``..., where the tool names them."""
     operation: str = ""
     """What ran, where one run measures several: ``all_reduce``."""
+    driver_us: float | None = None
+    """Beside a latency of ``gpu_aware``: the shortest copy within a GPU."""
 
     @property
     def gb_per_s(self) -> float:

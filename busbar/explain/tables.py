@@ -256,6 +256,7 @@ class Tables:
         if kind is None or nbytes is None or not isinstance(value, int | float):
             facts.note_message("event.odd", (), evidence)
             return
+        driver = event.get("driver_us")
         if len(facts.readings) < MOST_READINGS:
             facts.readings.append(
                 Reading(
@@ -268,6 +269,7 @@ class Tables:
                     target=_whole_number(event.get("to")),
                     buffers=str(event.get("buffers", "")),
                     operation=str(event.get("operation", "")),
+                    driver_us=float(driver) if isinstance(driver, int | float) else None,
                 )
             )
 

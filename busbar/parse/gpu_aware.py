@@ -54,6 +54,8 @@ class Reading:
     value: float
     wrong: int
     """Bytes that arrived wrong."""
+    driver_us: float | None = None
+    """Beside a latency between GPUs: the shortest copy within a GPU, mean of both ends."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ class _Collected:
                         event["bytes"],
                         float(value),
                         event["wrong"],
+                        event.get("driver_us"),
                     )
                 )
             case "copy":

@@ -53,6 +53,9 @@ class Transfer(Band):
     """Of the raw rate of the links that bind (of both directions for ``osu_bibw``)."""
     hop_share: Share = 1
     """What is left after each GPU on the way."""
+    driver_us: Positive | None = None
+    """What the shortest copy within a GPU took the CPUs and drivers that the readings come from;
+    where a run measures that it takes longer, its latency may be so many times longer."""
     fitted: tuple[str, ...]
     """Those of latency_us, share and hop_share that come from the readings named in ``source``."""
 

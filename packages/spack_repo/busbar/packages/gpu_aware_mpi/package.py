@@ -25,10 +25,10 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     has_code = False
     sources = {
         "buffers.hpp": "e7479529d0c2c1ac6c315133f8724a7a30df78d36bc705f38fe103b97b0c505a",
-        "device.hpp": "cc5f1ed5b288b739de7ef457dba837edc383456e32f3170c176febd9e0d6adbf",
+        "device.hpp": "7f9aecdefc33a723f9c55e9e78d9732e7e148eadd1bbbbf8a2e156b45d33cbbf",
         "gpu_aware.cpp": "37dda0497a8bb46001882f523bd695924b87ed354cf6647e44f56af2bdb09ffd",
         "node_copy.hpp": "0817b57e61e8d5d4f43d0d70d42f58cad002661c0ab827524fb5bedd3e33f518",
-        "pair_meter.hpp": "f45f74e3ee74606e312c0a129c2f21fff39a9cab5e32a2d5d9d5e69520a93e11",
+        "pair_meter.hpp": "ac78aa18631df0a9e2d990c0e97dc1b648247532196afcf7ed8be85420638d0e",
         "support.hpp": "686421cc9b3961ec41545163dc03e657ac5649e895429824fa047803042de5b8",
     }
 
