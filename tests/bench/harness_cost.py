@@ -19,12 +19,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 BAR = 1.15
 _JOB = "rfm_job.sh"
 
 
-def checked(output: Path, options: list[str]) -> tuple[float, dict[str, object]]:
+def checked(output: Path, options: list[str]) -> tuple[float, dict[str, Any]]:
     """Seconds and document of the whole run; what it staged stays."""
     command = [sys.executable, "-m", "busbar", "check", "--json", "--output", str(output)]
     begin = time.monotonic()
@@ -63,15 +64,25 @@ def bare(output: Path) -> dict[str, float]:
     return taken
 
 
+def tell(document: dict[str, Any]) -> None:
+    """What did not pass: its repetition costs time too."""
+    said = [row["message"] for row in document["results"] if row["verdict"] != "pass"]
+    said += [n["summary"] for n in document["notes"] if n["id"] == "not-repeated"]
+    for message in said:
+        sys.stdout.write(f"{document['verdict']}: {message}\n")
+
+
 def main() -> None:
     """Prints the times; fails on a machine with GPUs where the harness costs more than the bar."""
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory)
         _, document = checked(output, sys.argv[1:])
+        tell(document)
         if document["verdict"] == "failed":
-            sys.exit(f"the run failed; nothing to compare: {json.dumps(document)[:2000]}")
+            sys.exit("the run failed; nothing to compare")
         jobs = bare(output)
-        whole, _ = checked(output, sys.argv[1:])
+        whole, document = checked(output, sys.argv[1:])
+        tell(document)
         built = builds(output)
 
     if not jobs:
@@ -80,7 +91,7 @@ def main() -> None:
     for name, seconds in sorted(jobs.items(), key=lambda job: -job[1]):
         sys.stdout.write(f"{seconds:8.1f} s  {name}\n")
     ratio = whole / total
-    on_gpu = bool(document["versions"]["gpu_driver"])  # type: ignore[index]
+    on_gpu = bool(document["versions"]["gpu_driver"])
     sys.stdout.write(
         f"busbar check {whole:.1f} s ({built:.1f} of it builds), the same {len(jobs)} jobs bare"
         f" {total:.1f} s: {ratio:.2f}"
