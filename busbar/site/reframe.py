@@ -91,7 +91,7 @@ def _polling(site: Site) -> dict[str, Any]:
     minute ends seconds late. A process of this machine costs nothing to look at; Slurm is asked
     every other second at last.
     """
-    often = {"poll_rate_max": 20.0, "poll_rate_decay": 0.0}
+    often = {"poll_rate_max": 50.0, "poll_rate_decay": 0.0}
     return often if site.scheduler == "local" else {"poll_rate_min": 0.5}
 
 
