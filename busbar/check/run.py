@@ -66,7 +66,8 @@ def run(plan: Plan, progress: Progress) -> list[Outcome]:
         places: dict[str, list[str]] = {}
         for case, outcome in found:
             if case and doubtful(outcome):
-                places.setdefault(",".join(case["job_nodelist"]), []).append(case["hashcode"])
+                nodes = ",".join(case["job_nodelist"] or ())
+                places.setdefault(nodes, []).append(case["hashcode"])
         for place, (nodes, hashes) in enumerate(places.items()):
             progress(f"again    readings below their band on {nodes}")
             repeated = replace(

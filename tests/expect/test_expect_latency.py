@@ -38,6 +38,10 @@ def test_a_fast_driver_narrows_nothing() -> None:
     assert "took 9.5 us in this run" in latency(driver_us=9.5).sources[-1]
 
 
+def test_a_driver_that_is_far_too_slow_excuses_nothing() -> None:
+    assert latency(driver_us=30.0).judge(25.0) is Verdict.DEGRADED
+
+
 def test_bandwidth_does_not_depend_on_the_driver() -> None:
     with_it, without = (
         point_to_point(sites.load("h200x4"), bench="osu_bw", src=0, dst=1, driver_us=driver)
