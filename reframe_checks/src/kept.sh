@@ -22,14 +22,16 @@ key=$({
     "$1" --version
     "$1" -show
 } 2>/dev/null | sha256sum)
-key=$kept/${key%% *}
-if cp "$key" "$program" 2>/dev/null; then
+key=$kept/${key%% *}.program
+if [[ -s $key ]] && cp "$key" "$program" 2>/dev/null; then # it is empty after a crash of the machine
     touch "$key"
     echo "taken from $key"
     exit
 fi
 "$@" || exit
-find "$kept" -type f -mtime +90 -delete
-if ! { cp "$program" "$key.$$" && mv "$key.$$" "$key"; }; then
-    rm -f "$key.$$" # it is built all the same
+# Of a directory that may hold other things too.
+find "$kept" -maxdepth 1 -type f -name '*.program*' -mtime +90 -delete
+new=$key.$HOSTNAME.$$ # nodes may share a home
+if ! { cp "$program" "$new" && mv "$new" "$key"; }; then
+    rm -f "$new" # it is built all the same
 fi

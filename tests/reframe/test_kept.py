@@ -87,3 +87,27 @@ def test_without_a_place_it_is_compiled_each_time(compiled, cache):
     for _ in range(2):
         done, said = compiled(cache=cache)
         assert (done.returncode, done.stdout, done.stderr, said) == (0, "", "", "one")
+
+
+def test_an_empty_file_is_not_taken(compiled):
+    compiled()
+    (kept,) = (compiled.here / "cache").iterdir()
+    kept.write_bytes(b"")
+    done, said = compiled()
+    assert (done.stdout, said) == ("", "one")
+    assert kept.stat().st_size
+
+
+def test_only_what_is_ours_is_deleted(compiled):
+    compiled()
+    cache = compiled.here / "cache"
+    (old,) = cache.iterdir()
+    (cache / "mine").mkdir()
+    others = [cache / "mine" / "letter", cache / "letter"]
+    for path in others:
+        path.touch()
+    for path in (*others, old):
+        os.utime(path, (0, 0))
+    compiled("-O1")
+    assert not old.exists()
+    assert all(path.exists() for path in others)
