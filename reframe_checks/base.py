@@ -206,9 +206,9 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
             files.append(Source.from_text("scontrol", end.line + "\n"))
         elif status and passed:
             results.append(Result(self.name, Verdict.FAILED, message=status))
-        self.conclude(Judgement(results, versions), files)
+        self.conclude(Judgement(results, versions), files, end.nodes if end else "")
 
-    def conclude(self, judged: Judgement, files: Sequence[Path | Source]) -> None:
+    def conclude(self, judged: Judgement, files: Sequence[Path | Source], nodes: str = "") -> None:
         """Leaves the outcome, with the causes that ``files`` show and those of a slow image."""
         extras = self.current_environ.extras
         results = list(judged.results)
@@ -226,6 +226,7 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
                 results=tuple(results),
                 versions=judged.versions,
                 notes=tuple(self.remarks()),
+                nodes=nodes,
             ),
             files,
             self.site,

@@ -74,6 +74,8 @@ class Outcome:
     causes: tuple[dict[str, Any], ...] = ()
     """As ``busbar explain`` gives them: id, confidence, evidence, remedy."""
     notes: tuple[dict[str, Any], ...] = ()
+    nodes: str = ""
+    """Slurm's list of the nodes that it ran on; empty without Slurm."""
 
     @property
     def verdict(self) -> Verdict:

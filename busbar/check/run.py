@@ -65,17 +65,17 @@ def run(plan: Plan, progress: Progress) -> list[Outcome]:
     for attempt in range(1, plan.retries + 1):
         places: dict[str, list[str]] = {}
         for case, outcome in found:
-            if case and doubtful(outcome):
-                nodes = ",".join(case["job_nodelist"] or ())
-                places.setdefault(nodes, []).append(case["hashcode"])
+            # On other nodes than before they would say nothing.
+            if case and doubtful(outcome) and (outcome.nodes or plan.site.scheduler == "local"):
+                places.setdefault(outcome.nodes, []).append(case["hashcode"])
         for place, (nodes, hashes) in enumerate(places.items()):
-            progress(f"again    readings below their band on {nodes}")
+            progress("again    readings below their band" + (f" on {nodes}" if nodes else ""))
             repeated = replace(
                 plan,
                 output=again / f"{attempt}-{place}",
                 names=tuple(f"/{each}" for each in hashes),
                 tags=(),
-                nodes=nodes if plan.site.scheduler != "local" else "",
+                nodes=nodes,
             )
             found = _merged(found, _run_once(repeated, progress))
     return [outcome for _, outcome in found]
@@ -87,18 +87,17 @@ _Found = list[tuple[dict[str, Any] | None, Outcome]]
 
 def _merged(found: _Found, again: _Found) -> _Found:
     """Each doubtful outcome with that of its repetition, where that has run."""
-    repeated = {_case(case): outcome for case, outcome in again if case}
+    repeated = {_key(case, outcome): outcome for case, outcome in again if case}
     return [
-        (case, confirmed(outcome, repeated[_case(case)]))
-        if case and _case(case) in repeated and doubtful(outcome)
+        (case, confirmed(outcome, repeated[_key(case, outcome)]))
+        if case and _key(case, outcome) in repeated and doubtful(outcome)
         else (case, outcome)
         for case, outcome in found
     ]
 
 
-def _case(case: dict[str, Any]) -> tuple[str, ...]:
-    nodes = ",".join(case["job_nodelist"] or ())
-    return case["hashcode"], case["partition"], case["environ"], nodes
+def _key(case: dict[str, Any], outcome: Outcome) -> tuple[str, ...]:
+    return case["hashcode"], case["partition"], case["environ"], outcome.nodes
 
 
 def _run_once(plan: Plan, progress: Progress) -> _Found:
@@ -216,6 +215,7 @@ def _outcome(plan: Plan, case: dict[str, Any]) -> Outcome:
                 message=f"{message}; see {directory}",
             ),
         ),
+        nodes=plan.nodes if case["job_nodelist"] else "",
     )
     files = [
         directory / case[key]

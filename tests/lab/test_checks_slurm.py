@@ -39,6 +39,31 @@ def only(module: str, name: str) -> tuple[str | Path, ...]:
     return ("-c", CHECKS / f"{module}.py", "-n", name)
 
 
+# Two nodes of the four; each run takes the next line of a file for its reading.
+READING = """
+import reframe as rfm
+from reframe.core.builtins import run_before
+from busbar.check.results import judged
+from busbar.verdict import Expectation
+from .base import BusbarCheck, Judgement
+
+@rfm.simple_test
+class reading(BusbarCheck):
+    executable = "true"
+    prerun_cmds = ["head -n 1 {readings}; sed -i 1d {readings}"]
+    nodes = 2
+
+    @run_before("run")
+    def ask_for_nodes(self):
+        self.num_tasks, self.num_tasks_per_node = 2, 1
+        self.job.num_tasks, self.job.num_tasks_per_node = 2, 1
+
+    def judgement(self, output, errors):
+        band = Expectation(limit=20, low=8, typical=10, high=12)
+        return Judgement([judged(self.name, "bandwidth", float(output[0]), band)], {{}})
+"""
+
+
 BETWEEN_NODES = only("gpu_aware", "gpu_aware_nodes")
 
 
@@ -273,3 +298,21 @@ def test_what_slurm_ends_has_failed_and_says_why(
             assert cause in {each["id"] for each in document["causes"]}, messages(document)
     finally:
         cluster.control("scontrol", "update", f"NodeName={other}", "State=IDLE")
+
+
+def test_a_reading_is_taken_again_on_the_same_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    """Though the job has ended before ReFrame, without accounting, could ask where it ran."""
+    shutil.copytree(CHECKS, tmp_path / "checks")
+    check, readings = tmp_path / "checks" / "reading.py", tmp_path / "readings"
+    check.write_text(READING.format(readings=readings))
+    readings.write_text("5\n10\n")
+    _, document = cluster.check(tmp_path / "out", "srun", "-c", check)
+    assert document["verdict"] == "pass", messages(document)
+    assert not readings.read_text()
+    jobs = [
+        next((tmp_path / "out" / which).rglob("results.json")) for which in ("reframe", "again")
+    ]
+    first, again = (json.loads(path.read_text())["nodes"] for path in jobs)
+    assert first == again == "n[1-2]"
+    script = next((tmp_path / "out" / "again").rglob("rfm_job.sh")).read_text()
+    assert "--nodelist=n[1-2]" in script
