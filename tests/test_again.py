@@ -77,6 +77,26 @@ def test_readings_that_are_slow_in_turn_are_none():
     assert "6 GB/s" in both.notes[0]["summary"]
 
 
+def test_a_reading_that_a_tool_repeats_is_compared_with_itself():
+    """As in the cycles of nccl-tests: the second of them must not stand for the first."""
+    slow = outcome(reading(5), reading(10))
+    assert confirmed(slow, slow).verdict is Verdict.DEGRADED
+    assert confirmed(slow, outcome(reading(10), reading(6))).verdict is Verdict.PASS
+
+
+def test_each_run_leaves_its_note():
+    first = outcome(reading(5), reading(5, "1->0"))
+    second = outcome(reading(10), reading(6, "1->0"))
+    third = outcome(reading(10), reading(10, "1->0"))
+    last = confirmed(confirmed(first, second), third)
+    assert last.verdict is Verdict.PASS
+    summaries = [note["summary"] for note in last.notes]
+    assert [("0->1" in text, "1->0" in text) for text in summaries] == [
+        (True, False),
+        (False, True),
+    ]
+
+
 def test_what_is_worse_in_the_second_run_stands():
     failed = outcome(reading(10), Result("matrix", Verdict.FAILED, message="wrong data"))
     assert confirmed(outcome(reading(5)), failed) is failed

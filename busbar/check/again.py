@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 from busbar.check.results import Outcome, Result, sentence
 from busbar.verdict import Verdict
+
+_NOTE = "not-repeated"
 
 
 def doubtful(outcome: Outcome) -> bool:
@@ -29,30 +33,38 @@ def confirmed(first: Outcome, second: Outcome) -> Outcome:
     """
     if not (doubtful(second) or second.verdict is Verdict.PASS):
         return second
-    before = {_key(result): result for result in first.results}
+    before, after = _keyed(first.results), _keyed(second.results)
     slow = {key for key, result in before.items() if result.verdict is not Verdict.PASS}
-    if not slow <= {_key(result) for result in second.results}:
+    if not slow <= set(after):
         return first
     results, once = [], []
-    for now in second.results:
-        was = before.get(_key(now), now)
+    for key, now in after.items():
+        was = before.get(key, now)
         worse, better = (was, now) if now.verdict is Verdict.PASS else (now, was)
         results.append(better)
         if better.verdict is Verdict.PASS and worse.verdict is not Verdict.PASS:
             once.append(sentence(worse))
     still = any(result.verdict is not Verdict.PASS for result in results)
+    earlier = [note for note in first.notes if note["id"] == _NOTE]
     note = {
-        "id": "not-repeated",
-        "summary": f"of two runs one alone read worse than its band: {'; '.join(once)}",
+        "id": _NOTE,
+        "summary": f"worse than its band, but not in each run: {'; '.join(once)}",
         "evidence": [],
     }
     return replace(
         second,
         results=tuple(results),
         causes=(second.causes or first.causes) if still else (),
-        notes=(*second.notes, note) if once else second.notes,
+        notes=(*second.notes, *earlier, *([note] if once else [])),
     )
 
 
-def _key(result: Result) -> tuple[object, ...]:
-    return (result.where, result.pair, result.metric, result.buffers, result.bytes)
+def _keyed(results: Iterable[Result]) -> dict[tuple[object, ...], Result]:
+    """What each reading is of; where a tool repeats one, also which of them it is."""
+    seen: Counter[tuple[object, ...]] = Counter()
+    found: dict[tuple[object, ...], Result] = {}
+    for each in results:
+        key = (each.where, each.pair, each.metric, each.buffers, each.bytes)
+        found[*key, seen[key]] = each
+        seen[key] += 1
+    return found
