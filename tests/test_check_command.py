@@ -192,6 +192,14 @@ def test_bad_input_is_one_line(tmp_path, options, says):
     assert all(line.startswith("busbar: ") for line in progress)
 
 
+def test_less_than_no_retries_are_refused():
+    done = subprocess.run(
+        [BIN / "busbar", "check", "--max-retries=-1"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "--max-retries: invalid choice: -1" in done.stderr
+
+
 @pytest.fixture
 def earlier(tmp_path):
     """What a run has left in ``out``, and a script may read."""
@@ -243,6 +251,13 @@ def plain_reframe(root: Path, output: Path, *options: str, **environment: str):
         env={**os.environ, **environment},
         check=False,
     )
+
+
+@pytest.mark.parametrize(("option", "shown"), [("-l", False), ("-lvvv", True)])
+def test_plain_reframe_debugs_when_asked(root, option, shown):
+    config, check = root / "site/local/reframe.py", root / "reframe_checks/memory.py"
+    said = subprocess.check_output([BIN / "reframe", "-C", config, "-c", check, option], text=True)
+    assert ("[ReFrame Environment]" in said) == shown
 
 
 def test_plain_reframe_passes_the_same(tmp_path, root):

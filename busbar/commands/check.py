@@ -118,6 +118,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--max-retries",
         type=int,
+        choices=range(10),
         default=1,
         metavar="N",
         help="how often a check is run again whose readings are below their band, on the same"

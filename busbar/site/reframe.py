@@ -66,8 +66,9 @@ def _logging() -> dict[str, Any]:
     """
     fields = "result job_completion_time display_name environ jobid job_nodelist job_exitcode"
     bounds = "value unit ref lower_thres upper_thres"
+    # Also among other letters, as in -rv, and cut short, as argparse allows.
     verbose = "RFM_VERBOSE" in os.environ or any(
-        re.fullmatch("-v+|--verbose", word) for word in sys.argv
+        re.fullmatch("-[A-Za-z]*v[A-Za-z]*|--verb[a-z]*", word) for word in sys.argv
     )
     return {
         "level": "undefined" if verbose else "info",
