@@ -253,11 +253,10 @@ def plain_reframe(root: Path, output: Path, *options: str, **environment: str):
     )
 
 
-@pytest.mark.parametrize(("option", "shown"), [("-l", False), ("-lvvv", True)])
-def test_plain_reframe_debugs_when_asked(root, option, shown):
-    config, check = root / "site/local/reframe.py", root / "reframe_checks/memory.py"
-    said = subprocess.check_output([BIN / "reframe", "-C", config, "-c", check, option], text=True)
-    assert ("[ReFrame Environment]" in said) == shown
+@pytest.mark.parametrize(("option", "shown"), [("-r", False), ("-rvvv", True)])
+def test_plain_reframe_debugs_when_asked(tmp_path, root, option, shown):
+    done = plain_reframe(root, tmp_path, "-n", "^no_such_check$", option)
+    assert ("[ReFrame Environment]" in done.stdout) == shown
 
 
 def test_plain_reframe_passes_the_same(tmp_path, root):
