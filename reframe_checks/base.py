@@ -291,7 +291,7 @@ class BuildProgram(rfm.CompileOnlyRegressionTest, special=True):
         self.executable = Path(self.sourcepath).stem
         kept = shlex.quote(str(SOURCES / "kept.sh"))
         self.build_system.cxx = f"{kept} {self.compiler()}"
-        self.build_system.cxxflags = ["-O3", "-std=c++17", "-pthread", *extras["cxxflags"]]
+        self.build_system.cxxflags = ["-O2", "-std=c++17", "-pthread", *extras["cxxflags"]]
         self.build_system.ldflags = extras["ldflags"]
 
     @sanity_function

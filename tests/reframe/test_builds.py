@@ -14,7 +14,7 @@ import pytest
 from busbar.check.run import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
-HIP = "-O3 -std=c++17 -pthread -DGPU_HIP -D__HIP_PLATFORM_AMD__ -I/opt/rocm/include"
+HIP = "-O2 -std=c++17 -pthread -DGPU_HIP -D__HIP_PLATFORM_AMD__ -I/opt/rocm/include"
 KEPT = f"{shlex.quote(str(CHECKS / 'src' / 'kept.sh'))} "
 LIBRARIES = "-L/opt/rocm/lib -lamdhip64 -lhsa-runtime64 -ldl"
 GTL = "-Wl,--no-as-needed $PE_MPICH_GTL_DIR_amd_gfx90a $PE_MPICH_GTL_LIBS_amd_gfx90a"
