@@ -30,7 +30,9 @@ def expectation(
         raise NoExpectation("the site does not state how its GPUs reach the host", where=where)
     classes = link_classes(site)
     link = node.gpus.host_link
-    share = factor(operation, ranks)
+    # A GPU sends and receives at least what bus bandwidth counts; of an all-reduce no more than
+    # its own data, if the sums are made in the host.
+    share = max(1.0, factor(operation, ranks))
     staged = raw_rate(link.link_class, link.count, classes) * share
     per_node = ranks // nodes
     most = bound(node, classes, operation, nodes=nodes, ranks_per_node=per_node, algo=None)
