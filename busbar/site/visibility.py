@@ -13,6 +13,8 @@ VARIABLES = (
     *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
     *("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
 )
+_READ = {"nvidia": VARIABLES[:1], "amd": VARIABLES}
+"""Which of them the vendor's own libraries take."""
 
 
 def take_over(site: Site) -> None:
@@ -24,7 +26,7 @@ def take_over(site: Site) -> None:
     """
     gpus = site.node_type().gpus
     if site.scheduler == "local" and gpus:
-        for name in VARIABLES:
+        for name in _READ[gpus.vendor]:
             value = os.environ.get(name)
             if value is not None and _shown(value, gpus.count) < gpus.count:
                 raise BusbarError(

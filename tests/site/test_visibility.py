@@ -46,6 +46,12 @@ def test_hidden_gpus_are_refused(monkeypatch, value):
     assert os.environ[name] == value
 
 
+def test_the_variable_of_another_vendor_hides_nothing(monkeypatch):
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
+    take_over(sites.load("h200x4"))
+    assert "HIP_VISIBLE_DEVICES" not in os.environ
+
+
 def test_under_a_scheduler_its_own_word_counts(monkeypatch):
     """What the submitting host has set says nothing of the nodes, and must not get there."""
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1,0")
