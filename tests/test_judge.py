@@ -206,6 +206,13 @@ def test_a_line_cut_by_a_kill_is_left_out_and_one_in_the_middle_is_an_error():
         parse([whole[0], '{"event": "reading", "metr', whole[2]])
 
 
+def test_a_time_of_the_driver_that_is_no_number_is_an_error(data):
+    lines = (data / "h200x2" / "gpu_aware_driver_us.log").read_text().splitlines()
+    lines[1] = lines[1].replace('"driver_us": 9.1105', '"driver_us": "soon"')
+    with pytest.raises(ValueError, match="line 2 is not a line of gpu_aware"):
+        parse(lines)
+
+
 @pytest.mark.parametrize(
     ("wanted", "lines", "says"),
     [

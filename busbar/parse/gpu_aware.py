@@ -115,6 +115,7 @@ class _Collected:
             case "rank":
                 self.ranks.append(Rank(**{n: event[n] for n in Rank.__dataclass_fields__}))
             case "reading":
+                driver = event.get("driver_us")
                 value = event["gb_per_s"] if event["metric"] == "bandwidth" else event["us"]
                 self.readings.append(
                     Reading(
@@ -125,7 +126,7 @@ class _Collected:
                         event["bytes"],
                         float(value),
                         event["wrong"],
-                        event.get("driver_us"),
+                        None if driver is None else float(driver),
                     )
                 )
             case "copy":
