@@ -108,6 +108,29 @@ def test_a_reading_of_another_node_clears_nothing():
     assert confirmed(outcome(slow), outcome(other)) == outcome(slow)
 
 
+@pytest.fixture
+def run(tmp_path, root):
+    """Runs a check with these readings: (exit status, document, readings that none has taken)."""
+    shutil.copytree(root / "reframe_checks", tmp_path / "checks")
+    left, check = tmp_path / "readings", tmp_path / "checks" / "reading.py"
+    check.write_text(CHECK.format(readings=left))
+
+    def busbar_check(readings, *options):
+        left.write_text("".join(f"{value}\n" for value in readings))
+        done = subprocess.run(
+            [
+                *(Path(sys.executable).with_name("busbar"), "check", "--json", "--site", "local"),
+                *("--output", tmp_path / "out", "-c", check, *options),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, json.loads(done.stdout), left.read_text().split()
+
+    return busbar_check
+
+
 @pytest.mark.parametrize(
     ("readings", "options", "after"),
     [
@@ -119,23 +142,24 @@ def test_a_reading_of_another_node_clears_nothing():
         (("5", "6", "10"), ("--max-retries", "2"), ("pass", True, 0)),
     ],
 )
-def test_a_run(tmp_path, root, readings, options, after):
+def test_a_run(run, readings, options, after):
     verdict, noted, unread = after
-    shutil.copytree(root / "reframe_checks", tmp_path / "checks")
-    left, check = tmp_path / "readings", tmp_path / "checks" / "reading.py"
-    left.write_text("".join(f"{value}\n" for value in readings))
-    check.write_text(CHECK.format(readings=left))
-    done = subprocess.run(
-        [
-            *(Path(sys.executable).with_name("busbar"), "check", "--json", "--site", "local"),
-            *("--output", tmp_path / "out", "-c", check, *options),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    document = json.loads(done.stdout)
-    assert document["verdict"] == verdict, done.stderr
-    assert done.returncode == (verdict != "pass")
+    status, document, left = run(readings, *options)
+    assert document["verdict"] == verdict, document
+    assert status == (verdict != "pass")
     assert ("not-repeated" in {note["id"] for note in document["notes"]}) == noted
-    assert len(left.read_text().split()) == unread
+    assert len(left) == unread
+
+
+def test_what_was_right_in_another_partition_is_not_run_again(run, root, tmp_path):
+    site = tmp_path / "local"
+    site.mkdir()
+    facts, config = root / "site/local/site.yaml", root / "site/local/reframe.py"
+    one = "  - name: host\n    node_type: host\n    launcher: mpirun\n"
+    text = facts.read_text()
+    assert one in text
+    (site / "site.yaml").write_text(text.replace(one, one + one.replace("name: host", "name: b")))
+    shutil.copy(config, site)
+    _, document, left = run(("5", "10", "10", "5"), "--site", site)
+    assert [row["gb_per_s"] for row in document["results"]] == [10, 10]
+    assert left == ["5"]

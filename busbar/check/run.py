@@ -47,6 +47,8 @@ class Plan:
     """How often readings below their band are measured again."""
     nodes: str = ""
     """Slurm's list of the nodes to run on; empty for any."""
+    within: tuple[str, str] | None = None
+    """The one partition and environment to run in; None for all."""
 
     @property
     def lane(self) -> str:
@@ -63,19 +65,22 @@ def run(plan: Plan, progress: Progress) -> list[Outcome]:
     shutil.rmtree(again, ignore_errors=True)  # of an earlier run
     found = _run_once(plan, progress)
     for attempt in range(1, plan.retries + 1):
-        places: dict[str, list[str]] = {}
+        places: dict[tuple[str, str, str], list[str]] = {}
         for case, outcome in found:
             # On other nodes than before they would say nothing.
             if case and doubtful(outcome) and (outcome.nodes or plan.site.scheduler == "local"):
-                places.setdefault(outcome.nodes, []).append(case["hashcode"])
-        for place, (nodes, hashes) in enumerate(places.items()):
+                place = (outcome.nodes, case["partition"], case["environ"])
+                places.setdefault(place, []).append(case["hashcode"])
+        for number, (place, hashes) in enumerate(places.items()):
+            nodes, partition, environment = place
             progress("again    readings below their band" + (f" on {nodes}" if nodes else ""))
             repeated = replace(
                 plan,
-                output=again / f"{attempt}-{place}",
+                output=again / f"{attempt}-{number}",
                 names=tuple(f"/{each}" for each in hashes),
                 tags=(),
                 nodes=nodes,
+                within=(partition, environment),
             )
             found = _merged(found, _run_once(repeated, progress))
     return [outcome for _, outcome in found]
@@ -146,6 +151,7 @@ def _reframe(plan: Plan, config: Path, report: Path) -> Iterator[str]:
         *(part for tag in plan.tags for part in ("-t", tag)),
         *(part for assignment in plan.variables for part in ("-S", assignment)),
         *(["-J", f"nodelist={plan.nodes}"] if plan.nodes else []),
+        *_within(plan),
         "-r",
     ]
     environment = {**os.environ, **plan.choice.to_environment(), "PYTHONUNBUFFERED": "1"}
@@ -159,6 +165,13 @@ def _reframe(plan: Plan, config: Path, report: Path) -> Iterator[str]:
     ) as process:
         assert process.stdout is not None
         yield from process.stdout
+
+
+def _within(plan: Plan) -> list[str]:
+    if not plan.within:
+        return []
+    partition, environment = plan.within
+    return ["--system", f"{plan.site.name}:{partition}", "-p", f"^{re.escape(environment)}$"]
 
 
 _STEP = re.compile(
