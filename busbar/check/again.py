@@ -26,37 +26,27 @@ def doubtful(outcome: Outcome) -> bool:
 
 
 def confirmed(first: Outcome, second: Outcome) -> Outcome:
-    """The second outcome; but a reading is degraded only if it was in both, and else a note.
+    """The second outcome, with a note of what was worse than its band in the first alone.
 
-    ``first`` is doubtful. A second that is worse than degraded stands as it is, and the first
-    where the second has not all readings in question.
+    ``first`` is doubtful; a second that lacks a reading in question clears nothing. Other readings
+    that are worse now do not clear the first ones: a fault may move.
     """
-    if not (doubtful(second) or second.verdict is Verdict.PASS):
-        return second
     before, after = _keyed(first.results), _keyed(second.results)
-    slow = {key for key, result in before.items() if result.verdict is not Verdict.PASS}
-    if not slow <= set(after):
+    slow = {key: row for key, row in before.items() if row.verdict is not Verdict.PASS}
+    if second.verdict is Verdict.PASS and not slow.keys() <= after.keys():
         return first
-    results, once = [], []
-    for key, now in after.items():
-        was = before.get(key, now)
-        worse, better = (was, now) if now.verdict is Verdict.PASS else (now, was)
-        results.append(better)
-        if better.verdict is Verdict.PASS and worse.verdict is not Verdict.PASS:
-            once.append(sentence(worse))
-    still = any(result.verdict is not Verdict.PASS for result in results)
+    once = [
+        sentence(row)
+        for key, row in slow.items()
+        if key in after and after[key].verdict is Verdict.PASS
+    ]
     earlier = [note for note in first.notes if note["id"] == _NOTE]
     note = {
         "id": _NOTE,
-        "summary": f"worse than its band, but not in each run: {'; '.join(once)}",
+        "summary": f"worse than its band, and not when measured again: {'; '.join(once)}",
         "evidence": [],
     }
-    return replace(
-        second,
-        results=tuple(results),
-        causes=(second.causes or first.causes) if still else (),
-        notes=(*second.notes, *earlier, *([note] if once else [])),
-    )
+    return replace(second, notes=(*second.notes, *earlier, *([note] if once else [])))
 
 
 def _keyed(results: Iterable[Result]) -> dict[tuple[object, ...], Result]:

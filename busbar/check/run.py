@@ -61,7 +61,7 @@ def run(plan: Plan, progress: Progress) -> list[Outcome]:
 
     ``progress`` gets one line when a check starts and one when it ends.
     """
-    again = plan.output / "again"
+    again = plan.output / "reframe" / "again"
     shutil.rmtree(again, ignore_errors=True)  # of an earlier run
     found = _run_once(plan, progress)
     for attempt in range(1, plan.retries + 1):

@@ -121,8 +121,8 @@ def add_parser(subparsers: Any) -> None:
         choices=range(10),
         default=1,
         metavar="N",
-        help="how often a check is run again whose readings are below their band, on the same"
-        " nodes; a reading is degraded if it is so each time (%(default)s)",
+        help="how often a check is run again whose readings are worse than their band, on the"
+        " same nodes, until a run is clean (%(default)s)",
     )
     parser.add_argument(
         "--output",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from busbar.errors import BusbarError
-from busbar.expect.banded import Banded, fitted_in
+from busbar.expect.banded import Banded, fitted_in, slowdown
 from busbar.expect.collective import holds
 from busbar.expect.errors import NoExpectation
 from busbar.expect.proof import proven
@@ -25,11 +25,6 @@ BUFFERS = ("D D", "H D", "D H", "H H")
 """Device or host, of the sender and the receiver, as OSU writes them."""
 _LATENCY_BYTES = 8
 """Message of a latency that is asked for without a size and without data."""
-
-
-_MOST_SLOWER = 1.5
-"""CPUs with other work took up to 1.44 times the usual for the shortest copy within a GPU
-(h200x2/gpu_aware_driver_us.log); more is a fault of its own, and must show."""
 
 
 @dataclass(frozen=True)
@@ -208,9 +203,7 @@ class _Way:
         if self.engine:
             carried = min(carried, self.engine.cap_gb_per_s * self.engine.share)
         latency = question.bench == "osu_latency"
-        slower = 1.0
-        if latency and band.driver_us and question.driver_us:
-            slower = min(max(1.0, question.driver_us / band.driver_us), _MOST_SLOWER)
+        slower, why = slowdown(band, question.driver_us if latency else None)
         time_us = band.latency_us * slower + nbytes / carried * 1e-3
         typical = time_us if latency else question.times * nbytes / time_us * 1e-3
         limit = self.limit(question, nbytes)
@@ -222,7 +215,7 @@ class _Way:
             high=typical * band.high if latency else min(typical * band.high, limit),
             unit="us" if latency else "GB/s",
             path=self.describe(),
-            sources=(*self.sources(), band.source, *_slower(slower, band, question)),
+            sources=(*self.sources(), band.source, *why),
             proof=proof,
             nbytes=nbytes,
             fitted=fitted,
@@ -281,15 +274,6 @@ class _Way:
             sources=self.sources(),
             nbytes=nbytes or (_LATENCY_BYTES if latency else None),
         )
-
-
-def _slower(times: float, band: Transfer, question: Question) -> tuple[str, ...]:
-    if times == 1:
-        return ()
-    return (
-        f"latency times {times:.2f}: a copy within a GPU took {question.driver_us:.3g} us in this"
-        f" run, {band.driver_us:g} us where the readings were taken",
-    )
 
 
 def _gpus(site: Site, partition: str | None) -> Gpus:

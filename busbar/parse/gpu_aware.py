@@ -55,7 +55,7 @@ class Reading:
     wrong: int
     """Bytes that arrived wrong."""
     driver_us: float | None = None
-    """Beside a latency between GPUs: the shortest copy within a GPU, mean of both ends."""
+    """Beside a latency between GPUs: the shortest copy within a GPU, by the faster of both."""
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,9 @@ class PairMeter {
         const std::size_t wrong = wrong_at_receiver(memory, bytes);
         if (!sender_) return;
         std::sort(times.begin(), times.end());
-        // One window in ten, and one at least, may have been interrupted on a machine that is shared; a path that
-        // stalls more often than that is slow.
-        const int kept = windows - (windows + 9) / 10;
+        // One window in ten may have been interrupted on a machine that is shared (in less than ten, which are long, that
+        // counts for little); a path that stalls more often is slow.
+        const int kept = windows - windows / 10;
         const double each = options_.best ? times.front() : std::accumulate(times.begin(), times.begin() + kept, 0.0) / kept;
         const double counted = static_cast<double>(bytes) * messages * (options_.inject == "miscount" ? 10 : 1);
         reading("bandwidth", kinds, bytes)
@@ -81,7 +81,8 @@ class PairMeter {
         return *place;
     }
 
-    // What the drivers of both take for a copy that goes nowhere, on average: how fast the CPUs are at this moment.
+    // What a driver takes for a copy that goes nowhere: how fast the CPUs are at this moment. The faster of both counts, so
+    // that an end that is sick does not excuse itself.
     double driver_time() const {
         std::vector<double> times;
         for (int i = 0; i < 200; ++i) {
@@ -91,7 +92,7 @@ class PairMeter {
         }
         double mine = chosen(times), other = 0;
         MPI_Sendrecv(&mine, 1, MPI_DOUBLE, peer_, tag_control, &other, 1, MPI_DOUBLE, peer_, tag_control, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        return (mine + other) / 2;
+        return std::min(mine, other);
     }
 
     // The sender says how much work there is; it alone has timed the warm-up.

@@ -28,7 +28,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
         "device.hpp": "7f9aecdefc33a723f9c55e9e78d9732e7e148eadd1bbbbf8a2e156b45d33cbbf",
         "gpu_aware.cpp": "37dda0497a8bb46001882f523bd695924b87ed354cf6647e44f56af2bdb09ffd",
         "node_copy.hpp": "0817b57e61e8d5d4f43d0d70d42f58cad002661c0ab827524fb5bedd3e33f518",
-        "pair_meter.hpp": "ac78aa18631df0a9e2d990c0e97dc1b648247532196afcf7ed8be85420638d0e",
+        "pair_meter.hpp": "2c9ade19318e75f938e7462b33974940c1379d7927d5423c02c416572a4515c8",
         "support.hpp": "686421cc9b3961ec41545163dc03e657ac5649e895429824fa047803042de5b8",
     }
 
