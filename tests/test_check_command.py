@@ -173,6 +173,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
         (["--site=no-such-site"], "there is no site 'no-such-site'"),
         (["--output=/proc/nowhere"], "cannot be made"),
         (["--output=/proc/version"], "cannot be removed: Not a directory"),
+        (["--output=/tmp/a b"], "path with a blank"),
         (["-n", "link_matrx"], "no check has 'link_matrx'; there are, among others: link_matrix"),
         (["-n", "("], "is no regular expression"),
         (["-t", "gat"], "no check has 'gat'; there are, among others: gate"),

@@ -205,6 +205,12 @@ def run_command(args: argparse.Namespace) -> int:
 
 def _forget_the_run_before(output: Path) -> None:
     """Its verdict must not be taken for that of a run that is refused, or fails without one."""
+    if re.search(r"\s", str(output.resolve())):
+        raise BusbarError(
+            "ReFrame starts no job below a path with a blank",
+            where=str(output.resolve()),
+            hint="choose another --output",
+        )
     for name in ("results.json", "report.html"):
         try:
             (output / name).unlink(missing_ok=True)
