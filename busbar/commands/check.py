@@ -10,11 +10,11 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import Any, Never
 
 from rich.console import Console
@@ -176,10 +176,12 @@ def run_command(args: argparse.Namespace) -> int:
     )
     print(f"busbar: site {plan.site.name}, lane {plan.lane}", file=sys.stderr)
     # The library of the plots takes half a second to load: beside the checks, not before them.
-    Thread(target=import_module, args=("busbar.report.html",)).start()
-    outcomes = run(plan, lambda line: print(f"busbar: {line}", file=sys.stderr, flush=True))
+    with ThreadPoolExecutor() as beside:
+        beside.submit(import_module, "busbar.report.html")
+        skipped = beside.submit(_skipped, plan, config, args.name, describing)
+        outcomes = run(plan, lambda line: print(f"busbar: {line}", file=sys.stderr, flush=True))
     outcomes += _unmet(config, args.require, plan)
-    document = _document(plan, outcomes, _skipped(plan, config, args.name, describing))
+    document = _document(plan, outcomes, skipped.result())
     (plan.output / "results.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     report = plan.output / "report.html"
     from busbar.report import html  # noqa: PLC0415 - see above
