@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from busbar.check.again import confirmed, doubtful
+from busbar.check.reframe import Loading
 from busbar.check.results import RESULTS_FILE, Outcome, Result
 from busbar.errors import BusbarError
 from busbar.parse.text import Source
@@ -56,14 +54,15 @@ class Plan:
         return self.choice.lane
 
 
-def run(plan: Plan, progress: Progress) -> list[Outcome]:
+def run(plan: Plan, progress: Progress, loading: Loading | None = None) -> list[Outcome]:
     """The outcomes of all checks that ran; what could not run is a failed outcome of its own.
 
-    ``progress`` gets one line when a check starts and one when it ends.
+    ``progress`` gets one line when a check starts and one when it ends. ``loading`` is a ReFrame
+    that was started before the plan was known.
     """
     again = plan.output / "reframe" / "again"
     shutil.rmtree(again, ignore_errors=True)  # of an earlier run
-    found = _run_once(plan, progress)
+    found = _run_once(plan, progress, loading)
     for attempt in range(1, plan.retries + 1):
         places: dict[tuple[str, str, str], list[str]] = {}
         for case, outcome in found:
@@ -105,7 +104,7 @@ def _key(case: dict[str, Any], outcome: Outcome) -> tuple[str, ...]:
     return case["hashcode"], case["partition"], case["environ"], outcome.nodes
 
 
-def _run_once(plan: Plan, progress: Progress) -> _Found:
+def _run_once(plan: Plan, progress: Progress, loading: Loading | None = None) -> _Found:
     config = plan.site_dir / "reframe.py"
     if not config.is_file():
         raise BusbarError(
@@ -125,7 +124,8 @@ def _run_once(plan: Plan, progress: Progress) -> _Found:
     report.unlink(missing_ok=True)
     log = plan.output / "reframe.log"
     with log.open("w", encoding="utf-8") as kept:
-        for line in _reframe(plan, config, report):
+        arguments = _arguments(plan, config, report)
+        for line in (loading or Loading()).run(arguments, plan.choice.to_environment()):
             kept.write(line)
             if said := _progress(line):
                 progress(said)
@@ -136,9 +136,8 @@ def _run_once(plan: Plan, progress: Progress) -> _Found:
     return found
 
 
-def _reframe(plan: Plan, config: Path, report: Path) -> Iterator[str]:
-    command = [
-        str(Path(sys.executable).with_name("reframe")),
+def _arguments(plan: Plan, config: Path, report: Path) -> list[str]:
+    return [
         *("-C", str(config)),
         *(part for path in plan.checks for part in ("-c", str(path))),
         *("--prefix", str(plan.output / "reframe")),
@@ -154,17 +153,6 @@ def _reframe(plan: Plan, config: Path, report: Path) -> Iterator[str]:
         *_within(plan),
         "-r",
     ]
-    environment = {**os.environ, **plan.choice.to_environment(), "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="backslashreplace",
-        env=environment,
-    ) as process:
-        assert process.stdout is not None
-        yield from process.stdout
 
 
 def _within(plan: Plan) -> list[str]:

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from busbar import site as sites
 from busbar.check.listing import Describing, Match, lines
+from busbar.check.reframe import Loading
 from busbar.check.results import Outcome, Result
 from busbar.check.run import CHECKS, Plan, overall, run
 from busbar.errors import BusbarError
@@ -137,8 +138,10 @@ def add_parser(subparsers: Any) -> None:
 
 def run_command(args: argparse.Namespace) -> int:
     """Runs the checks; progress goes to standard error, the verdicts to standard output."""
+    loading = None
     if not args.list:
         _forget_the_run_before(args.output)
+        loading = Loading()
     name = args.site or detected_site(args.output)
     site_file = find(name)
     choice = Choice(
@@ -174,12 +177,12 @@ def run_command(args: argparse.Namespace) -> int:
         variables=tuple(args.setvar),
         retries=args.max_retries,
     )
-    print(f"busbar: site {plan.site.name}, lane {plan.lane}", file=sys.stderr)
+    _tell(f"site {plan.site.name}, lane {plan.lane}")
     # The library of the plots takes half a second to load: beside the checks, not before them.
     with ThreadPoolExecutor() as beside:
         beside.submit(import_module, "busbar.report.html")
         skipped = beside.submit(_skipped, plan, config, args.name, describing)
-        outcomes = run(plan, lambda line: print(f"busbar: {line}", file=sys.stderr, flush=True))
+        outcomes = run(plan, _tell, loading)
     outcomes += _unmet(config, args.require, plan)
     document = _document(plan, outcomes, skipped.result())
     (plan.output / "results.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
@@ -192,9 +195,7 @@ def run_command(args: argparse.Namespace) -> int:
     else:
         console = Console(soft_wrap=True)
         if not console.is_terminal:
-            console.width = (
-                200  # a log file has no width; the usual 80 columns would cut the table
-            )
+            console.width = 200  # a log has none; the usual 80 columns would cut the table
         print_verdicts(outcomes, console)
         for row in document["skipped"]:
             console.print(
@@ -203,6 +204,10 @@ def run_command(args: argparse.Namespace) -> int:
         console.print(f"verdict: {document['verdict']}", style="bold")
         console.print(f"report: {report}", highlight=False)
     return 0 if document["verdict"] == Verdict.PASS else 1
+
+
+def _tell(line: str) -> None:
+    print(f"busbar: {line}", file=sys.stderr, flush=True)
 
 
 def _forget_the_run_before(output: Path) -> None:
