@@ -309,10 +309,9 @@ def test_a_reading_is_taken_again_on_the_same_nodes(cluster: Cluster, tmp_path: 
     _, document = cluster.check(tmp_path / "out", "srun", "-c", check)
     assert document["verdict"] == "pass", messages(document)
     assert not readings.read_text()
-    jobs = [
-        next((tmp_path / "out" / which).rglob("results.json")) for which in ("reframe", "again")
-    ]
+    prefix = tmp_path / "out" / "reframe"
+    jobs = [next((prefix / which).rglob("results.json")) for which in ("stage", "again")]
     first, again = (json.loads(path.read_text())["nodes"] for path in jobs)
     assert first == again == "n[1-2]"
-    script = next((tmp_path / "out" / "again").rglob("rfm_job.sh")).read_text()
+    script = next((prefix / "again").rglob("rfm_job.sh")).read_text()
     assert "--nodelist=n[1-2]" in script
