@@ -170,8 +170,7 @@ def _declared(site: Site, delivery: Delivery, choice: Choice) -> dict[str, Any]:
         parts.features.append("ofi-tests")  # they come with the network plugin
     if delivery.kind in ("spack", "image") and {"osu", "xccl"} <= set(delivery.features):
         parts.features.append("osu-xccl")  # the manifests build OSU with them
-    if delivery.kind == "spack" and delivery.mpi == "openmpi":
-        parts.features.append("ucx")  # which installs its own test
+    parts.features += ["ucx"] if (delivery.kind, delivery.mpi) == ("spack", "openmpi") else []
     if delivery.kind == "wheels":
         parts.features = ["ucx", *(["collectives"] if delivery.stack == "host" else [])]
     if site.fabric and site.fabric.provider in ("efa", "cxi") and delivery.kind != "image":

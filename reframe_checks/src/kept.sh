@@ -6,7 +6,7 @@
 set -u
 caches=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
 kept=${BUSBAR_CACHE-${caches:+$caches/busbar}}
-[[ $kept ]] && mkdir -p "$kept" 2>/dev/null && [[ -w $kept ]] || exec "$@"
+[[ $kept ]] && mkdir -p "$kept" 2>/dev/null && [[ -w $kept ]] || exec "$@" # without a place for it it is only compiled
 without_output=()
 for ((at = 1; at <= $#; at++)); do
     if [[ ${!at} == -o ]]; then
@@ -21,9 +21,9 @@ key=$({
     printf '%s\n' "$@" "$text"
     "$1" --version
     "$1" -show
-} 2>/dev/null | sha256sum)
+} 2>/dev/null | sha256sum) # not every compiler knows -show; what it says instead is no part of the program
 key=$kept/${key%% *}.program
-if [[ -s $key ]] && cp "$key" "$program" 2>/dev/null; then # it is empty after a crash of the machine
+if [[ -s $key ]] && cp "$key" "$program" 2>/dev/null; then # what cannot be copied, or is empty after a crash, is compiled
     touch "$key"
     echo "taken from $key"
     exit
