@@ -17,12 +17,12 @@ from reframe.core.exceptions import PerformanceError, ReframeError
 
 from busbar import site as sites
 from busbar.check.causes import explained
-from busbar.check.results import RESULTS_FILE, Outcome, Result
 from busbar.check.slurm import job_end
+from busbar.delivery.image import Image
 from busbar.explain.containers import SLOW, image_causes
 from busbar.explain.model import Cause
+from busbar.judge.results import RESULTS_FILE, Outcome, Result
 from busbar.parse.text import Source
-from busbar.site.image import Image
 from busbar.verdict import Verdict
 
 from .in_image import InImage, launcher_outside

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
-from busbar.check.bench import judge
-from busbar.check.launch import Launch, Shown, show, split
-from busbar.check.report import PRIVATE, asking, take
-from busbar.check.results import Result
-from busbar.explain.model import Reading
+from busbar.judge.bench import judge
+from busbar.judge.launch import BenchLaunch, LaunchOutput, show, split
+from busbar.judge.results import Result
+from busbar.output.nccl_json import PRIVATE, collect_json, json_option_script
+from busbar.output.reading import Reading
 from busbar.parse.text import Source
 from busbar.verdict import Expectation, Verdict
 
@@ -41,20 +41,20 @@ class BenchCheck(BusbarCheck, special=True):
     #: More options of the benchmark.
     more_options = variable(str, value="")
     #: What the job runs, and what it showed.
-    planned: Sequence[Launch] = ()
-    shown: Sequence[Shown] = ()
+    planned: Sequence[BenchLaunch] = ()
+    shown: Sequence[LaunchOutput] = ()
     #: Options of the benchmark for each set of sizes.
     size_options: ClassVar[dict[str, str]] = {}
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         """What the job runs, one after the other."""
         raise NotImplementedError
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
         """Limit and band of one reading; ``NoExpectation`` where there is none."""
         raise NotImplementedError
 
-    def derived(self, launch: Launch, shown: Shown) -> list[Reading]:
+    def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
         """Readings that follow from what the tool printed."""
         return []
 
@@ -85,7 +85,7 @@ class BenchCheck(BusbarCheck, special=True):
         """The size options and those that the user adds."""
         return [*self.size_options[self.size_set].split(), *self.more_options.split()]
 
-    def settings(self, launch: Launch) -> dict[str, str]:
+    def settings(self, launch: BenchLaunch) -> dict[str, str]:
         """The environment of a launch, as far as expectations depend on it."""
         stack = self.current_environ.extras["stack"]
         chosen = sites.environment(self.site, stack=stack, lane=self.lane)
@@ -106,7 +106,7 @@ class BenchCheck(BusbarCheck, special=True):
             start = self.start_of(launch)
             asked, traced = "", ""
             if launch.json:
-                lines += asking(self.alone(launch.command[0]), launch.json)
+                lines += json_option_script(self.run_without_ranks(launch.command[0]), launch.json)
                 asked, traced = ' "${json[@]}"', '"${json[*]:+ ${json[*]}}"'
             lines.append("printf '%s\\n' " + shlex.quote(launch.traced(start)) + traced)
             for name, value in launch.environment:
@@ -128,14 +128,14 @@ class BenchCheck(BusbarCheck, special=True):
         single = [name for launch in self.planned for name, _ in launch.environment]
         return [*super().names_for_image(), *single]
 
-    def alone(self, program: str) -> list[str]:
+    def run_without_ranks(self, program: str) -> list[str]:
         """The words that run a program without ranks, where its launches run."""
         if not self.image:
             return [program]
         words = self.image.entered(self.names_for_image(), (), self.stagedir)
         return [*words, program]
 
-    def start_of(self, launch: Launch) -> list[str]:
+    def start_of(self, launch: BenchLaunch) -> list[str]:
         """What stands before the program: the launcher, and the script that says who is where."""
         launcher = shlex.split(self.job.launcher.run_command(self.job))
         return [*launcher, *self.placing(launch)]
@@ -144,7 +144,7 @@ class BenchCheck(BusbarCheck, special=True):
         """How many the launcher starts: a rank each, where ranks do not start others."""
         return self.planned[0].ranks
 
-    def placing(self, launch: Launch) -> list[str]:
+    def placing(self, launch: BenchLaunch) -> list[str]:
         """The script that says where a rank is, before a program that does not."""
         return [PLACED] if launch.placed else []
 
@@ -174,7 +174,7 @@ class BenchCheck(BusbarCheck, special=True):
             mine = [Source.from_path(path) for path in logs if path.match(launch.logs)]
             shown = show(f"launch {index + 1}", parts[index], mine)
             if launch.json and f"-J {PRIVATE}/{launch.json}" in parts[index][0]:
-                shown = replace(shown, report=take(Path(self.stagedir, launch.json)))
+                shown = replace(shown, report=collect_json(Path(self.stagedir, launch.json)))
             shown.facts.readings += self.derived(launch, shown)
             self.shown = [*self.shown, shown]
             results += judge(self.name, launch, shown, self.expect)

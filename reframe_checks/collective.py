@@ -9,11 +9,11 @@ from typing import ClassVar
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after, variable
 
-from busbar.check.launch import Launch, Shown, powers
-from busbar.check.unstaged import expectation as unstaged
 from busbar.expect import NoExpectation
 from busbar.expect.bounds import factor
-from busbar.explain.model import Reading
+from busbar.expect.unstaged import expectation as unstaged
+from busbar.judge.launch import BenchLaunch, LaunchOutput, powers
+from busbar.output.reading import Reading
 from busbar.units import parse_bytes
 from busbar.verdict import Expectation
 
@@ -45,7 +45,7 @@ class OsuCollective(BenchCheck, special=True):
         needs = "" if self.bench == "osu_bcast" else " +collectives"
         self.valid_prog_environs = [f"+osu +cuda{needs}", f"+osu +rocm{needs}"]
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         options = self.options()
         first, last = (parse_bytes(size) for size in options[options.index("-m") + 1].split(":"))
         ranks = self.nodes * self.gpus
@@ -53,7 +53,7 @@ class OsuCollective(BenchCheck, special=True):
             ranks = min(self.ranks, ranks)
         kind = "cuda" if self.current_environ.extras["stack"] == "cuda" else "rocm"
         return [
-            Launch(
+            BenchLaunch(
                 bench=self.bench,
                 command=(self.program(self.bench), "-d", kind, *options),
                 ranks=ranks,
@@ -65,7 +65,7 @@ class OsuCollective(BenchCheck, special=True):
             )
         ]
 
-    def derived(self, launch: Launch, shown: Shown) -> list[Reading]:
+    def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
         operation, ranks = _OPERATIONS[self.bench], launch.ranks
         return [
             replace(
@@ -80,7 +80,7 @@ class OsuCollective(BenchCheck, special=True):
             if reading.kind == "latency_us" and reading.nbytes == launch.sizes[-1]
         ]
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
         if reading.kind == "latency_us":
             raise NoExpectation("a latency of a collective has no band; its bus bandwidth has")
         return unstaged(

@@ -18,15 +18,15 @@ import reframe.utility.sanity as sn
 from reframe.core.backends import getlauncher
 from reframe.core.builtins import run_after, run_before, variable
 
-from busbar.check.judge import judge
-from busbar.check.parity import LEAST, Parity, compare, enough
-from busbar.check.results import Result
+from busbar.delivery.image import Image
 from busbar.expect import NoExpectation
 from busbar.explain.containers import layer_cause
 from busbar.explain.model import Cause
+from busbar.judge.gpu_aware import judge
+from busbar.judge.parity import LEAST, Parity, compare, enough
+from busbar.judge.results import Result
 from busbar.parse.gpu_aware import GpuAwareRun, Reading, parse
 from busbar.preflight.layers import bare_origins, differences
-from busbar.site.image import Image
 from busbar.units import format_bytes
 from busbar.verdict import Expectation, Verdict
 

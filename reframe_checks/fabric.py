@@ -9,18 +9,18 @@ from typing import ClassVar, Never
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
-from busbar.check.launch import Launch, Shown
-from busbar.check.plugin import contradictions, used
-from busbar.check.results import Result
-from busbar.check.unstaged import expectation as unstaged
 from busbar.expect import NoExpectation
 from busbar.expect.topology import raw_rate
-from busbar.explain.model import Reading
+from busbar.expect.unstaged import expectation as unstaged
+from busbar.judge.launch import BenchLaunch, LaunchOutput
+from busbar.judge.plugin import contradictions, used
+from busbar.judge.results import Result
+from busbar.mpi import SHARED_MEMORY, network_transports
+from busbar.output.reading import Reading
 from busbar.parse.fabtests import providers, rows
 from busbar.parse.ucx_perftest import bandwidth
 from busbar.site import Site, link_classes
 from busbar.site.model import Nic
-from busbar.site.mpi import SHARED_MEMORY, network_transports
 from busbar.units import format_bytes, parse_bytes
 from busbar.verdict import Expectation, Verdict
 
@@ -72,10 +72,10 @@ class UcxPerf(Pair, special=True):
     env_vars = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"}
     memory = "host"
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         gpu = self.memory != "host"
         return [
-            Launch(
+            BenchLaunch(
                 bench="ucx_perftest",
                 command=self.command("node"),
                 ranks=1,
@@ -94,13 +94,13 @@ class UcxPerf(Pair, special=True):
         program = self.program("ucx_perftest")
         return (_PAIR, name, "-p", "-p", program, "-m", self.memory, *self.options())
 
-    def derived(self, launch: Launch, shown: Shown) -> list[Reading]:
+    def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
         rate = bandwidth(shown.text)
         ports = [value for name, value in launch.environment if name == "UCX_NET_DEVICES"]
         operation = " ".join(["tag_bw", *ports])
         return [Reading("bw", _SIZE, rate, operation=operation)] if rate else []
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
         if self.memory == "host":
             raise NoExpectation("host buffers use no link of the GPUs")
         # The server is on GPU 0, the client on GPU 1: the tool takes them by its own order.
@@ -139,17 +139,17 @@ class UcxNodes(UcxPerf, special=True):
     valid_systems = ["+remote -efa -cxi"]
     nodes = 2
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         nics = self.site.node_type(self.current_partition.name).nics
         return [self.between(nic) for nic in nics] or [self.between(None)]
 
-    def between(self, nic: Nic | None) -> Launch:
+    def between(self, nic: Nic | None) -> BenchLaunch:
         """One port of each node; whatever UCX takes where the site names none."""
         gpu = self.memory != "host"
         chosen = (("UCX_NET_DEVICES", f"{nic.name}:1"),) if nic else ()
         if gpu:
             chosen += self.visible(nic.near_gpus[0] if nic and nic.near_gpus else 0)
-        return Launch(
+        return BenchLaunch(
             bench="ucx_perftest",
             command=self.command(nic.name if nic else "any"),
             ranks=2,
@@ -161,7 +161,7 @@ class UcxNodes(UcxPerf, special=True):
             bands=False,
         )
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
         name = dict(launch.environment).get("UCX_NET_DEVICES", "").partition(":")[0]
         nothing_but_the_port(self.site, self.current_partition.name, name)
 
@@ -220,27 +220,29 @@ class Libfabric(Pair, special=True):
         fabric = self.site.fabric
         return fabric.provider if fabric else "tcp"
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         checked = ("-c", "-S", "4096", "-I", "10")
         launches = [self.pingpong("data", checked), self.pingpong("rate", ("-v", *self.options()))]
         if "fi_rma_bw" in self.current_environ.extras["programs"]:
             launches.append(self.writing())
         return launches
 
-    def pingpong(self, name: str, options: tuple[str, ...]) -> Launch:
+    def pingpong(self, name: str, options: tuple[str, ...]) -> BenchLaunch:
         """The test that comes with libfabric itself."""
         asked = (self.program("fi_pingpong"), "-e", "rdm", "-p", self.provider, *options)
         return self.launch("fi_pingpong", (_PAIR, name, "-B", "-P", *asked), options)
 
-    def writing(self) -> Launch:
+    def writing(self) -> BenchLaunch:
         """The one-sided test of fabtests, where the site has it."""
         asked = (self.program("fi_rma_bw"), "-e", "rdm", "-o", "write", "-p", self.provider)
         options = tuple(self.options())
         return self.launch("fi_rma_bw", (_PAIR, "write", "-E", "-E", *asked, *options), options)
 
-    def launch(self, bench: str, command: tuple[str, ...], options: tuple[str, ...]) -> Launch:
+    def launch(
+        self, bench: str, command: tuple[str, ...], options: tuple[str, ...]
+    ) -> BenchLaunch:
         """A server and its client, on one node or on two."""
-        return Launch(
+        return BenchLaunch(
             bench=bench,
             command=command,
             ranks=self.nodes,
@@ -252,7 +254,7 @@ class Libfabric(Pair, special=True):
             bands=False,
         )
 
-    def derived(self, launch: Launch, shown: Shown) -> list[Reading]:
+    def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
         operation = f"{launch.bench} {self.provider}"
         # The rate of the launch that checks the data is that of checking.
         return [
@@ -261,7 +263,7 @@ class Libfabric(Pair, special=True):
             if row.nbytes in launch.sizes
         ]
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
         nothing_but_the_port(self.site, self.current_partition.name)
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
@@ -273,7 +275,7 @@ class Libfabric(Pair, special=True):
         ]
         return Judgement([*judged.results, *wrong], judged.versions)
 
-    def wrong(self, launch: Launch, shown: Shown) -> list[tuple[Verdict, str]]:
+    def wrong(self, launch: BenchLaunch, shown: LaunchOutput) -> list[tuple[Verdict, str]]:
         """Another provider than asked for, or messages that did not come back."""
         found: list[tuple[Verdict, str]] = []
         if lost := [format_bytes(r.nbytes) for r in rows(shown.text) if not r.all_arrived]:
@@ -321,10 +323,10 @@ class fabric_ofi(BenchCheck):  # noqa: N801 - see above
     nodes = 2
     env_vars = {"NCCL_DEBUG": "INFO"}
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         # Published: mpirun -n 2 -N 1 --hostfile hosts ... nccl_message_transfer
         return [
-            Launch(
+            BenchLaunch(
                 bench="nccl_message_transfer",
                 command=(self.program("nccl_message_transfer"), *self.options()),
                 ranks=2,

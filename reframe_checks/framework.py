@@ -11,10 +11,10 @@ import reframe as rfm
 from reframe.core.backends import getlauncher
 from reframe.core.builtins import parameter, run_after
 
-from busbar.check.launch import Launch, Shown
-from busbar.check.results import Result
 from busbar.expect import COLLECTIVES
-from busbar.explain.model import Reading
+from busbar.judge.launch import BenchLaunch, LaunchOutput
+from busbar.judge.results import Result
+from busbar.output.reading import Reading
 from busbar.units import parse_bytes
 from busbar.verdict import Verdict
 
@@ -34,12 +34,12 @@ class Torch(XcclPerf, special=True):
     size_set = parameter(["quick"])
     size_options: ClassVar = {"quick": "--sizes 16M,256M,1G"}
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         options = self.options()
         sizes = options[options.index("--sizes") + 1]
         ranks = self.gpus * self.nodes
         return [
-            Launch(
+            BenchLaunch(
                 bench="torch_collectives",
                 command=(
                     *self.torchrun(),
@@ -65,7 +65,7 @@ class Torch(XcclPerf, special=True):
     def processes(self) -> int:
         return self.nodes
 
-    def placing(self, launch: Launch) -> list[str]:
+    def placing(self, launch: BenchLaunch) -> list[str]:
         return []  # the program says itself where its ranks are
 
     harness = "pytorch"
@@ -82,7 +82,7 @@ class Torch(XcclPerf, special=True):
         ]
         return Judgement([*judged.results, *old], judged.versions)
 
-    def too_old(self, shown: Shown) -> Iterator[str]:
+    def too_old(self, shown: LaunchOutput) -> Iterator[str]:
         """RCCL's log names its ROCm; where it does not, PyTorch says which it was built for."""
         if self.current_environ.extras["stack"] == "cuda":
             return

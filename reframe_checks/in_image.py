@@ -10,7 +10,7 @@ from typing import Any
 from reframe.core.backends import getlauncher
 from reframe.core.launchers import JobLauncher
 
-from busbar.site.image import Image
+from busbar.delivery.image import Image
 
 
 def launcher_outside(host: JobLauncher, image: Image) -> JobLauncher:

@@ -8,9 +8,9 @@ from pathlib import Path
 import reframe as rfm
 from reframe.core.builtins import fixture, parameter
 
-from busbar.check.launch import Launch
 from busbar.expect import NoExpectation, point_to_point
-from busbar.explain.model import Reading
+from busbar.judge.launch import BenchLaunch
+from busbar.output.reading import Reading
 from busbar.units import parse_bytes
 from busbar.verdict import Expectation
 
@@ -33,11 +33,11 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
     copies = fixture(BuildMemory, scope="environment")
     size_set = parameter(["quick"])
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         gpus = self.gpus if self.on_gpu else 0
         size = "256M" if self.on_gpu else "64M"
         return [
-            Launch(
+            BenchLaunch(
                 bench="memory",
                 command=(str(Path(self.copies.stagedir, "memory")), str(gpus), size),
                 ranks=1,
@@ -49,7 +49,7 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
             )
         ]
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
         source, target = reading.source, reading.target
         if source is None or target is None or source == target:
             raise NoExpectation("a copy within one memory uses no link")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from reframe.core.builtins import fixture, run_before, variable
 
-from busbar.check.judge import Asked, judge
-from busbar.check.measured import expectation as measured_expectation
 from busbar.expect import point_to_point
+from busbar.expect.measured import expectation as measured_expectation
+from busbar.judge.gpu_aware import GpuAwareRequest, judge
 from busbar.parse.gpu_aware import GpuAwareRun, Reading, parse
 from busbar.units import parse_bytes
 from busbar.verdict import Expectation
@@ -73,14 +73,14 @@ class GpuAwareCheck(BusbarCheck, special=True):
             *self.more_options.split(),
         ]
 
-    def asked(self) -> Asked:
+    def asked(self) -> GpuAwareRequest:
         """The question, as the judgement reads it."""
 
         def bytes_of(sizes: str) -> tuple[int, ...]:
             return tuple(parse_bytes(size) for size in sizes.split(",") if size)
 
         extras = self.current_environ.extras
-        return Asked(
+        return GpuAwareRequest(
             check=self.name,
             ranks=self.num_tasks,
             nodes=self.nodes,

@@ -9,10 +9,10 @@ from typing import ClassVar
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
-from busbar.check.host_link import expectation as host_link
-from busbar.check.launch import Launch, powers
 from busbar.expect import multi_pair, point_to_point
-from busbar.explain.model import Reading
+from busbar.expect.host_link import expectation as host_link
+from busbar.judge.launch import BenchLaunch, powers
+from busbar.output.reading import Reading
 from busbar.units import parse_bytes
 from busbar.verdict import Expectation
 
@@ -38,15 +38,15 @@ class OsuPair(BenchCheck, special=True):
             return [(a, b) for a in every for b in every if a != b]
         return [(0, b) for b in every if b]
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         return [self.launch(*pair) for pair in self.pairs()]
 
-    def launch(self, source: int, target: int) -> Launch:
+    def launch(self, source: int, target: int) -> BenchLaunch:
         """One pair; each rank sees both GPUs and takes the one of its place on the node."""
         options = self.options()
         first, last = (parse_bytes(size) for size in options[options.index("-m") + 1].split(":"))
         across = self.nodes > 1
-        return Launch(
+        return BenchLaunch(
             bench=self.bench,
             command=(self.program(self.bench), *options, *self.buffers.split()),
             ranks=2,
@@ -59,7 +59,7 @@ class OsuPair(BenchCheck, special=True):
             validated="-c" in options,
         )
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
         source, target = launch.gpus if len(launch.gpus) == 2 else launch.gpus * 2
         return point_to_point(
             self.site,
@@ -100,7 +100,7 @@ class pt2pt_host(OsuPair):  # noqa: N801 - see above
     def pairs(self) -> list[tuple[int, int]]:
         return [(0, 1)]
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
         source, target = launch.gpus
         return host_link(
             self.site,
@@ -125,7 +125,7 @@ class pt2pt_data(OsuPair):  # noqa: N801 - see above
     def pairs(self) -> list[tuple[int, int]]:
         return [(0, 1)]
 
-    def launch(self, source: int, target: int) -> Launch:
+    def launch(self, source: int, target: int) -> BenchLaunch:
         return replace(super().launch(source, target), bands=False)
 
 
@@ -147,12 +147,12 @@ class pt2pt_pairs(OsuPair):  # noqa: N801 - see above
     size_set = parameter(["quick"])
     size_options: ClassVar = {"quick": "-m 4194304:67108864"}
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         pair = self.launch(0, 1)
         every = tuple(range(self.gpus - self.gpus % 2))
         return [replace(pair, ranks=len(every), gpus=every, environment=())]
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
         return multi_pair(
             self.site,
             nbytes=reading.nbytes,

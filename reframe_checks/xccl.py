@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import reframe as rfm
 from reframe.core.builtins import parameter
 
-from busbar.check.launch import Launch, powers
-from busbar.check.report import FILES
-from busbar.check.unstaged import expectation as unstaged
 from busbar.expect import COLLECTIVES, NoExpectation
 from busbar.expect import collective as expect_collective
-from busbar.explain.model import Reading
+from busbar.expect.unstaged import expectation as unstaged
+from busbar.judge.launch import BenchLaunch, powers
+from busbar.output.nccl_json import FILES
+from busbar.output.reading import Reading
 from busbar.site import Site
 from busbar.units import parse_bytes
 from busbar.verdict import Expectation
@@ -74,12 +74,12 @@ class XcclPerf(BenchCheck, special=True):
         """How NCCL's log names the ways of this check."""
         return ways(self.site, nodes=self.nodes, partition=self.current_partition.name)
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         options = self.options()
         first, last, step = (options[options.index(flag) + 1] for flag in ("-b", "-e", "-f"))
         per_node = self.ranks or self.gpus
         return [
-            Launch(
+            BenchLaunch(
                 bench=self.collective,
                 command=(self.program(f"{self.collective}_perf"), *options),
                 ranks=per_node * self.nodes,
@@ -109,7 +109,7 @@ class XcclPerf(BenchCheck, special=True):
         cuda = self.current_environ.extras["stack"] == "cuda"
         return "nccl-tests" if cuda else "rccl-tests"
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
         """The band; of a large message that has none, more than host memory could carry."""
         try:
             return self.expect_in(launch, reading, self.settings(launch))
@@ -133,7 +133,7 @@ class XcclPerf(BenchCheck, special=True):
             raise
 
     def expect_in(
-        self, launch: Launch, reading: Reading, environment: Mapping[str, str]
+        self, launch: BenchLaunch, reading: Reading, environment: Mapping[str, str]
     ) -> Expectation:
         """Limit and band of a reading that was taken with an environment."""
         return expect_collective(

@@ -13,11 +13,11 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
-from busbar.check.assertions import Problem
-from busbar.check.launch import Launch, show
-from busbar.check.mode import not_in_use, too_small_gain
-from busbar.check.results import Result
-from busbar.explain.model import Reading
+from busbar.judge.assertions import Problem
+from busbar.judge.launch import BenchLaunch, show
+from busbar.judge.mode import not_in_use, too_small_gain
+from busbar.judge.results import Result
+from busbar.output.reading import Reading
 from busbar.verdict import Expectation, Verdict
 
 from .base import Judgement
@@ -59,7 +59,7 @@ class RcclMode(XcclPerf, special=True):
         srun = self.job.launcher.registered_name == "srun"
         self.job.launcher.options += ["--cpu-bind=ldoms"] if srun else ["--bind-to", "numa"]
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         only = ",".join(map(str, range(self.ranks or self.gpus)))
         return [
             replace(launch, environment=(("ROCR_VISIBLE_DEVICES", only),))
@@ -168,7 +168,7 @@ class xccl_npkit(RcclMode):  # noqa: N801 - see above
         """A trace gains nothing."""
         return False
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         # Its figures mean nothing: each event is written down.
         return [replace(launch, bands=False) for launch in super().launches()]
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
-from busbar.check.launch import Launch
-from busbar.check.unstaged import expectation as unstaged
-from busbar.explain.model import Reading
+from busbar.expect.unstaged import expectation as unstaged
+from busbar.judge.launch import BenchLaunch
+from busbar.output.reading import Reading
 from busbar.verdict import Expectation
 
 from .bench import BenchCheck
@@ -38,7 +38,7 @@ class xccl_osu(OsuCollective):  # noqa: N801 - ReFrame's test names are what use
     def set_features(self) -> None:
         self.valid_prog_environs = _ENVIRONS
 
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[BenchLaunch]:
         (launch,) = super().launches()
         program = self.program(self.bench.replace("osu_", "osu_xccl_"))
         return [
@@ -65,7 +65,7 @@ class xccl_osu_pair(OsuPair):  # noqa: N801 - see above
     keep_files = [*BenchCheck.keep_files, LOG_FILES]
     env_vars = {**LOGGED}
 
-    def launch(self, source: int, target: int) -> Launch:
+    def launch(self, source: int, target: int) -> BenchLaunch:
         launch = super().launch(source, target)
         kind = "cuda" if self.current_environ.extras["stack"] == "cuda" else "rocm"
         return replace(
@@ -80,7 +80,7 @@ class xccl_osu_pair(OsuPair):  # noqa: N801 - see above
             ),
         )
 
-    def expect(self, launch: Launch, reading: Reading) -> Expectation:
+    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
         return unstaged(
             self.site,
             operation="sendrecv",

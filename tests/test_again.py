@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from busbar.check.again import confirmed, doubtful
-from busbar.check.results import Outcome, Result, judged
+from busbar.judge.repeat import confirmed, only_below_band
+from busbar.judge.results import Outcome, Result, judged
 from busbar.verdict import Expectation, Verdict
 
 BAND = Expectation(limit=20, low=8, typical=10, high=12)
 # Each run takes the next line of a file, and judges it.
 CHECK = """
 import reframe as rfm
-from busbar.check.results import Result, judged
+from busbar.judge.results import Result, judged
 from busbar.verdict import Expectation, Verdict
 from .base import BusbarCheck, Judgement
 
@@ -50,10 +50,10 @@ def test_only_readings_below_their_band_are_doubtful():
     wrong = Result("matrix", Verdict.FAILED, message="wrong data")
     way = Result("matrix", Verdict.DEGRADED, message="UCX took tcp")
     impossible = reading(30)
-    assert doubtful(outcome(reading(5), reading(10, "1->0")))
-    assert not doubtful(outcome(reading(10)))
+    assert only_below_band(outcome(reading(5), reading(10, "1->0")))
+    assert not only_below_band(outcome(reading(10)))
     for worse in (wrong, way, impossible):
-        assert not doubtful(outcome(reading(5), worse))
+        assert not only_below_band(outcome(reading(5), worse))
 
 
 def test_a_reading_that_was_slow_twice_is_degraded_with_its_cause():

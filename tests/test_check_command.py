@@ -303,7 +303,7 @@ def test_a_program_that_does_not_compile_fails_with_the_compilers_word(tmp_path,
 
 def test_a_checkout_whose_path_has_a_space(tmp_path, root):
     """The environment of the checks, as a job script exports it."""
-    from busbar.site.environments import _quoted
+    from busbar.delivery.environments import _quoted
 
     value = _quoted(f"{tmp_path}/a b/bin:$HOME")
     shown = subprocess.run(

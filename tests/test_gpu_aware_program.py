@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from busbar.delivery.reframe import configuration
 from busbar.parse.gpu_aware import GpuAwareRun, parse
-from busbar.site.reframe import configuration
 
 BIN = Path(sys.executable).parent
 FAST = ["--seconds=0.01"]
@@ -132,7 +132,7 @@ def test_a_singleton_says_so(root, program):
 
 
 def test_transport_is_named_by_ucx(launch):
-    from busbar.check.judge import peer_transports
+    from busbar.judge.gpu_aware import peer_transports
 
     _, _, healthy = launch(2, "--ranks=2", "--sizes=64K", *FAST)
     assert all(used & {"sysv", "posix"} for used in peer_transports(healthy.splitlines()))

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.check.judge import Asked, judge, peer_transports
-from busbar.check.measured import expectation as measured
-from busbar.check.results import Outcome, Result
 from busbar.expect import NoExpectation, point_to_point
+from busbar.expect.measured import expectation as measured
+from busbar.judge.gpu_aware import GpuAwareRequest, judge, peer_transports
+from busbar.judge.results import Outcome, Result
 from busbar.parse.gpu_aware import Reading, parse
 from busbar.verdict import Expectation, Verdict, worst
 
-H200 = Asked(
+H200 = GpuAwareRequest(
     check="link_matrix",
     ranks=4,
     buffers=("D D",),
@@ -32,7 +32,7 @@ def recorded(data: Path, name: str) -> list[str]:
     return path.read_text(errors="backslashreplace").splitlines()
 
 
-def judged(lines: list[str], asked: Asked = H200) -> list[Result]:
+def judged(lines: list[str], asked: GpuAwareRequest = H200) -> list[Result]:
     site = sites.load("h200x4")
 
     def expect(reading: Reading) -> Expectation:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from busbar.check.parity import LEAST, compare, enough
 from busbar.explain.containers import layer_cause
+from busbar.judge.parity import LEAST, compare, enough
 from busbar.preflight.layers import differences
 from busbar.verdict import Verdict
 

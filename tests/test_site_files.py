@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.site.detect import compose, recorded
-from busbar.site.write import REFRAME_FILE, write
+from busbar.detect.machine import compose, recorded
+from busbar.detect.write import REFRAME_FILE, write
 
 BIN = Path(sys.executable).parent
 

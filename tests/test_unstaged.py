@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from busbar import site as sites
-from busbar.check.unstaged import expectation
 from busbar.expect import NoExpectation
-from busbar.explain.model import Reading
+from busbar.expect.unstaged import expectation
+from busbar.output.reading import Reading
 
 SITE = sites.load("h200x4")
 PCIE = 63.0  # GB/s of PCIe 5 x16 in one direction

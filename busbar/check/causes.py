@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from busbar.check.results import Outcome
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.explain.model import Cause
+from busbar.judge.results import Outcome
 from busbar.site import Site
 from busbar.verdict import Verdict
 

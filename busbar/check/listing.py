@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from busbar.delivery.environments import Choice
 from busbar.errors import BusbarError
-from busbar.site.environments import Choice
 
 
 @dataclass(frozen=True)

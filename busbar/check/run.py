@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from busbar.check.again import confirmed, doubtful
 from busbar.check.reframe import Loading
-from busbar.check.results import RESULTS_FILE, Outcome, Result
+from busbar.delivery.environments import Choice
 from busbar.errors import BusbarError
+from busbar.judge.repeat import confirmed, only_below_band
+from busbar.judge.results import RESULTS_FILE, Outcome, Result
 from busbar.parse.text import Source
 from busbar.site import Site
-from busbar.site.environments import Choice
 from busbar.verdict import Verdict, worst
 
 CHECKS = Path(__file__).resolve().parents[2] / "reframe_checks"
@@ -26,7 +26,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """What to run where."""
 
     site: Site
@@ -54,7 +54,7 @@ class Plan:
         return self.choice.lane
 
 
-def run(plan: Plan, progress: Progress, loading: Loading | None = None) -> list[Outcome]:
+def run(plan: RunPlan, progress: Progress, loading: Loading | None = None) -> list[Outcome]:
     """The outcomes of all checks that ran; what could not run is a failed outcome of its own.
 
     ``progress`` gets one line when a check starts and one when it ends. ``loading`` is a ReFrame
@@ -67,7 +67,11 @@ def run(plan: Plan, progress: Progress, loading: Loading | None = None) -> list[
         places: dict[tuple[str, str, str], list[str]] = {}
         for case, outcome in found:
             # On other nodes than before they would say nothing.
-            if case and doubtful(outcome) and (outcome.nodes or plan.site.scheduler == "local"):
+            if (
+                case
+                and only_below_band(outcome)
+                and (outcome.nodes or plan.site.scheduler == "local")
+            ):
                 place = (outcome.nodes, case["partition"], case["environ"])
                 places.setdefault(place, []).append(case["hashcode"])
         for number, (place, hashes) in enumerate(places.items()):
@@ -90,11 +94,11 @@ _Found = list[tuple[dict[str, Any] | None, Outcome]]
 
 
 def _merged(found: _Found, again: _Found) -> _Found:
-    """Each doubtful outcome with that of its repetition, where that has run."""
+    """Each outcome that is only below its band with that of its repetition, where that has run."""
     repeated = {_key(case, outcome): outcome for case, outcome in again if case}
     return [
         (case, confirmed(outcome, repeated[_key(case, outcome)]))
-        if case and _key(case, outcome) in repeated and doubtful(outcome)
+        if case and _key(case, outcome) in repeated and only_below_band(outcome)
         else (case, outcome)
         for case, outcome in found
     ]
@@ -104,7 +108,7 @@ def _key(case: dict[str, Any], outcome: Outcome) -> tuple[str, ...]:
     return case["hashcode"], case["partition"], case["environ"], outcome.nodes
 
 
-def _run_once(plan: Plan, progress: Progress, loading: Loading | None = None) -> _Found:
+def _run_once(plan: RunPlan, progress: Progress, loading: Loading | None = None) -> _Found:
     config = plan.site_dir / "reframe.py"
     if not config.is_file():
         raise BusbarError(
@@ -136,7 +140,7 @@ def _run_once(plan: Plan, progress: Progress, loading: Loading | None = None) ->
     return found
 
 
-def _arguments(plan: Plan, config: Path, report: Path) -> list[str]:
+def _arguments(plan: RunPlan, config: Path, report: Path) -> list[str]:
     return [
         *("-C", str(config)),
         *(part for path in plan.checks for part in ("-c", str(path))),
@@ -155,7 +159,7 @@ def _arguments(plan: Plan, config: Path, report: Path) -> list[str]:
     ]
 
 
-def _within(plan: Plan) -> list[str]:
+def _within(plan: RunPlan) -> list[str]:
     if not plan.within:
         return []
     partition, environment = plan.within
@@ -191,7 +195,7 @@ _JUDGED = (None, "setup", "sanity", "performance")
 """Where a check may have left its own judgement; in setup that of a broken image."""
 
 
-def _outcome(plan: Plan, case: dict[str, Any]) -> Outcome:
+def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
     """What the check left; ReFrame's reason as a failed result where it never came to judging."""
     kept = case["outputdir"] if case["result"] == "pass" else case["stagedir"]
     directory = Path(kept) if kept else plan.output  # a skipped check has no directory
@@ -243,7 +247,7 @@ def _reason(case: dict[str, Any], directory: Path) -> str:
     return said
 
 
-def _nothing_ran(plan: Plan, log: Path) -> Outcome:
+def _nothing_ran(plan: RunPlan, log: Path) -> Outcome:
     """No check at all is a failure; ReFrame's own error says why."""
     text = log.read_text(encoding="utf-8", errors="backslashreplace")
     errors = re.findall(r"^ERROR: (.+)$", text, re.MULTILINE)

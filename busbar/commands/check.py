@@ -22,16 +22,16 @@ from rich.console import Console
 from busbar import site as sites
 from busbar.check.listing import Describing, Match, lines
 from busbar.check.reframe import Loading
-from busbar.check.results import Outcome, Result
-from busbar.check.run import CHECKS, Plan, overall, run
+from busbar.check.run import CHECKS, RunPlan, overall, run
+from busbar.delivery import image
+from busbar.delivery.environments import DEFAULT_LANE, DELIVERY_ORDER, Choice
+from busbar.delivery.reframe import configuration
+from busbar.detect.machine import detect, match
+from busbar.detect.write import write
 from busbar.errors import BusbarError
+from busbar.judge.results import Outcome, Result
 from busbar.report.terminal import print_verdicts
-from busbar.site import image
-from busbar.site.detect import detect, match
-from busbar.site.environments import DEFAULT_LANE, DELIVERY_ORDER, Choice
 from busbar.site.load import find
-from busbar.site.reframe import configuration
-from busbar.site.write import write
 from busbar.verdict import Verdict
 
 
@@ -140,7 +140,7 @@ def run_command(args: argparse.Namespace) -> int:
     """Runs the checks; progress goes to standard error, the verdicts to standard output."""
     loading = None
     if not args.list:
-        _forget_the_run_before(args.output)
+        remove_old_results(args.output)
         loading = Loading()
     name = args.site or detected_site(args.output)
     site_file = find(name)
@@ -152,7 +152,7 @@ def run_command(args: argparse.Namespace) -> int:
         image=args.image,
         inject=tuple(args.inject),
     )
-    choice = _looked_into(choice, site_file, args.output)
+    choice = with_image_facts(choice, site_file, args.output)
     # What is wrong with it is said before the run.
     config = configuration(site_file.parent, choice=choice)
     for each in config["environments"]:
@@ -166,7 +166,7 @@ def run_command(args: argparse.Namespace) -> int:
     if args.list:
         listed = describing.matches(config)
         return _print_list(_chosen(listed, args.name, tuple(args.tag)), as_json=args.json)
-    plan = Plan(
+    plan = RunPlan(
         site=sites.load(name),
         site_dir=site_file.parent,
         choice=choice,
@@ -210,7 +210,7 @@ def _tell(line: str) -> None:
     print(f"busbar: {line}", file=sys.stderr, flush=True)
 
 
-def _forget_the_run_before(output: Path) -> None:
+def remove_old_results(output: Path) -> None:
     """Its verdict must not be taken for that of a run that is refused, or fails without one."""
     if re.search(r"\s", str(output.resolve())):
         raise BusbarError(
@@ -229,7 +229,7 @@ def _forget_the_run_before(output: Path) -> None:
             ) from error
 
 
-def _looked_into(choice: Choice, site_file: Path, output: Path) -> Choice:
+def with_image_facts(choice: Choice, site_file: Path, output: Path) -> Choice:
     """The choice with what there is to know of its image, which is found out once a run."""
     if choice.inject and not choice.image:
         raise BusbarError("needs an image", where="--inject", hint="name it with --image")
@@ -264,7 +264,7 @@ def detected_site(output: Path) -> str:
     return str(directory)
 
 
-def _unmet(config: dict[str, Any], required: Sequence[str], plan: Plan) -> list[Outcome]:
+def _unmet(config: dict[str, Any], required: Sequence[str], plan: RunPlan) -> list[Outcome]:
     """A failed outcome for each required feature that no environment has."""
     has = {each["name"]: each["features"] for each in config["environments"]}
     missing = [name for name in required if not any(name in known for known in has.values())]
@@ -351,7 +351,7 @@ def _named(check: str, pattern: str) -> bool:
 
 
 def _skipped(
-    plan: Plan, config: dict[str, Any], names: Sequence[str], describing: Describing
+    plan: RunPlan, config: dict[str, Any], names: Sequence[str], describing: Describing
 ) -> list[dict[str, str]]:
     """The checks that were wanted and could not run here, each with the reason.
 
@@ -375,7 +375,7 @@ def _print_list(found: Sequence[Match], *, as_json: bool) -> int:
 
 
 def _document(
-    plan: Plan, outcomes: Sequence[Outcome], skipped: list[dict[str, str]]
+    plan: RunPlan, outcomes: Sequence[Outcome], skipped: list[dict[str, str]]
 ) -> dict[str, Any]:
     """What ``--json`` prints; keys are stable."""
     versions: dict[str, str | None] = {"mpi": None, "ucx": None, "gpu_driver": None}

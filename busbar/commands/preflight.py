@@ -14,7 +14,7 @@ from rich.table import Table
 from busbar import site as sites
 from busbar.preflight.host import gather
 from busbar.preflight.lines import judge
-from busbar.preflight.model import Report, Status
+from busbar.preflight.model import PreflightReport, Status
 from busbar.preflight.plan import make
 
 _COLOR = {Status.READY: "green", Status.SLOW: "yellow", Status.BROKEN: "red"}
@@ -64,7 +64,7 @@ def _run(args: argparse.Namespace) -> int:
     return 0 if report.verdict is Status.READY else 1
 
 
-def _show(report: Report) -> None:
+def _show(report: PreflightReport) -> None:
     console = Console()
     table = Table(title=f"{report.image} on {report.site}")
     for column in ("line", "verdict", "reason"):

@@ -16,14 +16,14 @@ from rich.table import Table
 from rich.text import Text
 
 from busbar import site as sites
+from busbar.detect.compare import differences
+from busbar.detect.machine import compose, detect, match, recorded
+from busbar.detect.write import facts, write
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
-from busbar.site.compare import differences
-from busbar.site.detect import compose, detect, match, recorded
 from busbar.site.load import search_path
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
-from busbar.site.write import facts, write
 
 EXIT_FINDINGS = 1
 _COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "description", "note")

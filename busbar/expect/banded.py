@@ -10,7 +10,7 @@ from busbar.verdict import Expectation
 
 
 @dataclass(frozen=True)
-class Banded(Expectation):
+class BandedExpectation(Expectation):
     """A limit and a band, with what stands behind the band."""
 
     fitted: int = 0

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from busbar.errors import BusbarError
-from busbar.expect.banded import Banded
+from busbar.expect.banded import BandedExpectation
 from busbar.expect.bounds import NVLS, bound, factor
 from busbar.expect.errors import NoExpectation
 from busbar.expect.proof import proven
@@ -38,7 +38,7 @@ def collective(
     environment: Mapping[str, str] | None = None,
     profile: str | None = None,
     partition: str | None = None,
-) -> Banded:
+) -> BandedExpectation:
     """Limit and band of the bus bandwidth (GB/s, as nccl-tests defines it) of one collective.
 
     ``ranks`` counts those of all nodes, one for each GPU (None: all GPUs); ``nbytes`` None takes
@@ -97,7 +97,7 @@ def collective(
     typical = moved / time_us * 1e-3
     if band.when:
         path += (f"with {_settings(band)}",)
-    return Banded(
+    return BandedExpectation(
         limit=most.gb_per_s,
         low=typical * band.low,
         typical=typical,

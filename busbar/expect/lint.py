@@ -20,7 +20,7 @@ from busbar.verdict import Expectation
 
 
 @dataclass(frozen=True)
-class Finding:
+class LintFinding:
     """One breach of a rule."""
 
     site: str
@@ -33,7 +33,7 @@ class Finding:
         return f"{self.where}: {self.rule}; {self.hint}"
 
 
-def lint(name_or_path: str | Path) -> list[Finding]:
+def lint(name_or_path: str | Path) -> list[LintFinding]:
     """Every finding on a site; a file that breaks the schema gives that one finding."""
     try:
         site = load(name_or_path)
@@ -42,9 +42,9 @@ def lint(name_or_path: str | Path) -> list[Finding]:
         link_classes(site)
     except BusbarError as error:
         hint = error.hint or "correct the file"
-        return [Finding(str(name_or_path), error.where, error.what, hint)]
+        return [LintFinding(str(name_or_path), error.where, error.what, hint)]
     return [
-        Finding(site.name, document.where(key), rule, hint)
+        LintFinding(site.name, document.where(key), rule, hint)
         for key, rule, hint in [
             *_nodes(site),
             *_fabric(site),

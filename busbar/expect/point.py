@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from busbar.errors import BusbarError
-from busbar.expect.banded import Banded, fitted_in, slowdown
+from busbar.expect.banded import BandedExpectation, fitted_in, slowdown
 from busbar.expect.collective import holds
 from busbar.expect.errors import NoExpectation
 from busbar.expect.proof import proven
@@ -71,7 +71,7 @@ def point_to_point(
     environment: Mapping[str, str] | None = None,
     partition: str | None = None,
     driver_us: float | None = None,
-) -> Banded:
+) -> BandedExpectation:
     """Limit and band of one benchmark between two GPUs, for one message size.
 
     With ``nodes`` 2 the GPU ``src`` of one node sends to ``dst`` of another. GB/s for ``osu_bw``
@@ -98,7 +98,7 @@ def multi_pair(
     lane: str | None = None,
     environment: Mapping[str, str] | None = None,
     partition: str | None = None,
-) -> Banded:
+) -> BandedExpectation:
     """Limit and band of ``osu_mbw_mr`` in GB/s: the first half of the ranks sends to the second.
 
     ``ranks`` counts those of all nodes (None: one for each GPU). Raises ``NoExpectation`` where no
@@ -139,7 +139,7 @@ def _expect(
     *,
     nodes: int,
     partition: str | None,
-) -> Banded:
+) -> BandedExpectation:
     gpus = _gpus(site, partition)
     node = site.node_type(partition)
     where = f"site {site.name}, {question.bench}"
@@ -197,7 +197,7 @@ class _Way:
         rate = min(raw, self.engine.cap_gb_per_s) if self.engine else raw
         return nbytes / rate * 1e-3 if question.bench == "osu_latency" else rate * question.times
 
-    def expect(self, question: Question, band: Transfer, proof: Proof) -> Banded:
+    def expect(self, question: Question, band: Transfer, proof: Proof) -> BandedExpectation:
         nbytes = question.nbytes or band.bytes[1]
         carried = self.path.gb_per_s * band.share * band.hop_share**self.path.forwarding_gpus
         if self.engine:
@@ -208,7 +208,7 @@ class _Way:
         typical = time_us if latency else question.times * nbytes / time_us * 1e-3
         limit = self.limit(question, nbytes)
         fitted, readings = fitted_in(self.link, question.bench)
-        return Banded(
+        return BandedExpectation(
             limit=limit,
             low=typical * band.low,
             typical=typical,

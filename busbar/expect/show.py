@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from busbar.expect.banded import Banded, few_parameters
+from busbar.expect.banded import BandedExpectation, few_parameters
 from busbar.expect.errors import NoExpectation
 from busbar.site.model import Site
 from busbar.units import format_bytes
@@ -23,11 +23,11 @@ _NUMBERS = ("limit", "low", "typical", "high")
 class Answer:
     """An expectation, or the limit with the reason why there is no band; exactly one is set."""
 
-    expectation: Banded | None
+    expectation: BandedExpectation | None
     refusal: NoExpectation | None
 
     @property
-    def known(self) -> Banded | NoExpectation:
+    def known(self) -> BandedExpectation | NoExpectation:
         """The one that is set."""
         known = self.expectation or self.refusal
         assert known

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from busbar.explain.core import explain
-from busbar.explain.model import Cause, Evidence, Explanation, Note, Reading
+from busbar.explain.model import Cause, Explanation, Note
+from busbar.output.reading import Evidence, Reading
 from busbar.parse.text import Source
 
 __all__ = ["Cause", "Evidence", "Explanation", "Note", "Reading", "Source", "explain"]

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from busbar.explain.catalog import CAUSES
-from busbar.explain.model import Cause, Evidence
-from busbar.preflight.layers import Difference
+from busbar.explain.model import Cause
+from busbar.output.reading import Evidence
+from busbar.preflight.layers import LayerDifference
 
 SLOW = "image-slow-path"
 _IDS = {"slow": SLOW, "broken": "image-broken"}
@@ -27,7 +28,7 @@ def image_causes(lines: Iterable[Mapping[str, str]]) -> Iterator[Cause]:
             )
 
 
-def layer_cause(found: Sequence[Difference]) -> Cause:
+def layer_cause(found: Sequence[LayerDifference]) -> Cause:
     """Why an image is slower than another delivery: the first layer in which they differ."""
     name = "deliveries-differ" if found else "container-runtime"
     summary = "settings and libraries of both deliveries are the same"

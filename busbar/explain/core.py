@@ -18,19 +18,20 @@ from busbar.explain import (
     rules_rccl,
 )
 from busbar.explain.catalog import CAUSES
-from busbar.explain.collect import collect
-from busbar.explain.facts import Facts
-from busbar.explain.identify import (
+from busbar.explain.model import Cause, Explanation, Note
+from busbar.explain.rules import Context, Explains, Finding, Judged, Rule
+from busbar.explain.without_band import asked_versions, far_below_limit, unjudged
+from busbar.judge.readings import Expect, Judgement, from_copies, from_site, judge, verdict_of
+from busbar.output.collect import collect
+from busbar.output.identify import (
     columns_operation,
     named_operation,
     nodes_of,
     ranks_of,
     recognise_site,
 )
-from busbar.explain.judge import Expect, Judgement, from_copies, from_site, judge, verdict_of
-from busbar.explain.model import Cause, Evidence, Explanation, Note
-from busbar.explain.plain import asked_versions, far_below_limit, unjudged
-from busbar.explain.rules import Context, Explains, Finding, Judged, Rule
+from busbar.output.job_output import JobOutput
+from busbar.output.reading import Evidence
 from busbar.parse.text import Source
 from busbar.site.model import Site
 from busbar.verdict import Verdict, worst
@@ -94,7 +95,7 @@ class _Wanted:
     asked: Mapping[str, str]
 
 
-def _explain_run(facts: Facts, wanted: _Wanted) -> Explanation:
+def _explain_run(facts: JobOutput, wanted: _Wanted) -> Explanation:
     site, verdict = wanted.site, wanted.verdict
     ranks, nodes = ranks_of(facts), nodes_of(facts)
     operation, notes = _operation(facts, ranks)
@@ -144,7 +145,7 @@ def _explain_run(facts: Facts, wanted: _Wanted) -> Explanation:
     )
 
 
-def _device_names(facts: Facts) -> tuple[str, ...]:
+def _device_names(facts: JobOutput) -> tuple[str, ...]:
     listed = sorted(facts.devices.values(), key=lambda d: d.rank)[:1024]
     if listed:
         return tuple(f"rank {d.rank}: {d.host} {d.device} [{d.bus}] {d.name}" for d in listed)
@@ -156,13 +157,13 @@ def _device_names(facts: Facts) -> tuple[str, ...]:
     )[:1024]
 
 
-def shown_engine(facts: Facts) -> str | None:
+def shown_engine(facts: JobOutput) -> str | None:
     """``sdma`` or ``kernel`` where the output shows ``HSA_ENABLE_SDMA``."""
     setting = facts.setting("HSA_ENABLE_SDMA")
     return {"0": "kernel", "1": "sdma"}.get(setting[1]) if setting else None
 
 
-def _operation(facts: Facts, ranks: int | None) -> tuple[str | None, list[Note]]:
+def _operation(facts: JobOutput, ranks: int | None) -> tuple[str | None, list[Note]]:
     named = named_operation(facts)
     fits = columns_operation(facts, ranks) if facts.rows else set()
     if named and (not fits or named[0] in fits):
@@ -179,7 +180,7 @@ def _operation(facts: Facts, ranks: int | None) -> tuple[str | None, list[Note]]
     return inferred, [Note("collective-inferred", f"the columns are those of {choice}", (row,))]
 
 
-def _measured(facts: Facts) -> Verdict:
+def _measured(facts: JobOutput) -> Verdict:
     """A run without a measurement is never a pass."""
     if facts.readings:
         return Verdict.PASS

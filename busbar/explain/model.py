@@ -3,80 +3,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from busbar.output.reading import Evidence, Reading
 from busbar.redact import redact
 from busbar.verdict import Verdict
 
 Confidence = Literal["certain", "likely"]
-Kind = Literal["bw", "busbw", "algbw", "latency_us"]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """A line of the input; its text is redacted when it leaves in JSON or on the terminal."""
-
-    file: str
-    line: int
-    text: str
-
-    def to_json(self) -> dict[str, Any]:
-        """``file``, ``line`` (from 1) and ``text``."""
-        return {"file": self.file, "line": self.line, "text": redact(self.text)}
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One measured value.
-
-    ``value`` is GB/s (1e9 bytes a second), or us when ``kind`` is ``latency_us``.
-    """
-
-    kind: Kind
-    nbytes: int
-    value: float
-    wrong: int = 0
-    """Wrong elements or bytes that the tool counted; 0 as well where it did not check."""
-    evidence: Evidence | None = None
-    source: int | None = None
-    target: int | None = None
-    """Ranks of a pair, where the tool names them."""
-    in_place: bool | None = None
-    """For nccl-tests: which half of the row."""
-    buffers: str = ""
-    """``D D``, ``H D``..., where the tool names them."""
-    operation: str = ""
-    """What ran, where one run measures several: ``all_reduce``."""
-    driver_us: float | None = None
-    """Beside a latency of ``gpu_aware``: the shortest copy within a GPU."""
-
-    @property
-    def gb_per_s(self) -> float:
-        """The rate; for a latency the size over the time, which is what it moved."""
-        if self.kind == "latency_us":
-            return self.nbytes / self.value * 1e-3 if self.value > 0 else 0.0
-        return self.value
-
-    def to_json(self) -> dict[str, Any]:
-        """The contract's keys, then those of them that are known here."""
-        document: dict[str, Any] = {
-            "bytes": self.nbytes,
-            "gb_per_s": round(self.gb_per_s, 6) if math.isfinite(self.gb_per_s) else None,
-            "kind": self.kind,
-            "wrong": self.wrong,
-        }
-        if self.kind == "latency_us":
-            document["us"] = self.value if math.isfinite(self.value) else None
-        optional = {
-            "from": self.source,
-            "to": self.target,
-            "in_place": self.in_place,
-            "buffers": self.buffers or None,
-            "operation": self.operation or None,
-        }
-        return document | {key: value for key, value in optional.items() if value is not None}
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from busbar.explain.judge import kernel_limit
 from busbar.explain.model import Note
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding
 from busbar.explain.rules_fabric import shown
 from busbar.explain.rules_rccl import mscclpp_refusals
+from busbar.judge.readings import kernel_limit
 from busbar.verdict import Verdict
 
 

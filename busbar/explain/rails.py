@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from busbar.explain.facts import Facts
-from busbar.explain.model import Evidence
+from busbar.output.job_output import JobOutput
+from busbar.output.reading import Evidence
 from busbar.site.model import NodeType
 
 _LISTED = re.compile(r"\[(\d{1,6})\]([^\s:]+)")
@@ -45,7 +45,7 @@ class _Place:
     device: int
 
 
-def places(facts: Facts) -> dict[int, _Place]:
+def places(facts: JobOutput) -> dict[int, _Place]:
     """Host and local device of each rank, from the device list or from NCCL's own lines."""
     found = {d.rank: _Place(d.host, d.device) for d in facts.devices.values()}
     if found:
@@ -57,7 +57,7 @@ def places(facts: Facts) -> dict[int, _Place]:
     return found
 
 
-def crossings(facts: Facts, node: NodeType | None) -> list[Crossing]:
+def crossings(facts: JobOutput, node: NodeType | None) -> list[Crossing]:
     """Every distinct pair of ring neighbours on two nodes, in the order of the channels."""
     where = places(facts)
     ends = _named_ends(facts)
@@ -79,7 +79,7 @@ def crossings(facts: Facts, node: NodeType | None) -> list[Crossing]:
     return list(found.values())
 
 
-def _neighbours(facts: Facts) -> Iterator[tuple[int, int, int, Evidence]]:
+def _neighbours(facts: JobOutput) -> Iterator[tuple[int, int, int, Evidence]]:
     for channel, (ring, evidence) in sorted(facts.rings.items()):
         order = ring.ranks
         # The wrap-around first: it is the pair in which the ring reaches rank 0.
@@ -93,7 +93,7 @@ def _neighbours(facts: Facts) -> Iterator[tuple[int, int, int, Evidence]]:
 _Ends = dict[tuple[int, int, int], tuple[int | None, int | None]]
 
 
-def _named_ends(facts: Facts) -> _Ends:
+def _named_ends(facts: JobOutput) -> _Ends:
     ends: _Ends = {}
     for path in facts.paths:
         if path.network.startswith("Socket"):
@@ -131,7 +131,7 @@ def _numbered_nic(node: NodeType | None, index: int, listed: dict[int, str]) -> 
     return (nics[index].name if index < len(nics) else str(index)), index
 
 
-def _listed_nics(facts: Facts) -> dict[int, str]:
+def _listed_nics(facts: JobOutput) -> dict[int, str]:
     """Names by number of ``NET/IB : Using [0]mlx5_0:1/RoCE ...``; empty where nodes differ."""
     lists = {seen.values[0].strip() for seen in facts.seen("nccl.ib-devices")}
     if len(lists) != 1:

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from busbar.explain.model import Evidence, Explanation, Reading
+from busbar.explain.model import Explanation
+from busbar.output.reading import Evidence, Reading
 from busbar.redact import redact
 from busbar.units import format_bytes
 from busbar.verdict import Verdict

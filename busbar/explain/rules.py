@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from busbar.explain.facts import Facts
-from busbar.explain.model import Confidence, Evidence, Reading
+from busbar.explain.model import Confidence
+from busbar.output.job_output import JobOutput
+from busbar.output.reading import Evidence, Reading
 from busbar.site.model import NodeType, Site
 from busbar.verdict import Expectation, Verdict
 
@@ -49,7 +50,7 @@ class Judged:
 class Context:
     """What a rule may look at."""
 
-    facts: Facts
+    facts: JobOutput
     site: Site | None = None
     engine: str | None = None
     """``sdma`` or ``kernel``, as the caller asked or the environment shows."""

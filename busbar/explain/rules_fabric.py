@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from busbar.explain.model import Evidence
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.output.reading import Evidence
 from busbar.verdict import Verdict
 
 _FALL = 0.85

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from busbar.explain.judge import kernel_limit
 from busbar.explain.rules import Context, Explains, Finding, Judged, Rule
 from busbar.explain.rules_mpi import frames
+from busbar.judge.readings import kernel_limit
 from busbar.verdict import Verdict
 
 

@@ -9,9 +9,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
-from busbar.explain.facts import Facts
-from busbar.explain.model import Evidence, Reading
 from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.output.job_output import JobOutput
+from busbar.output.reading import Evidence, Reading
 from busbar.verdict import Verdict
 
 _LONGEST_SET, _MOST_CPUS = 4096, 1 << 16
@@ -51,7 +51,7 @@ _Bound = dict[tuple[str, frozenset[int]], list[Evidence]]
 """By host and CPU set: the lines of the ranks that are bound to it."""
 
 
-def _bindings(facts: Facts) -> tuple[_Bound, list[Evidence]]:
+def _bindings(facts: JobOutput) -> tuple[_Bound, list[Evidence]]:
     """Who is bound where, and the lines of ranks bound away from the CPUs near their GPU."""
     bound: _Bound = defaultdict(list)
     far: list[Evidence] = []
@@ -77,7 +77,7 @@ def _host(evidence: Evidence) -> str:
     return evidence.text.split(":", 1)[0]
 
 
-def _told_by_nccl(facts: Facts) -> Iterator[_Place]:
+def _told_by_nccl(facts: JobOutput) -> Iterator[_Place]:
     """``Setting affinity for GPU 0 to ffff,0000ffff``; a list of CPUs in newer versions."""
     for seen in facts.seen("nccl.affinity-set"):
         text = seen.values[1]
@@ -89,14 +89,14 @@ def _told_by_nccl(facts: Facts) -> Iterator[_Place]:
                 yield _host(seen.evidence), cpus, seen.evidence
 
 
-def _told_by_ranks(facts: Facts) -> Iterator[_Place]:
+def _told_by_ranks(facts: JobOutput) -> Iterator[_Place]:
     for event, evidence in facts.events:
         cpus = cpu_set(str(event.get("cpus") or "")) if event.get("event") == "rank" else None
         if cpus:
             yield str(event.get("host")), cpus, evidence
 
 
-def _told_by_launcher(facts: Facts) -> Iterator[_Place]:
+def _told_by_launcher(facts: JobOutput) -> Iterator[_Place]:
     for seen in facts.seen("bound"):
         cores = [cpu_set(part) for part in _CORES.findall(seen.values[1])]
         if cores and None not in cores:

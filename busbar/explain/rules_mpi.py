@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from busbar.explain.facts import Seen
-from busbar.explain.judge import engine_band
 from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.judge.readings import engine_band
+from busbar.output.job_output import Occurrence
 from busbar.parse.ucx_log import Endpoint
 from busbar.verdict import Verdict
 
@@ -62,7 +62,7 @@ def collective_not_gpu_aware(context: Context) -> Iterator[Finding]:
     )
 
 
-def frames(context: Context, prefixes: tuple[str, ...]) -> list[Seen]:
+def frames(context: Context, prefixes: tuple[str, ...]) -> list[Occurrence]:
     """Functions in a backtrace that begin with one of ``prefixes``."""
     return [s for s in context.facts.seen("frame") if s.values[0].startswith(prefixes)]
 
@@ -167,7 +167,7 @@ def tcp_fallback(context: Context) -> Iterator[Finding]:
         yield Finding("ucx-tcp-fallback", "likely", (tls[2],), f"UCX_TLS is {tls[1]}")
 
 
-def _peers(context: Context, *, inside_node: bool) -> list[tuple[Endpoint, Seen]]:
+def _peers(context: Context, *, inside_node: bool) -> list[tuple[Endpoint, Occurrence]]:
     """Endpoints to other ranks; UCX 1.14 does not say whether they are on the node."""
     wanted = "intra-node" if inside_node else "inter-node"
     single = (context.nodes or len(context.facts.hosts) or 1) == 1

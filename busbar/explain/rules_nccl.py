@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from busbar.explain.model import Evidence
 from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.output.reading import Evidence
 from busbar.parse import nccl_log
 from busbar.units import format_bytes
 from busbar.verdict import Verdict

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from busbar.explain.model import Evidence
 from busbar.explain.rules import Context, Finding, Rule
+from busbar.output.reading import Evidence
 from busbar.parse import nccl_tests
 from busbar.units import format_bytes
 

@@ -10,7 +10,7 @@ from busbar.preflight import elf
 from busbar.preflight.host import rocm_release
 from busbar.preflight.loader import Found
 from busbar.preflight.model import Line, Status, ready
-from busbar.preflight.plan import Plan
+from busbar.preflight.plan import ImagePlan
 
 Version = tuple[int, ...]
 
@@ -50,7 +50,7 @@ _NCCL_CUDA = re.compile(rb"NCCL version [\d.]+\+cuda(\d+\.\d+)")
 _TABLE = "add it to the table in busbar/preflight/driver.py"
 
 
-def cuda(plan: Plan, libraries: dict[str, Found | None]) -> Line:
+def cuda(plan: ImagePlan, libraries: dict[str, Found | None]) -> Line:
     """Whether the driver runs every CUDA that the program loads."""
     driver = plan.host.nvidia_driver
     if driver is None:
@@ -113,7 +113,7 @@ def _fault(toolkit: Version | None, source: str, driver: Version, by: str) -> Li
 
 
 def _toolkits(
-    plan: Plan, libraries: dict[str, Found | None]
+    plan: ImagePlan, libraries: dict[str, Found | None]
 ) -> Iterator[tuple[Version | None, str]]:
     """Each CUDA that is loaded and what shows it; None where its version cannot be seen."""
     shared = False
@@ -133,7 +133,7 @@ def _toolkits(
         yield (_numbers(said)[:2] if said else None), str(plan.program.path)
 
 
-def rocm(plan: Plan, libraries: dict[str, Found | None]) -> Line:
+def rocm(plan: ImagePlan, libraries: dict[str, Found | None]) -> Line:
     """Whether AMD supports the image's ROCm on the host's driver."""
     outside = plan.host.rocm
     if outside is None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from busbar.preflight import driver, elf
 from busbar.preflight.loader import Found
 from busbar.preflight.model import Line, Status, ready
-from busbar.preflight.plan import Plan, gtl
+from busbar.preflight.plan import ImagePlan, gtl
 
 _DEVICES = {
     "nvidia": {r"nvidia\d+": "a GPU", r"nvidiactl": "control", r"nvidia-uvm": "memory"},
@@ -17,7 +17,7 @@ _DEVICES = {
 }
 
 
-def gpu_lines(plan: Plan, libraries: dict[str, Found | None]) -> Iterator[Line]:
+def gpu_lines(plan: ImagePlan, libraries: dict[str, Found | None]) -> Iterator[Line]:
     """The lines of the GPUs; one line where the site has none."""
     gpus = plan.site.node_type().gpus
     if gpus is None:
@@ -34,7 +34,7 @@ def gpu_lines(plan: Plan, libraries: dict[str, Found | None]) -> Iterator[Line]:
         yield _gtl(plan, gpus.vendor)
 
 
-def _devices(plan: Plan, vendor: str, count: int) -> Line:
+def _devices(plan: ImagePlan, vendor: str, count: int) -> Line:
     missing = [
         f"{pattern.replace(chr(92) + 'd+', 'N')} ({what})"
         for pattern, what in _DEVICES[vendor].items()
@@ -63,7 +63,7 @@ def _devices(plan: Plan, vendor: str, count: int) -> Line:
     )
 
 
-def _driver_libraries(plan: Plan) -> Line:
+def _driver_libraries(plan: ImagePlan) -> Line:
     missing = [
         name
         for name in ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -79,7 +79,7 @@ def _driver_libraries(plan: Plan) -> Line:
     return ready("gpu-libraries", "--nv finds libcuda and libnvidia-ml")
 
 
-def _ucx(plan: Plan, libraries: dict[str, Found | None], vendor: str) -> Line:
+def _ucx(plan: ImagePlan, libraries: dict[str, Found | None], vendor: str) -> Line:
     name = "cuda" if vendor == "nvidia" else "rocm"
     transport = next((f for n, f in libraries.items() if n.startswith("libuct.so") and f), None)
     if transport is None or plan.stack == "cray":
@@ -107,7 +107,7 @@ def _ucx(plan: Plan, libraries: dict[str, Found | None], vendor: str) -> Line:
     )
 
 
-def _gtl(plan: Plan, vendor: str) -> Line:
+def _gtl(plan: ImagePlan, vendor: str) -> Line:
     name = "libmpi_gtl_cuda.so" if vendor == "nvidia" else "libmpi_gtl_hsa.so"
     found = gtl(plan.view, vendor)
     if found is None:

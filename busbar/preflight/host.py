@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from busbar.errors import BusbarError
+from busbar.mpi import srun_types
 from busbar.preflight import elf
 from busbar.preflight.files import Directory, Files
 from busbar.preflight.loader import View
 from busbar.site.model import Site
-from busbar.site.mpi import srun_types
 
 # rdma-core's library where it is not called as the kernel module of the device.
 _RDMA_CORE = {"bnxt": "bnxt_re", "hfi1": "hfi1verbs", "ice": "irdma", "i40e": "irdma"}

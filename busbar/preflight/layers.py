@@ -32,7 +32,7 @@ _LAYERS = (
 
 
 @dataclass(frozen=True)
-class Difference:
+class LayerDifference:
     """One thing that is not the same."""
 
     layer: str
@@ -57,23 +57,25 @@ def differences(
     image: Mapping[str, Sequence[Mapping[str, Any]]],
     bare_settings: Mapping[str, str],
     image_settings: Mapping[str, str],
-) -> list[Difference]:
+) -> list[LayerDifference]:
     """Settings first, then libraries in the order of the layers."""
     return [*_settings(bare_settings, image_settings), *_libraries(bare, image)]
 
 
-def _settings(bare: Mapping[str, str], image: Mapping[str, str]) -> Iterator[Difference]:
+def _settings(bare: Mapping[str, str], image: Mapping[str, str]) -> Iterator[LayerDifference]:
     for name in sorted({*bare, *image}):
         one, other = bare.get(name), image.get(name)
         if one != other and _SETTING.match(name) and not _HARMLESS.match(name):
             shown = [f"is {value}" if value else "is not set" for value in (other, one)]
-            yield Difference("settings", f"{name} {shown[0]} in the image and {shown[1]} outside")
+            yield LayerDifference(
+                "settings", f"{name} {shown[0]} in the image and {shown[1]} outside"
+            )
 
 
 def _libraries(
     bare: Mapping[str, Sequence[Mapping[str, Any]]],
     image: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> Iterator[Difference]:
+) -> Iterator[LayerDifference]:
     sides = [{e["name"]: e for key in _LISTS for e in side[key]} for side in (bare, image)]
     for layer, pattern in _LAYERS:
         for name in sorted({*sides[0], *sides[1]}):
@@ -82,7 +84,9 @@ def _libraries(
             one, other = (side.get(name) for side in sides)
             if one and other and one["sha256"] == other["sha256"]:
                 continue
-            yield Difference(layer, f"{name}: {_place(other)} in the image, {_place(one)} outside")
+            yield LayerDifference(
+                layer, f"{name}: {_place(other)} in the image, {_place(one)} outside"
+            )
 
 
 def _place(origin: Mapping[str, Any] | None) -> str:

@@ -11,11 +11,11 @@ from busbar.preflight import elf
 from busbar.preflight.gpu import gpu_lines
 from busbar.preflight.host import glibc, machine
 from busbar.preflight.loader import Found, View, version_faults
-from busbar.preflight.model import Line, Origin, Report, Status, ready
-from busbar.preflight.mpi import Mpi, abi, pmi
+from busbar.preflight.model import Line, Origin, PreflightReport, Status, ready
+from busbar.preflight.mpi import ImageMpi, abi, pmi
 from busbar.preflight.net import network_lines
 from busbar.preflight.node import node_line
-from busbar.preflight.plan import Plan, command, launch
+from busbar.preflight.plan import ImagePlan, command, launch
 
 _COMMUNICATION = (
     "libmpi", "libmpi_gtl", "libopen-pal", "libpmi", "libfabric", "libcxi", "libefa",
@@ -27,10 +27,10 @@ _COMMUNICATION = (
 _GLIBC = re.compile(r"needs GLIBC_")
 
 
-def judge(plan: Plan) -> Report:
+def judge(plan: ImagePlan) -> PreflightReport:
     """Every line, the origin of every communication library, and the launch line."""
     libraries = loaded(plan.view, plan.program)
-    mpi = Mpi.of(plan, libraries)
+    mpi = ImageMpi.of(plan, libraries)
     pmi_line, mpi_type = pmi(plan, mpi)
     how = launch(plan, mpi_type)
     lines = [
@@ -43,7 +43,7 @@ def judge(plan: Plan) -> Report:
         *network_lines(plan, mpi, libraries),
         *gpu_lines(plan, libraries),
     ]
-    return Report(
+    return PreflightReport(
         image=plan.reference,
         site=plan.site.name,
         lines=lines,
@@ -96,7 +96,7 @@ def loaded(view: View, program: Found | None) -> dict[str, Found | None]:
     return found
 
 
-def _image(plan: Plan) -> Line:
+def _image(plan: ImagePlan) -> Line:
     said = plan.fingerprint.get("stack")
     if said is None:
         return ready("fingerprint", "none; everything is judged by the files of the image")
@@ -112,7 +112,7 @@ def _image(plan: Plan) -> Line:
     return ready("fingerprint", f"stack {said} by {plan.fingerprint['delivery']}: {what}")
 
 
-def _glibc(plan: Plan, libraries: dict[str, Found | None]) -> Line:
+def _glibc(plan: ImagePlan, libraries: dict[str, Found | None]) -> Line:
     inside, outside = glibc(plan.view), glibc(plan.host.view)
     if not inside:
         return Line("glibc", Status.BROKEN, "the image has no C library that can be read", "")

@@ -64,7 +64,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchLine:
     """A launch line in its parts; the program follows the last."""
 
     outside: Sequence[str]
@@ -78,7 +78,7 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Report:
+class PreflightReport:
     """Everything that preflight says of one image on one site."""
 
     image: str
@@ -87,7 +87,7 @@ class Report:
     libraries: Sequence[Origin]
     modules: Sequence[Origin]
     """Transports that UCX loads by itself, from the directory beside it."""
-    launch: Launch
+    launch: LaunchLine
     command: str
 
     @property

@@ -6,17 +6,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from busbar.mpi import NAMES, SONAMES, pmi_types
 from busbar.preflight.loader import Found
 from busbar.preflight.model import Line, Status, ready
-from busbar.preflight.plan import Plan, hosts_mpirun
+from busbar.preflight.plan import ImagePlan, hosts_mpirun
 from busbar.site.model import MpiFamily
-from busbar.site.mpi import NAMES, SONAMES, pmi_types
 
 _ABI = {soname: NAMES[family] for soname, family in SONAMES.items()}
 
 
 @dataclass(frozen=True)
-class Mpi:
+class ImageMpi:
     """The MPI that the program gets."""
 
     soname: str
@@ -25,7 +25,7 @@ class Mpi:
     """Types of ``srun --mpi`` that start its ranks as one job, best first."""
 
     @classmethod
-    def of(cls, plan: Plan, libraries: dict[str, Found | None]) -> Mpi | None:
+    def of(cls, plan: ImagePlan, libraries: dict[str, Found | None]) -> ImageMpi | None:
         """The MPI among ``libraries``; None for a program without."""
         for soname, found in libraries.items():
             if soname in _ABI:
@@ -33,7 +33,7 @@ class Mpi:
         return None
 
 
-def _speaks(plan: Plan, soname: str, found: Found | None) -> tuple[str, ...]:
+def _speaks(plan: ImagePlan, soname: str, found: Found | None) -> tuple[str, ...]:
     if found is None:
         return ()
     needs = plan.view.resolve(found)
@@ -50,7 +50,7 @@ def _speaks(plan: Plan, soname: str, found: Found | None) -> tuple[str, ...]:
     )
 
 
-def abi(plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]) -> Line:
+def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: dict[str, Found | None]) -> Line:
     """Whether the MPI that is loaded has the ABI of the program, and which one it is."""
     if mpi is None:
         return _no_mpi(libraries)
@@ -105,7 +105,7 @@ def _no_mpi(libraries: dict[str, Found | None]) -> Line:
     )
 
 
-def pmi(plan: Plan, mpi: Mpi | None) -> tuple[Line, str | None]:
+def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[Line, str | None]:
     """Whether launcher and MPI speak the same, and the value of ``srun --mpi``."""
     if plan.site.scheduler == "local" and plan.injected and plan.runtime == "apptainer":
         return _hosts_launcher(plan), None
@@ -140,7 +140,7 @@ def pmi(plan: Plan, mpi: Mpi | None) -> tuple[Line, str | None]:
     ), None
 
 
-def _hosts_launcher(plan: Plan) -> Line:
+def _hosts_launcher(plan: ImagePlan) -> Line:
     """Without a scheduler, ranks that load the host's MPI are started by the host's mpirun."""
     if found := hosts_mpirun(plan):
         return ready("pmi", f"no scheduler: {found} of the host starts the ranks")

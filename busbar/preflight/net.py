@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from busbar.preflight import elf
 from busbar.preflight.loader import Found
 from busbar.preflight.model import Line, Status, ready
-from busbar.preflight.mpi import Mpi
-from busbar.preflight.plan import Plan
+from busbar.preflight.mpi import ImageMpi
+from busbar.preflight.plan import ImagePlan
 
 _DEVICES = {"cxi": r"cxi\d+", "efa": r"infiniband/uverbs\d+", "verbs": r"infiniband/uverbs\d+"}
 
 
 def network_lines(
-    plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]
+    plan: ImagePlan, mpi: ImageMpi | None, libraries: dict[str, Found | None]
 ) -> Iterator[Line]:
     """The lines of the fabric; one line where the site has none."""
     fabric = plan.site.fabric
@@ -32,7 +32,7 @@ def network_lines(
     yield _fabric_devices(plan, provider)
 
 
-def _libfabric(plan: Plan, libraries: dict[str, Found | None], provider: str) -> Line:
+def _libfabric(plan: ImagePlan, libraries: dict[str, Found | None], provider: str) -> Line:
     library = libraries.get("libfabric.so.1") or plan.view.search("libfabric.so.1")
     if library is None:
         return Line(
@@ -81,14 +81,14 @@ def _libfabric(plan: Plan, libraries: dict[str, Found | None], provider: str) ->
     return ready("libfabric", f"provider {provider} in {source.path} ({source.origin})")
 
 
-def _provider(plan: Plan, library: Found, provider: str) -> Found | None:
+def _provider(plan: ImagePlan, library: Found, provider: str) -> Found | None:
     """The file that holds the provider: a plugin beside the library, or the library itself."""
     if plugin := plan.view.find(library.path.parent / "libfabric" / f"lib{provider}-fi.so"):
         return plugin
     return library if elf.mentions(library.local, f"FI_{provider.upper()}_".encode()) else None
 
 
-def _plugin(plan: Plan, libraries: dict[str, Found | None], provider: str) -> Line:
+def _plugin(plan: ImagePlan, libraries: dict[str, Found | None], provider: str) -> Line:
     kind = "rccl" if plan.gpu_option == "--rocm" else "nccl"
     if not any(re.fullmatch(rf"lib{kind}\.so\.\d+", name) for name in libraries):
         return ready("net-plugin", f"the image has no {kind.upper()}")
@@ -126,7 +126,7 @@ def _without(kind: str, forced: str | None, provider: str) -> str:
     return f"{kind.upper()} uses sockets instead of {provider}"
 
 
-def _verbs(plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]) -> Line:
+def _verbs(plan: ImagePlan, mpi: ImageMpi | None, libraries: dict[str, Found | None]) -> Line:
     transport = next((f for n, f in libraries.items() if n.startswith("libuct.so") and f), None)
     if transport is None:
         return Line(
@@ -166,7 +166,7 @@ def _verbs(plan: Plan, mpi: Mpi | None, libraries: dict[str, Found | None]) -> L
     return ready("ucx", f"{module.path} ({module.origin})")
 
 
-def _verbs_driver(plan: Plan, library: Found, effect: str) -> tuple[Status, str, str] | None:
+def _verbs_driver(plan: ImagePlan, library: Found, effect: str) -> tuple[Status, str, str] | None:
     """What is wrong with rdma-core's library for the site's device; None for nothing."""
     drivers: dict[str, tuple[int, Found]] = {}
     for directory in plan.view.directories():
@@ -203,7 +203,7 @@ def _verbs_driver(plan: Plan, library: Found, effect: str) -> tuple[Status, str,
     return None
 
 
-def _fabric_devices(plan: Plan, provider: str) -> Line:
+def _fabric_devices(plan: ImagePlan, provider: str) -> Line:
     pattern = re.compile(_DEVICES.get(provider, provider))
     found = [name for name in plan.host.devices if pattern.fullmatch(name)]
     wanted = plan.site.node_type().nic_count

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 from busbar.preflight.loader import Found
 from busbar.preflight.model import Line, Status, ready
-from busbar.preflight.plan import Plan
+from busbar.preflight.plan import ImagePlan
 
 _SHARED = {"all", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 _ONE_COPY = re.compile(r"libuct_(cma|knem|xpmem)\.so\.\d+")
 
 
-def node_line(plan: Plan, libraries: Mapping[str, Found | None]) -> Line:
+def node_line(plan: ImagePlan, libraries: Mapping[str, Found | None]) -> Line:
     """``ready`` as well where UCX carries nothing."""
     core = next((f for name, f in libraries.items() if name.startswith("libuct.so") and f), None)
     if core is None or plan.stack == "cray":

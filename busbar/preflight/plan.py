@@ -20,7 +20,7 @@ from busbar.preflight import elf
 from busbar.preflight.files import Files, open_image
 from busbar.preflight.host import Host
 from busbar.preflight.loader import Found, Mount, View
-from busbar.preflight.model import Fingerprint, Launch
+from busbar.preflight.model import Fingerprint, LaunchLine
 from busbar.site.model import Site, Stack
 from busbar.site.yamlfile import dotted, rule_of
 
@@ -63,7 +63,7 @@ _GPUS = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class ImagePlan:
     """One way to run one image on one site."""
 
     image: Path
@@ -101,7 +101,7 @@ def make(  # noqa: PLR0917 - all belong to the one plan
     program: str | None,
     runtime: str = "apptainer",
     reference: str | None = None,
-) -> Plan:
+) -> ImagePlan:
     """The plan for the files of ``image``; ``inject`` are library directories of the host."""
     files = open_image(image)
     fingerprint = fingerprint_of(files, image)
@@ -147,7 +147,7 @@ def make(  # noqa: PLR0917 - all belong to the one plan
             hint="name the binary that a script starts; a static one needs no preflight",
         )
     environment = variables | sites.environment(site, stack=stack)
-    return Plan(
+    return ImagePlan(
         image=image,
         site=site,
         stack=stack,
@@ -284,7 +284,7 @@ def image_variables(files: Files) -> dict[str, str]:
     return values
 
 
-def hosts_mpirun(plan: Plan) -> str | None:
+def hosts_mpirun(plan: ImagePlan) -> str | None:
     """The launcher that belongs to the MPI that is injected: beside its libraries, or on PATH."""
     for mount in plan.injected:
         beside = mount.source.parent / "bin" / "mpirun"
@@ -293,7 +293,7 @@ def hosts_mpirun(plan: Plan) -> str | None:
     return shutil.which("mpirun")
 
 
-def launch(plan: Plan, mpi_type: str | None) -> Launch:
+def launch(plan: ImagePlan, mpi_type: str | None) -> LaunchLine:
     """How the image is launched, ``mpi_type`` being what srun's --mpi gets."""
     node = plan.site.node_type()
     ranks = node.gpus.count if node.gpus else 2
@@ -307,10 +307,10 @@ def launch(plan: Plan, mpi_type: str | None) -> Launch:
         outside = [hosts_mpirun(plan) or "mpirun", "-n", str(ranks)]
     else:
         inside = ["mpirun", "-n", str(ranks)]
-    return Launch(outside, _enter(plan), inside, mpi_type or "")
+    return LaunchLine(outside, _enter(plan), inside, mpi_type or "")
 
 
-def _enter(plan: Plan) -> list[str]:
+def _enter(plan: ImagePlan) -> list[str]:
     """What runs a command inside: the binds, the GPUs and the image."""
     path = ":".join(plan.view.library_path)
     if plan.runtime == "apptainer":
@@ -334,6 +334,6 @@ def _enter(plan: Plan) -> list[str]:
     return [*words, plan.reference]
 
 
-def command(plan: Plan, how: Launch) -> str:
+def command(plan: ImagePlan, how: LaunchLine) -> str:
     """The line that launches the image."""
     return shlex.join([*how.outside, *how.enter, *how.inside, plan.runs])

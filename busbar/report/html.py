@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from busbar.check.results import Outcome, Result
+from busbar.judge.results import Outcome, Result
 from busbar.report import plots
 from busbar.units import format_bytes
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from busbar.check.results import Result
+from busbar.judge.results import Result
 from busbar.units import format_bytes
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from busbar.check.results import Outcome, Result
+from busbar.judge.results import Outcome, Result
 from busbar.units import format_bytes
 from busbar.verdict import Verdict, worst
 

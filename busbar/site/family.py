@@ -10,11 +10,11 @@ from pydantic import Field, model_validator
 from busbar.site.model import (
     CollectiveBench,
     Count,
-    Facts,
     Name,
     PointBench,
     Positive,
     Proof,
+    Record,
     Stack,
     Value,
 )
@@ -22,7 +22,7 @@ from busbar.site.model import (
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class Band(Facts):
+class Band(Record):
     """How far around its typical value a reading of a healthy machine lies."""
 
     low: Share
@@ -60,7 +60,7 @@ class Transfer(Band):
     """Those of latency_us, share and hop_share that come from the readings named in ``source``."""
 
 
-class Engine(Facts):
+class Engine(Record):
     """What copies: a DMA engine with a ceiling of its own, or a kernel without one."""
 
     cap_gb_per_s: Positive
@@ -70,7 +70,7 @@ class Engine(Facts):
     source: str
 
 
-class LinkClass(Facts):
+class LinkClass(Record):
     """One kind of link."""
 
     raw_gb_per_s: Positive
@@ -106,7 +106,7 @@ class Collective(Band):
     fitted: tuple[str, ...]
 
 
-class Variable(Facts):
+class Variable(Record):
     """One environment variable with its reason."""
 
     name: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9_]*$")]
@@ -126,7 +126,7 @@ class Variable(Facts):
     source: str
 
 
-class OperatorStep(Facts):
+class OperatorStep(Record):
     """What an operator does to a node and a check verifies, but never performs."""
 
     name: Name
@@ -135,7 +135,7 @@ class OperatorStep(Facts):
     source: str
 
 
-class LaunchRule(Facts):
+class LaunchRule(Record):
     """How jobs must be launched."""
 
     rule: str
@@ -143,7 +143,7 @@ class LaunchRule(Facts):
     source: str
 
 
-class Family(Facts):
+class Family(Record):
     """The settings that follow hardware."""
 
     family: Name
@@ -178,7 +178,7 @@ class Family(Facts):
         return self
 
 
-class LinkClasses(Facts):
+class LinkClasses(Record):
     """`site/_families/links.yaml`."""
 
     link_classes: Annotated[dict[Name, LinkClass], Field(min_length=1)]

@@ -46,13 +46,13 @@ def _expression(text: str) -> str:
     return text
 
 
-class Facts(BaseModel):
+class Record(BaseModel):
     """A frozen record that refuses keys it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class Bundle(Facts):
+class Bundle(Record):
     """So many parallel links of one class, as one GPU sees them."""
 
     link_class: Name = Field(alias="class")
@@ -65,14 +65,14 @@ class PairLink(Bundle):
     between: tuple[Index, Index]
 
 
-class PackageLinks(Facts):
+class PackageLinks(Record):
     """Devices that share one package, as partitions of an accelerator do, and what joins them."""
 
     devices: Annotated[int, Field(ge=2)]
     link_class: Name = Field(alias="class")
 
 
-class Links(Facts):
+class Links(Record):
     """How the GPUs of a node are joined; exactly one of ``switched``, ``all_pairs`` and ``pairs``.
 
     With ``package`` the three speak of packages, not of devices: package ``p`` holds the devices
@@ -123,7 +123,7 @@ class Links(Facts):
         return found | ({self.package.link_class} if self.package else set())
 
 
-class Partitioning(Facts):
+class Partitioning(Record):
     """How each AMD accelerator is divided, by the vendor's names for the modes."""
 
     compute: Literal["SPX", "DPX", "TPX", "QPX", "CPX"]
@@ -137,7 +137,7 @@ class Partitioning(Facts):
         return int(self.memory.removeprefix("NPS"))
 
 
-class Gpus(Facts):
+class Gpus(Record):
     """The GPUs of one node; a GCD or a partition that the runtime lists as a device is one GPU."""
 
     vendor: Literal["nvidia", "amd"]
@@ -168,7 +168,7 @@ class Gpus(Facts):
         return self.count // inside.devices if inside else self.count
 
 
-class Nic(Facts):
+class Nic(Record):
     """A network port, or several that have the same GPUs near."""
 
     name: str
@@ -182,7 +182,7 @@ class Nic(Facts):
     rail: Index | None = None
 
 
-class Numa(Facts):
+class Numa(Record):
     """One NUMA domain."""
 
     id: Index
@@ -191,7 +191,7 @@ class Numa(Facts):
     gpus: tuple[Index, ...] = ()
 
 
-class NodeType(Facts):
+class NodeType(Record):
     """The hardware of one kind of node."""
 
     gpus: Gpus | None = None
@@ -208,7 +208,7 @@ class NodeType(Facts):
         return sum(nic.count for nic in self.nics)
 
 
-class Partition(Facts):
+class Partition(Record):
     """A scheduler's partition, or the machine itself."""
 
     name: Name
@@ -221,7 +221,7 @@ class Partition(Facts):
     features: tuple[str, ...] = ()
 
 
-class Fabric(Facts):
+class Fabric(Record):
     """The network between nodes."""
 
     provider: str
@@ -238,7 +238,7 @@ class Fabric(Facts):
     """What must run, as far as it is written: ``1.22`` holds for 1.22.0."""
 
 
-class Delivery(Facts):
+class Delivery(Record):
     """How a stack reaches a job here."""
 
     kind: Literal["wheels", "spack", "image", "modules", "prefix"]
@@ -250,14 +250,14 @@ class Delivery(Facts):
     mpi: MpiFamily = "openmpi"
 
 
-class ContainerRuntime(Facts):
+class ContainerRuntime(Record):
     """The container runtime and what it puts into a container."""
 
     runtime: Literal["apptainer", "docker", "podman", "enroot", "sarus"]
     injects: tuple[str, ...] = ()
 
 
-class Reference(Facts):
+class Reference(Record):
     """A published or measured reading; `busbar site lint` holds it against limit and band.
 
     Bus bandwidth for a collective, else what the benchmark prints; the keys that are given must
@@ -306,7 +306,7 @@ class Reference(Facts):
         return self
 
 
-class Site(Facts):
+class Site(Record):
     """One system."""
 
     name: Name

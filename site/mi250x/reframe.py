@@ -3,6 +3,6 @@
 
 from pathlib import Path
 
-from busbar.site.reframe import configuration
+from busbar.delivery.reframe import configuration
 
 site_configuration = configuration(Path(__file__).parent)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from busbar import site as sites
 from busbar.expect import point_to_point
-from busbar.expect.banded import Banded
+from busbar.expect.banded import BandedExpectation
 from busbar.parse import gpu_aware
 from busbar.verdict import Verdict
 
@@ -15,7 +15,7 @@ from busbar.verdict import Verdict
 RECORD = "h200x2/gpu_aware_driver_us.log"
 
 
-def latency(**more: float) -> Banded:
+def latency(**more: float) -> BandedExpectation:
     return point_to_point(
         sites.load("h200x4"), bench="osu_latency", src=0, dst=1, nbytes=8, lane="ucx-1.14", **more
     )

@@ -43,7 +43,7 @@ def only(module: str, name: str) -> tuple[str | Path, ...]:
 READING = """
 import reframe as rfm
 from reframe.core.builtins import run_before
-from busbar.check.results import judged
+from busbar.judge.results import judged
 from busbar.verdict import Expectation
 from .base import BusbarCheck, Judgement
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from common import ROOT
 
-from busbar.site.image import Image
+from busbar.delivery.image import Image
 
 _DOUBLE = """\
 #!/bin/sh

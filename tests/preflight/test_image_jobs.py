@@ -14,7 +14,7 @@ from cases import Case
 from trees import fingerprint
 
 from busbar.check.run import CHECKS
-from busbar.site.image import Image
+from busbar.delivery.image import Image
 
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries")
 ROOT = Path(__file__).resolve().parents[2]

@@ -254,7 +254,7 @@ def test_an_srun_that_hangs_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "bin" / "srun").write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr("busbar.site.mpi._TIMEOUT_S", 0.2)
+    monkeypatch.setattr("busbar.mpi._TIMEOUT_S", 0.2)
     words = ["preflight", str(cuda.image), "--site", cuda.site, "--host-root", str(cuda.host)]
     assert cli.main(words) == 2
     assert "srun --mpi=list does not answer" in capsys.readouterr().err

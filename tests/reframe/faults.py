@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 
 from busbar import site as sites
-from busbar.check import judge as gpu_judge
-from busbar.check.assertions import Problem
-from busbar.check.host_link import expectation as host_link
-from busbar.check.launch import Launch, Shown, split
-from busbar.check.unstaged import expectation as unstaged
 from busbar.expect import NoExpectation, collective, multi_pair, point_to_point
-from busbar.explain.model import Reading
+from busbar.expect.host_link import expectation as host_link
+from busbar.expect.unstaged import expectation as unstaged
+from busbar.judge import gpu_aware as gpu_judge
+from busbar.judge.assertions import Problem
+from busbar.judge.launch import BenchLaunch, LaunchOutput, split
+from busbar.output.reading import Reading
 from busbar.parse.ucx_perftest import bandwidth
 from busbar.verdict import Expectation
 
@@ -28,22 +28,22 @@ SIZE = 1 << 24
 GIB = 1 << 30
 
 Break = Callable[[str], str]
-Expect = Callable[[Launch, Reading], Expectation]
+Expect = Callable[[BenchLaunch, Reading], Expectation]
 
 
-def none(launch: Launch, reading: Reading) -> Expectation:
+def none(launch: BenchLaunch, reading: Reading) -> Expectation:
     raise NoExpectation("none is known")
 
 
-def pair(launch: Launch, reading: Reading) -> Expectation:
+def pair(launch: BenchLaunch, reading: Reading) -> Expectation:
     return point_to_point(SITE, bench="osu_bw", src=0, dst=1, nbytes=reading.nbytes)
 
 
-def pairs(launch: Launch, reading: Reading) -> Expectation:
+def pairs(launch: BenchLaunch, reading: Reading) -> Expectation:
     return multi_pair(SITE, nbytes=reading.nbytes, ranks=4)
 
 
-def host(launch: Launch, reading: Reading) -> Expectation:
+def host(launch: BenchLaunch, reading: Reading) -> Expectation:
     return host_link(
         SITE,
         src=0,
@@ -56,11 +56,11 @@ def host(launch: Launch, reading: Reading) -> Expectation:
     )
 
 
-def nodes(launch: Launch, reading: Reading) -> Expectation:
+def nodes(launch: BenchLaunch, reading: Reading) -> Expectation:
     return point_to_point(CRAY, bench="osu_bw", src=0, dst=0, nbytes=reading.nbytes, nodes=2)
 
 
-def staged(launch: Launch, reading: Reading, operation: str = "broadcast") -> Expectation:
+def staged(launch: BenchLaunch, reading: Reading, operation: str = "broadcast") -> Expectation:
     if reading.kind == "latency_us":
         return none(launch, reading)
     return unstaged(
@@ -73,27 +73,27 @@ def staged(launch: Launch, reading: Reading, operation: str = "broadcast") -> Ex
     )
 
 
-def between_two(launch: Launch, reading: Reading) -> Expectation:
+def between_two(launch: BenchLaunch, reading: Reading) -> Expectation:
     return unstaged(
         SITE, operation="sendrecv", ranks=2, nodes=1, partition="gpu", nbytes=reading.nbytes
     )
 
 
-def reduced(launch: Launch, reading: Reading) -> Expectation:
+def reduced(launch: BenchLaunch, reading: Reading) -> Expectation:
     return collective(SITE, bench="all_reduce", nbytes=reading.nbytes, harness="nccl-tests")
 
 
-def by_torch(launch: Launch, reading: Reading) -> Expectation:
+def by_torch(launch: BenchLaunch, reading: Reading) -> Expectation:
     return collective(SITE, bench=reading.operation, nbytes=reading.nbytes, harness="pytorch")
 
 
-def copied(launch: Launch, reading: Reading) -> Expectation:
+def copied(launch: BenchLaunch, reading: Reading) -> Expectation:
     source, target = reading.source or 0, reading.target or 0
     return point_to_point(SITE, bench="osu_bw", src=source, dst=target, nbytes=reading.nbytes)
 
 
 def by_rccl(
-    launch: Launch, reading: Reading, environment: dict[str, str] | None = None
+    launch: BenchLaunch, reading: Reading, environment: dict[str, str] | None = None
 ) -> Expectation:
     settings = dict(launch.environment) if environment is None else environment
     found = _by_rccl(launch.ranks, reading.nbytes, tuple(settings.items()))
@@ -162,12 +162,12 @@ def replaced(old: str, new: str) -> Break:
 class Kind:
     """A healthy record of one kind of check, and how it is broken."""
 
-    launch: Launch
+    launch: BenchLaunch
     text: str
     expect: Expect
     breaks: dict[str, Break]
-    derive: Callable[[Shown], list[Reading]] = lambda shown: []
-    also: Callable[[Launch, Shown], Iterator[Problem]] = lambda launch, shown: iter(())
+    derive: Callable[[LaunchOutput], list[Reading]] = lambda shown: []
+    also: Callable[[BenchLaunch, LaunchOutput], Iterator[Problem]] = lambda launch, shown: iter(())
     """What the check asks beside what all are asked."""
 
 
@@ -175,12 +175,12 @@ class Kind:
 class GpuAwareKind:
     """The same for checks that run our own program."""
 
-    asked: gpu_judge.Asked
+    asked: gpu_judge.GpuAwareRequest
     text: str
     breaks: dict[str, Break]
 
 
-def busbw(share: float) -> Callable[[Shown], list[Reading]]:
+def busbw(share: float) -> Callable[[LaunchOutput], list[Reading]]:
     """Bus bandwidths of a record that holds latencies: ``share`` times size over time."""
     return lambda shown: [
         Reading("busbw", r.nbytes, r.gb_per_s * share)
@@ -189,6 +189,6 @@ def busbw(share: float) -> Callable[[Shown], list[Reading]]:
     ]
 
 
-def perftest(shown: Shown) -> list[Reading]:
+def perftest(shown: LaunchOutput) -> list[Reading]:
     rate = bandwidth(shown.text)
     return [Reading("bw", 1 << 26, rate)] if rate else []

@@ -38,11 +38,11 @@ from faults import (
 )
 
 from busbar import site as sites
-from busbar.check import judge as gpu_judge
-from busbar.check import mode
-from busbar.check.assertions import Problem
-from busbar.check.launch import Launch, Shown, powers, show
-from busbar.explain.model import Reading
+from busbar.judge import gpu_aware as gpu_judge
+from busbar.judge import mode
+from busbar.judge.assertions import Problem
+from busbar.judge.launch import BenchLaunch, LaunchOutput, powers, show
+from busbar.output.reading import Reading
 from busbar.parse.fabtests import rows
 from busbar.verdict import Verdict
 
@@ -76,7 +76,7 @@ NCCL_LOG = "\n" + "\n".join(
 )
 BY_SHM = {"transport": replaced("via P2P/CUMEM", "via SHM/direct/direct")}
 PAIR = Kind(
-    Launch("osu_bw", ("osu_bw",), 2, (SIZE,), (0, 1), transports=("cuda_ipc",)),
+    BenchLaunch("osu_bw", ("osu_bw",), 2, (SIZE,), (0, 1), transports=("cuda_ipc",)),
     first("h200x4-prefix/osu_bw_osu-7.4.log"),
     pair,
     OSU,
@@ -89,7 +89,7 @@ LATENCY = {
     **CUT,
 }
 COLLECTIVE = Kind(
-    Launch(
+    BenchLaunch(
         *("osu_bcast", ("osu_bcast",), 4, powers(1 << 22, 1 << 26), (0, 1, 2, 3)),
         transports=("cuda_ipc",),
     ),
@@ -99,7 +99,7 @@ COLLECTIVE = Kind(
     derive=busbw(1),
 )
 XCCL = Kind(
-    Launch(
+    BenchLaunch(
         *("all_reduce", ("all_reduce_perf",), 4, powers(1 << 20, GIB, 4), (0, 1, 2, 3)),
         transports=("P2P", "NVLS"),
         log="nccl",
@@ -122,7 +122,7 @@ XCCL = Kind(
     },
 )
 TORCH = Kind(
-    Launch(
+    BenchLaunch(
         *("torch_collectives", ("python3",), 4, (SIZE, 1 << 28, GIB), (0, 1, 2, 3)),
         transports=("P2P", "NVLS"),
         log="nccl",
@@ -144,7 +144,7 @@ TORCH = Kind(
 P5 = sites.load("p5")
 
 
-def plugin(launch: Launch, shown: Shown) -> Iterator[Problem]:
+def plugin(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """``fabric_ofi``'s own question, asked of the check as far as it reads it."""
     check = SimpleNamespace(
         shown=[shown], site=P5, current_partition=SimpleNamespace(name=P5.partitions[0].name)
@@ -155,7 +155,7 @@ def plugin(launch: Launch, shown: Shown) -> Iterator[Problem]:
 
 
 OFI = Kind(
-    Launch("nccl_message_transfer", ("x",), 2, (), nodes=2, bands=False),
+    BenchLaunch("nccl_message_transfer", ("x",), 2, (), nodes=2, bands=False),
     placed("p5-synthetic/nccl_message_transfer_synthetic.log", 2, "n1", "n2"),
     none,
     {
@@ -171,7 +171,7 @@ OFI = Kind(
 def ucx(name: str, buffers: str, expect: Expect, transports: tuple[str, ...]) -> Kind:
     rate = r"^Final: +\d+(?: +[\d.]+){4} +([\d.]+)"
     return Kind(
-        Launch(
+        BenchLaunch(
             *("ucx_perftest", ("ucx_perftest",), 1, (1 << 26,)),
             buffers=buffers,
             transports=transports,
@@ -190,7 +190,7 @@ def ucx(name: str, buffers: str, expect: Expect, transports: tuple[str, ...]) ->
     )
 
 
-def osu_xccl(name: str, launch: Launch, expect: Expect, **how: object) -> Kind:
+def osu_xccl(name: str, launch: BenchLaunch, expect: Expect, **how: object) -> Kind:
     return Kind(
         replace(launch, transports=("P2P", "NVLS"), log="nccl"),
         placed(f"h200x4-synthetic/{name}_synthetic.log", launch.ranks, "vm") + NCCL_LOG,
@@ -210,7 +210,7 @@ def rccl(
     readings = without.facts.readings
     without.facts.readings = [replace(r, value=r.value / 1.08) for r in readings]
 
-    def also(launch: Launch, shown: Shown) -> Iterator[Problem]:
+    def also(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         yield from mode.not_in_use(shown.facts, settings, ranks)
         if settings:
             yield from mode.too_small_gain(
@@ -222,7 +222,7 @@ def rccl(
             )
 
     return Kind(
-        Launch(
+        BenchLaunch(
             *("all_reduce", ("all_reduce_perf",), ranks, powers(1 << 20, last)),
             transports=("P2P",),
             log="nccl",
@@ -256,7 +256,7 @@ CPX = rccl(
 )
 GPU_LOG = (DATA / "h200x4/gpu_aware_healthy.log").read_text()
 GPU_AWARE = GpuAwareKind(
-    gpu_judge.Asked(
+    gpu_judge.GpuAwareRequest(
         *("check", 4, ("D D",)),
         sizes=(1 << 22, SIZE, 1 << 28),
         latency_sizes=(8,),
@@ -279,7 +279,7 @@ GPU_AWARE = GpuAwareKind(
     },
 )
 LIBFABRIC = Kind(
-    Launch("fi_pingpong", ("fi_pingpong",), 1, (), placed=False, bands=False),
+    BenchLaunch("fi_pingpong", ("fi_pingpong",), 1, (), placed=False, bands=False),
     (DATA / "libfabric/fi_pingpong_1.17.0_tcp.log").read_text() + "\nexit_status=0\n",
     none,
     CUT,
@@ -320,7 +320,7 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
         },
     ),
     "pt2pt_nodes": Kind(
-        Launch("osu_bw", ("osu_bw",), 2, (1 << 22,), (0,), nodes=2),
+        BenchLaunch("osu_bw", ("osu_bw",), 2, (1 << 22,), (0,), nodes=2),
         placed("mi250x-cray-synthetic/osu_bw_nodes_synthetic.log", 2, "n1", "n2"),
         nodes,
         {**OSU, "ranks": replaced('"host": "n2"', '"host": "n1"')},
@@ -351,7 +351,7 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
     "xccl_npkit": replace(CPX, launch=replace(CPX.launch, bands=False)),
     **dict.fromkeys(("framework", "framework_nodes"), TORCH),
     "memory": Kind(
-        Launch(
+        BenchLaunch(
             *("memory", ("memory", "4", "256M"), 1, (1 << 28,)),
             placed=False,
             validated=True,

@@ -23,7 +23,7 @@ GOLDEN = ROOT / "tests" / "golden" / "asked"
 # What no delivery of these sites declares is added, so that its checks are asked as well.
 CONFIG = """
 from pathlib import Path
-from busbar.site.reframe import configuration
+from busbar.delivery.reframe import configuration
 
 site_configuration = configuration(Path({site!r}))
 for each in site_configuration["environments"]:

@@ -11,8 +11,8 @@ import pytest
 from kinds import KINDS
 from test_minimum import verdict
 
-from busbar.check.assertions import ASSERTIONS
-from busbar.check.launch import show
+from busbar.judge.assertions import ASSERTIONS
+from busbar.judge.launch import show
 from busbar.verdict import Verdict
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from busbar.check.run import CHECKS
-from busbar.site.programs import python_with_torch
+from busbar.delivery.programs import python_with_torch
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKS / "src" / "torch_collectives.py"

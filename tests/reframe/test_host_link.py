@@ -10,8 +10,8 @@ import re
 import pytest
 
 from busbar import site as sites
-from busbar.check.host_link import expectation
 from busbar.expect import NoExpectation
+from busbar.expect.host_link import expectation
 from busbar.verdict import Verdict
 
 MIB = 1 << 20

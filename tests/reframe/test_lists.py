@@ -16,8 +16,8 @@ import pytest
 from busbar import site as sites
 from busbar.check.listing import describe, lines, match
 from busbar.check.run import CHECKS
-from busbar.site.environments import Choice
-from busbar.site.reframe import configuration
+from busbar.delivery.environments import Choice
+from busbar.delivery.reframe import configuration
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"

@@ -17,11 +17,11 @@ import yaml
 from faults import SITE, GpuAwareKind, Kind
 from kinds import KINDS, fabric_ofi
 
-from busbar.check import assertions, bench, mode
-from busbar.check import judge as gpu_judge
-from busbar.check.launch import show
-from busbar.check.report import PRIVATE, take
 from busbar.expect import point_to_point
+from busbar.judge import assertions, bench, mode
+from busbar.judge import gpu_aware as gpu_judge
+from busbar.judge.launch import show
+from busbar.output.nccl_json import PRIVATE, collect_json
 from busbar.parse.gpu_aware import parse
 from busbar.verdict import Expectation, Verdict, worst
 
@@ -73,7 +73,7 @@ def verdict(kind: Kind | GpuAwareKind, text: str, directory: Path) -> Verdict:
         (directory / PRIVATE).mkdir(exist_ok=True)
         lines = [f"{line}\n" for line in text.splitlines()]
         write_json(directory / PRIVATE / path.name, lines, says)
-        shown = replace(shown, report=take(path))
+        shown = replace(shown, report=collect_json(path))
     shown.facts.readings += kind.derive(shown)
     results = bench.judge("check", kind.launch, shown, kind.expect)
     beside = [verdict for verdict, _ in kind.also(kind.launch, shown)]

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from busbar.check.report import PRIVATE, asking, take
+from busbar.output.nccl_json import PRIVATE, collect_json, json_option_script
 
 RECORD = "h200x4/nccl_all_reduce_single_process.json"
 
@@ -26,7 +26,7 @@ def test_the_recorded_file_without_its_environment(data, tmp_path):
     document["env"] += ["HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz", "HOME=/home/someone"]
     path = tmp_path / "nccl-tests.1.json"
     written(path, json.dumps(document))
-    facts = take(path).facts
+    facts = collect_json(path).facts
     assert facts is not None
     assert max(r.value for r in facts.readings if r.kind == "busbw") == pytest.approx(365.402332)
     kept = path.read_text()
@@ -49,7 +49,7 @@ def test_files_that_say_nothing(tmp_path, text, why, kept):
     path = tmp_path / "nccl-tests.1.json"
     if text is not None:
         written(path, text)
-    found = take(path)
+    found = collect_json(path)
     assert (found.facts, found.missing) == (None, why)
     assert path.exists() is kept
     assert not kept or "TOKEN" not in path.read_text()
@@ -59,7 +59,7 @@ def test_files_that_say_nothing(tmp_path, text, why, kept):
 def test_a_number_that_the_tool_adds_to_the_name(data, tmp_path):
     path = tmp_path / "nccl-tests.1.json"
     written(path.with_name(f"{path.name}.0"), (data / RECORD).read_text())
-    assert take(path).facts is not None
+    assert collect_json(path).facts is not None
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
@@ -68,7 +68,7 @@ def script(directory, usage, then):
     program = directory / "all_reduce_perf"
     program.write_text(f"#!/bin/sh\necho '{usage}' >&2\nexit 3\n")
     program.chmod(0o755)
-    lines = ["set -e", *asking([str(program)], "nccl-tests.1.json"), *then]
+    lines = ["set -e", *json_option_script([str(program)], "nccl-tests.1.json"), *then]
     return ["bash", "-c", "\n".join(lines)]
 
 

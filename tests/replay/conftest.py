@@ -44,7 +44,7 @@ echo "$1"
 """
 _CONFIG = """\
 from pathlib import Path
-from busbar.site.reframe import configuration
+from busbar.delivery.reframe import configuration
 
 site_configuration = configuration(Path({directory!r}))
 for partition in site_configuration["systems"][0]["partitions"]:

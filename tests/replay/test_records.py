@@ -6,16 +6,16 @@ from __future__ import annotations
 import pytest
 
 from busbar import site as sites
-from busbar.check.bench import judge
-from busbar.check.launch import Launch, powers, show
 from busbar.expect import collective, point_to_point
+from busbar.judge.bench import judge
+from busbar.judge.launch import BenchLaunch, powers, show
 from busbar.verdict import Verdict, worst
 
 SITE = sites.load("h200x4")
-PAIR = Launch(
+PAIR = BenchLaunch(
     *("osu_bw", ("osu_bw",), 2, (1 << 22,), (0, 1)), transports=("cuda_ipc",), placed=False
 )
-ALL_REDUCE = Launch(
+ALL_REDUCE = BenchLaunch(
     *("all_reduce", ("all_reduce_perf",), 4, powers(1 << 20, 1 << 30, 4), (0, 1, 2, 3)),
     transports=("P2P", "NVLS"),
     log="nccl",

@@ -9,11 +9,11 @@ import pytest
 
 from busbar import site as sites
 from busbar.check.listing import match
+from busbar.delivery.environments import Choice, environments
+from busbar.delivery.image import Image
+from busbar.delivery.image_environment import image_environments
 from busbar.errors import BusbarError
-from busbar.site.environments import Choice, environments
-from busbar.site.image import Image
-from busbar.site.image_environment import image_environments
-from busbar.site.mpi import Mpi, family_of
+from busbar.mpi import MpiInstall, family_of
 
 
 def program(directory: Path, name: str, says: str) -> None:
@@ -43,13 +43,13 @@ def mpich(prefix: Path, device: str) -> Path:
     ],
 )
 def test_srun_speaks_what_the_mpi_speaks(family, offered, option):
-    assert Mpi(family).srun_options(sites.load("local"), offered) == [option]
+    assert MpiInstall(family).srun_options(sites.load("local"), offered) == [option]
 
 
 @pytest.mark.parametrize(("family", "offered"), [("openmpi", ("pmi2",)), ("mpich", ("pmix",))])
 def test_singletons_are_refused_before_a_job_is_spent(family, offered):
     with pytest.raises(BusbarError, match=r"speaks pmi\w+, srun offers pmi\w+: every rank would"):
-        Mpi(family).srun_options(sites.load("local"), offered)
+        MpiInstall(family).srun_options(sites.load("local"), offered)
 
 
 def test_the_family_is_what_mpirun_says(tmp_path):
@@ -78,7 +78,7 @@ def test_mpich_takes_the_first_network_that_it_was_built_with(
     monkeypatch.delenv("MPIR_CVAR_CH4_NETMOD", raising=False)
     if asked:
         monkeypatch.setenv("MPIR_CVAR_CH4_NETMOD", asked)
-    found = Mpi("mpich", mpich(tmp_path, device) / "bin")
+    found = MpiInstall("mpich", mpich(tmp_path, device) / "bin")
     assert found.over_ucx is over_ucx
     assert ("UCX_LOG_LEVEL" in found.variables(slurm=True)) is over_ucx
     # Its shared memory is not UCX's, so that nothing is asked of a run on one node.
@@ -89,9 +89,9 @@ def test_mpich_takes_the_first_network_that_it_was_built_with(
 def test_the_provider_between_nodes_is_the_fabrics(tmp_path, monkeypatch):
     monkeypatch.delenv("MPIR_CVAR_CH4_NETMOD", raising=False)
     site = sites.load("mi250x-cray")
-    assert Mpi("mpich", mpich(tmp_path, "ch4:ofi") / "bin").provider(site) == "cxi"
-    assert Mpi("openmpi").provider(site) == ""
-    assert Mpi("mpich", tmp_path / "bin").provider(sites.load("local")) == ""
+    assert MpiInstall("mpich", mpich(tmp_path, "ch4:ofi") / "bin").provider(site) == "cxi"
+    assert MpiInstall("openmpi").provider(site) == ""
+    assert MpiInstall("mpich", tmp_path / "bin").provider(sites.load("local")) == ""
 
 
 def test_a_directory_with_mpich_alone_is_a_delivery(tmp_path):
@@ -164,7 +164,7 @@ def test_an_image_is_not_compared_with_what_cannot_be_compiled(tmp_path):
 
 
 def test_without_mpirun_the_compiler_is_looked_for_on_the_path(tmp_path):
-    cray = Mpi("cray-mpich")
+    cray = MpiInstall("cray-mpich")
     assert cray.without_compiler([str(tmp_path)]) == "no CC is on PATH"
     program(tmp_path, "CC", "")
     assert cray.without_compiler(["/nowhere", str(tmp_path)]) == ""
@@ -177,8 +177,8 @@ def test_a_lane_that_a_directory_cannot_have_is_refused(tmp_path):
 
 
 def test_cray_compiles_by_its_own_wrapper():
-    assert Mpi("cray-mpich").compiler == "CC"
-    assert Mpi("mpich").compiler == Mpi("openmpi").compiler == "mpic++"
-    assert not Mpi("cray-mpich").takes("OMPI_MCA_pml")
-    assert Mpi("cray-mpich").takes("MPICH_GPU_SUPPORT_ENABLED")
-    assert not Mpi("openmpi").takes("MPICH_GPU_SUPPORT_ENABLED")
+    assert MpiInstall("cray-mpich").compiler == "CC"
+    assert MpiInstall("mpich").compiler == MpiInstall("openmpi").compiler == "mpic++"
+    assert not MpiInstall("cray-mpich").takes("OMPI_MCA_pml")
+    assert MpiInstall("cray-mpich").takes("MPICH_GPU_SUPPORT_ENABLED")
+    assert not MpiInstall("openmpi").takes("MPICH_GPU_SUPPORT_ENABLED")

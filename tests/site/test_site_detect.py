@@ -17,11 +17,11 @@ from saved import DATA, detect_text, h200_outputs, inventory, text
 
 from busbar import site as sites
 from busbar.cli import main
+from busbar.detect.compare import differences
+from busbar.detect.gather import Outputs, gather
+from busbar.detect.machine import Detected, compose, match, recorded
 from busbar.expect.lint import lint
 from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi, scontrol
-from busbar.site.compare import differences
-from busbar.site.detect import Detected, compose, match, recorded
-from busbar.site.gather import Outputs, gather
 
 
 def test_recorded_h200_equals_the_site_in_every_fact_it_shows() -> None:
@@ -312,7 +312,7 @@ def test_instance_type_by_the_metadata_service(tmp_path: Path, monkeypatch) -> N
     with HTTPServer(("127.0.0.1", 0), Metadata) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}/latest"
-        monkeypatch.setattr("busbar.site.gather._IMDS", address)
+        monkeypatch.setattr("busbar.detect.gather._IMDS", address)
         assert gather(tmp_path).instance_type == "p5.48xlarge"
         server.shutdown()
     assert gather(tmp_path).instance_type is None  # and no answer is no fault

@@ -13,8 +13,8 @@ from saved import detect_text, h200_outputs, inventory, text
 
 from busbar import site as sites
 from busbar.cli import main
-from busbar.site.detect import compose, match
-from busbar.site.gather import Outputs
+from busbar.detect.gather import Outputs
+from busbar.detect.machine import compose, match
 
 ODD = {
     "no driver": (

@@ -11,11 +11,11 @@ import pytest
 
 from busbar import site as sites
 from busbar.check.run import CHECKS
+from busbar.delivery.environments import Choice
+from busbar.delivery.reframe import configuration
+from busbar.delivery.visibility import VARIABLES, clear_visible_devices
 from busbar.errors import BusbarError
-from busbar.site.environments import Choice
 from busbar.site.load import find
-from busbar.site.reframe import configuration
-from busbar.site.visibility import VARIABLES, take_over
 
 ORDERED = "GPU-1,GPU-0,GPU-3,GPU-2"
 
@@ -32,7 +32,7 @@ def clean(monkeypatch):
 @pytest.mark.parametrize("value", ["0,1,2,3", "3, 2,1,0", ORDERED])
 def test_another_order_does_not_reach_the_jobs(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    take_over(sites.load("h200x4"))
+    clear_visible_devices(sites.load("h200x4"))
     assert name not in os.environ
 
 
@@ -48,14 +48,14 @@ def test_hidden_gpus_are_refused(monkeypatch, value):
 
 def test_the_variable_of_another_vendor_hides_nothing(monkeypatch):
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
-    take_over(sites.load("h200x4"))
+    clear_visible_devices(sites.load("h200x4"))
     assert "HIP_VISIBLE_DEVICES" not in os.environ
 
 
 def test_under_a_scheduler_its_own_word_counts(monkeypatch):
     """What the submitting host has set says nothing of the nodes, and must not get there."""
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1,0")
-    take_over(sites.load("mi250x"))
+    clear_visible_devices(sites.load("mi250x"))
     assert "HIP_VISIBLE_DEVICES" not in os.environ
 
 
@@ -79,7 +79,7 @@ def test_a_rank_says_what_it_sees(shown, visible):
 
 def test_a_machine_without_gpus_refuses_nothing(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    take_over(sites.load("local"))
+    clear_visible_devices(sites.load("local"))
 
 
 def test_a_list_of_another_machine_refuses_nothing(monkeypatch):

@@ -22,7 +22,7 @@ class RcclTests(BuiltinRcclTests):
 
     # Spack adds its compiler wrapper by a rule that looks at one of the two llvm-amdgpu that ROCm
     # needs in a solve; which one compiles this package changes from solve to solve, and the lock
-    # with it. Asked for by name it is always there.
+    # with it. GpuAwareRequest for by name it is always there.
     depends_on("compiler-wrapper", type="build")
 
     conflicts("@develop", msg="a branch cannot be locked: take the pinned version")

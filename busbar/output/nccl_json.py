@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.explain.facts import Facts
-from busbar.explain.json_runs import from_json
+from busbar.output.job_output import JobOutput
+from busbar.output.json_runs import from_json
 from busbar.parse import nccl_tests
 from busbar.redact import redact_document
 
@@ -22,20 +22,20 @@ PRIVATE = "json.private"
 
 
 @dataclass(frozen=True)
-class Report:
+class NcclJson:
     """What a tool wrote beside its table."""
 
-    facts: Facts | None
+    facts: JobOutput | None
     missing: str = ""
     """Why there are no facts."""
 
 
-def asking(program: Sequence[str], file: str) -> list[str]:
+def json_option_script(program: Sequence[str], file: str) -> list[str]:
     """Shell lines that put the option into ``json`` where the usage of ``program`` names it.
 
     Before a program in an image stand the words that enter it.
 
-    A job that is ended before `take` has cleaned the file leaves none.
+    A job that is ended before `collect_json` has cleaned the file leaves none.
     """
     return [
         "json=()",
@@ -47,7 +47,7 @@ def asking(program: Sequence[str], file: str) -> list[str]:
     ]
 
 
-def take(path: Path) -> Report:
+def collect_json(path: Path) -> NcclJson:
     """Reads what a job wrote for ``path`` and leaves there only what may be kept of it."""
     private = path.parent / PRIVATE
     try:
@@ -57,18 +57,18 @@ def take(path: Path) -> Report:
         shutil.rmtree(private, ignore_errors=True)
 
 
-def _clean(written: Path | None, path: Path) -> Report:
+def _clean(written: Path | None, path: Path) -> NcclJson:
     if written is None:
-        return Report(None, "was not written")
+        return NcclJson(None, "was not written")
     try:
         document = json.loads(written.read_text(encoding="utf-8", errors="replace"))
         text = json.dumps(redact_document(document), indent=1) + "\n"
         run = nccl_tests.parse_json(text)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Report(None, "is empty or breaks off")
+        return NcclJson(None, "is empty or breaks off")
     if run is None:
-        return Report(None, "is JSON of another kind")
+        return NcclJson(None, "is JSON of another kind")
     path.write_text(text, encoding="utf-8")
     if not run.complete:
-        return Report(None, "has no end")
-    return Report(from_json(run, path.name, text))
+        return NcclJson(None, "has no end")
+    return NcclJson(from_json(run, path.name, text))

@@ -17,7 +17,7 @@ _READ = {"nvidia": VARIABLES[:1], "amd": VARIABLES}
 """Which of them the vendor's own libraries take."""
 
 
-def take_over(site: Site) -> None:
+def clear_visible_devices(site: Site) -> None:
     """Removes from the environment, which jobs inherit, what says which GPUs are seen.
 
     In another order than the site's, a pair would be judged by the links of another one. Under a

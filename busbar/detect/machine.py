@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from busbar.detect import amd as detect_amd
+from busbar.detect import nvidia as detect_nvidia
+from busbar.detect.compare import differences
+from busbar.detect.detected import Detected, GpuFacts
+from busbar.detect.gather import Outputs, gather
 from busbar.errors import BusbarError
 from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi, scontrol
-from busbar.site import detect_amd, detect_nvidia
-from busbar.site.compare import differences
 from busbar.site.cpulist import cpu_list
-from busbar.site.detected import Detected, GpuFacts
-from busbar.site.gather import Outputs, gather
 from busbar.site.load import load, names
 from busbar.site.model import Gpus, Name, Nic, Numa, Site
 from busbar.site.yamlfile import dotted

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from busbar.explain.model import Evidence, Reading
+from busbar.output.reading import Evidence, Reading
 from busbar.parse import nccl_tests
 from busbar.parse.launch import CommandLine
 from busbar.parse.nccl_log import NetPath, Ring
@@ -21,7 +21,7 @@ MOST_HOSTS = 65_536
 
 
 @dataclass
-class Seen:
+class Occurrence:
     """A message: how often it came and the first line that says it."""
 
     values: tuple[str, ...]
@@ -30,7 +30,7 @@ class Seen:
 
 
 @dataclass
-class Facts:
+class JobOutput:
     """One run. Filled by the collector, read by the rules."""
 
     files: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Facts:
     """By host and pid."""
     hosts: dict[str, None] = field(default_factory=dict)
     processes: set[tuple[str, int]] = field(default_factory=set)
-    messages: dict[str, dict[tuple[str, ...], Seen]] = field(default_factory=dict)
+    messages: dict[str, dict[tuple[str, ...], Occurrence]] = field(default_factory=dict)
     environment: dict[str, dict[str, Evidence]] = field(default_factory=dict)
     """Variables that the output shows, each value with the first line."""
     rings: dict[int, tuple[Ring, Evidence]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Facts:
     """Connections by NCCL's name of the way: ``P2P/CUMEM``, ``SHM/direct/direct``."""
     transport_lines: dict[str, Evidence] = field(default_factory=dict)
     paths: dict[NetPath, Evidence] = field(default_factory=dict)
-    endpoints: dict[Endpoint, Seen] = field(default_factory=dict)
+    endpoints: dict[Endpoint, Occurrence] = field(default_factory=dict)
     events: list[tuple[dict[str, object], Evidence]] = field(default_factory=list)
     """JSON lines of our own programs other than readings."""
     reports: dict[str, Evidence] = field(default_factory=dict)
@@ -95,17 +95,17 @@ class Facts:
 
     def note_message(self, kind: str, values: tuple[str, ...], evidence: Evidence) -> None:
         """Counts a message; the first line of each distinct content is kept."""
-        self._add_message(kind, Seen(values, evidence))
+        self._add_message(kind, Occurrence(values, evidence))
 
     def note_setting(self, name: str, value: str, evidence: Evidence) -> None:
         """A variable that the run had; the last value seen of one name stands last."""
         self.environment.setdefault(name, {}).setdefault(value, evidence)
 
-    def seen(self, kind: str) -> list[Seen]:
+    def seen(self, kind: str) -> list[Occurrence]:
         """All messages of a kind in the order of their first line."""
         return list(self.messages.get(kind, {}).values())
 
-    def first(self, kind: str) -> Seen | None:
+    def first(self, kind: str) -> Occurrence | None:
         """The first message of a kind."""
         return next(iter(self.messages.get(kind, {}).values()), None)
 
@@ -122,7 +122,7 @@ class Facts:
             if len(seen.values) > index:
                 yield seen.values[index]
 
-    def merge_context(self, other: Facts) -> None:
+    def merge_context(self, other: JobOutput) -> None:
         """Takes over what a file without a run of its own says: debug files, scheduler output."""
         for kind, known in other.messages.items():
             for seen in known.values():
@@ -138,7 +138,7 @@ class Facts:
         self.paths = {**other.paths, **self.paths}
         self.reports = {**other.reports, **self.reports}
         for endpoint, seen in other.endpoints.items():
-            mine = self.endpoints.setdefault(endpoint, Seen((), seen.evidence, 0))
+            mine = self.endpoints.setdefault(endpoint, Occurrence((), seen.evidence, 0))
             mine.count += seen.count
         self.devices = {**other.devices, **self.devices}
         self.commands += other.commands
@@ -149,9 +149,9 @@ class Facts:
         self.ranks = self.ranks or other.ranks
         self.files += [name for name in other.files if name not in self.files]
 
-    def _add_message(self, kind: str, seen: Seen) -> None:
+    def _add_message(self, kind: str, seen: Occurrence) -> None:
         known = self.messages.setdefault(kind, {})
         if mine := known.get(seen.values):
             mine.count += seen.count
         elif len(known) < MOST_VALUES:
-            known[seen.values] = Seen(seen.values, seen.evidence, seen.count)
+            known[seen.values] = Occurrence(seen.values, seen.evidence, seen.count)

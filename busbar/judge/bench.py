@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from busbar.check.assertions import ASSERTIONS
-from busbar.check.launch import Launch, Shown
-from busbar.check.results import Result, judged, sentence
 from busbar.expect import NoExpectation
-from busbar.explain.model import Reading
+from busbar.judge.assertions import ASSERTIONS
+from busbar.judge.launch import BenchLaunch, LaunchOutput
+from busbar.judge.results import Result, judged, sentence
+from busbar.output.reading import Reading
 from busbar.verdict import Expectation, Verdict
 
-Expect = Callable[[Launch, Reading], Expectation]
+Expect = Callable[[BenchLaunch, Reading], Expectation]
 _METRICS = {"bw": "bandwidth", "busbw": "busbw", "latency_us": "latency"}
 _LARGE = 1 << 20
 _DIP = 0.9
@@ -22,7 +22,7 @@ _DIP = 0.9
 on 4 x H200 and 2 x p4d stay above 0.97, 2 x 8 H20 on a broken network fell to 0.70."""
 
 
-def judge(check: str, launch: Launch, shown: Shown, expect: Expect) -> list[Result]:
+def judge(check: str, launch: BenchLaunch, shown: LaunchOutput, expect: Expect) -> list[Result]:
     """What is wrong with the run, then its readings with their verdicts.
 
     A reading without a band is judged by the limit alone; a launch in which no reading has a band
@@ -50,7 +50,7 @@ def judge(check: str, launch: Launch, shown: Shown, expect: Expect) -> list[Resu
 
 
 def _reading(  # noqa: PLR0917 - all belong to the one row that it makes
-    check: str, launch: Launch, reading: Reading, expect: Expect, where: str, why: list[str]
+    check: str, launch: BenchLaunch, reading: Reading, expect: Expect, where: str, why: list[str]
 ) -> Result:
     metric = _METRICS[reading.kind]
     place = {
@@ -76,7 +76,7 @@ def _reading(  # noqa: PLR0917 - all belong to the one row that it makes
     return replace(result, message=sentence(result))
 
 
-def _pair(launch: Launch, reading: Reading) -> str:
+def _pair(launch: BenchLaunch, reading: Reading) -> str:
     if reading.source is not None and reading.source == reading.target:
         return f"{reading.operation} {reading.source}".strip()
     if reading.source is not None and reading.target is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from busbar.check.assertions import Problem
-from busbar.check.launch import Shown
 from busbar.expect import NoExpectation
-from busbar.explain.facts import Facts
-from busbar.explain.model import Reading
+from busbar.judge.assertions import Problem
+from busbar.judge.launch import LaunchOutput
+from busbar.output.job_output import JobOutput
+from busbar.output.reading import Reading
 from busbar.units import format_bytes
 from busbar.verdict import Expectation, Verdict
 
@@ -17,7 +17,7 @@ ExpectIn = Callable[[Reading, Mapping[str, str]], Expectation]
 """The expectation of a reading that was taken with an environment."""
 
 
-def not_in_use(facts: Facts, mode: Mapping[str, str], ranks: int) -> Iterator[Problem]:
+def not_in_use(facts: JobOutput, mode: Mapping[str, str], ranks: int) -> Iterator[Problem]:
     """What the log should say of the mode and does not.
 
     RCCL repeats every variable that is set, whether it obeys it or not; so what it then did counts
@@ -40,7 +40,7 @@ def not_in_use(facts: Facts, mode: Mapping[str, str], ranks: int) -> Iterator[Pr
         yield Verdict.FAILED, f"RCCL joined {found} ranks, not {ranks}"
 
 
-def _mscclpp(facts: Facts, threshold: str | None) -> Iterator[Problem]:
+def _mscclpp(facts: JobOutput, threshold: str | None) -> Iterator[Problem]:
     refused = facts.first("rccl.mscclpp-off")
     limits = set(facts.values("rccl.mscclpp-on"))
     if refused:
@@ -53,8 +53,8 @@ def _mscclpp(facts: Facts, threshold: str | None) -> Iterator[Problem]:
 
 
 def too_small_gain(
-    on: Shown,
-    off: Shown,
+    on: LaunchOutput,
+    off: LaunchOutput,
     expect: ExpectIn,
     *,
     environments: tuple[Mapping[str, str], Mapping[str, str]],

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from busbar.explain.facts import Facts
+from busbar.output.job_output import JobOutput
 from busbar.site.model import Fabric
 
 _TOPOLOGY = "topology_file"
 
 
-def used(facts: Facts) -> dict[str, str]:
+def used(facts: JobOutput) -> dict[str, str]:
     """The versions and the topology file that it names."""
     found = {
         "aws-ofi-nccl": next(facts.values("ofi.init"), "").rpartition(" ")[2],

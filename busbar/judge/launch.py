@@ -9,15 +9,15 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from busbar.check.report import Report
-from busbar.explain.collect import collect
-from busbar.explain.facts import Facts
-from busbar.explain.model import Reading
+from busbar.output.collect import collect
+from busbar.output.job_output import JobOutput
+from busbar.output.nccl_json import NcclJson
+from busbar.output.reading import Reading
 from busbar.parse.text import Source
 
 
 @dataclass(frozen=True)
-class Launch:
+class BenchLaunch:
     """A command that a job runs, and what its output must hold."""
 
     bench: str
@@ -66,14 +66,14 @@ class Launch:
 
 
 @dataclass(frozen=True)
-class Shown:
+class LaunchOutput:
     """What one launch printed."""
 
-    facts: Facts
+    facts: JobOutput
     ranks: tuple[dict[str, object], ...] = ()
     """Lines of ``placed.sh``, or of our own programs, in the order of the ranks."""
     text: tuple[str, ...] = field(default=(), repr=False)
-    report: Report | None = None
+    report: NcclJson | None = None
     """The JSON that it was asked for; None where it was not."""
 
     @property
@@ -104,7 +104,7 @@ def split(lines: Sequence[str]) -> list[list[str]]:
     return parts
 
 
-def show(name: str, lines: Sequence[str], logs: Sequence[Source] = ()) -> Shown:
+def show(name: str, lines: Sequence[str], logs: Sequence[Source] = ()) -> LaunchOutput:
     """The output of one launch; ``logs`` are files that its ranks wrote."""
     runs = collect([Source.from_text(name, "\n".join(lines) + "\n"), *logs])
     facts = runs[0]
@@ -115,7 +115,7 @@ def show(name: str, lines: Sequence[str], logs: Sequence[Source] = ()) -> Shown:
     events = [json.loads(line)["placed"] for line in lines if _PLACED.fullmatch(line)]
     events += [event for event, _ in facts.events if event.get("event") == "rank"]
     ranks = sorted(events, key=lambda event: _number(event.get("rank")))
-    return Shown(facts, tuple(ranks), tuple(lines))
+    return LaunchOutput(facts, tuple(ranks), tuple(lines))
 
 
 def _number(value: object) -> int:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from busbar.explain.facts import MOST_HOSTS, MOST_PATHS, Facts, Seen
-from busbar.explain.json_runs import from_json
-from busbar.explain.model import Evidence
-from busbar.explain.tables import Tables
+from busbar.output.job_output import MOST_HOSTS, MOST_PATHS, JobOutput, Occurrence
+from busbar.output.json_runs import from_json
+from busbar.output.reading import Evidence
+from busbar.output.tables import Tables
 from busbar.parse import launch, nccl_log, nccl_tests, nvidia_smi, ofi, ucx_log
 from busbar.parse.messages import Pattern, match
 from busbar.parse.text import (
@@ -38,21 +38,21 @@ _ANY_NEEDLE = re.compile(b"|".join(sorted({re.escape(row.needle) for row in _OTH
 _STARTS_OF_A_PROCESS = frozenset({"ucx.version", "ucx.api-mismatch", "ucx.env"})
 
 
-def collect(sources: Sequence[Source]) -> list[Facts]:
+def collect(sources: Sequence[Source]) -> list[JobOutput]:
     """The runs in ``sources``, in order; files without a run of their own are context of the runs.
 
     A file of context, such as one rank's ``NCCL_DEBUG_FILE``, goes to the run that names its
     process, or else to all of them.
     """
-    runs: list[Facts] = []
-    context: list[Facts] = []
+    runs: list[JobOutput] = []
+    context: list[JobOutput] = []
     for source in sources:
         for facts in read(source):
             if facts.empty:
                 facts.files = [source.name]
             (runs if facts.tool else context).append(facts)
     if not runs:
-        whole = Facts()
+        whole = JobOutput()
         for facts in context:
             whole.merge_context(facts)
         return [whole]
@@ -63,7 +63,7 @@ def collect(sources: Sequence[Source]) -> list[Facts]:
     return runs
 
 
-def read(source: Source) -> list[Facts]:
+def read(source: Source) -> list[JobOutput]:
     """The runs of one file; at least one, which is empty when nothing was recognised."""
     facts = _read_json(source)
     if facts is not None:
@@ -74,7 +74,7 @@ def read(source: Source) -> list[Facts]:
     return collector.finish()
 
 
-def _read_json(source: Source) -> Facts | None:
+def _read_json(source: Source) -> JobOutput | None:
     with open_plain(source) as stream:
         start = read_bytes(stream, 4096)
         head = start.lstrip()
@@ -93,22 +93,22 @@ class Collector:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.runs: list[Facts] = []
-        self.facts = Facts(files=[name])
+        self.runs: list[JobOutput] = []
+        self.facts = JobOutput(files=[name])
         self.tables = Tables(self)
         self._prefixes: set[bytes] = set()
         self._tokens: set[bytes] = set()
         self._hosts: set[bytes] = set()
 
     # ---- runs
-    def begin_run(self) -> Facts:
+    def begin_run(self) -> JobOutput:
         """A new run, unless the present one has not begun."""
         if self.facts.tool:
             self.runs.append(self.facts)
-            self.facts = Facts(files=[self.name])
+            self.facts = JobOutput(files=[self.name])
         return self.facts
 
-    def finish(self) -> list[Facts]:
+    def finish(self) -> list[JobOutput]:
         """All runs; what follows the last one without being a run belongs to it."""
         self.tables.end_of_file()
         if self.runs and not self.facts.tool:
@@ -283,5 +283,5 @@ class Collector:
                     self.facts.note_setting(name, value, evidence)
 
 
-def _seen(evidence: Evidence) -> Seen:
-    return Seen((), evidence)
+def _seen(evidence: Evidence) -> Occurrence:
+    return Occurrence((), evidence)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from busbar.detect.detected import GpuFacts
 from busbar.parse.machine.amd_smi import AmdGpu, AmdLink
 from busbar.parse.machine.rocm_smi import RocmTopology
-from busbar.site.detected import GpuFacts
 
 # By graphics version: link class and family (ROCm documentation, GPU hardware specifications).
 _ARCHITECTURES = {

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from busbar.check.results import Result, judged, sentence
 from busbar.expect import NoExpectation
+from busbar.judge.results import Result, judged, sentence
 from busbar.parse.gpu_aware import GpuAwareRun, Reading
 from busbar.units import format_bytes
 from busbar.verdict import Expectation, Verdict
@@ -18,7 +18,7 @@ Expect = Callable[[Reading], Expectation]
 
 
 @dataclass(frozen=True)
-class Asked:
+class GpuAwareRequest:
     """What a check asked ``gpu_aware`` to do."""
 
     check: str
@@ -37,7 +37,9 @@ class Asked:
     """The libfabric provider that must join two nodes, where MPICH uses libfabric."""
 
 
-def judge(asked: Asked, run: GpuAwareRun, log: Iterable[str], expect: Expect) -> list[Result]:
+def judge(
+    asked: GpuAwareRequest, run: GpuAwareRun, log: Iterable[str], expect: Expect
+) -> list[Result]:
     """Readings with their verdicts, and what is wrong with the run itself.
 
     ``log`` is what MPI and UCX printed. Without a reading that was asked for there is a ``failed``
@@ -57,7 +59,9 @@ def judge(asked: Asked, run: GpuAwareRun, log: Iterable[str], expect: Expect) ->
     return results
 
 
-def _run_problems(asked: Asked, run: GpuAwareRun, log: list[str]) -> Iterator[tuple[Verdict, str]]:
+def _run_problems(
+    asked: GpuAwareRequest, run: GpuAwareRun, log: list[str]
+) -> Iterator[tuple[Verdict, str]]:
     failed = Verdict.FAILED
     for error in dict.fromkeys(run.errors):
         yield failed, error
@@ -81,7 +85,7 @@ def _run_problems(asked: Asked, run: GpuAwareRun, log: list[str]) -> Iterator[tu
         yield failed, f"lane {asked.lane} was asked for, UCX {start.ucx} was loaded"
 
 
-def _place_problems(asked: Asked, run: GpuAwareRun) -> Iterator[tuple[Verdict, str]]:
+def _place_problems(asked: GpuAwareRequest, run: GpuAwareRun) -> Iterator[tuple[Verdict, str]]:
     failed = Verdict.FAILED
     present = {rank.rank for rank in run.ranks}
     if missing := [rank for rank in range(asked.ranks) if rank not in present]:
@@ -96,7 +100,7 @@ def _place_problems(asked: Asked, run: GpuAwareRun) -> Iterator[tuple[Verdict, s
             yield failed, f"{count} ranks share GPU {device} of {host}"
 
 
-def _transport_problems(asked: Asked, log: list[str]) -> Iterator[tuple[Verdict, str]]:
+def _transport_problems(asked: GpuAwareRequest, log: list[str]) -> Iterator[tuple[Verdict, str]]:
     if asked.provider:
         yield from _provider_problems(asked.provider, log)
     if not asked.transports:
@@ -140,7 +144,7 @@ def peer_transports(log: Iterable[str]) -> list[frozenset[str]]:
     return list(found)
 
 
-def _correctness(asked: Asked, run: GpuAwareRun, where: str) -> Iterator[Result]:
+def _correctness(asked: GpuAwareRequest, run: GpuAwareRun, where: str) -> Iterator[Result]:
     """One result for each operation and kind of buffers, over all pairs and sizes."""
     operations = ["send_recv", *asked.collectives] if asked.check_sizes else []
     for operation in operations:
@@ -172,7 +176,9 @@ def _correctness(asked: Asked, run: GpuAwareRun, where: str) -> Iterator[Result]
             )
 
 
-def _readings(asked: Asked, run: GpuAwareRun, where: str, expect: Expect) -> Iterator[Result]:
+def _readings(
+    asked: GpuAwareRequest, run: GpuAwareRun, where: str, expect: Expect
+) -> Iterator[Result]:
     found: dict[tuple[str, int, int, str, int], list[Reading]] = {}
     for reading in run.readings:
         key = (reading.metric, reading.source, reading.target, reading.buffers, reading.nbytes)

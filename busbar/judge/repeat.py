@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from busbar.check.results import Outcome, Result, sentence
+from busbar.judge.results import Outcome, Result, sentence
 from busbar.verdict import Verdict
 
 _NOTE = "not-repeated"
 
 
-def doubtful(outcome: Outcome) -> bool:
+def only_below_band(outcome: Outcome) -> bool:
     """Whether nothing but readings that are worse than their band speaks against it.
 
     Wrong data, a missing reading, a way that the data did not take: these are no matter of chance.
@@ -28,8 +28,8 @@ def doubtful(outcome: Outcome) -> bool:
 def confirmed(first: Outcome, second: Outcome) -> Outcome:
     """The second outcome, with a note of what was worse than its band in the first alone.
 
-    ``first`` is doubtful; a second that lacks a reading in question clears nothing. Other readings
-    that are worse now do not clear the first ones: a fault may move.
+    ``first`` is only below its band. A second outcome that lacks one of its slow readings clears
+    nothing, and slow readings of other pairs do not clear the first: a fault may move.
     """
     before, after = _keyed(first.results), _keyed(second.results)
     slow = {key: row for key, row in before.items() if row.verdict is not Verdict.PASS}

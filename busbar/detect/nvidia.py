@@ -6,9 +6,9 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
+from busbar.detect.detected import GpuFacts
 from busbar.parse.machine.nvidia_smi import Inventory, Topology
 from busbar.site.cpulist import parse_cpu_list
-from busbar.site.detected import GpuFacts
 
 # Compute capability and links by architecture (CUDA documentation; NVIDIA's white papers for the
 # generation of NVLink and the number of links of a GPU).

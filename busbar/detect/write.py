@@ -18,7 +18,7 @@ REFRAME_FILE = '''\
 
 from pathlib import Path
 
-from busbar.site.reframe import configuration
+from busbar.delivery.reframe import configuration
 
 site_configuration = configuration(Path(__file__).parent)
 '''

@@ -6,14 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from busbar.site.detected import Detected
+from busbar.detect.detected import Detected
 from busbar.site.model import Gpus, NodeType, Site
 
 _MARKS = ("gpus.vendor", "gpus.model", "gpus.arch", "gpus.count", "gpus.links", "nics", "instance")
 
 
 @dataclass(frozen=True)
-class Difference:
+class SiteDifference:
     """One fact that the machine shows and the site states otherwise."""
 
     key: str
@@ -29,7 +29,9 @@ class Difference:
         return f"{self.key}: the machine has {self.detected}, the site states {self.stated}"
 
 
-def differences(detected: Detected, known: Site, partition: str | None = None) -> list[Difference]:
+def differences(
+    detected: Detected, known: Site, partition: str | None = None
+) -> list[SiteDifference]:
     """Facts that both tell, and tell differently; what one leaves open is no difference."""
     seen, stated = detected.site.node_type(), known.node_type(partition)
     pairs = _gpus(seen, stated)
@@ -41,7 +43,7 @@ def differences(detected: Detected, known: Site, partition: str | None = None) -
     if _near(seen) and _near(stated):
         pairs += [("nics.near_gpus", _near(seen), _near(stated))]
     return [
-        Difference(key, one, other)
+        SiteDifference(key, one, other)
         for key, one, other in pairs
         if one is not None and other is not None and one != other
     ]

@@ -7,12 +7,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from busbar.check import measured
 from busbar.errors import BusbarError
-from busbar.expect import COLLECTIVES, NoExpectation, collective, multi_pair, point_to_point
-from busbar.explain.facts import Facts
-from busbar.explain.model import Reading
+from busbar.expect import (
+    COLLECTIVES,
+    NoExpectation,
+    collective,
+    measured,
+    multi_pair,
+    point_to_point,
+)
 from busbar.explain.rules import Judged
+from busbar.output.job_output import JobOutput
+from busbar.output.reading import Reading
 from busbar.parse import gpu_aware
 from busbar.site.model import Site
 from busbar.verdict import Expectation, Verdict
@@ -24,7 +30,7 @@ _VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES
 
 def from_site(
     site: Site,
-    facts: Facts,
+    facts: JobOutput,
     *,
     engine: str | None,
     operation: str | None,
@@ -86,7 +92,7 @@ def from_site(
     return expect
 
 
-def from_copies(facts: Facts) -> Expect | None:
+def from_copies(facts: JobOutput) -> Expect | None:
     """The expectation that ``gpu_aware --copy`` measured itself, on a machine that nobody
     knows."""
     lines = [e.text for event, e in facts.events if event.get("event") in ("copy", "flag")]
@@ -117,7 +123,7 @@ def from_copies(facts: Facts) -> Expect | None:
     return expect
 
 
-def _lane(facts: Facts) -> str | None:
+def _lane(facts: JobOutput) -> str | None:
     told = facts.first("ucx.api-mismatch")
     version = told.values[1] if told else next(facts.values("ucx.version"), "")
     if not version:
@@ -125,7 +131,7 @@ def _lane(facts: Facts) -> str | None:
     return "ucx-1.14" if version.startswith("1.14") else "ucx-current"
 
 
-def visible_pair(facts: Facts) -> tuple[int, int]:
+def visible_pair(facts: JobOutput) -> tuple[int, int]:
     """The GPUs of rank 0 and 1, as the ``*_VISIBLE_DEVICES`` that the output shows says; else
     0 and 1."""
     setting = facts.setting(*_VISIBLE)
@@ -136,7 +142,7 @@ def visible_pair(facts: Facts) -> tuple[int, int]:
     return 0, 1
 
 
-def _gpu_of(site: Site, facts: Facts, rank: int | None) -> int:
+def _gpu_of(site: Site, facts: JobOutput, rank: int | None) -> int:
     gpus = site.node_type().gpus
     known = gpus.bus_ids if gpus and gpus.bus_ids else ()
     for event, _ in facts.events:
@@ -160,7 +166,7 @@ class Judgement:
     """Why the first of those without a band has none."""
 
 
-def judge(facts: Facts, expect: Expect) -> Judgement:
+def judge(facts: JobOutput, expect: Expect) -> Judgement:
     """Every reading against its expectation."""
     result = Judgement()
     for reading in facts.readings:
@@ -214,7 +220,7 @@ def _series(judged: list[Judged]) -> Iterator[list[Judged]]:
         yield sorted(group, key=lambda j: j.reading.nbytes)
 
 
-def engine_band(site: Site, facts: Facts, nbytes: int, engine: str) -> Expectation | None:
+def engine_band(site: Site, facts: JobOutput, nbytes: int, engine: str) -> Expectation | None:
     """The band of the run's pair for a copy engine; None where the site knows none."""
     source, target = visible_pair(facts)
     try:
@@ -225,7 +231,7 @@ def engine_band(site: Site, facts: Facts, nbytes: int, engine: str) -> Expectati
         return None  # the site's links know no such engine, or no data supports a band
 
 
-def kernel_limit(site: Site, facts: Facts, nbytes: int) -> float | None:
+def kernel_limit(site: Site, facts: JobOutput, nbytes: int) -> float | None:
     """GB/s that the links of the pair carry when kernels copy; None where the site does not
     say."""
     band = engine_band(site, facts, nbytes, "kernel")

@@ -37,7 +37,7 @@ _OWN_VARIABLES = {
 
 
 @dataclass(frozen=True)
-class Mpi:
+class MpiInstall:
     """The MPI that compiles and starts our programs in one environment."""
 
     family: MpiFamily

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Facts of a ``-J`` document of nccl-tests, each with its place in the file."""
+"""JobOutput of a ``-J`` document of nccl-tests, each with its place in the file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import re
 from bisect import bisect_right
 from itertools import pairwise
 
-from busbar.explain.facts import Facts
-from busbar.explain.model import Evidence
-from busbar.explain.tables import add_row
+from busbar.output.job_output import JobOutput
+from busbar.output.reading import Evidence
+from busbar.output.tables import add_row
 from busbar.parse import nccl_tests
 from busbar.redact import kept_environment
 
@@ -62,10 +62,10 @@ class _Places:
         return self._evidence(rate or half)
 
 
-def from_json(run: nccl_tests.JsonRun, name: str, text: str) -> Facts:
-    """Facts of the document ``text``, which is the file ``name``."""
+def from_json(run: nccl_tests.JsonRun, name: str, text: str) -> JobOutput:
+    """JobOutput of the document ``text``, which is the file ``name``."""
     places = _Places(name, text)
-    facts = Facts(files=[name], tool="nccl-tests", table_seen=True)
+    facts = JobOutput(files=[name], tool="nccl-tests", table_seen=True)
     facts.ranks = run.ranks
     if run.program:
         program = places.find(re.escape(run.program))

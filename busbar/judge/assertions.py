@@ -12,13 +12,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
-from busbar.check.launch import Launch, Shown
+from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.parse.nccl_tests import Half
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
 Problem = tuple[Verdict, str]
-Assertion = Callable[[Launch, Shown], Iterator[Problem]]
+Assertion = Callable[[BenchLaunch, LaunchOutput], Iterator[Problem]]
 
 _FAILED = Verdict.FAILED
 _EXACT = 0.01
@@ -33,7 +33,7 @@ _DIGITS, _CENT = 1e-3, 0.006
 """nccl-tests' table has at least four digits of a large number, two places of a small one."""
 
 
-def ranks(launch: Launch, shown: Shown) -> Iterator[Problem]:
+def ranks(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """As many ranks as asked for, of one job, on as many nodes."""
     if shown.runs > 1:
         yield _FAILED, f"{shown.runs} programs started apart from each other, not one"
@@ -52,7 +52,7 @@ def ranks(launch: Launch, shown: Shown) -> Iterator[Problem]:
         yield _FAILED, f"asked for {launch.nodes} nodes, the ranks ran on {len(hosts)}"
 
 
-def placement(launch: Launch, shown: Shown) -> Iterator[Problem]:
+def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """Each rank on the GPU it should have, and no two on one."""
     if not launch.gpus:
         return
@@ -85,7 +85,7 @@ def placement(launch: Launch, shown: Shown) -> Iterator[Problem]:
         yield _FAILED, f"the tool lists {len(named)} GPUs for {launch.ranks} ranks"
 
 
-def transport(launch: Launch, shown: Shown) -> Iterator[Problem]:
+def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """The data went by one of the ways that it should go."""
     facts = shown.facts
     # A run that died need not have come to its transports.
@@ -104,7 +104,7 @@ def transport(launch: Launch, shown: Shown) -> Iterator[Problem]:
         yield Verdict.DEGRADED, f"the data went by {', '.join(sorted(wrong))}, not by {wanted}"
 
 
-def data(launch: Launch, shown: Shown) -> Iterator[Problem]:
+def data(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """No wrong element, and checked where checking was asked for."""
     facts = shown.facts
     for reading in shown.readings:
@@ -130,7 +130,7 @@ def data(launch: Launch, shown: Shown) -> Iterator[Problem]:
         yield _FAILED, "the data was to be checked and the output does not say that it was"
 
 
-def metrics(launch: Launch, shown: Shown) -> Iterator[Problem]:
+def metrics(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """The program ended well, and every size that was asked for has a reading."""
     facts = shown.facts
     for event, _ in facts.events:
@@ -154,7 +154,7 @@ def metrics(launch: Launch, shown: Shown) -> Iterator[Problem]:
         yield _FAILED, f"{launch.bench}: no reading at {sizes}{more}"
 
 
-def report(launch: Launch, shown: Shown) -> Iterator[Problem]:
+def report(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """The JSON that the tool was asked for says what its table says.
 
     One that cannot be read takes no measurement away: the table is judged, and a note tells.
@@ -199,4 +199,4 @@ ASSERTIONS: dict[str, Assertion] = {
     "metrics": metrics,
     "report": report,
 }
-"""By the names of the minimum list; ``low`` and ``impossible`` are in `busbar.check.bench`."""
+"""By the names of the minimum list; ``low`` and ``impossible`` are in `busbar.judge.bench`."""

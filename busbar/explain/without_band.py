@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from busbar.explain.model import Evidence, Reading
 from busbar.explain.rules import Context, Explains, Finding
+from busbar.output.reading import Evidence, Reading
 from busbar.verdict import Verdict
 
 _TOO_SLOW = 0.6

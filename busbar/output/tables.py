@@ -7,13 +7,13 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from busbar.explain.facts import MOST_HOSTS, MOST_READINGS, Facts
-from busbar.explain.model import Evidence, Kind, Reading
+from busbar.output.job_output import MOST_HOSTS, MOST_READINGS, JobOutput
+from busbar.output.reading import Evidence, Kind, Reading
 from busbar.parse import nccl_tests, osu
 from busbar.parse.text import decode
 
 if TYPE_CHECKING:
-    from busbar.explain.collect import Collector
+    from busbar.output.collect import Collector
 
 _EVENT = b'{"event"'
 _PROGRAM = "gpu_aware"
@@ -38,7 +38,7 @@ class Tables:
         """Inside the header of an nccl-tests table, which spans several lines."""
 
     @property
-    def _facts(self) -> Facts:
+    def _facts(self) -> JobOutput:
         return self._collector.facts
 
     def line(self, number: int, line: bytes, key: bytes) -> bool:
@@ -280,7 +280,7 @@ class Tables:
 
 
 def add_row(
-    facts: Facts, row: nccl_tests.Row, evidence: Evidence, in_place: Evidence | None = None
+    facts: JobOutput, row: nccl_tests.Row, evidence: Evidence, in_place: Evidence | None = None
 ) -> None:
     """Both halves of a row as readings; ``in_place`` is the line of the second half, where it
     has one of its own."""

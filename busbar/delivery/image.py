@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from busbar.delivery.programs import PATTERNS
 from busbar.errors import BusbarError
 from busbar.preflight.files import Files, open_image
 from busbar.preflight.host import gather
 from busbar.preflight.lines import judge
 from busbar.preflight.plan import FINGERPRINT, fingerprint_of, image_variables, make
 from busbar.site.model import Site
-from busbar.site.programs import PATTERNS
 
 _PROGRAMS = PurePosixPath("/opt/busbar")
 _RUNTIMES = ("apptainer", "docker", "podman")

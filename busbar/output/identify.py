@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import PurePath
 
 from busbar.errors import BusbarError
-from busbar.explain.facts import Facts
-from busbar.explain.model import Evidence
+from busbar.output.job_output import JobOutput
+from busbar.output.reading import Evidence
 from busbar.parse import nccl_tests
 from busbar.site import load, names
 from busbar.site.model import Site
@@ -37,7 +37,7 @@ _NCCL_NAMES = {
 }
 
 
-def ranks_of(facts: Facts) -> int | None:
+def ranks_of(facts: JobOutput) -> int | None:
     """How many ranks the output shows; None when it does not say."""
     if facts.ranks:
         return facts.ranks
@@ -56,7 +56,7 @@ def ranks_of(facts: Facts) -> int | None:
     return len(facts.processes) or None
 
 
-def nodes_of(facts: Facts) -> int | None:
+def nodes_of(facts: JobOutput) -> int | None:
     """How many nodes; None when the output does not say.
 
     NCCL counts each rank as a node of its own when it finds no way between them but the network,
@@ -72,7 +72,7 @@ def nodes_of(facts: Facts) -> int | None:
     return len(facts.hosts) or None
 
 
-def named_operation(facts: Facts) -> tuple[str, Evidence | None] | None:
+def named_operation(facts: JobOutput) -> tuple[str, Evidence | None] | None:
     """What the output, the command line, NCCL's log or the file's name call the collective."""
     for name, evidence in facts.names:
         return name, evidence
@@ -91,7 +91,7 @@ def named_operation(facts: Facts) -> tuple[str, Evidence | None] | None:
     return None
 
 
-def columns_operation(facts: Facts, ranks: int | None) -> set[str]:
+def columns_operation(facts: JobOutput, ranks: int | None) -> set[str]:
     """The collectives that the columns of a table fit: count, operator, root and busbw over
     algbw."""
     candidates: set[str] | None = None
@@ -132,7 +132,7 @@ def _signatures(n: int) -> dict[str, tuple[float, float, bool | None, bool | Non
     }
 
 
-def recognise_site(facts: Facts, nodes: int | None) -> Site | None:
+def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
     """The one site that ships whose GPUs the output names; None when none or several fit."""
     models = {d.name for d in facts.devices.values()} | {
         str(event["device_name"])

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from busbar import mpi
 from busbar import site as sites
+from busbar.delivery import programs
+from busbar.delivery.toolkit import find_cuda
 from busbar.errors import BusbarError
-from busbar.site import mpi, programs
 from busbar.site.model import Delivery, Site, Stack
-from busbar.site.toolkit import find_cuda
 
 DEFAULT_LANE = "ucx-1.14"
 LANES = (DEFAULT_LANE, "ucx-current")
@@ -176,7 +177,7 @@ def _declared(site: Site, delivery: Delivery, choice: Choice) -> dict[str, Any]:
     if site.fabric and site.fabric.provider in ("efa", "cxi") and delivery.kind != "image":
         parts.features.append("libfabric")  # its tests come with the provider
     parts.features += _OURS[: 1 if delivery.kind == "image" else None]
-    starter = mpi.Mpi(delivery.mpi)
+    starter = mpi.MpiInstall(delivery.mpi)
     parts.variables = set_by_site(site, delivery, lane, starter)
     extras = mpi_extras(site, delivery, starter)
     # Where CUDA is, only the machine itself can say.
@@ -206,7 +207,9 @@ def _present(
                 parts.libraries += programs.libraries(prefix)
     parts.programs = programs.of_the_system() | parts.programs
     parts.features += programs.features(parts.programs)
-    starter = _starter(delivery, parts.programs) if own_mpi else mpi.Mpi("openmpi", own=False)
+    starter = (
+        _starter(delivery, parts.programs) if own_mpi else mpi.MpiInstall("openmpi", own=False)
+    )
     searched = [*parts.path, os.environ.get("PATH", "")]
     lacking = starter.without_compiler(searched) if own_mpi else ""
     parts.features += [] if lacking else _OURS
@@ -229,13 +232,13 @@ def _present(
     return environment_of(delivery, lane, parts, build, extras)
 
 
-def _starter(delivery: Delivery, found: Mapping[str, str]) -> mpi.Mpi:
+def _starter(delivery: Delivery, found: Mapping[str, str]) -> mpi.MpiInstall:
     """The MPI of a stack that brings its own: what is there counts, not what was declared."""
     mpirun = found.get("mpirun")
     if delivery.mpi == "cray-mpich" or not mpirun:
-        return mpi.Mpi(delivery.mpi)
+        return mpi.MpiInstall(delivery.mpi)
     directory = Path(mpirun).parent
-    return mpi.Mpi(mpi.family_of(directory) or delivery.mpi, directory)
+    return mpi.MpiInstall(mpi.family_of(directory) or delivery.mpi, directory)
 
 
 def _lane(delivery: Delivery, choice: Choice, *, own_mpi: bool) -> str:
@@ -252,13 +255,15 @@ def _lane(delivery: Delivery, choice: Choice, *, own_mpi: bool) -> str:
     return delivery.mpi if delivery.kind == "prefix" else delivery.lanes[0]
 
 
-def set_by_site(site: Site, delivery: Delivery, lane: str, starter: mpi.Mpi) -> dict[str, str]:
+def set_by_site(
+    site: Site, delivery: Delivery, lane: str, starter: mpi.MpiInstall
+) -> dict[str, str]:
     chosen = sites.environment(site, stack=delivery.stack, lane=lane)
     return {name: value for name, value in chosen.items() if starter.takes(name)}
 
 
 def mpi_extras(
-    site: Site, delivery: Delivery, starter: mpi.Mpi, offered: Sequence[str] | None = None
+    site: Site, delivery: Delivery, starter: mpi.MpiInstall, offered: Sequence[str] | None = None
 ) -> dict[str, Any]:
     """What checks read of the MPI."""
     return {

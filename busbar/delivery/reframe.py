@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.site.environments import DEFAULT_LANE, Choice, environments
-from busbar.site.image_environment import image_environments
+from busbar.delivery.environments import DEFAULT_LANE, Choice, environments
+from busbar.delivery.image_environment import image_environments
+from busbar.delivery.visibility import clear_visible_devices
 from busbar.site.model import NodeType, Partition, Site
-from busbar.site.visibility import take_over
 
 __all__ = ["DEFAULT_LANE", "configuration"]
 
@@ -36,7 +36,7 @@ def configuration(
     node = site.node_type()
     chosen = choice or Choice.from_environment(lane)
     if not chosen.declared:
-        take_over(site)
+        clear_visible_devices(site)
     of = image_environments if chosen.image and not chosen.declared else environments
     known = of(site, chosen, _ranks_per_node(node))
     names = [environment["name"] for environment in known]

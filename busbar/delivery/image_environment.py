@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from busbar.errors import BusbarError
-from busbar.site import mpi
-from busbar.site.environments import (
+from busbar import mpi
+from busbar.delivery.environments import (
     Choice,
     Parts,
     environment_of,
@@ -16,7 +15,8 @@ from busbar.site.environments import (
     mpi_extras,
     set_by_site,
 )
-from busbar.site.image import Image, of_choice
+from busbar.delivery.image import Image, of_choice
+from busbar.errors import BusbarError
 from busbar.site.model import Delivery, MpiFamily, Site, Stack
 
 PARITY = "parity"
@@ -51,7 +51,7 @@ def _inside(site: Site, image: Image) -> dict[str, Any]:
     loaded = {library["name"] for library in image.preflight["libraries"]}
     families = [known for name, known in mpi.SONAMES.items() if name in loaded]
     family: MpiFamily = families[0] if families else "openmpi"
-    starter = mpi.Mpi(family)
+    starter = mpi.MpiInstall(family)
     delivery = Delivery(kind="image", stack=stack, lanes=(lane,), mpi=family)
     parts = Parts(programs=image.programs, features=image.features)
     parts.variables = starter.variables(slurm=site.scheduler != "local")

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""What one job printed, gathered in bounded memory."""
