@@ -13,13 +13,14 @@ from typing import Any, ClassVar
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
+from busbar.expect.expectation import Expectation
 from busbar.judge.bench import judge
 from busbar.judge.launch import BenchLaunch, LaunchOutput, show, split
 from busbar.judge.results import Result
 from busbar.output.nccl_json import PRIVATE, collect_json, json_option_script
 from busbar.output.reading import Reading
 from busbar.parse.text import Source
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 from .base import SOURCES, BusbarCheck, Judgement
 

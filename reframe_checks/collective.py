@@ -11,11 +11,11 @@ from reframe.core.builtins import parameter, run_after, variable
 
 from busbar.expect import NoExpectation
 from busbar.expect.bounds import factor
+from busbar.expect.expectation import Expectation
 from busbar.expect.unstaged import expectation as unstaged
 from busbar.judge.launch import BenchLaunch, LaunchOutput, powers
 from busbar.output.reading import Reading
 from busbar.units import parse_bytes
-from busbar.verdict import Expectation
 
 from .bench import BenchCheck
 

@@ -20,6 +20,7 @@ from reframe.core.builtins import run_after, run_before, variable
 
 from busbar.delivery.image import Image
 from busbar.expect import NoExpectation
+from busbar.expect.expectation import Expectation
 from busbar.explain.containers import layer_cause
 from busbar.explain.model import Cause
 from busbar.judge.gpu_aware import judge
@@ -28,7 +29,7 @@ from busbar.judge.results import Result
 from busbar.parse.gpu_aware import GpuAwareRun, Reading, parse
 from busbar.preflight.layers import bare_origins, differences
 from busbar.units import format_bytes
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 from .base import SOURCES, Judgement
 from .in_image import InImage, launcher_outside

@@ -10,6 +10,7 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
 from busbar.expect import NoExpectation
+from busbar.expect.expectation import Expectation
 from busbar.expect.topology import raw_rate
 from busbar.expect.unstaged import expectation as unstaged
 from busbar.judge.launch import BenchLaunch, LaunchOutput
@@ -22,7 +23,7 @@ from busbar.parse.ucx_perftest import bandwidth
 from busbar.site import Site, link_classes
 from busbar.site.model import Nic
 from busbar.units import format_bytes, parse_bytes
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 from .base import SOURCES, Judgement
 from .bench import BenchCheck

@@ -9,10 +9,10 @@ import reframe as rfm
 from reframe.core.builtins import fixture, parameter
 
 from busbar.expect import NoExpectation, point_to_point
+from busbar.expect.expectation import Expectation
 from busbar.judge.launch import BenchLaunch
 from busbar.output.reading import Reading
 from busbar.units import parse_bytes
-from busbar.verdict import Expectation
 
 from .base import BuildProgram
 from .bench import BenchCheck

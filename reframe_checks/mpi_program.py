@@ -8,11 +8,11 @@ from pathlib import Path
 from reframe.core.builtins import fixture, run_before, variable
 
 from busbar.expect import point_to_point
+from busbar.expect.expectation import Expectation
 from busbar.expect.measured import expectation as measured_expectation
 from busbar.judge.gpu_aware import GpuAwareRequest, judge
 from busbar.parse.gpu_aware import GpuAwareRun, Reading, parse
 from busbar.units import parse_bytes
-from busbar.verdict import Expectation
 
 from .base import BuildProgram, BusbarCheck, Judgement
 

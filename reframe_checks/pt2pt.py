@@ -10,11 +10,11 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
 from busbar.expect import multi_pair, point_to_point
+from busbar.expect.expectation import Expectation
 from busbar.expect.host_link import expectation as host_link
 from busbar.judge.launch import BenchLaunch, powers
 from busbar.output.reading import Reading
 from busbar.units import parse_bytes
-from busbar.verdict import Expectation
 
 from .bench import BenchCheck
 

@@ -12,13 +12,13 @@ from reframe.core.builtins import parameter
 
 from busbar.expect import COLLECTIVES, NoExpectation
 from busbar.expect import collective as expect_collective
+from busbar.expect.expectation import Expectation
 from busbar.expect.unstaged import expectation as unstaged
 from busbar.judge.launch import BenchLaunch, powers
 from busbar.output.nccl_json import FILES
 from busbar.output.reading import Reading
 from busbar.site import Site
 from busbar.units import parse_bytes
-from busbar.verdict import Expectation
 
 from .bench import BenchCheck
 

@@ -13,12 +13,13 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
+from busbar.expect.expectation import Expectation
 from busbar.judge.assertions import Problem
 from busbar.judge.launch import BenchLaunch, show
 from busbar.judge.mode import not_in_use, too_small_gain
 from busbar.judge.results import Result
 from busbar.output.reading import Reading
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 from .base import Judgement
 from .xccl import XcclPerf

@@ -9,10 +9,10 @@ from typing import ClassVar
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
+from busbar.expect.expectation import Expectation
 from busbar.expect.unstaged import expectation as unstaged
 from busbar.judge.launch import BenchLaunch
 from busbar.output.reading import Reading
-from busbar.verdict import Expectation
 
 from .bench import BenchCheck
 from .collective import OsuCollective

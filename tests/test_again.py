@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from busbar.expect.expectation import Expectation
 from busbar.judge.repeat import confirmed, only_below_band
 from busbar.judge.results import Outcome, Result, judged
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 BAND = Expectation(limit=20, low=8, typical=10, high=12)
 # Each run takes the next line of a file, and judges it.
 CHECK = """
 import reframe as rfm
 from busbar.judge.results import Result, judged
-from busbar.verdict import Expectation, Verdict
+from busbar.expect.expectation import Expectation
+from busbar.verdict import Verdict
 from .base import BusbarCheck, Judgement
 
 @rfm.simple_test

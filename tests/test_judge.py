@@ -11,11 +11,13 @@ import pytest
 
 from busbar import site as sites
 from busbar.expect import NoExpectation, point_to_point
+from busbar.expect.expectation import Expectation
 from busbar.expect.measured import expectation as measured
 from busbar.judge.gpu_aware import GpuAwareRequest, judge, peer_transports
 from busbar.judge.results import Outcome, Result
+from busbar.judge.verdicts import verdict_on
 from busbar.parse.gpu_aware import Reading, parse
-from busbar.verdict import Expectation, Verdict, worst
+from busbar.verdict import Verdict, worst
 
 H200 = GpuAwareRequest(
     check="link_matrix",
@@ -114,13 +116,13 @@ def test_one_slow_direction_of_one_pair_is_found(data):
 
 def test_a_nan_is_no_measurement():
     line = Expectation(limit=10, low=5, typical=7, high=9)
-    assert line.judge(float("nan")) is Verdict.FAILED
-    assert line.judge(0) is Verdict.FAILED
-    assert line.judge(11) is Verdict.IMPOSSIBLE
-    assert line.judge(4) is Verdict.DEGRADED
-    assert line.judge(9.5) is Verdict.PASS
+    assert verdict_on(line, float("nan")) is Verdict.FAILED
+    assert verdict_on(line, 0) is Verdict.FAILED
+    assert verdict_on(line, 11) is Verdict.IMPOSSIBLE
+    assert verdict_on(line, 4) is Verdict.DEGRADED
+    assert verdict_on(line, 9.5) is Verdict.PASS
     latency = Expectation(limit=1, low=2, typical=3, high=4, unit="us")
-    assert [latency.judge(us) for us in (0.5, 3, 5)] == [
+    assert [verdict_on(latency, us) for us in (0.5, 3, 5)] == [
         Verdict.IMPOSSIBLE,
         Verdict.PASS,
         Verdict.DEGRADED,
@@ -146,12 +148,12 @@ def test_local_expectation_comes_from_the_copies_of_the_run():
     run = parse(HOST_RUN.splitlines())
     bandwidth = measured(run, reading("bandwidth", 18))
     assert bandwidth.limit == 100
-    assert bandwidth.judge(18) is Verdict.PASS
-    assert bandwidth.judge(8) is Verdict.DEGRADED
-    assert bandwidth.judge(101) is Verdict.IMPOSSIBLE
+    assert verdict_on(bandwidth, 18) is Verdict.PASS
+    assert verdict_on(bandwidth, 8) is Verdict.DEGRADED
+    assert verdict_on(bandwidth, 101) is Verdict.IMPOSSIBLE
     latency = measured(run, reading("latency", 0.2, 8))
-    assert latency.judge(0.2) is Verdict.PASS
-    assert latency.judge(3.5) is Verdict.DEGRADED
+    assert verdict_on(latency, 0.2) is Verdict.PASS
+    assert verdict_on(latency, 3.5) is Verdict.DEGRADED
 
 
 def test_local_expectation_where_the_kernel_copy_is_refused():

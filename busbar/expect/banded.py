@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from busbar.expect.expectation import Expectation
 from busbar.site.family import LinkClass, Transfer
-from busbar.verdict import Expectation
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Mapping
 
 from busbar.expect import NoExpectation, point_to_point
+from busbar.expect.expectation import Expectation
 from busbar.site import Site
-from busbar.verdict import Expectation
 
 _LEAST_SHARE = 0.25
 """Of the link. MPI copies pageable host memory piece by piece and need not fill it, but a quarter

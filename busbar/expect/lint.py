@@ -10,13 +10,13 @@ from pathlib import Path
 from busbar.errors import BusbarError
 from busbar.expect.collective import COLLECTIVES, collective, harnesses
 from busbar.expect.errors import NoExpectation
+from busbar.expect.expectation import Expectation
 from busbar.expect.point import multi_pair, point_to_point
 from busbar.site.family import Band
 from busbar.site.load import family, find, link_classes, load
 from busbar.site.model import Gpus, NodeType, Reference, Site
 from busbar.site.tuning import environment, profiles
 from busbar.site.yamlfile import Document
-from busbar.verdict import Expectation
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ MPI reading, so that what slows the machine slows both.
 from __future__ import annotations
 
 from busbar.expect import NoExpectation
+from busbar.expect.expectation import Expectation
 from busbar.parse.gpu_aware import Ceiling, GpuAwareRun, Reading
-from busbar.verdict import Expectation
 
 # Shares of what the plain copy reaches. Seen with UCX 1.14.1 and 1.22.0 in Open MPI 5.0.11 on a
 # 2-core virtual machine, 64 KiB to 16 MiB: 0.87 to 0.97 of the kernel copy through shared memory,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from busbar.expect import NoExpectation
 from busbar.expect.bounds import bound, factor
+from busbar.expect.expectation import Expectation
 from busbar.expect.topology import raw_rate
 from busbar.site import Site, link_classes
-from busbar.verdict import Expectation
 
 _SOURCE = "more than the link from a GPU to its host carries; no reference of this test is known"
 

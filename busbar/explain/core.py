@@ -17,9 +17,9 @@ from busbar.explain import (
     rules_nccl,
     rules_rccl,
 )
-from busbar.explain.catalog import CAUSES
-from busbar.explain.model import Cause, Explanation, Note
-from busbar.explain.rules import Context, Explains, Finding, Judged, Rule
+from busbar.explain.model import Explanation, Note
+from busbar.explain.rules import Context, Rule
+from busbar.explain.select import select
 from busbar.explain.without_band import asked_versions, far_below_limit, unjudged
 from busbar.judge.readings import Expect, Judgement, from_copies, from_site, judge, verdict_of
 from busbar.output.collect import collect
@@ -31,7 +31,6 @@ from busbar.output.identify import (
     recognise_site,
 )
 from busbar.output.job_output import JobOutput
-from busbar.output.reading import Evidence
 from busbar.parse.text import Source
 from busbar.site.model import Site
 from busbar.verdict import Verdict, worst
@@ -126,7 +125,7 @@ def _explain_run(facts: JobOutput, wanted: _Wanted) -> Explanation:
     )
     if not judged and facts.readings:
         notes.append(Note("no-band", f"no band was applied: {judgement.why}"))
-    causes = _causes(findings, outcome, judged)
+    causes = select(findings, outcome, judged)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
     return Explanation(
         files=tuple(facts.files),
@@ -191,120 +190,3 @@ def _measured(facts: JobOutput) -> Verdict:
     if checked and facts.finished:
         return Verdict.PASS
     return Verdict.FAILED
-
-
-_CONSEQUENCES = {
-    # A cause on the left explains those on the right, which are then not named.
-    "nccl-p2p-off": {"nccl-few-channels"},
-    "ucx-not-selected": {"rank-died", "truncated-output"},
-    "mpi-collective-not-gpu-aware": {"rank-died", "truncated-output"},
-    "ucx-not-usable": {"rank-died", "truncated-output"},
-    "ucx-api-mismatch": {"rank-died", "truncated-output"},
-    "nccl-too-few-gpus": {"rank-died", "truncated-output"},
-    "nccl-forced-algorithm": {"rank-died", "truncated-output"},
-    "nccl-slow-protocol": {"rank-died", "truncated-output"},
-    "too-few-gpus": {"rank-died", "truncated-output"},
-    "nccl-duplicate-gpu": {"same-gpu", "rank-died", "truncated-output"},
-    "nccl-version-mismatch": {"rank-died", "truncated-output"},
-    "cray-gtl-missing": {"library-missing", "rank-died", "truncated-output"},
-    "library-missing": {"rank-died", "truncated-output"},
-    "gpu-driver-missing": {"library-missing", "too-few-gpus", "rank-died", "truncated-output"},
-    "launch-failed": {"rank-died", "truncated-output"},
-    "mpich-gpu-support-off": {"rank-died", "truncated-output"},
-    "singletons": {"rank-died", "truncated-output"},
-    "pmix-mismatch": {"rank-died", "truncated-output"},
-    "same-gpu": {"rank-died", "truncated-output", "above-limit"},
-    "ofi-provider-wrong": {"rank-died", "truncated-output"},
-    "wrong-gpu": {"rank-died", "truncated-output"},
-    "rank-died": {"truncated-output"},
-    "timeout": {"truncated-output"},
-    "wrong-data": {"rank-died"},
-    "nccl-wrong-data": {"rank-died"},
-    "host-staging": set(),
-}
-
-
-def _causes(
-    findings: Sequence[Finding], outcome: Verdict, judged: Sequence[Judged]
-) -> list[Cause]:
-    if outcome is Verdict.PASS:
-        return []
-    # A run that was slow until its time limit ended it is explained by what made it slow.
-    slow = any(f.id == "timeout" for f in findings) and (
-        any(j.verdict is Verdict.DEGRADED for j in judged)
-        or any(f.id == "host-staging" for f in findings)
-    )
-    relevant = [
-        f for f in findings if _accounts_for(f, outcome) or (slow and f.explains is Explains.SLOW)
-    ]
-    hidden = {
-        consequence
-        for finding in relevant
-        for consequence in _CONSEQUENCES.get(finding.id, ())
-        if not (
-            finding.confidence == "likely"
-            and consequence == "rank-died"
-            and finding.effect is Verdict.PASS
-        )
-    }
-    explicit = [f for f in relevant if f.id not in hidden and f.id != "below-band-unexplained"]
-    if not explicit:
-        explicit = [f for f in relevant if f.id not in hidden] or _unexplained(outcome, judged)
-    causes: dict[str, Cause] = {}
-    for f in explicit:
-        if f.id not in causes:
-            causes[f.id] = Cause(
-                f.id, f.confidence, f.evidence, CAUSES[f.id].remedy, f.summary, f.details
-            )
-    return sorted(causes.values(), key=lambda c: c.confidence != "certain")
-
-
-def _accounts_for(finding: Finding, outcome: Verdict) -> bool:
-    if finding.effect is not Verdict.PASS:
-        return True
-    if outcome is Verdict.DEGRADED:
-        return finding.explains is Explains.SLOW
-    if outcome is Verdict.IMPOSSIBLE:
-        return finding.explains is Explains.IMPOSSIBLE
-    return finding.explains is Explains.FAILURE
-
-
-def _unexplained(outcome: Verdict, judged: Sequence[Judged]) -> list[Finding]:
-    off = [j for j in judged if j.verdict is outcome and j.reading.evidence]
-    if outcome is Verdict.IMPOSSIBLE and off:
-        top = max(off, key=lambda j: j.reading.value / j.expectation.limit)
-        return [
-            Finding(
-                "above-limit",
-                "certain",
-                (_line(top),),
-                f"{_value(top)}, the limit is {top.expectation.limit:.4g}",
-            )
-        ]
-    if outcome is Verdict.FAILED and off:
-        lines = tuple(dict.fromkeys(_line(j) for j in off))[-3:]
-        return [Finding("invalid-reading", "certain", lines, f"{_value(off[-1])} is no rate")]
-    if outcome is Verdict.DEGRADED:
-        lines = tuple(dict.fromkeys(_line(j) for j in off))[-3:]
-        band = (
-            f"{_value(off[-1])}, the band begins at {_bound(off[-1]):.4g}"
-            if off
-            else "by the caller's verdict"
-        )
-        return [Finding("below-band-unexplained", "certain", lines, band)]
-    return []
-
-
-def _line(judged: Judged) -> Evidence:
-    if judged.reading.evidence is None:
-        raise ValueError("a reading without a line")  # collected readings always have one
-    return judged.reading.evidence
-
-
-def _value(judged: Judged) -> str:
-    unit = "us" if judged.reading.kind == "latency_us" else "GB/s"
-    return f"{judged.reading.value:.4g} {unit} at {judged.reading.nbytes} bytes"
-
-
-def _bound(judged: Judged) -> float:
-    return judged.expectation.high if judged.expectation.unit == "us" else judged.expectation.low

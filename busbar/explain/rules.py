@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from busbar.expect.expectation import Expectation
 from busbar.explain.model import Confidence
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
 from busbar.site.model import NodeType, Site
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 
 class Explains(StrEnum):

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from busbar.expect import NoExpectation
+from busbar.expect.expectation import Expectation
 from busbar.judge.assertions import ASSERTIONS
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.judge.results import Result, judged, sentence
 from busbar.output.reading import Reading
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 Expect = Callable[[BenchLaunch, Reading], Expectation]
 _METRICS = {"bw": "bandwidth", "busbw": "busbw", "latency_us": "latency"}

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from busbar.expect import NoExpectation
+from busbar.expect.expectation import Expectation
 from busbar.judge.results import Result, judged, sentence
 from busbar.parse.gpu_aware import GpuAwareRun, Reading
 from busbar.units import format_bytes
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 Expect = Callable[[Reading], Expectation]
 

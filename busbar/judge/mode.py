@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from busbar.expect import NoExpectation
+from busbar.expect.expectation import Expectation
 from busbar.judge.assertions import Problem
 from busbar.judge.launch import LaunchOutput
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Reading
 from busbar.units import format_bytes
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 ExpectIn = Callable[[Reading, Mapping[str, str]], Expectation]
 """The expectation of a reading that was taken with an environment."""

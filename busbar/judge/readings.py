@@ -16,12 +16,14 @@ from busbar.expect import (
     multi_pair,
     point_to_point,
 )
+from busbar.expect.expectation import Expectation
 from busbar.explain.rules import Judged
+from busbar.judge.verdicts import verdict_on
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Reading
 from busbar.parse import gpu_aware
 from busbar.site.model import Site
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 Expect = Callable[[Reading], Expectation]
 _BENCHES = {"osu_bw", "osu_bibw", "osu_latency"}
@@ -184,7 +186,7 @@ def judge(facts: JobOutput, expect: Expect) -> Judgement:
             elif limit:
                 result.bounded.append((reading, limit))
             continue
-        verdict = expectation.judge(reading.value)
+        verdict = verdict_on(expectation, reading.value)
         result.judged.append(Judged(reading, expectation, verdict))
     return result
 

@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from busbar.expect.expectation import Expectation
+from busbar.judge.verdicts import verdict_on
 from busbar.units import format_bytes
-from busbar.verdict import Expectation, Verdict, worst
+from busbar.verdict import Verdict, worst
 
 RESULTS_FILE = "results.json"
 """Where a check leaves its outcome in ReFrame's stage directory."""
@@ -117,7 +119,7 @@ def judged(
     """A reading with the verdict that ``expectation`` gives it."""
     return Result(
         check,
-        expectation.judge(value),
+        verdict_on(expectation, value),
         metric=metric,
         us=value if metric == "latency" else None,
         gb_per_s=None if metric == "latency" else value,

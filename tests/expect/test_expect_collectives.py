@@ -15,6 +15,7 @@ from busbar.expect import NoExpectation, collective
 from busbar.expect.bounds import bound, factor
 from busbar.expect.fit import fit_time
 from busbar.expect.lint import expectation
+from busbar.judge.verdicts import verdict_on
 from busbar.verdict import Verdict
 
 MIB, GIB = 2**20, 2**30
@@ -56,7 +57,7 @@ def test_published_tables_of_two_nodes(name: str, published: dict[int, float]) -
     site = sites.load(name)
     for mib, value in published.items():
         band = collective(site, bench="all_reduce", nodes=2, nbytes=mib * MIB)
-        assert band.judge(value) is Verdict.PASS
+        assert verdict_on(band, value) is Verdict.PASS
         assert band.typical == pytest.approx(value, rel=0.04)
 
 
@@ -101,7 +102,7 @@ def test_p4d_is_judged_as_the_collective_that_it_is() -> None:
         assert band.limit == 50
         assert band.low <= busbw <= band.high
     as_all_reduce = collective(site, bench="all_reduce", nodes=2, nbytes=GIB)
-    assert as_all_reduce.judge(39.25) is Verdict.DEGRADED
+    assert verdict_on(as_all_reduce, 39.25) is Verdict.DEGRADED
     with pytest.raises(NoExpectation, match=r"no data for plugin aws-ofi-nccl-2"):
         collective(site, bench="reduce_scatter", nodes=2, plugin="aws-ofi-nccl-2")
 
@@ -113,8 +114,8 @@ def test_h20_before_the_repair_is_degraded_and_after_it_passes() -> None:
     for nbytes, value in rows:
         band = collective(site, bench="all_reduce", nodes=2, nbytes=nbytes, algo="ring")
         assert band.limit == 200
-        assert band.judge(value) is Verdict.DEGRADED
-        assert band.judge(195) is Verdict.PASS
+        assert verdict_on(band, value) is Verdict.DEGRADED
+        assert verdict_on(band, 195) is Verdict.PASS
 
 
 @pytest.mark.parametrize(
@@ -201,11 +202,11 @@ def test_mi300x_harnesses_have_their_own_bands() -> None:
             partition="cpx",
         )
 
-    assert band("rccl-tests", "mscclpp").judge(340) is Verdict.PASS
-    assert band("rccl-tests", "mscclpp").judge(170) is Verdict.DEGRADED
+    assert verdict_on(band("rccl-tests", "mscclpp"), 340) is Verdict.PASS
+    assert verdict_on(band("rccl-tests", "mscclpp"), 170) is Verdict.DEGRADED
     assert band("pytorch").low <= 170 <= band("pytorch").high
     assert band("pytorch", "pytorch").low <= 315 <= band("pytorch", "pytorch").high
-    assert band("pytorch", "pytorch").judge(170) is Verdict.DEGRADED
+    assert verdict_on(band("pytorch", "pytorch"), 170) is Verdict.DEGRADED
     # 64 ranks, one for each die of the node
     whole = collective(site, bench="all_reduce", partition="cpx", nbytes=GIB)
     assert whole.low <= 26 <= whole.high < band("pytorch").low

@@ -11,9 +11,11 @@ from recorded_runs import nccl, nccl_json, osu, osu_gb_per_s, tuning
 from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, collective, multi_pair, point_to_point
+from busbar.expect.expectation import Expectation
 from busbar.expect.fit import fit_time
+from busbar.judge.verdicts import verdict_on
 from busbar.site.model import Site
-from busbar.verdict import Expectation, Verdict
+from busbar.verdict import Verdict
 
 MIB = 2**20
 
@@ -40,7 +42,7 @@ def test_healthy_bandwidth(site: Site, name: str) -> None:
     for nbytes, value in rows:
         band = pair(site, "osu_bw", nbytes)
         assert band.low <= value <= band.high
-        assert band.judge(value) is Verdict.PASS
+        assert verdict_on(band, value) is Verdict.PASS
         assert band.high / band.low <= 1.25
         assert band.proof == "run"
 
@@ -50,7 +52,7 @@ def test_healthy_bandwidth_of_another_node(site: Site, stack: str) -> None:
     rows = [row for row in tuning("osu_bw", stack) if row[0] >= MIB]
     assert rows
     for nbytes, value in rows:
-        assert pair(site, "osu_bw", nbytes).judge(value / 1e3) is Verdict.PASS
+        assert verdict_on(pair(site, "osu_bw", nbytes), value / 1e3) is Verdict.PASS
 
 
 def test_all_pairs_share_one_band(site: Site) -> None:
@@ -67,7 +69,7 @@ def test_both_directions_and_several_pairs(site: Site) -> None:
     for nbytes, value in osu_gb_per_s("h200x4/osu_bibw_healthy.log"):
         band = pair(site, "osu_bibw", nbytes)
         assert band.limit == 900
-        assert band.judge(value) is Verdict.PASS
+        assert verdict_on(band, value) is Verdict.PASS
         assert value <= band.high
     rows = osu_gb_per_s("h200x4/osu_mbw_mr.log")
     assert len(rows) == 5
@@ -98,7 +100,7 @@ def test_latency(site: Site) -> None:
 
 def test_latency_without_the_tuning_is_degraded(site: Site) -> None:
     for nbytes, value in osu("h200x4/osu_latency_healthy.log"):
-        verdict = pair(site, "osu_latency", nbytes).judge(value) if nbytes <= 8192 else None
+        verdict = verdict_on(pair(site, "osu_latency", nbytes), value) if nbytes <= 8192 else None
         assert verdict in (None, Verdict.DEGRADED)
 
 
@@ -111,7 +113,7 @@ def test_no_band_outside_the_sizes_of_the_data(site: Site, nbytes: int) -> None:
 
 def test_same_gpu_is_impossible_as_a_pair(site: Site) -> None:
     for nbytes, value in osu_gb_per_s("h200x4/osu_bw_same_gpu.log"):
-        assert pair(site, "osu_bw", nbytes).judge(value) is Verdict.IMPOSSIBLE
+        assert verdict_on(pair(site, "osu_bw", nbytes), value) is Verdict.IMPOSSIBLE
     with pytest.raises(NoExpectation, match="both ranks are on GPU 0"):
         point_to_point(site, bench="osu_bw", src=0, dst=0, nbytes=MIB)
 
@@ -121,7 +123,7 @@ def test_host_buffers_are_far_below(site: Site, name: str) -> None:
     rows = osu_gb_per_s(f"h200x4/{name}.log")
     assert rows
     for nbytes, value in rows:
-        assert pair(site, "osu_bw", nbytes).judge(value) is Verdict.DEGRADED
+        assert verdict_on(pair(site, "osu_bw", nbytes), value) is Verdict.DEGRADED
 
 
 def test_host_and_device_have_a_limit_where_there_is_no_band(site: Site) -> None:
@@ -173,7 +175,9 @@ def test_healthy_all_reduce_of_one_process(site: Site) -> None:
 def test_degraded_all_reduce(site: Site, name: str) -> None:
     rows = [row for row in nccl(f"h200x4/nccl_{name}.log") if row[0] >= 4 * MIB]
     assert len(rows) == 5
-    assert Verdict.DEGRADED in [all_reduce(site, nbytes).judge(value) for nbytes, value in rows]
+    assert Verdict.DEGRADED in [
+        verdict_on(all_reduce(site, nbytes), value) for nbytes, value in rows
+    ]
 
 
 def test_family_holds_what_the_fit_gives(site: Site) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from busbar import site as sites
 from busbar.expect import point_to_point
 from busbar.expect.banded import BandedExpectation
+from busbar.judge.verdicts import verdict_on
 from busbar.parse import gpu_aware
 from busbar.verdict import Verdict
 
@@ -28,9 +29,9 @@ def test_a_latency_is_judged_by_how_fast_the_driver_was(data: Path) -> None:
     assert sum(reading.value > latency().high for reading in run.readings) == 19
     for reading in run.readings:
         expected = latency(driver_us=reading.driver_us)
-        assert expected.judge(reading.value) is Verdict.PASS
+        assert verdict_on(expected, reading.value) is Verdict.PASS
         # Staged through the host it takes 1.8 times as long, whatever the CPUs do.
-        assert expected.judge(reading.value * 14.4 / 7.8) is Verdict.DEGRADED
+        assert verdict_on(expected, reading.value * 14.4 / 7.8) is Verdict.DEGRADED
 
 
 def test_a_fast_driver_narrows_nothing() -> None:
@@ -39,7 +40,7 @@ def test_a_fast_driver_narrows_nothing() -> None:
 
 
 def test_a_driver_that_is_far_too_slow_excuses_nothing() -> None:
-    assert latency(driver_us=30.0).judge(25.0) is Verdict.DEGRADED
+    assert verdict_on(latency(driver_us=30.0), 25.0) is Verdict.DEGRADED
 
 
 def test_bandwidth_does_not_depend_on_the_driver() -> None:

@@ -44,7 +44,7 @@ READING = """
 import reframe as rfm
 from reframe.core.builtins import run_before
 from busbar.judge.results import judged
-from busbar.verdict import Expectation
+from busbar.expect.expectation import Expectation
 from .base import BusbarCheck, Judgement
 
 @rfm.simple_test

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from busbar import site as sites
 from busbar.expect import NoExpectation, collective, multi_pair, point_to_point
+from busbar.expect.expectation import Expectation
 from busbar.expect.host_link import expectation as host_link
 from busbar.expect.unstaged import expectation as unstaged
 from busbar.judge import gpu_aware as gpu_judge
@@ -18,7 +19,6 @@ from busbar.judge.assertions import Problem
 from busbar.judge.launch import BenchLaunch, LaunchOutput, split
 from busbar.output.reading import Reading
 from busbar.parse.ucx_perftest import bandwidth
-from busbar.verdict import Expectation
 
 DATA = Path(__file__).parents[1] / "data"
 SITE = sites.load("h200x4")

@@ -12,6 +12,7 @@ import pytest
 from busbar import site as sites
 from busbar.expect import NoExpectation
 from busbar.expect.host_link import expectation
+from busbar.judge.verdicts import verdict_on
 from busbar.verdict import Verdict
 
 MIB = 1 << 20
@@ -44,9 +45,9 @@ def test_recorded_runs_are_inside_the_band(data):
     assert len(rows) == 15
     for nbytes, value in rows:
         band = between("h200x4", "H D", nbytes)
-        assert band.judge(value) is PASS
+        assert verdict_on(band, value) is PASS
         assert band.proof == "run"
-        assert band.judge(value * 0.8) is DEGRADED
+        assert verdict_on(band, value * 0.8) is DEGRADED
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_recorded_runs_are_inside_the_band(data):
 )
 def test_without_a_band_a_floor_judges_and_says_so(name, buffers, value, verdict):
     found = between(name, buffers)
-    assert found.judge(value) is verdict
+    assert verdict_on(found, value) is verdict
     assert found.proof == "none"
     assert found.sources[0].startswith("no band: ")
     assert found.sources[1].startswith("floor: ")

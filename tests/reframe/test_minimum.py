@@ -18,12 +18,13 @@ from faults import SITE, GpuAwareKind, Kind
 from kinds import KINDS, fabric_ofi
 
 from busbar.expect import point_to_point
+from busbar.expect.expectation import Expectation
 from busbar.judge import assertions, bench, mode
 from busbar.judge import gpu_aware as gpu_judge
 from busbar.judge.launch import show
 from busbar.output.nccl_json import PRIVATE, collect_json
 from busbar.parse.gpu_aware import parse
-from busbar.verdict import Expectation, Verdict, worst
+from busbar.verdict import Verdict, worst
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
