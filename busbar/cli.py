@@ -19,7 +19,7 @@ def build_parser(names: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="busbar",
         description="Proves that a GPU communication stack is as fast as the links allow.",
-        epilog="Exit status: 0 all pass, 1 a verdict is not pass, 2 bad input or usage.",
+        epilog="Exit status: 0 pass, 1 unknown or worse, 2 bad input or not run, 3 unjudged.",
     )
     parser.add_argument("--version", action="version", version=f"busbar {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

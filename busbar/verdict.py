@@ -8,22 +8,55 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """The outcome of a reading or a run."""
+    """The outcome of a reading or a run; the members are in order of severity."""
 
     PASS = "pass"
+    UNJUDGED = "unjudged"
+    """Measured, and nothing is known to compare it with."""
     UNKNOWN = "unknown"
-    """The readings scatter too much to say either; never a pass."""
+    """The readings scatter too much to decide."""
     DEGRADED = "degraded"
     """Correct, but worse than the band."""
     IMPOSSIBLE = "impossible"
-    """Beyond what the links can carry: the measurement is wrong."""
+    """Beyond what the links can carry: the measurement or the site is wrong."""
     FAILED = "failed"
-    """Wrong data, a missing metric, or the run did not do what was asked."""
+    """Wrong data, a missing reading, or the run did not do what was requested."""
+
+    @property
+    def severity(self) -> int:
+        """0 for ``pass``, more for each worse verdict."""
+        return _ORDER.index(self)
+
+    @property
+    def is_problem(self) -> bool:
+        """Whether it speaks against the machine or the measurement."""
+        return self.severity > _ORDER.index(Verdict.UNJUDGED)
 
 
-_SEVERITY = (Verdict.PASS, Verdict.UNKNOWN, Verdict.DEGRADED, Verdict.IMPOSSIBLE, Verdict.FAILED)
+_ORDER = tuple(Verdict)
+
+
+EXIT_UNJUDGED = 3
+
+
+def exit_status(verdict: Verdict) -> int:
+    """Return the exit status of a command: 0 for pass, 3 for unjudged, 1 for worse."""
+    if verdict is Verdict.UNJUDGED:
+        return EXIT_UNJUDGED
+    return int(verdict.is_problem)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The most severe verdict; ``failed`` for none: no measurement is never a pass."""
-    return max(verdicts, key=_SEVERITY.index, default=Verdict.FAILED)
+    """Return the most severe verdict; ``failed`` for none: no measurement is never a pass."""
+    return max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.FAILED)
+
+
+def combined(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the verdict of a run from those of its parts.
+
+    The worst problem decides. A run without one passes if at least one part was judged.
+    """
+    parts = list(verdicts)
+    if parts and not worst(parts).is_problem:
+        return Verdict.PASS if Verdict.PASS in parts else Verdict.UNJUDGED
+    return worst(parts)

@@ -22,6 +22,7 @@ from busbar.delivery.image import Image
 from busbar.explain.containers import SLOW, image_causes
 from busbar.explain.model import Cause
 from busbar.judge.results import RESULTS_FILE, Outcome, Result
+from busbar.judge.run import Run
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
 
@@ -111,6 +112,14 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
         image = self.preflighted
         return list(image_causes(image.preflight["lines"])) if image else []
 
+    def known_run(self) -> Run:
+        """What the check knows of its launches; it decides what they are compared with."""
+        return Run(
+            site=self.site,
+            partition=self.current_partition.name,
+            lane=self.current_environ.extras["lane"],
+        )
+
     def remarks(self) -> list[dict[str, Any]]:
         """Notes of the check's own."""
         return []
@@ -198,7 +207,7 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
         files: list[Path | Source] = [output, errors, *self.logs()]
         slurm = self.current_partition.scheduler.registered_name != "local"
         end = job_end(self.job.jobid) if slurm else None
-        passed = all(result.verdict is Verdict.PASS for result in results)
+        passed = not any(result.verdict.is_problem for result in results)
         status = f"the job ended with exit status {self.job.exitcode}" if self.job.exitcode else ""
         # An exit status says nothing new where the output has said what is wrong.
         if end and end.problem and (passed or end.state != "FAILED"):
@@ -229,7 +238,7 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
                 nodes=nodes,
             ),
             files,
-            self.site,
+            self.known_run(),
             known,
         )
         self.outcome.write(Path(self.stagedir, RESULTS_FILE))
@@ -255,9 +264,7 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
     @sanity_function
     def did_what_was_asked(self) -> object:
         """All but the bands: ranks, placement, data, transport, no reading missing."""
-        wrong = [
-            r for r in self.outcome.results if r.verdict is not Verdict.PASS and not r.typical
-        ]
+        wrong = [r for r in self.outcome.results if r.verdict.is_problem and not r.typical]
         return sn.assert_true(
             not wrong, msg=self.outcome.sentence() if wrong else "no result is wrong"
         )

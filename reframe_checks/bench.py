@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
-from busbar.expect.expectation import Expectation
 from busbar.judge.bench import judge
 from busbar.judge.launch import BenchLaunch, LaunchOutput, show, split
 from busbar.judge.results import Result
+from busbar.judge.run import Run
 from busbar.output.nccl_json import PRIVATE, collect_json, json_option_script
 from busbar.output.reading import Reading
 from busbar.parse.text import Source
@@ -33,7 +33,7 @@ _VISIBLE["cray"] = _VISIBLE["rocm"]
 
 
 class BenchCheck(BusbarCheck, special=True):
-    """A concrete check gives :meth:`launches` and :meth:`expect`."""
+    """A concrete check gives :meth:`launches`."""
 
     time_limit = "10m"
     keep_files = [*BusbarCheck.keep_files, ASKED]
@@ -41,6 +41,8 @@ class BenchCheck(BusbarCheck, special=True):
     size_set = parameter(["quick", "full"])
     #: More options of the benchmark.
     more_options = variable(str, value="")
+    #: What times the collectives, as bands name it.
+    harness: str | None = None
     #: What the job runs, and what it showed.
     planned: Sequence[BenchLaunch] = ()
     shown: Sequence[LaunchOutput] = ()
@@ -49,10 +51,6 @@ class BenchCheck(BusbarCheck, special=True):
 
     def launches(self) -> list[BenchLaunch]:
         """What the job runs, one after the other."""
-        raise NotImplementedError
-
-    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
-        """Limit and band of one reading; ``NoExpectation`` where there is none."""
         raise NotImplementedError
 
     def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
@@ -86,11 +84,14 @@ class BenchCheck(BusbarCheck, special=True):
         """The size options and those that the user adds."""
         return [*self.size_options[self.size_set].split(), *self.more_options.split()]
 
-    def settings(self, launch: BenchLaunch) -> dict[str, str]:
-        """The environment of a launch, as far as expectations depend on it."""
+    def known_run(self) -> Run:
         stack = self.current_environ.extras["stack"]
         chosen = sites.environment(self.site, stack=stack, lane=self.lane)
-        return {**chosen, **dict(self.env_vars), **dict(launch.environment)}
+        return replace(
+            super().known_run(),
+            harness=self.harness,
+            environment={**chosen, **dict(self.env_vars)},
+        )
 
     @run_before("run")
     def set_commands(self) -> None:
@@ -162,7 +163,7 @@ class BenchCheck(BusbarCheck, special=True):
         ]
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        parts = split([*output, *errors])
+        parts, run = split([*output, *errors]), self.known_run()
         logs = self.logs()
         results: list[Result] = []
         self.shown = []
@@ -178,7 +179,7 @@ class BenchCheck(BusbarCheck, special=True):
                 shown = replace(shown, report=collect_json(Path(self.stagedir, launch.json)))
             shown.facts.readings += self.derived(launch, shown)
             self.shown = [*self.shown, shown]
-            results += judge(self.name, launch, shown, self.expect)
+            results += judge(self.name, run, launch, shown)
             mismatch = shown.facts.first("ucx.api-mismatch")
             ucx = next(shown.facts.values("ucx.version"), mismatch.values[1] if mismatch else "")
             versions |= {"ucx": ucx} if ucx else {}

@@ -3,18 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after, variable
 
-from busbar.expect import NoExpectation
-from busbar.expect.bounds import factor
-from busbar.expect.expectation import Expectation
-from busbar.expect.unstaged import expectation as unstaged
-from busbar.judge.launch import BenchLaunch, LaunchOutput, powers
-from busbar.output.reading import Reading
+from busbar.judge.launch import BenchLaunch, powers
 from busbar.units import parse_bytes
 
 from .bench import BenchCheck
@@ -64,33 +58,6 @@ class OsuCollective(BenchCheck, special=True):
                 transports=tuple(self.current_environ.extras["transports"]),
             )
         ]
-
-    def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
-        operation, ranks = _OPERATIONS[self.bench], launch.ranks
-        return [
-            replace(
-                reading,
-                kind="busbw",
-                value=reading.gb_per_s
-                * (ranks if self.bench in _PARTS else 1)
-                * factor(operation, ranks),
-                operation=operation,
-            )
-            for reading in shown.facts.readings
-            if reading.kind == "latency_us" and reading.nbytes == launch.sizes[-1]
-        ]
-
-    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
-        if reading.kind == "latency_us":
-            raise NoExpectation("a latency of a collective has no band; its bus bandwidth has")
-        return unstaged(
-            self.site,
-            operation=_OPERATIONS[self.bench],
-            ranks=launch.ranks,
-            nodes=self.nodes,
-            partition=self.current_partition.name,
-            nbytes=reading.nbytes,
-        )
 
 
 @rfm.simple_test

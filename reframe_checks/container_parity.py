@@ -19,13 +19,13 @@ from reframe.core.backends import getlauncher
 from reframe.core.builtins import run_after, run_before, variable
 
 from busbar.delivery.image import Image
-from busbar.expect import NoExpectation
-from busbar.expect.expectation import Expectation
 from busbar.explain.containers import layer_cause
 from busbar.explain.model import Cause
+from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import judge
 from busbar.judge.parity import LEAST, Parity, compare, enough
 from busbar.judge.results import Result
+from busbar.judge.run import Run
 from busbar.parse.gpu_aware import GpuAwareRun, Reading, parse
 from busbar.preflight.layers import bare_origins, differences
 from busbar.units import format_bytes
@@ -120,7 +120,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             lane = self.preflighted.fingerprint["lane"]
         run = parse(lines)
         asked = replace(self.asked(), sizes=(), latency_sizes=(), check_sizes=(), lane=lane)
-        wrong = judge(asked, run, [*lines, *log], _no_band)
+        wrong = judge(asked, run, [*lines, *log], expectation_of(Run()))
         if status != "0":
             message = f"it ended with exit status {status}"
             wrong.append(Result(self.name, Verdict.FAILED, message=message))
@@ -223,10 +223,6 @@ def _key(reading: Reading) -> _Key:
 
 def _right(reading: Reading) -> bool:
     return reading.value > 0 and not reading.wrong
-
-
-def _no_band(reading: Reading) -> Expectation:
-    raise NoExpectation("the other delivery is what a reading is compared with")
 
 
 def _sentence(pair: str, key: _Key, parity: Parity) -> str:

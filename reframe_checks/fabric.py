@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 from statistics import median
-from typing import ClassVar, Never
+from typing import ClassVar
 
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
-from busbar.expect import NoExpectation
-from busbar.expect.expectation import Expectation
-from busbar.expect.topology import raw_rate
-from busbar.expect.unstaged import expectation as unstaged
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.judge.plugin import contradictions, used
 from busbar.judge.results import Result
@@ -20,7 +16,6 @@ from busbar.mpi import SHARED_MEMORY, network_transports
 from busbar.output.reading import Reading
 from busbar.parse.fabtests import providers, rows
 from busbar.parse.ucx_perftest import bandwidth
-from busbar.site import Site, link_classes
 from busbar.site.model import Nic
 from busbar.units import format_bytes, parse_bytes
 from busbar.verdict import Verdict
@@ -39,21 +34,6 @@ _ON_GPUS = ["+ucx +cuda", "+ucx +rocm"]
 
 def _gpu_memory(check: BenchCheck) -> str:
     return "cuda" if check.current_environ.extras["stack"] == "cuda" else "rocm"
-
-
-def nothing_but_the_port(site: Site, partition: str, name: str = "") -> Never:
-    """No reference of the tools is known; the rate of a port, where the site states it, bounds it.
-
-    Always raises ``NoExpectation``.
-    """
-    classes = link_classes(site)
-    nics = [nic for nic in site.node_type(partition).nics if name in ("", nic.name)]
-    rates = [raw_rate(nic.link_class, 1, classes) for nic in nics]
-    raise NoExpectation(
-        "no reference of this test is known",
-        where=f"site {site.name}",
-        limit=max(rates, default=None),
-    )
 
 
 class Pair(BenchCheck, special=True):
@@ -100,19 +80,6 @@ class UcxPerf(Pair, special=True):
         ports = [value for name, value in launch.environment if name == "UCX_NET_DEVICES"]
         operation = " ".join(["tag_bw", *ports])
         return [Reading("bw", _SIZE, rate, operation=operation)] if rate else []
-
-    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
-        if self.memory == "host":
-            raise NoExpectation("host buffers use no link of the GPUs")
-        # The server is on GPU 0, the client on GPU 1: the tool takes them by its own order.
-        return unstaged(
-            self.site,
-            operation="sendrecv",
-            ranks=2,
-            nodes=1,
-            partition=self.current_partition.name,
-            nbytes=reading.nbytes,
-        )
 
 
 @rfm.simple_test
@@ -161,10 +128,6 @@ class UcxNodes(UcxPerf, special=True):
             transports=network_transports(self.site),
             bands=False,
         )
-
-    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
-        name = dict(launch.environment).get("UCX_NET_DEVICES", "").partition(":")[0]
-        nothing_but_the_port(self.site, self.current_partition.name, name)
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         judged = super().judgement(output, errors)
@@ -263,9 +226,6 @@ class Libfabric(Pair, special=True):
             for row in rows(shown.text)
             if row.nbytes in launch.sizes
         ]
-
-    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
-        nothing_but_the_port(self.site, self.current_partition.name)
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         judged = super().judgement(output, errors)

@@ -14,7 +14,6 @@ from reframe.core.builtins import parameter, run_after
 from busbar.expect import COLLECTIVES
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.judge.results import Result
-from busbar.output.reading import Reading
 from busbar.units import parse_bytes
 from busbar.verdict import Verdict
 
@@ -69,9 +68,6 @@ class Torch(XcclPerf, special=True):
         return []  # the program says itself where its ranks are
 
     harness = "pytorch"
-
-    def operation(self, reading: Reading) -> str:
-        return reading.operation
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         judged = super().judgement(output, errors)

@@ -8,10 +8,7 @@ from pathlib import Path
 import reframe as rfm
 from reframe.core.builtins import fixture, parameter
 
-from busbar.expect import NoExpectation, point_to_point
-from busbar.expect.expectation import Expectation
 from busbar.judge.launch import BenchLaunch
-from busbar.output.reading import Reading
 from busbar.units import parse_bytes
 
 from .base import BuildProgram
@@ -48,18 +45,3 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
                 end=True,
             )
         ]
-
-    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
-        source, target = reading.source, reading.target
-        if source is None or target is None or source == target:
-            raise NoExpectation("a copy within one memory uses no link")
-        return point_to_point(
-            self.site,
-            bench="osu_bw",
-            src=source,
-            dst=target,
-            nbytes=reading.nbytes,
-            lane=self.lane,
-            environment=self.settings(launch),
-            partition=self.current_partition.name,
-        )

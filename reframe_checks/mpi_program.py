@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from reframe.core.builtins import fixture, run_before, variable
 
-from busbar.expect import point_to_point
-from busbar.expect.expectation import Expectation
-from busbar.expect.measured import expectation as measured_expectation
+from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import GpuAwareRequest, judge
-from busbar.parse.gpu_aware import GpuAwareRun, Reading, parse
+from busbar.judge.run import Run
+from busbar.parse.gpu_aware import GpuAwareRun, parse
 from busbar.units import parse_bytes
 
 from .base import BuildProgram, BusbarCheck, Judgement
-
-_BENCH = {"bandwidth": "osu_bw", "latency": "osu_latency"}
 
 
 class BuildGpuAware(BuildProgram):
@@ -94,21 +92,15 @@ class GpuAwareCheck(BusbarCheck, special=True):
             provider=extras["provider"] if self.nodes > 1 else "",
         )
 
-    def expect(self, run: GpuAwareRun, reading: Reading) -> Expectation:
-        """What the site's links allow; a copy of the same run where they are unknown."""
-        if not self.on_gpu:
-            return measured_expectation(run, reading)
-        gpu_of = {rank.rank: self.gpu_index(rank.device, rank.node_rank) for rank in run.ranks}
-        return point_to_point(
-            self.site,
-            bench=_BENCH[reading.metric],
-            src=gpu_of[reading.source],
-            dst=gpu_of[reading.target],
-            nbytes=reading.nbytes,
-            buffers=reading.buffers,
-            lane=self.current_environ.extras["lane"],
-            partition=self.current_partition.name,
-            driver_us=reading.driver_us,
+    def run_of(self, run: GpuAwareRun) -> Run:
+        """What the readings of a run are compared with: the links, or copies of the same run."""
+        return replace(
+            self.known_run(),
+            bench="gpu_aware",
+            nodes=self.nodes,
+            ranks=self.num_tasks,
+            gpus={rank.rank: self.gpu_index(rank.device, rank.node_rank) for rank in run.ranks},
+            copies=None if self.on_gpu else run,
         )
 
     def gpu_index(self, bus_id: str, node_rank: int) -> int:
@@ -118,9 +110,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         run = parse(output)
-        results = judge(
-            self.asked(), run, [*output, *errors], lambda reading: self.expect(run, reading)
-        )
+        results = judge(self.asked(), run, [*output, *errors], expectation_of(self.run_of(run)))
         start = run.starts[0] if run.starts else None
         return Judgement(
             results,

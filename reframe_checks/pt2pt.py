@@ -9,11 +9,7 @@ from typing import ClassVar
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
-from busbar.expect import multi_pair, point_to_point
-from busbar.expect.expectation import Expectation
-from busbar.expect.host_link import expectation as host_link
 from busbar.judge.launch import BenchLaunch, powers
-from busbar.output.reading import Reading
 from busbar.units import parse_bytes
 
 from .bench import BenchCheck
@@ -59,21 +55,6 @@ class OsuPair(BenchCheck, special=True):
             validated="-c" in options,
         )
 
-    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
-        source, target = launch.gpus if len(launch.gpus) == 2 else launch.gpus * 2
-        return point_to_point(
-            self.site,
-            bench=self.bench,
-            src=source,
-            dst=target,
-            nbytes=reading.nbytes,
-            buffers=self.buffers,
-            nodes=self.nodes,
-            lane=self.lane,
-            environment=self.settings(launch),
-            partition=self.current_partition.name,
-        )
-
 
 @rfm.simple_test
 class pt2pt(OsuPair):  # noqa: N801 - ReFrame's test names are what users type
@@ -99,19 +80,6 @@ class pt2pt_host(OsuPair):  # noqa: N801 - see above
 
     def pairs(self) -> list[tuple[int, int]]:
         return [(0, 1)]
-
-    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
-        source, target = launch.gpus
-        return host_link(
-            self.site,
-            src=source,
-            dst=target,
-            nbytes=reading.nbytes,
-            buffers=self.buffers,
-            lane=self.lane,
-            environment=self.settings(launch),
-            partition=self.current_partition.name,
-        )
 
 
 @rfm.simple_test
@@ -151,16 +119,6 @@ class pt2pt_pairs(OsuPair):  # noqa: N801 - see above
         pair = self.launch(0, 1)
         every = tuple(range(self.gpus - self.gpus % 2))
         return [replace(pair, ranks=len(every), gpus=every, environment=())]
-
-    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
-        return multi_pair(
-            self.site,
-            nbytes=reading.nbytes,
-            ranks=launch.ranks,
-            lane=self.lane,
-            environment=self.settings(launch),
-            partition=self.current_partition.name,
-        )
 
 
 @rfm.simple_test

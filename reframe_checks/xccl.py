@@ -3,20 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, ClassVar
 
 import reframe as rfm
 from reframe.core.builtins import parameter
 
-from busbar.expect import COLLECTIVES, NoExpectation
-from busbar.expect import collective as expect_collective
-from busbar.expect.expectation import Expectation
-from busbar.expect.unstaged import expectation as unstaged
+from busbar.errors import BusbarError
+from busbar.expect import COLLECTIVES
+from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import BenchLaunch, powers
+from busbar.judge.run import of_launch
 from busbar.output.nccl_json import FILES
-from busbar.output.reading import Reading
 from busbar.site import Site
 from busbar.units import parse_bytes
 
@@ -32,11 +30,6 @@ LOGGED = {
     "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,NET,P2P,SHM,TUNING",
     "NCCL_DEBUG_FILE": "nccl.%h.%p.log",
 }
-
-
-_BY_BANDWIDTH = 1 << 28
-"""Bytes from which on a collective takes its time by bandwidth, not by latency."""
-_CLEARLY_BELOW = 0.5
 
 
 def ways(site: Site, *, nodes: int, partition: str) -> tuple[str, ...]:
@@ -64,8 +57,6 @@ class XcclPerf(BenchCheck, special=True):
         "nightly": "-b 8 -e 1G -f 2 -g 1 -c 1 -n 100",
         "full": "-b 512 -e 18G -f 2 -g 1",
     }
-    #: Collectives that had to do without a band.
-    by_floor: tuple[str, ...] = ()
     log_files = LOG_FILES
     keep_files = [*BenchCheck.keep_files, LOG_FILES, FILES]
     env_vars = {**LOGGED}
@@ -99,9 +90,16 @@ class XcclPerf(BenchCheck, special=True):
             )
         ]
 
-    def operation(self, reading: Reading) -> str:
-        """The collective that a reading is of."""
-        return self.collective
+    @property
+    def floors(self) -> list[str]:
+        """The collectives that no band judged."""
+        found: list[str] = []
+        for launch, shown in zip(self.planned, self.shown, strict=False):
+            expect = expectation_of(of_launch(self.known_run(), launch))
+            for reading in shown.readings:
+                with suppress(BusbarError):
+                    found += [reading.operation or launch.bench] if expect(reading).floor else []
+        return found
 
     @property
     def harness(self) -> str:
@@ -109,50 +107,11 @@ class XcclPerf(BenchCheck, special=True):
         cuda = self.current_environ.extras["stack"] == "cuda"
         return "nccl-tests" if cuda else "rccl-tests"
 
-    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
-        """The band; of a large message that has none, more than host memory could carry."""
-        try:
-            return self.expect_in(launch, reading, self.settings(launch))
-        except NoExpectation:
-            # Between nodes several GPUs of a node send, each by way of its own link to the host.
-            if reading.nbytes < _BY_BANDWIDTH or self.nodes > 1:
-                raise
-            with suppress(NoExpectation):
-                floor = unstaged(
-                    self.site,
-                    operation=self.operation(reading),
-                    ranks=launch.ranks,
-                    nodes=self.nodes,
-                    partition=self.current_partition.name,
-                    nbytes=reading.nbytes,
-                )
-                # No run comes near the limit, so a floor close to it would condemn healthy ones.
-                if floor.low < _CLEARLY_BELOW * floor.limit:
-                    self.by_floor = (*self.by_floor, self.operation(reading))
-                    return floor
-            raise
-
-    def expect_in(
-        self, launch: BenchLaunch, reading: Reading, environment: Mapping[str, str]
-    ) -> Expectation:
-        """Limit and band of a reading that was taken with an environment."""
-        return expect_collective(
-            self.site,
-            bench=self.operation(reading),
-            nbytes=reading.nbytes,
-            nodes=self.nodes,
-            ranks=launch.ranks,
-            harness=self.harness,
-            lane=self.lane,
-            environment=environment,
-            partition=self.current_partition.name,
-        )
-
     def remarks(self) -> list[dict[str, Any]]:
         """Collectives that no band judged."""
         notes = super().remarks()
-        if self.by_floor:
-            names = ", ".join(dict.fromkeys(self.by_floor))
+        if self.floors:
+            names = ", ".join(dict.fromkeys(self.floors))
             notes.append(
                 {
                     "id": "floor-only",

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -13,12 +12,12 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
-from busbar.expect.expectation import Expectation
 from busbar.judge.assertions import Problem
+from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import BenchLaunch, show
 from busbar.judge.mode import not_in_use, too_small_gain
 from busbar.judge.results import Result
-from busbar.output.reading import Reading
+from busbar.judge.run import of_launch
 from busbar.verdict import Verdict
 
 from .base import Judgement
@@ -108,18 +107,14 @@ class RcclMode(XcclPerf, special=True):
         off = Path(self.stagedir, _OFF)
         text = off.read_text(errors="backslashreplace") if off.exists() else ""
         (launch,) = self.planned
-        settings = self.settings(launch)
-        without = {name: v for name, v in settings.items() if name not in self.mode}
-
-        def expect(reading: Reading, environment: Mapping[str, str]) -> Expectation:
-            return self.expect_in(launch, reading, environment)
-
+        run = of_launch(self.known_run(), launch)
+        environment = run.environment or {}
+        without = {name: v for name, v in environment.items() if name not in self.mode}
         return list(
             too_small_gain(
                 self.shown[0],
                 show(_OFF, text.splitlines()),
-                expect,
-                environments=(settings, without),
+                (expectation_of(run), expectation_of(replace(run, environment=without))),
                 least=self.least_gain,
             )
         )

@@ -9,10 +9,7 @@ from typing import ClassVar
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
-from busbar.expect.expectation import Expectation
-from busbar.expect.unstaged import expectation as unstaged
 from busbar.judge.launch import BenchLaunch
-from busbar.output.reading import Reading
 
 from .bench import BenchCheck
 from .collective import OsuCollective
@@ -44,6 +41,7 @@ class xccl_osu(OsuCollective):  # noqa: N801 - ReFrame's test names are what use
         return [
             replace(
                 launch,
+                bench=self.bench.replace("osu_", "osu_xccl_"),
                 command=(program, *launch.command[1:]),
                 transports=ways(
                     self.site, nodes=self.nodes, partition=self.current_partition.name
@@ -70,6 +68,7 @@ class xccl_osu_pair(OsuPair):  # noqa: N801 - see above
         kind = "cuda" if self.current_environ.extras["stack"] == "cuda" else "rocm"
         return replace(
             launch,
+            bench="osu_xccl_bw",
             command=(self.program("osu_xccl_bw"), "-d", kind, *launch.command[1:]),
             transports=ways(self.site, nodes=self.nodes, partition=self.current_partition.name),
             log="nccl",
@@ -78,14 +77,4 @@ class xccl_osu_pair(OsuPair):  # noqa: N801 - see above
                 *launch.environment,
                 ("NCCL_DEBUG_FILE", f"nccl.{target}.%h.%p.log"),
             ),
-        )
-
-    def expect(self, launch: BenchLaunch, reading: Reading) -> Expectation:
-        return unstaged(
-            self.site,
-            operation="sendrecv",
-            ranks=launch.ranks,
-            nodes=self.nodes,
-            partition=self.current_partition.name,
-            nbytes=reading.nbytes,
         )

@@ -14,14 +14,18 @@ import pytest
 
 from busbar.expect.expectation import Expectation
 from busbar.judge.repeat import confirmed, only_below_band
-from busbar.judge.results import Outcome, Result, judged
+from busbar.judge.results import Outcome, Result, result_of
+from busbar.judge.verdicts import judge_reading
+from busbar.output.reading import Reading
 from busbar.verdict import Verdict
 
 BAND = Expectation(limit=20, low=8, typical=10, high=12)
 # Each run takes the next line of a file, and judges it.
 CHECK = """
 import reframe as rfm
-from busbar.judge.results import Result, judged
+from busbar.judge.results import Result, result_of
+from busbar.judge.verdicts import judge_reading
+from busbar.output.reading import Reading
 from busbar.expect.expectation import Expectation
 from busbar.verdict import Verdict
 from .base import BusbarCheck, Judgement
@@ -36,7 +40,10 @@ class reading(BusbarCheck):
         if output[0] == "wrong":
             failed = Result(self.name, Verdict.FAILED, message="wrong data")
             return Judgement([failed], {{}})
-        return Judgement([judged(self.name, "bandwidth", float(output[0]), band)], {{}})
+        return Judgement([result_of(
+            judge_reading(Reading("bw", 1, float(output[0])), lambda _: band),
+            self.name, where="", pair="", buffers="",
+        )], {{}})
 """
 
 
@@ -45,7 +52,8 @@ def outcome(*results: Result, **more) -> Outcome:
 
 
 def reading(value: float, pair: str = "0->1") -> Result:
-    return judged("matrix", "bandwidth", value, BAND, pair=pair, bytes=4 << 20)
+    judged = judge_reading(Reading("bw", 4 << 20, value), lambda _: BAND)
+    return result_of(judged, "matrix", where="", pair=pair, buffers="")
 
 
 def test_only_readings_below_their_band_are_doubtful():

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.expect import NoExpectation, point_to_point
+from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.expect.measured import expectation as measured
+from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import GpuAwareRequest, judge, peer_transports
 from busbar.judge.results import Outcome, Result
+from busbar.judge.run import Run
 from busbar.judge.verdicts import verdict_on
 from busbar.parse.gpu_aware import Reading, parse
 from busbar.verdict import Verdict, worst
@@ -35,19 +37,8 @@ def recorded(data: Path, name: str) -> list[str]:
 
 
 def judged(lines: list[str], asked: GpuAwareRequest = H200) -> list[Result]:
-    site = sites.load("h200x4")
-
-    def expect(reading: Reading) -> Expectation:
-        return point_to_point(
-            site,
-            bench="osu_bw",
-            src=reading.source,
-            dst=reading.target,
-            nbytes=reading.nbytes,
-            buffers=reading.buffers,
-        )
-
-    return judge(asked, parse(lines), lines, expect)
+    run = Run(site=sites.load("h200x4"), bench="gpu_aware", lane="ucx-1.14", environment={})
+    return judge(asked, parse(lines), lines, expectation_of(run))
 
 
 def verdict(results: list[Result]) -> Verdict:

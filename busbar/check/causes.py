@@ -12,25 +12,24 @@ from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.explain.model import Cause
 from busbar.judge.results import Outcome
-from busbar.site import Site
-from busbar.verdict import Verdict
+from busbar.judge.run import Run
 
 UNEXPLAINED = "below-band-unexplained"
 
 
 def explained(
-    outcome: Outcome, files: Sequence[Path | Source], site: Site, known: Sequence[Cause] = ()
+    outcome: Outcome, files: Sequence[Path | Source], run: Run, known: Sequence[Cause] = ()
 ) -> Outcome:
     """The outcome with causes (unless it is a pass) and notes; its results name their ids.
 
-    ``known`` are causes that stand before a look into the output.
+    ``run`` is what the check knows of its launches. ``known`` are causes that were found before
+    the job ran.
     """
-    gpus = site if site.node_type().gpus else None
     causes, notes = [cause.to_json() for cause in known], []
     try:
         explanations = explain(
             [file if isinstance(file, Source) else Path(os.path.relpath(file)) for file in files],
-            site=gpus,
+            known=run,
             verdict=outcome.verdict,
         )
     except BusbarError as error:
@@ -40,11 +39,11 @@ def explained(
         found = [cause.to_json() for each in explanations for cause in each.causes]
         causes += [cause for cause in found if not (known and cause["id"] == UNEXPLAINED)]
         notes = [note.to_json() for each in explanations for note in each.notes]
-    if outcome.verdict is Verdict.PASS:
+    if not outcome.verdict.is_problem:
         causes = []
     ids = ",".join(dict.fromkeys(cause["id"] for cause in causes))
     results = tuple(
-        result if result.verdict is Verdict.PASS else replace(result, cause=ids)
+        replace(result, cause=ids) if result.verdict.is_problem else result
         for result in outcome.results
     )
     return replace(outcome, results=results, causes=tuple(causes), notes=(*outcome.notes, *notes))

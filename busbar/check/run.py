@@ -16,9 +16,10 @@ from busbar.delivery.environments import Choice
 from busbar.errors import BusbarError
 from busbar.judge.repeat import confirmed, only_below_band
 from busbar.judge.results import RESULTS_FILE, Outcome, Result
+from busbar.judge.run import Run
 from busbar.parse.text import Source
 from busbar.site import Site
-from busbar.verdict import Verdict, worst
+from busbar.verdict import Verdict, combined
 
 CHECKS = Path(__file__).resolve().parents[2] / "reframe_checks"
 
@@ -203,7 +204,7 @@ def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
     name = case["name"].split(" ")[0]
     if kept and left.exists() and case["fail_phase"] in _JUDGED:
         outcome = Outcome.read(left)
-        if case["result"] == "pass" or outcome.verdict is not Verdict.PASS:
+        if case["result"] == "pass" or outcome.verdict.is_problem:
             return outcome
     message = _reason(case, directory)
     outcome = Outcome(
@@ -232,7 +233,9 @@ def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
     # What explains takes a while to load, and a run that ends well has no need of it here.
     from busbar.check.causes import explained  # noqa: PLC0415
 
-    return explained(outcome, [*files, Source.from_text("reframe.log", message)], plan.site)
+    return explained(
+        outcome, [*files, Source.from_text("reframe.log", message)], Run(site=plan.site)
+    )
 
 
 def _reason(case: dict[str, Any], directory: Path) -> str:
@@ -268,5 +271,5 @@ def _first_line(text: str) -> str:
 
 
 def overall(outcomes: Sequence[Outcome]) -> Verdict:
-    """The worst verdict of all checks."""
-    return worst(outcome.verdict for outcome in outcomes)
+    """Return the verdict of the whole run."""
+    return combined(outcome.verdict for outcome in outcomes)

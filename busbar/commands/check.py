@@ -32,7 +32,7 @@ from busbar.errors import BusbarError
 from busbar.judge.results import Outcome, Result
 from busbar.report.terminal import print_verdicts
 from busbar.site.load import find
-from busbar.verdict import Verdict
+from busbar.verdict import Verdict, exit_status
 
 
 def add_parser(subparsers: Any) -> None:
@@ -42,8 +42,8 @@ def add_parser(subparsers: Any) -> None:
         help="run the checks on this machine and print verdicts",
         description=(
             "Runs ReFrame on reframe_checks/ with the configuration of the site, prints one row"
-            " for each size, and writes report.html and results.json. Exit status: 0 all pass, 1 a"
-            " verdict is not pass, 2 bad input."
+            " for each size, and writes report.html and results.json. Exit status: 0 pass, 1"
+            " unknown or worse, 2 bad input or not run, 3 unjudged."
         ),
     )
     parser.add_argument("--site", help="name or directory of a site (default: detected)")
@@ -203,7 +203,7 @@ def run_command(args: argparse.Namespace) -> int:
             )
         console.print(f"verdict: {document['verdict']}", style="bold")
         console.print(f"report: {report}", highlight=False)
-    return 0 if document["verdict"] == Verdict.PASS else 1
+    return exit_status(overall(outcomes))
 
 
 def _tell(line: str) -> None:

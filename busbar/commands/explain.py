@@ -10,8 +10,9 @@ from typing import Any
 
 from busbar.explain import explain
 from busbar.explain.render import print_explanations
+from busbar.judge.run import Run
 from busbar.site import load
-from busbar.verdict import Verdict
+from busbar.verdict import combined, exit_status
 
 
 def add_parser(subparsers: Any) -> None:
@@ -24,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
             " scheduler's"
             " log; plain or gzip) and names what ran, the verdict, and the causes with the lines"
             " that"
-            " show them. Exit status: 0 pass, 1 not pass, 2 bad input."
+            " show them. Exit status: 0 pass, 1 unknown or worse, 2 bad input, 3 unjudged."
         ),
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="an output of the job")
@@ -32,6 +33,10 @@ def add_parser(subparsers: Any) -> None:
         "--site",
         help="name or directory of the site whose bands judge the readings (default: told"
         " from the output where it names the GPUs)",
+    )
+    parser.add_argument(
+        "--partition",
+        help="the partition of the site that the job ran in (default: told from the output)",
     )
     parser.add_argument(
         "--engine",
@@ -62,10 +67,13 @@ def _version(text: str) -> tuple[str, str]:
 def run(args: argparse.Namespace) -> int:
     """Explains and prints."""
     site = load(args.site) if args.site else None
-    explanations = explain(args.files, site=site, engine=args.engine, asked=dict(args.asked))
+    if site and args.partition:
+        site.node_type(args.partition)  # refuses one that the site does not have
+    known = Run(site=site, partition=args.partition, engine=args.engine)
+    explanations = explain(args.files, known=known, asked=dict(args.asked))
     if args.json:
         documents = [explanation.to_json() for explanation in explanations]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))
     else:
         print_explanations(explanations)
-    return 0 if all(e.verdict is Verdict.PASS for e in explanations) else 1
+    return exit_status(combined(each.verdict for each in explanations))

@@ -28,3 +28,5 @@ class Expectation:
     """How far the band is proven: ``run``, ``replay`` or ``none``."""
     nbytes: int | None = None
     """The message size it holds for."""
+    floor: bool = False
+    """Whether ``low`` is a floor that only shows which way the data took, and not a band."""

@@ -29,9 +29,9 @@ def expectation(
     dst: int,
     nbytes: int,
     buffers: str,
-    lane: str,
-    environment: Mapping[str, str],
-    partition: str,
+    lane: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    partition: str | None = None,
 ) -> Expectation:
     """GB/s of ``osu_bw`` between host memory and a GPU (``H D`` or ``D H``).
 
@@ -73,4 +73,5 @@ def expectation(
         path=path,
         sources=(f"no band: {why}", f"floor: {says}"),
         nbytes=nbytes,
+        floor=True,
     )

@@ -17,7 +17,7 @@ _SOURCE = "more than the link from a GPU to its host carries; no reference of th
 
 
 def expectation(
-    site: Site, *, operation: str, ranks: int, nodes: int, partition: str, nbytes: int
+    site: Site, *, operation: str, ranks: int, nodes: int, partition: str | None, nbytes: int
 ) -> Expectation:
     """Bus bandwidth in GB/s of ``operation`` over GPU buffers.
 
@@ -51,4 +51,5 @@ def expectation(
         path=(f"not {link.link_class}",),
         sources=(_SOURCE, classes[link.link_class].source),
         nbytes=nbytes,
+        floor=True,
     )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from busbar.errors import BusbarError
@@ -18,10 +18,12 @@ from busbar.explain import (
     rules_rccl,
 )
 from busbar.explain.model import Explanation, Note
-from busbar.explain.rules import Context, Rule
+from busbar.explain.rules import Context, Explains, Rule
 from busbar.explain.select import select
 from busbar.explain.without_band import asked_versions, far_below_limit, unjudged
-from busbar.judge.readings import Expect, Judgement, from_copies, from_site, judge, verdict_of
+from busbar.judge.expectation import bus_bandwidths
+from busbar.judge.output import judge_output
+from busbar.judge.run import Run, from_output
 from busbar.output.collect import collect
 from busbar.output.identify import (
     columns_operation,
@@ -33,7 +35,7 @@ from busbar.output.identify import (
 from busbar.output.job_output import JobOutput
 from busbar.parse.text import Source
 from busbar.site.model import Site
-from busbar.verdict import Verdict, worst
+from busbar.verdict import Verdict
 
 RULES: tuple[Rule, ...] = (
     *rules_nccl.RULES,
@@ -49,29 +51,29 @@ def explain(
     files: Sequence[Path | Source],
     *,
     site: Site | None = None,
-    expectation: Expect | None = None,
-    verdict: Verdict | None = None,
     engine: str | None = None,
+    known: Run | None = None,
+    verdict: Verdict | None = None,
     asked: Mapping[str, str] | None = None,
 ) -> list[Explanation]:
-    """One explanation for each run in ``files``, which are the outputs of one job.
+    """Explain each run in ``files``, which are the outputs of one job.
 
-    ``expectation`` gives the limit and band of a reading; without it the expectations of ``site``
-    are used, or of the site that the output names. ``verdict`` is what a caller that knows more,
-    such as a check, has found; it stands unless the output shows worse. ``engine`` is ``sdma`` or
-    ``kernel`` on AMD GPUs. ``asked`` gives versions that the run should have had, by ``nccl``,
-    ``cuda`` and ``ucx``; a version is met by any that begins with it. Raises ``BusbarError`` for
-    a file that cannot be read and for input in which nothing is recognised.
+    ``site`` gives the limits and bands; without it the one that the output names. ``engine`` is
+    ``sdma`` or ``kernel`` on AMD GPUs. ``known`` is what a check knows of its runs, instead of
+    these two. ``verdict`` is what a check has found; the output can only make it worse.
+    ``asked`` gives versions that the run should have had, by ``nccl``, ``cuda`` and ``ucx``; a
+    version is met by any that begins with it. Raises ``BusbarError`` for a file that cannot be
+    read and for input in which nothing is recognised.
     """
     sources = [f if isinstance(f, Source) else Source.from_path(f) for f in files]
     try:
-        runs = collect(sources)
+        outputs = collect(sources)
     except OSError as error:
         raise BusbarError(
             f"cannot be read: {error.strerror or error}", where=str(error.filename or "")
         ) from error
-    runs = [facts for facts in runs if not facts.empty]
-    if not runs:
+    outputs = [output for output in outputs if not output.empty]
+    if not outputs:
         raise BusbarError(
             "nothing in it is the output of a tool that is known",
             where=", ".join(source.name for source in sources),
@@ -79,53 +81,37 @@ def explain(
             " Open MPI,"
             " MPICH or Slurm",
         )
-    wanted = _Wanted(site, expectation, verdict, engine, asked or {})
-    return [_explain_run(facts, wanted) for facts in runs]
+    known = known or Run(site=site, engine=engine)
+    return [_explain_run(output, known, verdict, asked or {}) for output in outputs]
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What the caller knows of the run."""
-
-    site: Site | None
-    expectation: Expect | None
-    verdict: Verdict | None
-    engine: str | None
-    asked: Mapping[str, str]
-
-
-def _explain_run(facts: JobOutput, wanted: _Wanted) -> Explanation:
-    site, verdict = wanted.site, wanted.verdict
+def _explain_run(
+    facts: JobOutput, known: Run, verdict: Verdict | None, asked: Mapping[str, str]
+) -> Explanation:
     ranks, nodes = ranks_of(facts), nodes_of(facts)
     operation, notes = _operation(facts, ranks)
-    if site is None and wanted.expectation is None:
-        site = recognise_site(facts, nodes)
-        if site:
-            notes.append(Note("site-recognised", f"the devices are those of site {site.name}"))
-    engine = wanted.engine or shown_engine(facts)
-    expect = wanted.expectation or from_copies(facts)
-    if expect is None and site:
-        expect = from_site(
-            site, facts, engine=engine, operation=operation, ranks=ranks, nodes=nodes
-        )
-    judgement = judge(facts, expect) if expect else Judgement(why="no site and no expectation")
-    judged = judgement.judged
-    context = Context(facts, site, engine, judged, operation, ranks, nodes)
+    if known.site is None:
+        known = replace(known, site=recognise_site(facts, nodes))
+        if known.site:
+            notes.append(
+                Note("site-recognised", f"the devices are those of site {known.site.name}")
+            )
+    run = from_output(replace(known, ranks=ranks, nodes=nodes), facts, operation)
+    readings = [*facts.readings, *bus_bandwidths(run.bench, facts.readings, run.ranks)]
+    judgement = judge_output(run, readings)
+    context = Context(facts, run.site, run.engine, judgement.banded, operation, ranks, nodes)
     findings = [finding for rule in RULES for finding in rule(context)]
     findings += far_below_limit(context, judgement.bounded)
-    findings += unjudged(context) if not judged else []
-    findings += asked_versions(context, wanted.asked)
-    outcome = worst(
-        [
-            verdict or Verdict.PASS,
-            verdict_of(judged) if judged and verdict is None else Verdict.PASS,
-            _measured(facts),
-            *(f.effect for f in findings),
-        ]
+    findings += unjudged(context) if not judgement.banded else []
+    findings += asked_versions(context, asked)
+    outcome = judgement.verdict(
+        verdict,
+        [_measured(facts), *(f.effect for f in findings)],
+        explained=any(f.explains is Explains.SLOW and f.confidence == "certain" for f in findings),
     )
-    if not judged and facts.readings:
+    if not judgement.banded and facts.readings:
         notes.append(Note("no-band", f"no band was applied: {judgement.why}"))
-    causes = select(findings, outcome, judged)
+    causes = select(findings, outcome, judgement.banded)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
     return Explanation(
         files=tuple(facts.files),
@@ -134,11 +120,12 @@ def _explain_run(facts: JobOutput, wanted: _Wanted) -> Explanation:
         ranks=ranks,
         nodes=nodes,
         readings=tuple(facts.readings),
+        judged=tuple(judgement.judged),
         verdict=outcome,
         causes=tuple(causes),
         notes=tuple(notes),
         operation=operation,
-        site=site.name if site and judged else None,
+        site=run.site.name if run.site and judgement.banded else None,
         hosts=tuple(facts.hosts)[:1024],
         devices=_device_names(facts),
     )
@@ -154,12 +141,6 @@ def _device_names(facts: JobOutput) -> tuple[str, ...]:
         for event, _ in facts.events
         if event.get("event") == "rank" and event.get("device")
     )[:1024]
-
-
-def shown_engine(facts: JobOutput) -> str | None:
-    """``sdma`` or ``kernel`` where the output shows ``HSA_ENABLE_SDMA``."""
-    setting = facts.setting("HSA_ENABLE_SDMA")
-    return {"0": "kernel", "1": "sdma"}.get(setting[1]) if setting else None
 
 
 def _operation(facts: JobOutput, ranks: int | None) -> tuple[str | None, list[Note]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from busbar.judge.verdicts import Judged
 from busbar.output.reading import Evidence, Reading
 from busbar.redact import redact
 from busbar.verdict import Verdict
@@ -67,6 +68,8 @@ class Explanation:
     ranks: int | None
     nodes: int | None
     readings: tuple[Reading, ...]
+    judged: tuple[Judged, ...]
+    """The readings but for ``algbw``, and the bus bandwidths that follow from latencies."""
     verdict: Verdict
     causes: tuple[Cause, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -89,8 +92,30 @@ class Explanation:
             "nodes": self.nodes,
             "hosts": list(self.hosts),
             "devices": list(self.devices),
-            "readings": [reading.to_json() for reading in self.readings],
+            "readings": self._readings(),
             "verdict": str(self.verdict),
             "causes": [cause.to_json() for cause in self.causes],
             "notes": [note.to_json() for note in self.notes],
         }
+
+    def _readings(self) -> list[dict[str, Any]]:
+        """Every reading, with its verdict, limit and band if it was judged."""
+        judged = {id(each.reading): each for each in self.judged}
+        derived = [
+            each.reading for each in self.judged if id(each.reading) not in map(id, self.readings)
+        ]
+        return [
+            reading.to_json() | (_verdict(judged[id(reading)]) if id(reading) in judged else {})
+            for reading in (*self.readings, *derived)
+        ]
+
+
+def _verdict(judged: Judged) -> dict[str, Any]:
+    band = judged.expectation
+    numbers = {
+        "limit": judged.limit,
+        "low": band.low if band else None,
+        "typical": band.typical if band else None,
+        "high": band.high if band else None,
+    }
+    return {"verdict": str(judged.verdict), **{k: v for k, v in numbers.items() if v is not None}}

@@ -10,7 +10,7 @@ from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding
 from busbar.explain.rules_fabric import shown
 from busbar.explain.rules_rccl import mscclpp_refusals
-from busbar.judge.readings import kernel_limit
+from busbar.judge.expectation import kernel_limit
 from busbar.verdict import Verdict
 
 
@@ -19,7 +19,7 @@ def notes(
 ) -> list[Note]:
     """Every note on a run whose causes are known."""
     found = [note for rule in _RULES for note in rule(context) if note.id not in causes]
-    if verdict is Verdict.PASS:
+    if not verdict.is_problem:
         found += [
             Note(
                 "setting-harmless", f"{f.id}: {f.summary}", f.evidence, {"cause": f.id} | f.details
@@ -53,11 +53,10 @@ def _sdma(context: Context) -> Iterator[Note]:
         return
     for judged in context.judged:
         links = kernel_limit(context.site, context.facts, judged.reading.nbytes)
-        if links and links > judged.expectation.limit and judged.reading.evidence:
+        if links and judged.limit and links > judged.limit and judged.reading.evidence:
             yield Note(
                 "sdma-cap",
-                f"the copy engine carries at most {judged.expectation.limit:g} GB/s, the links"
-                f" {links:g}",
+                f"the copy engine carries at most {judged.limit:g} GB/s, the links {links:g}",
                 (judged.reading.evidence,),
             )
             return

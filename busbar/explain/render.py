@@ -17,6 +17,7 @@ from busbar.verdict import Verdict
 
 _COLOURS = {
     Verdict.PASS: "green",
+    Verdict.UNJUDGED: "blue",
     Verdict.UNKNOWN: "cyan",
     Verdict.DEGRADED: "yellow",
     Verdict.IMPOSSIBLE: "magenta",

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from busbar.expect.expectation import Expectation
 from busbar.explain.model import Confidence
+from busbar.judge.verdicts import Judged
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
 from busbar.site.model import NodeType, Site
@@ -36,15 +36,6 @@ class Finding:
     effect: Verdict = Verdict.PASS
     """The verdict that the evidence alone justifies; ``pass``: only if the run is bad anyway."""
     details: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Judged:
-    """A reading with what was expected of it."""
-
-    reading: Reading
-    expectation: Expectation
-    verdict: Verdict
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from busbar.explain.rules import Context, Explains, Finding, Judged, Rule
+from busbar.explain.rules import Context, Explains, Finding, Rule
 from busbar.explain.rules_mpi import frames
-from busbar.judge.readings import kernel_limit
+from busbar.judge.expectation import kernel_limit
+from busbar.judge.verdicts import Judged
 from busbar.verdict import Verdict
 
 
@@ -136,7 +137,7 @@ _MEMORY_RATE = 1.5
 
 def _links(context: Context, judged: Judged) -> float:
     """GB/s of the links of a pair, whatever engine the reading was judged for."""
-    limit = judged.expectation.limit
+    limit = judged.limit or 0.0
     if not context.site or context.engine != "sdma":
         return limit
     return max(limit, kernel_limit(context.site, context.facts, judged.reading.nbytes) or 0.0)
@@ -188,7 +189,7 @@ def same_gpu(context: Context) -> Iterator[Finding]:
             "same-gpu",
             "likely",
             (top.reading.evidence,),  # type: ignore[arg-type]
-            f"{top.reading.value:.4g} GB/s is more than links carry ({top.expectation.limit:g}"
+            f"{top.reading.value:.4g} GB/s is more than links carry ({top.limit:g}"
             f" GB/s):"
             " the rate of a copy inside one GPU",
             Explains.IMPOSSIBLE,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.rules import Context, Explains, Finding, Rule
-from busbar.judge.readings import engine_band
+from busbar.judge.expectation import engine_band
 from busbar.output.job_output import Occurrence
 from busbar.parse.ucx_log import Endpoint
 from busbar.verdict import Verdict
@@ -268,7 +268,7 @@ def sdma_cap(context: Context) -> Iterator[Finding]:
         cap = engine_band(context.site, context.facts, judged.reading.nbytes, "sdma")
         if (
             cap
-            and cap.limit < judged.expectation.limit
+            and cap.limit < (judged.limit or 0.0)
             and cap.low <= judged.reading.value <= cap.limit
         ):
             asked = context.facts.setting("HSA_ENABLE_SDMA")
@@ -277,7 +277,7 @@ def sdma_cap(context: Context) -> Iterator[Finding]:
                 "certain" if asked and asked[1] == "1" else "likely",
                 (judged.reading.evidence, *([asked[2]] if asked else [])),  # type: ignore[arg-type]
                 f"{judged.reading.value:.4g} GB/s is what the copy engine carries"
-                f" ({cap.limit:g} GB/s at most), the links carry {judged.expectation.limit:g}",
+                f" ({cap.limit:g} GB/s at most), the links carry {judged.limit:g}",
             )
 
 

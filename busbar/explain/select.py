@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from busbar.explain.catalog import CAUSES
 from busbar.explain.model import Cause
-from busbar.explain.rules import Explains, Finding, Judged
+from busbar.explain.rules import Explains, Finding
+from busbar.judge.verdicts import Judged
 from busbar.output.reading import Evidence
 from busbar.verdict import Verdict
 
@@ -44,7 +45,7 @@ _CONSEQUENCES = {
 
 def select(findings: Sequence[Finding], outcome: Verdict, judged: Sequence[Judged]) -> list[Cause]:
     """The causes that account for ``outcome``, certain ones first; none for a pass."""
-    if outcome is Verdict.PASS:
+    if not outcome.is_problem:
         return []
     # A run that was slow until its time limit ended it is explained by what made it slow.
     slow = any(f.id == "timeout" for f in findings) and (
@@ -89,13 +90,13 @@ def _accounts_for(finding: Finding, outcome: Verdict) -> bool:
 def _unexplained(outcome: Verdict, judged: Sequence[Judged]) -> list[Finding]:
     off = [j for j in judged if j.verdict is outcome and j.reading.evidence]
     if outcome is Verdict.IMPOSSIBLE and off:
-        top = max(off, key=lambda j: j.reading.value / j.expectation.limit)
+        top = max(off, key=lambda j: j.reading.value / (j.limit or 1.0))
         return [
             Finding(
                 "above-limit",
                 "certain",
                 (_line(top),),
-                f"{_value(top)}, the limit is {top.expectation.limit:.4g}",
+                f"{_value(top)}, the limit is {top.limit:.4g}",
             )
         ]
     if outcome is Verdict.FAILED and off:
@@ -104,7 +105,7 @@ def _unexplained(outcome: Verdict, judged: Sequence[Judged]) -> list[Finding]:
     if outcome is Verdict.DEGRADED:
         lines = tuple(dict.fromkeys(_line(j) for j in off))[-3:]
         band = (
-            f"{_value(off[-1])}, the band begins at {_bound(off[-1]):.4g}"
+            f"{_value(off[-1])}, the band begins at {off[-1].bound:.4g}"
             if off
             else "by the caller's verdict"
         )
@@ -121,7 +122,3 @@ def _line(judged: Judged) -> Evidence:
 def _value(judged: Judged) -> str:
     unit = "us" if judged.reading.kind == "latency_us" else "GB/s"
     return f"{judged.reading.value:.4g} {unit} at {judged.reading.nbytes} bytes"
-
-
-def _bound(judged: Judged) -> float:
-    return judged.expectation.high if judged.expectation.unit == "us" else judged.expectation.low

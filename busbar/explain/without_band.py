@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from busbar.explain.rules import Context, Explains, Finding
-from busbar.output.reading import Evidence, Reading
+from busbar.judge.verdicts import Judged
+from busbar.output.reading import Evidence
 from busbar.verdict import Verdict
 
 _TOO_SLOW = 0.6
@@ -72,14 +73,12 @@ def unjudged(context: Context) -> list[Finding]:
     return []
 
 
-def far_below_limit(context: Context, bounded: Sequence[tuple[Reading, float]]) -> list[Finding]:
+def far_below_limit(context: Context, bounded: Sequence[Judged]) -> list[Finding]:
     """Large messages far below the limit of the links, where no data supports a band."""
     least = _LARGE_BETWEEN_NODES if (context.nodes or 1) > 1 else _LARGE
-    large = [(r, limit) for r, limit in bounded if r.nbytes >= least and r.evidence]
-    if not large:
-        return []
-    reading, limit = max(large, key=lambda item: item[0].value / item[1])
-    if reading.value >= _FAR_BELOW * limit or reading.evidence is None:
+    large = [(j.reading, j.limit) for j in bounded if j.limit and j.reading.nbytes >= least]
+    reading, limit = max(large, key=lambda item: item[0].value / item[1], default=(None, 0.0))
+    if reading is None or reading.evidence is None or reading.value >= _FAR_BELOW * limit:
         return []
     return [
         Finding(

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from busbar.expect import NoExpectation
-from busbar.expect.expectation import Expectation
-from busbar.judge.results import Result, judged, sentence
+from busbar.judge.results import Result, result_of
+from busbar.judge.verdicts import Expect, judge_reading
+from busbar.output.reading import Reading as OutputReading
 from busbar.parse.gpu_aware import GpuAwareRun, Reading
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
-
-Expect = Callable[[Reading], Expectation]
 
 
 @dataclass(frozen=True)
@@ -197,28 +195,56 @@ def _readings(
                         where=where,
                         pair=f"{source}->{target}",
                         buffers=buffers,
-                        bytes=nbytes,
+                        nbytes=nbytes,
                     )
 
 
 def _judge_reading(
-    check: str, readings: list[Reading], expect: Expect, *, metric: str, **where: object
+    check: str,
+    readings: list[Reading],
+    expect: Expect,
+    *,
+    metric: str,
+    where: str,
+    pair: str,
+    buffers: str,
+    nbytes: int,
 ) -> Result:
     if len(readings) != 1:
-        failed = f"the {metric} is missing from the output"
+        message = f"the {metric} is missing from the output"
         if readings:
-            failed = f"the {metric} stands {len(readings)} times in the output"
-        return Result(check, Verdict.FAILED, metric=metric, message=failed, **where)  # type: ignore[arg-type]
-    reading = readings[0]
-    try:
-        result = judged(check, metric, reading.value, expect(reading), **where)
-    except NoExpectation as missing:
-        value = {"us" if metric == "latency" else "gb_per_s": reading.value}
-        message = f"nothing to judge it by: {missing}"
-        return Result(check, Verdict.FAILED, metric=metric, message=message, **where, **value)  # type: ignore[arg-type]
+            message = f"the {metric} is in the output {len(readings)} times"
+        return Result(
+            check,
+            Verdict.FAILED,
+            where=where,
+            pair=pair,
+            metric=metric,
+            buffers=buffers,
+            bytes=nbytes,
+            message=message,
+        )
+    (reading,) = readings
+    result = result_of(
+        judge_reading(_as_output(reading), expect),
+        check,
+        where=where,
+        pair=pair,
+        buffers=buffers,
+    )
     if reading.wrong:
         message = f"{reading.wrong} bytes arrived wrong"
-        return Result(**{**vars(result), "verdict": Verdict.FAILED, "message": message})
-    if result.verdict is not Verdict.PASS:
-        return Result(**{**vars(result), "message": sentence(result)})
+        return replace(result, verdict=Verdict.FAILED, message=message)
     return result
+
+
+def _as_output(reading: Reading) -> OutputReading:
+    return OutputReading(
+        "latency_us" if reading.metric == "latency" else "bw",
+        reading.nbytes,
+        reading.value,
+        source=reading.source,
+        target=reading.target,
+        buffers=reading.buffers,
+        driver_us=reading.driver_us,
+    )

@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from busbar.expect import NoExpectation
-from busbar.expect.expectation import Expectation
 from busbar.judge.assertions import Problem
 from busbar.judge.launch import LaunchOutput
+from busbar.judge.verdicts import Expect
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Reading
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
-
-ExpectIn = Callable[[Reading, Mapping[str, str]], Expectation]
-"""The expectation of a reading that was taken with an environment."""
 
 
 def not_in_use(facts: JobOutput, mode: Mapping[str, str], ranks: int) -> Iterator[Problem]:
@@ -56,15 +53,14 @@ def _mscclpp(facts: JobOutput, threshold: str | None) -> Iterator[Problem]:
 def too_small_gain(
     on: LaunchOutput,
     off: LaunchOutput,
-    expect: ExpectIn,
+    expect: tuple[Expect, Expect],
     *,
-    environments: tuple[Mapping[str, str], Mapping[str, str]],
     least: float,
 ) -> Iterator[Problem]:
     """Where the largest message gains less by the mode than it should.
 
-    ``environments`` are those with the mode and without; where the site has a band for both, their
-    distance is the gain that was published, elsewhere ``least`` holds.
+    ``expect`` are the expectations with the mode and without. If the site has a band for both,
+    their distance is the gain that was published; otherwise ``least`` holds.
     """
     status = off.facts.exit_status
     if status is None or status[0] or not off.readings:
@@ -84,10 +80,7 @@ def too_small_gain(
         return
     for key in (key for key in both if key[0] == both[-1][0]):
         fast, slow = with_it[key], without[key]
-        try:
-            wanted = expect(fast, environments[0]).low / expect(slow, environments[1]).high
-        except NoExpectation:
-            wanted = least
+        wanted = _published_gain(expect[0], fast, expect[1], slow) or least
         if fast.value < wanted * slow.value:
             place = "in place" if key[1] else "out of place"
             yield (
@@ -96,3 +89,12 @@ def too_small_gain(
                 f" {slow.value:.4g} without, a gain of {fast.value / slow.value:.2f} where"
                 f" {wanted:.2f} is the least",
             )
+
+
+def _published_gain(with_it: Expect, fast: Reading, without: Expect, slow: Reading) -> float:
+    """The least gain by the bands of both runs; 0 if one of them has none."""
+    try:
+        bands = with_it(fast), without(slow)
+    except NoExpectation:
+        return 0.0
+    return 0.0 if any(band.floor for band in bands) else bands[0].low / bands[1].high

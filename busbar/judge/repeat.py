@@ -18,7 +18,7 @@ def only_below_band(outcome: Outcome) -> bool:
 
     Wrong data, a missing reading, a way that the data did not take: these are no matter of chance.
     """
-    wrong = [result for result in outcome.results if result.verdict is not Verdict.PASS]
+    wrong = [result for result in outcome.results if result.verdict.is_problem]
     return bool(wrong) and all(
         result.verdict is Verdict.DEGRADED and result.value is not None and result.low is not None
         for result in wrong
@@ -32,13 +32,13 @@ def confirmed(first: Outcome, second: Outcome) -> Outcome:
     nothing, and slow readings of other pairs do not clear the first: a fault may move.
     """
     before, after = _keyed(first.results), _keyed(second.results)
-    slow = {key: row for key, row in before.items() if row.verdict is not Verdict.PASS}
-    if second.verdict is Verdict.PASS and not slow.keys() <= after.keys():
+    slow = {key: row for key, row in before.items() if row.verdict.is_problem}
+    if not second.verdict.is_problem and not slow.keys() <= after.keys():
         return first
     once = [
         sentence(row)
         for key, row in slow.items()
-        if key in after and after[key].verdict is Verdict.PASS
+        if key in after and not after[key].verdict.is_problem
     ]
     earlier = [note for note in first.notes if note["id"] == _NOTE]
     note = {

@@ -4,20 +4,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from busbar.expect.expectation import Expectation
-from busbar.judge.verdicts import verdict_on
+from busbar.judge.verdicts import Judged
 from busbar.units import format_bytes
-from busbar.verdict import Verdict, worst
+from busbar.verdict import Verdict, combined
 
 RESULTS_FILE = "results.json"
 """Where a check leaves its outcome in ReFrame's stage directory."""
 
 
 _SHOWN = 3
+_METRICS = {"bw": "bandwidth", "busbw": "busbw", "latency_us": "latency"}
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ class Outcome:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of its results; ``failed`` without any."""
-        return worst(result.verdict for result in self.results)
+        """Return the verdict of the check from those of its results; ``failed`` without any."""
+        return combined(result.verdict for result in self.results)
 
     def sentence(self) -> str:
         """The verdict, its first reasons, and the causes with their remedies; for one log line."""
-        wrong = list(dict.fromkeys(r.message for r in self.results if r.verdict != Verdict.PASS))
+        wrong = list(dict.fromkeys(r.message for r in self.results if r.verdict.is_problem))
         shown = wrong[:_SHOWN]
         if len(wrong) > _SHOWN:
             shown.append(f"and {len(wrong) - _SHOWN} more")
@@ -113,22 +113,26 @@ class Outcome:
         return cls(**data)
 
 
-def judged(
-    check: str, metric: str, value: float, expectation: Expectation, **where: Any
-) -> Result:
-    """A reading with the verdict that ``expectation`` gives it."""
-    return Result(
+def result_of(judged: Judged, check: str, *, where: str, pair: str, buffers: str) -> Result:
+    """Return the row of a judged reading, with where and between what it was taken."""
+    reading, band = judged.reading, judged.expectation
+    latency = reading.kind == "latency_us"
+    result = Result(
         check,
-        verdict_on(expectation, value),
-        metric=metric,
-        us=value if metric == "latency" else None,
-        gb_per_s=None if metric == "latency" else value,
-        limit=expectation.limit,
-        low=expectation.low,
-        typical=expectation.typical,
-        high=expectation.high,
-        **where,
+        judged.verdict,
+        metric=_METRICS[reading.kind],
+        us=reading.value if latency else None,
+        gb_per_s=None if latency else reading.value,
+        limit=judged.limit,
+        low=band.low if band else None,
+        typical=band.typical if band else None,
+        high=band.high if band else None,
+        bytes=reading.nbytes,
+        where=where,
+        pair=pair,
+        buffers=buffers,
     )
+    return replace(result, message=sentence(result)) if judged.verdict.is_problem else result
 
 
 def sentence(result: Result) -> str:

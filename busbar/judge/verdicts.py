@@ -3,8 +3,46 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from busbar.errors import BusbarError
+from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
+from busbar.output.reading import Reading
 from busbar.verdict import Verdict
+
+Expect = Callable[[Reading], Expectation]
+"""Return the limit and band of a reading; ``NoExpectation`` if no band is known."""
+
+LARGE_BYTES = 1 << 20
+"""Tools print the rates of smaller messages as 0.00."""
+_DIP = 0.9
+"""A bus bandwidth that falls below this share of its peak at a larger size is a dip: healthy runs
+on 4 x H200 and 2 x p4d stay above 0.97, 2 x 8 H20 on a broken network fell to 0.70."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A reading with its verdict."""
+
+    reading: Reading
+    verdict: Verdict
+    expectation: Expectation | None = None
+    """None if no band is known."""
+    limit: float | None = None
+    """What the links can carry, in the unit of the reading; None if that is not known either."""
+    why: str = ""
+    """Why no band is known."""
+
+    @property
+    def bound(self) -> float:
+        """The end of the band that the reading must reach: GB/s at least or us at most."""
+        if self.expectation is None:
+            return 0.0
+        latency = self.expectation.unit == "us"
+        return self.expectation.high if latency else self.expectation.low
 
 
 def verdict_on(expectation: Expectation, value: float) -> Verdict:
@@ -18,3 +56,47 @@ def verdict_on(expectation: Expectation, value: float) -> Verdict:
     if value > expectation.limit:
         return Verdict.IMPOSSIBLE
     return Verdict.DEGRADED if value < expectation.low else Verdict.PASS
+
+
+def judge_reading(reading: Reading, expect: Expect) -> Judged:
+    """Judge one reading by its expectation, or by the limit alone if no band is known."""
+    try:
+        expectation = expect(reading)
+    except BusbarError as missing:
+        return without_band(reading, missing)
+    return Judged(reading, verdict_on(expectation, reading.value), expectation, expectation.limit)
+
+
+def without_band(reading: Reading, missing: BusbarError) -> Judged:
+    """Judge a reading for which no band is known: it can only be wrong or impossible."""
+    latency = reading.kind == "latency_us"
+    limit = None
+    if isinstance(missing, NoExpectation) and (missing.unit == "us") == latency:
+        limit = missing.limit
+    verdict = Verdict.UNJUDGED
+    if not reading.value > 0 and (latency or reading.nbytes >= LARGE_BYTES):
+        verdict = Verdict.FAILED
+    elif limit and not latency and reading.value > limit:
+        verdict = Verdict.IMPOSSIBLE
+    return Judged(reading, verdict, limit=limit, why=str(missing))
+
+
+def judge_readings(readings: Iterable[Reading], expect: Expect) -> list[Judged]:
+    """Judge every reading; ``algbw`` is the same measurement as ``busbw`` and is left out."""
+    return [judge_reading(each, expect) for each in readings if each.kind != "algbw"]
+
+
+def dips(readings: Iterable[Reading]) -> Iterator[str]:
+    """Describe each series of bus bandwidths that falls after its peak."""
+    series: dict[tuple[object, ...], list[Reading]] = defaultdict(list)
+    for reading in readings:
+        if reading.kind == "busbw" and reading.nbytes >= LARGE_BYTES:
+            series[reading.in_place, reading.operation].append(reading)
+    for rows in series.values():
+        last = max(rows, key=lambda r: r.nbytes)
+        peak = max(rows, key=lambda r: r.value)
+        if last.value < _DIP * peak.value:
+            yield (
+                f"bus bandwidth falls from {peak.value:.4g} GB/s at {peak.nbytes} bytes"
+                f" to {last.value:.4g} at {last.nbytes}"
+            )

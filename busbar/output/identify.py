@@ -132,17 +132,27 @@ def _signatures(n: int) -> dict[str, tuple[float, float, bool | None, bool | Non
     }
 
 
-def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
-    """The one site that ships whose GPUs the output names; None when none or several fit."""
-    models = {d.name for d in facts.devices.values()} | {
+def gpu_models(facts: JobOutput) -> set[str]:
+    """The names of the GPUs that the output lists."""
+    return {d.name for d in facts.devices.values()} | {
         str(event["device_name"])
         for event, _ in facts.events
         if event.get("event") == "rank" and event.get("device_name")
     }
+
+
+def ranks_per_host(facts: JobOutput) -> Counter[str]:
+    """How many devices the output lists on each host."""
+    return Counter(d.host for d in facts.devices.values())
+
+
+def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
+    """The one site that ships whose GPUs the output names; None when none or several fit."""
+    models = gpu_models(facts)
     instances = {v for v in facts.values("ofi.topology") if v}
     if len(models) > 1 or not (models or instances):
         return None
-    most = max(Counter(d.host for d in facts.devices.values()).values(), default=0)
+    most = max(ranks_per_host(facts).values(), default=0)
     fitting = []
     for name in names():
         site = _loaded(name)

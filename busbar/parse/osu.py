@@ -25,7 +25,7 @@ class Banner:
     @property
     def collective(self) -> bool:
         """Whether all ranks take part in one operation."""
-        return self.test not in _POINT_TO_POINT
+        return self.test.replace("xccl_", "") not in _POINT_TO_POINT
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ _BANNER = re.compile(
     r"#\s*OSU\s+(?P<api>MPI|NCCL|RCCL|xCCL|OSHM|UPC\+?\+?)(?:-(?P<device>[A-Za-z]+))?\s+"
     r"(?P<title>\S.*?)\s+(?:Test\s+)?v(?P<version>\d+(?:\.\d+)+)"
 )
+_GPU_LIBRARIES = ("NCCL", "RCCL", "xCCL")
 _TITLES = {
     "bandwidth": "osu_bw",
     "bi-directional bandwidth": "osu_bibw",
@@ -86,6 +87,8 @@ def parse_banner(line: str) -> Banner | None:
     test = _TITLES.get(title)
     if test is None:
         test = "osu_" + re.sub(r"\W+", "_", title.removesuffix(" latency")).strip("_")
+    if match["api"] in _GPU_LIBRARIES:
+        test = test.replace("osu_", "osu_xccl_", 1)
     rate = "bandwidth" in title
     return Banner(
         test, match["version"], match["api"], match["device"] or "", "bw" if rate else "latency_us"

@@ -15,6 +15,7 @@ from busbar.verdict import Verdict, worst
 
 _STYLE = {
     Verdict.PASS: "green",
+    Verdict.UNJUDGED: "blue",
     Verdict.UNKNOWN: "cyan",
     Verdict.DEGRADED: "yellow",
     Verdict.IMPOSSIBLE: "magenta",
@@ -113,7 +114,7 @@ def _print_reasons(outcome: Outcome, console: Console) -> None:
 
 def _reasons(results: Iterable[Result]) -> Iterable[tuple[Verdict, str]]:
     """What did not pass; of the pairs of one size the worst few, since the report has them all."""
-    wrong = [row for row in results if row.verdict is not Verdict.PASS]
+    wrong = [row for row in results if row.verdict.is_problem]
     whole = [row for row in wrong if row.bytes is None]
     for rows in [whole, *_groups(row for row in wrong if row.bytes is not None)]:
         rows.sort(key=_goodness)

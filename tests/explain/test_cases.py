@@ -279,11 +279,11 @@ def test_far_below_the_limit_where_no_band_is_known() -> None:
     found = run(table, site="h20-roce")
     assert (str(found.verdict), ids(found)) == ("degraded", {"below-band-unexplained"})
     near = nccl_table({1 << 28: 180.0, 1 << 30: 190.0}, ranks=32, nodes=4, gpu="NVIDIA H20")
-    assert str(run(near, site="h20-roce").verdict) == "pass"
+    assert str(run(near, site="h20-roce").verdict) == "unjudged"
 
 
 def test_message_rate_test_does_not_tell_its_buffers() -> None:
     title = "# OSU MPI Multiple Bandwidth / Message Rate Test v7.4\n"
     on_host = run(title + "67108864 13000.0 200.0\n", site="h200x4")
-    assert str(on_host.verdict) == "pass"
+    assert str(on_host.verdict) == "unjudged"
     assert "no-band" in {note.id for note in on_host.notes}

@@ -43,7 +43,9 @@ def only(module: str, name: str) -> tuple[str | Path, ...]:
 READING = """
 import reframe as rfm
 from reframe.core.builtins import run_before
-from busbar.judge.results import judged
+from busbar.judge.results import result_of
+from busbar.judge.verdicts import judge_reading
+from busbar.output.reading import Reading
 from busbar.expect.expectation import Expectation
 from .base import BusbarCheck, Judgement
 
@@ -60,7 +62,10 @@ class reading(BusbarCheck):
 
     def judgement(self, output, errors):
         band = Expectation(limit=20, low=8, typical=10, high=12)
-        return Judgement([judged(self.name, "bandwidth", float(output[0]), band)], {{}})
+        return Judgement([result_of(
+            judge_reading(Reading("bw", 1, float(output[0])), lambda _: band),
+            self.name, where="", pair="", buffers="",
+        )], {{}})
 """
 
 

@@ -12,36 +12,28 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from faults import (
+    CRAY,
     DATA,
     GIB,
+    H200,
+    MI300X,
     SIZE,
-    Expect,
     GpuAwareKind,
     Kind,
-    between_two,
-    busbw,
-    by_rccl,
-    by_torch,
-    copied,
     first,
-    host,
-    nodes,
-    none,
-    pair,
-    pairs,
     perftest,
     placed,
-    reduced,
     replaced,
     scaled,
-    staged,
 )
 
 from busbar import site as sites
 from busbar.judge import gpu_aware as gpu_judge
 from busbar.judge import mode
 from busbar.judge.assertions import Problem
+from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import BenchLaunch, LaunchOutput, powers, show
+from busbar.judge.run import Run, of_launch
 from busbar.output.reading import Reading
 from busbar.parse.fabtests import rows
 from busbar.verdict import Verdict
@@ -78,7 +70,7 @@ BY_SHM = {"transport": replaced("via P2P/CUMEM", "via SHM/direct/direct")}
 PAIR = Kind(
     BenchLaunch("osu_bw", ("osu_bw",), 2, (SIZE,), (0, 1), transports=("cuda_ipc",)),
     first("h200x4-prefix/osu_bw_osu-7.4.log"),
-    pair,
+    H200,
     OSU,
 )
 LATENCY = {
@@ -94,9 +86,8 @@ COLLECTIVE = Kind(
         transports=("cuda_ipc",),
     ),
     first("h200x4-prefix/osu_bcast_osu-7.4.log"),
-    staged,
+    H200,
     LATENCY,
-    derive=busbw(1),
 )
 XCCL = Kind(
     BenchLaunch(
@@ -108,7 +99,7 @@ XCCL = Kind(
         json="nccl-tests.1.json",
     ),
     first("h200x4-prefix/xccl_all_reduce_nccl-tests-2.19.6.log") + NCCL_LOG,
-    reduced,
+    replace(H200, harness="nccl-tests"),
     {
         **FOUR,
         "placement": replaced("[0000:00:07]", "[0000:00:06]"),
@@ -130,7 +121,7 @@ TORCH = Kind(
         end=True,
     ),
     first("h200x4-prefix/torch_collectives_torch-2.11.0.log") + NCCL_LOG,
-    by_torch,
+    replace(H200, harness="pytorch"),
     {
         **FOUR,
         "placement": replaced("0000:00:07.0", "0000:00:06.0"),
@@ -157,7 +148,7 @@ def plugin(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
 OFI = Kind(
     BenchLaunch("nccl_message_transfer", ("x",), 2, (), nodes=2, bands=False),
     placed("p5-synthetic/nccl_message_transfer_synthetic.log", 2, "n1", "n2"),
-    none,
+    Run(site=P5, partition=P5.partitions[0].name),
     {
         "ranks": replaced('"ranks": 2', '"ranks": 1'),
         "plugin": replaced("found 32 nics", "found 31 nics"),
@@ -168,7 +159,7 @@ OFI = Kind(
 )
 
 
-def ucx(name: str, buffers: str, expect: Expect, transports: tuple[str, ...]) -> Kind:
+def ucx(name: str, buffers: str, transports: tuple[str, ...]) -> Kind:
     rate = r"^Final: +\d+(?: +[\d.]+){4} +([\d.]+)"
     return Kind(
         BenchLaunch(
@@ -176,10 +167,10 @@ def ucx(name: str, buffers: str, expect: Expect, transports: tuple[str, ...]) ->
             buffers=buffers,
             transports=transports,
             placed=False,
-            bands=expect is not none,
+            bands=buffers != "H H",
         ),
         (DATA / f"h200x4-synthetic/ucx_perftest_{name}_synthetic.log").read_text(),
-        expect,
+        H200,
         {
             "transport": lambda text: re.sub(r"tag\(.*\)", "tag(tcp/lo)", text),
             "low": scaled(rate, 0.1),
@@ -190,13 +181,12 @@ def ucx(name: str, buffers: str, expect: Expect, transports: tuple[str, ...]) ->
     )
 
 
-def osu_xccl(name: str, launch: BenchLaunch, expect: Expect, **how: object) -> Kind:
+def osu_xccl(name: str, launch: BenchLaunch) -> Kind:
     return Kind(
         replace(launch, transports=("P2P", "NVLS"), log="nccl"),
         placed(f"h200x4-synthetic/{name}_synthetic.log", launch.ranks, "vm") + NCCL_LOG,
-        expect,
+        H200,
         {**LATENCY, **BY_SHM, "ranks": replaced(f'"ranks": {launch.ranks}', '"ranks": 1')},
-        **how,  # type: ignore[arg-type]
     )
 
 
@@ -205,6 +195,8 @@ def rccl(
 ) -> Kind:
     """``said`` is what the log says of the mode, and what it would say without it."""
     last = 16 * GIB if ranks < 8 else GIB
+    partition = "spx" if ranks < 8 else "cpx"
+    known = Run(site=MI300X, partition=partition, harness="rccl-tests", environment={})
     text = placed(f"mi300x-synthetic/{table}", ranks, "mi300x")
     without = show("off", text.splitlines())
     readings = without.facts.readings
@@ -213,13 +205,10 @@ def rccl(
     def also(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         yield from mode.not_in_use(shown.facts, settings, ranks)
         if settings:
-            yield from mode.too_small_gain(
-                shown,
-                without,
-                lambda reading, environment: by_rccl(launch, reading, dict(environment)),
-                environments=(settings, {}),
-                least=1.05,
-            )
+            on = of_launch(known, launch)
+            off = replace(on, environment={})
+            expect = (expectation_of(on), expectation_of(off))
+            yield from mode.too_small_gain(shown, without, expect, least=1.05)
 
     return Kind(
         BenchLaunch(
@@ -231,7 +220,7 @@ def rccl(
             environment=tuple(settings.items()),
         ),
         text + "\n" + (DATA / f"mi300x-synthetic/{log}").read_text(),
-        by_rccl,
+        known,
         {
             "ranks": replaced(f'"ranks": {ranks}', '"ranks": 1'),
             "data": replaced("Out of bounds values : 0 OK", "Out of bounds values : 3 FAILED"),
@@ -281,21 +270,25 @@ GPU_AWARE = GpuAwareKind(
 LIBFABRIC = Kind(
     BenchLaunch("fi_pingpong", ("fi_pingpong",), 1, (), placed=False, bands=False),
     (DATA / "libfabric/fi_pingpong_1.17.0_tcp.log").read_text() + "\nexit_status=0\n",
-    none,
+    H200,
     CUT,
     derive=lambda shown: [Reading("bw", r.nbytes, r.gb_per_s) for r in rows(shown.text)],
 )
-UCX_HOST = ucx("memory", "H H", none, ("sysv", "cma"))
-UCX_GPU = ucx("gpu", "D D", between_two, ("cuda_ipc",))
+UCX_HOST = ucx("memory", "H H", ("sysv", "cma"))
+UCX_GPU = ucx("gpu", "D D", ("cuda_ipc",))
 KINDS: dict[str, Kind | GpuAwareKind] = {
     **dict.fromkeys(("pt2pt", "pt2pt_sdma"), PAIR),
     "pt2pt_host": replace(
         PAIR,
-        launch=replace(PAIR.launch, sizes=powers(1 << 22, SIZE), buffers="H D"),
+        launch=replace(
+            PAIR.launch,
+            command=("osu_bw", "H", "D"),
+            sizes=powers(1 << 22, SIZE),
+            buffers="H D",
+        ),
         text=placed("h200x4/osu_bw_hd.log", 2, "vm")
         .replace('"visible": ""', '"visible": "0,1"')
         .replace("exit_status=124", "exit_status=0"),
-        expect=host,
         breaks={**OSU, "impossible": scaled(OSU_ROW, 60)},
     ),
     "pt2pt_pairs": replace(
@@ -310,7 +303,6 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
         text=first("h200x4-prefix/osu_mbw_mr_osu-7.4.log").replace(
             '"visible": ""', '"visible": "0,1,2,3"'
         ),
-        expect=pairs,
         breaks={
             **OSU,
             **FOUR,
@@ -322,7 +314,7 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
     "pt2pt_nodes": Kind(
         BenchLaunch("osu_bw", ("osu_bw",), 2, (1 << 22,), (0,), nodes=2),
         placed("mi250x-cray-synthetic/osu_bw_nodes_synthetic.log", 2, "n1", "n2"),
-        nodes,
+        Run(site=CRAY, partition="gpu"),
         {**OSU, "ranks": replaced('"host": "n2"', '"host": "n1"')},
     ),
     "pt2pt_data": replace(
@@ -335,9 +327,7 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
     **dict.fromkeys(("xccl", "xccl_nodes"), XCCL),
     "xccl_osu": osu_xccl(
         "osu_xccl_allreduce",
-        replace(COLLECTIVE.launch, bench="osu_allreduce"),
-        partial(staged, operation="all_reduce"),
-        derive=busbw(1.5),
+        replace(COLLECTIVE.launch, bench="osu_xccl_allreduce"),
     ),
     "xccl_mscclpp": rccl(
         *(8, "all_reduce_cpx8_mscclpp_synthetic.log", "rccl_log_mscclpp_synthetic.log", MSCCLPP),
@@ -358,7 +348,7 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
             end=True,
         ),
         first("h200x4-prefix/memory_1.0.log"),
-        copied,
+        H200,
         {
             "data": replaced('"wrong": 0}', '"wrong": 5}'),
             "low": scaled(COPIES, 0.8),
@@ -379,7 +369,7 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
     ),
 }
 KINDS["xccl_osu_pair"] = replace(
-    osu_xccl("osu_xccl_bw", PAIR.launch, between_two),
+    osu_xccl("osu_xccl_bw", replace(PAIR.launch, bench="osu_xccl_bw")),
     breaks={
         **OSU,
         **BY_SHM,

@@ -14,17 +14,18 @@ from pathlib import Path
 
 import pytest
 import yaml
-from faults import SITE, GpuAwareKind, Kind
+from faults import H200, GpuAwareKind, Kind
 from kinds import KINDS, fabric_ofi
 
-from busbar.expect import point_to_point
-from busbar.expect.expectation import Expectation
-from busbar.judge import assertions, bench, mode
+from busbar.judge import assertions, bench, mode, verdicts
 from busbar.judge import gpu_aware as gpu_judge
+from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import show
+from busbar.judge.verdicts import Expect, Judged
 from busbar.output.nccl_json import PRIVATE, collect_json
+from busbar.output.reading import Reading
 from busbar.parse.gpu_aware import parse
-from busbar.verdict import Verdict, worst
+from busbar.verdict import Verdict, combined
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -32,7 +33,6 @@ sys.path.insert(0, str(HERE.parent / "replay"))
 from stand_in import write_json  # noqa: E402 - its folder is no package
 
 MINIMUM: dict[str, list[str]] = yaml.safe_load((HERE / "minimum.yaml").read_text())
-_BENCH = {"bandwidth": "osu_bw", "latency": "osu_latency"}
 # What judges a run of our own program is divided otherwise: by what it looks at.
 _GPU_AWARE = {
     "ranks": "_run_problems",
@@ -42,7 +42,7 @@ _GPU_AWARE = {
     "data": "_correctness",
 }
 _BESIDE = {
-    "dip": (bench, "_dips"),
+    "dip": (bench, "dips"),
     "mode": (mode, "not_in_use"),
     "gain": (mode, "too_small_gain"),
     "plugin": (fabric_ofi, "wrong"),
@@ -57,16 +57,9 @@ def verdict(kind: Kind | GpuAwareKind, text: str, directory: Path) -> Verdict:
             kind.asked,
             parse(lines),
             lines,
-            lambda reading: point_to_point(
-                SITE,
-                bench=_BENCH[reading.metric],
-                src=reading.source,
-                dst=reading.target,
-                nbytes=reading.nbytes,
-                lane="ucx-1.14",
-            ),
+            expectation_of(replace(H200, bench="gpu_aware")),
         )
-        return worst(result.verdict for result in found)
+        return combined(result.verdict for result in found)
     shown = show("record", text.splitlines())
     if kind.launch.json:
         path = directory / kind.launch.json
@@ -76,9 +69,9 @@ def verdict(kind: Kind | GpuAwareKind, text: str, directory: Path) -> Verdict:
         write_json(directory / PRIVATE / path.name, lines, says)
         shown = replace(shown, report=collect_json(path))
     shown.facts.readings += kind.derive(shown)
-    results = bench.judge("check", kind.launch, shown, kind.expect)
+    results = bench.judge("check", kind.run, kind.launch, shown)
     beside = [verdict for verdict, _ in kind.also(kind.launch, shown)]
-    return worst([*(result.verdict for result in results), *beside])
+    return combined([*(result.verdict for result in results), *beside])
 
 
 def test_every_check_is_on_the_list():
@@ -93,7 +86,7 @@ def test_every_check_is_on_the_list():
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_record_is_healthy(name, tmp_path):
-    assert verdict(KINDS[name], KINDS[name].text, tmp_path) is Verdict.PASS
+    assert not verdict(KINDS[name], KINDS[name].text, tmp_path).is_problem
 
 
 @pytest.mark.parametrize(
@@ -103,22 +96,23 @@ def test_only_this_assertion_notices(name, assertion, monkeypatch, tmp_path):
     kind = KINDS[name]
     broken = kind.breaks[assertion](kind.text)
     assert broken != kind.text
-    assert verdict(kind, broken, tmp_path) is not Verdict.PASS
+    assert verdict(kind, broken, tmp_path).is_problem
     take_out(assertion, kind, monkeypatch)
-    assert verdict(kind, broken, tmp_path) is Verdict.PASS
+    assert not verdict(kind, broken, tmp_path).is_problem
 
 
 def take_out(assertion, kind, monkeypatch):
     """Leaves one assertion out of the whole run."""
     lost = {"low": Verdict.DEGRADED, "impossible": Verdict.IMPOSSIBLE}.get(assertion)
     if lost:
-        whole = Expectation.judge
+        whole = verdicts.judge_reading
 
-        def without(self: Expectation, value: float) -> Verdict:
-            found = whole(self, value)
-            return Verdict.PASS if found is lost else found
+        def without(reading: Reading, expect: Expect) -> Judged:
+            judged = whole(reading, expect)
+            return replace(judged, verdict=Verdict.PASS) if judged.verdict is lost else judged
 
-        monkeypatch.setattr(Expectation, "judge", without)
+        monkeypatch.setattr(verdicts, "judge_reading", without)
+        monkeypatch.setattr(gpu_judge, "judge_reading", without)
     elif isinstance(kind, GpuAwareKind):
         monkeypatch.setattr(gpu_judge, _GPU_AWARE[assertion], lambda *_: iter(()))
     elif assertion in _BESIDE:

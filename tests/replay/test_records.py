@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from busbar import site as sites
-from busbar.expect import collective, point_to_point
 from busbar.judge.bench import judge
 from busbar.judge.launch import BenchLaunch, powers, show
-from busbar.verdict import Verdict, worst
+from busbar.judge.run import Run
+from busbar.verdict import Verdict, combined
 
 SITE = sites.load("h200x4")
 PAIR = BenchLaunch(
@@ -41,27 +41,22 @@ NCCL = {
 }
 
 
-def pair(launch, reading):
-    return point_to_point(SITE, bench="osu_bw", src=0, dst=1, nbytes=reading.nbytes)
+RUN = Run(site=SITE, harness="nccl-tests", lane="ucx-1.14", environment={})
 
 
-def reduced(launch, reading):
-    return collective(SITE, bench="all_reduce", nbytes=reading.nbytes, harness="nccl-tests")
-
-
-def judged(path, launch, expect):
+def judged(path, launch):
     shown = show(path.name, path.read_text(errors="backslashreplace").splitlines())
-    return worst(result.verdict for result in judge("check", launch, shown, expect))
+    return combined(result.verdict for result in judge("check", RUN, launch, shown))
 
 
 @pytest.mark.parametrize("name", OSU)
 def test_osu_bw(data, name):
-    assert judged(data / "h200x4" / f"osu_bw_{name}.log", PAIR, pair) is OSU[name]
+    assert judged(data / "h200x4" / f"osu_bw_{name}.log", PAIR) is OSU[name]
 
 
 @pytest.mark.parametrize("name", NCCL)
 def test_all_reduce(data, name):
-    assert judged(data / "h200x4" / f"nccl_{name}.log", ALL_REDUCE, reduced) is NCCL[name]
+    assert judged(data / "h200x4" / f"nccl_{name}.log", ALL_REDUCE) is NCCL[name]
 
 
 def test_no_record_is_left_out(data):

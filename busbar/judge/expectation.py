@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: MIT
+"""The limit and band of a reading, from what is known of its run.
+
+This is the only place that chooses an expectation. What is not known of a run matches any band,
+and the band that speaks best for the reading counts: nothing is accused by a band of another
+partition, lane or environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from busbar import site as sites
+from busbar.errors import BusbarError
+from busbar.expect import COLLECTIVES, NoExpectation, collective, multi_pair, point_to_point
+from busbar.expect.bounds import factor
+from busbar.expect.expectation import Expectation
+from busbar.expect.host_link import expectation as host_link
+from busbar.expect.measured import expectation as measured
+from busbar.expect.port import no_band_of_a_port
+from busbar.expect.unstaged import expectation as unstaged
+from busbar.judge.run import Run, visible_gpus
+from busbar.judge.verdicts import Expect, verdict_on
+from busbar.output.job_output import JobOutput
+from busbar.output.reading import Reading
+from busbar.parse import gpu_aware
+from busbar.site.model import Site
+from busbar.verdict import Verdict
+
+OSU_COLLECTIVES = {
+    "osu_allreduce": "all_reduce",
+    "osu_allgather": "all_gather",
+    "osu_alltoall": "alltoall",
+    "osu_bcast": "broadcast",
+    "osu_reduce_scatter": "reduce_scatter",
+}
+_PARTS = ("osu_allgather", "osu_alltoall")
+"""OSU prints the size of one rank's part for these, and the whole for the others."""
+_BY_BANDWIDTH_BYTES = 1 << 28
+"""From this size on a collective takes its time by bandwidth, not by latency."""
+_CLEARLY_BELOW = 0.5
+"""No run comes near the limit, so a floor close to it would condemn healthy runs."""
+
+
+def expectation_of(run: Run) -> Expect:
+    """Return the function that gives the limit and band of each reading of ``run``.
+
+    It raises ``NoExpectation`` if no band is known.
+    """
+    known: dict[tuple[object, ...], list[Expectation | BusbarError]] = {}
+
+    def expect(reading: Reading) -> Expectation:
+        # A matrix of pairs and a table of 100,000 rows ask the same again and again.
+        key = (
+            *(reading.kind, reading.nbytes, reading.source, reading.target, reading.buffers),
+            *(reading.operation, reading.driver_us, reading.value if not run.memory else None),
+        )
+        if key not in known:
+            known[key] = list(_candidates(run, reading))
+        return _most_lenient(known[key], reading)
+
+    return expect
+
+
+def _most_lenient(found: list[Expectation | BusbarError], reading: Reading) -> Expectation:
+    """Return the band by which the reading looks best; the first of several.
+
+    A reading that every band calls impossible may come from a setting without a band.
+    """
+    bands = [each for each in found if isinstance(each, Expectation)]
+    missing = [each for each in found if isinstance(each, BusbarError)]
+    best = min(bands, key=lambda band: verdict_on(band, reading.value).severity, default=None)
+    if best and not (missing and verdict_on(best, reading.value) is Verdict.IMPOSSIBLE):
+        return best
+    # Of several limits the largest holds.
+    raise max(missing, key=lambda each: getattr(each, "limit", None) or 0.0)
+
+
+def _candidates(run: Run, reading: Reading) -> Iterator[Expectation | BusbarError]:
+    """Yield what each setting says that the run may have had, the likeliest first."""
+    if run.copies or run.site is None:
+        settings = [run]
+    else:
+        settings = [
+            replace(run, partition=partition, environment=environment)
+            for partition in run.partitions
+            for environment in _environments(run)
+        ]
+    for setting in settings:
+        try:
+            yield _EXPECTATIONS.get(run.bench, _of_another_tool)(setting, reading)
+        except BusbarError as error:
+            # Other errors than a missing band: the site has no such number of nodes or GPUs.
+            yield error
+
+
+def _environments(run: Run) -> list[dict[str, str] | None]:
+    """The environment of the run; if it is not known, each that a band of the site asks for."""
+    if run.environment is not None or run.site is None:
+        return [dict(run.environment or {})]
+    asked = [band.when for band in sites.family(run.site).collectives]
+    for link in sites.link_classes(run.site).values():
+        asked += [band.when for band in link.bands]
+    usual = sites.environment(run.site, lane=run.lane)
+    others = [{**usual, **when} for when in asked if when]
+    return [None, *others]
+
+
+def _pair(run: Run, reading: Reading) -> Expectation:
+    """Point to point: OSU, and our own programs, which measure the same."""
+    site = _site(run)
+    if run.memory == "host":
+        raise NoExpectation("host buffers use no GPU link", where=f"site {site.name}")
+    bench, source, target = run.bench, run.gpu(0), run.gpu(1)
+    if reading.source is not None and reading.target is not None:
+        bench = "osu_latency" if reading.kind == "latency_us" else "osu_bw"
+        source, target = run.gpu(reading.source), run.gpu(reading.target)
+    buffers = reading.buffers or run.buffers or "D D"
+    nodes = run.nodes or 1
+    if bench == "osu_bw" and buffers in ("H D", "D H") and nodes == 1:
+        return host_link(
+            site,
+            src=source,
+            dst=target,
+            nbytes=reading.nbytes,
+            buffers=buffers,
+            lane=run.lane,
+            environment=run.environment,
+            partition=run.partition,
+        )
+    return point_to_point(
+        site,
+        bench=bench,
+        src=source,
+        dst=target,
+        nbytes=reading.nbytes,
+        buffers=buffers,
+        engine=run.engine,
+        lane=run.lane,
+        nodes=nodes,
+        environment=run.environment,
+        partition=run.partition,
+        driver_us=reading.driver_us,
+    )
+
+
+def _gpu_aware(run: Run, reading: Reading) -> Expectation:
+    """A pair of ranks: a copy that was measured in the same run, or the links of the GPUs."""
+    if run.copies is None:
+        return _pair(run, reading)
+    if reading.source is None or reading.target is None:
+        raise NoExpectation("the reading names no pair of ranks")
+    metric = "latency" if reading.kind == "latency_us" else "bandwidth"
+    return measured(
+        run.copies,
+        gpu_aware.Reading(
+            *(metric, reading.source, reading.target, reading.buffers, reading.nbytes),
+            *(reading.value, 0),
+        ),
+    )
+
+
+def _memory(run: Run, reading: Reading) -> Expectation:
+    if reading.source is None or reading.source == reading.target:
+        raise NoExpectation("a copy within one memory uses no link")
+    return _pair(run, reading)
+
+
+def _multi_pair(run: Run, reading: Reading) -> Expectation:
+    band = multi_pair(
+        _site(run),
+        nbytes=reading.nbytes,
+        nodes=run.nodes or 1,
+        ranks=run.ranks,
+        lane=run.lane,
+        environment=run.environment,
+        partition=run.partition,
+    )
+    # OSU prints the same title for buffers of the host.
+    if not run.memory and reading.value < band.typical / 2:
+        where = f"site {_site(run).name}"
+        raise NoExpectation("the output does not show where the buffers are", where=where)
+    return band
+
+
+def _collective(run: Run, reading: Reading) -> Expectation:
+    """A collective of NCCL or RCCL; of a large message without a band, a floor."""
+    site, nodes = _site(run), run.nodes or 1
+    operation = reading.operation or run.bench
+    if reading.kind != "busbw" or operation not in COLLECTIVES:
+        raise NoExpectation(f"no band for {operation}", where=f"site {site.name}")
+    try:
+        return collective(
+            site,
+            bench=operation,
+            nbytes=reading.nbytes,
+            nodes=nodes,
+            ranks=run.ranks,
+            harness=run.harness,
+            lane=run.lane,
+            environment=run.environment,
+            partition=run.partition,
+        )
+    except NoExpectation as missing:
+        # Between nodes several GPUs of a node send, each through its own link to the host.
+        if reading.nbytes < _BY_BANDWIDTH_BYTES or nodes > 1:
+            raise
+        try:
+            floor = _not_staged(run, reading, operation)
+        except NoExpectation:
+            raise missing from None
+        if floor.low >= _CLEARLY_BELOW * floor.limit:
+            raise
+        return floor
+
+
+def _osu_collective(run: Run, reading: Reading) -> Expectation:
+    if run.memory == "host":
+        raise NoExpectation("host buffers use no link of the GPUs")
+    if reading.kind == "latency_us":
+        raise NoExpectation("a latency of a collective has no band; its bus bandwidth has")
+    return _not_staged(run, reading, reading.operation)
+
+
+def _between_two(run: Run, reading: Reading) -> Expectation:
+    """A pair by another library than MPI."""
+    if (run.nodes or 1) > 1:
+        return _port(run, reading)
+    if run.memory == "host":
+        raise NoExpectation("host buffers use no link of the GPUs")
+    return _not_staged(replace(run, ranks=2), reading, "sendrecv")
+
+
+def _port(run: Run, reading: Reading) -> Expectation:
+    device = (run.environment or {}).get("UCX_NET_DEVICES", "")
+    raise no_band_of_a_port(_site(run), run.partition, device.partition(":")[0])
+
+
+def _not_staged(run: Run, reading: Reading, operation: str) -> Expectation:
+    site, nodes = _site(run), run.nodes or 1
+    node = site.node_type(run.partition)
+    ranks = run.ranks or nodes * (node.gpus.count if node.gpus else 1)
+    return unstaged(
+        site,
+        operation=operation,
+        ranks=ranks,
+        nodes=nodes,
+        partition=run.partition,
+        nbytes=reading.nbytes,
+    )
+
+
+def _of_another_tool(run: Run, reading: Reading) -> Expectation:
+    where = f"site {run.site.name}" if run.site else ""
+    raise NoExpectation(f"no band for {run.bench or 'this tool'}", where=where)
+
+
+def _site(run: Run) -> Site:
+    if run.site is None:
+        raise NoExpectation("no site describes the machine")
+    return run.site
+
+
+_EXPECTATIONS: dict[str, Callable[[Run, Reading], Expectation]] = {
+    **dict.fromkeys(("osu_bw", "osu_bibw", "osu_latency"), _pair),
+    "osu_mbw_mr": _multi_pair,
+    "osu_xccl_bw": _between_two,
+    "ucx_perftest": _between_two,
+    **dict.fromkeys(("fi_pingpong", "fi_rma_bw"), _port),
+    "gpu_aware": _gpu_aware,
+    "memory": _memory,
+    **dict.fromkeys(OSU_COLLECTIVES, _osu_collective),
+    **dict.fromkeys(
+        (name.replace("osu_", "osu_xccl_") for name in OSU_COLLECTIVES), _osu_collective
+    ),
+    **dict.fromkeys((*COLLECTIVES, "torch_collectives"), _collective),
+}
+"""By the program; by the collective for nccl-tests and rccl-tests."""
+
+
+def bus_bandwidths(bench: str, readings: list[Reading], ranks: int | None) -> list[Reading]:
+    """Return the bus bandwidth that a collective of OSU reaches at its largest size.
+
+    OSU prints latencies; the size over the time, times the factor of nccl-tests, compares.
+    """
+    operation = OSU_COLLECTIVES.get(bench.replace("osu_xccl_", "osu_"))
+    latencies = [each for each in readings if each.kind == "latency_us" and each.value > 0]
+    if operation is None or not ranks or not latencies:
+        return []
+    last = max(latencies, key=lambda each: each.nbytes)
+    parts = ranks if bench.replace("osu_xccl_", "osu_") in _PARTS else 1
+    rate = last.gb_per_s * parts * factor(operation, ranks)
+    return [replace(last, kind="busbw", value=rate, operation=operation)]
+
+
+def engine_band(site: Site, output: JobOutput, nbytes: int, engine: str) -> Expectation | None:
+    """Return the band of the run's first pair for a copy engine; None if there is none."""
+    source, target = visible_gpus(output)[:2]
+    try:
+        return point_to_point(
+            site, bench="osu_bw", src=source, dst=target, nbytes=nbytes, engine=engine
+        )
+    except BusbarError:
+        return None  # the site's links know no such engine, or no data supports a band
+
+
+def kernel_limit(site: Site, output: JobOutput, nbytes: int) -> float | None:
+    """Return the GB/s that the links of the pair carry when kernels copy, if the site says so."""
+    band = engine_band(site, output, nbytes, "kernel")
+    return band.limit if band else None

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""Judges all readings of one output, and the run by them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from busbar.judge.expectation import expectation_of
+from busbar.judge.run import Run
+from busbar.judge.verdicts import Judged, dips, judge_readings
+from busbar.output.reading import Reading
+from busbar.verdict import Verdict, combined, worst
+
+
+@dataclass(frozen=True)
+class OutputJudgement:
+    """The readings of one run with their verdicts."""
+
+    judged: tuple[Judged, ...]
+    dips: tuple[str, ...] = ()
+    """Series of bus bandwidths that fall after their peak."""
+
+    @property
+    def banded(self) -> list[Judged]:
+        """The readings that were compared with a band, or are impossible or invalid without."""
+        return [each for each in self.judged if each.verdict is not Verdict.UNJUDGED]
+
+    @property
+    def bounded(self) -> list[Judged]:
+        """The readings without a band of which a limit is known."""
+        return [each for each in self.judged if each.verdict is Verdict.UNJUDGED and each.limit]
+
+    @property
+    def why(self) -> str:
+        """Why the first reading without a band has none."""
+        return next((each.why for each in self.judged if each.why), "")
+
+    def verdict(
+        self, stated: Verdict | None, effects: Sequence[Verdict], *, explained: bool
+    ) -> Verdict:
+        """Return the verdict of the run.
+
+        ``stated`` is the verdict of a check, which judged these readings; ``effects`` are those
+        that other evidence in the output justifies. ``explained`` is whether the output shows
+        for certain what makes readings slow.
+        """
+        parts = [stated] if stated else list(self._parts(explained))
+        problems = [effect for effect in effects if effect.is_problem]
+        return worst([combined(parts or [Verdict.PASS]), *problems])
+
+    def _parts(self, explained: bool) -> Iterator[Verdict]:
+        """Yield the verdicts of the readings, and one for each series of bandwidths that dips.
+
+        A log cannot be measured again, as a check is. So a single slow size among many is taken
+        for noise if nothing explains it: a series is degraded if its largest size is slow, or two
+        of its sizes are.
+        """
+        for series in self._series():
+            slow = [each for each in series if each.verdict is Verdict.DEGRADED]
+            noise = len(slow) == 1 and slow[0] is not series[-1] and not explained
+            yield from (
+                Verdict.PASS if noise and each in slow else each.verdict for each in series
+            )
+        yield from (Verdict.DEGRADED for _ in self.dips)
+
+    def _series(self) -> list[list[Judged]]:
+        groups: dict[tuple[object, ...], list[Judged]] = defaultdict(list)
+        for each in self.judged:
+            r = each.reading
+            groups[r.kind, r.source, r.target, r.in_place, r.buffers, r.operation].append(each)
+        return [sorted(group, key=lambda each: each.reading.nbytes) for group in groups.values()]
+
+
+def judge_output(run: Run, readings: Iterable[Reading]) -> OutputJudgement:
+    """Judge ``readings`` of ``run`` by what is known of it."""
+    readings = list(readings)
+    judged = judge_readings(readings, expectation_of(run))
+    return OutputJudgement(tuple(judged), tuple(dips(readings)))

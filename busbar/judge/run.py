@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: MIT
+"""What is known of the run that a reading comes from.
+
+A check knows it from what it started, an explanation from what the output shows. Both fill the
+same record, so both get the same expectation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from busbar.expect import COLLECTIVES
+from busbar.judge.launch import BenchLaunch
+from busbar.output.identify import gpu_models, ranks_per_host
+from busbar.output.job_output import JobOutput
+from busbar.parse import gpu_aware
+from busbar.parse.gpu_aware import GpuAwareRun
+from busbar.site.model import NodeType, Site
+
+NCCL_TESTS = "nccl-tests"
+RCCL_TESTS = "rccl-tests"
+PYTORCH = "pytorch"
+_VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+_LIBRARY_PREFIXES = ("NCCL_", "RCCL_")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One launch of a benchmark; None or empty for what is not known."""
+
+    site: Site | None = None
+    partition: str | None = None
+    bench: str = ""
+    """``osu_bw``, ``gpu_aware``...; for nccl-tests and rccl-tests the collective."""
+    harness: str | None = None
+    """What timed a collective: ``nccl-tests``, ``rccl-tests`` or ``pytorch``."""
+    nodes: int | None = None
+    ranks: int | None = None
+    """Ranks of all nodes."""
+    lane: str | None = None
+    environment: Mapping[str, str] | None = None
+    """Variables that were set; one that is missing was not set."""
+    engine: str | None = None
+    """``sdma`` or ``kernel`` on AMD GPUs."""
+    gpus: Mapping[int, int] = field(default_factory=dict)
+    """The GPU of each rank."""
+    buffers: str = ""
+    """``D D``, ``H D``: memory of sender and receiver."""
+    memory: Literal["", "host", "device"] = ""
+    """Where the buffers are: in host memory on both sides, or on a GPU on at least one."""
+    copies: GpuAwareRun | None = None
+    """Copies without MPI that the run measured beside its readings."""
+
+    def gpu(self, rank: int) -> int:
+        """Return the GPU of a rank; ranks use the GPUs in order unless known otherwise."""
+        return self.gpus.get(rank, rank)
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partitions that the run may have used."""
+        if self.site is None or self.partition:
+            return (self.partition,) if self.partition else ()
+        first_of_each_type = {p.node_type: p.name for p in reversed(self.site.partitions)}
+        return tuple(p.name for p in self.site.partitions if p.name in first_of_each_type.values())
+
+
+def of_launch(known: Run, launch: BenchLaunch) -> Run:
+    """Complete ``known`` by what a check asks of one launch."""
+    settings = {**(known.environment or {}), **dict(launch.environment)}
+    each = launch.gpus
+    gpus = {rank: each[rank % len(each)] for rank in range(launch.ranks) if each}
+    return replace(
+        known,
+        bench=launch.bench,
+        nodes=launch.nodes,
+        ranks=launch.ranks,
+        environment=settings,
+        gpus=gpus,
+        buffers=launch.buffers,
+        memory="host" if launch.buffers == "H H" else "device",
+    )
+
+
+def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
+    """Complete ``known`` by what the output shows.
+
+    ``operation`` is the collective as the output names it or as its columns show it.
+    """
+    bench = output.tool
+    if bench == NCCL_TESTS or (not bench and operation in COLLECTIVES):
+        bench = operation or ""
+    run = replace(
+        known,
+        bench=bench,
+        harness=known.harness or _harness(known.site, output),
+        lane=known.lane or _lane(output),
+        environment=_environment(known.environment, output),
+        engine=known.engine or shown_engine(output),
+        gpus=_gpus(known.site, output),
+        buffers=output.buffers or _buffers(output),
+        memory=_memory(output),
+        copies=_copies(output),
+    )
+    if run.partition is None and run.site is not None:
+        fitting = [
+            name for name in run.partitions if _may_be(run.site.node_type(name), run, output)
+        ]
+        if len(fitting) == 1:
+            run = replace(run, partition=fitting[0])
+    return run
+
+
+def _may_be(node: NodeType, run: Run, output: JobOutput) -> bool:
+    """Whether the devices that the output lists can be those of a node type."""
+    if node.gpus is None:
+        return not gpu_models(output)
+    models = gpu_models(output)
+    per_node = (run.ranks or 0) // (run.nodes or 1)
+    most = max((per_node, *ranks_per_host(output).values()))
+    if (models and models != {node.gpus.model}) or most > node.gpus.count:
+        return False
+    # Partitions of one accelerator share its place on the PCI bus.
+    places = Counter((device.host, device.bus) for device in output.devices.values())
+    divided = node.gpus.partitioning is not None and node.gpus.partitioning.compute_count > 1
+    return divided or max(places.values(), default=0) <= 1
+
+
+def _buffers(output: JobOutput) -> str:
+    """``H D`` and the like from the command line: OSU 7.4 does not print them."""
+    for command, _ in output.commands:
+        kinds = command.arguments[-2:]
+        if len(kinds) == 2 and set(kinds) <= {"D", "H"}:
+            return " ".join(kinds)
+    return ""
+
+
+def _memory(output: JobOutput) -> Literal["", "host", "device"]:
+    if not output.device:
+        return ""
+    return "host" if output.device == "host" else "device"
+
+
+def _harness(site: Site | None, output: JobOutput) -> str | None:
+    if output.tool == "torch_collectives":
+        return PYTORCH
+    if output.tool != NCCL_TESTS:
+        return None
+    models = gpu_models(output)
+    if models:
+        return RCCL_TESTS if any("AMD" in model for model in models) else NCCL_TESTS
+    gpus = site.node_type().gpus if site else None
+    if gpus is None:
+        return None
+    return RCCL_TESTS if gpus.vendor == "amd" else NCCL_TESTS
+
+
+def _lane(output: JobOutput) -> str | None:
+    mismatch = output.first("ucx.api-mismatch")
+    version = mismatch.values[1] if mismatch else next(output.values("ucx.version"), "")
+    if not version:
+        return None
+    return "ucx-1.14" if version.startswith("1.14") else "ucx-current"
+
+
+def _environment(known: Mapping[str, str] | None, output: JobOutput) -> Mapping[str, str] | None:
+    """The variables of the run; None if nothing lists them.
+
+    UCX prints all of its variables in one line. NCCL and RCCL print each of theirs that is set.
+    """
+    shown = {name: list(values)[-1] for name, values in output.environment.items()}
+    if known is not None:
+        return {**known, **shown}
+    if output.first("ucx.env"):
+        return shown
+    if output.first("nccl.env") and any(name.startswith(_LIBRARY_PREFIXES) for name in shown):
+        return shown
+    return None
+
+
+def shown_engine(output: JobOutput) -> str | None:
+    """``sdma`` or ``kernel`` if the output shows ``HSA_ENABLE_SDMA``."""
+    setting = output.setting("HSA_ENABLE_SDMA")
+    return {"0": "kernel", "1": "sdma"}.get(setting[1]) if setting else None
+
+
+def _gpus(site: Site | None, output: JobOutput) -> dict[int, int]:
+    if output.tool == "gpu_aware":
+        return _gpus_of_ranks(site, output)
+    return dict(enumerate(visible_gpus(output)))
+
+
+def visible_gpus(output: JobOutput) -> tuple[int, ...]:
+    """The GPUs in the order of the ``*_VISIBLE_DEVICES`` that the output shows; (0, 1) if none."""
+    setting = output.setting(*_VISIBLE)
+    if setting:
+        numbers = tuple(int(n) for n in setting[1].split(",") if n.strip().isdigit())
+        if len(numbers) >= 2:
+            return numbers
+    return (0, 1)
+
+
+def _gpus_of_ranks(site: Site | None, output: JobOutput) -> dict[int, int]:
+    gpus = site.node_type().gpus if site else None
+    known = gpus.bus_ids if gpus and gpus.bus_ids else ()
+    found: dict[int, int] = {}
+    for event, _ in output.events:
+        rank = event.get("rank")
+        if event.get("event") != "rank" or not isinstance(rank, int):
+            continue
+        device, place = str(event.get("device")), event.get("node_rank")
+        if device in known:
+            found[rank] = known.index(device)
+        elif isinstance(place, int):
+            found[rank] = place
+    return found
+
+
+def _copies(output: JobOutput) -> GpuAwareRun | None:
+    lines = [e.text for event, e in output.events if event.get("event") in ("copy", "flag")]
+    if not lines or output.device != "host":
+        return None
+    try:
+        return gpu_aware.parse(lines)
+    except ValueError:
+        return None  # a damaged line: the copies measure nothing then
