@@ -179,7 +179,7 @@ def test_a_reading_that_stands_twice_fails(data):
     line = next(line for line in lines if '"metric": "bandwidth"' in line)
     results = judged([json.dumps({**json.loads(line), "gb_per_s": 1.0}), *lines])
     assert [r.message for r in results if r.verdict is not Verdict.PASS] == [
-        "the bandwidth stands 2 times in the output"
+        "the bandwidth is in the output 2 times"
     ]
 
 

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 
 from busbar import site as sites
 from busbar.expect import NoExpectation
 from busbar.expect.unstaged import expectation
+from busbar.judge.expectation import expectation_of
+from busbar.judge.run import Run
 from busbar.output.reading import Reading
 
 SITE = sites.load("h200x4")
@@ -35,14 +36,9 @@ def test_sums_that_are_made_in_the_host_are_sent_once():
     assert found.low == pytest.approx(1.5 * PCIE, rel=0.01)
 
 
-def test_between_nodes_it_proves_nothing(root, monkeypatch):
+def test_between_nodes_it_proves_nothing():
     """There the GPUs of a node send by all their host links at once."""
-
-    def none(*_):
-        raise NoExpectation("no run is known")
-
-    monkeypatch.syspath_prepend(root)
-    expect = import_module("reframe_checks.xccl").XcclPerf.expect
-    check = SimpleNamespace(nodes=2, expect_in=none, settings=lambda _: {})
-    with pytest.raises(NoExpectation, match="no run is known"):
-        expect(check, SimpleNamespace(ranks=16), Reading("busbw", GIB, 60.0))
+    run = Run(site=sites.load("h20-roce"), bench="reduce_scatter", nodes=2, ranks=16)
+    with pytest.raises(NoExpectation, match="no data of this collective"):
+        expectation_of(run)(Reading("busbw", GIB, 60.0))
+    assert expectation_of(replace(run, nodes=1, ranks=8))(Reading("busbw", GIB, 60.0)).floor
