@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import LAB, ROOT
+
+from .common import LAB, ROOT
 
 CHECKS = ROOT / "reframe_checks"
 SITE = """\

@@ -7,10 +7,10 @@ import os
 import sys
 from pathlib import Path
 
-from checking import slurm_site
-from common import ROOT, Run
-
 from busbar.parse.gpu_aware import parse
+
+from .checking import slurm_site
+from .common import ROOT, Run
 
 # The nodes of the lab have two cores and no GPU, and the image is built and here already.
 HERE = {

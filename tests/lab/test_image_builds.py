@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import ROOT, build
+
+from .common import ROOT, build
 
 
 def in_image(image: Path, *words: str) -> str:

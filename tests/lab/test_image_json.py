@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from common import ROOT
 
 from busbar.delivery.image import Image
+
+from .common import ROOT
 
 _DOUBLE = """\
 #!/bin/sh

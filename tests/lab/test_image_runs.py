@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import ROOT, Run
 
 from busbar.parse.gpu_aware import GpuAwareRun, parse
+
+from .common import ROOT, Run
 
 PROGRAM = "/opt/busbar/bin/gpu_aware"
 

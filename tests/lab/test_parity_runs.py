@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checking import check, local_site, slurm_site
-from common import Run
+
+from .checking import check, local_site, slurm_site
+from .common import Run
 
 PARITY = ("-n", "container_parity", "-S", "container_parity.sizes=1M")
 

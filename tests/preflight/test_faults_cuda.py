@@ -6,8 +6,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from cases import Case, Fault, assert_line, names
-from trees import (
+
+from .cases import Case, Fault, assert_line, names
+from .trees import (
     LIB,
     library,
     mpi,

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from cases import Case
-from trees import fingerprint
 
 from busbar.check.run import CHECKS
 from busbar.delivery.image import Image
+
+from .cases import Case
+from .trees import fingerprint
 
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries")
 ROOT = Path(__file__).resolve().parents[2]

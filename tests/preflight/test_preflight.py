@@ -10,14 +10,15 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from cases import Case
-from trees import (
+
+from busbar import cli
+
+from .cases import Case
+from .trees import (
     LIB,
     library,
     program,
 )
-
-from busbar import cli
 
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries")
 

@@ -8,14 +8,11 @@ assertion it must pass. So each is needed, and none can be lost without a test t
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from faults import SITE, GpuAwareKind, Kind
-from kinds import KINDS, fabric_ofi
 
 from busbar.expect import point_to_point
 from busbar.expect.expectation import Expectation
@@ -26,11 +23,12 @@ from busbar.output.nccl_json import PRIVATE, collect_json
 from busbar.parse.gpu_aware import parse
 from busbar.verdict import Verdict, worst
 
+from ..replay.stand_in import write_json
+from .faults import SITE, GpuAwareKind, Kind
+from .kinds import KINDS, fabric_ofi
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE.parent / "replay"))
-from stand_in import write_json  # noqa: E402 - its folder is no package
-
 MINIMUM: dict[str, list[str]] = yaml.safe_load((HERE / "minimum.yaml").read_text())
 _BENCH = {"bandwidth": "osu_bw", "latency": "osu_latency"}
 # What judges a run of our own program is divided otherwise: by what it looks at.

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
-from edited import edit
 
 from busbar import site as sites
 from busbar.cli import main
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, point_to_point
 from busbar.expect.lint import lint
+
+from .edited import edit
 
 SHIPPED = Path(__file__).parents[2] / "site"
 SITES = (
