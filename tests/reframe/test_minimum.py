@@ -16,9 +16,10 @@ import yaml
 
 from busbar.expect import point_to_point
 from busbar.expect.expectation import Expectation
-from busbar.judge import assertions, bench, mode
+from busbar.judge import assertions, bench, mode, results
 from busbar.judge import gpu_aware as gpu_judge
 from busbar.judge.launch import show
+from busbar.judge.verdicts import verdict_on
 from busbar.output.nccl_json import PRIVATE, collect_json
 from busbar.parse.gpu_aware import parse
 from busbar.verdict import Verdict, worst
@@ -110,13 +111,12 @@ def take_out(assertion, kind, monkeypatch):
     """Leaves one assertion out of the whole run."""
     lost = {"low": Verdict.DEGRADED, "impossible": Verdict.IMPOSSIBLE}.get(assertion)
     if lost:
-        whole = Expectation.judge
 
-        def without(self: Expectation, value: float) -> Verdict:
-            found = whole(self, value)
+        def without(expectation: Expectation, value: float) -> Verdict:
+            found = verdict_on(expectation, value)
             return Verdict.PASS if found is lost else found
 
-        monkeypatch.setattr(Expectation, "judge", without)
+        monkeypatch.setattr(results, "verdict_on", without)
     elif isinstance(kind, GpuAwareKind):
         monkeypatch.setattr(gpu_judge, _GPU_AWARE[assertion], lambda *_: iter(()))
     elif assertion in _BESIDE:
