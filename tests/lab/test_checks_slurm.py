@@ -19,6 +19,8 @@ import pytest
 
 from .common import LAB, ROOT
 
+pytestmark = pytest.mark.lab
+
 CHECKS = ROOT / "reframe_checks"
 SITE = """\
 name: {name}

@@ -16,6 +16,8 @@ import pytest
 
 from .common import ROOT, build
 
+pytestmark = pytest.mark.lab
+
 
 def in_image(image: Path, *words: str) -> str:
     """What a command prints inside."""

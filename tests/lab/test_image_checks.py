@@ -13,6 +13,8 @@ import pytest
 from .checking import check, here, host_mpi, local_site, passed, slurm_site
 from .common import Run
 
+pytestmark = pytest.mark.lab
+
 
 def job_script(site: Path, name: str) -> str:
     """The last line of the job, which starts it."""

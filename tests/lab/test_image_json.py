@@ -14,6 +14,8 @@ from busbar.delivery.image import Image
 
 from .common import ROOT
 
+pytestmark = pytest.mark.lab
+
 _DOUBLE = """\
 #!/bin/sh
 # TEST DOUBLE of all_reduce_perf: its usage; a recorded JSON where it is told to leave one; a log.

@@ -18,6 +18,8 @@ from busbar.parse.gpu_aware import GpuAwareRun, parse
 
 from .common import ROOT, Run
 
+pytestmark = pytest.mark.lab
+
 PROGRAM = "/opt/busbar/bin/gpu_aware"
 
 

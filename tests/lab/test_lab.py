@@ -14,6 +14,8 @@ import pytest
 
 from .common import LAB, Run
 
+pytestmark = pytest.mark.lab
+
 # TCP and nothing else: what is tested is the network between the nodes. By UCX, because with ob1,
 # which Open MPI takes by itself, a message that comes before MPI_Init has ended kills the rank:
 # 4 of 80 runs of 8 ranks on two busy cores (https://github.com/open-mpi/ompi/pull/13559).

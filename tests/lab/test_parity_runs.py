@@ -11,6 +11,8 @@ import pytest
 from .checking import check, local_site, slurm_site
 from .common import Run
 
+pytestmark = pytest.mark.lab
+
 PARITY = ("-n", "container_parity", "-S", "container_parity.sizes=1M")
 
 

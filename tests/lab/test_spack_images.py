@@ -19,6 +19,8 @@ import pytest
 from .common import ROOT, run_build
 from .test_image_builds import Archive, in_image
 
+pytestmark = pytest.mark.lab
+
 SMALL = "ci/images/small"
 CACHED = ("libbsd", "libmd")
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +13,10 @@ import pytest
 from busbar.check.run import CHECKS
 from busbar.delivery.image import Image
 
-from .cases import Case
+from .cases import REAL_LIBRARIES, Case
 from .trees import fingerprint
 
-pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries")
+pytestmark = REAL_LIBRARIES
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "/opt/busbar/bin/gpu_aware"
 

@@ -13,14 +13,14 @@ import pytest
 
 from busbar import cli
 
-from .cases import Case
+from .cases import REAL_LIBRARIES, Case
 from .trees import (
     LIB,
     library,
     program,
 )
 
-pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries")
+pytestmark = REAL_LIBRARIES
 
 
 def test_a_fitting_cray_image_is_ready(cray: Case, capsys: pytest.CaptureFixture[str]) -> None:

@@ -235,7 +235,7 @@ def test_match_is_fast_without_gpu_tools() -> None:
         pytest.skip("this machine has GPU tools, whose own time counts")
     begin = time.perf_counter()
     match()
-    assert time.perf_counter() - begin < 1
+    assert time.perf_counter() - begin < 5
 
 
 def test_instance_type_is_asked_of_nobody_else(tmp_path: Path, monkeypatch) -> None:
