@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test lint lock bench clean image spack spack-setup spack-verify spack-lock spack-pin spack-here spack-supply spack-mirror spack-push
+.PHONY: help setup check test test-fast lint lock bench clean image spack spack-setup spack-verify spack-lock spack-pin spack-here spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -14,8 +14,19 @@ setup: ## make .venv from the lock (LANE=ucx-current adds the second lane)
 check: setup ## run the checks on this machine, print verdicts, write a report (ARGS=... for busbar check)
 	@$(BIN)/busbar check $(if $(LANE),--lane $(LANE)) $(ARGS)
 
-test: setup lint ## run the test suite (ARGS=... for pytest)
+# One process for each core; what starts MPI shares one of them, so that its ranks meet no others.
+WORKERS := --numprocesses=auto --maxprocesses=8 --dist=loadgroup
+
+test-fast: setup lint ## the tests that start no MPI, ReFrame or compiler, in under a minute
+	@$(BIN)/pytest $(WORKERS) -m "not run and not lab"
+
+test: setup lint ## run the test suite (BUSBAR_LAB=1 with Slurm and containers, which it installs; ARGS=... for pytest)
+ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
+else
+	@$(BIN)/pytest $(WORKERS) $(if $(BUSBAR_LAB),-m "not lab")
+	@$(if $(BUSBAR_LAB),$(BIN)/pytest -m lab)
+endif
 
 lint: setup ## format and lint checks, types, shell scripts
 	@$(BIN)/ruff format --check .

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,32 @@ BIN = Path(sys.executable).parent
 SOURCE = ROOT / "reframe_checks" / "src" / "gpu_aware.cpp"
 
 SKIPS = yaml.safe_load((ROOT / "tests" / "skips.yaml").read_text())
+
+# What no test may start that is not marked `run` or `lab`.
+_REAL = {"mpirun", "reframe", "busbar.check.reframe", "c++", "g++", "gcc", "mpic++", "hipcc"}
+_pure = False
+
+
+def _guard(event: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse a program that makes a test more than pure."""
+    if _pure and event == "subprocess.Popen":
+        _, words, *_ = arguments
+        command = [str(word) for word in words]
+        # What a test has written itself only stands in for the program.
+        names = {Path(word).name for word in command if not word.startswith(tempfile.gettempdir())}
+        if names & _REAL or {"busbar", "check"} <= names:
+            raise AssertionError(f"a test without the marker run or lab starts {command}")
+
+
+sys.addaudithook(_guard)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Tell the guard whether the test is pure."""
+    global _pure  # noqa: PLW0603 - an audit hook cannot be removed
+    _pure = not any(item.iter_markers("run")) and not any(item.iter_markers("lab"))
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -148,6 +148,8 @@ def run(tmp_path, root):
     return busbar_check
 
 
+@pytest.mark.run
+@pytest.mark.xdist_group("mpi")
 @pytest.mark.parametrize(
     ("readings", "options", "after"),
     [
@@ -168,6 +170,8 @@ def test_a_run(run, readings, options, after):
     assert len(left) == unread
 
 
+@pytest.mark.run
+@pytest.mark.xdist_group("mpi")
 def test_what_was_right_in_another_partition_is_not_run_again(run, root, tmp_path):
     site = tmp_path / "local"
     site.mkdir()

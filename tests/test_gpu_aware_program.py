@@ -15,6 +15,8 @@ import pytest
 from busbar.delivery.reframe import configuration
 from busbar.parse.gpu_aware import GpuAwareRun, parse
 
+pytestmark = [pytest.mark.run, pytest.mark.xdist_group("mpi")]
+
 BIN = Path(sys.executable).parent
 FAST = ["--seconds=0.01"]
 
@@ -34,7 +36,7 @@ def launch(root, program):
     """Runs it with ``ranks`` ranks: (exit status, run, standard output and error)."""
     base = environment(root)
 
-    def run(ranks: int, *options: str, timeout: float = 60, **more: str):
+    def run(ranks: int, *options: str, timeout: float = 120, **more: str):
         crowd = ["--map-by", ":oversubscribe"] if ranks > len(os.sched_getaffinity(0)) else []
         command = [BIN / "mpirun", *crowd, "-n", str(ranks), program, *options]
         done = subprocess.run(

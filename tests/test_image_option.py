@@ -11,6 +11,8 @@ import pytest
 
 from busbar.cli import main
 
+pytestmark = pytest.mark.run  # ReFrame is loaded while an image is looked at
+
 SITE = """\
 name: one
 description: a machine

@@ -6,9 +6,12 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import reframe
 
 from busbar.check.reframe import Loading
+
+pytestmark = pytest.mark.run
 
 
 def test_it_runs_what_it_is_told(tmp_path, monkeypatch):

@@ -70,6 +70,7 @@ def test_python_without_venv(clone):
     assert "install its venv module" in sentence(setup(clone, PYTHON=str(bare)))
 
 
+@pytest.mark.run
 def test_unreachable_index(clone):
     done = setup(
         clone,

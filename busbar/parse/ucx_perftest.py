@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 _MIB = 2**20
 # Iterations, median, average and overall time, average and overall bandwidth, two message rates.
-_ROW = re.compile(r"\s*(?:Final:)?\s*(\d+)((?:\s+\d+(?:\.\d+)?){7})\s*$")
+# After the last interval nothing may be left to average, which is then `inf`.
+_ROW = re.compile(r"\s*(?:Final:)?\s*(\d+)((?:\s+(?:\d+(?:\.\d+)?|inf)){7})\s*$")
 
 
 def bandwidth(lines: Iterable[str]) -> float | None:

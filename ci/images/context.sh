@@ -48,7 +48,7 @@ wheels)
     sha256sum <"$dir/wheels.lock" | cut -d' ' -f1 >"$dir/lock.sha256"
     ;;
 spack)
-    environment=site/${site:-$("$python" -c "import sys; sys.path.insert(0, 'ci/images'); import render; print(render.SITES['$stack'])")}
+    environment=site/${site:-$("$python" -c "import runpy; print(runpy.run_path('ci/images/render.py')['SITES']['$stack'])")}
     [[ $lane == ucx-1.14 || $lane == cray-mpich ]] || environment=$environment/$lane
     environment=${ENVIRONMENT:-$environment}
     [[ -e $environment/spack.lock ]] || die "there is no $environment/spack.lock"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from recorded_runs import DATA, nccl
 
 from busbar import site as sites
 from busbar.cli import main
@@ -17,6 +16,8 @@ from busbar.expect.fit import fit_time
 from busbar.expect.lint import expectation
 from busbar.judge.verdicts import verdict_on
 from busbar.verdict import Verdict
+
+from .recorded_runs import DATA, nccl
 
 MIB, GIB = 2**20, 2**30
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
-from recorded_runs import nccl, nccl_json, osu, osu_gb_per_s, tuning
 
 from busbar import site as sites
 from busbar.errors import BusbarError
@@ -16,6 +15,8 @@ from busbar.expect.fit import fit_time
 from busbar.judge.verdicts import verdict_on
 from busbar.site.model import Site
 from busbar.verdict import Verdict
+
+from .recorded_runs import nccl, nccl_json, osu, osu_gb_per_s, tuning
 
 MIB = 2**20
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from recorded_runs import osu_gb_per_s
 
 from busbar import site as sites
 from busbar.cli import main
@@ -15,6 +14,8 @@ from busbar.expect import NoExpectation, point_to_point
 from busbar.expect.fit import Reading, fit
 from busbar.expect.topology import gpu, node_graph, widest_path
 from busbar.site.model import Links, PairLink, Site
+
+from .recorded_runs import osu_gb_per_s
 
 ENGINES = ("kernel", "sdma")
 SIZE = 16 * 2**20

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from outputs import BANNER, HOST_BANNER, ids, nccl_table, run
+
+from .outputs import BANNER, HOST_BANNER, ids, nccl_table, run
 
 
 # ---- a job that dies, hangs, or never was one

@@ -6,9 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from outputs import ids, nccl_table, run
 
 from busbar.verdict import Verdict
+
+from .outputs import ids, nccl_table, run
 
 
 # ---- between nodes

@@ -185,7 +185,7 @@ def survives(data: bytes) -> list[Explanation]:
     return found
 
 
-FUZZ = settings(max_examples=40, deadline=5000, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @FUZZ

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,9 +22,8 @@ from busbar.judge.run import Run
 from busbar.parse.gpu_aware import parse
 from busbar.site.model import Site
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "reframe"))
-from faults import H200, GpuAwareKind
-from kinds import KINDS
+from ..reframe.faults import H200, GpuAwareKind
+from ..reframe.kinds import KINDS
 
 GIB = 1 << 30
 SITES = [sites.load(name) for name in sites.names() if name != "local"]

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, Run
+from .common import ROOT, Run
 
 SITE = """\
 name: {name}

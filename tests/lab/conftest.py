@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from common import LAB, ROOT, Run, build
+
+from .common import LAB, ROOT, Run, build
 
 APPTAINER = ROOT / "build" / "apptainer" / "bin"
 

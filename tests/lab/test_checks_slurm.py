@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import LAB, ROOT
+
+from .common import LAB, ROOT
+
+pytestmark = pytest.mark.lab
 
 CHECKS = ROOT / "reframe_checks"
 SITE = """\

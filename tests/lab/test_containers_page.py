@@ -7,10 +7,14 @@ import os
 import sys
 from pathlib import Path
 
-from checking import slurm_site
-from common import ROOT, Run
+import pytest
 
 from busbar.parse.gpu_aware import parse
+
+from .checking import slurm_site
+from .common import ROOT, Run
+
+pytestmark = pytest.mark.lab
 
 # The nodes of the lab have two cores and no GPU, and the image is built and here already.
 HERE = {

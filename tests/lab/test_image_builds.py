@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import ROOT, build
+
+from .common import ROOT, build
+
+pytestmark = pytest.mark.lab
 
 
 def in_image(image: Path, *words: str) -> str:

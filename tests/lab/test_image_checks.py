@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checking import check, here, host_mpi, local_site, passed, slurm_site
-from common import Run
+
+from .checking import check, here, host_mpi, local_site, passed, slurm_site
+from .common import Run
+
+pytestmark = pytest.mark.lab
 
 
 def job_script(site: Path, name: str) -> str:

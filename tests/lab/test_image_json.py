@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from common import ROOT
 
 from busbar.delivery.image import Image
+
+from .common import ROOT
+
+pytestmark = pytest.mark.lab
 
 _DOUBLE = """\
 #!/bin/sh

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from common import ROOT, Run
 
 from busbar.parse.gpu_aware import GpuAwareRun, parse
+
+from .common import ROOT, Run
+
+pytestmark = pytest.mark.lab
 
 PROGRAM = "/opt/busbar/bin/gpu_aware"
 

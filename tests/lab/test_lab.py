@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from common import LAB, Run
+
+from .common import LAB, Run
+
+pytestmark = pytest.mark.lab
 
 # TCP and nothing else: what is tested is the network between the nodes. By UCX, because with ob1,
 # which Open MPI takes by itself, a message that comes before MPI_Init has ended kills the rank:

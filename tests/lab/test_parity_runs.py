@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checking import check, local_site, slurm_site
-from common import Run
+
+from .checking import check, local_site, slurm_site
+from .common import Run
+
+pytestmark = pytest.mark.lab
 
 PARITY = ("-n", "container_parity", "-S", "container_parity.sizes=1M")
 

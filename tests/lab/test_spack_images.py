@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from common import ROOT, run_build
-from test_image_builds import Archive, in_image
+
+from .common import ROOT, run_build
+from .test_image_builds import Archive, in_image
+
+pytestmark = pytest.mark.lab
 
 SMALL = "ci/images/small"
 CACHED = ("libbsd", "libmd")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.parse import launch, nccl_log, nccl_tests, ofi, osu, ucx_log
+from busbar.parse import launch, nccl_log, nccl_tests, ofi, osu, ucx_log, ucx_perftest
 from busbar.parse.messages import match
 from busbar.parse.text import Source, line_blocks
 
@@ -257,3 +257,12 @@ def test_lines_keep_their_numbers_over_blocks() -> None:
                 numbers[int(line)] = number + offset
     assert all(numbers[i] == i for i in (1, 2, 199_999, 400_000))
     assert len(numbers) == 400_000
+
+
+def test_ucx_perftest_on_a_machine_with_other_work() -> None:
+    """All iterations fell into one interval, and none is left for the last one to average."""
+    rows = (
+        "[thread 0]     50      0.190 20000.601 20000.601     3199.90    3199.90     50     50",
+        "Final:         50      0.190       inf 58662.982        0.00    1090.98      0     17",
+    )
+    assert ucx_perftest.bandwidth(rows) == pytest.approx(1090.98 * 2**20 / 1e9)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,11 @@ from typing import Any
 import pytest
 
 from busbar import cli
+
+REAL_LIBRARIES = [
+    pytest.mark.run,
+    pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries"),
+]
 
 
 @dataclass

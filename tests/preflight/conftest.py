@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
-from cases import Case
-from trees import (
+
+from .cases import Case
+from .trees import (
     LIB,
     c_library,
     devices,

@@ -6,8 +6,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from cases import Case, Fault, assert_line, names
-from trees import (
+
+from .cases import REAL_LIBRARIES, Case, Fault, assert_line, names
+from .trees import (
     LIB,
     c_library,
     fingerprint,
@@ -17,7 +18,7 @@ from trees import (
     variables,
 )
 
-pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries")
+pytestmark = REAL_LIBRARIES
 
 
 def _old_glibc(case: Case) -> None:

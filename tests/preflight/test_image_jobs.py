@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cases import Case
-from trees import fingerprint
 
 from busbar.check.run import CHECKS
 from busbar.delivery.image import Image
 
-pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries")
+from .cases import REAL_LIBRARIES, Case
+from .trees import fingerprint
+
+pytestmark = REAL_LIBRARIES
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "/opt/busbar/bin/gpu_aware"
 

@@ -10,16 +10,17 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from cases import Case
-from trees import (
+
+from busbar import cli
+
+from .cases import REAL_LIBRARIES, Case
+from .trees import (
     LIB,
     library,
     program,
 )
 
-from busbar import cli
-
-pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries")
+pytestmark = REAL_LIBRARIES
 
 
 def test_a_fitting_cray_image_is_ready(cray: Case, capsys: pytest.CaptureFixture[str]) -> None:

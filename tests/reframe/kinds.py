@@ -4,14 +4,24 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
-from faults import (
+from busbar import site as sites
+from busbar.judge import gpu_aware as gpu_judge
+from busbar.judge import mode
+from busbar.judge.assertions import Problem
+from busbar.judge.expectation import expectation_of
+from busbar.judge.launch import BenchLaunch, LaunchOutput, powers, show
+from busbar.judge.run import Run, of_launch
+from busbar.output.reading import Reading
+from busbar.parse.fabtests import rows
+from busbar.verdict import Verdict
+from reframe_checks.fabric import fabric_ofi
+
+from .faults import (
     CRAY,
     DATA,
     GIB,
@@ -26,20 +36,6 @@ from faults import (
     replaced,
     scaled,
 )
-
-from busbar import site as sites
-from busbar.judge import gpu_aware as gpu_judge
-from busbar.judge import mode
-from busbar.judge.assertions import Problem
-from busbar.judge.expectation import expectation_of
-from busbar.judge.launch import BenchLaunch, LaunchOutput, powers, show
-from busbar.judge.run import Run, of_launch
-from busbar.output.reading import Reading
-from busbar.parse.fabtests import rows
-from busbar.verdict import Verdict
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from reframe_checks.fabric import fabric_ofi
 
 CUT = {"metrics": replaced("exit_status=0", "")}
 FOUR = {"ranks": replaced('"ranks": 4', '"ranks": 1')}

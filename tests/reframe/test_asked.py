@@ -18,6 +18,8 @@ import yaml
 
 from busbar.check.run import CHECKS
 
+pytestmark = pytest.mark.run
+
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "asked"
 # What no delivery of these sites declares is added, so that its checks are asked as well.

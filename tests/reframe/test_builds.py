@@ -13,6 +13,8 @@ import pytest
 
 from busbar.check.run import CHECKS
 
+pytestmark = pytest.mark.run
+
 ROOT = Path(__file__).resolve().parents[2]
 HIP = "-O2 -std=c++17 -pthread -DGPU_HIP -D__HIP_PLATFORM_AMD__ -I/opt/rocm/include"
 KEPT = f"{shlex.quote(str(CHECKS / 'src' / 'kept.sh'))} "

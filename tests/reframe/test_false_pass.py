@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kinds import KINDS
-from test_minimum import verdict
 
 from busbar.judge.assertions import ASSERTIONS
 from busbar.judge.launch import show
 from busbar.verdict import Verdict
+
+from .kinds import KINDS
+from .test_minimum import verdict
 
 
 def problems(kind: str, assertion: str, text: str) -> list[str]:

@@ -15,6 +15,8 @@ import pytest
 from busbar.check.run import CHECKS
 from busbar.delivery.programs import python_with_torch
 
+pytestmark = pytest.mark.run
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKS / "src" / "torch_collectives.py"
 SITE = """\

@@ -17,6 +17,8 @@ import pytest
 
 from busbar.check.run import CHECKS
 
+pytestmark = pytest.mark.run
+
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "jobs"
 

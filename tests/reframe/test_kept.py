@@ -10,6 +10,8 @@ import pytest
 
 from busbar.check.run import CHECKS
 
+pytestmark = pytest.mark.run
+
 KEPT = CHECKS / "src" / "kept.sh"
 
 

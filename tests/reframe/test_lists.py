@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 DECLARED = Choice(declared=True)
 
+pytestmark = pytest.mark.run
+
 
 @pytest.fixture(scope="module")
 def described():
@@ -69,6 +71,7 @@ def test_reframe_selects_the_same(described):
     assert ours == theirs
 
 
+@pytest.mark.xdist_group("mpi")
 def test_require_fails_without_the_feature(tmp_path):
     done = subprocess.run(
         [

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.run
+
 SOURCE = Path(__file__).resolve().parents[2] / "reframe_checks" / "src" / "memory.cpp"
 FLAGS = ("-O2", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread")
 
@@ -33,7 +35,7 @@ def test_copies_are_measured_and_checked(program):
     assert set(readings) == {"one_core", "all_cores"}
     for reading in readings.values():
         assert reading["wrong"] == 0
-        assert 0.1 < reading["gb_per_s"] < 10_000
+        assert reading["gb_per_s"] > 0
     assert events[-1] == {"event": "end", "wrong": 0}
 
 

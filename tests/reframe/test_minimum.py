@@ -8,14 +8,11 @@ assertion it must pass. So each is needed, and none can be lost without a test t
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
-from faults import H200, GpuAwareKind, Kind
-from kinds import KINDS, fabric_ofi
 
 from busbar.judge import assertions, bench, mode, verdicts
 from busbar.judge import gpu_aware as gpu_judge
@@ -27,11 +24,14 @@ from busbar.output.reading import Reading
 from busbar.parse.gpu_aware import parse
 from busbar.verdict import Verdict, combined
 
+from ..replay.stand_in import write_json
+from .faults import H200, GpuAwareKind, Kind
+from .kinds import KINDS, fabric_ofi
+
+# The bound of 64 ranks takes its time, and is kept by the process.
+pytestmark = pytest.mark.xdist_group("bound")
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE.parent / "replay"))
-from stand_in import write_json  # noqa: E402 - its folder is no package
-
 MINIMUM: dict[str, list[str]] = yaml.safe_load((HERE / "minimum.yaml").read_text())
 # What judges a run of our own program is divided otherwise: by what it looks at.
 _GPU_AWARE = {

@@ -11,6 +11,8 @@ import pytest
 
 from busbar.check.run import CHECKS
 
+pytestmark = pytest.mark.run
+
 PAIR = CHECKS / "src" / "pair.sh"
 # The server serves one file of its port; the client reads it. PORT_TAKEN makes the first one fail.
 PROGRAM = """\

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from saved import detect_text, h200_outputs, inventory, text
 
 from busbar import site as sites
 from busbar.cli import main
 from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose, match
+
+from .saved import detect_text, h200_outputs, inventory, text
 
 ODD = {
     "no driver": (

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from edited import edit
 
 from busbar.cli import main
 from busbar.expect.lint import lint
+
+from .edited import edit
 
 # What is done to a site, and what the finding must say: key, rule, next step.
 BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = {

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
-from edited import edit
 
 from busbar import site as sites
 from busbar.cli import main
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, point_to_point
 from busbar.expect.lint import lint
+
+from .edited import edit
 
 SHIPPED = Path(__file__).parents[2] / "site"
 SITES = (
@@ -174,9 +175,9 @@ def test_the_largest_node_is_linted_at_once(copy: Path) -> None:
         site["references"] = [{"bench": "all_reduce", "gb_per_s": 10, "source": "threshold"}]
 
     edit(copy, "h200x4", grow)
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert lint("h200x4") == []
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_a_new_site_touches_nothing_else(tmp_path: Path) -> None:

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""The size of functions and modules, which a reader can still take in."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(
+    path
+    for place in ("busbar/**/*.py", "reframe_checks/*.py", "ci/**/*.py")
+    for path in ROOT.glob(place)
+)
+LONGEST_FUNCTION = 60
+LONGEST_MODULE = 300
+# Modules that may be longer, and why.
+TABLES: dict[str, str] = {}
+# What is still too long. A name that no longer is has to go from here.
+TO_DO = {
+    "busbar/commands/check.py",
+    "busbar/commands/check.py::run_command",
+    "busbar/delivery/environments.py",
+    "busbar/expect/collective.py::collective",
+    "busbar/expect/point.py",
+    "busbar/explain/rules_fabric.py",
+    "busbar/explain/rules_nccl.py",
+    "busbar/preflight/plan.py::make",
+}
+
+_NO_CODE = {
+    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
+    *(tokenize.ENCODING, tokenize.ENDMARKER),
+}
+
+
+def code_lines(text: str, tree: ast.Module) -> set[int]:
+    """Return the numbers of the lines that are no docstring, no comment and not blank."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    lines = {
+        number
+        for token in tokens
+        if token.type not in _NO_CODE
+        for number in range(token.start[0], token.end[0] + 1)
+    }
+    for node in ast.walk(tree):
+        # A docstring, or the one below a field.
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            lines -= set(range(node.lineno, (node.end_lineno or 0) + 1))
+    return lines
+
+
+def only_declares(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it is a list of calls, such as those that declare options."""
+    return all(
+        isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign) for statement in function.body
+    )
+
+
+def too_long(text: str, name: str) -> Iterator[str]:
+    """Yield the module or its functions that are longer than they may be."""
+    tree = ast.parse(text)
+    lines = code_lines(text, tree)
+    if len(lines) > LONGEST_MODULE and name not in TABLES:
+        yield name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not only_declares(node):
+            own = lines.intersection(range(node.lineno, (node.end_lineno or 0) + 1))
+            if len(own) > LONGEST_FUNCTION:
+                yield f"{name}::{node.name}"
+
+
+def test_functions_and_modules_are_short() -> None:
+    names = {path: path.relative_to(ROOT).as_posix() for path in FILES}
+    assert {"busbar", "reframe_checks", "ci"} == {name.split("/")[0] for name in names.values()}
+    found = {each for path, name in names.items() for each in too_long(path.read_text(), name)}
+    assert found == TO_DO
+
+
+def test_every_table_is_a_module() -> None:
+    assert {path.relative_to(ROOT).as_posix() for path in FILES} >= TABLES.keys()
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("x = 1\n    if x:\n        pass\n" + "    x = 1\n" * 301, ["m.py", "m.py::f"]),
+        ("if x:\n" + "        x = 1\n" * 61, ["m.py::f"]),
+        ("if x:\n        pass\n    call(\n" + "        x,\n" * 61 + "    )\n", ["m.py::f"]),
+        ("call(x)\n" + "    y = call(x)\n" * 61, []),
+        ("if x:\n" + "        # word\n\n" * 301 + "        pass\n", []),
+        ('"""\n' + "    word\n" * 301 + '    """\n    return 1\n', []),
+    ],
+)
+def test_what_is_counted(body: str, found: list[str]) -> None:
+    assert list(too_long(f"def f():\n    {body}", "m.py")) == found
