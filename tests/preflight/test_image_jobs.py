@@ -13,7 +13,7 @@ import pytest
 from cases import Case
 from trees import fingerprint
 
-from busbar.check.run import CHECKS
+from busbar.data import CHECKS
 from busbar.delivery.image import Image
 
 pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc makes the test libraries")

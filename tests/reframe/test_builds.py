@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.check.run import CHECKS
+from busbar.data import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 HIP = "-O2 -std=c++17 -pthread -DGPU_HIP -D__HIP_PLATFORM_AMD__ -I/opt/rocm/include"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.check.run import CHECKS
+from busbar.data import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "jobs"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.check.run import CHECKS
+from busbar.data import CHECKS
 
 PAIR = CHECKS / "src" / "pair.sh"
 # The server serves one file of its port; the client reads it. PORT_TAKEN makes the first one fail.
