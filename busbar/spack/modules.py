@@ -12,6 +12,7 @@ from busbar.spack.check import stack
 from busbar.spack.manifest import Manifest
 
 _HEAD = """\
+# SPDX-License-Identifier: MIT
 # Made by `busbar spack modules --write` from site/{site}/site.yaml and its family. Do not edit.
 """
 
