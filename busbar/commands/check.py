@@ -340,7 +340,7 @@ def _nothing_to_run(
     raise BusbarError(
         f"no check can run here: {'; '.join(dict.fromkeys(reasons))}"
         if reasons
-        else "no such check",
+        else "no check matches",
         where=" ".join(selection),
         hint="see busbar check --list",
     )
