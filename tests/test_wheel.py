@@ -133,6 +133,12 @@ def test_the_version_names_the_commit(environment: Path, source: Path, tmp_path:
     commit = git(source, "rev-parse", "--short=7", "HEAD")
     done = run(environment, tmp_path, "busbar", "--version")
     assert done.stdout == f"busbar 0.1.0 ({commit})\n"
+    # A checkout asks git.
+    with (source / "README.md").open("a") as file:
+        file.write("changed\n")
+    done = run(environment, source, "python", "-m", "busbar", "--version")
+    git(source, "checkout", "--quiet", "README.md")
+    assert done.stdout == f"busbar 0.1.0 ({commit}+dirty)\n"
 
 
 def test_a_wheel_is_the_same_from_an_sdist(wheel: Path, source: Path, tmp_path: Path) -> None:
