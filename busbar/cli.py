@@ -8,10 +8,23 @@ import os
 import sys
 from collections.abc import Sequence
 
-from busbar import __version__, commands
+from busbar import commands
 from busbar.errors import BusbarError
 
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
+
+
+class _Version(argparse.Action):
+    """Ask git for the commit only if the version is wanted."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from busbar.data import full_version  # noqa: PLC0415 - nothing else needs it
+
+        print(f"busbar {full_version()}")
+        parser.exit()
 
 
 def build_parser(names: Sequence[str]) -> argparse.ArgumentParser:
@@ -21,7 +34,7 @@ def build_parser(names: Sequence[str]) -> argparse.ArgumentParser:
         description="Proves that a GPU communication stack is as fast as the links allow.",
         epilog="Exit status: 0 pass, 1 unknown or worse, 2 bad input or not run, 3 unjudged.",
     )
-    parser.add_argument("--version", action="version", version=f"busbar {__version__}")
+    parser.add_argument("--version", action=_Version, help="print version and commit, and exit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in names:
         commands.load(name).add_parser(subparsers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -42,7 +43,7 @@ class Describing:
     def __init__(self, site_dir: Path, choice: Choice, checks: Sequence[Path]) -> None:
         self._checks = checks
         command = [
-            str(Path(sys.executable).with_name("reframe")),
+            *(sys.executable, "-P", "-c", "from reframe.frontend.cli import main; main()"),
             *("-C", str(site_dir / "reframe.py"), "--nocolor"),
             *(part for path in checks for part in ("-c", str(path))),
             *("--skip-system-check", "--skip-prgenv-check", "--warn-as-error", "--describe"),
@@ -69,7 +70,9 @@ class Describing:
                 where=", ".join(map(str, self._checks)),
                 hint="reframe --describe says more",
             )
-        described: list[dict[str, Any]] = json.loads(out[out.index("[\n") :])
+        # Checks may print while they are loaded, before the list.
+        document = re.split(r"^(?=\[\]?$)", out, maxsplit=1, flags=re.MULTILINE)[-1]
+        described: list[dict[str, Any]] = json.loads(document)
         return described
 
     @property

@@ -6,12 +6,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from busbar.check.reframe import Loading
+from busbar.data import CHECKS
 from busbar.delivery.environments import Choice
 from busbar.errors import BusbarError
 from busbar.judge.repeat import confirmed, only_below_band
@@ -20,8 +21,6 @@ from busbar.judge.run import Run
 from busbar.parse.text import Source
 from busbar.site import Site
 from busbar.verdict import Verdict, combined
-
-CHECKS = Path(__file__).resolve().parents[2] / "reframe_checks"
 
 Progress = Callable[[str], None]
 
@@ -56,7 +55,7 @@ class RunPlan:
 
 
 def run(plan: RunPlan, progress: Progress, loading: Loading | None = None) -> list[Outcome]:
-    """The outcomes of all checks that ran; what could not run is a failed outcome of its own.
+    """The outcomes of all checks that ran; what ReFrame refuses is a failed outcome of its own.
 
     ``progress`` gets one line when a check starts and one when it ends. ``loading`` is a ReFrame
     that was started before the plan was known.
@@ -136,8 +135,8 @@ def _run_once(plan: RunPlan, progress: Progress, loading: Loading | None = None)
                 progress(said)
     cases = _test_cases(report)
     found: _Found = [(c, _outcome(plan, c)) for c in cases if not _is_quiet_fixture(c)]
-    if not any(not case["fixture"] for case in cases):
-        found.append((None, _nothing_ran(plan, log)))
+    if all(case["fixture"] for case in cases):
+        found += [(None, outcome) for outcome in _refused(plan, log)]
     return found
 
 
@@ -250,20 +249,20 @@ def _reason(case: dict[str, Any], directory: Path) -> str:
     return said
 
 
-def _nothing_ran(plan: RunPlan, log: Path) -> Outcome:
-    """No check at all is a failure; ReFrame's own error says why."""
+def _refused(plan: RunPlan, log: Path) -> Iterator[Outcome]:
+    """Yield a failure for a run without a check that ReFrame has an error or a warning for."""
     text = log.read_text(encoding="utf-8", errors="backslashreplace")
     errors = re.findall(r"^ERROR: (.+)$", text, re.MULTILINE)
     warnings = re.findall(r"^WARNING: (.+)$", text, re.MULTILINE)
-    said = (errors or warnings or ["no check ran"])[0]
-    return Outcome(
-        check="reframe",
-        partition="",
-        environment="",
-        delivery="",
-        lane=plan.lane,
-        results=(Result("reframe", Verdict.FAILED, message=f"{said} (see {log})"),),
-    )
+    for message in (errors or warnings)[:1]:
+        yield Outcome(
+            check="reframe",
+            partition="",
+            environment="",
+            delivery="",
+            lane=plan.lane,
+            results=(Result("reframe", Verdict.FAILED, message=f"{message} (see {log})"),),
+        )
 
 
 def _first_line(text: str) -> str:

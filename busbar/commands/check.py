@@ -22,7 +22,8 @@ from rich.console import Console
 from busbar import site as sites
 from busbar.check.listing import Describing, Match, lines
 from busbar.check.reframe import Loading
-from busbar.check.run import CHECKS, RunPlan, overall, run
+from busbar.check.run import RunPlan, overall, run
+from busbar.data import CHECKS
 from busbar.delivery import image
 from busbar.delivery.environments import DEFAULT_LANE, DELIVERY_ORDER, Choice
 from busbar.delivery.reframe import configuration
@@ -103,7 +104,7 @@ def add_parser(subparsers: Any) -> None:
         "-c",
         "--checks",
         action="append",
-        type=Path,
+        type=_existing,
         default=[],
         metavar="PATH",
         help="file or directory of checks, in place of reframe_checks/ (repeatable)",
@@ -136,6 +137,13 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run_command)
 
 
+def _existing(text: str) -> Path:
+    path = Path(text).resolve()
+    if not path.exists():
+        raise argparse.ArgumentTypeError(f"{text!r} does not exist")
+    return path
+
+
 def run_command(args: argparse.Namespace) -> int:
     """Runs the checks; progress goes to standard error, the verdicts to standard output."""
     loading = None
@@ -158,14 +166,13 @@ def run_command(args: argparse.Namespace) -> int:
     for each in config["environments"]:
         if alone := each["extras"].get("alone"):
             print(f"busbar: nothing to compare the image with: {alone}", file=sys.stderr)
-    checks = tuple(path.resolve() for path in args.checks) or (CHECKS,)
+    checks = tuple(args.checks) or (CHECKS,)
     tags = tuple(args.tag) or (() if args.name or args.checks else ("gate",))
     describing = Describing(site_file.parent, choice, checks)
     if args.list or args.name or args.tag or args.require:
         _refuse_unknown(args, config, describing)
     if args.list:
-        listed = describing.matches(config)
-        return _print_list(_chosen(listed, args.name, tuple(args.tag)), as_json=args.json)
+        return _print_list(args, describing.matches(config))
     plan = RunPlan(
         site=sites.load(name),
         site_dir=site_file.parent,
@@ -184,6 +191,8 @@ def run_command(args: argparse.Namespace) -> int:
         skipped = beside.submit(_skipped, plan, config, args.name, describing)
         outcomes = run(plan, _tell, loading)
     outcomes += _unmet(config, args.require, plan)
+    if not outcomes:
+        _nothing_to_run(args, tags, [row["reason"] for row in skipped.result()])
     document = _document(plan, outcomes, skipped.result())
     (plan.output / "results.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     report = plan.output / "report.html"
@@ -243,7 +252,7 @@ def with_image_facts(choice: Choice, site_file: Path, output: Path) -> Choice:
 
 
 def detected_site(output: Path) -> str:
-    """The shipped site that this machine is; else its own facts, written below ``output``."""
+    """Return the site that this machine is; else write its facts below ``output``."""
     detected = detect()
     if known := match(detected):
         return known
@@ -257,7 +266,7 @@ def detected_site(output: Path) -> str:
     shutil.rmtree(directory, ignore_errors=True)
     write(detected.site, directory)
     print(
-        f"busbar: no site that ships is this machine ({detected.site.description}); its facts"
+        f"busbar: no known site is this machine ({detected.site.description}); its facts"
         f" are in {directory}",
         file=sys.stderr,
     )
@@ -322,6 +331,21 @@ def _refuse_unknown(
             _unknown("--require", feature, features)
 
 
+def _nothing_to_run(
+    args: argparse.Namespace, tags: Sequence[str], reasons: Sequence[str] = ()
+) -> Never:
+    """Raise ``BusbarError`` with what was looked for and why none of it can run here."""
+    options = [("-c", args.checks), ("-n", args.name), ("-t", tags)]
+    selection = [f"{option} {value}" for option, values in options for value in values]
+    raise BusbarError(
+        f"no check can run here: {'; '.join(dict.fromkeys(reasons))}"
+        if reasons
+        else "no check matches",
+        where=" ".join(selection),
+        hint="see busbar check --list",
+    )
+
+
 def _unknown(option: str, given: str, known: Sequence[str]) -> Never:
     near = difflib.get_close_matches(given, known, n=3) or known
     raise BusbarError(
@@ -365,12 +389,15 @@ def _skipped(
     return [{"check": m.name, "reason": m.reason} for m in chosen if not m.runs_in]
 
 
-def _print_list(found: Sequence[Match], *, as_json: bool) -> int:
-    if as_json:
-        rows = [{**asdict(match), "runs": bool(match.runs_in)} for match in found]
+def _print_list(args: argparse.Namespace, matches: Sequence[Match]) -> int:
+    listed = _chosen(matches, args.name, tuple(args.tag))
+    if not listed:
+        _nothing_to_run(args, args.tag)
+    if args.json:
+        rows = [{**asdict(match), "runs": bool(match.runs_in)} for match in listed]
         print(json.dumps(rows, indent=1))
         return 0
-    print("\n".join(lines(found)))
+    print("\n".join(lines(listed)))
     return 0
 
 

@@ -16,17 +16,18 @@ from rich.table import Table
 from rich.text import Text
 
 from busbar import site as sites
+from busbar.data import SITES
 from busbar.detect.compare import differences
 from busbar.detect.machine import compose, detect, match, recorded
 from busbar.detect.write import facts, write
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
-from busbar.site.load import search_path
+from busbar.site.load import find
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 
 EXIT_FINDINGS = 1
-_COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "description", "note")
+_COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "from", "description", "note")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -109,12 +110,15 @@ def add_parser(subparsers: Any) -> None:
 def _list(args: argparse.Namespace) -> int:
     rows = []
     broken = False
-    for name in _names():
+    for name in sites.names():
+        origin = find(name).parent.parent
+        row = {"name": name, "from": "busbar" if origin == SITES else str(origin)}
         try:
-            rows.append(_row(sites.load(name)))
+            row |= _row(sites.load(name))
         except BusbarError as error:
             broken = True
-            rows.append(dict.fromkeys(_COLUMNS, "") | {"name": name, "note": f"broken: {error}"})
+            row["note"] = f"broken: {error}"
+        rows.append({column: row.get(column, "") for column in _COLUMNS})
     if args.json:
         print(json.dumps(rows, indent=2))
     else:
@@ -128,23 +132,10 @@ def _list(args: argparse.Namespace) -> int:
     return EXIT_FINDINGS if broken else 0
 
 
-def _names() -> list[str]:
-    """Every site by name; raises ``BusbarError`` where there is none."""
-    names = sites.names()
-    if not names:
-        raise BusbarError(
-            "no sites found",
-            where=":".join(map(str, search_path())),
-            hint="set BUSBAR_SITE_PATH to a directory that holds NAME/site.yaml, or unset it",
-        )
-    return names
-
-
 def _row(site: Site) -> dict[str, str]:
     gpus = site.node_type().gpus
     again = [d.stack for d in site.deliveries if d.concretize_on_site]
     return {
-        "name": site.name,
         "GPUs": f"{gpus.count} x {gpus.model}" if gpus else "none",
         "fabric": site.fabric.provider if site.fabric else "none",
         "scheduler": site.scheduler,
@@ -175,7 +166,7 @@ def _print(document: object, *, as_json: bool) -> None:
 
 
 def _lint(args: argparse.Namespace) -> int:
-    names = args.names or _names()
+    names = args.names or sites.names()
     findings = [finding for name in names for finding in lint(name)]
     if args.json:
         print(json.dumps([vars(finding) for finding in findings], indent=2))

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from busbar import data
 from busbar.errors import BusbarError
 from busbar.spack import check, lock, manifest, modules
 
 EXIT_FINDINGS = 1
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -54,9 +54,15 @@ def add_parser(subparsers: Any) -> None:
 
 def _chosen(names: list[str]) -> dict[str, manifest.Manifest]:
     every = {
-        item.path.parent.relative_to(_ROOT / "site").as_posix(): item
-        for item in manifest.find(_ROOT)
+        item.path.parent.relative_to(data.SITES).as_posix(): item
+        for item in manifest.find(data.SITES)
     }
+    if not every:
+        raise BusbarError(
+            "no Spack environment (NAME/spack.yaml) is installed",
+            where=str(data.SITES),
+            hint="run busbar in a checkout of its repository: environments and recipes are there",
+        )
     for name in names:
         if name not in every:
             raise BusbarError(

@@ -101,8 +101,11 @@ def installed_lane(name: str) -> Lane:
     else:
         ucx_lib = Path(sys.prefix, "lanes", name, "libucx", "lib")
     if not (ucx_lib / "libucp.so.0").exists():
+        extra = ", or install busbar with its extra `wheels`" if name == DEFAULT_LANE else ""
         raise BusbarError(
-            f"lane {name!r} is not installed", hint=f"run: make setup LANE={name}", where="--lane"
+            f"lane {name!r} is not installed",
+            hint=f"run: make setup LANE={name}{extra}",
+            where="--lane",
         )
     return Lane(name, ucx_lib)
 

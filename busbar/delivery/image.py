@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -256,8 +255,7 @@ def _on_a_node(root: Path, site: Site, inject: Sequence[str]) -> dict[str, Any]:
     command += [sys.executable, "-m", "busbar", "preflight", str(root), "--json"]
     command += ["--site", str(site.directory)]
     command += [word for directory in inject for word in ("--inject", directory)]
-    checkout = str(Path(__file__).resolve().parents[2])
-    done = _do(command, {"PYTHONPATH": checkout})
+    done = _do(command)
     try:
         report: dict[str, Any] = json.loads(done.stdout)
     except ValueError as error:
@@ -265,7 +263,7 @@ def _on_a_node(root: Path, site: Site, inject: Sequence[str]) -> dict[str, Any]:
         raise BusbarError(
             f"preflight did not run on a node: {said[-1] if said else 'srun printed nothing'}",
             where=f"site {site.name}",
-            hint="the nodes must see this checkout and its Python environment",
+            hint=f"the nodes must see the Python environment {sys.prefix}",
         ) from error
     return report
 
@@ -282,12 +280,8 @@ def _must(command: Sequence[str], where: str) -> str:
     return done.stdout
 
 
-def _do(
-    command: Sequence[str], more: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **(more or {})}
-    )
+def _do(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def of_choice(site: Site, reference: str, inject: Sequence[str], facts: Path | None) -> Image:

@@ -19,7 +19,7 @@ from busbar.detect.gather import Outputs, gather
 from busbar.errors import BusbarError
 from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi, scontrol
 from busbar.site.cpulist import cpu_list
-from busbar.site.load import load, names
+from busbar.site.load import load, names, ships
 from busbar.site.model import Gpus, Name, Nic, Numa, Site
 from busbar.site.yamlfile import dotted
 
@@ -171,17 +171,18 @@ def _fits(model: type[BaseModel], facts: dict[str, Any], what: str, reader: _Rea
 
 
 def match(detected: Detected | None = None) -> str | None:
-    """The name of the shipped site whose hardware this is; ``local`` for a machine without GPUs.
+    """Return the name of the site whose hardware this is; ``local`` for a machine without GPUs.
 
-    None where no site fits, and where a GPU vendor's tool is there but tells of no usable GPU.
-    Only what marks a system counts: GPUs, their links, NICs, and the cloud's instance type.
-    A site that cannot be read is left out, and standard error says so.
+    None if no site fits, or if a GPU vendor's tool reports no usable GPU. Only what marks a
+    system counts: GPUs, their links, NICs, and the cloud's instance type. Sites of
+    ``BUSBAR_SITE_PATH`` come before those that ship. A site that cannot be read is left out with
+    a warning on standard error.
     """
     detected = detected or detect()
     if detected.gpu_tool_failed:
         return None
     if detected.site.node_type().gpus is None:
-        return "local" if "local" in names() else None
+        return "local"
     fitting = []
     for name in names():
         try:
@@ -194,8 +195,8 @@ def match(detected: Detected | None = None) -> str | None:
         for partition in known.partitions:
             found = differences(detected, known, partition.name)
             if not any(difference.marks_the_system for difference in found):
-                fitting.append((len(found), name))
-    return min(fitting)[1] if fitting else None
+                fitting.append((ships(known), len(found), name))
+    return min(fitting)[-1] if fitting else None
 
 
 def _site(

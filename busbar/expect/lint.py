@@ -34,10 +34,14 @@ class LintFinding:
 
 
 def lint(name_or_path: str | Path) -> list[LintFinding]:
-    """Every finding on a site; a file that breaks the schema gives that one finding."""
+    """Return every finding on a site; a file that breaks the schema gives that one finding.
+
+    Raises ``BusbarError`` if there is no such site.
+    """
+    file = find(name_or_path)
     try:
-        site = load(name_or_path)
-        document = Document(find(name_or_path))
+        site = load(file)
+        document = Document(file)
         family(site)
         link_classes(site)
     except BusbarError as error:

@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from busbar.errors import BusbarError
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_tests
-from busbar.site import load, names
+from busbar.site.load import find, load, names, ships
 from busbar.site.model import Site
 
 _OPERATIONS = (
@@ -147,7 +147,10 @@ def ranks_per_host(facts: JobOutput) -> Counter[str]:
 
 
 def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
-    """The one site that ships whose GPUs the output names; None when none or several fit."""
+    """Return the one site whose GPUs the output names; None when none or several fit.
+
+    Sites of ``BUSBAR_SITE_PATH`` come before those that ship.
+    """
     models = gpu_models(facts)
     instances = {v for v in facts.values("ofi.topology") if v}
     if len(models) > 1 or not (models or instances):
@@ -155,7 +158,7 @@ def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
     most = max(ranks_per_host(facts).values(), default=0)
     fitting = []
     for name in names():
-        site = _loaded(name)
+        site = _loaded(find(name))
         if site is None:
             continue
         node = site.node_type()
@@ -167,12 +170,13 @@ def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
         if (nodes or 1) > 1 and (site.fabric is None and not node.nics):
             continue
         fitting.append(site)
+    fitting = [site for site in fitting if not ships(site)] or fitting
     return fitting[0] if len(fitting) == 1 else None
 
 
 @cache
-def _loaded(name: str) -> Site | None:
+def _loaded(file: Path) -> Site | None:
     try:
-        return load(name)
+        return load(file)
     except BusbarError:
         return None  # a broken site must not keep a log from being read; busbar site lint names it

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+from busbar import data
 from busbar.errors import BusbarError
 from busbar.site.detect_local import local_facts
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse, written
 
-_CHECKOUT = Path(__file__).resolve().parents[2] / "site"
 SITE_FILE = "site.yaml"
 FAMILIES = "_families"
 LINKS = "links"
@@ -24,9 +24,24 @@ LINKS = "links"
 
 
 def search_path() -> list[Path]:
-    """Where sites are looked for: ``BUSBAR_SITE_PATH`` (colon list) or `site/` of the checkout."""
-    chosen = os.environ.get("BUSBAR_SITE_PATH", "")
-    return [Path(part) for part in chosen.split(":") if part] or [_CHECKOUT]
+    """Return the directories of sites: those of ``BUSBAR_SITE_PATH``, then the one that ships.
+
+    Raises ``BusbarError`` for an entry that is not a directory: its sites would be missed.
+    """
+    own = [Path(part) for part in os.environ.get("BUSBAR_SITE_PATH", "").split(":") if part]
+    for directory in own:
+        if not directory.is_dir():
+            raise BusbarError(
+                f"{str(directory)!r} is not a directory",
+                where="BUSBAR_SITE_PATH",
+                hint="write directories that hold NAME/site.yaml, separated by colons",
+            )
+    return [*own, data.SITES]
+
+
+def ships(site: Site) -> bool:
+    """Whether the site comes with Busbar, not from a directory of ``BUSBAR_SITE_PATH``."""
+    return _beside(site) == data.SITES
 
 
 def names() -> list[str]:
@@ -54,8 +69,7 @@ def find(name_or_path: str | Path) -> Path:
     raise BusbarError(
         f"there is no site {name!r}",
         where=":".join(map(str, search_path())),
-        hint=f"known sites: {', '.join(names()) or 'none'}; BUSBAR_SITE_PATH names the"
-        " directories to look in, in place of the one that ships",
+        hint=f"known sites: {', '.join(names())}; BUSBAR_SITE_PATH adds directories of sites",
     )
 
 
@@ -121,8 +135,13 @@ def family(site: Site) -> Family:
 
 
 def link_classes(site: Site) -> dict[str, LinkClass]:
-    """Every link class that the site can name, by name."""
-    return _links(_document(_family_file(LINKS, _beside(site)))).link_classes
+    """Return every link class that the site can name; of two with one name the nearest."""
+    classes: dict[str, LinkClass] = {}
+    for root in reversed(_family_roots(_beside(site))):
+        file = root / FAMILIES / f"{LINKS}.yaml"
+        if _is_file(file):
+            classes |= _links(_document(file)).link_classes
+    return classes
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,12 +230,14 @@ def _beside(site: Site) -> Path | None:
     return site.directory.parent if site.directory else None
 
 
-def _family_roots(beside: Path | None) -> Iterator[Path]:
-    """A site may bring families beside it; the shipped ones serve every other."""
-    if beside:
-        yield beside
-    yield from search_path()
-    yield _CHECKOUT
+def _family_roots(beside: Path | None) -> list[Path]:
+    """Return where to look for a family, nearest first: beside the site, then where sites are.
+
+    A site that ships is made of nothing but what ships.
+    """
+    if beside == data.SITES:
+        return [beside]
+    return [*([beside] if beside else ()), *search_path()]
 
 
 def _family_file(name: str, beside: Path | None, asking: Document | None = None) -> Path:

@@ -80,9 +80,9 @@ def load(path: Path) -> Manifest:
     )
 
 
-def find(root: Path) -> list[Manifest]:
-    """Every manifest of a site that has a lock beside it or should have one, sorted."""
-    return [load(path) for path in sorted(root.glob("site/**/spack.yaml"))]
+def find(sites: Path) -> list[Manifest]:
+    """Return the manifest of every environment of the sites, sorted."""
+    return [load(path) for path in sorted(sites.glob("**/spack.yaml"))]
 
 
 def _scope(manifest: Path, entry: Any) -> Path:

@@ -12,6 +12,7 @@ from busbar.spack.check import stack
 from busbar.spack.manifest import Manifest
 
 _HEAD = """\
+# SPDX-License-Identifier: MIT
 # Made by `busbar spack modules --write` from site/{site}/site.yaml and its family. Do not edit.
 """
 
@@ -21,15 +22,20 @@ def path(manifest: Manifest) -> Path:
     return manifest.path.with_name("modules.yaml")
 
 
+def _site(manifest: Manifest) -> sites.Site:
+    """Load the site that a manifest belongs to; those of lanes lie in a directory of the site."""
+    directory = manifest.path.parent
+    return sites.load(directory if (directory / "site.yaml").exists() else directory.parent)
+
+
 def text(manifest: Manifest) -> str:
     """The file for a manifest: the variables of its site, stack and lane.
 
     Raises ``BusbarError`` where the site cannot be loaded.
     """
-    parts = manifest.path.parent.parts
-    name = parts[len(parts) - 1 - parts[::-1].index("site") + 1]
+    site = _site(manifest)
     lane = next((scope.name for scope in manifest.scopes if scope.parent.name == "lanes"), None)
-    variables = sites.environment(sites.load(name), stack=stack(manifest), lane=lane)
+    variables = sites.environment(site, stack=stack(manifest), lane=lane)
     every = {"all": {"environment": {"set": dict(sorted(variables.items()))}}}
     scope = {"modules": {"default": {"lmod": every, "tcl": every}} if variables else {}}
 
@@ -37,4 +43,4 @@ def text(manifest: Manifest) -> str:
         def ignore_aliases(self, _data: object) -> bool:
             return True
 
-    return _HEAD.format(site=name) + yaml.dump(scope, Dumper=Plain, sort_keys=False)
+    return _HEAD.format(site=site.name) + yaml.dump(scope, Dumper=Plain, sort_keys=False)

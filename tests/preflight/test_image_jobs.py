@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.check.run import CHECKS
+from busbar.data import CHECKS
 from busbar.delivery.image import Image
 
 from .cases import REAL_LIBRARIES, Case

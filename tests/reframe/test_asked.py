@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from busbar.check.run import CHECKS
+from busbar.data import CHECKS
 
 pytestmark = pytest.mark.run
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.check.run import CHECKS
+from busbar.data import CHECKS
 
 pytestmark = pytest.mark.run
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.check.run import CHECKS
+from busbar.data import CHECKS
 from busbar.delivery.programs import python_with_torch
 
 pytestmark = pytest.mark.run

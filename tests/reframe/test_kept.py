@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from busbar.check.run import CHECKS
+from busbar.data import CHECKS
 
 pytestmark = pytest.mark.run
 

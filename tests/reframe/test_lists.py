@@ -15,7 +15,7 @@ import pytest
 
 from busbar import site as sites
 from busbar.check.listing import describe, lines, match
-from busbar.check.run import CHECKS
+from busbar.data import CHECKS
 from busbar.delivery.environments import Choice
 from busbar.delivery.reframe import configuration
 

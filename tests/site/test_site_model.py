@@ -65,14 +65,6 @@ def test_p4de_has_the_node_of_p4d_but_for_its_gpus() -> None:
     assert (one.instance_type, other.instance_type) == ("p4d.24xlarge", "p4de.24xlarge")
 
 
-def test_no_sites_is_bad_input(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("BUSBAR_SITE_PATH", "/nonexistent")
-    for command in ("lint", "list"):
-        assert main(["site", command]) == 2
-        said = capsys.readouterr().err
-        assert "/nonexistent: no sites found; set BUSBAR_SITE_PATH" in said
-
-
 def test_a_broken_site_does_not_hide_the_others(copy: Path, capsys) -> None:
     edit(copy, "p5", lambda s: s.update(colour="[green]"))
     assert main(["site", "list", "--json"]) == 1

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 
 from busbar import site as sites
-from busbar.check.run import CHECKS
+from busbar.data import CHECKS
 from busbar.delivery.environments import Choice
 from busbar.delivery.reframe import configuration
 from busbar.delivery.visibility import VARIABLES, clear_visible_devices

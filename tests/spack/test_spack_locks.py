@@ -14,7 +14,7 @@ from busbar.spack import check, lock, manifest, modules
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages/spack_repo/busbar/packages"
-MANIFESTS = manifest.find(ROOT)
+MANIFESTS = manifest.find(ROOT / "site")
 
 
 def name_of(item: manifest.Manifest) -> str:

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+"""Where the sites and the checks that ship with Busbar are, and which commit this is."""
+
+from __future__ import annotations
+
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_INSTALLED = _PACKAGE / "shipped"  # only wheels have it, see setup.py
+
+CHECKOUT = None if _INSTALLED.is_dir() else _PACKAGE.parent
+"""The repository that this Busbar runs from; None if it was installed from a wheel."""
+
+SITES = (CHECKOUT or _INSTALLED) / "site"
+CHECKS = (CHECKOUT or _INSTALLED) / "reframe_checks"
+
+
+def full_version() -> str:
+    """Return version and commit, as in ``0.1.0 (886ff82)``."""
+    return f"{version('busbar')} ({commit()})"
+
+
+def commit() -> str:
+    """Return the commit from git or, without a repository, the one that the build recorded."""
+    if CHECKOUT and (CHECKOUT / ".git").exists():
+        describe = ["git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+dirty"]
+        try:
+            return subprocess.check_output(
+                describe, cwd=CHECKOUT, text=True, stderr=subprocess.DEVNULL
+            ).strip()
+        except (OSError, subprocess.CalledProcessError):
+            return "commit unknown"  # no git, or a repository of another user
+    recorded = _PACKAGE / "commit.txt"
+    return recorded.read_text().strip() if recorded.exists() else "commit unknown"

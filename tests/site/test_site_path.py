@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""``BUSBAR_SITE_PATH``: a center's own sites and families, beside those that ship."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from saved import h200_outputs
+
+from busbar import site as sites
+from busbar.cli import main
+from busbar.data import SITES
+from busbar.detect.gather import Outputs
+from busbar.detect.machine import compose, match
+from busbar.errors import BusbarError
+from busbar.site.load import find, ships
+
+
+@pytest.fixture
+def center(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of sites, named by ``BUSBAR_SITE_PATH``."""
+    root = tmp_path / "center"
+    root.mkdir()
+    monkeypatch.setenv("BUSBAR_SITE_PATH", str(root))
+    return root
+
+
+def copied(root: Path, site: str, name: str, **changes: Any) -> Path:
+    """Copy a shipped site under another name."""
+    facts = yaml.safe_load((SITES / site / "site.yaml").read_text())
+    (root / name).mkdir(parents=True)
+    text = yaml.safe_dump({**facts, "name": name, **changes})
+    (root / name / "site.yaml").write_text(text)
+    shutil.copy(SITES / site / "reframe.py", root / name)
+    return root / name
+
+
+def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
+    assert main(["site", "list", "--json"]) == 0
+    return {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+
+
+def test_own_sites_add_to_what_ships(center: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sites.names()
+    copied(center, "h200x4", "big")
+    assert sites.names() == sorted([*before, "big"])
+    listed = rows(capsys)
+    assert (listed["big"]["from"], listed["p5"]["from"]) == (str(center), "busbar")
+    assert main(["expect", "--site", "big", "--from", "0", "--to", "1"]) == 0
+    assert main(["site", "lint"]) == 0
+    assert f"{len(before) + 1} sites, 0 findings" in capsys.readouterr().out
+
+
+def test_an_own_site_wins_by_name(center: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copied(center, "h200x4", "h200x4", description="ours")
+    assert sites.load("h200x4").description == "ours"
+    assert not ships(sites.load("h200x4"))
+    assert rows(capsys)["h200x4"]["from"] == str(center)
+
+
+def test_the_first_directory_wins(center: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = center.with_name("other")
+    for root in (center, other):
+        copied(root, "h200x4", "big")
+    monkeypatch.setenv("BUSBAR_SITE_PATH", f"{other}:{center}")
+    assert find("big").parent.parent == other
+
+
+def test_lint_names_the_file_of_an_own_site(
+    center: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied(center, "h200x4", "big", colour="green")
+    assert main(["site", "lint"]) == 1
+    assert f"{center}/big/site.yaml:" in capsys.readouterr().out
+
+
+def test_an_own_family_serves_own_sites_only(center: Path) -> None:
+    family = yaml.safe_load((SITES / "_families" / "efa.yaml").read_text())
+    (center / "_families").mkdir()
+    (center / "_families" / "efa.yaml").write_text(yaml.safe_dump({**family, "variables": []}))
+    copied(center, "p5", "ours")
+
+    def variables(name: str) -> set[str]:
+        return {variable.name for variable in sites.family(sites.load(name)).variables}
+
+    assert "FI_EFA_FORK_SAFE" in variables("p5")
+    # What its family includes ships, and is found.
+    assert variables("ours") == variables("h200x4")
+
+
+def test_an_own_link_class_adds_to_those_that_ship(center: Path) -> None:
+    (center / "_families").mkdir()
+    classes = yaml.safe_load((SITES / "_families" / "links.yaml").read_text())["link_classes"]
+    own = {"nvlink9": classes["nvlink4"] | {"source": "a data sheet"}}
+    text = yaml.safe_dump({"link_classes": own})
+    (center / "_families" / "links.yaml").write_text(text)
+    copied(center, "h200x4", "big")
+    assert set(sites.link_classes(sites.load("big"))) == {*classes, "nvlink9"}
+    assert set(sites.link_classes(sites.load("h200x4"))) == set(classes)
+
+
+def test_this_machine_is_the_own_site_before_one_that_ships(center: Path) -> None:
+    detected = compose(Outputs(h200_outputs()))
+    assert match(detected) == "h200x4"
+    copied(center, "h200x4", "x-ours")
+    assert match(detected) == "x-ours"
+
+
+def test_a_log_is_of_the_own_site_before_one_that_ships(
+    center: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = str(data / "h200x4" / "nccl_healthy_a.log")
+    main(["explain", log, "--json"])
+    assert json.loads(capsys.readouterr().out)["site"] == "h200x4"
+    copied(center, "h200x4", "x-ours")
+    main(["explain", log, "--json"])
+    assert json.loads(capsys.readouterr().out)["site"] == "x-ours"
+
+
+def test_a_directory_that_is_not_there_is_refused(
+    center: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    center.rmdir()
+    for command in (["site", "list"], ["site", "lint"], ["site", "show", "p5"]):
+        assert main(command) == 2
+        message = f"BUSBAR_SITE_PATH: {str(center)!r} is not a directory"
+        assert message in capsys.readouterr().err
+    with pytest.raises(BusbarError, match="is not a directory"):
+        find("p5")
