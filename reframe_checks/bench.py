@@ -181,7 +181,8 @@ class BenchCheck(BusbarCheck, special=True):
             self.shown = [*self.shown, shown]
             results += judge(self.name, run, launch, shown)
             mismatch = shown.facts.first("ucx.api-mismatch")
-            ucx = next(shown.facts.values("ucx.version"), mismatch.values[1] if mismatch else "")
+            loaded = mismatch["loaded"] if mismatch else ""
+            ucx = next(shown.facts.values("ucx.version", "version"), loaded)
             versions |= {"ucx": ucx} if ucx else {}
             versions |= {launch.bench: shown.facts.version} if shown.facts.version else {}
         return Judgement(results, versions)

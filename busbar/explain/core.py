@@ -116,7 +116,7 @@ def _explain_run(
     return Explanation(
         files=tuple(facts.files),
         tool=facts.tool or next(iter(facts.reports), "unknown"),
-        version=facts.version or next(facts.values("nccl.version"), None),
+        version=facts.version or next(facts.values("nccl.version", "version"), None),
         ranks=ranks,
         nodes=nodes,
         readings=tuple(facts.readings),
@@ -165,7 +165,7 @@ def _measured(facts: JobOutput) -> Verdict:
     if facts.readings:
         return Verdict.PASS
     if facts.tool == "nccl_message_transfer":
-        done = set(facts.values("ofi.completions", 1))
+        done = set(facts.values("ofi.completions", "rank"))
         return Verdict.PASS if len(done) >= 2 else Verdict.FAILED
     checked = [event for event, _ in facts.events if event.get("event") == "check"]
     if checked and facts.finished:

@@ -33,17 +33,16 @@ def notes(
 def _api_mismatch(context: Context) -> Iterator[Note]:
     facts = context.facts
     if told := facts.first("ucx.api-mismatch"):
-        wanted, loaded, path = told.values
         yield Note(
             "ucx-api-mismatch",
-            f"MPI asks for UCX {wanted}, {loaded} is loaded from {path}",
+            f"MPI asks for UCX {told['required']}, {told['loaded']} is loaded from {told['path']}",
             (told.evidence,),
         )
     library, headers = facts.first("ucx.info-library"), facts.first("ucx.info-headers")
-    if library and headers and library.values != headers.values:
+    if library and headers and library["version"] != headers["version"]:
         yield Note(
             "ucx-api-mismatch",
-            f"ucx_info was built with {headers.values[0]} and runs with {library.values[0]}",
+            f"ucx_info was built with {headers['version']} and runs with {library['version']}",
             (library.evidence, headers.evidence),
         )
 
@@ -116,15 +115,17 @@ def _efa(context: Context) -> Iterator[Note]:
 
 def _mscclpp(context: Context) -> Iterator[Note]:
     asked = context.facts.setting("RCCL_MSCCLPP_ENABLE")
-    if asked and asked[1] != "0":
+    if asked and asked.value != "0":
         for reason, evidence in mscclpp_refusals(context):
-            yield Note("rccl-msccl-off", reason, (asked[2], *([evidence] if evidence else [])))
+            yield Note(
+                "rccl-msccl-off", reason, (asked.evidence, *([evidence] if evidence else []))
+            )
 
 
 def _errors(context: Context) -> Iterator[Note]:
     for kind in ("ucx.error", "nccl.warn", "ofi.warning", "slurm.error"):
         if seen := context.facts.first(kind):
-            yield Note("error-shown", seen.values[0], (seen.evidence,))
+            yield Note("error-shown", seen["text"], (seen.evidence,))
 
 
 _RULES = (_api_mismatch, _sdma, _no_run, _end, _rails, _efa, _mscclpp, _errors)

@@ -51,9 +51,9 @@ def places(facts: JobOutput) -> dict[int, _Place]:
     if found:
         return found
     for seen in facts.seen("nccl.init"):
-        if len(seen.values) > 2 and seen.values[2].isdigit():
+        if seen["device"].isdigit():
             host = seen.evidence.text.split(":", 1)[0].rsplit(" ", 1)[-1]
-            found[int(seen.values[0])] = _Place(host, int(seen.values[2]))
+            found[int(seen["rank"])] = _Place(host, int(seen["device"]))
     return found
 
 
@@ -133,7 +133,7 @@ def _numbered_nic(node: NodeType | None, index: int, listed: dict[int, str]) -> 
 
 def _listed_nics(facts: JobOutput) -> dict[int, str]:
     """Names by number of ``NET/IB : Using [0]mlx5_0:1/RoCE ...``; empty where nodes differ."""
-    lists = {seen.values[0].strip() for seen in facts.seen("nccl.ib-devices")}
+    lists = {seen["devices"].strip() for seen in facts.seen("nccl.ib-devices")}
     if len(lists) != 1:
         return {}
     return {int(number): name for number, name in _LISTED.findall(lists.pop())}

@@ -40,8 +40,8 @@ def _instance(context: Context) -> str | None:
     if context.node and context.node.instance_type:
         return context.node.instance_type
     for seen in context.facts.seen("ofi.topology"):
-        if seen.values[0] in _INSTANCES:
-            return seen.values[0]
+        if seen["instance"] in _INSTANCES:
+            return seen["instance"]
     return None
 
 
@@ -53,8 +53,8 @@ def socket_fallback(context: Context) -> Iterator[Finding]:
     """Connections over NET/Socket, or between nodes no other network."""
     facts = context.facts
     used = [way for way in facts.transports if way.startswith("NET/Socket")]
-    named = [s for s in facts.seen("nccl.network") if s.values[0] == "Socket"]
-    others = [s for s in facts.seen("nccl.network") if s.values[0] != "Socket"]
+    named = [s for s in facts.seen("nccl.network") if s["name"] == "Socket"]
+    others = [s for s in facts.seen("nccl.network") if s["name"] != "Socket"]
     if _provider(context) in ("tcp", "sockets"):
         return
     evidence: list[Evidence] = [facts.transport_lines[way] for way in used]
@@ -66,8 +66,8 @@ def socket_fallback(context: Context) -> Iterator[Finding]:
         if seen := facts.first(kind):
             evidence.append(seen.evidence)
     for name in ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_SHM_DISABLE"):
-        if (setting := facts.setting(name)) and setting[1] != "0":
-            evidence.insert(0, setting[2])
+        if (setting := facts.setting(name)) and setting.value != "0":
+            evidence.insert(0, setting.evidence)
     yield Finding(
         "nccl-socket-fallback",
         "certain",
@@ -92,8 +92,8 @@ def gdr_off(context: Context) -> Iterator[Finding]:
     disabled = [
         s
         for s in facts.seen("nccl.gdr-hca")
-        if s.values[1] == "Disabled" and s.values[0] != "Socket"
-    ] + [s for s in facts.seen("nccl.gdr-gpu") if s.values[0] == "Disabled"]
+        if s["state"] == "Disabled" and s["network"] != "Socket"
+    ] + [s for s in facts.seen("nccl.gdr-gpu") if s["state"] == "Disabled"]
     direct = sum(facts.transports[w] for w in network if w.endswith("/GDRDMA"))
     staged = sum(facts.transports[w] for w in plain)
     if direct and not staged:
@@ -104,7 +104,7 @@ def gdr_off(context: Context) -> Iterator[Finding]:
     if not evidence:
         return
     if level:
-        evidence.insert(0, level[2])
+        evidence.insert(0, level.evidence)
     shown = bool(staged or refused or (disabled and not direct))
     yield Finding(
         "gdr-off",
@@ -134,7 +134,7 @@ def _on_rails(context: Context) -> bool:
         return False
     facts = context.facts
     networks = {way.split("/")[1] for way in facts.transports if way.startswith("NET/")}
-    networks = networks or set(facts.values("nccl.network"))
+    networks = networks or set(facts.values("nccl.network", "name"))
     return not networks or any(n != "Socket" and "Libfabric" not in n for n in networks)
 
 
@@ -198,17 +198,17 @@ def nic_count(context: Context) -> Iterator[Finding]:
     if not expected:
         return
     for seen in facts.seen("ofi.provider"):
-        if seen.values[2] and int(seen.values[2]) < expected:
+        if seen["nics"] and int(seen["nics"]) < expected:
             yield Finding(
                 "nic-count-short",
                 "certain",
                 (seen.evidence,),
-                f"{seen.values[2]} NICs found, {instance or 'a node of the site'} has {expected}",
+                f"{seen['nics']} NICs found, {instance or 'a node of the site'} has {expected}",
                 effect=Verdict.DEGRADED,
             )
             return
     for seen in facts.seen("nccl.ib-devices"):
-        found = len(re.findall(r"\[\d+\]", seen.values[0]))
+        found = len(re.findall(r"\[\d+\]", seen["devices"]))
         if found < expected and (_across_nodes(context)):
             yield Finding(
                 "nic-count-short",
@@ -228,13 +228,14 @@ def provider(context: Context) -> Iterator[Finding]:
     if wanted not in ("efa", "cxi", "verbs", "psm3", "opx"):
         wanted = "efa" if on_aws else None
     for seen in facts.seen("ofi.provider"):
-        name = seen.values[0].split(";")[0]
+        name = seen["provider"].split(";")[0]
         if (wanted and name != wanted) or (not wanted and name in _SLOW_PROVIDERS):
             yield Finding(
                 "ofi-provider-wrong",
                 "certain",
                 (seen.evidence,),
-                f"provider {seen.values[0]}" + (f", the fabric needs {wanted}" if wanted else ""),
+                f"provider {seen['provider']}"
+                + (f", the fabric needs {wanted}" if wanted else ""),
                 effect=Verdict.DEGRADED,
             )
             return
@@ -244,7 +245,7 @@ def provider(context: Context) -> Iterator[Finding]:
             "ofi-provider-wrong",
             "certain",
             (refused.evidence,),
-            refused.values[0],
+            refused["text"],
             Explains.FAILURE,
             effect=Verdict.DEGRADED,
         )
@@ -295,7 +296,7 @@ def topology_file(context: Context) -> Iterator[Finding]:
     if not wanted:
         return
     for seen in facts.seen("ofi.topology"):
-        name = seen.values[1].rsplit("/", 1)[-1]
+        name = seen["file"].rsplit("/", 1)[-1]
         if name.endswith("-topo.xml") and name != wanted:
             yield Finding(
                 "ofi-topology-file-missing",
@@ -306,7 +307,7 @@ def topology_file(context: Context) -> Iterator[Finding]:
             )
         return
     setting = facts.setting("NCCL_TOPO_FILE")
-    if setting and (setting[1].endswith(wanted) or setting[1].startswith("/proc/self/fd/")):
+    if setting and (setting.value.endswith(wanted) or setting.value.startswith("/proc/self/fd/")):
         return
     whole = _complete(context)
     started = facts.first("ofi.init") or facts.first("ofi.provider")

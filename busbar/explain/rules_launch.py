@@ -34,7 +34,7 @@ def gtl_missing(context: Context) -> Iterator[Finding]:
                 "cray-gtl-missing",
                 "certain",
                 (seen.evidence,),
-                seen.values[0],
+                seen["text"],
                 Explains.FAILURE,
                 Verdict.FAILED,
             )
@@ -49,7 +49,7 @@ def mpich_gpu_off(context: Context) -> Iterator[Finding]:
     address = facts.first("mpich.bad-address")
     calls = frames(context, ("MPIR_", "MPID"))
     signal = facts.first("died.signal")
-    shown = off.evidence if off else setting[2] if setting and setting[1] == "0" else None
+    shown = off.evidence if off else setting.evidence if setting and setting.value == "0" else None
     crashed = address or (signal if calls else None)
     if facts.device == "host" or not (shown or crashed):
         return
@@ -81,7 +81,7 @@ def no_gpu_driver(context: Context) -> Iterator[Finding]:
             "gpu-driver-missing",
             "certain",
             tuple(s.evidence for s in seen[:3]),
-            seen[0].values[0],
+            seen[0]["text"],
             Explains.FAILURE,
             Verdict.FAILED,
         )
@@ -119,12 +119,12 @@ def pmix_mismatch(context: Context) -> Iterator[Finding]:
     seen = facts.seen("pmix")
     if not seen:
         return
-    failed = bool(facts.exit_status and facts.exit_status[0]) or not facts.readings
+    failed = bool(facts.exit_status and facts.exit_status.code) or not facts.readings
     yield Finding(
         "pmix-mismatch",
         "certain" if failed else "likely",
         tuple(s.evidence for s in seen[:3]),
-        seen[0].values[0],
+        seen[0]["text"],
         Explains.FAILURE,
         Verdict.FAILED if failed else Verdict.PASS,
     )

@@ -56,7 +56,7 @@ def _bindings(facts: JobOutput) -> tuple[_Bound, list[Evidence]]:
     bound: _Bound = defaultdict(list)
     far: list[Evidence] = []
     for seen in facts.seen("nccl.affinity"):
-        near, cpus = cpu_set(seen.values[1]), cpu_set(seen.values[2])
+        near, cpus = cpu_set(seen["near"]), cpu_set(seen["cpus"])
         if cpus:
             bound[_host(seen.evidence), cpus] += [seen.evidence] * min(seen.count, 1024)
             if near and not near & cpus:
@@ -80,7 +80,7 @@ def _host(evidence: Evidence) -> str:
 def _told_by_nccl(facts: JobOutput) -> Iterator[_Place]:
     """``Setting affinity for GPU 0 to ffff,0000ffff``; a list of CPUs in newer versions."""
     for seen in facts.seen("nccl.affinity-set"):
-        text = seen.values[1]
+        text = seen["cpus"]
         if text.isdigit() and not text.startswith("0"):
             continue  # a mask or a number: not known which
         mask = text.startswith("0") and len(text) > 1 and "-" not in text
@@ -98,14 +98,14 @@ def _told_by_ranks(facts: JobOutput) -> Iterator[_Place]:
 
 def _told_by_launcher(facts: JobOutput) -> Iterator[_Place]:
     for seen in facts.seen("bound"):
-        cores = [cpu_set(part) for part in _CORES.findall(seen.values[1])]
+        cores = [cpu_set(part) for part in _CORES.findall(seen["places"])]
         if cores and None not in cores:
             daemon = _DAEMON.search(seen.evidence.text)
             host = daemon[1] if daemon else ""
             yield host, frozenset().union(*(c for c in cores if c)), seen.evidence
     for seen in facts.seen("bound.mask"):
-        if cpus := cpu_set(seen.values[2]):
-            yield seen.values[0], cpus, seen.evidence
+        if cpus := cpu_set(seen["mask"]):
+            yield seen["host"], cpus, seen.evidence
 
 
 def cpu_affinity(context: Context) -> Iterator[Finding]:
@@ -122,9 +122,9 @@ def cpu_affinity(context: Context) -> Iterator[Finding]:
     elif far:
         told = "ranks are bound away from the CPUs near their GPU"
         yield Finding("cpu-affinity", "likely", tuple(far[:3]), told)
-    elif ignored and ignored[1] not in ("0", ""):
-        told = f"{ignored[0]} is {ignored[1]}: NCCL binds its threads by the GPU alone"
-        yield Finding("cpu-affinity", "likely", (ignored[2],), told)
+    elif ignored and ignored.value not in ("0", ""):
+        told = f"{ignored.name} is {ignored.value}: NCCL binds its threads by the GPU alone"
+        yield Finding("cpu-affinity", "likely", (ignored.evidence,), told)
     elif single and facts.tool != "gpu_aware":
         told = "a rank and its helper threads have one CPU"
         yield Finding("cpu-affinity", "likely", tuple(single[0][:2]), told)
@@ -160,11 +160,11 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
     """Other processes or load in the GPU table, or one GPU slow with all others."""
     facts = context.facts
     own = {pid for _, pid in facts.processes}
-    others = [s for s in facts.seen("gpu.process") if int(s.values[1]) not in own]
+    others = [s for s in facts.seen("gpu.process") if int(s["pid"]) not in own]
     load = [
         s
         for s in facts.seen("gpu.load") + facts.seen("gpu.load-csv")
-        if int(s.values[-1]) >= _BUSY_PERCENT
+        if int(s["percent"]) >= _BUSY_PERCENT
     ]
     if others or load:
         lines = [s.evidence for s in (others + load)[:3]]
@@ -224,7 +224,7 @@ def launch_failed(context: Context) -> Iterator[Finding]:
                 cause,
                 "certain",
                 tuple(s.evidence for s in seen[:3]),
-                seen[0].values[0],
+                seen[0]["text"],
                 Explains.FAILURE,
                 Verdict.FAILED,
             )
@@ -237,8 +237,8 @@ def timeout(context: Context) -> Iterator[Finding]:
     told = facts.first("timeout")
     status = facts.exit_status
     evidence = [told.evidence] if told else []
-    if status and status[0] == _TIMEOUT_STATUS:
-        evidence.append(status[1])
+    if status and status.code == _TIMEOUT_STATUS:
+        evidence.append(status.evidence)
     if evidence:
         present = {event.get("rank") for event, _ in facts.events if event.get("event") == "rank"}
         silent = [r for r in range(context.ranks or 0) if r not in present] if present else []
@@ -275,23 +275,23 @@ def rank_died(context: Context) -> Iterator[Finding]:
     deaths = [seen for kind in _DEATHS for seen in facts.seen(kind)]
     errors = [(event, e) for event, e in facts.events if event.get("event") == "error"]
     # srun tells of its own kill after a time limit in the same words.
-    if facts.first("timeout") or (facts.exit_status and facts.exit_status[0] == _TIMEOUT_STATUS):
+    if facts.first("timeout") or (facts.exit_status and facts.exit_status.code == _TIMEOUT_STATUS):
         # What the others say when they are killed is no cause of it either.
         deaths = [s for s in deaths if s in facts.seen("died.oom") + facts.seen("died.signal")]
         errors = []
     status = facts.exit_status
-    failed = status is not None and status[0] not in (0, _TIMEOUT_STATUS)
+    failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
     if not deaths and not errors and not failed:
         return
     lines = [s.evidence for s in deaths[:3]] or [e for _, e in errors[:3]]
     if not lines and status:
-        lines = [status[1]]
+        lines = [status.evidence]
     first = deaths[0].evidence.text if deaths else str(errors[0][0].get("text")) if errors else ""
     yield Finding(
         "rank-died",
         "certain" if deaths or errors else "likely",
         tuple(lines),
-        first.strip() or f"exit status {status[0] if status else ''}",
+        first.strip() or f"exit status {status.code if status else ''}",
         Explains.FAILURE,
         Verdict.FAILED,
     )
@@ -311,7 +311,7 @@ def truncated(context: Context) -> Iterator[Finding]:
         return
     if facts.tool == "nccl_message_transfer":
         begun_line = facts.first("ofi.process")
-        if begun_line and len(set(facts.values("ofi.completions", 1))) < 2:
+        if begun_line and len(set(facts.values("ofi.completions", "rank"))) < 2:
             yield _cut(begun_line.evidence, "not every rank says that its messages completed")
         return
     if facts.tool in ("gpu_aware", "torch_collectives") and facts.launches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from busbar.explain.model import Confidence
 from busbar.explain.rules import Context, Explains, Finding, Rule
 from busbar.judge.expectation import engine_band
 from busbar.output.job_output import Occurrence
@@ -32,18 +33,17 @@ def not_selected(context: Context) -> Iterator[Finding]:
             "ucx-not-selected",
             "certain" if context.on_gpu else "likely",
             (*[f.evidence for f in calls[:2]], *([signal.evidence] if signal else [])),
-            f"the failing call is in {calls[0].values[0]}",
+            f"the failing call is in {calls[0]['function']}",
             Explains.FAILURE,
             Verdict.FAILED,
         )
         return
-    chosen = next((s for s in facts.seen("mpi.pml-in-use") if s.values[0] == "ob1"), None)
+    chosen = next((s for s in facts.seen("mpi.pml-in-use") if s["component"] == "ob1"), None)
     setting = facts.setting("OMPI_MCA_pml")
-    if context.on_gpu and (chosen or (setting and setting[1] in ("ob1", "^ucx"))):
-        evidence = chosen.evidence if chosen else setting[2]  # type: ignore[index]
-        yield Finding(
-            "ucx-not-selected", "certain" if chosen else "likely", (evidence,), "pml ob1 is used"
-        )
+    requested = setting if setting and setting.value in ("ob1", "^ucx") else None
+    if context.on_gpu and (shown := chosen or requested):
+        confidence: Confidence = "certain" if chosen else "likely"
+        yield Finding("ucx-not-selected", confidence, (shown.evidence,), "pml ob1 is used")
 
 
 def collective_not_gpu_aware(context: Context) -> Iterator[Finding]:
@@ -56,7 +56,7 @@ def collective_not_gpu_aware(context: Context) -> Iterator[Finding]:
         "mpi-collective-not-gpu-aware",
         "certain" if context.on_gpu else "likely",
         (signal.evidence, *[f.evidence for f in calls[:2]]),
-        f"signal {signal.values[0]} in {calls[0].values[0]}",
+        f"signal {signal['number']} in {calls[0]['function']}",
         Explains.FAILURE,
         Verdict.FAILED,
     )
@@ -64,14 +64,14 @@ def collective_not_gpu_aware(context: Context) -> Iterator[Finding]:
 
 def frames(context: Context, prefixes: tuple[str, ...]) -> list[Occurrence]:
     """Functions in a backtrace that begin with one of ``prefixes``."""
-    return [s for s in context.facts.seen("frame") if s.values[0].startswith(prefixes)]
+    return [s for s in context.facts.seen("frame") if s["function"].startswith(prefixes)]
 
 
 def not_usable(context: Context) -> Iterator[Finding]:
     """Open MPI's pml ucx could not be opened."""
     facts = context.facts
-    told = [s for s in facts.seen("mpi.no-components") if s.values[0] in ("pml", "")]
-    refused = [s for s in facts.seen("mpi.pml-refused") if s.values[0] == "ucx"]
+    told = [s for s in facts.seen("mpi.no-components") if s["framework"] in ("pml", "")]
+    refused = [s for s in facts.seen("mpi.pml-refused") if s["component"] == "ucx"]
     told += refused
     for seen in told[:1]:
         yield Finding(
@@ -91,7 +91,7 @@ def not_usable(context: Context) -> Iterator[Finding]:
         version = facts.first("ucx.version") or facts.first("ucx.api-mismatch")
         evidence = (
             seen.evidence,
-            *([tls[2]] if tls else []),
+            *([tls.evidence] if tls else []),
             *([version.evidence] if version else []),
         )
         yield Finding(
@@ -99,7 +99,7 @@ def not_usable(context: Context) -> Iterator[Finding]:
             "likely",
             evidence,
             "UCX offers none of the transports that Open MPI takes it for"
-            + (f"; UCX_TLS is {tls[1]}" if tls else ""),
+            + (f"; UCX_TLS is {tls.value}" if tls else ""),
             Explains.FAILURE,
         )
 
@@ -111,18 +111,23 @@ def no_gpu_transport(context: Context) -> Iterator[Finding]:
     peers = _peers(context, inside_node=True)
     staged = [(e, s) for e, s in peers if not _GPU_PEER & set(e.lanes)]
     tls = context.facts.setting("UCX_TLS")
-    if not context.facts.endpoints and tls and _hides_peers(tls[1]) and not _tls_is_tcp(tls[1]):
-        told = f"UCX_TLS is {tls[1]}"
-        yield Finding("ucx-no-gpu-transport", "likely", (tls[2],), told)
+    if (
+        not context.facts.endpoints
+        and tls
+        and _hides_peers(tls.value)
+        and not _tls_is_tcp(tls.value)
+    ):
+        told = f"UCX_TLS is {tls.value}"
+        yield Finding("ucx-no-gpu-transport", "likely", (tls.evidence,), told)
     if not staged or len(staged) < len(peers):
         return
     endpoint, seen = staged[0]
     yield Finding(
         "ucx-no-gpu-transport",
         "certain",
-        (seen.evidence, *([tls[2]] if tls else [])),
+        (seen.evidence, *([tls.evidence] if tls else [])),
         f"between ranks of the node UCX took {', '.join(endpoint.lanes)}"
-        + (f"; UCX_TLS is {tls[1]}" if tls else ""),
+        + (f"; UCX_TLS is {tls.value}" if tls else ""),
         effect=Verdict.DEGRADED,
     )
 
@@ -142,14 +147,14 @@ def tcp_fallback(context: Context) -> Iterator[Finding]:
     across = [(e, s) for e, s in _peers(context, inside_node=False) if _only_tcp(e)]
     fabric = context.site.fabric if context.site else None
     tls = facts.setting("UCX_TLS")
-    setting = [tls[2]] if tls else []
+    setting = [tls.evidence] if tls else []
     if inside:
         seen = inside[0][1]
         yield Finding(
             "ucx-tcp-fallback",
             "certain",
             (seen.evidence, *setting),
-            "ranks of one node talk over TCP" + (f"; UCX_TLS is {tls[1]}" if tls else ""),
+            "ranks of one node talk over TCP" + (f"; UCX_TLS is {tls.value}" if tls else ""),
             effect=Verdict.DEGRADED,
         )
     elif across:
@@ -163,8 +168,8 @@ def tcp_fallback(context: Context) -> Iterator[Finding]:
             + (f", the site's fabric is {fabric.provider}" if fast and fabric else ""),
             effect=Verdict.DEGRADED if fast else Verdict.PASS,
         )
-    elif not facts.endpoints and tls and _tls_is_tcp(tls[1]):
-        yield Finding("ucx-tcp-fallback", "likely", (tls[2],), f"UCX_TLS is {tls[1]}")
+    elif not facts.endpoints and tls and _tls_is_tcp(tls.value):
+        yield Finding("ucx-tcp-fallback", "likely", (tls.evidence,), f"UCX_TLS is {tls.value}")
 
 
 def _peers(context: Context, *, inside_node: bool) -> list[tuple[Endpoint, Occurrence]]:
@@ -203,10 +208,13 @@ def forced_eager(context: Context) -> Iterator[Finding]:
     if not setting:
         return
     largest = max((r.nbytes for r in context.facts.readings), default=0)
-    values = [part.rsplit(":", 1)[-1] for part in setting[1].split(",")]
+    values = [part.rsplit(":", 1)[-1] for part in setting.value.split(",")]
     if any(v.lower() in _UNLIMITED or _size(v) > max(largest // 2, 1 << 20) for v in values):
         yield Finding(
-            "ucx-forced-eager", "certain", (setting[2],), f"UCX_RNDV_THRESH is {setting[1]}"
+            "ucx-forced-eager",
+            "certain",
+            (setting.evidence,),
+            f"UCX_RNDV_THRESH is {setting.value}",
         )
 
 
@@ -222,12 +230,12 @@ def api_mismatch(context: Context) -> Iterator[Finding]:
     facts = context.facts
     mixed = facts.first("ucx.mixed")
     if mixed and not facts.reports:
-        fatal = mixed.values[1].startswith("undefined")
+        fatal = mixed["error"].startswith("undefined")
         yield Finding(
             "ucx-api-mismatch",
             "certain" if fatal else "likely",
             (mixed.evidence,),
-            f"{mixed.values[0]}: {mixed.values[1]}",
+            f"{mixed['library']}: {mixed['error']}",
             Explains.FAILURE,
             Verdict.FAILED if fatal else Verdict.PASS,
         )
@@ -239,7 +247,7 @@ def api_mismatch(context: Context) -> Iterator[Finding]:
             "ucx-api-mismatch",
             "likely",
             (told.evidence, error.evidence),
-            f"MPI wants UCX {told.values[0]}, {told.values[1]} is loaded",
+            f"MPI wants UCX {told['required']}, {told['loaded']} is loaded",
             Explains.FAILURE,
         )
 
@@ -252,8 +260,8 @@ def unreachable(context: Context) -> Iterator[Finding]:
         yield Finding(
             "ucx-not-usable",
             "certain",
-            (seen.evidence, *([tls[2]] if tls else [])),
-            seen.values[0],
+            (seen.evidence, *([tls.evidence] if tls else [])),
+            seen["text"],
             Explains.FAILURE,
             Verdict.FAILED,
         )
@@ -274,8 +282,8 @@ def sdma_cap(context: Context) -> Iterator[Finding]:
             asked = context.facts.setting("HSA_ENABLE_SDMA")
             yield Finding(
                 "sdma-cap",
-                "certain" if asked and asked[1] == "1" else "likely",
-                (judged.reading.evidence, *([asked[2]] if asked else [])),  # type: ignore[arg-type]
+                "certain" if asked and asked.value == "1" else "likely",
+                (judged.reading.evidence, *([asked.evidence] if asked else [])),  # type: ignore[arg-type]
                 f"{judged.reading.value:.4g} GB/s is what the copy engine carries"
                 f" ({cap.limit:g} GB/s at most), the links carry {judged.limit:g}",
             )

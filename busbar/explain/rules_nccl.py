@@ -30,10 +30,10 @@ def p2p_off(context: Context) -> Iterator[Finding]:
     if context.nodes == 1:
         ways |= {way for way in facts.transports if way.startswith("NET/")}
     setting = facts.setting("NCCL_P2P_DISABLE")
-    if setting and setting[1].strip() in ("0", ""):
+    if setting and setting.value.strip() in ("0", ""):
         setting = None
     level = facts.setting("NCCL_P2P_LEVEL")
-    if level and level[1].upper() in ("LOC", "0"):
+    if level and level.value.upper() in ("LOC", "0"):
         setting = setting or level
     refused = facts.first("nccl.p2p-disabled") or facts.first("nccl.p2p-failed")
     linked = facts.first("nccl.nvlink") or _site_links(context)
@@ -45,7 +45,7 @@ def p2p_off(context: Context) -> Iterator[Finding]:
         return
     evidence = [facts.transport_lines[way] for way in sorted(ways)][:2]
     if setting:
-        evidence.insert(0, setting[2])
+        evidence.insert(0, setting.evidence)
     if refused:
         evidence.insert(0, refused.evidence)
     shown = bool(ways and (linked or setting or refused))
@@ -54,7 +54,7 @@ def p2p_off(context: Context) -> Iterator[Finding]:
         "certain" if shown else "likely",
         tuple(evidence),
         f"{staged} connections inside the node go by {', '.join(sorted(ways)) or 'another way'},"
-        f" {direct} directly" + (f"; {setting[0]} is {setting[1]}" if setting else ""),
+        f" {direct} directly" + (f"; {setting.name} is {setting.value}" if setting else ""),
         effect=Verdict.DEGRADED if shown else Verdict.PASS,
     )
 
@@ -70,29 +70,29 @@ def few_channels(context: Context) -> Iterator[Finding]:
         "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS", "NCCL_MAX_NRINGS", "NCCL_NCHANNELS", "NCCL_NRINGS"
     )
     configured = next(
-        (s for s in facts.seen("nccl.config") if s.values[0] in ("maxCTAs", "nChannels")), None
+        (s for s in facts.seen("nccl.config") if s["name"] in ("maxCTAs", "nChannels")), None
     )
     channels = facts.first("nccl.channels")
     ring = next(iter(facts.rings.values()), None)
-    count = int(channels.values[0]) if channels else ring[0].channels if ring else None
+    count = int(channels["channels"]) if channels else ring[0].channels if ring else None
     evidence: list[Evidence] = []
     if channels:
         evidence.append(channels.evidence)
     elif ring:
         evidence.append(ring[1])
-    if setting and setting[1].strip().isdigit():
-        limit = int(setting[1])
+    if setting and setting.value.strip().isdigit():
+        limit = int(setting.value)
         # NCCL takes fewer than it may: the limit is not what holds it back.
         if limit >= _ENOUGH_CHANNELS or (channels and count is not None and limit > count):
             setting = configured = None
     if setting or configured:
-        evidence.insert(0, setting[2] if setting else configured.evidence)  # type: ignore[union-attr]
+        evidence.insert(0, setting.evidence if setting else configured.evidence)  # type: ignore[union-attr]
         yield Finding(
             "nccl-few-channels",
             "certain" if count is not None and count <= _LIMITED_CHANNELS else "likely",
             tuple(evidence),
             f"{count if count is not None else 'an unknown number of'} channels"
-            + (f"; {setting[0]} is {setting[1]}" if setting else ""),
+            + (f"; {setting.name} is {setting.value}" if setting else ""),
         )
         return
     direct = any(way.startswith("P2P") for way in facts.transports)
@@ -107,32 +107,32 @@ def slow_protocol(context: Context) -> Iterator[Finding]:
     used = [
         seen
         for seen in facts.seen("nccl.algorithm")
-        if nccl_log.protocol_name(seen.values[3]) in ("LL", "LL128")
-        and int(seen.values[1]) >= _LARGE
+        if nccl_log.protocol_name(seen["protocol"]) in ("LL", "LL128")
+        and int(seen["nbytes"]) >= _LARGE
     ]
     if not setting:
         # NCCL itself takes LL128 with trees; it takes LL for large messages only when told to.
         used = [
             s
             for s in used
-            if nccl_log.protocol_name(s.values[3]) == "LL" and int(s.values[1]) >= 4 * _LARGE
+            if nccl_log.protocol_name(s["protocol"]) == "LL" and int(s["nbytes"]) >= 4 * _LARGE
         ]
-    forced = setting and "SIMPLE" not in setting[1].upper() and "^" not in setting[1]
-    excluded = setting and setting[1].startswith("^") and "SIMPLE" in setting[1].upper()
+    forced = setting and "SIMPLE" not in setting.value.upper() and "^" not in setting.value
+    excluded = setting and setting.value.startswith("^") and "SIMPLE" in setting.value.upper()
     if not used and not forced and not excluded:
         return
     if not used and facts.seen("nccl.algorithm"):
         return  # the log shows what ran, and it was not this
-    evidence = ([setting[2]] if setting else []) + [s.evidence for s in used[-1:]]
+    evidence = ([setting.evidence] if setting else []) + [s.evidence for s in used[-1:]]
     yield Finding(
         "nccl-slow-protocol",
         "certain" if used and setting else "likely",
         tuple(evidence),
         (
-            f"{nccl_log.protocol_name(used[-1].values[3])} carries"
-            f" {format_bytes(int(used[-1].values[1]))}"
+            f"{nccl_log.protocol_name(used[-1]['protocol'])} carries"
+            f" {format_bytes(int(used[-1]['nbytes']))}"
             if used
-            else f"NCCL_PROTO is {setting[1] if setting else ''}"
+            else f"NCCL_PROTO is {setting.value if setting else ''}"
         ),
     )
 
@@ -140,18 +140,18 @@ def slow_protocol(context: Context) -> Iterator[Finding]:
 def impossible_choice(context: Context) -> Iterator[Finding]:
     """NCCL's complaint that what ``NCCL_ALGO`` and ``NCCL_PROTO`` leave cannot do the job."""
     for seen in context.facts.seen("nccl.no-algorithm")[:1]:
-        named = [n for n in ("NCCL_ALGO", "NCCL_PROTO") if n in seen.values[0]]
+        named = [n for n in ("NCCL_ALGO", "NCCL_PROTO") if n in seen["text"]]
         settings = [s for n in ("NCCL_ALGO", "NCCL_PROTO") if (s := context.facts.setting(n))]
         if not (named or settings):
             continue
         protocol = named == ["NCCL_PROTO"] or (
-            not named and [s[0] for s in settings] == ["NCCL_PROTO"]
+            not named and [s.name for s in settings] == ["NCCL_PROTO"]
         )
         yield Finding(
             "nccl-slow-protocol" if protocol else "nccl-forced-algorithm",
             "certain",
-            (seen.evidence, *(s[2] for s in settings)),
-            seen.values[0],
+            (seen.evidence, *(s.evidence for s in settings)),
+            seen["text"],
             Explains.FAILURE,
             Verdict.FAILED,
         )
@@ -163,39 +163,39 @@ def forced_algorithm(context: Context) -> Iterator[Finding]:
     setting = facts.setting("NCCL_ALGO")
     if not setting or facts.first("nccl.no-algorithm"):
         return
-    value = setting[1].upper()
-    ran = {nccl_log.algorithm_name(s.values[2]): s for s in facts.seen("nccl.algorithm")}
+    value = setting.value.upper()
+    ran = {nccl_log.algorithm_name(s["algorithm"]): s for s in facts.seen("nccl.algorithm")}
     large = {
-        name: s for name, s in ran.items() if int(s.values[1]) >= _LARGE or len(ran) == 1
+        name: s for name, s in ran.items() if int(s["nbytes"]) >= _LARGE or len(ran) == 1
     } or ran
     multicast = bool(context.node and context.node.gpus and context.node.gpus.multicast)
     # A ring is what NCCL takes itself for large messages where no switch reduces.
     ring_only = "RING" in value and "TREE" not in value and "^" not in value
     if ring_only and not multicast and not (context.ranks or 0) > 64:
         return
-    evidence = (setting[2], *[s.evidence for s in list(large.values())[-1:]])
+    evidence = (setting.evidence, *[s.evidence for s in list(large.values())[-1:]])
     shown = any(name in value for name in large) and not value.startswith("^")
     yield Finding(
         "nccl-forced-algorithm",
         "certain" if shown else "likely",
         evidence,
-        f"NCCL_ALGO is {setting[1]}" + (f", {', '.join(large)} ran" if large else ""),
+        f"NCCL_ALGO is {setting.value}" + (f", {', '.join(large)} ran" if large else ""),
     )
 
 
 def few_threads(context: Context) -> Iterator[Finding]:
     """``NCCL_NTHREADS`` below the default."""
     setting = context.facts.setting("NCCL_NTHREADS", "NCCL_LL128_NTHREADS")
-    if not setting or not setting[1].lstrip("-").isdigit():
+    if not setting or not setting.value.lstrip("-").isdigit():
         return
-    if int(setting[1]) < _DEFAULT_THREADS:
+    if int(setting.value) < _DEFAULT_THREADS:
         shown = context.facts.first("nccl.threads")
-        evidence = (setting[2], *([shown.evidence] if shown else []))
+        evidence = (setting.evidence, *([shown.evidence] if shown else []))
         yield Finding(
             "nccl-few-threads",
             "certain",
             evidence,
-            f"{setting[0]} is {setting[1]}, the default {_DEFAULT_THREADS}",
+            f"{setting.name} is {setting.value}, the default {_DEFAULT_THREADS}",
         )
 
 
@@ -208,17 +208,17 @@ def small_buffers(context: Context) -> Iterator[Finding]:
         "NCCL_P2P_PCI_CHUNKSIZE",
         "NCCL_P2P_NET_CHUNKSIZE",
     )
-    if not setting or not setting[1].isdigit():
+    if not setting or not setting.value.isdigit():
         return
-    default = _DEFAULT_BUFFER if setting[0] == "NCCL_BUFFSIZE" else 1 << 17
-    if int(setting[1]) < default:
+    default = _DEFAULT_BUFFER if setting.name == "NCCL_BUFFSIZE" else 1 << 17
+    if int(setting.value) < default:
         chunk = facts.first("nccl.chunk")
-        evidence = (setting[2], *([chunk.evidence] if chunk else []))
+        evidence = (setting.evidence, *([chunk.evidence] if chunk else []))
         yield Finding(
             "nccl-small-buffers",
             "certain",
             evidence,
-            f"{setting[0]} is {setting[1]}, the default {default}",
+            f"{setting.name} is {setting.value}, the default {default}",
         )
 
 
@@ -226,17 +226,17 @@ def nvls_off(context: Context) -> Iterator[Finding]:
     """NVLink SHARP turned off where the site's switch has it."""
     gpus = context.node.gpus if context.node else None
     setting = context.facts.setting("NCCL_NVLS_ENABLE")
-    if gpus and gpus.multicast and setting and setting[1] == "0":
-        yield Finding("nccl-nvls-off", "likely", (setting[2],), "NCCL_NVLS_ENABLE is 0")
+    if gpus and gpus.multicast and setting and setting.value == "0":
+        yield Finding("nccl-nvls-off", "likely", (setting.evidence,), "NCCL_NVLS_ENABLE is 0")
 
 
 def launch_blocking(context: Context) -> Iterator[Finding]:
     """Launches that wait, which costs most at small sizes."""
     for name in ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL"):
         setting = context.facts.setting(name)
-        if setting and setting[1] not in ("", "0"):
+        if setting and setting.value not in ("", "0"):
             yield Finding(
-                "cuda-launch-blocking", "likely", (setting[2],), f"{name} is {setting[1]}"
+                "cuda-launch-blocking", "likely", (setting.evidence,), f"{name} is {setting.value}"
             )
 
 
@@ -245,8 +245,8 @@ def wrong_data(context: Context) -> Iterator[Finding]:
     facts = context.facts
     wrong = [r for r in facts.readings if r.wrong and r.kind != "algbw"]
     evidence = list(dict.fromkeys(r.evidence for r in wrong if r.evidence))[:3]
-    if facts.out_of_bounds and not facts.out_of_bounds[1]:
-        evidence.append(facts.out_of_bounds[2])
+    if facts.out_of_bounds and not facts.out_of_bounds.okay:
+        evidence.append(facts.out_of_bounds.evidence)
     bad_checks = [
         e for event, e in facts.events if event.get("event") == "check" and event.get("wrong")
     ]
@@ -268,12 +268,12 @@ def too_few_gpus(context: Context) -> Iterator[Finding]:
     """The test's own complaint."""
     seen = context.facts.seen("tests.too-few")
     if seen:
-        most = max(seen, key=lambda s: int(s.values[0]))
+        most = max(seen, key=lambda s: int(s["requested"]))
         yield Finding(
             "nccl-too-few-gpus",
             "certain",
             (most.evidence,),
-            f"{most.values[0]} GPUs needed, {most.values[1]} visible",
+            f"{most['requested']} GPUs needed, {most['visible']} visible",
             Explains.FAILURE,
             Verdict.FAILED,
         )
@@ -305,12 +305,11 @@ def duplicate_gpu(context: Context) -> Iterator[Finding]:
     """NCCL's own complaint, or a device list with one GPU twice."""
     seen = context.facts.first("nccl.duplicate")
     if seen:
-        first, second, bus = seen.values
         yield Finding(
             "nccl-duplicate-gpu",
             "certain",
             (seen.evidence,),
-            f"ranks {second} and {first} are both on the GPU at {bus}",
+            f"ranks {seen['second']} and {seen['first']} are both on the GPU at {seen['bus']}",
             Explains.FAILURE,
             Verdict.FAILED,
         )
@@ -325,13 +324,13 @@ def version_mismatch(context: Context) -> Iterator[Finding]:
             "nccl-version-mismatch",
             "certain",
             (told.evidence,),
-            f"rank {told.values[0]} has {told.values[1]}, rank {told.values[2]} has"
-            f" {told.values[3]}",
+            f"rank {told['first']} has {told['first_version']}, rank {told['second']} has"
+            f" {told['second_version']}",
             Explains.FAILURE,
             Verdict.FAILED,
         )
         return
-    versions = {s.values[0]: s.evidence for s in facts.seen("nccl.version")}
+    versions = {s["version"]: s.evidence for s in facts.seen("nccl.version")}
     if len(versions) > 1:
         yield Finding(
             "nccl-version-mismatch",
@@ -340,7 +339,7 @@ def version_mismatch(context: Context) -> Iterator[Finding]:
             f"ranks have {', '.join(versions)}",
         )
     for seen in facts.seen("tests.nccl"):
-        headers, library = seen.values
+        headers, library = seen["headers"], seen["library"]
         if headers and library and headers != library:
             yield Finding(
                 "nccl-version-mismatch",

@@ -23,16 +23,16 @@ def msccl_off(context: Context) -> Iterator[Finding]:
     asked = facts.setting("RCCL_MSCCLPP_ENABLE", "RCCL_MSCCL_FORCE_ENABLE", "RCCL_MSCCL_ENABLE")
     refused = facts.first("rccl.mscclpp-off") or facts.first("rccl.msccl-off")
     if refused:
-        yield Finding("rccl-msccl-off", "certain", (refused.evidence,), refused.values[0])
+        yield Finding("rccl-msccl-off", "certain", (refused.evidence,), refused["text"])
         return
-    if not asked or asked[1] == "0" or asked[0] != "RCCL_MSCCLPP_ENABLE":
+    if not asked or asked.value == "0" or asked.name != "RCCL_MSCCLPP_ENABLE":
         return
     reasons = list(mscclpp_refusals(context))
     if reasons:
         yield Finding(
             "rccl-msccl-off",
             "likely",
-            (asked[2], *(e for _, e in reasons[:3] if e)),
+            (asked.evidence, *(e for _, e in reasons[:3] if e)),
             "; ".join(r for r, _ in reasons),
         )
 
@@ -45,10 +45,10 @@ def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
         yield "RCCL does not report it enabled", whole.evidence
     if context.operation and context.operation not in ("all_reduce", "all_gather"):
         yield f"it does not serve {context.operation}", None
-    threshold = int(enabled.values[0]) if enabled else _MSCCLPP_THRESHOLD
+    threshold = int(enabled["threshold"]) if enabled else _MSCCLPP_THRESHOLD
     setting = facts.setting("RCCL_MSCCLPP_THRESHOLD")
-    if setting and setting[1].isdigit():
-        threshold = int(setting[1])
+    if setting and setting.value.isdigit():
+        threshold = int(setting.value)
     slow = set(context.slow_sizes)
     smallest = min((row.nbytes for row, _ in facts.rows), default=0)
     for row, evidence in facts.rows:
@@ -91,12 +91,12 @@ def few_gpus_few_channels(context: Context) -> Iterator[Finding]:
     minimum = facts.setting("NCCL_MIN_NCHANNELS")
     if minimum and minimum[1].isdigit() and int(minimum[1]) >= MI300X_CHANNELS:
         return
-    if channels and int(channels.values[0]) < MI300X_CHANNELS:
+    if channels and int(channels["channels"]) < MI300X_CHANNELS:
         yield Finding(
             "rccl-few-gpus-few-channels",
             "certain",
             (channels.evidence,),
-            f"{channels.values[0]} channels for {context.ranks} GPUs",
+            f"{channels['channels']} channels for {context.ranks} GPUs",
         )
     elif not channels:
         rows = tuple(r.evidence for r in context.largest_rates[:1] if r.evidence)
