@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from busbar.explain.catalog import declare
 from busbar.explain.rules import Context, Explains, Finding
 from busbar.judge.verdicts import Judged
 from busbar.output.reading import Evidence
 from busbar.verdict import Verdict
+
+declare("same-gpu", "below-band-unexplained")
+declare("nccl-version-mismatch", "cuda-version-mismatch", "ucx-api-mismatch")
 
 _TOO_SLOW = 0.6
 """Share of NCCL's own estimate of the links below which a large collective is slow on any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Error messages of Open MPI, MPICH, PMIx, Slurm and GPU drivers, and command lines in a log."""
+"""Error messages of Open MPI, MPICH, PMIx and Slurm, and command lines in a log."""
 
 from __future__ import annotations
 
@@ -61,23 +61,6 @@ OPENMPI: tuple[Pattern, ...] = (
         r"(?P<text>lost communication with a remote daemon.*)",
     ),
     pattern("died.bad-termination", "BAD TERMINATION", r"BAD TERMINATION OF ONE OF YOUR"),
-    pattern(
-        "loader",
-        "error while loading shared libraries",
-        r"error while loading shared libraries: (?P<text>\S+: .*\S)",
-    ),
-    pattern("launch", "PRTE ERROR", r"(?P<text>PRTE ERROR: .*\S)"),
-    pattern("launch", "not enough slots", r"(?P<text>There are not enough slots available.*)"),
-    pattern(
-        "launch",
-        "was unable to find",
-        r"(?P<text>\w+ was unable to find the specified executable.*)",
-    ),
-    pattern("launch", "Unable to create step", r"(?P<text>srun: error: Unable to create step.*)"),
-    pattern(
-        "launch", "Unable to allocate resources", r"(?P<text>srun: error: Unable to allocate.*)"
-    ),
-    pattern("launch", "command not found", r"(?P<text>\S+: command not found)"),
     *(pattern("frame", f"({name}", rf"\((?P<function>{name}\w*)") for name in _FRAMES),
     pattern(
         "timeout",
@@ -118,16 +101,6 @@ PMIX: tuple[Pattern, ...] = (
     pattern("pmix", "Invalid MPI type", r"(?P<text>Invalid MPI type '[^']*'.*)"),
 )
 MPICH: tuple[Pattern, ...] = (
-    pattern(
-        "mpich.gtl",
-        "GTL library is not linked",
-        r"(?P<text>GPU_SUPPORT_ENABLED is requested, but GTL library is not linked)",
-    ),
-    pattern(
-        "mpich.gtl-missing",
-        "libmpi_gtl_",
-        r"(?P<text>libmpi_gtl_\w+\.so\S*): cannot open shared object",
-    ),
     pattern(
         "mpich.gpu-off",
         "GPU_SUPPORT_ENABLED",
@@ -173,30 +146,7 @@ SLURM: tuple[Pattern, ...] = (
     pattern("died.oom", "oom", r"(?P<text>[Dd]etected \d+ oom[-_]kill event.*|Out Of Memory.*)"),
     pattern("slurm.error", "slurmstepd: error:", r"slurmstepd: error: (?P<text>.*\S)"),
 )
-# From CUDA, HIP, PyTorch, the loader, NVML and Apptainer: the driver is missing or too old.
-DRIVER: tuple[Pattern, ...] = (
-    pattern(
-        "gpu.driver",
-        "driver version is insufficient",
-        r"(?P<text>CUDA driver version is insufficient.*)",
-    ),
-    pattern(
-        "gpu.driver", "-capable device", r"(?P<text>no (?:CUDA|ROCm)-capable device is detected)"
-    ),
-    pattern(
-        "gpu.driver", "Found no NVIDIA driver", r"(?P<text>Found no NVIDIA driver on your system)"
-    ),
-    pattern(
-        "gpu.driver", "libcuda.so", r"(?P<text>libcuda\.so\S*): cannot open shared object file"
-    ),
-    pattern(
-        "gpu.driver", "library version mismatch", r"(?P<text>Driver/library version mismatch)"
-    ),
-    pattern(
-        "gpu.driver", "find any nv files", r"(?P<text>Could not find any nv files on this host)"
-    ),
-)
-ALL = OPENMPI + PMIX + MPICH + SLURM + DRIVER
+ALL = OPENMPI + PMIX + MPICH + SLURM
 
 _EXIT = re.compile(
     r"^\s*(?:exit[_ ]?(?:status|code)|rc)\s*[=:]\s*(?P<code>-?\d+)\s*$", re.IGNORECASE

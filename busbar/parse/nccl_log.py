@@ -213,19 +213,6 @@ TABLE: tuple[Pattern, ...] = (
         "no algorithm/protocol available",
         r"(?P<text>no algorithm/protocol available.*\S)",
     ),
-    pattern(
-        "nccl.duplicate",
-        "Duplicate GPU",
-        r"Duplicate GPU detected : rank (?P<first>\d{1,18}) and rank (?P<second>\d{1,18})"
-        r" both on CUDA device (?P<bus>\w+)",
-    ),
-    pattern(
-        "nccl.mismatch",
-        "Mismatched NCCL",
-        r"Mismatched NCCL version detected : rank (?P<first>\d{1,18})"
-        r" version (?P<first_version>\d{1,18}) rank (?P<second>\d{1,18})"
-        r" version (?P<second_version>\d{1,18})",
-    ),
     pattern("rccl.msccl-off", "disabling MSCCL", r"(?P<text>so disabling MSCCL for .*)"),
     pattern(
         "rccl.msccl-off",

@@ -51,12 +51,6 @@ TABLE: tuple[Pattern, ...] = (
         "not available",
         r"UCX\s+WARN\s+(?P<text>transports? .* not available.*)",
     ),
-    pattern(
-        "ucx.unreachable",
-        "Destination is unreachable",
-        r"(?P<text>no .* transport to .*unreachable)",
-    ),
-    pattern("ucx.no-transport", "no usable transports", r"(?P<text>no usable transports.*)"),
     pattern("ucx.error", "UCX  ERROR", r"UCX\s+ERROR\s+(?P<text>.*\S)"),
     pattern(
         "ucx.mixed",

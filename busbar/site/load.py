@@ -120,6 +120,11 @@ def family(site: Site) -> Family:
     )
 
 
+def family_named(name: str) -> Family:
+    """Return a family without those that it includes."""
+    return _own_family(_document(_family_file(name, None)))
+
+
 def link_classes(site: Site) -> dict[str, LinkClass]:
     """Every link class that the site can name, by name."""
     return _links(_document(_family_file(LINKS, _beside(site)))).link_classes
