@@ -96,7 +96,8 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         self.executable, self.executable_opts = "true", []
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        ended = dict(re.findall(r"(?m)^(\w+ \d+) (\d+)$", "\n".join(output)))
+        statuses = re.finditer(r"(?m)^(?P<turn>\w+ \d+) (?P<code>\d+)$", "\n".join(output))
+        ended = {status["turn"]: status["code"] for status in statuses}
         found: list[Result] = []
         turns: list[list[dict[_Key, Reading]]] = []
         versions: dict[str, str] = {}

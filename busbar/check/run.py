@@ -168,17 +168,19 @@ def _within(plan: RunPlan) -> list[str]:
 
 
 _STEP = re.compile(
-    r"\[\s*(RUN|OK|FAIL|SKIP)\s*\]\s+(?:\(\s*(\d+/\d+)\)\s+)?(\S.*?)(?= [~/@]|$)", re.MULTILINE
+    r"\[\s*(?P<word>RUN|OK|FAIL|SKIP)\s*\]\s+(?:\(\s*(?P<place>\d+/\d+)\)\s+)?"
+    r"(?P<name>\S.*?)(?= [~/@]|$)",
+    re.MULTILINE,
 )
 
 
 def _progress(line: str) -> str:
-    match = _STEP.match(line)
-    if not match:
+    step = _STEP.match(line)
+    if not step:
         return ""
-    word, place, name = match.groups()
-    said = {"RUN": "running", "OK": "done", "FAIL": "failed", "SKIP": "skipped"}[word]
-    return f"{said:8} {name}" + (f" ({place})" if place else "")
+    states = {"RUN": "running", "OK": "done", "FAIL": "failed", "SKIP": "skipped"}
+    place = f" ({step['place']})" if step["place"] else ""
+    return f"{states[step['word']]:8} {step['name']}{place}"
 
 
 def _test_cases(report: Path) -> list[dict[str, Any]]:
@@ -253,8 +255,8 @@ def _reason(case: dict[str, Any], directory: Path) -> str:
 def _nothing_ran(plan: RunPlan, log: Path) -> Outcome:
     """No check at all is a failure; ReFrame's own error says why."""
     text = log.read_text(encoding="utf-8", errors="backslashreplace")
-    errors = re.findall(r"^ERROR: (.+)$", text, re.MULTILINE)
-    warnings = re.findall(r"^WARNING: (.+)$", text, re.MULTILINE)
+    errors = re.findall(r"^ERROR: (?P<text>.+)$", text, re.MULTILINE)
+    warnings = re.findall(r"^WARNING: (?P<text>.+)$", text, re.MULTILINE)
     said = (errors or warnings or ["no check ran"])[0]
     return Outcome(
         check="reframe",

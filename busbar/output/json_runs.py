@@ -53,8 +53,7 @@ class _Places:
         starts = [match.start() for match in _SIZE.finditer(self._text, begin)]
         rows = []
         for start, end in pairwise([*starts, len(self._text)]):
-            halves = _HALVES.finditer(self._text, start, end)
-            rows.append([self._half(half) for half in halves])
+            rows.append([self._half(h) for h in _HALVES.finditer(self._text, start, end)])
         return rows
 
     def _half(self, half: re.Match[str]) -> Evidence:
