@@ -23,21 +23,22 @@ class Patterns:
         for row in (*own, *ofi.TABLE):
             for head in row.info:
                 self.by_head[head] = (*self.by_head.get(head, ()), row)
-        self._other = (
+        self.unprefixed: tuple[Pattern, ...] = (
             *ucx_log.TABLE,
             *ofi.TABLE,
             *launch.ALL,
             *nvidia_smi.TABLE,
             *(row for row in more if not row.info),
         )
-        needles = sorted({re.escape(row.needle) for row in self._other})
+        """For lines without a prefix of NCCL."""
+        needles = sorted({re.escape(row.needle) for row in self.unprefixed})
         self._any_needle = re.compile(b"|".join(needles))
 
     def other(self, line: bytes) -> Iterator[Message]:
-        """Yield the messages in a line that does not begin as NCCL's do."""
+        """Yield the messages in a line without a prefix of NCCL."""
         # One search rules out nearly all lines.
         if self._any_needle.search(line):
-            yield from match(self._other, line)
+            yield from match(self.unprefixed, line)
 
 
 @cache
