@@ -85,7 +85,7 @@ bench: setup ## time what has a bar: busbar explain on the log of 1,024 ranks, b
 	@$(BIN)/python tests/bench/explain_large.py
 	@$(BIN)/python tests/bench/harness_cost.py $(ARGS)
 
-docs/causes.md: busbar/explain/causes.yaml busbar/explain/catalog.py ## list the causes that can be named
+docs/causes.md: $(wildcard busbar/explain/*.py) busbar/explain/causes.yaml ## list the causes that can be named
 	@$(BIN)/python -c "from busbar.explain import catalog; print(catalog.page(), end='')" > $@
 
 clean: ## remove what the targets made

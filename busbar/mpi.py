@@ -85,8 +85,8 @@ class MpiInstall:
     def _netmod(self) -> str:
         """The network module that MPICH takes by itself: the first that it was built with."""
         said = _said([self._program("mpichversion")])
-        found = re.search(r"^MPICH Device:\s*ch4:(\w+)", said, re.MULTILINE)
-        return found[1] if found else ""
+        found = re.search(r"^MPICH Device:\s*ch4:(?P<module>\w+)", said, re.MULTILINE)
+        return found["module"] if found else ""
 
     def _program(self, name: str) -> str:
         return str(self.directory / name) if self.directory else name
@@ -205,7 +205,7 @@ def srun_types() -> tuple[str, ...] | None:
         ) from error
     # One name a line in Slurm 22 and 23, after "srun: " in others; then "specific ...: pmix_v4".
     text = re.sub(r"(?m)^srun: ", "", done.stdout + done.stderr)
-    return tuple(re.findall(r"\b(pmix(?:_v\d+)?|pmi2|cray_shasta|openmpi)\b", text))
+    return tuple(re.findall(r"\b(?:pmix(?:_v\d+)?|pmi2|cray_shasta|openmpi)\b", text))
 
 
 def _said(command: list[str]) -> str:

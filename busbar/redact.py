@@ -47,17 +47,17 @@ _KNOWN_SECRETS = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
 # curl's and wget's user:password.
-_USER = re.compile(r"((?:^|\s)(?:-u|--user)(?:\s+|=))([\"']?[^\s:\"']+:[^\s\"']+)")
+_USER = re.compile(r"(?P<option>(?:^|\s)(?:-u|--user)(?:\s+|=))[\"']?[^\s:\"']+:[^\s\"']+")
 _URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
-_BEARER = re.compile(r"\b(Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
+_BEARER = re.compile(r"\b(?P<scheme>Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 # A value in quotes ends at its quote, whatever is in it; the quote before a colon is JSON's.
 _ASSIGNMENT = re.compile(
-    r"\b([A-Za-z_][\w-]*)([\"']?\s*[=:]\s*|\s+set by environment to )"
-    r"(\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s'\"]+)"
+    r"\b(?P<name>[A-Za-z_][\w-]*)(?P<between>[\"']?\s*[=:]\s*|\s+set by environment to )"
+    r"(?P<value>\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s'\"]+)"
 )
 _OPTION = re.compile(
-    r"(--?(?:[\w-]*(?:token|password|passwd|secret|api-?key|credential)[\w-]*)(?:\s+|=))"
-    r"(\"[^\"]*\"?|'[^']*'?|\S+)",
+    r"(?P<option>--?(?:[\w-]*(?:token|password|passwd|secret|api-?key|credential)[\w-]*)(?:\s+|=))"
+    r"(?:\"[^\"]*\"?|'[^']*'?|\S+)",
     re.IGNORECASE,
 )
 _LONG_WORD = re.compile(r"(?<![\w/.+-])[A-Za-z0-9_+-]{24,}={0,2}(?![\w/.])")
@@ -67,19 +67,19 @@ def redact(text: str) -> str:
     """``text`` with everything that looks like a secret replaced."""
     text = _KNOWN_SECRETS.sub(REPLACEMENT, text)
     text = _URL_PASSWORD.sub(REPLACEMENT, text)
-    text = _BEARER.sub(rf"\1 {REPLACEMENT}", text)
-    text = _USER.sub(rf"\1{REPLACEMENT}", text)
-    text = _OPTION.sub(rf"\1{REPLACEMENT}", text)
+    text = _BEARER.sub(rf"\g<scheme> {REPLACEMENT}", text)
+    text = _USER.sub(rf"\g<option>{REPLACEMENT}", text)
+    text = _OPTION.sub(rf"\g<option>{REPLACEMENT}", text)
     text = _ASSIGNMENT.sub(_redact_assignment, text)
     return _LONG_WORD.sub(lambda m: REPLACEMENT if looks_like_token(m[0]) else m[0], text)
 
 
 def _redact_assignment(match: re.Match[str]) -> str:
-    name, between, value = match.groups()
+    name, between, value = match["name"], match["between"], match["value"]
     if _SECRET_NAME.search(name) or looks_like_token(value):
         return f"{name}{between}{REPLACEMENT}"
     # A value can be a list that holds further assignments.
-    parts = [_redact_part(part) for part in re.split(r"([,;])", value)]
+    parts = [_redact_part(part) for part in re.split(r"(?P<comma>[,;])", value)]
     return f"{name}{between}{''.join(parts)}"
 
 

@@ -13,12 +13,14 @@ def parse_bytes(text: str) -> int:
 
     Raises ``ValueError`` naming the text.
     """
-    match = re.fullmatch(r"(\d+)\s*([KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
-    if not match:
+    size = re.fullmatch(
+        r"(?P<number>\d+)\s*(?P<unit>[KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE
+    )
+    if not size:
         raise ValueError(
             f"{text!r} is not a size; write bytes or a suffix, as in 65536, 64K, 16MiB"
         )
-    return int(match[1]) * _SUFFIXES[match[2].upper()]
+    return int(size["number"]) * _SUFFIXES[size["unit"].upper()]
 
 
 def format_bytes(count: int) -> str:

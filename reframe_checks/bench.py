@@ -18,6 +18,7 @@ from busbar.judge.launch import BenchLaunch, LaunchOutput, show, split
 from busbar.judge.results import Result
 from busbar.judge.run import Run
 from busbar.output.nccl_json import PRIVATE, collect_json, json_option_script
+from busbar.output.note import Note
 from busbar.output.reading import Reading
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
@@ -153,11 +154,9 @@ class BenchCheck(BusbarCheck, special=True):
     def remarks(self) -> list[dict[str, Any]]:
         """JSON that was asked for and could not be used."""
         return [
-            {
-                "id": "json-not-used",
-                "summary": f"{launch.json} {shown.report.missing}: the table is judged",
-                "evidence": [],
-            }
+            Note(
+                "json-not-used", f"{launch.json} {shown.report.missing}: the table is judged"
+            ).to_json()
             for launch, shown in zip(self.planned, self.shown, strict=False)
             if shown.report and shown.report.missing
         ]
@@ -181,7 +180,8 @@ class BenchCheck(BusbarCheck, special=True):
             self.shown = [*self.shown, shown]
             results += judge(self.name, run, launch, shown)
             mismatch = shown.facts.first("ucx.api-mismatch")
-            ucx = next(shown.facts.values("ucx.version"), mismatch.values[1] if mismatch else "")
+            loaded = mismatch["loaded"] if mismatch else ""
+            ucx = next(shown.facts.values("ucx.version", "version"), loaded)
             versions |= {"ucx": ucx} if ucx else {}
             versions |= {launch.bench: shown.facts.version} if shown.facts.version else {}
         return Judgement(results, versions)

@@ -26,6 +26,7 @@ from busbar.judge.gpu_aware import judge
 from busbar.judge.parity import LEAST, Parity, compare, enough
 from busbar.judge.results import Result
 from busbar.judge.run import Run
+from busbar.output.note import Note
 from busbar.parse.gpu_aware import GpuAwareRun, Reading, parse
 from busbar.preflight.layers import bare_origins, differences
 from busbar.units import format_bytes
@@ -95,7 +96,8 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         self.executable, self.executable_opts = "true", []
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        ended = dict(re.findall(r"(?m)^(\w+ \d+) (\d+)$", "\n".join(output)))
+        statuses = re.finditer(r"(?m)^(?P<turn>\w+ \d+) (?P<code>\d+)$", "\n".join(output))
+        ended = {status["turn"]: status["code"] for status in statuses}
         found: list[Result] = []
         turns: list[list[dict[_Key, Reading]]] = []
         versions: dict[str, str] = {}
@@ -199,7 +201,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             key, worst = min(rows.items(), key=lambda item: item[1].ratio)
             summary = _sentence(f"{key[0]}->{key[1]}", key, worst)
             summary += f"; the lowest ratio of {len(rows)} pairs"
-            notes.append({"id": "container-parity", "summary": summary, "evidence": []})
+            notes.append(Note("container-parity", summary).to_json())
         return notes
 
     def logs(self) -> Sequence[Path]:

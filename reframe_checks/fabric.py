@@ -243,7 +243,7 @@ class Libfabric(Pair, special=True):
             found.append((Verdict.FAILED, f"messages of {', '.join(lost)} were lost"))
         # Only fi_pingpong says what it took, with -v and when it came to that. Told to check the
         # data, it would with -v print a line for each byte as well.
-        if "-v" not in launch.command or (shown.facts.exit_status or (1,))[0]:
+        if "-v" not in launch.command or not _ended_well(shown):
             return found
         used = providers(shown.text)
         if not used:
@@ -318,14 +318,19 @@ class fabric_ofi(BenchCheck):  # noqa: N801 - see above
         fabric, node = self.site.fabric, self.site.node_type(self.current_partition.name)
         chosen = facts.first("ofi.provider")
         found: list[str] = []
-        if chosen is None or fabric is None or chosen.values[0] != fabric.provider:
-            name = chosen.values[0] if chosen else "none"
+        if chosen is None or fabric is None or chosen["provider"] != fabric.provider:
+            name = chosen["provider"] if chosen else "none"
             found.append(f"the provider is {name}, not {fabric.provider if fabric else '?'}")
-        elif chosen.values[2] and int(chosen.values[2]) != node.nic_count:
-            found.append(f"the plugin found {chosen.values[2]} NICs of {node.nic_count}")
+        elif chosen["nics"] and int(chosen["nics"]) != node.nic_count:
+            found.append(f"the plugin found {chosen['nics']} NICs of {node.nic_count}")
         if any(nic.gpudirect for nic in node.nics) and not facts.first("ofi.gdr-on"):
             found.append("the plugin does not say that the NIC reads GPU memory")
-        done = set(facts.values("ofi.completions", 1))
+        done = set(facts.values("ofi.completions", "rank"))
         if done != {"0", "1"}:
             found.append(f"messages of {len(done)} of 2 ranks came through")
         return [*found, *(contradictions(fabric, self.named()) if fabric else ())]
+
+
+def _ended_well(shown: LaunchOutput) -> bool:
+    status = shown.facts.exit_status
+    return status is not None and status.code == 0

@@ -22,7 +22,7 @@ from .xccl import XcclPerf
 
 _OLDEST_ROCM = (6, 3)
 """The published runs through PyTorch are those of its RCCL and of newer ones."""
-_ROCM = re.compile(r"\bROCm version\s*:?\s*(\d+)\.(\d+)")
+_ROCM = re.compile(r"\bROCm version\s*:?\s*(?P<version>\d+\.\d+)")
 
 
 class Torch(XcclPerf, special=True):
@@ -83,7 +83,7 @@ class Torch(XcclPerf, special=True):
         if self.current_environ.extras["stack"] == "cuda":
             return
         logs = [path.read_text(errors="replace") for path in self.logs()]
-        said = [found.groups() for text in logs if (found := _ROCM.search(text))]
+        said = [line["version"].split(".") for text in logs if (line := _ROCM.search(text))]
         starts = [e for e, _ in shown.facts.events if e.get("event") == "start"]
         said += [str(start["hip"]).split(".")[:2] for start in starts if start.get("hip")]
         if not said:

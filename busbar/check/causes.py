@@ -13,6 +13,7 @@ from busbar.explain import Source, explain
 from busbar.explain.model import Cause
 from busbar.judge.results import Outcome
 from busbar.judge.run import Run
+from busbar.output.note import Note
 
 UNEXPLAINED = "below-band-unexplained"
 
@@ -33,8 +34,7 @@ def explained(
             verdict=outcome.verdict,
         )
     except BusbarError as error:
-        # Nothing to go by: that is itself worth knowing, and no cause is guessed.
-        notes = [{"id": "nothing-to-explain", "summary": str(error), "evidence": []}]
+        notes = [Note("nothing-to-explain", str(error)).to_json()]
     else:
         found = [cause.to_json() for each in explanations for cause in each.causes]
         causes += [cause for cause in found if not (known and cause["id"] == UNEXPLAINED)]

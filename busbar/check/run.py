@@ -167,17 +167,19 @@ def _within(plan: RunPlan) -> list[str]:
 
 
 _STEP = re.compile(
-    r"\[\s*(RUN|OK|FAIL|SKIP)\s*\]\s+(?:\(\s*(\d+/\d+)\)\s+)?(\S.*?)(?= [~/@]|$)", re.MULTILINE
+    r"\[\s*(?P<word>RUN|OK|FAIL|SKIP)\s*\]\s+(?:\(\s*(?P<place>\d+/\d+)\)\s+)?"
+    r"(?P<name>\S.*?)(?= [~/@]|$)",
+    re.MULTILINE,
 )
 
 
 def _progress(line: str) -> str:
-    match = _STEP.match(line)
-    if not match:
+    step = _STEP.match(line)
+    if not step:
         return ""
-    word, place, name = match.groups()
-    said = {"RUN": "running", "OK": "done", "FAIL": "failed", "SKIP": "skipped"}[word]
-    return f"{said:8} {name}" + (f" ({place})" if place else "")
+    states = {"RUN": "running", "OK": "done", "FAIL": "failed", "SKIP": "skipped"}
+    place = f" ({step['place']})" if step["place"] else ""
+    return f"{states[step['word']]:8} {step['name']}{place}"
 
 
 def _test_cases(report: Path) -> list[dict[str, Any]]:

@@ -48,11 +48,14 @@ def job_end(job: str) -> JobEnd | None:
 
 def parse(text: str) -> JobEnd | None:
     """The end of the job of one line of ``scontrol --oneliner show job``."""
-    state = re.search(r"\bJobState=(\w+)", text)
-    status = re.search(r"\bExitCode=(\d+):", text)
-    nodes = re.search(r"\bNodeList=(\S+)", text)
+    state = re.search(r"\bJobState=(?P<state>\w+)", text)
+    status = re.search(r"\bExitCode=(?P<code>\d+):", text)
+    nodes = re.search(r"\bNodeList=(?P<nodes>\S+)", text)
     if not state:
         return None
     return JobEnd(
-        text.strip(), state[1], int(status[1]) if status else 0, nodes[1] if nodes else "no node"
+        text.strip(),
+        state["state"],
+        int(status["code"]) if status else 0,
+        nodes["nodes"] if nodes else "no node",
     )

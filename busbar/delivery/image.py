@@ -185,7 +185,7 @@ def _loaded(runtime: str, reference: str) -> str:
     if Path(reference).is_file():
         _archive_kind(Path(reference))
         said = _must([runtime, "load", "--input", reference], reference)
-        found = re.findall(r"(?m)^Loaded image(?:\(s\))?(?: ID)?: (\S+)$", said)
+        found = re.findall(r"(?m)^Loaded image(?:\(s\))?(?: ID)?: (?P<image>\S+)$", said)
         if not found:
             raise BusbarError(f"{runtime} load names no image: {said.strip()}", where=reference)
         return str(found[-1])

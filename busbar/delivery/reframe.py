@@ -129,7 +129,7 @@ def _scheduler(site: Site) -> str:
         ["scontrol", "show", "config"], capture_output=True, text=True, check=False
     )
     none = re.search(
-        r"AccountingStorageType\s*=\s*(accounting_storage/none|\(null\))", shown.stdout
+        r"AccountingStorageType\s*=\s*(?:accounting_storage/none|\(null\))", shown.stdout
     )
     return "squeue" if none else "slurm"
 

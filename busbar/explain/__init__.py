@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from busbar.explain.core import explain
-from busbar.explain.model import Cause, Explanation, Note
+from busbar.explain.model import Cause, Explanation
+from busbar.output.note import Note
 from busbar.output.reading import Evidence, Reading
 from busbar.parse.text import Source
 

@@ -1,17 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""Every cause and note that can be named, from ``causes.yaml``."""
+"""Causes and notes: entries from ``causes.yaml``, rules and precedence from decorators."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import TypeAlias
 
 import yaml
+
+from busbar.explain.rules import Context, Finding
+from busbar.output.note import Note
+from busbar.parse.messages import Pattern
+
+Rule: TypeAlias = Callable[[Context], Iterator[Finding]]
+NoteRule: TypeAlias = Callable[[Context], Iterator[Note]]
+_END_OF_RUN = ("rank-died", "truncated-output")
+"""What follows from every fatal cause."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One cause: what it means and what to do about it."""
+    """What a cause means and what to do about it."""
 
     meaning: str
     remedy: str
@@ -19,28 +31,102 @@ class Entry:
 
 def _load() -> tuple[dict[str, Entry], dict[str, str]]:
     text = files("busbar.explain").joinpath("causes.yaml").read_text(encoding="utf-8")
-    document = yaml.safe_load(text)
+    document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     return {name: Entry(**entry) for name, entry in document["causes"].items()}, document["notes"]
 
 
 CAUSES, NOTES = _load()
-"""By id: causes, and the meaning of ids that are only ever notes."""
+"""Causes by id, in the order of precedence; the meaning of notes by id."""
+
+_hidden: dict[str, set[str]] = defaultdict(set)
+_rules: list[tuple[str, Rule]] = []
+_note_rules: list[tuple[str, NoteRule]] = []
+_patterns: list[Pattern] = []
+
+
+def declare(*ids: str, fatal: bool = False, hides: Iterable[str] = ()) -> None:
+    """Declare causes that other code than a rule names; see :func:`cause`."""
+    for each in ids:
+        _hidden[each].update(hides, _END_OF_RUN if fatal else ())
+
+
+def cause(
+    *ids: str, fatal: bool = False, hides: Iterable[str] = (), patterns: Iterable[Pattern] = ()
+) -> Callable[[Rule], Rule]:
+    """Declare the causes that a rule names.
+
+    When a cause is found, those that it ``hides`` are its consequences and are not named. A
+    ``fatal`` cause ends the run, and hides what every end of a run looks like. ``patterns`` are
+    searched in the output beside those of the parsers.
+    """
+    declare(*ids, fatal=fatal, hides=hides)
+    _patterns.extend(patterns)
+
+    def register(rule: Rule) -> Rule:
+        _rules.append((ids[0], rule))
+        return rule
+
+    return register
+
+
+def note(id_: str, *, patterns: Iterable[Pattern] = ()) -> Callable[[NoteRule], NoteRule]:
+    """Declare the note that a rule makes, and patterns as :func:`cause` does."""
+    _patterns.extend(patterns)
+
+    def register(rule: NoteRule) -> NoteRule:
+        _note_rules.append((id_, rule))
+        return rule
+
+    return register
+
+
+def rules() -> tuple[Rule, ...]:
+    """Return the rules in the order of their causes in ``causes.yaml``.
+
+    Raises ``ValueError`` if a cause or note has no entry, or an entry has no rule.
+    """
+    missing = [each for each in _hidden if each not in CAUSES]
+    missing += [each for consequences in _hidden.values() for each in consequences - CAUSES.keys()]
+    missing += [each for each, _ in _note_rules if each not in NOTES]
+    if missing:
+        raise ValueError(f"causes.yaml has no entry for {', '.join(sorted(set(missing)))}")
+    if unnamed := [each for each in CAUSES if each not in _hidden]:
+        raise ValueError(f"no rule names {', '.join(unnamed)} of causes.yaml")
+    order = list(CAUSES)
+    return tuple(rule for _, rule in sorted(_rules, key=lambda item: order.index(item[0])))
+
+
+def note_rules() -> tuple[NoteRule, ...]:
+    """Return the rules that make notes."""
+    return tuple(rule for _, rule in _note_rules)
+
+
+def patterns() -> tuple[Pattern, ...]:
+    """Return the patterns that are declared beside rules."""
+    return tuple(_patterns)
+
+
+def hidden_by(id_: str) -> frozenset[str]:
+    """Return the causes that are not named when this one is."""
+    return frozenset(_hidden[id_])
 
 
 def page() -> str:
-    """The text of ``docs/causes.md``."""
+    """Return the text of ``docs/causes.md``."""
     lines = [
         "# Causes",
         "",
-        "What `busbar explain` and a failing check can name. `make docs/causes.md` makes this",
-        "page from `busbar/explain/causes.yaml`.",
+        "The causes and notes that `busbar explain` and failing checks name. This page is",
+        "generated: `make docs/causes.md`.",
         "",
-        "| cause | meaning | remedy |",
-        "|---|---|---|",
-        *(f"| `{name}` | {entry.meaning} | {entry.remedy} |" for name, entry in CAUSES.items()),
+        "A cause hides its consequences: if both are found, only the cause is named.",
         "",
-        "| note | meaning |",
-        "|---|---|",
-        *(f"| `{name}` | {meaning} |" for name, meaning in NOTES.items()),
+        "| cause | meaning | remedy | hides |",
+        "|---|---|---|---|",
     ]
+    for name, entry in CAUSES.items():
+        hidden = ", ".join(f"`{each}`" for each in CAUSES if each in hidden_by(name))
+        lines.append(f"| `{name}` | {entry.meaning} | {entry.remedy} | {hidden} |")
+    lines += ["", "| note | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {meaning} |" for name, meaning in NOTES.items()]
     return "\n".join(lines) + "\n"

@@ -1,45 +1,51 @@
 # SPDX-License-Identifier: MIT
-"""Causes that lie in an image: what preflight said of it, and where two deliveries differ."""
+"""Causes in an image: its preflight lines, and the difference to another delivery."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from busbar.explain.catalog import CAUSES
+from busbar.explain.catalog import CAUSES, declare
 from busbar.explain.model import Cause
 from busbar.output.reading import Evidence
-from busbar.preflight.layers import LayerDifference
+
+if TYPE_CHECKING:
+    from busbar.preflight.layers import LayerDifference
+
+declare("image-broken", "image-slow-path", "deliveries-differ", "container-runtime")
 
 SLOW = "image-slow-path"
 _IDS = {"slow": SLOW, "broken": "image-broken"}
 
 
 def image_causes(lines: Iterable[Mapping[str, str]]) -> Iterator[Cause]:
-    """One for each line of ``busbar preflight --json`` that is not ready."""
+    """Yield a cause for each line of ``busbar preflight --json`` that is not ready."""
     for number, line in enumerate(lines, 1):
         if line["status"] in _IDS:
-            said = f"{line['name']} {line['status']}: {line['reason']}"
+            text = f"{line['name']} {line['status']}: {line['reason']}"
             yield Cause(
                 id=_IDS[line["status"]],
                 confidence="certain",
-                evidence=(Evidence("busbar preflight", number, said),),
+                evidence=(Evidence("busbar preflight", number, text),),
                 remedy=line["remedy"] or "see docs/containers.md, Preflight",
                 summary=f"preflight says of {line['name']}: {line['reason']}",
             )
 
 
-def layer_cause(found: Sequence[LayerDifference]) -> Cause:
-    """Why an image is slower than another delivery: the first layer in which they differ."""
-    name = "deliveries-differ" if found else "container-runtime"
+def layer_cause(differences: Sequence[LayerDifference]) -> Cause:
+    """Return why an image is slower than another delivery: the first layer that differs."""
+    name = "deliveries-differ" if differences else "container-runtime"
     summary = "settings and libraries of both deliveries are the same"
-    if found:
-        summary = f"the first layer that differs: {found[0].layer}, {found[0].text}"
+    if differences:
+        first = differences[0]
+        summary = f"the first layer that differs: {first.layer}, {first.text}"
     return Cause(
         id=name,
         confidence="likely",
         evidence=tuple(
             Evidence("busbar preflight", number, f"{each.layer}: {each.text}")
-            for number, each in enumerate(found, 1)
+            for number, each in enumerate(differences, 1)
         ),
         remedy=CAUSES[name].remedy,
         summary=summary,

@@ -9,16 +9,9 @@ from pathlib import Path
 
 from busbar.errors import BusbarError
 from busbar.explain import notes as note_rules
-from busbar.explain import (
-    rules_fabric,
-    rules_launch,
-    rules_machine,
-    rules_mpi,
-    rules_nccl,
-    rules_rccl,
-)
-from busbar.explain.model import Explanation, Note
-from busbar.explain.rules import Context, Explains, Rule
+from busbar.explain.model import Explanation
+from busbar.explain.rulebook import PATTERNS, RULES
+from busbar.explain.rules import Context, Explains
 from busbar.explain.select import select
 from busbar.explain.without_band import asked_versions, far_below_limit, unjudged
 from busbar.judge.expectation import bus_bandwidths
@@ -33,18 +26,10 @@ from busbar.output.identify import (
     recognise_site,
 )
 from busbar.output.job_output import JobOutput
+from busbar.output.note import Note
 from busbar.parse.text import Source
 from busbar.site.model import Site
 from busbar.verdict import Verdict
-
-RULES: tuple[Rule, ...] = (
-    *rules_nccl.RULES,
-    *rules_rccl.RULES,
-    *rules_launch.RULES,
-    *rules_mpi.RULES,
-    *rules_fabric.RULES,
-    *rules_machine.RULES,
-)
 
 
 def explain(
@@ -67,7 +52,7 @@ def explain(
     """
     sources = [f if isinstance(f, Source) else Source.from_path(f) for f in files]
     try:
-        outputs = collect(sources)
+        outputs = collect(sources, PATTERNS)
     except OSError as error:
         raise BusbarError(
             f"cannot be read: {error.strerror or error}", where=str(error.filename or "")
@@ -116,7 +101,7 @@ def _explain_run(
     return Explanation(
         files=tuple(facts.files),
         tool=facts.tool or next(iter(facts.reports), "unknown"),
-        version=facts.version or next(facts.values("nccl.version"), None),
+        version=facts.version or next(facts.values("nccl.version", "version"), None),
         ranks=ranks,
         nodes=nodes,
         readings=tuple(facts.readings),
@@ -165,7 +150,7 @@ def _measured(facts: JobOutput) -> Verdict:
     if facts.readings:
         return Verdict.PASS
     if facts.tool == "nccl_message_transfer":
-        done = set(facts.values("ofi.completions", 1))
+        done = set(facts.values("ofi.completions", "rank"))
         return Verdict.PASS if len(done) >= 2 else Verdict.FAILED
     checked = [event for event, _ in facts.events if event.get("event") == "check"]
     if checked and facts.finished:

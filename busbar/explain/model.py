@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What an explanation holds, and its JSON."""
+"""An explanation and its JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from busbar.judge.verdicts import Judged
+from busbar.output.note import Note
 from busbar.output.reading import Evidence, Reading
 from busbar.redact import redact
 from busbar.verdict import Verdict
@@ -16,19 +17,19 @@ Confidence = Literal["certain", "likely"]
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a run is not ``pass``."""
+    """Why the verdict of a run is not ``pass``."""
 
     id: str
     confidence: Confidence
     evidence: tuple[Evidence, ...]
     remedy: str
     summary: str = ""
-    """What was found here, in one sentence."""
+    """The finding in one sentence."""
     details: dict[str, Any] = field(default_factory=dict)
-    """What was computed: pairs, NICs, counts."""
+    """Computed values: pairs, NICs, counts."""
 
     def to_json(self) -> dict[str, Any]:
-        """The contract's keys, ``summary``, and ``details`` where there are any."""
+        """Return the document of a cause; ``details`` only if there are any."""
         document: dict[str, Any] = {
             "id": self.id,
             "confidence": self.confidence,
@@ -40,27 +41,8 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Note:
-    """A fact worth knowing that is no fault."""
-
-    id: str
-    summary: str
-    evidence: tuple[Evidence, ...] = ()
-    details: dict[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """As a cause, without confidence and remedy."""
-        document: dict[str, Any] = {
-            "id": self.id,
-            "summary": redact(self.summary),
-            "evidence": [e.to_json() for e in self.evidence],
-        }
-        return document | ({"details": self.details} if self.details else {})
-
-
-@dataclass(frozen=True)
 class Explanation:
-    """One run: what it was, what it measured, how it is judged and why."""
+    """One run: what ran, its readings, the verdict, causes and notes."""
 
     files: tuple[str, ...]
     tool: str
@@ -81,7 +63,7 @@ class Explanation:
     devices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The document that ``busbar explain --json`` prints for a run."""
+        """Return the document that ``busbar explain --json`` prints for a run."""
         return {
             "files": list(self.files),
             "tool": self.tool,

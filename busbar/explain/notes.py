@@ -1,53 +1,56 @@
 # SPDX-License-Identifier: MIT
-"""What is worth knowing of a run and is no fault."""
+"""Notes: facts about a run that are not faults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from busbar.explain.model import Note
+from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding
 from busbar.explain.rules_fabric import shown
 from busbar.explain.rules_rccl import mscclpp_refusals
 from busbar.judge.expectation import kernel_limit
+from busbar.output.note import Note
 from busbar.verdict import Verdict
 
 
 def notes(
     context: Context, verdict: Verdict, causes: set[str], findings: Sequence[Finding]
 ) -> list[Note]:
-    """Every note on a run whose causes are known."""
-    found = [note for rule in _RULES for note in rule(context) if note.id not in causes]
+    """Return the notes on a run that do not repeat one of its causes."""
+    made = [each for rule in note_rules() for each in rule(context) if each.id not in causes]
     if not verdict.is_problem:
-        found += [
+        made += [
             Note(
                 "setting-harmless", f"{f.id}: {f.summary}", f.evidence, {"cause": f.id} | f.details
             )
             for f in findings
-            if f.id not in {note.id for note in found}
+            if f.id not in {each.id for each in made}
         ]
-    return found
+    return made
 
 
+@note("ucx-api-mismatch")
 def _api_mismatch(context: Context) -> Iterator[Note]:
     facts = context.facts
-    if told := facts.first("ucx.api-mismatch"):
-        wanted, loaded, path = told.values
+    if mismatch := facts.first("ucx.api-mismatch"):
         yield Note(
             "ucx-api-mismatch",
-            f"MPI asks for UCX {wanted}, {loaded} is loaded from {path}",
-            (told.evidence,),
+            f"MPI asks for UCX {mismatch['required']}, {mismatch['loaded']} is loaded from"
+            f" {mismatch['path']}",
+            (mismatch.evidence,),
         )
     library, headers = facts.first("ucx.info-library"), facts.first("ucx.info-headers")
-    if library and headers and library.values != headers.values:
+    if library and headers and library["version"] != headers["version"]:
         yield Note(
             "ucx-api-mismatch",
-            f"ucx_info was built with {headers.values[0]} and runs with {library.values[0]}",
+            f"ucx_info was built with {headers['version']} and runs with {library['version']}",
             (library.evidence, headers.evidence),
         )
 
 
+@note("sdma-cap")
 def _sdma(context: Context) -> Iterator[Note]:
     if context.engine != "sdma" or not context.site:
         return
@@ -62,6 +65,7 @@ def _sdma(context: Context) -> Iterator[Note]:
             return
 
 
+@note("no-run")
 def _no_run(context: Context) -> Iterator[Note]:
     if not context.facts.tool and context.facts.reports:
         for name, evidence in context.facts.reports.items():
@@ -70,6 +74,7 @@ def _no_run(context: Context) -> Iterator[Note]:
             )
 
 
+@note("end-not-shown")
 def _end(context: Context) -> Iterator[Note]:
     facts = context.facts
     if facts.tool == "nccl-tests" and facts.readings and not facts.finished:
@@ -81,6 +86,7 @@ def _end(context: Context) -> Iterator[Note]:
         )
 
 
+@note("ring-neighbours")
 def _rails(context: Context) -> Iterator[Note]:
     crossed = crossings(context.facts, context.node)
     if not crossed or any(c.same_rail is False for c in crossed):
@@ -99,6 +105,7 @@ def _rails(context: Context) -> Iterator[Note]:
     )
 
 
+@note("not-shown")
 def _efa(context: Context) -> Iterator[Note]:
     facts = context.facts
     if not any(kind.startswith("ofi.") for kind in facts.messages):
@@ -114,17 +121,18 @@ def _efa(context: Context) -> Iterator[Note]:
         )
 
 
+@note("rccl-msccl-off")
 def _mscclpp(context: Context) -> Iterator[Note]:
-    asked = context.facts.setting("RCCL_MSCCLPP_ENABLE")
-    if asked and asked[1] != "0":
+    setting = context.facts.setting("RCCL_MSCCLPP_ENABLE")
+    if setting and setting.value != "0":
         for reason, evidence in mscclpp_refusals(context):
-            yield Note("rccl-msccl-off", reason, (asked[2], *([evidence] if evidence else [])))
+            yield Note(
+                "rccl-msccl-off", reason, (setting.evidence, *([evidence] if evidence else []))
+            )
 
 
+@note("error-shown")
 def _errors(context: Context) -> Iterator[Note]:
     for kind in ("ucx.error", "nccl.warn", "ofi.warning", "slurm.error"):
         if seen := context.facts.first(kind):
-            yield Note("error-shown", seen.values[0], (seen.evidence,))
-
-
-_RULES = (_api_mismatch, _sdma, _no_run, _end, _rails, _efa, _mscclpp, _errors)
+            yield Note("error-shown", seen["text"], (seen.evidence,))

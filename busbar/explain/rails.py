@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which ring neighbours cross nodes, over which NICs, and whether those are on one rail."""
+"""Ring neighbours on different nodes, their NICs, and whether those are on one rail."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.site.model import NodeType
 
-_LISTED = re.compile(r"\[(\d{1,6})\]([^\s:]+)")
+_LISTED = re.compile(r"\[(?P<index>\d{1,6})\](?P<nic>[^\s:]+)")
 
 
 @dataclass(frozen=True)
@@ -22,20 +22,20 @@ class Crossing:
     source: int
     target: int
     source_nic: str
-    """Empty where neither the output nor the site tells."""
+    """Empty if neither the output nor the site shows it."""
     target_nic: str
     same_rail: bool | None
-    """None where the NICs are not known."""
+    """None if the NICs are not known."""
     evidence: Evidence
 
     @property
     def pair(self) -> str:
-        """``10-0``."""
+        """Return ``10-0``."""
         return f"{self.source}-{self.target}"
 
     @property
     def nics(self) -> str:
-        """``mlx5_0<->mlx5_2``, the same for both directions."""
+        """Return ``mlx5_0<->mlx5_2``, the same for both directions."""
         return "<->".join(sorted((self.source_nic, self.target_nic)))
 
 
@@ -46,19 +46,19 @@ class _Place:
 
 
 def places(facts: JobOutput) -> dict[int, _Place]:
-    """Host and local device of each rank, from the device list or from NCCL's own lines."""
-    found = {d.rank: _Place(d.host, d.device) for d in facts.devices.values()}
-    if found:
-        return found
+    """Return host and local device of each rank, by the device list or NCCL's own lines."""
+    listed = {d.rank: _Place(d.host, d.device) for d in facts.devices.values()}
+    if listed:
+        return listed
     for seen in facts.seen("nccl.init"):
-        if len(seen.values) > 2 and seen.values[2].isdigit():
+        if seen["device"].isdigit():
             host = seen.evidence.text.split(":", 1)[0].rsplit(" ", 1)[-1]
-            found[int(seen.values[0])] = _Place(host, int(seen.values[2]))
-    return found
+            listed[int(seen["rank"])] = _Place(host, int(seen["device"]))
+    return listed
 
 
 def crossings(facts: JobOutput, node: NodeType | None) -> list[Crossing]:
-    """Every distinct pair of ring neighbours on two nodes, in the order of the channels."""
+    """Return the pairs of ring neighbours on two nodes, in the order of the channels."""
     where = places(facts)
     ends = _named_ends(facts)
     listed = _listed_nics(facts)
@@ -82,7 +82,7 @@ def crossings(facts: JobOutput, node: NodeType | None) -> list[Crossing]:
 def _neighbours(facts: JobOutput) -> Iterator[tuple[int, int, int, Evidence]]:
     for channel, (ring, evidence) in sorted(facts.rings.items()):
         order = ring.ranks
-        # The wrap-around first: it is the pair in which the ring reaches rank 0.
+        # The wrap-around comes first: it is the pair that closes the ring at rank 0.
         yield order[-1], order[0], channel, evidence
         for source, target in pairwise(order):
             yield source, target, channel, evidence
@@ -114,7 +114,7 @@ def _nics(
     node: NodeType | None,
     listed: dict[int, str],
 ) -> tuple[_Nic, _Nic] | None:
-    """The NICs that NCCL says it uses, or else those near the GPUs by the site."""
+    """Return the NICs that NCCL prints, or else those near the GPUs by the site."""
     send, receive = ends
     if send is not None and receive is not None:
         return _numbered_nic(node, send, listed), _numbered_nic(node, receive, listed)
@@ -123,7 +123,7 @@ def _nics(
 
 
 def _numbered_nic(node: NodeType | None, index: int, listed: dict[int, str]) -> _Nic:
-    """The NIC that NCCL numbers ``index``: by NCCL's own list, else by the site's order."""
+    """Return the NIC with NCCL's number ``index``, by NCCL's own list or the site's order."""
     nics = node.nics if node else ()
     if index in listed:
         known = {nic.name: at if nic.rail is None else nic.rail for at, nic in enumerate(nics)}
@@ -132,11 +132,11 @@ def _numbered_nic(node: NodeType | None, index: int, listed: dict[int, str]) -> 
 
 
 def _listed_nics(facts: JobOutput) -> dict[int, str]:
-    """Names by number of ``NET/IB : Using [0]mlx5_0:1/RoCE ...``; empty where nodes differ."""
-    lists = {seen.values[0].strip() for seen in facts.seen("nccl.ib-devices")}
+    """Parse the NICs of ``NET/IB : Using [0]mlx5_0:1/RoCE ...``; empty if nodes differ."""
+    lists = {seen["devices"].strip() for seen in facts.seen("nccl.ib-devices")}
     if len(lists) != 1:
         return {}
-    return {int(number): name for number, name in _LISTED.findall(lists.pop())}
+    return {int(nic["index"]): nic["nic"] for nic in _LISTED.finditer(lists.pop())}
 
 
 def _near_nic(node: NodeType | None, device: int) -> _Nic | None:

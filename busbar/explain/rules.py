@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""What a rule is: a small function from facts to findings."""
+"""What rules work with: the context of a run, and findings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -17,7 +17,7 @@ from busbar.verdict import Verdict
 
 
 class Explains(StrEnum):
-    """What kind of bad run a finding accounts for when it does not make the run bad by itself."""
+    """The kind of bad run that a finding without an effect of its own explains."""
 
     SLOW = "slow"
     FAILURE = "failure"
@@ -26,7 +26,7 @@ class Explains(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause that a rule sees."""
+    """A cause that a rule found."""
 
     id: str
     confidence: Confidence
@@ -34,13 +34,22 @@ class Finding:
     summary: str = ""
     explains: Explains = Explains.SLOW
     effect: Verdict = Verdict.PASS
-    """The verdict that the evidence alone justifies; ``pass``: only if the run is bad anyway."""
+    """The verdict that the evidence alone justifies; ``pass`` if it only explains a bad run."""
     details: dict[str, Any] = field(default_factory=dict)
+
+
+def failure(
+    id_: str, evidence: Iterable[Evidence], summary: str, confidence: Confidence = "certain"
+) -> Finding:
+    """Return the finding of a cause that by itself makes a run ``failed``."""
+    return Finding(
+        id_, confidence, tuple(evidence), summary, Explains.FAILURE, effect=Verdict.FAILED
+    )
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a rule may look at."""
+    """The run that a rule looks at."""
 
     facts: JobOutput
     site: Site | None = None
@@ -72,6 +81,3 @@ class Context:
         rates = [r for r in self.facts.readings if r.kind in ("bw", "busbw")]
         largest = max((r.nbytes for r in rates), default=0)
         return [r for r in rates if r.nbytes == largest]
-
-
-Rule = Callable[[Context], Iterator[Finding]]

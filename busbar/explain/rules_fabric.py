@@ -6,9 +6,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from busbar.explain.catalog import cause
 from busbar.explain.rails import crossings
-from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.explain.rules import Context, Explains, Finding
 from busbar.output.reading import Evidence
+from busbar.site.family import Instance
+from busbar.site.load import family_named
 from busbar.verdict import Verdict
 
 _FALL = 0.85
@@ -16,18 +19,6 @@ _FALL = 0.85
 percent."""
 _FALL_FROM = 1 << 24
 _SLOW_PROVIDERS = frozenset({"tcp", "sockets", "udp", "net", "shm"})
-# Instance type: NICs, and the topology file that the plugin or the user sets. Sources: AWS
-# instance
-# types documentation; aws-ofi-nccl's platform table (p5 and later write a topology file at run
-# time).
-_INSTANCES = {
-    "p3dn.24xlarge": (1, None, False),
-    "p4d.24xlarge": (4, "p4d-24xl-topo.xml", True),
-    "p4de.24xlarge": (4, "p4de-24xl-topo.xml", True),
-    "p5.48xlarge": (32, "p5.48xl-topo.xml", True),
-    "p5e.48xlarge": (32, None, True),
-    "p5en.48xlarge": (16, None, True),
-}
 
 
 def _across_nodes(context: Context) -> bool:
@@ -36,25 +27,31 @@ def _across_nodes(context: Context) -> bool:
     )
 
 
-def _instance(context: Context) -> str | None:
+def _instance_type(context: Context) -> str | None:
+    """Return the EC2 instance type that the site states or the network plugin prints."""
     if context.node and context.node.instance_type:
         return context.node.instance_type
-    for seen in context.facts.seen("ofi.topology"):
-        if seen.values[0] in _INSTANCES:
-            return seen.values[0]
-    return None
+    printed = context.facts.values("ofi.topology", "instance")
+    return next((name for name in printed if name in family_named("efa").instances), None)
+
+
+def _instance(context: Context) -> Instance | None:
+    """Return the facts of the instance type; None if it is unknown."""
+    name = _instance_type(context)
+    return family_named("efa").instances.get(name) if name else None
 
 
 def _provider(context: Context) -> str | None:
     return context.site.fabric.provider if context.site and context.site.fabric else None
 
 
+@cause("nccl-socket-fallback")
 def socket_fallback(context: Context) -> Iterator[Finding]:
-    """Connections over NET/Socket, or between nodes no other network."""
+    """Connections use NET/Socket, or it is the only network between nodes."""
     facts = context.facts
     used = [way for way in facts.transports if way.startswith("NET/Socket")]
-    named = [s for s in facts.seen("nccl.network") if s.values[0] == "Socket"]
-    others = [s for s in facts.seen("nccl.network") if s.values[0] != "Socket"]
+    named = [s for s in facts.seen("nccl.network") if s["name"] == "Socket"]
+    others = [s for s in facts.seen("nccl.network") if s["name"] != "Socket"]
     if _provider(context) in ("tcp", "sockets"):
         return
     evidence: list[Evidence] = [facts.transport_lines[way] for way in used]
@@ -66,8 +63,8 @@ def socket_fallback(context: Context) -> Iterator[Finding]:
         if seen := facts.first(kind):
             evidence.append(seen.evidence)
     for name in ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_SHM_DISABLE"):
-        if (setting := facts.setting(name)) and setting[1] != "0":
-            evidence.insert(0, setting[2])
+        if (setting := facts.setting(name)) and setting.value != "0":
+            evidence.insert(0, setting.evidence)
     yield Finding(
         "nccl-socket-fallback",
         "certain",
@@ -77,14 +74,13 @@ def socket_fallback(context: Context) -> Iterator[Finding]:
     )
 
 
+@cause("gdr-off")
 def gdr_off(context: Context) -> Iterator[Finding]:
-    """Network connections without GPUDirect, or NICs for which NCCL or the plugin says that it
-    is off."""
+    """Network connections do not use GPUDirect, or NCCL or the plugin reports it off."""
     facts = context.facts
     if not _across_nodes(context):
         return
-    expected = _gdr_expected(context)
-    if expected is False:
+    if _gdr_expected(context) is False:
         return
     network = [w for w in facts.transports if w.startswith("NET/") and "Socket" not in w]
     plain = [w for w in network if not w.endswith("/GDRDMA")]
@@ -92,8 +88,8 @@ def gdr_off(context: Context) -> Iterator[Finding]:
     disabled = [
         s
         for s in facts.seen("nccl.gdr-hca")
-        if s.values[1] == "Disabled" and s.values[0] != "Socket"
-    ] + [s for s in facts.seen("nccl.gdr-gpu") if s.values[0] == "Disabled"]
+        if s["state"] == "Disabled" and s["network"] != "Socket"
+    ] + [s for s in facts.seen("nccl.gdr-gpu") if s["state"] == "Disabled"]
     direct = sum(facts.transports[w] for w in network if w.endswith("/GDRDMA"))
     staged = sum(facts.transports[w] for w in plain)
     if direct and not staged:
@@ -104,7 +100,7 @@ def gdr_off(context: Context) -> Iterator[Finding]:
     if not evidence:
         return
     if level:
-        evidence.insert(0, level[2])
+        evidence.insert(0, level.evidence)
     shown = bool(staged or refused or (disabled and not direct))
     yield Finding(
         "gdr-off",
@@ -121,25 +117,26 @@ def _gdr_expected(context: Context) -> bool | None:
     if context.node and context.node.nics:
         return any(nic.gpudirect for nic in context.node.nics)
     instance = _instance(context)
-    return _INSTANCES[instance][2] if instance in _INSTANCES else None
+    return instance.gpudirect if instance else None
 
 
 _WITHOUT_RAILS = frozenset({"efa", "cxi", "tcp", "sockets"})
-"""Fabrics that spread the packets of any pair over all paths, or have one network."""
+"""Fabrics with one network, or that spread the packets of a pair over all paths."""
 
 
 def _on_rails(context: Context) -> bool:
-    """Whether the traffic between nodes goes over NICs whose switches matter."""
-    if _provider(context) in _WITHOUT_RAILS or _instance(context) in _INSTANCES:
+    """Return whether the switch of a NIC matters to the traffic between nodes."""
+    if _provider(context) in _WITHOUT_RAILS or _instance(context):
         return False
     facts = context.facts
     networks = {way.split("/")[1] for way in facts.transports if way.startswith("NET/")}
-    networks = networks or set(facts.values("nccl.network"))
+    networks = networks or set(facts.values("nccl.network", "name"))
     return not networks or any(n != "Socket" and "Libfabric" not in n for n in networks)
 
 
+@cause("rail-mismatch")
 def rails(context: Context) -> Iterator[Finding]:
-    """Ring neighbours on NICs of different rails."""
+    """Ring neighbours use NICs of different rails."""
     if not _on_rails(context):
         return
     crossed = [c for c in crossings(context.facts, context.node) if c.same_rail is False]
@@ -156,8 +153,9 @@ def rails(context: Context) -> Iterator[Finding]:
     )
 
 
+@cause("ecmp-collision")
 def ecmp(context: Context) -> Iterator[Finding]:
-    """A rate between nodes that falls as messages grow."""
+    """A rate between nodes falls as messages grow."""
     fall = falling(context)
     if not fall or not _across_nodes(context):
         return
@@ -172,7 +170,7 @@ def ecmp(context: Context) -> Iterator[Finding]:
 
 
 def falling(context: Context) -> tuple[float, float, tuple[Evidence, ...]] | None:
-    """Peak and last value of a curve that falls after its peak, with their rows."""
+    """Return peak and last value of a curve that falls after its peak, with their rows."""
     for in_place in (False, True):
         curve = sorted(
             (r for r in context.facts.readings if r.kind == "busbw" and r.in_place is in_place),
@@ -188,53 +186,56 @@ def falling(context: Context) -> tuple[float, float, tuple[Evidence, ...]] | Non
     return None
 
 
+@cause("nic-count-short")
 def nic_count(context: Context) -> Iterator[Finding]:
-    """Fewer NICs found than the instance or the site has."""
+    """Fewer NICs are in use than the instance or the site has."""
     facts = context.facts
     expected = context.node.nic_count if context.node else None
-    instance = _instance(context)
-    if not expected and instance in _INSTANCES:
-        expected = _INSTANCES[instance][0]
+    if not expected and (instance := _instance(context)):
+        expected = instance.nics
     if not expected:
         return
     for seen in facts.seen("ofi.provider"):
-        if seen.values[2] and int(seen.values[2]) < expected:
+        if seen["nics"] and int(seen["nics"]) < expected:
             yield Finding(
                 "nic-count-short",
                 "certain",
                 (seen.evidence,),
-                f"{seen.values[2]} NICs found, {instance or 'a node of the site'} has {expected}",
+                f"{seen['nics']} NICs found,"
+                f" {_instance_type(context) or 'a node of the site'} has {expected}",
                 effect=Verdict.DEGRADED,
             )
             return
     for seen in facts.seen("nccl.ib-devices"):
-        found = len(re.findall(r"\[\d+\]", seen.values[0]))
-        if found < expected and (_across_nodes(context)):
+        used = len(re.findall(r"\[\d+\]", seen["devices"]))
+        if used < expected and _across_nodes(context):
             yield Finding(
                 "nic-count-short",
                 "certain",
                 (seen.evidence,),
-                f"{found} NICs in use, a node has {expected}",
+                f"{used} NICs in use, a node has {expected}",
                 effect=Verdict.DEGRADED,
             )
             return
 
 
+@cause("ofi-provider-wrong", fatal=True)
 def provider(context: Context) -> Iterator[Finding]:
-    """A libfabric provider that is not the fabric's."""
+    """libfabric uses another provider than the fabric needs."""
     facts = context.facts
-    wanted = _provider(context)
-    on_aws = bool(_instance(context) or facts.first("ofi.aws-options"))
-    if wanted not in ("efa", "cxi", "verbs", "psm3", "opx"):
-        wanted = "efa" if on_aws else None
+    needed = _provider(context)
+    on_aws = bool(_instance_type(context) or facts.first("ofi.aws-options"))
+    if needed not in ("efa", "cxi", "verbs", "psm3", "opx"):
+        needed = "efa" if on_aws else None
     for seen in facts.seen("ofi.provider"):
-        name = seen.values[0].split(";")[0]
-        if (wanted and name != wanted) or (not wanted and name in _SLOW_PROVIDERS):
+        name = seen["provider"].split(";")[0]
+        if (needed and name != needed) or (not needed and name in _SLOW_PROVIDERS):
             yield Finding(
                 "ofi-provider-wrong",
                 "certain",
                 (seen.evidence,),
-                f"provider {seen.values[0]}" + (f", the fabric needs {wanted}" if wanted else ""),
+                f"provider {seen['provider']}"
+                + (f", the fabric needs {needed}" if needed else ""),
                 effect=Verdict.DEGRADED,
             )
             return
@@ -244,22 +245,23 @@ def provider(context: Context) -> Iterator[Finding]:
             "ofi-provider-wrong",
             "certain",
             (refused.evidence,),
-            refused.values[0],
+            refused["text"],
             Explains.FAILURE,
             effect=Verdict.DEGRADED,
         )
 
 
 def _complete(context: Context) -> Evidence | None:
-    """The line that shows that NCCL's log is whole from initialisation on."""
+    """Return the line that shows that NCCL's log is complete from initialisation on."""
     seen = context.facts.first("nccl.complete")
     return seen.evidence if seen and context.facts.transports else None
 
 
+@cause("ofi-plugin-missing")
 def plugin(context: Context) -> Iterator[Finding]:
-    """No aws-ofi-nccl on a fabric that needs it."""
+    """aws-ofi-nccl is not loaded on a fabric that needs it."""
     facts = context.facts
-    needs = _provider(context) in ("efa", "cxi") or bool(_instance(context))
+    needs = _provider(context) in ("efa", "cxi") or bool(_instance_type(context))
     if (
         not needs
         or facts.first("ofi.init")
@@ -282,31 +284,32 @@ def plugin(context: Context) -> Iterator[Finding]:
             "ofi-plugin-missing",
             "likely",
             (whole,),
-            "the log is whole and has no line of NET/OFI",
+            "the log is complete and has no line of NET/OFI",
             effect=Verdict.DEGRADED,
         )
 
 
+@cause("ofi-topology-file-missing")
 def topology_file(context: Context) -> Iterator[Finding]:
-    """The plugin runs without the topology file of its instance type, or with another one's."""
+    """The plugin does not use the topology file of its instance type."""
     facts = context.facts
     instance = _instance(context)
-    wanted = _INSTANCES[instance][1] if instance in _INSTANCES else None
-    if not wanted:
+    if not instance or not instance.topology_file:
         return
+    needed = instance.topology_file
     for seen in facts.seen("ofi.topology"):
-        name = seen.values[1].rsplit("/", 1)[-1]
-        if name.endswith("-topo.xml") and name != wanted:
+        name = seen["file"].rsplit("/", 1)[-1]
+        if name.endswith("-topo.xml") and name != needed:
             yield Finding(
                 "ofi-topology-file-missing",
                 "certain",
                 (seen.evidence,),
-                f"{name} is in use, {instance} has {wanted}",
+                f"{name} is in use, {_instance_type(context)} has {needed}",
                 effect=Verdict.DEGRADED,
             )
         return
     setting = facts.setting("NCCL_TOPO_FILE")
-    if setting and (setting[1].endswith(wanted) or setting[1].startswith("/proc/self/fd/")):
+    if setting and (setting.value.endswith(needed) or setting.value.startswith("/proc/self/fd/")):
         return
     whole = _complete(context)
     started = facts.first("ofi.init") or facts.first("ofi.provider")
@@ -315,13 +318,13 @@ def topology_file(context: Context) -> Iterator[Finding]:
             "ofi-topology-file-missing",
             "likely",
             (started.evidence, whole),
-            f"the log is whole and does not name {wanted}",
+            f"the log is complete and does not name {needed}",
             effect=Verdict.DEGRADED,
         )
 
 
 def shown(context: Context) -> dict[str, Evidence | None]:
-    """What the published validation of an EFA run looks for, each with its line or None."""
+    """Return the facts that the published validation of an EFA run looks for, with their lines."""
     facts = context.facts
     network = next((w for w in facts.transports if w.endswith("/GDRDMA")), None)
 
@@ -340,11 +343,12 @@ def shown(context: Context) -> dict[str, Evidence | None]:
     }
 
 
+@cause("ofi-aws-options-missing")
 def aws_options(context: Context) -> Iterator[Finding]:
-    """The plugin starts on an EFA instance and never takes the options made for it."""
+    """The plugin runs on an EFA instance without the options for AWS."""
     facts = context.facts
     started, whole = facts.first("ofi.init"), _complete(context)
-    on_efa = _provider(context) == "efa" or _instance(context) in _INSTANCES
+    on_efa = _provider(context) == "efa" or _instance(context) is not None
     if not (on_efa and started and whole and _across_nodes(context)):
         return
     if facts.first("ofi.aws-options"):
@@ -353,19 +357,6 @@ def aws_options(context: Context) -> Iterator[Finding]:
         "ofi-aws-options-missing",
         "likely",
         (started.evidence, whole),
-        "the log is whole and the plugin configures no options of AWS",
+        "the log is complete and the plugin does not set the options for AWS",
         effect=Verdict.DEGRADED,
     )
-
-
-RULES: tuple[Rule, ...] = (
-    socket_fallback,
-    plugin,
-    aws_options,
-    provider,
-    nic_count,
-    gdr_off,
-    topology_file,
-    rails,
-    ecmp,
-)

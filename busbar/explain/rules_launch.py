@@ -1,55 +1,58 @@
 # SPDX-License-Identifier: MIT
-"""Causes in how ranks were started and placed, and what MPICH says at its start."""
+"""Causes in the start and placement of ranks, and in MPICH's GPU support."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.explain.catalog import cause
+from busbar.explain.declared import when_seen
+from busbar.explain.rules import Context, Explains, Finding, failure
 from busbar.explain.rules_mpi import frames
 from busbar.judge.expectation import kernel_limit
 from busbar.judge.verdicts import Judged
+from busbar.parse.messages import pattern
 from busbar.verdict import Verdict
 
 
+@cause("wrong-gpu", fatal=True)
 def wrong_gpu(context: Context) -> Iterator[Finding]:
-    """A rank that says it is on another GPU than its check expects."""
+    """A rank reports another GPU than its check expects."""
     lines = [
         (str(event["text"]), evidence)
         for event, evidence in context.facts.events
         if event.get("event") == "error" and ", expected " in str(event.get("text"))
     ]
     if lines:
-        evidence = tuple(e for _, e in lines[:3])
-        yield Finding(
-            "wrong-gpu", "certain", evidence, lines[0][0], Explains.FAILURE, Verdict.FAILED
-        )
+        yield failure("wrong-gpu", [e for _, e in lines[:3]], lines[0][0])
 
 
-def gtl_missing(context: Context) -> Iterator[Finding]:
-    """Cray MPICH's complaint at MPI_Init, or the loader's."""
-    for kind in ("mpich.gtl", "mpich.gtl-missing"):
-        if seen := context.facts.first(kind):
-            yield Finding(
-                "cray-gtl-missing",
-                "certain",
-                (seen.evidence,),
-                seen.values[0],
-                Explains.FAILURE,
-                Verdict.FAILED,
-            )
-            return
+when_seen(
+    "cray-gtl-missing",
+    pattern(
+        "mpich.gtl",
+        "GTL library is not linked",
+        r"(?P<text>GPU_SUPPORT_ENABLED is requested, but GTL library is not linked)",
+    ),
+    pattern(
+        "mpich.gtl",
+        "libmpi_gtl_",
+        r"(?P<text>libmpi_gtl_\w+\.so\S*): cannot open shared object",
+    ),
+    hides=["library-missing"],
+)
 
 
+@cause("mpich-gpu-support-off", fatal=True)
 def mpich_gpu_off(context: Context) -> Iterator[Finding]:
-    """MPICH with GPU buffers and its support off."""
+    """MPICH got GPU buffers with its GPU support off."""
     facts = context.facts
     off = facts.first("mpich.gpu-off")
     setting = facts.setting("MPICH_GPU_SUPPORT_ENABLED", "MPIR_CVAR_ENABLE_GPU")
     address = facts.first("mpich.bad-address")
     calls = frames(context, ("MPIR_", "MPID"))
     signal = facts.first("died.signal")
-    shown = off.evidence if off else setting[2] if setting and setting[1] == "0" else None
+    shown = off.evidence if off else setting.evidence if setting and setting.value == "0" else None
     crashed = address or (signal if calls else None)
     if facts.device == "host" or not (shown or crashed):
         return
@@ -63,32 +66,43 @@ def mpich_gpu_off(context: Context) -> Iterator[Finding]:
             Verdict.FAILED if crashed else Verdict.PASS,
         )
     elif crashed and context.on_gpu:
-        yield Finding(
-            "mpich-gpu-support-off",
-            "likely",
-            (crashed.evidence,),
-            "MPICH touched a GPU buffer on the CPU",
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
+        summary = "MPICH touched a GPU buffer on the CPU"
+        yield failure("mpich-gpu-support-off", [crashed.evidence], summary, "likely")
 
 
-def no_gpu_driver(context: Context) -> Iterator[Finding]:
-    """A GPU program without a driver: in a container that was started without it, or on a node."""
-    seen = context.facts.seen("gpu.driver")
-    if seen and not context.facts.readings:
-        yield Finding(
-            "gpu-driver-missing",
-            "certain",
-            tuple(s.evidence for s in seen[:3]),
-            seen[0].values[0],
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
+# From CUDA, HIP, PyTorch, the loader, NVML and Apptainer: the driver is missing or too old.
+when_seen(
+    "gpu-driver-missing",
+    pattern(
+        "gpu.driver",
+        "driver version is insufficient",
+        r"(?P<text>CUDA driver version is insufficient.*)",
+    ),
+    pattern(
+        "gpu.driver",
+        "-capable device",
+        r"(?P<text>no (?:CUDA|ROCm)-capable device is detected)",
+    ),
+    pattern(
+        "gpu.driver", "Found no NVIDIA driver", r"(?P<text>Found no NVIDIA driver on your system)"
+    ),
+    pattern(
+        "gpu.driver", "libcuda.so", r"(?P<text>libcuda\.so\S*): cannot open shared object file"
+    ),
+    pattern(
+        "gpu.driver", "library version mismatch", r"(?P<text>Driver/library version mismatch)"
+    ),
+    pattern(
+        "gpu.driver", "find any nv files", r"(?P<text>Could not find any nv files on this host)"
+    ),
+    hides=["library-missing", "too-few-gpus"],
+    without_readings=True,
+)
 
 
+@cause("singletons", fatal=True)
 def singletons(context: Context) -> Iterator[Finding]:
-    """Several programs of one rank where one of several was asked for."""
+    """Several programs of one rank ran instead of one program of several ranks."""
     facts = context.facts
     bare = facts.tool.startswith("osu") and facts.first("osu.ranks") is not None
     several = len(facts.launches) > 1
@@ -98,53 +112,56 @@ def singletons(context: Context) -> Iterator[Finding]:
     repeated = several and not facts.readings and facts.tool.startswith("osu_")
     if not (facts.single_starts or bare or lone or repeated):
         return
-    asked = next((c.ranks for c, _ in facts.commands if c.ranks), None)
+    requested = next((c.ranks for c, _ in facts.commands if c.ranks), None)
     if lone and len(facts.devices) < 2:
         return
-    certain = facts.single_starts > 1 or lone or bool(facts.single_starts and asked != 1)
+    certain = facts.single_starts > 1 or lone or bool(facts.single_starts and requested != 1)
+    programs = max(len(facts.launches), facts.single_starts)
     yield Finding(
         "singletons",
         "certain" if certain else "likely",
         tuple(facts.launches[:3]),
-        f"{max(len(facts.launches), facts.single_starts)} programs of one rank started",
+        f"{programs} programs of one rank started",
         Explains.FAILURE,
         Verdict.FAILED,
-        {"programs": max(len(facts.launches), facts.single_starts)},
+        {"programs": programs},
     )
 
 
+@cause("pmix-mismatch", fatal=True)
 def pmix_mismatch(context: Context) -> Iterator[Finding]:
-    """The messages of a PMI that does not fit."""
+    """Launcher or MPI complain about the PMI."""
     facts = context.facts
     seen = facts.seen("pmix")
     if not seen:
         return
-    failed = bool(facts.exit_status and facts.exit_status[0]) or not facts.readings
+    failed = bool(facts.exit_status and facts.exit_status.code) or not facts.readings
     yield Finding(
         "pmix-mismatch",
         "certain" if failed else "likely",
         tuple(s.evidence for s in seen[:3]),
-        seen[0].values[0],
+        seen[0]["text"],
         Explains.FAILURE,
         Verdict.FAILED if failed else Verdict.PASS,
     )
 
 
 _MEMORY_RATE = 1.5
-"""Times the limit of the links: what copies inside one GPU exceed from 8 MiB on, measured 2.1 to
-4.4 on an H200 and more where links are slower. A reading just above the limit is a wrong one."""
+"""From 8 MiB on copies inside one GPU are faster than this multiple of the links' limit: 2.1 to
+4.4 on an H200, more if links are slower. A reading just above the limit is a wrong measurement."""
 
 
 def _links(context: Context, judged: Judged) -> float:
-    """GB/s of the links of a pair, whatever engine the reading was judged for."""
+    """Return the GB/s of the links of a pair, for whatever engine the reading was judged."""
     limit = judged.limit or 0.0
     if not context.site or context.engine != "sdma":
         return limit
     return max(limit, kernel_limit(context.site, context.facts, judged.reading.nbytes) or 0.0)
 
 
+@cause("same-gpu", fatal=True, hides=["above-limit"])
 def same_gpu(context: Context) -> Iterator[Finding]:
-    """Two ranks that name the same GPU, or a rate that only one GPU's memory has."""
+    """Two ranks report the same GPU, or a rate is that of one GPU's memory."""
     facts = context.facts
     placed: dict[tuple[str, str], int] = {}
     for event, evidence in facts.events:
@@ -155,26 +172,13 @@ def same_gpu(context: Context) -> Iterator[Finding]:
         if not isinstance(rank, int):
             continue
         if where in placed and placed[where] != rank:
-            yield Finding(
-                "same-gpu",
-                "certain",
-                (evidence,),
-                f"ranks {placed[where]} and {rank} are both on {where[1]} of {where[0]}",
-                Explains.FAILURE,
-                Verdict.FAILED,
-            )
+            summary = f"ranks {placed[where]} and {rank} are both on {where[1]} of {where[0]}"
+            yield failure("same-gpu", [evidence], summary)
             return
         placed[where] = rank
     told = next((e for e in facts.events if "share GPU" in str(e[0].get("text", ""))), None)
     if told:
-        yield Finding(
-            "same-gpu",
-            "certain",
-            (told[1],),
-            str(told[0]["text"]),
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
+        yield failure("same-gpu", [told[1]], str(told[0]["text"]))
         return
     fast = [
         j
@@ -189,20 +193,8 @@ def same_gpu(context: Context) -> Iterator[Finding]:
             "same-gpu",
             "likely",
             (top.reading.evidence,),  # type: ignore[arg-type]
-            f"{top.reading.value:.4g} GB/s is more than links carry ({top.limit:g}"
-            f" GB/s):"
-            " the rate of a copy inside one GPU",
+            f"{top.reading.value:.4g} GB/s is more than the links carry ({top.limit:g} GB/s):"
+            " it is the rate of a copy inside one GPU",
             Explains.IMPOSSIBLE,
             Verdict.IMPOSSIBLE,
         )
-
-
-RULES: tuple[Rule, ...] = (
-    same_gpu,
-    wrong_gpu,
-    no_gpu_driver,
-    singletons,
-    pmix_mismatch,
-    gtl_missing,
-    mpich_gpu_off,
-)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Causes in the machine and the job: CPUs, other programs, time limits, deaths, cut output."""
+"""Causes in the machine and the job: CPUs, other programs, time limits, crashes, cut output."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
-from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.explain.catalog import cause
+from busbar.explain.declared import when_seen
+from busbar.explain.rules import Context, Finding, failure
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
+from busbar.parse.messages import pattern
 from busbar.verdict import Verdict
 
 _LONGEST_SET, _MOST_CPUS = 4096, 1 << 16
-_DAEMON = re.compile(r"\[([^\]:\s]+):\d+\]")
+_DAEMON = re.compile(r"\[(?P<host>[^\]:\s]+):\d+\]")
 # Open MPI 5: package[0][core:0-3]; Open MPI 4: socket 0[core 3[hwt 0-1]].
-_CORES = re.compile(r"\bcore[: ]([\d,-]+)")
+_CORES = re.compile(r"\bcore[: ](?P<cpus>[\d,-]+)")
 _TIMEOUT_STATUS = 124  # coreutils timeout
 _BUSY_PERCENT = 10
 _STAGED_GB_PER_S = 10.0
-"""No link between GPUs is as slow at large sizes; PCIe gen 4 x16 carries 26."""
+"""Every link between GPUs is faster at large sizes; PCIe gen 4 x16 carries 26."""
 _PAGEABLE = 5.0
-"""GB/s: what copies of pageable memory stay below and any host link of a GPU exceeds."""
+"""GB/s: copies of pageable memory are slower, every link between host and GPU is faster."""
 _LARGE = 1 << 22
 
 
 def cpu_set(text: str) -> frozenset[int] | None:
-    """The CPUs of ``0-3,8`` or of a hexadecimal mask ``ff,ffffffff``; None for anything else."""
+    """Parse the CPU list ``0-3,8`` or the mask ``ff,ffffffff``; None for anything else."""
     text = text.strip()
     if not text or len(text) > _LONGEST_SET:
         return None
@@ -52,20 +55,20 @@ _Bound = dict[tuple[str, frozenset[int]], list[Evidence]]
 
 
 def _bindings(facts: JobOutput) -> tuple[_Bound, list[Evidence]]:
-    """Who is bound where, and the lines of ranks bound away from the CPUs near their GPU."""
+    """Return the CPU sets of ranks, and the lines of ranks bound away from their GPU's CPUs."""
     bound: _Bound = defaultdict(list)
     far: list[Evidence] = []
     for seen in facts.seen("nccl.affinity"):
-        near, cpus = cpu_set(seen.values[1]), cpu_set(seen.values[2])
+        near, cpus = cpu_set(seen["near"]), cpu_set(seen["cpus"])
         if cpus:
             bound[_host(seen.evidence), cpus] += [seen.evidence] * min(seen.count, 1024)
             if near and not near & cpus:
                 far.append(seen.evidence)
     if not bound:
-        # The program's own line says the same as NCCL's; one of them is enough.
-        for host, cpus, evidence in (*_told_by_nccl(facts), *_told_by_ranks(facts)):
+        # The program's own line repeats NCCL's.
+        for host, cpus, evidence in (*_set_by_nccl(facts), *_reported_by_ranks(facts)):
             bound[host, cpus].append(evidence)
-    for host, cpus, evidence in _told_by_launcher(facts):
+    for host, cpus, evidence in _reported_by_launcher(facts):
         bound[host, cpus].append(evidence)
     return bound, far
 
@@ -77,39 +80,40 @@ def _host(evidence: Evidence) -> str:
     return evidence.text.split(":", 1)[0]
 
 
-def _told_by_nccl(facts: JobOutput) -> Iterator[_Place]:
-    """``Setting affinity for GPU 0 to ffff,0000ffff``; a list of CPUs in newer versions."""
+def _set_by_nccl(facts: JobOutput) -> Iterator[_Place]:
+    """Parse ``Setting affinity for GPU 0 to ffff,0000ffff``; newer versions print a CPU list."""
     for seen in facts.seen("nccl.affinity-set"):
-        text = seen.values[1]
+        text = seen["cpus"]
         if text.isdigit() and not text.startswith("0"):
-            continue  # a mask or a number: not known which
+            continue  # it can be a mask or a CPU number
         mask = text.startswith("0") and len(text) > 1 and "-" not in text
         if cpus := cpu_set(f"0x{text}" if mask else text):
             for _ in range(min(seen.count, 1024)):
                 yield _host(seen.evidence), cpus, seen.evidence
 
 
-def _told_by_ranks(facts: JobOutput) -> Iterator[_Place]:
+def _reported_by_ranks(facts: JobOutput) -> Iterator[_Place]:
     for event, evidence in facts.events:
         cpus = cpu_set(str(event.get("cpus") or "")) if event.get("event") == "rank" else None
         if cpus:
             yield str(event.get("host")), cpus, evidence
 
 
-def _told_by_launcher(facts: JobOutput) -> Iterator[_Place]:
+def _reported_by_launcher(facts: JobOutput) -> Iterator[_Place]:
     for seen in facts.seen("bound"):
-        cores = [cpu_set(part) for part in _CORES.findall(seen.values[1])]
+        cores = [cpu_set(part) for part in _CORES.findall(seen["places"])]
         if cores and None not in cores:
             daemon = _DAEMON.search(seen.evidence.text)
-            host = daemon[1] if daemon else ""
+            host = daemon["host"] if daemon else ""
             yield host, frozenset().union(*(c for c in cores if c)), seen.evidence
     for seen in facts.seen("bound.mask"):
-        if cpus := cpu_set(seen.values[2]):
-            yield seen.values[0], cpus, seen.evidence
+        if cpus := cpu_set(seen["mask"]):
+            yield seen["host"], cpus, seen.evidence
 
 
+@cause("cpu-affinity")
 def cpu_affinity(context: Context) -> Iterator[Finding]:
-    """More ranks than CPUs in one CPU set, or a set that misses the GPU's own CPUs."""
+    """More ranks than CPUs share a CPU set, or a CPU set is far from the rank's GPU."""
     facts = context.facts
     bound, far = _bindings(facts)
     crowded = [(key, lines) for key, lines in bound.items() if len(lines) > len(key[1])]
@@ -117,22 +121,22 @@ def cpu_affinity(context: Context) -> Iterator[Finding]:
     ignored = facts.setting("NCCL_IGNORE_CPU_AFFINITY")
     if crowded:
         (_, cpus), lines = max(crowded, key=lambda item: len(item[1]) / len(item[0][1]))
-        told = f"{len(lines)} ranks share {len(cpus)} CPU(s)"
-        yield Finding("cpu-affinity", "certain", tuple(dict.fromkeys(lines))[:4], told)
+        summary = f"{len(lines)} ranks share {len(cpus)} CPU(s)"
+        yield Finding("cpu-affinity", "certain", tuple(dict.fromkeys(lines))[:4], summary)
     elif far:
-        told = "ranks are bound away from the CPUs near their GPU"
-        yield Finding("cpu-affinity", "likely", tuple(far[:3]), told)
-    elif ignored and ignored[1] not in ("0", ""):
-        told = f"{ignored[0]} is {ignored[1]}: NCCL binds its threads by the GPU alone"
-        yield Finding("cpu-affinity", "likely", (ignored[2],), told)
+        summary = "ranks are bound away from the CPUs near their GPU"
+        yield Finding("cpu-affinity", "likely", tuple(far[:3]), summary)
+    elif ignored and ignored.value not in ("0", ""):
+        summary = f"{ignored.name} is {ignored.value}: NCCL binds its threads only by the GPU"
+        yield Finding("cpu-affinity", "likely", (ignored.evidence,), summary)
     elif single and facts.tool != "gpu_aware":
-        told = "a rank and its helper threads have one CPU"
-        yield Finding("cpu-affinity", "likely", tuple(single[0][:2]), told)
+        summary = "a rank and its helper threads have one CPU"
+        yield Finding("cpu-affinity", "likely", tuple(single[0][:2]), summary)
 
 
+@cause("host-staging")
 def host_staging(context: Context) -> Iterator[Finding]:
-    """Rates of host memory although UCX has a path between GPUs: one of the buffers is on the
-    host."""
+    """Rates of host memory although UCX has a path between GPUs: a buffer is on the host."""
     facts = context.facts
     if not context.on_gpu or any(r.kind != "bw" for r in facts.readings[:1]):
         return
@@ -156,15 +160,16 @@ def host_staging(context: Context) -> Iterator[Finding]:
         )
 
 
+@cause("gpu-busy", "gpu-link-slow")
 def gpu_busy(context: Context) -> Iterator[Finding]:
-    """Other processes or load in the GPU table, or one GPU slow with all others."""
+    """The GPU table shows other processes or load, or all pairs of one GPU are slow."""
     facts = context.facts
     own = {pid for _, pid in facts.processes}
-    others = [s for s in facts.seen("gpu.process") if int(s.values[1]) not in own]
+    others = [s for s in facts.seen("gpu.process") if int(s["pid"]) not in own]
     load = [
         s
         for s in facts.seen("gpu.load") + facts.seen("gpu.load-csv")
-        if int(s.values[-1]) >= _BUSY_PERCENT
+        if int(s["percent"]) >= _BUSY_PERCENT
     ]
     if others or load:
         lines = [s.evidence for s in (others + load)[:3]]
@@ -179,9 +184,9 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
     if slow:
         rank, ratio, reading = slow
         lines = [reading.evidence] if reading.evidence else []
-        for cause in ("gpu-busy", "gpu-link-slow"):
+        for id_ in ("gpu-busy", "gpu-link-slow"):
             yield Finding(
-                cause,
+                id_,
                 "likely",
                 tuple(lines),
                 f"pairs with rank {rank} reach {ratio:.0%} of what the others reach",
@@ -191,7 +196,7 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
 
 
 def _slow_rank(readings: list[Reading]) -> tuple[int, float, Reading] | None:
-    """The rank whose every pair is slower than every pair without it."""
+    """Return the rank whose pairs are all slower than every other pair."""
     rates = [
         r for r in readings if r.kind == "bw" and r.source is not None and r.target is not None
     ]
@@ -214,43 +219,49 @@ def _slow_rank(readings: list[Reading]) -> tuple[int, float, Reading] | None:
     return None
 
 
-def launch_failed(context: Context) -> Iterator[Finding]:
-    """The launcher or the loader could not start the program."""
-    facts = context.facts
-    for kind, cause in (("loader", "library-missing"), ("launch", "launch-failed")):
-        seen = facts.seen(kind)
-        if seen and not facts.readings:
-            yield Finding(
-                cause,
-                "certain",
-                tuple(s.evidence for s in seen[:3]),
-                seen[0].values[0],
-                Explains.FAILURE,
-                Verdict.FAILED,
-            )
-            return
+when_seen(
+    "library-missing",
+    pattern(
+        "loader",
+        "error while loading shared libraries",
+        r"error while loading shared libraries: (?P<text>\S+: .*\S)",
+    ),
+    hides=["launch-failed"],
+    without_readings=True,
+)
+when_seen(
+    "launch-failed",
+    pattern("launch", "PRTE ERROR", r"(?P<text>PRTE ERROR: .*\S)"),
+    pattern("launch", "not enough slots", r"(?P<text>There are not enough slots available.*)"),
+    pattern(
+        "launch",
+        "was unable to find",
+        r"(?P<text>\w+ was unable to find the specified executable.*)",
+    ),
+    pattern("launch", "Unable to create step", r"(?P<text>srun: error: Unable to create step.*)"),
+    pattern(
+        "launch", "Unable to allocate resources", r"(?P<text>srun: error: Unable to allocate.*)"
+    ),
+    pattern("launch", "command not found", r"(?P<text>\S+: command not found)"),
+    without_readings=True,
+)
 
 
+@cause("timeout", hides=["truncated-output"])
 def timeout(context: Context) -> Iterator[Finding]:
-    """A time limit that was reached, by the scheduler's word or the exit status."""
+    """The scheduler or the exit status shows that a time limit was reached."""
     facts = context.facts
-    told = facts.first("timeout")
+    message = facts.first("timeout")
     status = facts.exit_status
-    evidence = [told.evidence] if told else []
-    if status and status[0] == _TIMEOUT_STATUS:
-        evidence.append(status[1])
+    evidence = [message.evidence] if message else []
+    if status and status.code == _TIMEOUT_STATUS:
+        evidence.append(status.evidence)
     if evidence:
         present = {event.get("rank") for event, _ in facts.events if event.get("event") == "rank"}
         silent = [r for r in range(context.ranks or 0) if r not in present] if present else []
-        yield Finding(
-            "timeout",
-            "certain",
-            tuple(evidence),
-            "the run was ended at its time limit"
-            + (f"; rank {', '.join(map(str, silent))} never spoke" if silent else ""),
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
+        summary = "the run was ended at its time limit"
+        summary += f"; rank {', '.join(map(str, silent))} printed nothing" if silent else ""
+        yield failure("timeout", evidence, summary)
 
 
 _DEATHS = (
@@ -269,67 +280,60 @@ _DEATHS = (
 )
 
 
+@cause("rank-died", hides=["truncated-output"])
 def rank_died(context: Context) -> Iterator[Finding]:
-    """Signals, aborts and exit codes that launchers report, and an exit status that is not 0."""
+    """Launchers report a signal, an abort or an exit code, or the exit status is not 0."""
     facts = context.facts
     deaths = [seen for kind in _DEATHS for seen in facts.seen(kind)]
     errors = [(event, e) for event, e in facts.events if event.get("event") == "error"]
-    # srun tells of its own kill after a time limit in the same words.
-    if facts.first("timeout") or (facts.exit_status and facts.exit_status[0] == _TIMEOUT_STATUS):
-        # What the others say when they are killed is no cause of it either.
+    # After a time limit srun reports its own kill in the same words.
+    if facts.first("timeout") or (facts.exit_status and facts.exit_status.code == _TIMEOUT_STATUS):
+        # Messages of the ranks that it kills are not causes either.
         deaths = [s for s in deaths if s in facts.seen("died.oom") + facts.seen("died.signal")]
         errors = []
     status = facts.exit_status
-    failed = status is not None and status[0] not in (0, _TIMEOUT_STATUS)
+    failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
     if not deaths and not errors and not failed:
         return
     lines = [s.evidence for s in deaths[:3]] or [e for _, e in errors[:3]]
     if not lines and status:
-        lines = [status[1]]
+        lines = [status.evidence]
     first = deaths[0].evidence.text if deaths else str(errors[0][0].get("text")) if errors else ""
-    yield Finding(
-        "rank-died",
-        "certain" if deaths or errors else "likely",
-        tuple(lines),
-        first.strip() or f"exit status {status[0] if status else ''}",
-        Explains.FAILURE,
-        Verdict.FAILED,
-    )
+    summary = first.strip() or f"exit status {status.code if status else ''}"
+    yield failure("rank-died", lines, summary, "certain" if deaths or errors else "likely")
 
 
+@cause("truncated-output")
 def truncated(context: Context) -> Iterator[Finding]:
-    """Output that stops inside a row, or before the last size or the closing lines that were
-    announced."""
+    """The output stops inside a row, or before its last size or closing lines."""
     facts = context.facts
     if facts.incomplete and not facts.finished:
-        yield _cut(facts.incomplete, "the input breaks off inside a record")
+        yield _cut(facts.incomplete, "the input ends inside a record")
         return
     if facts.pending and not facts.finished:
-        yield _cut(facts.pending, "a result row is not whole")
+        yield _cut(facts.pending, "a result row is incomplete")
         return
     if facts.finished or not facts.tool:
         return
     if facts.tool == "nccl_message_transfer":
-        begun_line = facts.first("ofi.process")
-        if begun_line and len(set(facts.values("ofi.completions", 1))) < 2:
-            yield _cut(begun_line.evidence, "not every rank says that its messages completed")
+        started = facts.first("ofi.process")
+        if started and len(set(facts.values("ofi.completions", "rank"))) < 2:
+            yield _cut(started.evidence, "not every rank reports that its messages completed")
         return
     if facts.tool in ("gpu_aware", "torch_collectives") and facts.launches:
         last = facts.readings[-1].evidence if facts.readings else facts.launches[-1]
         yield _cut(last or facts.launches[-1], "the program's last line is missing")
         return
     largest = max((r.nbytes for r in facts.readings), default=-1)
-    asked = facts.parameters.max_bytes if facts.parameters else _asked_largest(context)
+    requested = facts.parameters.max_bytes if facts.parameters else _requested_size(context)
     line = next((r.evidence for r in reversed(facts.readings) if r.evidence), None)
-    if asked and largest >= 0 and largest < asked * 0.9 and line:
-        yield _cut(line, f"the last size is {largest} bytes, {asked} were asked for")
-    elif not facts.readings and facts.table_seen:
-        begun = facts.launches[-1] if facts.launches else None
-        if begun:
-            yield _cut(begun, "the table has no rows")
+    if requested and 0 <= largest < requested * 0.9 and line:
+        yield _cut(line, f"the last size is {largest} bytes, {requested} were requested")
+    elif not facts.readings and facts.table_seen and facts.launches:
+        yield _cut(facts.launches[-1], "the table has no rows")
 
 
-def _asked_largest(context: Context) -> int | None:
+def _requested_size(context: Context) -> int | None:
     for command, _ in context.facts.commands:
         for option, value in zip(command.arguments, command.arguments[1:], strict=False):
             if option == "-m" and value.rsplit(":", 1)[-1].isdigit():
@@ -338,32 +342,14 @@ def _asked_largest(context: Context) -> int | None:
 
 
 def _cut(evidence: Evidence, summary: str) -> Finding:
-    return Finding(
-        "truncated-output", "certain", (evidence,), summary, Explains.FAILURE, Verdict.FAILED
-    )
+    return failure("truncated-output", [evidence], summary)
 
 
+@cause("invalid-reading")
 def no_number(context: Context) -> Iterator[Finding]:
-    """Readings that are ``nan`` or ``inf``, at any size and on any site."""
+    """Readings are ``nan`` or ``inf``."""
     odd = [r for r in context.facts.readings if not math.isfinite(r.value) and r.evidence]
     if odd:
-        yield Finding(
-            "invalid-reading",
-            "certain",
-            tuple(dict.fromkeys(r.evidence for r in odd if r.evidence))[:3],
-            f"{odd[0].value} at {odd[0].nbytes} bytes is no rate",
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
-
-
-RULES: tuple[Rule, ...] = (
-    no_number,
-    cpu_affinity,
-    host_staging,
-    gpu_busy,
-    launch_failed,
-    timeout,
-    rank_died,
-    truncated,
-)
+        lines = list(dict.fromkeys(r.evidence for r in odd if r.evidence))
+        summary = f"{odd[0].value} at {odd[0].nbytes} bytes is not a rate"
+        yield failure("invalid-reading", lines[:3], summary)

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""Causes that UCX, Open MPI, MPICH and the launcher show."""
+"""Causes in UCX and Open MPI."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.explain.catalog import cause
+from busbar.explain.declared import when_seen
+from busbar.explain.model import Confidence
+from busbar.explain.rules import Context, Explains, Finding, failure
 from busbar.judge.expectation import engine_band
 from busbar.output.job_output import Occurrence
+from busbar.parse.messages import pattern
 from busbar.parse.ucx_log import Endpoint
 from busbar.verdict import Verdict
 
@@ -22,134 +26,130 @@ _POINT_TO_POINT_FRAMES = ("mca_pml_ob1_", "mca_btl_")
 _UNLIMITED = ("inf", "infinity")
 
 
+@cause("ucx-not-selected", fatal=True)
 def not_selected(context: Context) -> Iterator[Finding]:
-    """ob1 or a BTL in the backtrace, or asked for, with GPU buffers."""
+    """GPU buffers, and ob1 or a BTL is in the backtrace or requested."""
     facts = context.facts
     calls = frames(context, _POINT_TO_POINT_FRAMES)
     if calls and not frames(context, _COLLECTIVE_FRAMES) and context.facts.device != "host":
         signal = facts.first("died.signal")
-        yield Finding(
-            "ucx-not-selected",
-            "certain" if context.on_gpu else "likely",
-            (*[f.evidence for f in calls[:2]], *([signal.evidence] if signal else [])),
-            f"the failing call is in {calls[0].values[0]}",
-            Explains.FAILURE,
-            Verdict.FAILED,
+        evidence = [call.evidence for call in calls[:2]] + ([signal.evidence] if signal else [])
+        summary = f"the failing call is in {calls[0]['function']}"
+        yield failure(
+            "ucx-not-selected", evidence, summary, "certain" if context.on_gpu else "likely"
         )
         return
-    chosen = next((s for s in facts.seen("mpi.pml-in-use") if s.values[0] == "ob1"), None)
+    chosen = next((s for s in facts.seen("mpi.pml-in-use") if s["component"] == "ob1"), None)
     setting = facts.setting("OMPI_MCA_pml")
-    if context.on_gpu and (chosen or (setting and setting[1] in ("ob1", "^ucx"))):
-        evidence = chosen.evidence if chosen else setting[2]  # type: ignore[index]
-        yield Finding(
-            "ucx-not-selected", "certain" if chosen else "likely", (evidence,), "pml ob1 is used"
-        )
+    requested = setting if setting and setting.value in ("ob1", "^ucx") else None
+    if context.on_gpu and (shown := chosen or requested):
+        confidence: Confidence = "certain" if chosen else "likely"
+        yield Finding("ucx-not-selected", confidence, (shown.evidence,), "pml ob1 is used")
 
 
+@cause("mpi-collective-not-gpu-aware", fatal=True)
 def collective_not_gpu_aware(context: Context) -> Iterator[Finding]:
-    """A collective that died in code of Open MPI that reads buffers on the CPU."""
+    """A collective crashed in code of Open MPI that reads buffers on the CPU."""
     calls = frames(context, _COLLECTIVE_FRAMES)
     signal = context.facts.first("died.signal")
     if not calls or not signal or context.facts.device == "host":
         return
-    yield Finding(
+    yield failure(
         "mpi-collective-not-gpu-aware",
+        [signal.evidence, *(call.evidence for call in calls[:2])],
+        f"signal {signal['number']} in {calls[0]['function']}",
         "certain" if context.on_gpu else "likely",
-        (signal.evidence, *[f.evidence for f in calls[:2]]),
-        f"signal {signal.values[0]} in {calls[0].values[0]}",
-        Explains.FAILURE,
-        Verdict.FAILED,
     )
 
 
 def frames(context: Context, prefixes: tuple[str, ...]) -> list[Occurrence]:
-    """Functions in a backtrace that begin with one of ``prefixes``."""
-    return [s for s in context.facts.seen("frame") if s.values[0].startswith(prefixes)]
+    """Return the functions in a backtrace that begin with one of ``prefixes``."""
+    return [s for s in context.facts.seen("frame") if s["function"].startswith(prefixes)]
 
 
+@cause("ucx-not-usable", fatal=True)
 def not_usable(context: Context) -> Iterator[Finding]:
-    """Open MPI's pml ucx could not be opened."""
+    """Open MPI could not open pml ucx."""
     facts = context.facts
-    told = [s for s in facts.seen("mpi.no-components") if s.values[0] in ("pml", "")]
-    refused = [s for s in facts.seen("mpi.pml-refused") if s.values[0] == "ucx"]
-    told += refused
-    for seen in told[:1]:
-        yield Finding(
-            "ucx-not-usable",
-            "certain",
-            (seen.evidence,),
-            "no component of the pml framework could be opened",
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
-        # Open MPI takes UCX only for transports of its own list (pml_ucx_tls): InfiniBand, CUDA or
-        # ROCm. Where the node has no InfiniBand, that UCX is refused means that it shows no GPU
-        # transport.
+    refused = [s for s in facts.seen("mpi.no-components") if s["framework"] == "pml"]
+    refused += [s for s in facts.seen("mpi.pml-refused") if s["component"] == "ucx"]
+    for seen in refused[:1]:
+        summary = "no component of the pml framework could be opened"
+        yield failure("ucx-not-usable", [seen.evidence], summary)
+        # Open MPI uses UCX only for transports of its own list (pml_ucx_tls): InfiniBand, CUDA or
+        # ROCm. On a node without InfiniBand, refusing UCX means that UCX has no GPU transport.
         if facts.device == "host":
             continue
         tls = facts.setting("UCX_TLS")
         version = facts.first("ucx.version") or facts.first("ucx.api-mismatch")
         evidence = (
             seen.evidence,
-            *([tls[2]] if tls else []),
+            *([tls.evidence] if tls else []),
             *([version.evidence] if version else []),
         )
         yield Finding(
             "ucx-no-gpu-transport",
             "likely",
             evidence,
-            "UCX offers none of the transports that Open MPI takes it for"
-            + (f"; UCX_TLS is {tls[1]}" if tls else ""),
+            "UCX offers none of the transports for which Open MPI uses it"
+            + (f"; UCX_TLS is {tls.value}" if tls else ""),
             Explains.FAILURE,
         )
 
 
+@cause("ucx-no-gpu-transport")
 def no_gpu_transport(context: Context) -> Iterator[Finding]:
-    """GPU buffers, and endpoints to other ranks of the node without CUDA or ROCm IPC."""
+    """GPU buffers, and the endpoints inside the node have no CUDA or ROCm IPC."""
     if not context.on_gpu:
         return
     peers = _peers(context, inside_node=True)
     staged = [(e, s) for e, s in peers if not _GPU_PEER & set(e.lanes)]
     tls = context.facts.setting("UCX_TLS")
-    if not context.facts.endpoints and tls and _hides_peers(tls[1]) and not _tls_is_tcp(tls[1]):
-        told = f"UCX_TLS is {tls[1]}"
-        yield Finding("ucx-no-gpu-transport", "likely", (tls[2],), told)
+    if (
+        not context.facts.endpoints
+        and tls
+        and _hides_peers(tls.value)
+        and not _tls_is_tcp(tls.value)
+    ):
+        summary = f"UCX_TLS is {tls.value}"
+        yield Finding("ucx-no-gpu-transport", "likely", (tls.evidence,), summary)
     if not staged or len(staged) < len(peers):
         return
     endpoint, seen = staged[0]
     yield Finding(
         "ucx-no-gpu-transport",
         "certain",
-        (seen.evidence, *([tls[2]] if tls else [])),
-        f"between ranks of the node UCX took {', '.join(endpoint.lanes)}"
-        + (f"; UCX_TLS is {tls[1]}" if tls else ""),
+        (seen.evidence, *([tls.evidence] if tls else [])),
+        f"between ranks of the node UCX uses {', '.join(endpoint.lanes)}"
+        + (f"; UCX_TLS is {tls.value}" if tls else ""),
         effect=Verdict.DEGRADED,
     )
 
 
 def _hides_peers(tls: str) -> bool:
-    """Whether a value of ``UCX_TLS`` leaves out every transport between GPUs."""
+    """Return whether a value of ``UCX_TLS`` excludes every transport between GPUs."""
     named = set(tls.removeprefix("^").split(","))
     if tls.startswith("^"):
         return bool(named & (_GPU_PEER | {"cuda", "rocm"}))
     return not named & (_GPU_PEER | {"all", "cuda", "rocm", "ze"})
 
 
+@cause("ucx-tcp-fallback")
 def tcp_fallback(context: Context) -> Iterator[Finding]:
-    """Endpoints to other ranks over TCP alone, where shared memory or a fabric is expected."""
+    """Endpoints use only TCP instead of shared memory or a fabric."""
     facts = context.facts
     inside = [(e, s) for e, s in _peers(context, inside_node=True) if _only_tcp(e)]
     across = [(e, s) for e, s in _peers(context, inside_node=False) if _only_tcp(e)]
     fabric = context.site.fabric if context.site else None
     tls = facts.setting("UCX_TLS")
-    setting = [tls[2]] if tls else []
+    setting = [tls.evidence] if tls else []
     if inside:
         seen = inside[0][1]
         yield Finding(
             "ucx-tcp-fallback",
             "certain",
             (seen.evidence, *setting),
-            "ranks of one node talk over TCP" + (f"; UCX_TLS is {tls[1]}" if tls else ""),
+            "ranks of one node talk over TCP" + (f"; UCX_TLS is {tls.value}" if tls else ""),
             effect=Verdict.DEGRADED,
         )
     elif across:
@@ -163,19 +163,19 @@ def tcp_fallback(context: Context) -> Iterator[Finding]:
             + (f", the site's fabric is {fabric.provider}" if fast and fabric else ""),
             effect=Verdict.DEGRADED if fast else Verdict.PASS,
         )
-    elif not facts.endpoints and tls and _tls_is_tcp(tls[1]):
-        yield Finding("ucx-tcp-fallback", "likely", (tls[2],), f"UCX_TLS is {tls[1]}")
+    elif not facts.endpoints and tls and _tls_is_tcp(tls.value):
+        yield Finding("ucx-tcp-fallback", "likely", (tls.evidence,), f"UCX_TLS is {tls.value}")
 
 
 def _peers(context: Context, *, inside_node: bool) -> list[tuple[Endpoint, Occurrence]]:
-    """Endpoints to other ranks; UCX 1.14 does not say whether they are on the node."""
-    wanted = "intra-node" if inside_node else "inter-node"
+    """Return endpoints to other ranks; UCX 1.14 does not show whether they are on the node."""
+    scope = "intra-node" if inside_node else "inter-node"
     single = (context.nodes or len(context.facts.hosts) or 1) == 1
     return [
         (endpoint, seen)
         for endpoint, seen in context.facts.endpoints.items()
         if not endpoint.loopback
-        and (endpoint.scope == wanted or (not endpoint.scope and single == inside_node))
+        and (endpoint.scope == scope or (not endpoint.scope and single == inside_node))
     ]
 
 
@@ -197,16 +197,20 @@ def _tls_is_tcp(value: str) -> bool:
     }
 
 
+@cause("ucx-forced-eager")
 def forced_eager(context: Context) -> Iterator[Finding]:
-    """A rendezvous threshold above what was measured."""
+    """The rendezvous threshold is above the measured sizes."""
     setting = context.facts.setting("UCX_RNDV_THRESH")
     if not setting:
         return
     largest = max((r.nbytes for r in context.facts.readings), default=0)
-    values = [part.rsplit(":", 1)[-1] for part in setting[1].split(",")]
+    values = [part.rsplit(":", 1)[-1] for part in setting.value.split(",")]
     if any(v.lower() in _UNLIMITED or _size(v) > max(largest // 2, 1 << 20) for v in values):
         yield Finding(
-            "ucx-forced-eager", "certain", (setting[2],), f"UCX_RNDV_THRESH is {setting[1]}"
+            "ucx-forced-eager",
+            "certain",
+            (setting.evidence,),
+            f"UCX_RNDV_THRESH is {setting.value}",
         )
 
 
@@ -217,50 +221,49 @@ def _size(text: str) -> int:
     return int(digits) * factor if digits.isdigit() else 0
 
 
+@cause("ucx-api-mismatch", fatal=True)
 def api_mismatch(context: Context) -> Iterator[Finding]:
-    """Libraries of two UCX versions in one process, when the run failed."""
+    """A process has libraries of two UCX versions, and the run failed."""
     facts = context.facts
     mixed = facts.first("ucx.mixed")
     if mixed and not facts.reports:
-        fatal = mixed.values[1].startswith("undefined")
+        fatal = mixed["error"].startswith("undefined")
         yield Finding(
             "ucx-api-mismatch",
             "certain" if fatal else "likely",
             (mixed.evidence,),
-            f"{mixed.values[0]}: {mixed.values[1]}",
+            f"{mixed['library']}: {mixed['error']}",
             Explains.FAILURE,
             Verdict.FAILED if fatal else Verdict.PASS,
         )
         return
-    told = facts.first("ucx.api-mismatch")
+    mismatch = facts.first("ucx.api-mismatch")
     error = facts.first("ucx.error")
-    if told and error:
+    if mismatch and error:
         yield Finding(
             "ucx-api-mismatch",
             "likely",
-            (told.evidence, error.evidence),
-            f"MPI wants UCX {told.values[0]}, {told.values[1]} is loaded",
+            (mismatch.evidence, error.evidence),
+            f"MPI needs UCX {mismatch['required']}, {mismatch['loaded']} is loaded",
             Explains.FAILURE,
         )
 
 
-def unreachable(context: Context) -> Iterator[Finding]:
-    """UCX found no way to a peer."""
-    facts = context.facts
-    for seen in (facts.seen("ucx.unreachable") + facts.seen("ucx.no-transport"))[:1]:
-        tls = facts.setting("UCX_TLS")
-        yield Finding(
-            "ucx-not-usable",
-            "certain",
-            (seen.evidence, *([tls[2]] if tls else [])),
-            seen.values[0],
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
+when_seen(
+    "ucx-not-usable",
+    pattern(
+        "ucx.unreachable",
+        "Destination is unreachable",
+        r"(?P<text>no .* transport to .*unreachable)",
+    ),
+    pattern("ucx.unreachable", "no usable transports", r"(?P<text>no usable transports.*)"),
+    setting="UCX_TLS",
+)
 
 
+@cause("sdma-cap")
 def sdma_cap(context: Context) -> Iterator[Finding]:
-    """Readings below the kernel engine's band that are what the copy engine carries at most."""
+    """Readings below the kernel engine's band are at the copy engine's maximum."""
     if context.engine not in ("kernel", None) or not context.site:
         return
     slow = [j for j in context.judged if j.verdict is Verdict.DEGRADED and j.reading.evidence]
@@ -271,24 +274,11 @@ def sdma_cap(context: Context) -> Iterator[Finding]:
             and cap.limit < (judged.limit or 0.0)
             and cap.low <= judged.reading.value <= cap.limit
         ):
-            asked = context.facts.setting("HSA_ENABLE_SDMA")
+            setting = context.facts.setting("HSA_ENABLE_SDMA")
             yield Finding(
                 "sdma-cap",
-                "certain" if asked and asked[1] == "1" else "likely",
-                (judged.reading.evidence, *([asked[2]] if asked else [])),  # type: ignore[arg-type]
+                "certain" if setting and setting.value == "1" else "likely",
+                (judged.reading.evidence, *([setting.evidence] if setting else [])),  # type: ignore[arg-type]
                 f"{judged.reading.value:.4g} GB/s is what the copy engine carries"
                 f" ({cap.limit:g} GB/s at most), the links carry {judged.limit:g}",
             )
-
-
-RULES: tuple[Rule, ...] = (
-    not_usable,
-    unreachable,
-    not_selected,
-    collective_not_gpu_aware,
-    no_gpu_transport,
-    tcp_fallback,
-    forced_eager,
-    sdma_cap,
-    api_mismatch,
-)

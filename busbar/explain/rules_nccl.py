@@ -6,34 +6,35 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from busbar.explain.rules import Context, Explains, Finding, Rule
+from busbar.explain.catalog import cause
+from busbar.explain.declared import below_default, when_seen
+from busbar.explain.rules import Context, Finding, failure
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_log
+from busbar.parse.messages import pattern
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
-_DEFAULT_BUFFER = 4 << 20  # NCCL's documentation: NCCL_BUFFSIZE
-_DEFAULT_THREADS = 512  # NCCL's documentation: NCCL_NTHREADS, recent GPUs
 _LARGE = 1 << 24
-"""From here on SIMPLE is what NCCL itself takes on NVLink and on networks."""
+"""From this size on NCCL by default uses SIMPLE on NVLink and on networks."""
 _FEW_CHANNELS = 4
 _LIMITED_CHANNELS = 16
 _ENOUGH_CHANNELS = 24
-"""What NCCL itself takes on NVLink4: a limit from here on takes nothing away."""
+"""The number that NCCL uses on NVLink4: a limit of as many has no effect."""
 
 
+@cause("nccl-p2p-off", hides=["nccl-few-channels"])
 def p2p_off(context: Context) -> Iterator[Finding]:
-    """Connections inside a node that are not P2P, on GPUs that have links, or a setting that
-    says so."""
+    """Connections inside a node are not P2P although GPUs have links, or a setting forbids it."""
     facts = context.facts
     ways = {way for way in facts.transports if way.startswith("SHM")}
     if context.nodes == 1:
         ways |= {way for way in facts.transports if way.startswith("NET/")}
     setting = facts.setting("NCCL_P2P_DISABLE")
-    if setting and setting[1].strip() in ("0", ""):
+    if setting and setting.value.strip() in ("0", ""):
         setting = None
     level = facts.setting("NCCL_P2P_LEVEL")
-    if level and level[1].upper() in ("LOC", "0"):
+    if level and level.value.upper() in ("LOC", "0"):
         setting = setting or level
     refused = facts.first("nccl.p2p-disabled") or facts.first("nccl.p2p-failed")
     linked = facts.first("nccl.nvlink") or _site_links(context)
@@ -45,7 +46,7 @@ def p2p_off(context: Context) -> Iterator[Finding]:
         return
     evidence = [facts.transport_lines[way] for way in sorted(ways)][:2]
     if setting:
-        evidence.insert(0, setting[2])
+        evidence.insert(0, setting.evidence)
     if refused:
         evidence.insert(0, refused.evidence)
     shown = bool(ways and (linked or setting or refused))
@@ -53,8 +54,9 @@ def p2p_off(context: Context) -> Iterator[Finding]:
         "nccl-p2p-off",
         "certain" if shown else "likely",
         tuple(evidence),
-        f"{staged} connections inside the node go by {', '.join(sorted(ways)) or 'another way'},"
-        f" {direct} directly" + (f"; {setting[0]} is {setting[1]}" if setting else ""),
+        f"{staged} connections inside the node use"
+        f" {', '.join(sorted(ways)) or 'other transports'}, {direct} are direct"
+        + (f"; {setting.name} is {setting.value}" if setting else ""),
         effect=Verdict.DEGRADED if shown else Verdict.PASS,
     )
 
@@ -63,36 +65,37 @@ def _site_links(context: Context) -> bool:
     return bool(context.node and context.node.gpus and context.node.gpus.links)
 
 
+@cause("nccl-few-channels")
 def few_channels(context: Context) -> Iterator[Finding]:
-    """A limit on channels that was set, or very few of them on GPUs that talk directly."""
+    """A setting limits the channels, or GPUs that talk directly have very few."""
     facts = context.facts
     setting = facts.setting(
         "NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS", "NCCL_MAX_NRINGS", "NCCL_NCHANNELS", "NCCL_NRINGS"
     )
     configured = next(
-        (s for s in facts.seen("nccl.config") if s.values[0] in ("maxCTAs", "nChannels")), None
+        (s for s in facts.seen("nccl.config") if s["name"] in ("maxCTAs", "nChannels")), None
     )
     channels = facts.first("nccl.channels")
     ring = next(iter(facts.rings.values()), None)
-    count = int(channels.values[0]) if channels else ring[0].channels if ring else None
+    count = int(channels["channels"]) if channels else ring[0].channels if ring else None
     evidence: list[Evidence] = []
     if channels:
         evidence.append(channels.evidence)
     elif ring:
         evidence.append(ring[1])
-    if setting and setting[1].strip().isdigit():
-        limit = int(setting[1])
-        # NCCL takes fewer than it may: the limit is not what holds it back.
+    if setting and setting.value.strip().isdigit():
+        limit = int(setting.value)
+        # NCCL uses fewer than the limit allows: the limit is not the cause.
         if limit >= _ENOUGH_CHANNELS or (channels and count is not None and limit > count):
             setting = configured = None
-    if setting or configured:
-        evidence.insert(0, setting[2] if setting else configured.evidence)  # type: ignore[union-attr]
+    if limited := setting or configured:
+        evidence.insert(0, limited.evidence)
         yield Finding(
             "nccl-few-channels",
             "certain" if count is not None and count <= _LIMITED_CHANNELS else "likely",
             tuple(evidence),
             f"{count if count is not None else 'an unknown number of'} channels"
-            + (f"; {setting[0]} is {setting[1]}" if setting else ""),
+            + (f"; {setting.name} is {setting.value}" if setting else ""),
         )
         return
     direct = any(way.startswith("P2P") for way in facts.transports)
@@ -100,153 +103,133 @@ def few_channels(context: Context) -> Iterator[Finding]:
         yield Finding("nccl-few-channels", "likely", tuple(evidence), f"{count} channels")
 
 
+@cause("nccl-slow-protocol", fatal=True)
 def slow_protocol(context: Context) -> Iterator[Finding]:
-    """LL or LL128 at sizes for which NCCL takes SIMPLE when nothing is forced."""
+    """LL or LL128 at sizes for which NCCL by default uses SIMPLE."""
     facts = context.facts
     setting = facts.setting("NCCL_PROTO")
     used = [
         seen
         for seen in facts.seen("nccl.algorithm")
-        if nccl_log.protocol_name(seen.values[3]) in ("LL", "LL128")
-        and int(seen.values[1]) >= _LARGE
+        if nccl_log.protocol_name(seen["protocol"]) in ("LL", "LL128")
+        and int(seen["nbytes"]) >= _LARGE
     ]
     if not setting:
-        # NCCL itself takes LL128 with trees; it takes LL for large messages only when told to.
+        # By default NCCL uses LL128 with trees; it uses LL for large messages only if forced.
         used = [
             s
             for s in used
-            if nccl_log.protocol_name(s.values[3]) == "LL" and int(s.values[1]) >= 4 * _LARGE
+            if nccl_log.protocol_name(s["protocol"]) == "LL" and int(s["nbytes"]) >= 4 * _LARGE
         ]
-    forced = setting and "SIMPLE" not in setting[1].upper() and "^" not in setting[1]
-    excluded = setting and setting[1].startswith("^") and "SIMPLE" in setting[1].upper()
+    forced = setting and "SIMPLE" not in setting.value.upper() and "^" not in setting.value
+    excluded = setting and setting.value.startswith("^") and "SIMPLE" in setting.value.upper()
     if not used and not forced and not excluded:
         return
     if not used and facts.seen("nccl.algorithm"):
-        return  # the log shows what ran, and it was not this
-    evidence = ([setting[2]] if setting else []) + [s.evidence for s in used[-1:]]
+        return  # the log shows another protocol
+    evidence = ([setting.evidence] if setting else []) + [s.evidence for s in used[-1:]]
     yield Finding(
         "nccl-slow-protocol",
         "certain" if used and setting else "likely",
         tuple(evidence),
         (
-            f"{nccl_log.protocol_name(used[-1].values[3])} carries"
-            f" {format_bytes(int(used[-1].values[1]))}"
+            f"{nccl_log.protocol_name(used[-1]['protocol'])} carries"
+            f" {format_bytes(int(used[-1]['nbytes']))}"
             if used
-            else f"NCCL_PROTO is {setting[1] if setting else ''}"
+            else f"NCCL_PROTO is {setting.value if setting else ''}"
         ),
     )
 
 
+@cause("nccl-slow-protocol", "nccl-forced-algorithm", fatal=True)
 def impossible_choice(context: Context) -> Iterator[Finding]:
-    """NCCL's complaint that what ``NCCL_ALGO`` and ``NCCL_PROTO`` leave cannot do the job."""
-    for seen in context.facts.seen("nccl.no-algorithm")[:1]:
-        named = [n for n in ("NCCL_ALGO", "NCCL_PROTO") if n in seen.values[0]]
+    """NCCL has no algorithm or protocol left by ``NCCL_ALGO`` and ``NCCL_PROTO``."""
+    for message in context.facts.seen("nccl.no-algorithm")[:1]:
+        named = [n for n in ("NCCL_ALGO", "NCCL_PROTO") if n in message["text"]]
         settings = [s for n in ("NCCL_ALGO", "NCCL_PROTO") if (s := context.facts.setting(n))]
         if not (named or settings):
             continue
         protocol = named == ["NCCL_PROTO"] or (
-            not named and [s[0] for s in settings] == ["NCCL_PROTO"]
+            not named and [s.name for s in settings] == ["NCCL_PROTO"]
         )
-        yield Finding(
-            "nccl-slow-protocol" if protocol else "nccl-forced-algorithm",
-            "certain",
-            (seen.evidence, *(s[2] for s in settings)),
-            seen.values[0],
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
+        id_ = "nccl-slow-protocol" if protocol else "nccl-forced-algorithm"
+        evidence = [message.evidence, *(s.evidence for s in settings)]
+        yield failure(id_, evidence, message["text"])
 
 
+@cause("nccl-forced-algorithm")
 def forced_algorithm(context: Context) -> Iterator[Finding]:
-    """``NCCL_ALGO`` set, and shown to be what ran, where another algorithm would be taken."""
+    """``NCCL_ALGO`` is set, and NCCL would use another algorithm without it."""
     facts = context.facts
     setting = facts.setting("NCCL_ALGO")
     if not setting or facts.first("nccl.no-algorithm"):
         return
-    value = setting[1].upper()
-    ran = {nccl_log.algorithm_name(s.values[2]): s for s in facts.seen("nccl.algorithm")}
+    value = setting.value.upper()
+    ran = {nccl_log.algorithm_name(s["algorithm"]): s for s in facts.seen("nccl.algorithm")}
     large = {
-        name: s for name, s in ran.items() if int(s.values[1]) >= _LARGE or len(ran) == 1
+        name: s for name, s in ran.items() if int(s["nbytes"]) >= _LARGE or len(ran) == 1
     } or ran
     multicast = bool(context.node and context.node.gpus and context.node.gpus.multicast)
-    # A ring is what NCCL takes itself for large messages where no switch reduces.
+    # By default NCCL uses a ring for large messages, unless a switch reduces.
     ring_only = "RING" in value and "TREE" not in value and "^" not in value
     if ring_only and not multicast and not (context.ranks or 0) > 64:
         return
-    evidence = (setting[2], *[s.evidence for s in list(large.values())[-1:]])
+    evidence = (setting.evidence, *[s.evidence for s in list(large.values())[-1:]])
     shown = any(name in value for name in large) and not value.startswith("^")
     yield Finding(
         "nccl-forced-algorithm",
         "certain" if shown else "likely",
         evidence,
-        f"NCCL_ALGO is {setting[1]}" + (f", {', '.join(large)} ran" if large else ""),
+        f"NCCL_ALGO is {setting.value}" + (f", {', '.join(large)} ran" if large else ""),
     )
 
 
-def few_threads(context: Context) -> Iterator[Finding]:
-    """``NCCL_NTHREADS`` below the default."""
-    setting = context.facts.setting("NCCL_NTHREADS", "NCCL_LL128_NTHREADS")
-    if not setting or not setting[1].lstrip("-").isdigit():
-        return
-    if int(setting[1]) < _DEFAULT_THREADS:
-        shown = context.facts.first("nccl.threads")
-        evidence = (setting[2], *([shown.evidence] if shown else []))
-        yield Finding(
-            "nccl-few-threads",
-            "certain",
-            evidence,
-            f"{setting[0]} is {setting[1]}, the default {_DEFAULT_THREADS}",
-        )
+# NCCL's documentation has these defaults.
+below_default(
+    "nccl-few-threads",
+    {"NCCL_NTHREADS": 512, "NCCL_LL128_NTHREADS": 512},
+    shown="nccl.threads",
+)
+below_default(
+    "nccl-small-buffers",
+    {
+        "NCCL_BUFFSIZE": 4 << 20,
+        "NCCL_P2P_NVL_CHUNKSIZE": 1 << 17,
+        "NCCL_P2P_PCI_CHUNKSIZE": 1 << 17,
+        "NCCL_P2P_NET_CHUNKSIZE": 1 << 17,
+    },
+    shown="nccl.chunk",
+)
 
 
-def small_buffers(context: Context) -> Iterator[Finding]:
-    """Buffers below the default."""
-    facts = context.facts
-    setting = facts.setting(
-        "NCCL_BUFFSIZE",
-        "NCCL_P2P_NVL_CHUNKSIZE",
-        "NCCL_P2P_PCI_CHUNKSIZE",
-        "NCCL_P2P_NET_CHUNKSIZE",
-    )
-    if not setting or not setting[1].isdigit():
-        return
-    default = _DEFAULT_BUFFER if setting[0] == "NCCL_BUFFSIZE" else 1 << 17
-    if int(setting[1]) < default:
-        chunk = facts.first("nccl.chunk")
-        evidence = (setting[2], *([chunk.evidence] if chunk else []))
-        yield Finding(
-            "nccl-small-buffers",
-            "certain",
-            evidence,
-            f"{setting[0]} is {setting[1]}, the default {default}",
-        )
-
-
+@cause("nccl-nvls-off")
 def nvls_off(context: Context) -> Iterator[Finding]:
-    """NVLink SHARP turned off where the site's switch has it."""
+    """NVLink SHARP is turned off, and the site's switch has it."""
     gpus = context.node.gpus if context.node else None
     setting = context.facts.setting("NCCL_NVLS_ENABLE")
-    if gpus and gpus.multicast and setting and setting[1] == "0":
-        yield Finding("nccl-nvls-off", "likely", (setting[2],), "NCCL_NVLS_ENABLE is 0")
+    if gpus and gpus.multicast and setting and setting.value == "0":
+        yield Finding("nccl-nvls-off", "likely", (setting.evidence,), "NCCL_NVLS_ENABLE is 0")
 
 
+@cause("cuda-launch-blocking")
 def launch_blocking(context: Context) -> Iterator[Finding]:
-    """Launches that wait, which costs most at small sizes."""
+    """Launches wait for the kernel, which costs most at small sizes."""
     for name in ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL"):
         setting = context.facts.setting(name)
-        if setting and setting[1] not in ("", "0"):
+        if setting and setting.value not in ("", "0"):
             yield Finding(
-                "cuda-launch-blocking", "likely", (setting[2],), f"{name} is {setting[1]}"
+                "cuda-launch-blocking", "likely", (setting.evidence,), f"{name} is {setting.value}"
             )
 
 
+@cause("nccl-wrong-data", "wrong-data", hides=["rank-died"])
 def wrong_data(context: Context) -> Iterator[Finding]:
-    """Wrong elements in a row, or the closing line that counts them."""
+    """A row or the closing line counts wrong elements."""
     facts = context.facts
     wrong = [r for r in facts.readings if r.wrong and r.kind != "algbw"]
     evidence = list(dict.fromkeys(r.evidence for r in wrong if r.evidence))[:3]
-    if facts.out_of_bounds and not facts.out_of_bounds[1]:
-        evidence.append(facts.out_of_bounds[2])
+    if facts.out_of_bounds and not facts.out_of_bounds.okay:
+        evidence.append(facts.out_of_bounds.evidence)
     bad_checks = [
         e for event, e in facts.events if event.get("event") == "check" and event.get("wrong")
     ]
@@ -254,36 +237,26 @@ def wrong_data(context: Context) -> Iterator[Finding]:
     if not evidence:
         return
     collective = facts.tool == "nccl-tests" or facts.tool.startswith("torch")
-    yield Finding(
-        "nccl-wrong-data" if collective else "wrong-data",
-        "certain",
-        tuple(evidence),
-        f"{sum(r.wrong for r in wrong) or 'some'} wrong values",
-        Explains.FAILURE,
-        Verdict.FAILED,
-    )
+    id_ = "nccl-wrong-data" if collective else "wrong-data"
+    yield failure(id_, evidence, f"{sum(r.wrong for r in wrong) or 'some'} wrong values")
 
 
+@cause("nccl-too-few-gpus", fatal=True)
 def too_few_gpus(context: Context) -> Iterator[Finding]:
-    """The test's own complaint."""
-    seen = context.facts.seen("tests.too-few")
-    if seen:
-        most = max(seen, key=lambda s: int(s.values[0]))
-        yield Finding(
-            "nccl-too-few-gpus",
-            "certain",
-            (most.evidence,),
-            f"{most.values[0]} GPUs needed, {most.values[1]} visible",
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
+    """The test complains that GPUs are missing."""
+    complaints = context.facts.seen("tests.too-few")
+    if complaints:
+        most = max(complaints, key=lambda complaint: int(complaint["requested"]))
+        summary = f"{most['requested']} GPUs needed, {most['visible']} visible"
+        yield failure("nccl-too-few-gpus", [most.evidence], summary)
 
 
-_NO_GPU = re.compile(r"has no GPU of its own: (\d+) are visible|no GPU is visible")
+_NO_GPU = re.compile(r"has no GPU of its own: \d+ are visible|no GPU is visible")
 
 
+@cause("nccl-too-few-gpus", "too-few-gpus", fatal=True)
 def no_gpu_for_a_rank(context: Context) -> Iterator[Finding]:
-    """Our programs' complaint that a rank found no GPU left."""
+    """One of our programs reports that a rank has no GPU."""
     lines = [
         evidence
         for event, evidence in context.facts.events
@@ -291,47 +264,39 @@ def no_gpu_for_a_rank(context: Context) -> Iterator[Finding]:
     ]
     if lines:
         nccl = context.facts.tool.startswith("torch")
-        yield Finding(
-            "nccl-too-few-gpus" if nccl else "too-few-gpus",
-            "certain",
-            tuple(lines[:3]),
-            f"{len(lines)} ranks have no GPU of their own",
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
+        id_ = "nccl-too-few-gpus" if nccl else "too-few-gpus"
+        yield failure(id_, lines[:3], f"{len(lines)} ranks have no GPU of their own")
 
 
-def duplicate_gpu(context: Context) -> Iterator[Finding]:
-    """NCCL's own complaint, or a device list with one GPU twice."""
-    seen = context.facts.first("nccl.duplicate")
-    if seen:
-        first, second, bus = seen.values
-        yield Finding(
-            "nccl-duplicate-gpu",
-            "certain",
-            (seen.evidence,),
-            f"ranks {second} and {first} are both on the GPU at {bus}",
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
+when_seen(
+    "nccl-duplicate-gpu",
+    pattern(
+        "nccl.duplicate",
+        "Duplicate GPU",
+        r"Duplicate GPU detected : rank (?P<first>\d{1,18}) and rank (?P<second>\d{1,18})"
+        r" both on CUDA device (?P<bus>\w+)",
+    ),
+    summary="ranks {second} and {first} are both on the GPU at {bus}",
+    hides=["same-gpu"],
+)
+when_seen(
+    "nccl-version-mismatch",
+    pattern(
+        "nccl.mismatch",
+        "Mismatched NCCL",
+        r"Mismatched NCCL version detected : rank (?P<first>\d{1,18})"
+        r" version (?P<first_version>\d{1,18}) rank (?P<second>\d{1,18})"
+        r" version (?P<second_version>\d{1,18})",
+    ),
+    summary="rank {first} has {first_version}, rank {second} has {second_version}",
+)
 
 
+@cause("nccl-version-mismatch")
 def version_mismatch(context: Context) -> Iterator[Finding]:
-    """Different NCCL versions among the ranks, or between headers and library."""
+    """NCCL versions differ among the ranks, or between headers and library."""
     facts = context.facts
-    told = facts.first("nccl.mismatch")
-    if told:
-        yield Finding(
-            "nccl-version-mismatch",
-            "certain",
-            (told.evidence,),
-            f"rank {told.values[0]} has {told.values[1]}, rank {told.values[2]} has"
-            f" {told.values[3]}",
-            Explains.FAILURE,
-            Verdict.FAILED,
-        )
-        return
-    versions = {s.values[0]: s.evidence for s in facts.seen("nccl.version")}
+    versions = {s["version"]: s.evidence for s in facts.seen("nccl.version")}
     if len(versions) > 1:
         yield Finding(
             "nccl-version-mismatch",
@@ -339,30 +304,12 @@ def version_mismatch(context: Context) -> Iterator[Finding]:
             tuple(versions.values())[:3],
             f"ranks have {', '.join(versions)}",
         )
-    for seen in facts.seen("tests.nccl"):
-        headers, library = seen.values
+    for message in facts.seen("tests.nccl"):
+        headers, library = message["headers"], message["library"]
         if headers and library and headers != library:
             yield Finding(
                 "nccl-version-mismatch",
                 "likely",
-                (seen.evidence,),
+                (message.evidence,),
                 f"built with {headers}, running with {library}",
             )
-
-
-RULES: tuple[Rule, ...] = (
-    wrong_data,
-    too_few_gpus,
-    no_gpu_for_a_rank,
-    duplicate_gpu,
-    version_mismatch,
-    p2p_off,
-    few_channels,
-    slow_protocol,
-    impossible_choice,
-    forced_algorithm,
-    few_threads,
-    small_buffers,
-    nvls_off,
-    launch_blocking,
-)

@@ -1,58 +1,60 @@
 # SPDX-License-Identifier: MIT
-"""Causes that RCCL shows: MSCCL and MSCCL++, and channels on a part of a node."""
+"""Causes in RCCL: MSCCL, MSCCL++, and channels on a part of a node."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from busbar.explain.rules import Context, Finding, Rule
+from busbar.explain.catalog import cause
+from busbar.explain.rules import Context, Finding
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_tests
 from busbar.units import format_bytes
 
 MI300X_CHANNELS = 32
-"""What RCCL takes on all 8 GPUs, and what NCCL_MIN_NCHANNELS should be on fewer."""
+"""The channels that RCCL uses on all 8 GPUs, and the right NCCL_MIN_NCHANNELS on fewer."""
 _MSCCLPP_THRESHOLD = 1 << 20
 _MSCCLPP_TYPES = frozenset({"half", "bfloat16", "float", "int32", "uint32"})
 
 
+@cause("rccl-msccl-off")
 def msccl_off(context: Context) -> Iterator[Finding]:
-    """MSCCL++ asked for, and a reason why RCCL did not use it at the slow sizes."""
+    """MSCCL++ was requested, and RCCL did not use it at the slow sizes."""
     facts = context.facts
-    asked = facts.setting("RCCL_MSCCLPP_ENABLE", "RCCL_MSCCL_FORCE_ENABLE", "RCCL_MSCCL_ENABLE")
+    setting = facts.setting("RCCL_MSCCLPP_ENABLE", "RCCL_MSCCL_FORCE_ENABLE", "RCCL_MSCCL_ENABLE")
     refused = facts.first("rccl.mscclpp-off") or facts.first("rccl.msccl-off")
     if refused:
-        yield Finding("rccl-msccl-off", "certain", (refused.evidence,), refused.values[0])
+        yield Finding("rccl-msccl-off", "certain", (refused.evidence,), refused["text"])
         return
-    if not asked or asked[1] == "0" or asked[0] != "RCCL_MSCCLPP_ENABLE":
+    if not setting or setting.value == "0" or setting.name != "RCCL_MSCCLPP_ENABLE":
         return
     reasons = list(mscclpp_refusals(context))
     if reasons:
         yield Finding(
             "rccl-msccl-off",
             "likely",
-            (asked[2], *(e for _, e in reasons[:3] if e)),
+            (setting.evidence, *(e for _, e in reasons[:3] if e)),
             "; ".join(r for r, _ in reasons),
         )
 
 
 def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
-    """Why MSCCL++ cannot serve this run, by its documented conditions."""
+    """Yield why MSCCL++ cannot serve this run, by its documented conditions."""
     facts = context.facts
     enabled, whole = facts.first("rccl.mscclpp-on"), facts.first("nccl.complete")
     if not enabled and whole:
         yield "RCCL does not report it enabled", whole.evidence
     if context.operation and context.operation not in ("all_reduce", "all_gather"):
         yield f"it does not serve {context.operation}", None
-    threshold = int(enabled.values[0]) if enabled else _MSCCLPP_THRESHOLD
+    threshold = int(enabled["threshold"]) if enabled else _MSCCLPP_THRESHOLD
     setting = facts.setting("RCCL_MSCCLPP_THRESHOLD")
-    if setting and setting[1].isdigit():
-        threshold = int(setting[1])
+    if setting and setting.value.isdigit():
+        threshold = int(setting.value)
     slow = set(context.slow_sizes)
     smallest = min((row.nbytes for row, _ in facts.rows), default=0)
     for row, evidence in facts.rows:
-        # A run of large sizes alone is never served, whether a band knows them to be slow or not.
+        # A run of only large sizes is never served, even if no band says that they are slow.
         judged = row.nbytes in slow or smallest > threshold
         reason = _refused_row(row, threshold, judged, context.operation)
         if reason:
@@ -71,14 +73,15 @@ def _refused_row(
     if operation == "all_reduce" and row.type not in _MSCCLPP_TYPES:
         return f"type {row.type}"
     if row.nbytes % 32:
-        return f"{row.nbytes} bytes is no multiple of 32"
+        return f"{row.nbytes} bytes is not a multiple of 32"
     if slow and row.nbytes > threshold:
         return f"{format_bytes(row.nbytes)} is above the threshold of {format_bytes(threshold)}"
     return None
 
 
+@cause("rccl-few-gpus-few-channels")
 def few_gpus_few_channels(context: Context) -> Iterator[Finding]:
-    """RCCL on a part of a node of MI300X without a minimum of channels."""
+    """RCCL runs on a part of an MI300X node without a minimum of channels."""
     facts = context.facts
     names = {d.name for d in facts.devices.values()}
     site_gpus = context.node.gpus if context.node else None
@@ -91,12 +94,12 @@ def few_gpus_few_channels(context: Context) -> Iterator[Finding]:
     minimum = facts.setting("NCCL_MIN_NCHANNELS")
     if minimum and minimum[1].isdigit() and int(minimum[1]) >= MI300X_CHANNELS:
         return
-    if channels and int(channels.values[0]) < MI300X_CHANNELS:
+    if channels and int(channels["channels"]) < MI300X_CHANNELS:
         yield Finding(
             "rccl-few-gpus-few-channels",
             "certain",
             (channels.evidence,),
-            f"{channels.values[0]} channels for {context.ranks} GPUs",
+            f"{channels['channels']} channels for {context.ranks} GPUs",
         )
     elif not channels:
         rows = tuple(r.evidence for r in context.largest_rates[:1] if r.evidence)
@@ -106,6 +109,3 @@ def few_gpus_few_channels(context: Context) -> Iterator[Finding]:
             rows,
             f"{context.ranks} of 8 GPUs; the channels are not shown",
         )
-
-
-RULES: tuple[Rule, ...] = (msccl_off, few_gpus_few_channels)

@@ -1,50 +1,22 @@
 # SPDX-License-Identifier: MIT
-"""Selects, of all that the rules found, the causes that account for the verdict."""
+"""Select the findings that explain the verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from busbar.explain.catalog import CAUSES
+from busbar.explain.catalog import CAUSES, declare, hidden_by
 from busbar.explain.model import Cause
 from busbar.explain.rules import Explains, Finding
 from busbar.judge.verdicts import Judged
 from busbar.output.reading import Evidence
 from busbar.verdict import Verdict
 
-_CONSEQUENCES = {
-    # A cause on the left explains those on the right, which are then not named.
-    "nccl-p2p-off": {"nccl-few-channels"},
-    "ucx-not-selected": {"rank-died", "truncated-output"},
-    "mpi-collective-not-gpu-aware": {"rank-died", "truncated-output"},
-    "ucx-not-usable": {"rank-died", "truncated-output"},
-    "ucx-api-mismatch": {"rank-died", "truncated-output"},
-    "nccl-too-few-gpus": {"rank-died", "truncated-output"},
-    "nccl-forced-algorithm": {"rank-died", "truncated-output"},
-    "nccl-slow-protocol": {"rank-died", "truncated-output"},
-    "too-few-gpus": {"rank-died", "truncated-output"},
-    "nccl-duplicate-gpu": {"same-gpu", "rank-died", "truncated-output"},
-    "nccl-version-mismatch": {"rank-died", "truncated-output"},
-    "cray-gtl-missing": {"library-missing", "rank-died", "truncated-output"},
-    "library-missing": {"rank-died", "truncated-output"},
-    "gpu-driver-missing": {"library-missing", "too-few-gpus", "rank-died", "truncated-output"},
-    "launch-failed": {"rank-died", "truncated-output"},
-    "mpich-gpu-support-off": {"rank-died", "truncated-output"},
-    "singletons": {"rank-died", "truncated-output"},
-    "pmix-mismatch": {"rank-died", "truncated-output"},
-    "same-gpu": {"rank-died", "truncated-output", "above-limit"},
-    "ofi-provider-wrong": {"rank-died", "truncated-output"},
-    "wrong-gpu": {"rank-died", "truncated-output"},
-    "rank-died": {"truncated-output"},
-    "timeout": {"truncated-output"},
-    "wrong-data": {"rank-died"},
-    "nccl-wrong-data": {"rank-died"},
-    "host-staging": set(),
-}
+declare("above-limit", "invalid-reading", "below-band-unexplained")
 
 
 def select(findings: Sequence[Finding], outcome: Verdict, judged: Sequence[Judged]) -> list[Cause]:
-    """The causes that account for ``outcome``, certain ones first; none for a pass."""
+    """Return the causes that explain ``outcome``, certain ones first; none for a pass."""
     if not outcome.is_problem:
         return []
     # A run that was slow until its time limit ended it is explained by what made it slow.
@@ -58,7 +30,7 @@ def select(findings: Sequence[Finding], outcome: Verdict, judged: Sequence[Judge
     hidden = {
         consequence
         for finding in relevant
-        for consequence in _CONSEQUENCES.get(finding.id, ())
+        for consequence in hidden_by(finding.id)
         if not (
             finding.confidence == "likely"
             and consequence == "rank-died"

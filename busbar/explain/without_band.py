@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from busbar.explain.catalog import declare
 from busbar.explain.rules import Context, Explains, Finding
 from busbar.judge.verdicts import Judged
 from busbar.output.reading import Evidence
 from busbar.verdict import Verdict
+
+declare("same-gpu", "below-band-unexplained")
+declare("nccl-version-mismatch", "cuda-version-mismatch", "ucx-api-mismatch")
 
 _TOO_SLOW = 0.6
 """Share of NCCL's own estimate of the links below which a large collective is slow on any
@@ -47,7 +51,7 @@ def unjudged(context: Context) -> list[Finding]:
                 Verdict.IMPOSSIBLE,
             )
         ]
-    estimate = max((float(v) for v in facts.values("nccl.nvlink")), default=0.0)
+    estimate = max((float(v) for v in facts.values("nccl.nvlink", "gb_per_s")), default=0.0)
     last = context.largest_rates
     if (
         estimate
@@ -95,13 +99,13 @@ def asked_versions(context: Context, asked: Mapping[str, str]) -> list[Finding]:
     """Versions that the output shows and that are not those asked for."""
     facts = context.facts
     shown: dict[str, list[tuple[str, Evidence]]] = {
-        "nccl": [(s.values[0], s.evidence) for s in facts.seen("nccl.version")],
+        "nccl": [(s["version"], s.evidence) for s in facts.seen("nccl.version")],
         "cuda": [
-            (f"{int(s.values[0]) // 1000}.{int(s.values[0]) % 1000 // 10}", s.evidence)
+            (f"{int(s['version']) // 1000}.{int(s['version']) % 1000 // 10}", s.evidence)
             for s in facts.seen("ofi.cuda-runtime")
         ],
-        "ucx": [(s.values[0], s.evidence) for s in facts.seen("ucx.version")]
-        + [(s.values[1], s.evidence) for s in facts.seen("ucx.api-mismatch")],
+        "ucx": [(s["version"], s.evidence) for s in facts.seen("ucx.version")]
+        + [(s["loaded"], s.evidence) for s in facts.seen("ucx.api-mismatch")],
     }
     causes = {"nccl": "nccl-version-mismatch", "ucx": "ucx-api-mismatch"}
     return [

@@ -89,7 +89,7 @@ def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """The data went by one of the ways that it should go."""
     facts = shown.facts
     # A run that died need not have come to its transports.
-    if not launch.transports or (facts.exit_status and facts.exit_status[0]):
+    if not launch.transports or (facts.exit_status and facts.exit_status.code):
         return
     if launch.log == "nccl":
         used = set(facts.transports)
@@ -112,8 +112,8 @@ def data(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
             size = format_bytes(reading.nbytes)
             yield _FAILED, f"{reading.wrong} wrong at {size}"
             break
-    if facts.out_of_bounds and not facts.out_of_bounds[1]:
-        yield _FAILED, f"the tool counts {facts.out_of_bounds[0]} values out of bounds"
+    if facts.out_of_bounds and not facts.out_of_bounds.okay:
+        yield _FAILED, f"the tool counts {facts.out_of_bounds.wrong} values out of bounds"
     if not launch.validated:
         return
     if facts.tool == "nccl-tests":
@@ -138,8 +138,8 @@ def metrics(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
             yield _FAILED, str(event.get("text"))
     if facts.exit_status is None:
         yield _FAILED, f"{launch.bench}: the output ends before the exit status"
-    elif facts.exit_status[0]:
-        yield _FAILED, f"{launch.bench}: exit status {facts.exit_status[0]}"
+    elif facts.exit_status.code:
+        yield _FAILED, f"{launch.bench}: exit status {facts.exit_status.code}"
     if launch.end and facts.finished is None:
         yield _FAILED, f"{launch.bench}: the output ends before the tool's last line"
     read = {reading.nbytes for reading in shown.readings}
@@ -162,7 +162,7 @@ def report(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     told = shown.report.facts if shown.report else None
     if told is None:
         return
-    for failure in told.values("tests.failure"):
+    for failure in told.values("tests.failure", "text"):
         yield _FAILED, f"{launch.json}: {failure}"
     rows = defaultdict(list)
     for row, _ in told.rows:

@@ -79,8 +79,8 @@ def _run_problems(
     yield from _place_problems(asked, run)
     if not run.complete:
         yield failed, "the output ends before the program's last line"
-    wanted = re.match(r"ucx-(\d+\.\d+)$", asked.lane)
-    if start.ucx and wanted and not start.ucx.startswith(wanted[1] + "."):
+    wanted = re.match(r"ucx-(?P<version>\d+\.\d+)$", asked.lane)
+    if start.ucx and wanted and not start.ucx.startswith(wanted["version"] + "."):
         yield failed, f"lane {asked.lane} was asked for, UCX {start.ucx} was loaded"
 
 
@@ -117,7 +117,7 @@ def _transport_problems(asked: GpuAwareRequest, log: list[str]) -> Iterator[tupl
 
 
 def _provider_problems(wanted: str, log: list[str]) -> Iterator[tuple[Verdict, str]]:
-    used = {found[1] for line in log if (found := _PROVIDER.match(line))}
+    used = {match["name"] for line in log if (match := _PROVIDER.match(line))}
     if not used:
         yield (
             Verdict.FAILED,
@@ -128,8 +128,8 @@ def _provider_problems(wanted: str, log: list[str]) -> Iterator[tuple[Verdict, s
         yield Verdict.DEGRADED, f"libfabric took {', '.join(sorted(other))}, not {wanted}"
 
 
-_PROVIDER = re.compile(r"libfabric provider: (\S+)")
-_LANES = re.compile(r"\btag\(([^)]*)\)")
+_PROVIDER = re.compile(r"libfabric provider: (?P<name>\S+)")
+_LANES = re.compile(r"\btag\((?P<lanes>[^)]*)\)")
 
 
 def peer_transports(log: Iterable[str]) -> list[frozenset[str]]:
@@ -137,7 +137,7 @@ def peer_transports(log: Iterable[str]) -> list[frozenset[str]]:
     found: dict[frozenset[str], None] = {}
     for line in log:
         if match := _LANES.search(line):
-            lanes = frozenset(lane.split("/")[0] for lane in match[1].split())
+            lanes = frozenset(lane.split("/")[0] for lane in match["lanes"].split())
             if "self" not in lanes:
                 found[lanes] = None
     return list(found)

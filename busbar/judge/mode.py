@@ -27,12 +27,12 @@ def not_in_use(facts: JobOutput, mode: Mapping[str, str], ranks: int) -> Iterato
     if mode.get("RCCL_MSCCLPP_ENABLE") == "1":
         yield from _mscclpp(facts, mode.get("RCCL_MSCCLPP_THRESHOLD"))
     if minimum := mode.get("NCCL_MIN_NCHANNELS"):
-        channels = sorted({int(count) for count in facts.values("nccl.channels")})
+        channels = sorted({int(count) for count in facts.values("nccl.channels", "channels")})
         if not channels:
             yield Verdict.FAILED, "the log does not say how many channels there are"
         elif channels[0] < int(minimum):
             yield Verdict.DEGRADED, f"there are {channels[0]} channels, asked for {minimum}"
-    joined = set(facts.values("nccl.init", 1))
+    joined = set(facts.values("nccl.init", "ranks"))
     if joined != {str(ranks)}:
         found = " or ".join(sorted(joined)) or "no"
         yield Verdict.FAILED, f"RCCL joined {found} ranks, not {ranks}"
@@ -40,9 +40,9 @@ def not_in_use(facts: JobOutput, mode: Mapping[str, str], ranks: int) -> Iterato
 
 def _mscclpp(facts: JobOutput, threshold: str | None) -> Iterator[Problem]:
     refused = facts.first("rccl.mscclpp-off")
-    limits = set(facts.values("rccl.mscclpp-on"))
+    limits = set(facts.values("rccl.mscclpp-on", "threshold"))
     if refused:
-        yield Verdict.DEGRADED, f"MSCCL++ is off: {refused.values[0]}"
+        yield Verdict.DEGRADED, f"MSCCL++ is off: {refused['text']}"
     elif not limits:
         yield Verdict.FAILED, "the log does not say that MSCCL++ is enabled"
     elif threshold and limits != {threshold}:
@@ -63,7 +63,7 @@ def too_small_gain(
     their distance is the gain that was published; otherwise ``least`` holds.
     """
     status = off.facts.exit_status
-    if status is None or status[0] or not off.readings:
+    if status is None or status.code or not off.readings:
         yield Verdict.FAILED, "the run without the mode did not end well: its gain is unknown"
         return
     with_it, without = (

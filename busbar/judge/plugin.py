@@ -16,9 +16,9 @@ _TOPOLOGY = "topology_file"
 def used(facts: JobOutput) -> dict[str, str]:
     """The versions and the topology file that it names."""
     found = {
-        "aws-ofi-nccl": next(facts.values("ofi.init"), "").rpartition(" ")[2],
-        "libfabric": next(facts.values("ofi.libfabric"), ""),
-        _TOPOLOGY: PurePosixPath(next(facts.values("ofi.topology", 1), "")).name,
+        "aws-ofi-nccl": next(facts.values("ofi.init", "version"), ""),
+        "libfabric": next(facts.values("ofi.libfabric", "version"), ""),
+        _TOPOLOGY: PurePosixPath(next(facts.values("ofi.topology", "file"), "")).name,
     }
     return {name: value for name, value in found.items() if value}
 

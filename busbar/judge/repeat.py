@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from busbar.judge.results import Outcome, Result, sentence
+from busbar.output.note import Note
 from busbar.verdict import Verdict
 
 _NOTE = "not-repeated"
@@ -41,11 +42,8 @@ def confirmed(first: Outcome, second: Outcome) -> Outcome:
         if key in after and not after[key].verdict.is_problem
     ]
     earlier = [note for note in first.notes if note["id"] == _NOTE]
-    note = {
-        "id": _NOTE,
-        "summary": f"worse than its band, and not when measured again: {'; '.join(once)}",
-        "evidence": [],
-    }
+    summary = f"worse than its band, and not when measured again: {'; '.join(once)}"
+    note = Note(_NOTE, summary).to_json()
     return replace(second, notes=(*second.notes, *earlier, *([note] if once else [])))
 
 

@@ -159,7 +159,7 @@ def _harness(site: Site | None, output: JobOutput) -> str | None:
 
 def _lane(output: JobOutput) -> str | None:
     mismatch = output.first("ucx.api-mismatch")
-    version = mismatch.values[1] if mismatch else next(output.values("ucx.version"), "")
+    version = mismatch["loaded"] if mismatch else next(output.values("ucx.version", "version"), "")
     if not version:
         return None
     return "ucx-1.14" if version.startswith("1.14") else "ucx-current"
@@ -183,7 +183,7 @@ def _environment(known: Mapping[str, str] | None, output: JobOutput) -> Mapping[
 def shown_engine(output: JobOutput) -> str | None:
     """``sdma`` or ``kernel`` if the output shows ``HSA_ENABLE_SDMA``."""
     setting = output.setting("HSA_ENABLE_SDMA")
-    return {"0": "kernel", "1": "sdma"}.get(setting[1]) if setting else None
+    return {"0": "kernel", "1": "sdma"}.get(setting.value) if setting else None
 
 
 def _gpus(site: Site | None, output: JobOutput) -> dict[int, int]:
@@ -196,7 +196,7 @@ def visible_gpus(output: JobOutput) -> tuple[int, ...]:
     """The GPUs in the order of the ``*_VISIBLE_DEVICES`` that the output shows; (0, 1) if none."""
     setting = output.setting(*_VISIBLE)
     if setting:
-        numbers = tuple(int(n) for n in setting[1].split(",") if n.strip().isdigit())
+        numbers = tuple(int(n) for n in setting.value.split(",") if n.strip().isdigit())
         if len(numbers) >= 2:
             return numbers
     return (0, 1)

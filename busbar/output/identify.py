@@ -41,15 +41,15 @@ def ranks_of(facts: JobOutput) -> int | None:
     """How many ranks the output shows; None when it does not say."""
     if facts.ranks:
         return facts.ranks
-    told = [int(v) for v in facts.values("nccl.init", 1)] + [
-        int(v) for v in facts.values("nccl.nodes", 1)
+    told = [int(v) for v in facts.values("nccl.init", "ranks")] + [
+        int(v) for v in facts.values("nccl.nodes", "ranks")
     ]
     if told:
         return max(told)
     if facts.devices:
         return max(d.rank for d in facts.devices.values()) + 1
     if facts.tool == "nccl_message_transfer":
-        named = [*facts.values("ofi.process"), *facts.values("ofi.completions", 1)]
+        named = [*facts.values("ofi.process", "rank"), *facts.values("ofi.completions", "rank")]
         return max(map(int, named)) + 1
     if facts.tool in ("osu_bw", "osu_bibw", "osu_latency") and facts.readings:
         return 2  # these tests refuse any other number
@@ -65,7 +65,7 @@ def nodes_of(facts: JobOutput) -> int | None:
     listed = {d.host for d in facts.devices.values()}
     if listed and facts.tool == "nccl-tests" and not facts.reports:
         return len(listed)
-    told = max((int(v) for v in facts.values("nccl.nodes", 2)), default=0)
+    told = max((int(v) for v in facts.values("nccl.nodes", "nodes")), default=0)
     ranks = ranks_of(facts)
     if told and (not ranks or len(facts.processes) < ranks):
         return max(told, len(facts.hosts))
@@ -79,7 +79,7 @@ def named_operation(facts: JobOutput) -> tuple[str, Evidence | None] | None:
     for command, evidence in facts.commands:
         if command.program:
             return command.program.removesuffix("_perf"), evidence
-    ran = Counter(v for v in facts.values("nccl.algorithm") if v in _NCCL_NAMES)
+    ran = Counter(v for v in facts.values("nccl.algorithm", "operation") if v in _NCCL_NAMES)
     if len(ran) == 1:
         return _NCCL_NAMES[next(iter(ran))], facts.seen("nccl.algorithm")[0].evidence
     if facts.tool == "nccl-tests":
@@ -152,7 +152,7 @@ def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
     Sites of ``BUSBAR_SITE_PATH`` come before those that ship.
     """
     models = gpu_models(facts)
-    instances = {v for v in facts.values("ofi.topology") if v}
+    instances = {v for v in facts.values("ofi.topology", "instance") if v}
     if len(models) > 1 or not (models or instances):
         return None
     most = max(ranks_per_host(facts).values(), default=0)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What is known of one run, gathered line by line in bounded memory."""
+"""The facts that the output of one run shows, in bounded memory."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from busbar.output.reading import Evidence, Reading
 from busbar.parse import nccl_tests
@@ -22,36 +23,62 @@ MOST_HOSTS = 65_536
 
 @dataclass
 class Occurrence:
-    """A message: how often it came and the first line that says it."""
+    """A message: its fields by name, the first line that has them, and the number of lines."""
 
-    values: tuple[str, ...]
+    fields: Mapping[str, str]
     evidence: Evidence
     count: int = 1
+
+    def __getitem__(self, name: str) -> str:
+        return self.fields[name]
+
+
+class Setting(NamedTuple):
+    """An environment variable that the run had."""
+
+    name: str
+    value: str
+    evidence: Evidence
+
+
+class ExitStatus(NamedTuple):
+    """The exit status that the job script printed."""
+
+    code: int
+    evidence: Evidence
+
+
+class OutOfBounds(NamedTuple):
+    """The line of nccl-tests that counts wrong values."""
+
+    wrong: int
+    okay: bool
+    evidence: Evidence
 
 
 @dataclass
 class JobOutput:
-    """One run. Filled by the collector, read by the rules."""
+    """One run. The collector fills it, the rules read it."""
 
     files: list[str] = field(default_factory=list)
     tool: str = ""
     version: str | None = None
     names: list[tuple[str, Evidence]] = field(default_factory=list)
-    """What the output calls its collective or test, with the lines."""
+    """The collective or test by the output's own words, with the lines."""
     device: str = ""
-    """``CUDA``, ``ROCM``...: where OSU's buffers are; ``host`` when the title says host."""
+    """Where the buffers are: ``CUDA``, ``ROCM``, ``GPU`` or ``host``; empty if not shown."""
     buffers: str = ""
     table_seen: bool = False
     """Whether the header of a table or a banner was printed."""
     readings: list[Reading] = field(default_factory=list)
     rows: list[tuple[nccl_tests.Row, Evidence]] = field(default_factory=list)
     pending: Evidence | None = None
-    """A result row that never became whole."""
+    """A result row that was cut and never completed."""
     parameters: nccl_tests.Parameters | None = None
-    out_of_bounds: tuple[int, bool, Evidence] | None = None
+    out_of_bounds: OutOfBounds | None = None
     finished: Evidence | None = None
     """The line with which the tool ends its output."""
-    exit_status: tuple[int, Evidence] | None = None
+    exit_status: ExitStatus | None = None
     commands: list[tuple[CommandLine, Evidence]] = field(default_factory=list)
     ranks: int | None = None
     launches: list[Evidence] = field(default_factory=list)
@@ -61,12 +88,15 @@ class JobOutput:
     """By host and pid."""
     hosts: dict[str, None] = field(default_factory=dict)
     processes: set[tuple[str, int]] = field(default_factory=set)
-    messages: dict[str, dict[tuple[str, ...], Occurrence]] = field(default_factory=dict)
+    messages: dict[str, dict[tuple[tuple[str, str], ...], Occurrence]] = field(
+        default_factory=dict
+    )
+    """By kind and fields."""
     environment: dict[str, dict[str, Evidence]] = field(default_factory=dict)
     """Variables that the output shows, each value with the first line."""
     rings: dict[int, tuple[Ring, Evidence]] = field(default_factory=dict)
     transports: Counter[str] = field(default_factory=Counter)
-    """Connections by NCCL's name of the way: ``P2P/CUMEM``, ``SHM/direct/direct``."""
+    """Connections by NCCL's name of the transport: ``P2P/CUMEM``, ``SHM/direct/direct``."""
     transport_lines: dict[str, Evidence] = field(default_factory=dict)
     paths: dict[NetPath, Evidence] = field(default_factory=dict)
     endpoints: dict[Endpoint, Occurrence] = field(default_factory=dict)
@@ -75,7 +105,7 @@ class JobOutput:
     reports: dict[str, Evidence] = field(default_factory=dict)
     """Descriptions of the machine in the input, by tool."""
     incomplete: Evidence | None = None
-    """Where the input shows that it was cut."""
+    """The line at which the input was cut."""
 
     @property
     def empty(self) -> bool:
@@ -93,40 +123,41 @@ class JobOutput:
             or self.readings
         )
 
-    def note_message(self, kind: str, values: tuple[str, ...], evidence: Evidence) -> None:
-        """Counts a message; the first line of each distinct content is kept."""
-        self._add_message(kind, Occurrence(values, evidence))
+    def note_message(
+        self, kind: str, evidence: Evidence, fields: Mapping[str, str] | None = None
+    ) -> None:
+        """Count a message; only the first line with the same fields is kept."""
+        self._add_message(kind, Occurrence(fields or {}, evidence))
 
     def note_setting(self, name: str, value: str, evidence: Evidence) -> None:
-        """A variable that the run had; the last value seen of one name stands last."""
+        """Add a variable that the run had; each distinct value is kept once, in order."""
         self.environment.setdefault(name, {}).setdefault(value, evidence)
 
     def seen(self, kind: str) -> list[Occurrence]:
-        """All messages of a kind in the order of their first line."""
+        """Return all messages of a kind, in the order of their first lines."""
         return list(self.messages.get(kind, {}).values())
 
     def first(self, kind: str) -> Occurrence | None:
-        """The first message of a kind."""
+        """Return the first message of a kind."""
         return next(iter(self.messages.get(kind, {}).values()), None)
 
-    def setting(self, *names: str) -> tuple[str, str, Evidence] | None:
-        """Name, value and line of the first of ``names`` that the run had set."""
+    def setting(self, *names: str) -> Setting | None:
+        """Return the first of ``names`` that the run had set."""
         for name in names:
             for value, evidence in self.environment.get(name, {}).items():
-                return name, value, evidence
+                return Setting(name, value, evidence)
         return None
 
-    def values(self, kind: str, index: int = 0) -> Iterator[str]:
-        """One value of every message of a kind."""
-        for seen in self.seen(kind):
-            if len(seen.values) > index:
-                yield seen.values[index]
+    def values(self, kind: str, name: str) -> Iterator[str]:
+        """Yield one field of every message of a kind."""
+        for occurrence in self.seen(kind):
+            yield occurrence[name]
 
     def merge_context(self, other: JobOutput) -> None:
-        """Takes over what a file without a run of its own says: debug files, scheduler output."""
-        for kind, known in other.messages.items():
-            for seen in known.values():
-                self._add_message(kind, seen)
+        """Merge a file without a run of its own: a debug file, the scheduler's output."""
+        for kind, occurrences in other.messages.items():
+            for occurrence in occurrences.values():
+                self._add_message(kind, occurrence)
         for name, values in other.environment.items():
             for value, evidence in values.items():
                 self.note_setting(name, value, evidence)
@@ -137,9 +168,9 @@ class JobOutput:
         self.transport_lines = {**other.transport_lines, **self.transport_lines}
         self.paths = {**other.paths, **self.paths}
         self.reports = {**other.reports, **self.reports}
-        for endpoint, seen in other.endpoints.items():
-            mine = self.endpoints.setdefault(endpoint, Occurrence((), seen.evidence, 0))
-            mine.count += seen.count
+        for endpoint, occurrence in other.endpoints.items():
+            mine = self.endpoints.setdefault(endpoint, Occurrence({}, occurrence.evidence, 0))
+            mine.count += occurrence.count
         self.devices = {**other.devices, **self.devices}
         self.commands += other.commands
         self.launches += other.launches
@@ -149,9 +180,10 @@ class JobOutput:
         self.ranks = self.ranks or other.ranks
         self.files += [name for name in other.files if name not in self.files]
 
-    def _add_message(self, kind: str, seen: Occurrence) -> None:
-        known = self.messages.setdefault(kind, {})
-        if mine := known.get(seen.values):
-            mine.count += seen.count
-        elif len(known) < MOST_VALUES:
-            known[seen.values] = Occurrence(seen.values, seen.evidence, seen.count)
+    def _add_message(self, kind: str, new: Occurrence) -> None:
+        occurrences = self.messages.setdefault(kind, {})
+        key = tuple(new.fields.items())
+        if mine := occurrences.get(key):
+            mine.count += new.count
+        elif len(occurrences) < MOST_VALUES:
+            occurrences[key] = replace(new)

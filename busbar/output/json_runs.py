@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""JobOutput of a ``-J`` document of nccl-tests, each with its place in the file."""
+"""The run in a ``-J`` document of nccl-tests, with the line of each fact."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from itertools import pairwise
 
-from busbar.output.job_output import JobOutput
+from busbar.output.job_output import JobOutput, OutOfBounds
 from busbar.output.reading import Evidence
 from busbar.output.tables import add_row
 from busbar.parse import nccl_tests
@@ -20,8 +20,11 @@ _HALVES = re.compile(r'"(?:out_of_place|in_place)"\s*:\s*\{[^{}]*')
 
 
 class _Places:
-    """Finds what a document says in its text. Only the words that say it become evidence: a
-    document on one line holds the whole environment there."""
+    """Finds the text of a fact in a document.
+
+    Only the words of the fact become evidence: a document on one line has the whole environment
+    on that line.
+    """
 
     def __init__(self, name: str, text: str) -> None:
         self._name = name
@@ -33,26 +36,25 @@ class _Places:
         return Evidence(self._name, line, words or match[0])
 
     def find(self, pattern: str, after: str = "") -> Evidence:
-        """The first match behind ``after``; the document's first line where there is none."""
+        """Return the first match behind ``after``; the first line of the document without one."""
         begin = max(self._text.rfind(after), 0) if after else 0
         match = re.compile(pattern).search(self._text, begin)
         return self._evidence(match) if match else Evidence(self._name, 1, self._text[:1])
 
     def setting(self, name: str) -> Evidence:
-        """``NAME=value`` in the list of the environment."""
+        """Return ``NAME=value`` in the list of environment variables."""
         match = re.search(rf'(?<="){re.escape(name)}=(?:[^"\\]|\\.)*', self._text)
         return self._evidence(match) if match else Evidence(self._name, 1, self._text[:1])
 
     def rows(self) -> list[list[Evidence]]:
-        """Of each result the lines with the rate of its halves, or with what was wrong."""
+        """Return, for each result, the lines with the rate or the error count of its halves."""
         results = re.search(r'"results"\s*:', self._text)
         begin = results.end() if results else 0
         starts = [match.start() for match in _SIZE.finditer(self._text, begin)]
-        found = []
+        rows = []
         for start, end in pairwise([*starts, len(self._text)]):
-            halves = _HALVES.finditer(self._text, start, end)
-            found.append([self._half(half) for half in halves])
-        return found
+            rows.append([self._half(h) for h in _HALVES.finditer(self._text, start, end)])
+        return rows
 
     def _half(self, half: re.Match[str]) -> Evidence:
         wrong = _WRONG.search(self._text, half.start(), half.end())
@@ -63,7 +65,7 @@ class _Places:
 
 
 def from_json(run: nccl_tests.JsonRun, name: str, text: str) -> JobOutput:
-    """JobOutput of the document ``text``, which is the file ``name``."""
+    """Return the run in the document ``text`` of the file ``name``."""
     places = _Places(name, text)
     facts = JobOutput(files=[name], tool="nccl-tests", table_seen=True)
     facts.ranks = run.ranks
@@ -72,10 +74,10 @@ def from_json(run: nccl_tests.JsonRun, name: str, text: str) -> JobOutput:
         facts.names.append((run.program.removesuffix("_perf"), program))
     if run.version:
         version = places.find(r'"nccl_version"\s*:\s*"?\w+')
-        facts.note_message("tests.nccl", ("", run.version), version)
+        facts.note_message("tests.nccl", version, {"headers": "", "library": run.version})
     for error in run.errors:
         line = places.find(r'"errors"\s*:')
-        facts.note_message("tests.failure", (error,), line)
+        facts.note_message("tests.failure", line, {"text": error})
     for device in run.devices:
         facts.devices[device.host, device.pid * 1024 + device.device] = device
         facts.hosts.setdefault(device.host)
@@ -89,7 +91,7 @@ def from_json(run: nccl_tests.JsonRun, name: str, text: str) -> JobOutput:
         add_row(facts, row, first, halves[1] if len(halves) > 1 else first)
     if run.out_of_bounds is not None:
         bounds = places.find(r'"count"\s*:\s*"?\d+', after='"out_of_bounds"')
-        facts.out_of_bounds = (run.out_of_bounds, run.out_of_bounds == 0, bounds)
+        facts.out_of_bounds = OutOfBounds(run.out_of_bounds, run.out_of_bounds == 0, bounds)
     if run.complete:
         facts.finished = places.find(r'"end_time"')
     else:

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from busbar.output.job_output import MOST_HOSTS, MOST_READINGS, JobOutput
+from busbar.output.job_output import MOST_HOSTS, MOST_READINGS, JobOutput, OutOfBounds
 from busbar.output.reading import Evidence, Kind, Reading
+from busbar.output.runs import Runs
 from busbar.parse import nccl_tests, osu
 from busbar.parse.text import decode
-
-if TYPE_CHECKING:
-    from busbar.output.collect import Collector
 
 _EVENT = b'{"event"'
 _PROGRAM = "gpu_aware"
@@ -29,8 +27,8 @@ _KINDS: dict[str, Kind] = {
 class Tables:
     """Rows of the benchmarks in one file."""
 
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
         self._pending: dict[bytes, tuple[str, int]] = {}
         """By launcher label: the beginning of a row and its line."""
         self._banner: osu.Banner | None = None
@@ -39,7 +37,7 @@ class Tables:
 
     @property
     def _facts(self) -> JobOutput:
-        return self._collector.facts
+        return self._runs.current
 
     def line(self, number: int, line: bytes, key: bytes) -> bool:
         """Takes a line that belongs to a table; False for all others."""
@@ -56,14 +54,15 @@ class Tables:
 
     def _complaint(self, number: int, text: str) -> bool:
         """What the tests say instead of a table."""
-        facts, evidence = self._facts, Evidence(self._collector.name, number, text)
+        facts, evidence = self._facts, Evidence(self._runs.file, number, text)
         if few := nccl_tests.parse_too_few(text):
-            facts.note_message("tests.too-few", tuple(map(str, few)), evidence)
+            fields = {"requested": str(few.requested), "visible": str(few.visible)}
+            facts.note_message("tests.too-few", evidence, fields)
         elif failure := nccl_tests.parse_failure(text):
-            facts.note_message("tests.failure", (failure,), evidence)
+            facts.note_message("tests.failure", evidence, {"text": failure})
         elif needed := osu.parse_rank_complaint(text):
             facts.tool = facts.tool or "osu"
-            facts.note_message("osu.ranks", (needed,), evidence)
+            facts.note_message("osu.ranks", evidence, {"ranks": needed})
             facts.launches.append(evidence)
             facts.single_starts += 1
         else:
@@ -78,7 +77,7 @@ class Tables:
 
     # ---- nccl-tests and OSU
     def _comment(self, number: int, text: str) -> bool:
-        evidence = Evidence(self._collector.name, number, text)
+        evidence = Evidence(self._runs.file, number, text)
         if banner := osu.parse_banner(text):
             self._osu_banner(banner, evidence)
         elif buffers := osu.parse_buffers(text):
@@ -96,7 +95,8 @@ class Tables:
         if version := nccl_tests.parse_version(text):
             self._nccl_header(evidence)
             self._facts.version = version.tests
-            self._facts.note_message("tests.nccl", (version.headers, version.library), evidence)
+            fields = {"headers": version.headers, "library": version.library}
+            self._facts.note_message("tests.nccl", evidence, fields)
         elif parameters := nccl_tests.parse_parameters(text):
             self._nccl_header(evidence)
             self._facts.parameters = parameters
@@ -106,7 +106,7 @@ class Tables:
             self._nccl_header(evidence)
             self._device(device)
         elif bounds := nccl_tests.parse_out_of_bounds(text):
-            facts.out_of_bounds = (*bounds, evidence)
+            facts.out_of_bounds = OutOfBounds(bounds.count, bounds.okay, evidence)
             facts.finished = facts.finished or evidence
         elif nccl_tests.parse_average(text) is not None:
             facts.finished = evidence
@@ -122,7 +122,7 @@ class Tables:
         facts = self._facts
         again = facts.names and facts.names[0][0] == banner.test and not facts.readings
         if facts.tool and not (again or (facts.tool == "osu" and not facts.readings)):
-            facts = self._collector.begin_run()
+            facts = self._runs.begin()
         facts.launches.append(evidence)
         facts.tool = banner.test
         facts.version = banner.version
@@ -140,14 +140,14 @@ class Tables:
             return
         facts = self._facts
         if facts.tool and (facts.readings or facts.finished):
-            facts = self._collector.begin_run()
+            facts = self._runs.begin()
         facts.tool = "nccl-tests"
         facts.table_seen = True
         facts.launches.append(evidence)
         self._banner, self._header = None, True
 
     def _row(self, number: int, text: str, key: bytes) -> bool:
-        evidence = Evidence(self._collector.name, number, text)
+        evidence = Evidence(self._runs.file, number, text)
         if self._banner is not None:
             osu_row = osu.parse_row(text)
             if osu_row is not None:
@@ -200,7 +200,7 @@ class Tables:
 
     # ---- JSON lines of gpu_aware and torch_collectives
     def _event(self, number: int, line: bytes) -> bool:
-        evidence = Evidence(self._collector.name, number, decode(line))
+        evidence = Evidence(self._runs.file, number, decode(line))
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
@@ -232,7 +232,7 @@ class Tables:
         begun = bool(facts.readings or facts.finished)
         repeated = not begun and (facts.tool == program or not facts.launches)
         if facts.tool and not repeated:
-            facts = self._collector.begin_run()
+            facts = self._runs.begin()
         facts.tool, facts.version = program, str(event.get("version", "")) or None
         facts.table_seen = True
         facts.device = {"host": "host", "cuda": "CUDA", "hip": "ROCM"}.get(
@@ -254,7 +254,7 @@ class Tables:
         value = event.get("us" if kind == "latency_us" else "gb_per_s")
         nbytes = _whole_number(event.get("bytes"))
         if kind is None or nbytes is None or not isinstance(value, int | float):
-            facts.note_message("event.odd", (), evidence)
+            facts.note_message("event.odd", evidence)
             return
         driver = event.get("driver_us")
         if len(facts.readings) < MOST_READINGS:
@@ -276,7 +276,7 @@ class Tables:
     def end_of_file(self) -> None:
         """Marks a row that was left unfinished."""
         for text, number in self._pending.values():
-            self._facts.pending = Evidence(self._collector.name, number, text)
+            self._facts.pending = Evidence(self._runs.file, number, text)
 
 
 def add_row(

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-_SIZE = re.compile(r"(\d+)([kmg]?)$")
-_PROVIDER = re.compile(r"\s*prov_name: (\S+)\s*$")
+_SIZE = re.compile(r"(?P<number>\d+)(?P<unit>[kmg]?)$")
+_PROVIDER = re.compile(r"\s*prov_name: (?P<name>\S+)\s*$")
 
 
 class Row(NamedTuple):
@@ -39,7 +39,7 @@ def rows(lines: Iterable[str]) -> list[Row]:
             back = row.get("#ack", "").removeprefix("=") or row.get("#sent", "")
             found.append(
                 Row(
-                    int(size[1]) * _UNITS[size[2]],
+                    int(size["number"]) * _UNITS[size["unit"]],
                     float(row["MB/sec"]) / 1e3,
                     back == row.get("#sent", ""),
                 )
@@ -49,4 +49,4 @@ def rows(lines: Iterable[str]) -> list[Row]:
 
 def providers(lines: Iterable[str]) -> set[str]:
     """The providers that ``fi_pingpong -v`` says it used."""
-    return {found[1] for line in lines if (found := _PROVIDER.match(line))}
+    return {match["name"] for line in lines if (match := _PROVIDER.match(line))}

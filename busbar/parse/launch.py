@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Open MPI with PRRTE, MPICH and Cray MPICH, PMIx, Slurm: what they say when a job goes wrong."""
+"""Error messages of Open MPI, MPICH, PMIx and Slurm, and command lines in a log."""
 
 from __future__ import annotations
 
@@ -9,160 +9,152 @@ from dataclasses import dataclass, field
 
 from busbar.parse.messages import Pattern, pattern
 
+_FRAMES = (
+    "mca_pml_ob1_",
+    "mca_btl_",
+    "mca_coll_",
+    "ompi_coll_",
+    "ompi_datatype_sndrcv",
+    "ompi_op_",
+    "PMPI_",
+    "MPIR_",
+    "MPID",
+)
+"""How the functions in a backtrace begin that a rule looks for."""
+
 OPENMPI: tuple[Pattern, ...] = (
     pattern(
         "mpi.no-components",
         "No components were able to be opened in the",
-        r"No components were able to be opened in the (\w+) framework",
+        r"No components were able to be opened in the (?P<framework>\w+) framework",
     ),
-    pattern("mpi.no-components", "No available pml components", r"No available (pml) components"),
-    pattern("mpi.pml-refused", "PML ", r"PML (\w+) cannot be selected"),
     pattern(
-        "mpi.pml-in-use", "pml", r"(?:select: component|selected) (ucx|ob1|cm) (?:selected|best)"
+        "mpi.no-components",
+        "No available pml components",
+        r"No available (?P<framework>pml) components",
+    ),
+    pattern("mpi.pml-refused", "PML ", r"PML (?P<component>\w+) cannot be selected"),
+    pattern(
+        "mpi.pml-in-use",
+        "pml",
+        r"(?:select: component|selected) (?P<component>ucx|ob1|cm) (?:selected|best)",
     ),
     pattern(
         "died",
         " noticed that process rank ",
-        r"(?:prterun|mpirun|mpiexec|orterun) noticed that process rank (\d{1,18}) with PID"
-        r" (\d{1,18}) on"
-        r" node"
-        r" (\S+) exited",
+        r"(?:prterun|mpirun|mpiexec|orterun) noticed that process rank (?P<rank>\d{1,18})"
+        r" with PID (?P<pid>\d{1,18}) on node (?P<node>\S+) exited",
     ),
-    pattern("died.signal", "signal ", r"\bsignal (\d{1,18}) \(([^)]+)\)\."),
+    pattern("died.signal", "signal ", r"\bsignal (?P<number>\d{1,18}) \((?P<name>[^)]+)\)\."),
     pattern(
         "died.signal",
         "Caught signal",
-        r"Caught signal (\d{1,18}) \(([^:)]+)(?:: ([^)]*))?\)",
+        r"Caught signal (?P<number>\d{1,18}) \((?P<name>[^)]+)\)",
     ),
-    pattern("died.exit", "non-zero status", r"(exited with non-zero status.*)"),
-    pattern("died.abort", "MPI_ABORT was invoked", r"MPI_ABORT was invoked on rank (\d{1,18})"),
+    pattern("died.exit", "non-zero status", r"(?P<text>exited with non-zero status.*)"),
     pattern(
-        "died.daemon", "lost communication with", r"(lost communication with a remote daemon.*)"
+        "died.abort", "MPI_ABORT was invoked", r"MPI_ABORT was invoked on rank (?P<rank>\d{1,18})"
+    ),
+    pattern(
+        "died.daemon",
+        "lost communication with",
+        r"(?P<text>lost communication with a remote daemon.*)",
     ),
     pattern("died.bad-termination", "BAD TERMINATION", r"BAD TERMINATION OF ONE OF YOUR"),
-    pattern(
-        "loader",
-        "error while loading shared libraries",
-        r"error while loading shared libraries: (\S+: .*\S)",
-    ),
-    pattern("launch", "PRTE ERROR", r"(PRTE ERROR: .*\S)"),
-    pattern("launch", "not enough slots", r"(There are not enough slots available.*)"),
-    pattern(
-        "launch", "was unable to find", r"(\w+ was unable to find the specified executable.*)"
-    ),
-    pattern("launch", "Unable to create step", r"(srun: error: Unable to create step.*)"),
-    pattern("launch", "Unable to allocate resources", r"(srun: error: Unable to allocate.*)"),
-    pattern("launch", "command not found", r"(\S+: command not found)"),
-    pattern("frame", "(mca_pml_ob1_", r"\((mca_pml_ob1_\w+)"),
-    pattern("frame", "(mca_btl_", r"\((mca_btl_\w+)"),
-    pattern("frame", "(ompi_coll_", r"\((ompi_coll_\w+)"),
-    pattern("frame", "(ompi_datatype_sndrcv", r"\((ompi_datatype_sndrcv)"),
-    pattern("frame", "(ompi_op_", r"\((ompi_op_\w+)"),
-    pattern("frame", "(mca_coll_", r"\((mca_coll_\w+)"),
-    pattern("frame", "(PMPI_", r"\((PMPI_\w+)"),
-    pattern("frame", "(MPIR_", r"\((MPIR_\w+)"),
-    pattern("frame", "(MPID", r"\((MPID\w+)"),
+    *(pattern("frame", f"({name}", rf"\((?P<function>{name}\w*)") for name in _FRAMES),
     pattern(
         "timeout",
         "time limit for job execution",
-        r"(user-provided time limit for job execution has been reached.*)",
+        r"(?P<text>user-provided time limit for job execution has been reached.*)",
     ),
     # ReFrame, of a local job.
-    pattern("timeout", "job timed out", r"(job timed out \(.*?\))"),
+    pattern("timeout", "job timed out", r"(?P<text>job timed out \(.*?\))"),
     pattern(
         "timeout",
         "Watchdog caught collective",
-        r"(Watchdog caught collective operation timeout.*)",
+        r"(?P<text>Watchdog caught collective operation timeout.*)",
     ),
     pattern(
         "bound",
         " bound to ",
-        r"[Rr]ank (\d{1,18}) (?:is )?bound to (.*\S)",
+        r"[Rr]ank (?P<rank>\d{1,18}) (?:is )?bound to (?P<places>.*\S)",
     ),
     # srun --cpu-bind=verbose.
     pattern(
         "bound.mask",
         "cpu-bind",
-        r"cpu-bind\S* ?- (\S+), task +(\d{1,18}) .*: mask (0x[0-9a-fA-F]+)",
+        r"cpu-bind\S* ?- (?P<host>\S+), task +(?P<task>\d{1,18}) .*:"
+        r" mask (?P<mask>0x[0-9a-fA-F]+)",
     ),
 )
 PMIX: tuple[Pattern, ...] = (
-    pattern("pmix", "OMPI was not built with SLURM", r"(OMPI was not built with SLURM.*)"),
-    pattern("pmix", "unsupported PMI version", r"(unsupported PMI version.*)"),
-    pattern("pmix", "PMIX ERROR", r"(PMIX ERROR: \S+.*)"),
-    pattern("pmix", "PMIx_Init failed", r"(PMIx_Init failed.*)"),
-    pattern("pmix", "PMI2_Init failed", r"(PMI2?_Init failed.*)"),
-    pattern("pmix", "PMI_Init", r"(PMI_Init\S* (?:failed|returned).*)"),
-    pattern("pmix", "PMI_Get_", r"(PMI_Get_\w+ \[pmix_s\d\.c:.*(?:failed|error).*)"),
-    pattern("pmix", "OPAL ERROR", r"(OPAL ERROR: \S+.*(?:pmix|ext\dx_client|pmi)\S*.*)"),
-    pattern("pmix", "version mismatch", r"((?:PMIx|PMI).{0,80}version mismatch.*)"),
-    pattern("pmix", "Couldn't ", r"(srun: error: Couldn't (?:load|find) .*mpi.*)"),
-    pattern("pmix", "Invalid MPI type", r"(Invalid MPI type '[^']*'.*)"),
+    pattern("pmix", "OMPI was not built with SLURM", r"(?P<text>OMPI was not built with SLURM.*)"),
+    pattern("pmix", "unsupported PMI version", r"(?P<text>unsupported PMI version.*)"),
+    pattern("pmix", "PMIX ERROR", r"(?P<text>PMIX ERROR: \S+.*)"),
+    pattern("pmix", "PMIx_Init failed", r"(?P<text>PMIx_Init failed.*)"),
+    pattern("pmix", "PMI2_Init failed", r"(?P<text>PMI2?_Init failed.*)"),
+    pattern("pmix", "PMI_Init", r"(?P<text>PMI_Init\S* (?:failed|returned).*)"),
+    pattern("pmix", "PMI_Get_", r"(?P<text>PMI_Get_\w+ \[pmix_s\d\.c:.*(?:failed|error).*)"),
+    pattern("pmix", "OPAL ERROR", r"(?P<text>OPAL ERROR: \S+.*(?:pmix|ext\dx_client|pmi)\S*.*)"),
+    pattern("pmix", "version mismatch", r"(?P<text>(?:PMIx|PMI).{0,80}version mismatch.*)"),
+    pattern("pmix", "Couldn't ", r"(?P<text>srun: error: Couldn't (?:load|find) .*mpi.*)"),
+    pattern("pmix", "Invalid MPI type", r"(?P<text>Invalid MPI type '[^']*'.*)"),
 )
 MPICH: tuple[Pattern, ...] = (
     pattern(
-        "mpich.gtl",
-        "GTL library is not linked",
-        r"(GPU_SUPPORT_ENABLED is requested, but GTL library is not linked)",
-    ),
-    pattern(
-        "mpich.gtl-missing", "libmpi_gtl_", r"(libmpi_gtl_\w+\.so\S*): cannot open shared object"
-    ),
-    pattern(
         "mpich.gpu-off",
         "GPU_SUPPORT_ENABLED",
-        r"MPICH_GPU_SUPPORT_ENABLED\s*[=:]\s*(0)\b",
+        r"MPICH_GPU_SUPPORT_ENABLED\s*[=:]\s*0\b",
     ),
-    pattern("mpich.gpu-off", "MPIR_CVAR_ENABLE_GPU", r"MPIR_CVAR_ENABLE_GPU\s*[=:]\s*(0)\b"),
+    pattern("mpich.gpu-off", "MPIR_CVAR_ENABLE_GPU", r"MPIR_CVAR_ENABLE_GPU\s*[=:]\s*0\b"),
     pattern(
         "mpich.bad-address",
         "Bad address",
-        r"((?:process_vm_readv|process_vm_writev|CMA|cma|xpmem|write|read|send).*Bad address)",
+        r"(?P<text>(?:process_vm_(?:read|write)v|CMA|cma|xpmem|write|read|send).*Bad address)",
     ),
-    pattern("died.mpich", "MPICH ERROR", r"MPICH ERROR \[Rank (\d{1,18})\].*- (Abort.*)"),
-    pattern("died.mpich", "Fatal error in ", r"(Fatal error in \w+.*)"),
+    pattern("died.mpich", "MPICH ERROR", r"(?P<text>MPICH ERROR \[Rank \d{1,18}\].*- Abort.*)"),
+    pattern("died.mpich", "Fatal error in ", r"(?P<text>Fatal error in \w+.*)"),
 )
 SLURM: tuple[Pattern, ...] = (
     pattern(
         "timeout",
         "DUE TO TIME LIMIT",
-        r"\*\*\* (?:STEP|JOB) (\S+).*CANCELLED AT (\S+) DUE TO TIME LIMIT",
+        r"\*\*\* (?P<text>(?:STEP|JOB) \S+.*CANCELLED AT \S+ DUE TO TIME LIMIT)",
     ),
     # scontrol --oneliner show job.
-    pattern("timeout", "JobState=TIMEOUT", r"^JobId=(\d+).* JobState=(TIMEOUT)"),
-    pattern("died.node", "JobState=NODE_FAIL", r"^JobId=(\d+).* JobState=(NODE_FAIL)"),
-    pattern("died.cancelled", "JobState=CANCELLED", r"^JobId=(\d+).* JobState=(CANCELLED)"),
-    pattern("died.oom", "JobState=OUT_OF_MEMORY", r"^JobId=\d+.* JobState=(OUT_OF_MEMORY)"),
+    pattern("timeout", "JobState=TIMEOUT", r"^(?P<text>JobId=\d+.* JobState=TIMEOUT)"),
+    pattern("died.node", "JobState=NODE_FAIL", r"^(?P<text>JobId=\d+.* JobState=NODE_FAIL)"),
+    pattern("died.cancelled", "JobState=CANCELLED", r"^(?P<text>JobId=\d+.* JobState=CANCELLED)"),
+    pattern(
+        "died.oom", "JobState=OUT_OF_MEMORY", r"^(?P<text>JobId=\d+.* JobState=OUT_OF_MEMORY)"
+    ),
     pattern(
         "died.node",
         "DUE TO NODE FAILURE",
-        r"\*\*\* (?:STEP|JOB) (\S+).*CANCELLED AT (\S+) DUE TO NODE FAILURE",
+        r"\*\*\* (?P<text>(?:STEP|JOB) \S+.*CANCELLED AT \S+ DUE TO NODE FAILURE)",
     ),
     pattern(
-        "died.cancelled", "CANCELLED AT", r"\*\*\* (?:STEP|JOB) (\S+).*CANCELLED AT (\S+) \*\*\*"
+        "died.cancelled",
+        "CANCELLED AT",
+        r"\*\*\* (?P<text>(?:STEP|JOB) \S+.*CANCELLED AT \S+) \*\*\*",
     ),
-    pattern("died.task", "srun: error:", r"srun: error: (\S+): tasks? (\S+): (.*\S)"),
-    pattern("died.oom", "oom", r"([Dd]etected \d+ oom[-_]kill event.*|Out Of Memory.*)"),
-    pattern("slurm.error", "slurmstepd: error:", r"slurmstepd: error: (.*\S)"),
-)
-# What CUDA, HIP, PyTorch, the loader, NVML and Apptainer say of a driver that is missing or old.
-DRIVER: tuple[Pattern, ...] = (
     pattern(
-        "gpu.driver", "driver version is insufficient", r"(CUDA driver version is insufficient.*)"
+        "died.task",
+        "srun: error:",
+        r"srun: error: (?P<node>\S+): tasks? (?P<tasks>\S+): (?P<text>.*\S)",
     ),
-    pattern("gpu.driver", "-capable device", r"(no (?:CUDA|ROCm)-capable device is detected)"),
-    pattern("gpu.driver", "Found no NVIDIA driver", r"(Found no NVIDIA driver on your system)"),
-    pattern("gpu.driver", "libcuda.so", r"(libcuda\.so\S*): cannot open shared object file"),
-    pattern("gpu.driver", "library version mismatch", r"(Driver/library version mismatch)"),
-    pattern("gpu.driver", "find any nv files", r"(Could not find any nv files on this host)"),
+    pattern("died.oom", "oom", r"(?P<text>[Dd]etected \d+ oom[-_]kill event.*|Out Of Memory.*)"),
+    pattern("slurm.error", "slurmstepd: error:", r"slurmstepd: error: (?P<text>.*\S)"),
 )
-ALL = OPENMPI + PMIX + MPICH + SLURM + DRIVER
+ALL = OPENMPI + PMIX + MPICH + SLURM
 
-_EXIT = re.compile(r"^\s*(?:exit[_ ]?(?:status|code)|rc)\s*[=:]\s*(-?\d+)\s*$", re.IGNORECASE)
-_EXPORT = re.compile(r"^(?:\$ |\+ )?export ([A-Za-z_]\w*)=(\S*)")
-_TRACED = re.compile(r"^(?:\$|\++) (.*\S)")
+_EXIT = re.compile(
+    r"^\s*(?:exit[_ ]?(?:status|code)|rc)\s*[=:]\s*(?P<code>-?\d+)\s*$", re.IGNORECASE
+)
+_EXPORT = re.compile(r"^(?:\$ |\+ )?export (?P<name>[A-Za-z_]\w*)=(?P<value>\S*)")
+_TRACED = re.compile(r"^(?:\$|\++) (?P<command>.*\S)")
 _PROGRAM = re.compile(
-    r"(?:^|/)(osu_\w+|\w+_perf|gpu_aware|nccl_message_transfer|torch_collectives(?:\.py)?)$"
+    r"(?:^|/)(?P<program>osu_\w+|\w+_perf|gpu_aware|nccl_message_transfer|torch_collectives(?:\.py)?)$"
 )
 _MPIRUN = ("mpirun", "mpiexec", "prterun", "srun", "orterun")
 
@@ -172,38 +164,38 @@ class CommandLine:
     """A launch that the shell traced (``set -x``) or a log quotes."""
 
     program: str
-    """``osu_bw``, ``all_reduce_perf``; empty when it is none that we know."""
+    """``osu_bw``, ``all_reduce_perf``; empty for other programs."""
     ranks: int | None = None
     environment: dict[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
-    """What follows the program."""
+    """The words after the program."""
 
 
 def parse_exit_status(line: str) -> int | None:
-    """``exit_status=124``: what a job script prints of its step."""
-    match = _EXIT.match(line)
-    return int(match[1]) if match else None
+    """Parse ``exit_status=124``, which a job script prints after a step."""
+    status = _EXIT.match(line)
+    return int(status["code"]) if status else None
 
 
 def parse_export(line: str) -> tuple[str, str] | None:
-    """``$ export NAME=value``."""
-    match = _EXPORT.match(line)
-    return (match[1], match[2]) if match else None
+    """Parse ``$ export NAME=value``."""
+    export = _EXPORT.match(line)
+    return (export["name"], export["value"]) if export else None
 
 
 def parse_command(line: str) -> CommandLine | None:
-    """A traced command line that launches something; None for other lines."""
-    match = _TRACED.match(line)
-    if not match:
+    """Parse a traced command line that launches a program; None for other lines."""
+    traced = _TRACED.match(line)
+    if not traced:
         return None
     try:
-        words = shlex.split(match[1])
+        words = shlex.split(traced["command"])
     except ValueError:
         return None  # a quote that does not close: not a command line
     program, at = "", len(words)
     for index, word in enumerate(words):
-        if found := _PROGRAM.search(word):
-            program, at = found[1], index
+        if known := _PROGRAM.search(word):
+            program, at = known["program"], index
             break
     if not program and not any(w.rsplit("/", 1)[-1] in _MPIRUN for w in words[:4]):
         return None
@@ -212,7 +204,7 @@ def parse_command(line: str) -> CommandLine | None:
 
 
 def _options(words: list[str]) -> tuple[dict[str, str], int | None]:
-    """Variables and number of ranks that the words before the program give."""
+    """Return the variables and the number of ranks set by the words before the program."""
     environment: dict[str, str] = {}
     ranks = None
     for word, following, after in zip(words, [*words[1:], ""], [*words[2:], "", ""], strict=False):

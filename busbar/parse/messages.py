@@ -1,46 +1,67 @@
 # SPDX-License-Identifier: MIT
-"""One-line messages of libraries and launchers: a table of patterns, each with what it means."""
+"""One-line messages of libraries and launchers, and the patterns that match them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 LONGEST_TEXT = 4096
 """Bytes of a line that are searched: no message is longer, and a search stays fast."""
 LONGEST = 400
-"""Characters kept of one value: more is no setting, name or number."""
+"""Characters kept of one field: no setting, name or number is longer."""
+HEAD_BYTES = 4
+"""Bytes of the beginning of an INFO message by which its patterns are looked up."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """A line that says something: its kind and the values in it."""
+    """A line that matched a pattern: the kind of message and its fields by name."""
 
     kind: str
-    values: tuple[str, ...] = ()
+    fields: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> str:
+        return self.fields[name]
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """``needle`` is in every line that ``regex`` matches; it is looked for first, which is
-    cheap."""
+    """A regular expression for one kind of message; see :func:`pattern`."""
 
     kind: str
     needle: bytes
     regex: re.Pattern[str]
+    info: tuple[bytes, ...] = ()
 
 
-def pattern(kind: str, needle: str, regex: str = "") -> Pattern:
-    """A row of a table; without ``regex`` the needle itself is the message."""
-    return Pattern(kind, needle.encode(), re.compile(regex or re.escape(needle)))
+def pattern(kind: str, needle: str, regex: str = "", *, info: Iterable[str] = ()) -> Pattern:
+    """Declare a pattern; without ``regex`` the needle is the whole message.
+
+    Every line that ``regex`` matches contains ``needle``, which is searched first because that
+    is cheap. All groups are named: they are the fields of the message.
+
+    ``info`` lists how the message can begin after ``NCCL INFO``: the first four bytes, or the
+    first byte. A pattern without it is not searched in INFO lines, which are nearly all lines
+    of a large log.
+    """
+    compiled = re.compile(regex or re.escape(needle))
+    if compiled.groups != len(compiled.groupindex):
+        raise ValueError(f"pattern {kind!r}: every group needs a name: {regex}")
+    heads = tuple(head.encode() for head in info)
+    if any(len(head) not in (1, HEAD_BYTES) for head in heads):
+        raise ValueError(f"pattern {kind!r}: a head has 1 or {HEAD_BYTES} bytes: {heads}")
+    return Pattern(kind, needle.encode(), compiled, heads)
 
 
-def match(table: tuple[Pattern, ...], line: bytes, text: str | None = None) -> Iterator[Message]:
-    """What ``line`` says by ``table``; ``text`` is the line decoded, where the caller has it."""
+def match(table: Iterable[Pattern], line: bytes) -> Iterator[Message]:
+    """Yield the messages of ``table`` that ``line`` contains."""
+    text = None
     for row in table:
         if row.needle in line:
             if text is None:
                 text = line[:LONGEST_TEXT].decode("utf-8", "replace")
             if found := row.regex.search(text):
-                yield Message(row.kind, tuple((group or "")[:LONGEST] for group in found.groups()))
+                groups = found.groupdict("").items()
+                yield Message(row.kind, {name: value[:LONGEST] for name, value in groups})

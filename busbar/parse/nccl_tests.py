@@ -59,6 +59,22 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """The closing line: how many values are wrong, and whether the tool prints ``OK``."""
+
+    count: int
+    okay: bool
+
+
+@dataclass(frozen=True)
+class TooFew:
+    """GPUs that a run needs, and those that are visible."""
+
+    requested: int
+    visible: int
+
+
+@dataclass(frozen=True)
 class Half:
     """One half of a row: out of place or in place."""
 
@@ -106,38 +122,43 @@ class JsonRun:
 
 
 _VERSION = re.compile(
-    r"#?\s*(?:nccl|rccl)-tests:?\s+version\s+(\S+)"
-    r"(?:\s+(?:nccl|rccl)-headers=(\d{1,18}))?(?:\s+(?:nccl|rccl)-library=(\d{1,18}))?",
+    r"#?\s*(?:nccl|rccl)-tests:?\s+version\s+(?P<tests>\S+)"
+    r"(?:\s+(?:nccl|rccl)-headers=(?P<headers>\d{1,18}))?"
+    r"(?:\s+(?:nccl|rccl)-library=(?P<library>\d{1,18}))?",
     re.IGNORECASE,
 )
 _PARAMETERS = re.compile(
-    r"#\s*nThreads?:?\s+(\d{1,18})\s+nGpus:?\s+(\d{1,18})\s+minBytes:?\s+(\d{1,18})\s+maxBytes:?\s+(\d{1,18})(.*)"
+    r"#\s*nThreads?:?\s+(?P<threads>\d{1,18})\s+nGpus:?\s+(?P<gpus>\d{1,18})"
+    r"\s+minBytes:?\s+(?P<least>\d{1,18})\s+maxBytes:?\s+(?P<most>\d{1,18})(?P<rest>.*)"
 )
 _DEVICE = re.compile(
-    r"#\s+Rank\s+(\d{1,18})\s+(?:Group\s+\d+\s+)?Pid\s+(\d{1,18})\s+on\s+(\S+)\s+device\s+(\d{1,18})"
-    r"\s+\[([0-9a-fA-Fx:.]+)\]\s+(.*\S)"
+    r"#\s+Rank\s+(?P<rank>\d{1,18})\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d{1,18})\s+on\s+(?P<host>\S+)"
+    r"\s+device\s+(?P<device>\d{1,18})\s+\[(?P<bus>[0-9a-fA-Fx:.]+)\]\s+(?P<name>.*\S)"
 )
 _LEFT = (
-    r"\s*(\d{1,18})\s+(\d{1,18})\s+((?:u?int|fp|f|bfloat)\d\w*|half|float|double)"
-    r"\s+(sum|prod|max|min|avg|mulsum|none|all)(?:\s+(-?\d+)(?![\d.]))?"
+    r"\s*(?P<nbytes>\d{1,18})\s+(?P<count>\d{1,18})"
+    r"\s+(?P<type>(?:u?int|fp|f|bfloat)\d\w*|half|float|double)"
+    r"\s+(?P<redop>sum|prod|max|min|avg|mulsum|none|all)(?:\s+(?P<root>-?\d+)(?![\d.]))?"
 )
-_ROW = re.compile(_LEFT + r"((?:\s+\S+){3,12})\s*$")
-_ROW_START = re.compile(_LEFT + r"((?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*)\s*$")
+_ROW = re.compile(_LEFT + r"(?P<numbers>(?:\s+\S+){3,12})\s*$")
+_ROW_START = re.compile(_LEFT + r"(?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*\s*$")
 _NUMBERS = re.compile(r"\s*(?:[\d.]+(?:e[+-]?\d+)?|N/A)(?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*\s*$")
 _OUT_OF_BOUNDS = re.compile(
-    r"#\s*(?:Out of bounds values|Errors with asterisks)\s*:\s*(\d{1,18})\s*(\w*)"
+    r"#\s*(?:Out of bounds values|Errors with asterisks)\s*:\s*(?P<count>\d{1,18})\s*(?P<word>\w*)"
 )
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\d{1,18}(?:\.\d*)?)")
-_COLLECTIVE = re.compile(r"#\s*Collective test starting:\s*(\S+)")
-_TOO_FEW = re.compile(r"Invalid number of GPUs: (\d{1,18}) requested but only (\d{1,18}) w")
+_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<gb_per_s>\d{1,18}(?:\.\d*)?)")
+_COLLECTIVE = re.compile(r"#\s*Collective test starting:\s*(?P<program>\S+)")
+_TOO_FEW = re.compile(
+    r"Invalid number of GPUs: (?P<requested>\d{1,18}) requested but only (?P<visible>\d{1,18}) w"
+)
 _FAILURE = re.compile(r"Test (?:NCCL |CUDA |HIP )?failure\b.*")
 FIRST_COLUMNS = 5
 
 
 def parse_version(line: str) -> Version | None:
     """``# nccl-tests version 2.19.6 nccl-headers=... nccl-library=...`` and rccl's like."""
-    match = _VERSION.match(line)
-    return Version(match[1], match[2] or "", match[3] or "") if match else None
+    version = _VERSION.match(line)
+    return Version(**version.groupdict("")) if version else None
 
 
 def parse_parameters(line: str) -> Parameters | None:
@@ -146,7 +167,11 @@ def parse_parameters(line: str) -> Parameters | None:
     if not match:
         return None
     return Parameters(
-        int(match[1]), int(match[2]), int(match[3]), int(match[4]), "validation: 0" not in match[5]
+        threads=int(match["threads"]),
+        gpus=int(match["gpus"]),
+        min_bytes=int(match["least"]),
+        max_bytes=int(match["most"]),
+        validation="validation: 0" not in match["rest"],
     )
 
 
@@ -155,7 +180,14 @@ def parse_device(line: str) -> Device | None:
     match = _DEVICE.match(line)
     if not match:
         return None
-    return Device(int(match[1]), int(match[2]), match[3], int(match[4]), match[5], match[6])
+    return Device(
+        int(match["rank"]),
+        int(match["pid"]),
+        match["host"],
+        int(match["device"]),
+        match["bus"],
+        match["name"],
+    )
 
 
 def parse_row(text: str) -> Row | None:
@@ -163,18 +195,18 @@ def parse_row(text: str) -> Row | None:
     match = _ROW.match(text)
     if not match:
         return None
-    numbers = match[6].split()
+    numbers = match["numbers"].split()
     if len(numbers) not in (4, 8):
         return None
     halves = [_half(numbers[i : i + 4]) for i in range(0, len(numbers), 4)]
     if halves[0] is None:
         return None
     return Row(
-        int(match[1]),
-        int(match[2]),
-        match[3],
-        match[4],
-        int(match[5]) if match[5] else None,
+        int(match["nbytes"]),
+        int(match["count"]),
+        match["type"],
+        match["redop"],
+        int(match["root"]) if match["root"] else None,
         halves[0],
         halves[1] if len(halves) > 1 else None,
     )
@@ -200,34 +232,36 @@ def _half(numbers: list[str]) -> Half | None:
     return Half(time_us, algbw, busbw, wrong)
 
 
-def parse_out_of_bounds(line: str) -> tuple[int, bool] | None:
-    """How many values were wrong, and whether the program calls that ``OK``."""
-    match = _OUT_OF_BOUNDS.match(line)
-    return (int(match[1]), match[2].upper() == "OK") if match else None
+def parse_out_of_bounds(line: str) -> Bounds | None:
+    """Parse the closing line that counts wrong values."""
+    bounds = _OUT_OF_BOUNDS.match(line)
+    if not bounds:
+        return None
+    return Bounds(int(bounds["count"]), bounds["word"].upper() == "OK")
 
 
 def parse_average(line: str) -> float | None:
     """The mean over all sizes; it says that the table is whole and nothing of the links."""
-    match = _AVERAGE.match(line)
-    return float(match[1]) if match else None
+    average = _AVERAGE.match(line)
+    return float(average["gb_per_s"]) if average else None
 
 
 def parse_collective(line: str) -> str | None:
     """The name of the program, which 2.17 and newer print."""
-    match = _COLLECTIVE.match(line)
-    return match[1] if match else None
+    started = _COLLECTIVE.match(line)
+    return started["program"] if started else None
 
 
-def parse_too_few(line: str) -> tuple[int, int] | None:
-    """GPUs asked for and found."""
-    match = _TOO_FEW.search(line)
-    return (int(match[1]), int(match[2])) if match else None
+def parse_too_few(line: str) -> TooFew | None:
+    """Parse the complaint that GPUs are missing."""
+    gpus = _TOO_FEW.search(line)
+    return TooFew(int(gpus["requested"]), int(gpus["visible"])) if gpus else None
 
 
 def parse_failure(line: str) -> str | None:
     """What the test says when a call failed."""
-    match = _FAILURE.search(line)
-    return match[0] if match else None
+    failure = _FAILURE.search(line)
+    return failure.group() if failure else None
 
 
 def parse_json(text: str) -> JsonRun | None:

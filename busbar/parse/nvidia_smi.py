@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What ``nvidia-smi`` and ``rocm-smi`` print of a GPU's load, and how to tell their reports."""
+"""GPU processes and load that ``nvidia-smi`` prints, and the first lines of machine reports."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ TABLE: tuple[Pattern, ...] = (
     pattern(
         "gpu.process",
         "MiB |",
-        r"^\|\s+(\d{1,18})\s+(?:\S+\s+\S+\s+)?(\d{1,18})\s+(?:C|C\+G|M\+C)\s+(\S.*?)\s+"
-        r"(\d{1,18})MiB \|",
+        r"^\|\s+(?P<gpu>\d{1,18})\s+(?:\S+\s+\S+\s+)?(?P<pid>\d{1,18})\s+(?:C|C\+G|M\+C)\s+"
+        r"(?P<program>\S.*?)\s+(?P<mib>\d{1,18})MiB \|",
     ),
-    pattern("gpu.load", "MiB |", r"(\d{1,18})MiB / +(\d{1,18})MiB \|\s+(\d{1,18})%"),
+    pattern(
+        "gpu.load",
+        "MiB |",
+        r"(?P<used>\d{1,18})MiB / +(?P<total>\d{1,18})MiB \|\s+(?P<percent>\d{1,18})%",
+    ),
     # --query-gpu=index,utilization.gpu --format=csv
-    pattern("gpu.load-csv", " %", r"^(\d{1,18}), (\d{1,18}) %"),
+    pattern("gpu.load-csv", " %", r"^(?P<gpu>\d{1,18}), (?P<percent>\d{1,18}) %"),
 )
 _REPORTS = (
     (re.compile(r"=+NVSMI LOG=+"), "nvidia-smi -q"),
@@ -34,7 +38,7 @@ _REPORTS = (
 
 
 def parse_report(line: str) -> str | None:
-    """The name of the tool whose description of a machine begins with this line."""
+    """Return the tool whose report on a machine begins with this line; None for other lines."""
     for regex, name in _REPORTS:
         if regex.match(line):
             return name

@@ -73,9 +73,10 @@ _BUFFERS = re.compile(
     r" and Receive Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<receive>\w+)\)"
 )
 _ROW = re.compile(
-    r"\s*(\d{1,18})((?:\s+\d+(?:\.\d+)?){1,12})(?:\s+(Pass|Fail))?\s*$", re.IGNORECASE
+    r"\s*(?P<nbytes>\d{1,18})(?P<values>(?:\s+\d+(?:\.\d+)?){1,12})(?:\s+(?P<check>Pass|Fail))?\s*$",
+    re.IGNORECASE,
 )
-_WRONG_RANKS = re.compile(r"This test requires (?:exactly|at least) (\w+) processes")
+_WRONG_RANKS = re.compile(r"This test requires (?:exactly|at least) (?P<ranks>\w+) processes")
 
 
 def parse_banner(line: str) -> Banner | None:
@@ -103,14 +104,14 @@ def parse_buffers(line: str) -> Buffers | None:
 
 def parse_row(line: str) -> Row | None:
     """A row of a table; the first value is the average or the bandwidth."""
-    match = _ROW.match(line)
-    if not match:
+    row = _ROW.match(line)
+    if not row:
         return None
-    valid = match[3].lower() == "pass" if match[3] else None
-    return Row(int(match[1]), float(match[2].split()[0]), valid)
+    valid = row["check"].lower() == "pass" if row["check"] else None
+    return Row(int(row["nbytes"]), float(row["values"].split()[0]), valid)
 
 
 def parse_rank_complaint(line: str) -> str | None:
     """How many processes a test says it needs, when it was started with another number."""
-    match = _WRONG_RANKS.search(line)
-    return match[1] if match else None
+    complaint = _WRONG_RANKS.search(line)
+    return complaint["ranks"] if complaint else None

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 from busbar.parse.messages import Pattern, pattern
 
-LINE = re.compile(rb"\[\d+\.\d+\] \[([^\]:\s]+):(\d{1,18})[^\]]*\]\s+\S+\s+UCX\s+(\w+)\s+")
+LINE = re.compile(
+    rb"\[\d+\.\d+\] \[(?P<host>[^\]:\s]+):(?P<pid>\d{1,18})[^\]]*\]\s+\S+\s+UCX\s+\w+\s+"
+)
 
 
 @dataclass(frozen=True)
@@ -30,44 +32,50 @@ _ENDPOINT = re.compile(
     r"(?:ep_cfg\[\d+\]|(?P<scope>self|intra-node|inter-node) cfg#\d+):?\s+(?:\S+:)?"
     r"(?P<kinds>(?:\w+\([^)]*\)\s*)+)"
 )
-_LANE = re.compile(r"([\w-]+)/[^\s)]+")
+_LANE = re.compile(r"(?P<transport>[\w-]+)/[^\s)]+")
 
 TABLE: tuple[Pattern, ...] = (
     pattern(
-        "ucx.version", "UCX  INFO  Version", r"Version (\d+\.\d+\.\d+) \(loaded from ([^)]+)\)"
+        "ucx.version",
+        "UCX  INFO  Version",
+        r"Version (?P<version>\d+\.\d+\.\d+) \(loaded from (?P<path>[^)]+)\)",
     ),
     pattern(
         "ucx.api-mismatch",
         "API version is incompatible",
-        r"required >= (\S+), actual (\S+) \(loaded from ([^)]+)\)",
+        r"required >= (?P<required>\S+), actual (?P<loaded>\S+) \(loaded from (?P<path>[^)]+)\)",
     ),
-    pattern("ucx.env", "UCX_* env variable", r"UCX_\* env variables?: (.*\S)"),
+    pattern("ucx.env", "UCX_* env variable", r"UCX_\* env variables?: (?P<settings>.*\S)"),
     pattern(
-        "ucx.transport-missing", "not available", r"UCX\s+WARN\s+(transports? .* not available.*)"
+        "ucx.transport-missing",
+        "not available",
+        r"UCX\s+WARN\s+(?P<text>transports? .* not available.*)",
     ),
-    pattern(
-        "ucx.unreachable", "Destination is unreachable", r"(no .* transport to .*unreachable)"
-    ),
-    pattern("ucx.no-transport", "no usable transports", r"(no usable transports.*)"),
-    pattern("ucx.error", "UCX  ERROR", r"UCX\s+ERROR\s+(.*\S)"),
+    pattern("ucx.error", "UCX  ERROR", r"UCX\s+ERROR\s+(?P<text>.*\S)"),
     pattern(
         "ucx.mixed",
         "symbol lookup error",
-        r"symbol lookup error: (\S*libuc\S+): (undefined symbol: \S+)",
+        r"symbol lookup error: (?P<library>\S*libuc\S+): (?P<error>undefined symbol: \S+)",
     ),
-    pattern("ucx.mixed", "undefined symbol: uc", r"(\S+): (undefined symbol: uc[pts]_\S+)"),
+    pattern(
+        "ucx.mixed",
+        "undefined symbol: uc",
+        r"(?P<library>\S+): (?P<error>undefined symbol: uc[pts]_\S+)",
+    ),
     pattern(
         "ucx.mixed",
         "has different size in shared object",
-        r"(\S+): (Symbol `uc\w+' has different size in shared object)",
+        r"(?P<library>\S+): (?P<error>Symbol `uc\w+' has different size in shared object)",
     ),
-    pattern("ucx.info-library", "# Library version", r"^# Library version: (\S+)"),
-    pattern("ucx.info-headers", "# API headers version", r"^# API headers version: (\S+)"),
+    pattern("ucx.info-library", "# Library version", r"^# Library version: (?P<version>\S+)"),
+    pattern(
+        "ucx.info-headers", "# API headers version", r"^# API headers version: (?P<version>\S+)"
+    ),
 )
 
 
 def parse_endpoint(text: str) -> Endpoint | None:
-    """The transports for tagged messages, active messages or RMA to one kind of peer.
+    """Parse the transports for tagged messages, active messages or RMA to one kind of peer.
 
     ``ep_cfg[2]: tag(sysv/memory cma/memory cuda_ipc/cuda)`` in 1.14,
     ``ucp_context_0 intra-node cfg#2 tag(...)`` from 1.16 on.
@@ -80,5 +88,5 @@ def parse_endpoint(text: str) -> Endpoint | None:
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """``UCX_TLS=sm,self UCX_LOG_LEVEL=info`` as UCX prints the variables it found."""
+    """Parse ``UCX_TLS=sm,self UCX_LOG_LEVEL=info``, the variables that UCX found."""
     return dict(word.split("=", 1) for word in text.split() if "=" in word)

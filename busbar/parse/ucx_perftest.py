@@ -9,7 +9,7 @@ from collections.abc import Iterable
 _MIB = 2**20
 # Iterations, median, average and overall time, average and overall bandwidth, two message rates.
 # After the last interval nothing may be left to average, which is then `inf`.
-_ROW = re.compile(r"\s*(?:Final:)?\s*(\d+)((?:\s+(?:\d+(?:\.\d+)?|inf)){7})\s*$")
+_ROW = re.compile(r"\s*(?:Final:)?\s*\d+(?P<values>(?:\s+(?:\d+(?:\.\d+)?|inf)){7})\s*$")
 
 
 def bandwidth(lines: Iterable[str]) -> float | None:
@@ -17,8 +17,8 @@ def bandwidth(lines: Iterable[str]) -> float | None:
 
     What the tool calls MB/s is 2**20 bytes a second (``ucx_perftest.c`` divides by 1024 * 1024).
     """
-    found = None
+    gb_per_s = None
     for line in lines:
-        if match := _ROW.match(line):
-            found = float(match[2].split()[4]) * _MIB / 1e9
-    return found
+        if row := _ROW.match(line):
+            gb_per_s = float(row["values"].split()[4]) * _MIB / 1e9
+    return gb_per_s

@@ -46,7 +46,7 @@ _ROCM: dict[Version, tuple[Version, Version]] = {
     (7, 1): ((6, 3), (7, 1)),
     (7, 2): ((6, 3), (7, 2)),
 }
-_NCCL_CUDA = re.compile(rb"NCCL version [\d.]+\+cuda(\d+\.\d+)")
+_NCCL_CUDA = re.compile(rb"NCCL version [\d.]+\+cuda(?P<version>\d+\.\d+)")
 _TABLE = "add it to the table in busbar/preflight/driver.py"
 
 
@@ -80,13 +80,13 @@ def _trap(taken: Found, driver: Version) -> Line | None:
     first = f"{taken.path} of the image comes before the libcuda of --nv"
     if "stubs" in taken.path.parts:
         return _broken(f"{first}, and is a stub for linking", remedy)
-    found = re.fullmatch(r"libcuda\.so\.(\d+(?:\.\d+)+)", taken.path.name)
+    found = re.fullmatch(r"libcuda\.so\.(?P<version>\d+(?:\.\d+)+)", taken.path.name)
     if found is None:
         return _broken(f"{first}, and its name does not say of which driver it is", remedy)
-    if _numbers(found[1]) < driver:
+    if _numbers(found["version"]) < driver:
         return _broken(
-            f"{first}: it is cuda-compat {found[1]}, older than the driver {_dotted(driver)}, and"
-            " CUDA ends with a driver mismatch (error 803)",
+            f"{first}: it is cuda-compat {found['version']}, older than the driver"
+            f" {_dotted(driver)}, and CUDA ends with a driver mismatch (error 803)",
             remedy,
         )
     return None
@@ -118,15 +118,18 @@ def _toolkits(
     """Each CUDA that is loaded and what shows it; None where its version cannot be seen."""
     shared = False
     for name, found in libraries.items():
-        if runtime := re.fullmatch(r"libcudart\.so\.(\d+(?:\.\d+)?)", name):
+        if runtime := re.fullmatch(r"libcudart\.so\.(?P<version>\d+(?:\.\d+)?)", name):
             shared = True
-            yield _numbers(runtime[1]), name
+            yield _numbers(runtime["version"]), name
         elif (
             found
             and name.startswith("libnccl.so")
             and (built := _NCCL_CUDA.search(found.local.read_bytes()))
         ):
-            yield _numbers(built[1].decode())[:1], f"{name}, built with {built[1].decode()}"
+            yield (
+                _numbers(built["version"].decode())[:1],
+                f"{name}, built with {built['version'].decode()}",
+            )
     # The static runtime opens the driver's library by its name.
     if plan.program and not shared and elf.mentions(plan.program.local, b"libcuda.so.1"):
         said = plan.environment.get("CUDA_VERSION")
@@ -162,8 +165,8 @@ def rocm(plan: ImagePlan, libraries: dict[str, Found | None]) -> Line:
 def _hip(libraries: dict[str, Found | None]) -> Version | None:
     """The major release of a ROCm that does not lie in /opt, from the name of its HIP."""
     for name, found in libraries.items():
-        if found and (hip := re.fullmatch(r"libamdhip64\.so\.(\d+)", name)):
-            return _numbers(hip[1])
+        if found and (hip := re.fullmatch(r"libamdhip64\.so\.(?P<version>\d+)", name)):
+            return _numbers(hip["version"])
     return None
 
 

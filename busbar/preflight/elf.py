@@ -95,6 +95,6 @@ def mentions(path: Path, word: bytes) -> bool:
 
 def highest(versions: frozenset[str], family: str) -> tuple[int, ...]:
     """The highest of ``GLIBC_2.x``-like names of one family as numbers; empty for none."""
-    pattern = re.compile(rf"{family}_(\d+(?:\.\d+)*)")
-    found = [m[1] for version in versions if (m := pattern.fullmatch(version))]
+    pattern = re.compile(rf"{family}_(?P<number>\d+(?:\.\d+)*)")
+    found = [m["number"] for version in versions if (m := pattern.fullmatch(version))]
     return max((tuple(int(part) for part in text.split(".")) for text in found), default=())

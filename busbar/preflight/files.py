@@ -130,7 +130,7 @@ class Sif:
     def local(self, path: PurePosixPath) -> Path:
         target = Path(self._scratch.name) / path.relative_to("/")
         if not target.exists():
-            escaped = re.sub(r"([\\*?\[\]])", r"\\\1", str(path.relative_to("/")))
+            escaped = re.sub(r"[\\*?\[\]]", r"\\\g<0>", str(path.relative_to("/")))
             self._unsquashfs(
                 "-force", "-no-xattrs", "-dest", self._scratch.name, str(self._image), escaped
             )

@@ -60,8 +60,8 @@ def _nvidia_driver(root: Path) -> tuple[int, ...] | None:
     """As its kernel module says; a virtual machine need not have its directory in /proc."""
     # "NVIDIA UNIX x86_64 Kernel Module  570.86.15", "... Open Kernel Module for x86_64  570.86.15"
     text = _text(root / "proc/driver/nvidia/version")
-    said = re.search(r"Module(?: for \S+)?\s+(\d+(?:\.\d+)+)", text)
-    version = said[1] if said else _text(root / "sys/module/nvidia/version").strip()
+    said = re.search(r"Module(?: for \S+)?\s+(?P<version>\d+(?:\.\d+)+)", text)
+    version = said["version"] if said else _text(root / "sys/module/nvidia/version").strip()
     return _numbers(version) or None
 
 

@@ -14,9 +14,9 @@ from busbar.preflight.lines import loaded, modules, origins
 from busbar.preflight.loader import Found, View
 
 _LISTS = ("libraries", "modules")
-_SETTING = re.compile(r"(UCX|OMPI|PRTE|MPICH|MPIR|NCCL|RCCL|FI|HSA|CUDA|ROCR|HIP)_")
+_SETTING = re.compile(r"(?:UCX|OMPI|PRTE|MPICH|MPIR|NCCL|RCCL|FI|HSA|CUDA|ROCR|HIP)_")
 # What says where things are, who may run them and what is logged; no path of data.
-_HARMLESS = re.compile(r"(CUDA_(HOME|PATH|VERSION)|OMPI_ALLOW_\w+|UCX_LOG_\w+)$")
+_HARMLESS = re.compile(r"(?:CUDA_(?:HOME|PATH|VERSION)|OMPI_ALLOW_\w+|UCX_LOG_\w+)$")
 # From what most often decides how data goes to what hardly ever does.
 _LAYERS = (
     ("GPU driver", r"libcuda\.so|libnvidia-ml"),

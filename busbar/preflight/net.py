@@ -139,7 +139,7 @@ def _verbs(plan: ImagePlan, mpi: ImageMpi | None, libraries: dict[str, Found | N
         (
             found
             for name in plan.view.names(transport.path.parent / "ucx")
-            if re.fullmatch(r"libuct_ib(_mlx5)?\.so\.\d+", name)
+            if re.fullmatch(r"libuct_ib(?:_mlx5)?\.so\.\d+", name)
             and (found := plan.view.find(transport.path.parent / "ucx" / name))
         ),
         None,
@@ -171,9 +171,9 @@ def _verbs_driver(plan: ImagePlan, library: Found, effect: str) -> tuple[Status,
     drivers: dict[str, tuple[int, Found]] = {}
     for directory in plan.view.directories():
         for name in plan.view.names(directory / "libibverbs"):
-            of = re.fullmatch(r"lib(\w+)-rdmav(\d+)\.so", name)
+            of = re.fullmatch(r"lib(?P<driver>\w+)-rdmav(?P<abi>\d+)\.so", name)
             if of and (found := plan.view.find(directory / "libibverbs" / name)):
-                drivers.setdefault(of[1], (int(of[2]), found))
+                drivers.setdefault(of["driver"], (int(of["abi"]), found))
     wanted = plan.host.rdma_drivers or tuple(drivers)[:1] or ("mlx5",)
     facts = elf.read(library.local)
     # The interface between libibverbs and a driver is private, and numbered.

@@ -11,7 +11,7 @@ from busbar.preflight.model import Line, Status, ready
 from busbar.preflight.plan import ImagePlan
 
 _SHARED = {"all", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
-_ONE_COPY = re.compile(r"libuct_(cma|knem|xpmem)\.so\.\d+")
+_ONE_COPY = re.compile(r"libuct_(?:cma|knem|xpmem)\.so\.\d+")
 
 
 def node_line(plan: ImagePlan, libraries: Mapping[str, Found | None]) -> Line:

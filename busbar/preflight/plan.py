@@ -31,8 +31,8 @@ _DRIVER_LIBS = PurePosixPath("/.singularity.d/libs")
 # Apptainer 1.4.5, as far as communication needs it. With --rocm that is not HIP or HSA, which the
 # image brings.
 _DRIVER = {
-    "--nv": re.compile(r"lib(cuda|nvidia-ml|nvidia-ptxjitcompiler)\.so(\.\d+)*"),
-    "--rocm": re.compile(r"lib(drm|drm_amdgpu|numa|pci|amdcomgr64|amdocl64)\.so(\.\d+)*"),
+    "--nv": re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)\.so(?:\.\d+)*"),
+    "--rocm": re.compile(r"lib(?:drm|drm_amdgpu|numa|pci|amdcomgr64|amdocl64)\.so(?:\.\d+)*"),
 }
 # Where HPE puts the MPI that programs of the MPICH ABI can take, its launcher libraries and its
 # libfabric, as public module files and job scripts of Cray sites name them. LUMI's documentation
@@ -50,7 +50,7 @@ _CRAY = (
 _CRAY_SPOOL = PurePosixPath("/var/spool/slurmd")
 # Single libraries of the host that injected ones need; what makes a C library stays the image's.
 _NEEDED = PurePosixPath("/host/needed")
-_C_LIBRARY = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util))\.so\.\d+")
+_C_LIBRARY = re.compile(r"(?:ld-linux.*|lib(?:c|m|dl|rt|pthread|resolv|util))\.so\.\d+")
 
 # How a runtime other than Apptainer gives a container the GPUs that --nv and --rocm give.
 _AMD = ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
@@ -276,11 +276,15 @@ def image_variables(files: Files) -> dict[str, str]:
         if not name.startswith(("10-", "90-", "91-")) or files.kind(_ENV / name) != "file":
             continue
         text = files.local(_ENV / name).read_text(errors="replace")
-        for variable, found in re.findall(r"(?m)^\s*(?:export\s+)?([A-Z]\w*)=(.*)$", text):
-            line = found.replace('"', "").replace("'", "")
-            old = re.search(rf"\$\{{?{variable}(?::-([^}}]*))?\}}?", line)
+        assignments = re.finditer(r"(?m)^\s*(?:export\s+)?(?P<name>[A-Z]\w*)=(?P<value>.*)$", text)
+        for assignment in assignments:
+            variable = assignment["name"]
+            line = assignment["value"].replace('"', "").replace("'", "")
+            old = re.search(rf"\$\{{?{variable}(?::-(?P<default>[^}}]*))?\}}?", line)
             before = values.get(variable, "")
-            values[variable] = line.replace(old[0], before or old[1] or "") if old else line
+            values[variable] = (
+                line.replace(old[0], before or old["default"] or "") if old else line
+            )
     return values
 
 

@@ -25,10 +25,11 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     """The CPUs of ``0-3,8``. Raises ``ValueError`` for anything else."""
     cpus: set[int] = set()
     for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
-        if not found:
+        cpu_range = re.fullmatch(r"\s*(?P<first>\d+)(?:-(?P<last>\d+))?\s*", part)
+        if not cpu_range:
             raise ValueError(f"{part!r} is no CPU and no range of CPUs, as in 0-3,8")
-        first, last = int(found[1]), int(found[2] or found[1])
+        first = int(cpu_range["first"])
+        last = int(cpu_range["last"] or first)
         if not first <= last < _MOST:
             raise ValueError(f"{part!r} is no range of CPUs below {_MOST}")
         cpus.update(range(first, last + 1))

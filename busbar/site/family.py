@@ -135,6 +135,18 @@ class OperatorStep(Record):
     source: str
 
 
+class Instance(Record):
+    """The network of one instance type of a cloud."""
+
+    nics: Count
+    """Adapters with OS bypass."""
+    gpudirect: bool = True
+    topology_file: str = ""
+    """The file that the network plugin or the user gives to NCCL; empty: none, or made at run
+    time."""
+    source: str
+
+
 class LaunchRule(Record):
     """How jobs must be launched."""
 
@@ -158,6 +170,8 @@ class Family(Record):
     operator_steps: tuple[OperatorStep, ...] = ()
     launch_rules: tuple[LaunchRule, ...] = ()
     collectives: tuple[Collective, ...] = ()
+    instances: dict[str, Instance] = Field(default_factory=dict)
+    """By the cloud's name of the type."""
     site: dict[str, Any] = Field(default_factory=dict)
     """Facts that every site of the family shares; the site's own keys win."""
 

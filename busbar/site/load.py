@@ -134,6 +134,11 @@ def family(site: Site) -> Family:
     )
 
 
+def family_named(name: str) -> Family:
+    """Return a family without those that it includes."""
+    return _own_family(_document(_family_file(name, None)))
+
+
 def link_classes(site: Site) -> dict[str, LinkClass]:
     """Return every link class that the site can name; of two with one name the nearest."""
     classes: dict[str, LinkClass] = {}

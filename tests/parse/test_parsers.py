@@ -102,7 +102,8 @@ def test_nccl_tests_headers() -> None:
     device = nccl_tests.parse_device(old)
     assert device is not None
     assert (device.bus, device.name) == ("0x10", "NVIDIA A100-SXM4-40GB")
-    assert nccl_tests.parse_out_of_bounds("# Out of bounds values : 4 FAILED") == (4, False)
+    bounds = nccl_tests.parse_out_of_bounds("# Out of bounds values : 4 FAILED")
+    assert bounds == nccl_tests.Bounds(4, okay=False)
 
 
 def test_nccl_json() -> None:
@@ -142,47 +143,76 @@ def test_network_connections(line: bytes, expected: nccl_log.NetPath) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "kind", "values"),
+    ("line", "kind", "fields"),
     [
-        ("NCCL version 2.18.5+cuda12.2", "nccl.version", ("2.18.5", "cuda12.2")),
-        ("RCCL version : 2.22.3-develop:ab12", "nccl.version", ("2.22.3", "")),
+        (
+            "NCCL version 2.18.5+cuda12.2",
+            "nccl.version",
+            {"version": "2.18.5", "build": "cuda12.2"},
+        ),
+        ("RCCL version : 2.22.3-develop:ab12", "nccl.version", {"version": "2.22.3", "build": ""}),
         (
             "24 coll channels, 0 nvls channels, 32 p2p channels, 32 p2p channels per peer",
             "nccl.channels",
-            ("24", "32", "32"),
+            {"channels": "24"},
         ),
-        ("Using network AWS Libfabric", "nccl.network", ("AWS Libfabric",)),
-        ("Assigned NET plugin IB to comm", "nccl.network", ("IB",)),
+        ("Using network AWS Libfabric", "nccl.network", {"name": "AWS Libfabric"}),
+        ("Assigned NET plugin IB to comm", "nccl.network", {"name": "IB"}),
         (
             "NET/Plugin : No plugin found (libnccl-net.so), using internal implementation",
             "nccl.no-plugin",
-            ("libnccl-net.so",),
+            {"library": "libnccl-net.so"},
         ),
-        ("NET/Plugin: Could not find: libnccl-net.so", "nccl.no-plugin", ("libnccl-net.so",)),
+        (
+            "NET/Plugin: Could not find: libnccl-net.so",
+            "nccl.no-plugin",
+            {"library": "libnccl-net.so"},
+        ),
         (
             "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)",
             "nccl.gdr-hca",
-            ("IB", "Disabled", "0", "mlx5_0"),
+            {"network": "IB", "state": "Disabled", "nic": "mlx5_0"},
         ),
         (
             "AllReduce: 1048576 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..23}",
             "nccl.algorithm",
-            ("AllReduce", "1048576", "RING", "LL", "0", "23"),
+            {
+                "operation": "AllReduce",
+                "nbytes": "1048576",
+                "algorithm": "RING",
+                "protocol": "LL",
+                "channels": "0..23",
+            },
         ),
         (
             "8388608 Bytes -> Algo 1 proto 2 time 85.5",
             "nccl.algorithm",
-            ("", "8388608", "1", "2", "", ""),
+            {
+                "operation": "",
+                "nbytes": "8388608",
+                "algorithm": "1",
+                "protocol": "2",
+                "channels": "",
+            },
         ),
-        ("NCCL_ALGO set by environment to Ring", "nccl.env", ("NCCL_ALGO", "Ring")),
-        ("NCCL_BUFFSIZE set by environment to 65536.", "nccl.env", ("NCCL_BUFFSIZE", "65536")),
+        (
+            "NCCL_ALGO set by environment to Ring",
+            "nccl.env",
+            {"name": "NCCL_ALGO", "value": "Ring"},
+        ),
+        (
+            "NCCL_BUFFSIZE set by environment to 65536.",
+            "nccl.env",
+            {"name": "NCCL_BUFFSIZE", "value": "65536"},
+        ),
     ],
 )
-def test_nccl_messages(line: str, kind: str, values: tuple[str, ...]) -> None:
+def test_nccl_messages(line: str, kind: str, fields: dict[str, str]) -> None:
     whole = f"n1:1:1 [0] NCCL INFO {line}".encode()
     start = whole.index(nccl_log.INFO) + len(nccl_log.INFO)
-    found = nccl_log.parse(whole[start:], nccl_log.candidates(whole, start))
-    assert (kind, values) in [(m.kind, m.values) for m in found]
+    rows = [row for row in nccl_log.TABLE if whole.startswith(row.info or (b"\0",), start)]
+    messages = [(m.kind, dict(m.fields)) for m in match(rows, whole[start:])]
+    assert (kind, fields) in messages
 
 
 @pytest.mark.parametrize(
@@ -228,9 +258,13 @@ def test_ofi_wording() -> None:
     old = b"NET/OFI Selected Provider is efa (found 4 nics)"
     new = b"NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)"
     oldest = b"NET/OFI Selected Provider is efa"
-    assert [m.values for m in match(ofi.TABLE, old)] == [("efa", "", "4")]
-    assert [m.values for m in match(ofi.TABLE, new)] == [("efa", "efa-direct", "32")]
-    assert [m.values for m in match(ofi.TABLE, oldest)] == [("efa", "", "")]
+    assert _providers(old) == [("efa", "", "4")]
+    assert _providers(new) == [("efa", "efa-direct", "32")]
+    assert _providers(oldest) == [("efa", "", "")]
+
+
+def _providers(line: bytes) -> list[tuple[str, str, str]]:
+    return [(m["provider"], m["fabric"], m["nics"]) for m in match(ofi.TABLE, line)]
 
 
 def test_command_lines() -> None:

@@ -102,8 +102,8 @@ def _integer(entry: dict[str, Any], key: str) -> int:
 
 
 def _rate(text: object) -> tuple[int, int] | None:
-    found = re.fullmatch(r"(\d+)-(\d+)", str(text))
-    return (int(found[1]), int(found[2])) if found else None
+    rates = re.fullmatch(r"(?P<least>\d+)-(?P<most>\d+)", str(text))
+    return (int(rates["least"]), int(rates["most"])) if rates else None
 
 
 def _mode(value: object) -> str | None:

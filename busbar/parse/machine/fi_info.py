@@ -23,14 +23,16 @@ def parse_fi_info(text: str) -> tuple[Endpoint, ...]:
     """Every entry, in order of libfabric's preference; the indent of the lines does not matter."""
     entries: list[dict[str, str]] = []
     for line in text.splitlines():
-        found = re.match(r"\s*(provider|fabric|domain|version|type|protocol): (.*)$", line)
-        if not found:
+        field = re.match(
+            r"\s*(?P<key>provider|fabric|domain|version|type|protocol): (?P<value>.*)$", line
+        )
+        if not field:
             continue
-        if found[1] == "provider":
+        if field["key"] == "provider":
             entries.append({})
         if not entries:
             raise ValueError(f"{line.strip()!r} comes before any provider")
-        entries[-1][found[1]] = found[2].strip()
+        entries[-1][field["key"]] = field["value"].strip()
     if not entries:
         raise ValueError("no provider is listed")
     keys = ("provider", "fabric", "domain", "version", "type", "protocol")

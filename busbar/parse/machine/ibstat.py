@@ -24,13 +24,14 @@ def parse_ibstat(text: str) -> tuple[Port, ...]:
     for part in re.split(r"^CA '", text, flags=re.MULTILINE)[1:]:
         device = part.split("'", 1)[0]
         for number, body in _ports(part):
-            state = re.search(r"^\s*State: (\S+)", body, re.MULTILINE)
-            rate = re.search(r"^\s*Rate: (\d+)", body, re.MULTILINE)
-            layer = re.search(r"^\s*Link layer: (\S+)", body, re.MULTILINE)
+            state = re.search(r"^\s*State: (?P<state>\S+)", body, re.MULTILINE)
+            rate = re.search(r"^\s*Rate: (?P<gbit>\d+)", body, re.MULTILINE)
+            layer = re.search(r"^\s*Link layer: (?P<layer>\S+)", body, re.MULTILINE)
             if not state or not rate:
                 raise ValueError(f"{device} port {number} has no state or rate")
-            ethernet = bool(layer and layer[1] == "Ethernet")
-            ports.append(Port(device, number, state[1] == "Active", int(rate[1]), ethernet))
+            ethernet = bool(layer and layer["layer"] == "Ethernet")
+            active = state["state"] == "Active"
+            ports.append(Port(device, number, active, int(rate["gbit"]), ethernet))
     if not ports:
         raise ValueError("no port is listed")
     return tuple(ports)
@@ -38,12 +39,12 @@ def parse_ibstat(text: str) -> tuple[Port, ...]:
 
 def parse_rate(text: str) -> int:
     """Gbit/s of a sysfs ``rate`` file: ``400 Gb/sec (4X NDR)``."""
-    found = re.match(r"(\d+)(?:\.\d+)? Gb/sec", text)
-    if not found:
+    rate = re.match(r"(?P<gbit>\d+)(?:\.\d+)? Gb/sec", text)
+    if not rate:
         raise ValueError(f"{text.strip()!r} is no rate")
-    return int(found[1])
+    return int(rate["gbit"])
 
 
 def _ports(part: str) -> list[tuple[int, str]]:
-    pieces = re.split(r"^\s*Port (\d+):\s*$", part, flags=re.MULTILINE)[1:]
+    pieces = re.split(r"^\s*Port (?P<number>\d+):\s*$", part, flags=re.MULTILINE)[1:]
     return [(int(n), body) for n, body in zip(pieces[::2], pieces[1::2], strict=True)]

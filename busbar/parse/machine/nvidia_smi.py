@@ -82,7 +82,9 @@ def parse_topology(text: str) -> Topology:
     names = {f"GPU{index}" for index in range(gpus)}
     if not names <= set(columns) or not names <= {row for row, _ in codes}:
         raise ValueError(f"the GPUs of rows and columns are not GPU0 to GPU{gpus - 1}")
-    legend = dict(re.findall(r"^\s*(NIC\d+): (\S+)\s*$", "\n".join(lines), re.MULTILINE))
+    legend = dict(
+        re.findall(r"^\s*(?P<nic>NIC\d+): (?P<name>\S+)\s*$", "\n".join(lines), re.MULTILINE)
+    )
     nics = {name: legend.get(name, name) for name in columns if not name.startswith("GPU")}
     return Topology(gpus, codes, nics, tuple(cpus), tuple(numa))
 
@@ -104,33 +106,36 @@ def parse_nvlink(text: str) -> tuple[int, ...]:
 
 def parse_inventory(text: str) -> Inventory:
     """``nvidia-smi -q``, of all GPUs or of one (``-i``)."""
-    driver = re.search(r"^Driver Version\s+: (\S+)", text, re.MULTILINE)
-    attached = re.search(r"^Attached GPUs\s+: (\d+)", text, re.MULTILINE)
+    driver = re.search(r"^Driver Version\s+: (?P<version>\S+)", text, re.MULTILINE)
+    attached = re.search(r"^Attached GPUs\s+: (?P<count>\d+)", text, re.MULTILINE)
     if not driver or not attached:
         raise ValueError("no report: driver version or number of GPUs is missing")
-    parts = re.split(r"^GPU ([0-9A-Fa-f]+:[0-9A-Fa-f:.]+)\s*$", text, flags=re.MULTILINE)[1:]
+    parts = re.split(
+        r"^GPU (?P<bus_id>[0-9A-Fa-f]+:[0-9A-Fa-f:.]+)\s*$", text, flags=re.MULTILINE
+    )[1:]
     gpus = [_gpu(bus_id, body) for bus_id, body in zip(parts[::2], parts[1::2], strict=True)]
     if not gpus:
         raise ValueError("the report describes no GPU")
-    return Inventory(driver[1], int(attached[1]), tuple(gpus))
+    return Inventory(driver["version"], int(attached["count"]), tuple(gpus))
 
 
 def _gpu(bus_id: str, body: str) -> Gpu:
     def value(pattern: str) -> str | None:
-        found = re.search(pattern, body, re.MULTILINE)
-        return found[1].strip() if found and found[1].strip() != "N/A" else None
+        field = re.search(pattern, body, re.MULTILINE)
+        text = field["value"].strip() if field else "N/A"
+        return None if text == "N/A" else text
 
-    model = value(r"^\s+Product Name\s+: (.+)$")
+    model = value(r"^\s+Product Name\s+: (?P<value>.+)$")
     if model is None:
         raise ValueError(f"GPU {bus_id} has no product name")
-    memory = value(r"FB Memory Usage\s+Total\s+: (\d+) MiB")
-    generation = value(r"PCIe Generation\s+Max\s+: (\d+)")
-    lanes = value(r"Link Width\s+Max\s+: (\d+)x")
-    mig = value(r"MIG Mode\s+Current\s+: (.+)$")
+    memory = value(r"FB Memory Usage\s+Total\s+: (?P<value>\d+) MiB")
+    generation = value(r"PCIe Generation\s+Max\s+: (?P<value>\d+)")
+    lanes = value(r"Link Width\s+Max\s+: (?P<value>\d+)x")
+    mig = value(r"MIG Mode\s+Current\s+: (?P<value>.+)$")
     return Gpu(
         bus_id=bus_id.lower(),
         model=model,
-        architecture=value(r"^\s+Product Architecture\s+: (.+)$"),
+        architecture=value(r"^\s+Product Architecture\s+: (?P<value>.+)$"),
         memory_mib=int(memory) if memory else None,
         pcie=(int(generation), int(lanes)) if generation and lanes else None,
         mig=mig == "Enabled",

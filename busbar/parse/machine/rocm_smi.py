@@ -7,7 +7,11 @@ import json
 import re
 from dataclasses import dataclass
 
-_PAIR = re.compile(r"\(Topology\) (Hops|Link type) between DRM devices (\d+) and (\d+)", re.I)
+_PAIR = re.compile(
+    r"\(Topology\) (?P<fact>Hops|Link type) between DRM devices (?P<first>\d+)"
+    r" and (?P<second>\d+)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,11 @@ def parse_topology(text: str) -> RocmTopology:
     kinds: dict[tuple[int, int], str] = {}
     hops: dict[tuple[int, int], int] = {}
     for key, value in (document.get("system") or {}).items():
-        found = _PAIR.fullmatch(key)
-        if not found:
+        pair = _PAIR.fullmatch(key)
+        if not pair:
             continue
-        first, second = sorted((int(found[2]), int(found[3])))
-        if found[1].lower() == "hops":
+        first, second = sorted((int(pair["first"]), int(pair["second"])))
+        if pair["fact"].lower() == "hops":
             hops[first, second] = int(value)
         else:
             kinds[first, second] = str(value).upper()

@@ -29,7 +29,7 @@ def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
         partitions = tuple(p for p in _value(part, "Partitions").split(",") if p)
         gres = _value(part, "Gres")
         # gpu:4, gpu:h200:4(S:0-1), with other resources beside it
-        counts = re.findall(r"(?:^|,)gpu(?::[A-Za-z][\w-]*)?:(\d+)", gres)
+        counts = re.findall(r"(?:^|,)gpu(?::[A-Za-z][\w-]*)?:(?P<count>\d+)", gres)
         gpus = sum(int(count) for count in counts)
         nodes.append(SlurmNode(name, int(cpus), gpus, partitions, _value(part, "State")))
     if not nodes:
@@ -38,5 +38,5 @@ def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
 
 
 def _value(part: str, key: str) -> str:
-    found = re.search(rf"(?:^|\s){key}=(\S*)", part)
-    return "" if not found or found[1] == "(null)" else found[1]
+    field = re.search(rf"(?:^|\s){key}=(?P<value>\S*)", part)
+    return "" if not field or field["value"] == "(null)" else field["value"]

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: MIT
+"""All rules, and the patterns declared beside them. Importing it checks the catalogue."""
+
+from __future__ import annotations
+
+from busbar.explain import (  # noqa: F401 - each declares causes
+    catalog,
+    containers,
+    notes,
+    rules_fabric,
+    rules_launch,
+    rules_machine,
+    rules_mpi,
+    rules_nccl,
+    rules_rccl,
+    select,
+    without_band,
+)
+
+RULES = catalog.rules()
+PATTERNS = catalog.patterns()

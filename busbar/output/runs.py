@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+"""The runs in one file, in order."""
+
+from __future__ import annotations
+
+from busbar.output.job_output import JobOutput
+from busbar.output.reading import Evidence
+from busbar.parse.text import decode
+
+
+class Runs:
+    """The run that is being read, and those before it in the same file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.current = JobOutput(files=[file])
+        self._past: list[JobOutput] = []
+
+    def begin(self) -> JobOutput:
+        """Begin a new run, unless the current one has no tool yet."""
+        if self.current.tool:
+            self._past.append(self.current)
+            self.current = JobOutput(files=[self.file])
+        return self.current
+
+    def finish(self) -> list[JobOutput]:
+        """Return all runs; what follows the last one without being a run is merged into it."""
+        if not self._past or self.current.tool:
+            return [*self._past, self.current]
+        if not self.current.empty:
+            self._past[-1].merge_context(self.current)
+        return self._past
+
+    def evidence(self, number: int, line: bytes) -> Evidence:
+        """Return a line of the file as evidence."""
+        return Evidence(self.file, number, decode(line))
