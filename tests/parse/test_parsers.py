@@ -45,7 +45,7 @@ DATA = Path(__file__).parents[1] / "data"
             "",
             "latency_us",
         ),
-        ("# OSU NCCL-CUDA Bandwidth Test v7.2", "osu_bw", "7.2", "CUDA", "bw"),
+        ("# OSU NCCL-CUDA Bandwidth Test v7.2", "osu_xccl_bw", "7.2", "CUDA", "bw"),
     ],
 )
 def test_osu_banner(line: str, test: str, version: str, device: str, quantity: str) -> None:
