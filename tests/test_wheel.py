@@ -17,6 +17,8 @@ import pytest
 
 from busbar import site as sites
 
+pytestmark = pytest.mark.run
+
 DATA = Path(__file__).parent / "data"
 
 

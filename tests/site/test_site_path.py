@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-from saved import h200_outputs
 
 from busbar import site as sites
 from busbar.cli import main
@@ -19,6 +18,7 @@ from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose, match
 from busbar.errors import BusbarError
 from busbar.site.load import find, ships
+from tests.site.saved import h200_outputs
 
 
 @pytest.fixture
