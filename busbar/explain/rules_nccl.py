@@ -251,11 +251,13 @@ def too_few_gpus(context: Context) -> Iterator[Finding]:
 @cause("nccl-too-few-gpus", "too-few-gpus", fatal=True)
 def no_gpu_for_a_rank(context: Context) -> Iterator[Finding]:
     """One of our programs reports that a rank has no GPU."""
-    lines = [e for error, e in context.facts.events_of(Error) if error.code == "too-few-gpus"]
-    if lines:
+    errors = [(e, line) for e, line in context.facts.events_of(Error) if e.code == "too-few-gpus"]
+    if errors:
         nccl = context.facts.tool.startswith("torch")
         id_ = "nccl-too-few-gpus" if nccl else "too-few-gpus"
-        yield failure(id_, lines[:3], f"{len(lines)} ranks have no GPU of their own")
+        several = f"{len(errors)} ranks have no GPU of their own"
+        summary = several if errors[1:] else errors[0][0].text
+        yield failure(id_, [line for _, line in errors[:3]], summary)
 
 
 when_seen(

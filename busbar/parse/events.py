@@ -33,7 +33,10 @@ ErrorCode = Literal["usage", "rank-count", "too-few-gpus", "same-gpu", "wrong-gp
 # Version 1.0 of the programs printed errors without a code. These are its sentences.
 _CODES: tuple[tuple[re.Pattern[str], ErrorCode], ...] = (
     (re.compile(r"asked for \d+ ranks, "), "rank-count"),
-    (re.compile(r"has no GPU of its own: |no GPU is visible"), "too-few-gpus"),
+    (
+        re.compile(r"has no GPU of its own: |no GPU is visible|asked for \d+ GPUs, "),
+        "too-few-gpus",
+    ),
     (re.compile(r"share GPU "), "same-gpu"),
     (re.compile(r" is on GPU .*, expected "), "wrong-gpu"),
 )

@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from busbar.parse.events import BEGINNINGS, Error, MalformedEventError, Placed, Start, parse
+from busbar.parse.events import (
+    BEGINNINGS,
+    Error,
+    ErrorCode,
+    MalformedEventError,
+    Placed,
+    Start,
+    parse,
+)
 
 RATE = '{"event": "reading", "metric": "bandwidth", "bytes": 8, "wrong": 0, "gb_per_s": 1}'
 
@@ -30,6 +40,7 @@ def test_every_recorded_line_is_read(data: Path) -> None:
         ("asked for 4 ranks, 2 started", "rank-count"),
         ("rank 3 of the node has no GPU of its own: 2 are visible", "too-few-gpus"),
         ("no GPU is visible to this rank", "too-few-gpus"),
+        ("asked for 2 GPUs, 0 are visible", "too-few-gpus"),
         ("ranks 0 and 1 of the node share GPU 0000:06:00.0", "same-gpu"),
         ("rank 1 of the node is on GPU 0000:08:00.0, expected 0000:07:00.0", "wrong-gpu"),
         ("counting the visible GPUs: no CUDA-capable device is detected", "runtime"),
@@ -38,6 +49,16 @@ def test_every_recorded_line_is_read(data: Path) -> None:
 def test_errors_of_version_1_0_get_a_code(text: str, code: str) -> None:
     line = f'{{"event": "error", "rank": 3, "text": "{text}"}}'
     assert parse(line) == Error(3, code, text)
+
+
+def test_the_programs_print_the_codes_that_are_read(root: Path) -> None:
+    sources = root / "reframe_checks" / "src"
+    codes = set(get_args(ErrorCode))
+    faults = re.findall(r'\{\d, "([a-z-]+)"\}', (sources / "support.hpp").read_text())
+    assert set(faults) == codes
+    table = re.search(r"CODES = \{(.*)\}", (sources / "torch_collectives.py").read_text())
+    assert table
+    assert set(re.findall(r'"([a-z-]+)"', table[1])) < codes
 
 
 def test_a_code_that_is_printed_counts() -> None:
