@@ -224,9 +224,13 @@ class Tables:
             facts.events.append((event, evidence))
         if isinstance(event, events.End):
             facts.finished = evidence
-        elif isinstance(event, events.Rank):
-            facts.hosts.setdefault(event.host)
-            facts.processes.add((event.host, event.pid))
+        elif isinstance(event, events.Place):
+            self._place(event)
+
+    def _place(self, place: events.Place) -> None:
+        self._facts.hosts.setdefault(place.host)
+        if isinstance(place, events.Rank):
+            self._facts.processes.add((place.host, place.pid))
 
     def _start(self, start: events.Start, evidence: Evidence) -> JobOutput:
         facts = self._facts
