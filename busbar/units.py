@@ -23,6 +23,11 @@ def parse_bytes(text: str) -> int:
     return int(size["number"]) * _SUFFIXES[size["unit"].upper()]
 
 
+def option_bytes(count: int) -> str:
+    """``16M`` for 16777216, as options of benchmarks take it."""
+    return format_bytes(count).replace(" ", "").removesuffix("B").removesuffix("i")
+
+
 def format_bytes(count: int) -> str:
     """``16 MiB`` for 16777216; exact, so 1000 stays ``1000 B``."""
     for suffix in ("TiB", "GiB", "MiB", "KiB"):

@@ -23,21 +23,22 @@ from busbar.explain.containers import layer_cause
 from busbar.explain.model import Cause
 from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import judge
+from busbar.judge.launch import LaunchOutput, show
 from busbar.judge.parity import LEAST, Parity, compare, enough
 from busbar.judge.results import Result
 from busbar.judge.run import Run
 from busbar.output.note import Note
-from busbar.parse.gpu_aware import GpuAwareRun, Reading, parse
+from busbar.output.reading import Reading
 from busbar.preflight.layers import bare_origins, differences
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
 from .base import SOURCES, Judgement
 from .in_image import InImage, launcher_outside
-from .mpi_program import GpuAwareCheck
+from .mpi_program import GpuAwareCheck, Sizes, versions
 
 _SIDES = ("bare", "image")
-_Key = tuple[int, int, str, int]
+_Key = tuple[int | None, int | None, str, int]
 
 
 @rfm.simple_test
@@ -62,10 +63,10 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
     @run_after("setup")
     def set_sizes(self) -> None:
         if self.on_gpu:
-            self.sizes = self.sizes or "16M,256M"
+            self.sizes = self.sizes or Sizes((16 << 20, 256 << 20))
         else:
             # As in link_matrix: best windows, each rank on a core of its own.
-            self.sizes = self.sizes or "1M,4M"
+            self.sizes = self.sizes or Sizes((1 << 20, 4 << 20))
             best = "--statistic=best --window=4 --seconds=0.2"
             self.more_options = f"{best} {self.more_options}"
             self.wrapper = f"{SOURCES / 'own_core.sh'} {self.wrapper}"
@@ -100,18 +101,17 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         ended = {status["turn"]: status["code"] for status in statuses}
         found: list[Result] = []
         turns: list[list[dict[_Key, Reading]]] = []
-        versions: dict[str, str] = {}
+        used: dict[str, str] = {}
         for turn in range(1, self.repetitions + 1):
             turns.append([])
             for side in _SIDES:
-                run, wrong = self.one_run(side, turn, ended.get(f"{side} {turn}", "none"))
+                shown, wrong = self.one_run(side, turn, ended.get(f"{side} {turn}", "none"))
                 found += wrong
-                turns[-1].append({_key(reading): reading for reading in run.readings})
-                for start in run.starts:
-                    versions = {"mpi": start.mpi, "ucx": start.ucx, "gpu_driver": start.gpu_driver}
-        return Judgement([*_once(self.name, found), *self.compared(turns)], versions)
+                turns[-1].append({_key(reading): reading for reading in shown.readings})
+                used = versions(shown) or used
+        return Judgement([*_once(self.name, found), *self.compared(turns)], used)
 
-    def one_run(self, side: str, turn: int, status: str) -> tuple[GpuAwareRun, list[Result]]:
+    def one_run(self, side: str, turn: int, status: str) -> tuple[LaunchOutput, list[Result]]:
         """One repetition of one side, and what is wrong with it."""
         lines, log = (
             path.read_text(errors="backslashreplace").splitlines() if path.exists() else []
@@ -120,13 +120,13 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         lane = self.current_environ.extras["lane"]
         if side == "image":
             lane = self.preflighted.fingerprint["lane"]
-        run = parse(lines)
+        shown = show(f"{side}-{turn}", [*lines, *log])
         asked = replace(self.asked(), sizes=(), latency_sizes=(), check_sizes=(), lane=lane)
-        wrong = judge(asked, run, [*lines, *log], expectation_of(Run()))
+        wrong = judge(asked, shown, expectation_of(Run()))
         if status != "0":
             message = f"it ended with exit status {status}"
             wrong.append(Result(self.name, Verdict.FAILED, message=message))
-        return run, [replace(each, message=f"{side}: {each.message}") for each in wrong]
+        return shown, [replace(each, message=f"{side}: {each.message}") for each in wrong]
 
     def keys(self) -> list[_Key]:
         """Each pair at each size."""

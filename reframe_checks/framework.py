@@ -14,6 +14,7 @@ from reframe.core.builtins import parameter, run_after
 from busbar.expect import COLLECTIVES
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.judge.results import Result
+from busbar.parse.events import Start
 from busbar.units import parse_bytes
 from busbar.verdict import Verdict
 
@@ -84,8 +85,8 @@ class Torch(XcclPerf, special=True):
             return
         logs = [path.read_text(errors="replace") for path in self.logs()]
         said = [line["version"].split(".") for text in logs if (line := _ROCM.search(text))]
-        starts = [e for e, _ in shown.facts.events if e.get("event") == "start"]
-        said += [str(start["hip"]).split(".")[:2] for start in starts if start.get("hip")]
+        starts = shown.facts.events_of(Start)
+        said += [start.hip.split(".")[:2] for start, _ in starts if start.hip]
         if not said:
             yield "neither the log nor PyTorch says of which ROCm its RCCL is"
         elif (used := (int(said[0][0]), int(said[0][1]))) < _OLDEST_ROCM:

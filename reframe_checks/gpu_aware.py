@@ -6,7 +6,9 @@ from __future__ import annotations
 import reframe as rfm
 from reframe.core.builtins import fixture, run_after, run_before
 
-from .mpi_program import BuildGpuAware, GpuAwareCheck
+from .mpi_program import BuildGpuAware, GpuAwareCheck, Sizes
+
+COLLECTIVES = ["bcast", "allgather", "alltoall", "allreduce", "reduce_scatter_block"]
 
 
 @rfm.simple_test
@@ -15,7 +17,7 @@ class gpu_aware(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what us
 
     descr = "correct data: device-to-device, host-device, device-host"
     tags = {"gate", "nightly"}
-    check_sizes = "1,4099,1M"
+    check_sizes = Sizes((1, 4099, 1 << 20))
 
     def buffers(self) -> tuple[str, ...]:
         return ("DD", "HD", "DH", "HH") if self.on_gpu else ("HH",)
@@ -23,7 +25,7 @@ class gpu_aware(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what us
     @run_after("setup")
     def set_collectives(self) -> None:
         if "collectives" in self.current_environ.features and not self.collectives:
-            self.collectives = "bcast,allgather,alltoall,allreduce,reduce_scatter_block"
+            self.collectives = COLLECTIVES
 
 
 class BuildByHipcc(BuildGpuAware):

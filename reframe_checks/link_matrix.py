@@ -6,8 +6,10 @@ from __future__ import annotations
 import reframe as rfm
 from reframe.core.builtins import run_after
 
+from busbar.judge.launch import powers
+
 from .base import SOURCES
-from .mpi_program import GpuAwareCheck
+from .mpi_program import GpuAwareCheck, Sizes
 
 
 @rfm.simple_test
@@ -16,16 +18,16 @@ class link_matrix(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what 
 
     descr = "bandwidth and latency of every pair"
     tags = {"gate", "nightly"}
-    latency_sizes = "8"
+    latency_sizes = Sizes((8,))
 
     @run_after("setup")
     def set_sizes(self) -> None:
         if self.on_gpu:
-            self.sizes = self.sizes or "1M,4M,16M,64M,256M"
+            self.sizes = self.sizes or Sizes(powers(1 << 20, 256 << 20, 4))
         else:
             # A machine shared with others is judged by its best windows, which must be short
             # enough to fall between two interruptions.
-            self.sizes = self.sizes or "64K,1M,4M"
+            self.sizes = self.sizes or Sizes((64 << 10, 1 << 20, 4 << 20))
             best = "--copy --statistic=best --window=4 --seconds=0.2"
             self.more_options = f"{best} {self.more_options}"
             self.wrapper = f"{SOURCES / 'own_core.sh'} {self.wrapper}"

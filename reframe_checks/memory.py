@@ -9,7 +9,7 @@ import reframe as rfm
 from reframe.core.builtins import fixture, parameter
 
 from busbar.judge.launch import BenchLaunch
-from busbar.units import parse_bytes
+from busbar.units import option_bytes
 
 from .base import BuildProgram
 from .bench import BenchCheck
@@ -32,13 +32,14 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
 
     def launches(self) -> list[BenchLaunch]:
         gpus = self.gpus if self.on_gpu else 0
-        size = "256M" if self.on_gpu else "64M"
+        nbytes = 256 << 20 if self.on_gpu else 64 << 20
+        program = str(Path(self.copies.stagedir, "memory"))
         return [
             BenchLaunch(
                 bench="memory",
-                command=(str(Path(self.copies.stagedir, "memory")), str(gpus), size),
+                command=(program, str(gpus), option_bytes(nbytes)),
                 ranks=1,
-                sizes=(parse_bytes(size),),
+                sizes=(nbytes,),
                 placed=False,
                 validated=True,
                 bands=self.on_gpu,

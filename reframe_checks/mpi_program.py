@@ -3,18 +3,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, run_before, variable
 
 from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import GpuAwareRequest, judge
-from busbar.judge.run import Run
-from busbar.parse.gpu_aware import GpuAwareRun, parse
-from busbar.units import parse_bytes
+from busbar.judge.launch import LaunchOutput, show
+from busbar.judge.run import Run, copies_of
+from busbar.parse.events import Start
+from busbar.units import option_bytes, parse_bytes
 
 from .base import BuildProgram, BusbarCheck, Judgement
+
+
+class Sizes(tuple[int, ...]):
+    """Message sizes in bytes; users set them as text, ``-S link_matrix.sizes=64K,1M``."""
+
+    __slots__ = ()
+
+    def __new__(cls, sizes: str | Iterable[int] = ()) -> Sizes:
+        if isinstance(sizes, str):
+            sizes = (parse_bytes(size) for size in sizes.split(",") if size)
+        return super().__new__(cls, sizes)
+
+    def option(self) -> str:
+        """The value of an option of ``gpu_aware``."""
+        return ",".join(map(option_bytes, self))
 
 
 class BuildGpuAware(BuildProgram):
@@ -29,14 +47,14 @@ class GpuAwareCheck(BusbarCheck, special=True):
     valid_prog_environs = ["+gpu_aware"]
     program = fixture(BuildGpuAware, scope="environment")
 
-    #: Sizes of the bandwidth readings, as in ``64K,1M``.
-    sizes = variable(str, value="")
+    #: Sizes of the bandwidth readings.
+    sizes = variable(Sizes, value=Sizes())
     #: Sizes of the latency readings.
-    latency_sizes = variable(str, value="")
+    latency_sizes = variable(Sizes, value=Sizes())
     #: Sizes of the correctness tests.
-    check_sizes = variable(str, value="")
+    check_sizes = variable(Sizes, value=Sizes())
     #: Collectives whose results are checked.
-    collectives = variable(str, value="")
+    collectives = variable(typ.List[str], value=[])
     #: More options of the program; the tests inject faults with it.
     more_options = variable(str, value="")
     #: A command before the program, as in ``numactl --cpunodebind=0``.
@@ -59,10 +77,10 @@ class GpuAwareCheck(BusbarCheck, special=True):
         options = {
             "ranks": str(self.num_tasks),
             "buffers": ",".join(self.buffers()),
-            "sizes": self.sizes,
-            "latency-sizes": self.latency_sizes,
-            "check": self.check_sizes,
-            "collectives": self.collectives,
+            "sizes": self.sizes.option(),
+            "latency-sizes": self.latency_sizes.option(),
+            "check": self.check_sizes.option(),
+            "collectives": ",".join(self.collectives),
             "devices": ",".join(extras["bus_ids"]) if self.on_gpu else "",
         }
         self.executable_opts = [
@@ -73,34 +91,30 @@ class GpuAwareCheck(BusbarCheck, special=True):
 
     def asked(self) -> GpuAwareRequest:
         """The question, as the judgement reads it."""
-
-        def bytes_of(sizes: str) -> tuple[int, ...]:
-            return tuple(parse_bytes(size) for size in sizes.split(",") if size)
-
         extras = self.current_environ.extras
         return GpuAwareRequest(
             check=self.name,
             ranks=self.num_tasks,
             nodes=self.nodes,
             buffers=tuple(" ".join(pair) for pair in self.buffers()),
-            sizes=bytes_of(self.sizes),
-            latency_sizes=bytes_of(self.latency_sizes),
-            check_sizes=bytes_of(self.check_sizes),
-            collectives=tuple(name for name in self.collectives.split(",") if name),
+            sizes=self.sizes,
+            latency_sizes=self.latency_sizes,
+            check_sizes=self.check_sizes,
+            collectives=tuple(self.collectives),
             lane=extras["lane"],
             transports=tuple(extras["across" if self.nodes > 1 else "transports"]),
             provider=extras["provider"] if self.nodes > 1 else "",
         )
 
-    def run_of(self, run: GpuAwareRun) -> Run:
+    def run_of(self, shown: LaunchOutput) -> Run:
         """What the readings of a run are compared with: the links, or copies of the same run."""
         return replace(
             self.known_run(),
             bench="gpu_aware",
             nodes=self.nodes,
             ranks=self.num_tasks,
-            gpus={rank.rank: self.gpu_index(rank.device, rank.node_rank) for rank in run.ranks},
-            copies=None if self.on_gpu else run,
+            gpus={rank.rank: self.gpu_index(rank.device, rank.node_rank) for rank in shown.ranks},
+            copies=None if self.on_gpu else copies_of(shown.facts),
         )
 
     def gpu_index(self, bus_id: str, node_rank: int) -> int:
@@ -109,14 +123,13 @@ class GpuAwareCheck(BusbarCheck, special=True):
         return known.index(bus_id) if bus_id in known else node_rank
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        run = parse(output)
-        results = judge(self.asked(), run, [*output, *errors], expectation_of(self.run_of(run)))
-        start = run.starts[0] if run.starts else None
-        return Judgement(
-            results,
-            {
-                "mpi": start.mpi if start else "",
-                "ucx": start.ucx if start else "",
-                "gpu_driver": str(start.gpu_driver or "") if start else "",
-            },
-        )
+        shown = show(self.name, [*output, *errors])
+        results = judge(self.asked(), shown, expectation_of(self.run_of(shown)))
+        return Judgement(results, versions(shown))
+
+
+def versions(shown: LaunchOutput) -> dict[str, str]:
+    """What really ran; nothing if the program did not start."""
+    for start, _ in shown.facts.events_of(Start):
+        return {"mpi": start.mpi, "ucx": start.ucx, "gpu_driver": start.gpu_driver}
+    return {}

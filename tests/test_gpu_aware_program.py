@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from busbar.delivery.reframe import configuration
-from busbar.parse.gpu_aware import GpuAwareRun, parse
+from busbar.judge.launch import LaunchOutput, show
+from busbar.parse.events import Check, Copy, Error, Event, Flag, Idle
 
 pytestmark = [pytest.mark.run, pytest.mark.xdist_group("mpi")]
 
@@ -48,12 +48,17 @@ def launch(root, program):
             timeout=timeout,
             check=False,
         )
-        return done.returncode, parse(done.stdout.splitlines()), done.stdout + done.stderr
+        return done.returncode, show("output", done.stdout.splitlines()), done.stdout + done.stderr
 
     return run
 
 
-def pairs(run: GpuAwareRun) -> set[tuple[int, int]]:
+def events(run: LaunchOutput, kind: type[Event]) -> list[Event]:
+    assert not run.facts.malformed
+    return [event for event, _ in run.facts.events_of(kind)]
+
+
+def pairs(run: LaunchOutput) -> set[tuple[int, int]]:
     return {(reading.source, reading.target) for reading in run.readings}
 
 
@@ -62,26 +67,27 @@ def test_measures_every_ordered_pair_in_one_launch(launch):
         3, "--ranks=3", "--sizes=64K,1M", "--latency-sizes=8", "--check=1,4099", "--copy", *FAST
     )
     assert status == 0
-    assert run.complete
+    assert run.facts.finished
     everybody = {(a, b) for a in range(3) for b in range(3) if a != b}
     assert pairs(run) == everybody
     assert len(run.readings) == len(everybody) * 3
     assert all(reading.value > 0 and reading.wrong == 0 for reading in run.readings)
-    assert len(run.checks) == len(everybody) * 2
-    assert all(check.wrong == 0 for check in run.checks)
+    checks = events(run, Check)
+    assert len(checks) == len(everybody) * 2
+    assert all(check.wrong == 0 for check in checks)
     assert {rank.rank for rank in run.ranks} == {0, 1, 2}
     assert all(rank.cpus for rank in run.ranks)
-    methods = {ceiling.method for ceiling in run.ceilings}
-    assert methods == {"memcpy", "process_vm_readv", "flag"}
+    assert {copy.method for copy in events(run, Copy)} == {"memcpy", "process_vm_readv"}
+    assert {(flag.source, flag.target) for flag in events(run, Flag)} == everybody
 
 
 def test_collectives_are_correct(launch):
     names = "bcast,allgather,alltoall,allreduce,reduce_scatter_block"
     status, run, _ = launch(3, "--ranks=3", "--check=1,4099,1M", f"--collectives={names}")
     assert status == 0
-    done = {check.operation for check in run.checks if check.operation != "send_recv"}
-    assert done == set(names.split(","))
-    assert all(check.wrong == 0 for check in run.checks)
+    checks = events(run, Check)
+    assert {check.operation for check in checks} == {"send_recv", *names.split(",")}
+    assert all(check.wrong == 0 for check in checks)
 
 
 def test_rounds_pair_everybody_at_once(launch):
@@ -91,12 +97,12 @@ def test_rounds_pair_everybody_at_once(launch):
 
 
 def test_idle_ranks_sleep(launch):
-    _, _, output = launch(4, "--ranks=4", "--sizes=1M", "--seconds=0.1")
-    idle = [json.loads(line) for line in output.splitlines() if '"event": "idle"' in line]
+    _, run, _ = launch(4, "--ranks=4", "--sizes=1M", "--seconds=0.1")
+    idle = events(run, Idle)
     assert len(idle) == 4
     for rank in idle:
-        assert rank["seconds"] > 0.3  # half of the pairs are other ranks' business
-        assert rank["cpu_seconds"] < 0.2 * rank["seconds"]
+        assert rank.seconds > 0.3  # half of the pairs are other ranks' business
+        assert rank.cpu_seconds < 0.2 * rank.seconds
 
 
 def test_a_flipped_byte_is_seen(launch):
@@ -105,7 +111,7 @@ def test_a_flipped_byte_is_seen(launch):
     )
     assert status == 1
     assert "bytes arrived wrong" in output
-    wrong = {(check.source, check.target): check.wrong for check in run.checks}
+    wrong = {(check.source, check.target): check.wrong for check in events(run, Check)}
     assert wrong[(1, 0)] > 0
     assert wrong[(0, 1)] == 0
     assert [r.wrong for r in run.readings if (r.source, r.target) == (1, 0)] == [1]
@@ -114,7 +120,7 @@ def test_a_flipped_byte_is_seen(launch):
 def test_a_dead_rank_ends_the_run(launch):
     status, run, _ = launch(2, "--ranks=2", "--sizes=64K", "--inject=die", *FAST)
     assert status != 0
-    assert not run.complete
+    assert not run.facts.finished
     assert pairs(run) == {(0, 1)}  # what was measured before is kept
 
 
@@ -122,6 +128,7 @@ def test_fewer_ranks_than_asked(launch):
     status, run, output = launch(2, "--ranks=4", "--sizes=64K")
     assert status == 3
     assert "asked for 4 ranks, MPI started 2" in output
+    assert {error.code for error in events(run, Error)} == {"rank-count"}
     assert not run.readings
 
 

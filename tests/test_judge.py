@@ -15,10 +15,11 @@ from busbar.expect.expectation import Expectation
 from busbar.expect.measured import expectation as measured
 from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import GpuAwareRequest, judge, peer_transports
+from busbar.judge.launch import show
 from busbar.judge.results import Outcome, Result
 from busbar.judge.run import Run
 from busbar.judge.verdicts import verdict_on
-from busbar.parse.gpu_aware import Reading, parse
+from busbar.parse.events import Event, parse
 from busbar.verdict import Verdict, worst
 
 H200 = GpuAwareRequest(
@@ -38,7 +39,7 @@ def recorded(data: Path, name: str) -> list[str]:
 
 def judged(lines: list[str], asked: GpuAwareRequest = H200) -> list[Result]:
     run = Run(site=sites.load("h200x4"), bench="gpu_aware", lane="ucx-1.14", environment={})
-    return judge(asked, parse(lines), lines, expectation_of(run))
+    return judge(asked, show("record", lines), expectation_of(run))
 
 
 def verdict(results: list[Result]) -> Verdict:
@@ -131,32 +132,30 @@ HOST_RUN = """\
 """
 
 
-def reading(metric: str, value: float, nbytes: int = 65536) -> Reading:
-    return Reading(metric, 0, 1, "H H", nbytes, value, 0)
+def ceiling(lines: str, *, latency: bool = False, nbytes: int = 65536) -> Expectation:
+    events: list[Event] = [parse(line) for line in lines.splitlines()]
+    return measured(events, latency=latency, source=0, target=1, nbytes=nbytes)
 
 
 def test_local_expectation_comes_from_the_copies_of_the_run():
-    run = parse(HOST_RUN.splitlines())
-    bandwidth = measured(run, reading("bandwidth", 18))
+    bandwidth = ceiling(HOST_RUN)
     assert bandwidth.limit == 100
     assert verdict_on(bandwidth, 18) is Verdict.PASS
     assert verdict_on(bandwidth, 8) is Verdict.DEGRADED
     assert verdict_on(bandwidth, 101) is Verdict.IMPOSSIBLE
-    latency = measured(run, reading("latency", 0.2, 8))
+    latency = ceiling(HOST_RUN, latency=True, nbytes=8)
     assert verdict_on(latency, 0.2) is Verdict.PASS
     assert verdict_on(latency, 3.5) is Verdict.DEGRADED
 
 
 def test_local_expectation_where_the_kernel_copy_is_refused():
-    lines = HOST_RUN.replace('"gb_per_s": 20', '"error": "Operation not permitted"').splitlines()
-    low = measured(parse(lines), reading("bandwidth", 18)).low
-    assert 0 < low < 50 / 2
+    lines = HOST_RUN.replace('"gb_per_s": 20', '"error": "Operation not permitted"')
+    assert 0 < ceiling(lines).low < 50 / 2
 
 
 def test_local_expectation_needs_the_copy_of_that_pair_and_size():
-    run = parse(HOST_RUN.splitlines())
     with pytest.raises(NoExpectation, match="no copy was measured"):
-        measured(run, reading("bandwidth", 18, nbytes=1024))
+        ceiling(HOST_RUN, nbytes=1024)
 
 
 def test_transports_of_both_wordings_of_ucx():
@@ -192,18 +191,29 @@ def test_repeated_tests_do_not_stand_for_missing_ones(data):
     assert any("11 of 12 tests are missing" in result.message for result in results)
 
 
-def test_a_line_cut_by_a_kill_is_left_out_and_one_in_the_middle_is_an_error():
-    whole = HOST_RUN.splitlines()
-    assert len(parse([*whole, '{"event": "reading", "metr']).ceilings) == 3
-    with pytest.raises(ValueError, match="line 2 is not a line of gpu_aware"):
-        parse([whole[0], '{"event": "reading", "metr', whole[2]])
+def test_small_messages_of_mpich_may_be_slower():
+    start = (
+        '{"event": "start", "program": "gpu_aware", "version": "1.0", "backend": "host",'
+        ' "ranks": 2, "asked_ranks": 2, "mpi": "MPICH Version: 4.3.2"}\n'
+    )
+    assert ceiling(start + HOST_RUN).low < ceiling(HOST_RUN).low
 
 
-def test_a_time_of_the_driver_that_is_no_number_is_an_error(data):
-    lines = (data / "h200x2" / "gpu_aware_driver_us.log").read_text().splitlines()
-    lines[1] = lines[1].replace('"driver_us": 9.1105', '"driver_us": "soon"')
-    with pytest.raises(ValueError, match="line 2 is not a line of gpu_aware"):
-        parse(lines)
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"wrong": 0}', '"wr', "is not a line of gpu_aware: Unterminated string"),
+        ('"us": ', '"us": "soon", "was": ', "reading.us: Input should be a valid number"),
+        ('"reading"', '"readings"', "not a known event"),
+    ],
+)
+def test_a_line_that_cannot_be_read_fails(data, old, new, says):
+    lines = recorded(data, "healthy")
+    number = next(n for n, line in enumerate(lines) if '"metric": "latency"' in line)
+    lines[number] = lines[number].replace(old, new)
+    results = judged(lines)
+    assert [r.verdict for r in results if says in r.message] == [Verdict.FAILED]
+    assert results[0].message.startswith(f"line {number + 1} ")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ MPI reading, so that what slows the machine slows both.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
-from busbar.parse.gpu_aware import Ceiling, GpuAwareRun, Reading
+from busbar.parse.events import Copy, Event, Flag, Start
 
 # Shares of what the plain copy reaches. Seen with UCX 1.14.1 and 1.22.0 in Open MPI 5.0.11 on a
 # 2-core virtual machine, 64 KiB to 16 MiB: 0.87 to 0.97 of the kernel copy through shared memory,
@@ -31,20 +33,31 @@ _FLAG_LEAST, _FLAG_TYPICAL, _FLAG_MOST = 0.5, 2.0, 12.0
 _SOURCE = "a plain copy between the same two processes, measured in the same run"
 
 
-def expectation(run: GpuAwareRun, reading: Reading) -> Expectation:
-    """Limit and band for ``reading`` from the ceilings of ``run``.
+def expectation(
+    events: Iterable[Event],
+    *,
+    latency: bool,
+    source: int | None,
+    target: int | None,
+    nbytes: int,
+) -> Expectation:
+    """Limit and band for a reading from the plain copies among the ``events`` of its run.
 
-    Raises ``NoExpectation`` when the run has no ceiling for that pair and size.
+    Raises ``NoExpectation`` if the run has no copy for that pair and size.
     """
-    ceilings = {
-        ceiling.method: ceiling.value
-        for ceiling in run.ceilings
-        if (ceiling.source, ceiling.target) == (reading.source, reading.target)
-        and _same_size(ceiling, reading)
-        and ceiling.value is not None
-    }
-    if reading.metric == "latency" and "flag" in ceilings:
-        flag = ceilings["flag"]
+    flag: float | None = None
+    copies: dict[str, float] = {}
+    mpich = False
+    for event in events:
+        match event:
+            case Start(mpi=mpi):
+                mpich = "MPICH" in mpi
+            case Flag() if (event.source, event.target) == (source, target):
+                flag = event.us
+            case Copy(nbytes=size, gb_per_s=rate) if rate is not None and size == nbytes:
+                if (event.source, event.target) == (source, target):
+                    copies[event.method] = rate
+    if latency and flag is not None:
         return Expectation(
             limit=flag * _FLAG_LEAST,
             low=flag * _FLAG_LEAST,
@@ -55,11 +68,11 @@ def expectation(run: GpuAwareRun, reading: Reading) -> Expectation:
             sources=(_SOURCE,),
             proof="run",
         )
-    if reading.metric == "bandwidth" and "memcpy" in ceilings:
-        best = max(value for method, value in ceilings.items() if method != "flag")
-        reach = ceilings.get("process_vm_readv", ceilings["memcpy"] * _BOUNCE)
+    if not latency and "memcpy" in copies:
+        best = max(copies.values())
+        reach = copies.get("process_vm_readv", copies["memcpy"] * _BOUNCE)
         low, typical = _LOW, _TYPICAL
-        if reading.nbytes < _SMALL and any("MPICH" in start.mpi for start in run.starts):
+        if nbytes < _SMALL and mpich:
             low, typical = _MPICH_LOW, _MPICH_TYPICAL
         return Expectation(
             limit=best * _CORES,
@@ -71,10 +84,6 @@ def expectation(run: GpuAwareRun, reading: Reading) -> Expectation:
             proof="run",
         )
     raise NoExpectation(
-        f"no copy was measured for {reading.source}->{reading.target} at {reading.nbytes} bytes",
+        f"no copy was measured for {source}->{target} at {nbytes} bytes",
         hint="run gpu_aware with --copy",
     )
-
-
-def _same_size(ceiling: Ceiling, reading: Reading) -> bool:
-    return ceiling.method == "flag" or ceiling.nbytes == reading.nbytes

@@ -27,6 +27,7 @@ from busbar.output.identify import (
 )
 from busbar.output.job_output import JobOutput
 from busbar.output.note import Note
+from busbar.parse.events import Check, Rank
 from busbar.parse.text import Source
 from busbar.site.model import Site
 from busbar.verdict import Verdict
@@ -121,10 +122,9 @@ def _device_names(facts: JobOutput) -> tuple[str, ...]:
     if listed:
         return tuple(f"rank {d.rank}: {d.host} {d.device} [{d.bus}] {d.name}" for d in listed)
     return tuple(
-        f"rank {event.get('rank')}: {event.get('host')} [{event.get('device')}]"
-        f" {event.get('device_name')}"
-        for event, _ in facts.events
-        if event.get("event") == "rank" and event.get("device")
+        f"rank {rank.rank}: {rank.host} [{rank.device}] {rank.device_name}"
+        for rank, _ in facts.events_of(Rank)
+        if rank.device
     )[:1024]
 
 
@@ -152,7 +152,6 @@ def _measured(facts: JobOutput) -> Verdict:
     if facts.tool == "nccl_message_transfer":
         done = set(facts.values("ofi.completions", "rank"))
         return Verdict.PASS if len(done) >= 2 else Verdict.FAILED
-    checked = [event for event, _ in facts.events if event.get("event") == "check"]
-    if checked and facts.finished:
+    if facts.events_of(Check) and facts.finished:
         return Verdict.PASS
     return Verdict.FAILED

@@ -11,6 +11,7 @@ from busbar.explain.rules import Context, Explains, Finding, failure
 from busbar.explain.rules_mpi import frames
 from busbar.judge.expectation import kernel_limit
 from busbar.judge.verdicts import Judged
+from busbar.parse.events import Error, Rank
 from busbar.parse.messages import pattern
 from busbar.verdict import Verdict
 
@@ -18,13 +19,9 @@ from busbar.verdict import Verdict
 @cause("wrong-gpu", fatal=True)
 def wrong_gpu(context: Context) -> Iterator[Finding]:
     """A rank reports another GPU than its check expects."""
-    lines = [
-        (str(event["text"]), evidence)
-        for event, evidence in context.facts.events
-        if event.get("event") == "error" and ", expected " in str(event.get("text"))
-    ]
-    if lines:
-        yield failure("wrong-gpu", [e for _, e in lines[:3]], lines[0][0])
+    errors = [(e, line) for e, line in context.facts.events_of(Error) if e.code == "wrong-gpu"]
+    if errors:
+        yield failure("wrong-gpu", [line for _, line in errors[:3]], errors[0][0].text)
 
 
 when_seen(
@@ -164,21 +161,18 @@ def same_gpu(context: Context) -> Iterator[Finding]:
     """Two ranks report the same GPU, or a rate is that of one GPU's memory."""
     facts = context.facts
     placed: dict[tuple[str, str], int] = {}
-    for event, evidence in facts.events:
-        if event.get("event") != "rank" or not event.get("device"):
+    for event, evidence in facts.events_of(Rank):
+        if not event.device:
             continue
-        where = (str(event.get("host")), str(event["device"]))
-        rank = event.get("rank")
-        if not isinstance(rank, int):
-            continue
+        where, rank = (event.host, event.device), event.rank
         if where in placed and placed[where] != rank:
             summary = f"ranks {placed[where]} and {rank} are both on {where[1]} of {where[0]}"
             yield failure("same-gpu", [evidence], summary)
             return
         placed[where] = rank
-    told = next((e for e in facts.events if "share GPU" in str(e[0].get("text", ""))), None)
-    if told:
-        yield failure("same-gpu", [told[1]], str(told[0]["text"]))
+    errors = [(e, line) for e, line in facts.events_of(Error) if e.code == "same-gpu"]
+    if errors:
+        yield failure("same-gpu", [errors[0][1]], errors[0][0].text)
         return
     fast = [
         j

@@ -14,6 +14,7 @@ from busbar.explain.declared import when_seen
 from busbar.explain.rules import Context, Finding, failure
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
+from busbar.parse.events import Error, Rank
 from busbar.parse.messages import pattern
 from busbar.verdict import Verdict
 
@@ -93,10 +94,9 @@ def _set_by_nccl(facts: JobOutput) -> Iterator[_Place]:
 
 
 def _reported_by_ranks(facts: JobOutput) -> Iterator[_Place]:
-    for event, evidence in facts.events:
-        cpus = cpu_set(str(event.get("cpus") or "")) if event.get("event") == "rank" else None
-        if cpus:
-            yield str(event.get("host")), cpus, evidence
+    for rank, evidence in facts.events_of(Rank):
+        if cpus := cpu_set(rank.cpus):
+            yield rank.host, cpus, evidence
 
 
 def _reported_by_launcher(facts: JobOutput) -> Iterator[_Place]:
@@ -257,7 +257,7 @@ def timeout(context: Context) -> Iterator[Finding]:
     if status and status.code == _TIMEOUT_STATUS:
         evidence.append(status.evidence)
     if evidence:
-        present = {event.get("rank") for event, _ in facts.events if event.get("event") == "rank"}
+        present = {rank.rank for rank, _ in facts.events_of(Rank)}
         silent = [r for r in range(context.ranks or 0) if r not in present] if present else []
         summary = "the run was ended at its time limit"
         summary += f"; rank {', '.join(map(str, silent))} printed nothing" if silent else ""
@@ -285,7 +285,7 @@ def rank_died(context: Context) -> Iterator[Finding]:
     """Launchers report a signal, an abort or an exit code, or the exit status is not 0."""
     facts = context.facts
     deaths = [seen for kind in _DEATHS for seen in facts.seen(kind)]
-    errors = [(event, e) for event, e in facts.events if event.get("event") == "error"]
+    errors = facts.events_of(Error)
     # After a time limit srun reports its own kill in the same words.
     if facts.first("timeout") or (facts.exit_status and facts.exit_status.code == _TIMEOUT_STATUS):
         # Messages of the ranks that it kills are not causes either.
@@ -298,7 +298,7 @@ def rank_died(context: Context) -> Iterator[Finding]:
     lines = [s.evidence for s in deaths[:3]] or [e for _, e in errors[:3]]
     if not lines and status:
         lines = [status.evidence]
-    first = deaths[0].evidence.text if deaths else str(errors[0][0].get("text")) if errors else ""
+    first = deaths[0].evidence.text if deaths else errors[0][0].text if errors else ""
     summary = first.strip() or f"exit status {status.code if status else ''}"
     yield failure("rank-died", lines, summary, "certain" if deaths or errors else "likely")
 

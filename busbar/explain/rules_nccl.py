@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
@@ -11,6 +10,7 @@ from busbar.explain.declared import below_default, when_seen
 from busbar.explain.rules import Context, Finding, failure
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_log
+from busbar.parse.events import Check, Error
 from busbar.parse.messages import pattern
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
@@ -230,10 +230,7 @@ def wrong_data(context: Context) -> Iterator[Finding]:
     evidence = list(dict.fromkeys(r.evidence for r in wrong if r.evidence))[:3]
     if facts.out_of_bounds and not facts.out_of_bounds.okay:
         evidence.append(facts.out_of_bounds.evidence)
-    bad_checks = [
-        e for event, e in facts.events if event.get("event") == "check" and event.get("wrong")
-    ]
-    evidence += bad_checks[:3]
+    evidence += [line for check, line in facts.events_of(Check) if check.wrong][:3]
     if not evidence:
         return
     collective = facts.tool == "nccl-tests" or facts.tool.startswith("torch")
@@ -251,21 +248,16 @@ def too_few_gpus(context: Context) -> Iterator[Finding]:
         yield failure("nccl-too-few-gpus", [most.evidence], summary)
 
 
-_NO_GPU = re.compile(r"has no GPU of its own: \d+ are visible|no GPU is visible")
-
-
 @cause("nccl-too-few-gpus", "too-few-gpus", fatal=True)
 def no_gpu_for_a_rank(context: Context) -> Iterator[Finding]:
     """One of our programs reports that a rank has no GPU."""
-    lines = [
-        evidence
-        for event, evidence in context.facts.events
-        if event.get("event") == "error" and _NO_GPU.search(str(event.get("text")))
-    ]
-    if lines:
+    errors = [(e, line) for e, line in context.facts.events_of(Error) if e.code == "too-few-gpus"]
+    if errors:
         nccl = context.facts.tool.startswith("torch")
         id_ = "nccl-too-few-gpus" if nccl else "too-few-gpus"
-        yield failure(id_, lines[:3], f"{len(lines)} ranks have no GPU of their own")
+        several = f"{len(errors)} ranks have no GPU of their own"
+        summary = several if errors[1:] else errors[0][0].text
+        yield failure(id_, [line for _, line in errors[:3]], summary)
 
 
 when_seen(

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from busbar.judge.launch import BenchLaunch, LaunchOutput
+from busbar.parse.events import Error
 from busbar.parse.nccl_tests import Half
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
@@ -40,14 +41,14 @@ def ranks(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         return
     if not launch.placed:
         return
-    told = {event.get("ranks", launch.ranks) for event in shown.ranks}
-    numbers = [event.get("rank") for event in shown.ranks]
-    if told - {launch.ranks}:
-        started = ", ".join(map(str, sorted(told, key=str)))
+    sizes = {place.ranks for place in shown.ranks if place.ranks is not None}
+    numbers = [place.rank for place in shown.ranks]
+    if sizes - {launch.ranks}:
+        started = ", ".join(map(str, sorted(sizes)))
         yield _FAILED, f"asked for {launch.ranks} ranks, the launcher started {started}"
     elif missing := [rank for rank in range(launch.ranks) if rank not in numbers]:
         yield _FAILED, f"no word of where rank {', '.join(map(str, missing))} ran"
-    hosts = {str(event.get("host")) for event in shown.ranks}
+    hosts = {place.host for place in shown.ranks}
     if shown.ranks and len(hosts) != launch.nodes:
         yield _FAILED, f"asked for {launch.nodes} nodes, the ranks ran on {len(hosts)}"
 
@@ -56,28 +57,21 @@ def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """Each rank on the GPU it should have, and no two on one."""
     if not launch.gpus:
         return
-    for event in shown.ranks:
-        place = event.get("node_rank")
-        if not isinstance(place, int) or place >= len(launch.gpus) or "visible" not in event:
+    for place in shown.ranks:
+        if place.visible is None or place.node_rank >= len(launch.gpus):
             continue
-        visible = [v for v in str(event["visible"]).split(",") if v]
-        used = visible[place % len(visible)] if visible else str(place)
+        expected = launch.gpus[place.node_rank]
+        visible = [v for v in place.visible.split(",") if v]
+        used = visible[place.node_rank % len(visible)] if visible else str(place.node_rank)
         # A device that is named by UUID or partition says nothing of its index.
-        if used.isdigit() and int(used) != launch.gpus[place]:
-            yield (
-                _FAILED,
-                f"rank {event.get('rank')} was to use GPU {launch.gpus[place]}, it sees {used}",
-            )
+        if used.isdigit() and int(used) != expected:
+            yield _FAILED, f"rank {place.rank} was to use GPU {expected}, it sees {used}"
     # Versions before 2.12 print the bus alone, on which two GPUs may sit.
     named = [
         (d.host, d.bus if ":" in d.bus else f"{d.bus}, device {d.device}")
         for d in shown.facts.devices.values()
     ]
-    named += [
-        (str(event.get("host")), str(event["device"]))
-        for event in shown.ranks
-        if event.get("device")
-    ]
+    named += [(place.host, place.device) for place in shown.ranks if place.device]
     for (host, bus), count in Counter(named).items():
         if count > 1:
             yield _FAILED, f"{count} ranks share the GPU {bus} of {host}"
@@ -133,9 +127,8 @@ def data(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
 def metrics(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """The program ended well, and every size that was asked for has a reading."""
     facts = shown.facts
-    for event, _ in facts.events:
-        if event.get("event") == "error":
-            yield _FAILED, str(event.get("text"))
+    for error, _ in facts.events_of(Error):
+        yield _FAILED, error.text
     if facts.exit_status is None:
         yield _FAILED, f"{launch.bench}: the output ends before the exit status"
     elif facts.exit_status.code:

@@ -20,7 +20,7 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
     """
     run = of_launch(run, launch)
     readings = [*shown.readings, *bus_bandwidths(run.bench, shown.readings, run.ranks)]
-    where = ",".join(dict.fromkeys(str(event.get("host")) for event in shown.ranks))
+    where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
     results = [
         Result(check, verdict, where=where, pair=launch.pair, message=message)
         for name, assertion in ASSERTIONS.items()

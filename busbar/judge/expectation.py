@@ -24,7 +24,6 @@ from busbar.judge.run import Run, visible_gpus
 from busbar.judge.verdicts import Expect, verdict_on
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Reading
-from busbar.parse import gpu_aware
 from busbar.site.model import Site
 from busbar.verdict import Verdict
 
@@ -149,15 +148,12 @@ def _gpu_aware(run: Run, reading: Reading) -> Expectation:
     """A pair of ranks: a copy that was measured in the same run, or the links of the GPUs."""
     if run.copies is None:
         return _pair(run, reading)
-    if reading.source is None or reading.target is None:
-        raise NoExpectation("the reading names no pair of ranks")
-    metric = "latency" if reading.kind == "latency_us" else "bandwidth"
     return measured(
         run.copies,
-        gpu_aware.Reading(
-            *(metric, reading.source, reading.target, reading.buffers, reading.nbytes),
-            *(reading.value, 0),
-        ),
+        latency=reading.kind == "latency_us",
+        source=reading.source,
+        target=reading.target,
+        nbytes=reading.nbytes,
     )
 
 

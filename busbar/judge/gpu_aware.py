@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Judges a run of ``gpu_aware``: what was asked against what was printed."""
+"""Judge a run of ``gpu_aware``: what was requested against what was printed."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from busbar.judge.launch import LaunchOutput
 from busbar.judge.results import Result, result_of
 from busbar.judge.verdicts import Expect, judge_reading
-from busbar.output.reading import Reading as OutputReading
-from busbar.parse.gpu_aware import GpuAwareRun, Reading
+from busbar.output.reading import Kind, Reading
+from busbar.parse.events import Check, Error, Start
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -36,70 +37,69 @@ class GpuAwareRequest:
     """The libfabric provider that must join two nodes, where MPICH uses libfabric."""
 
 
-def judge(
-    asked: GpuAwareRequest, run: GpuAwareRun, log: Iterable[str], expect: Expect
-) -> list[Result]:
+def judge(asked: GpuAwareRequest, shown: LaunchOutput, expect: Expect) -> list[Result]:
     """Readings with their verdicts, and what is wrong with the run itself.
 
-    ``log`` is what MPI and UCX printed. Without a reading that was asked for there is a ``failed``
-    result in its place.
+    A requested reading that is missing gives a ``failed`` result.
     """
-    in_order = sorted(run.ranks, key=lambda rank: rank.rank)
-    where = ",".join(dict.fromkeys(rank.host for rank in in_order))
-    log = list(log)
-    problems = list(_run_problems(asked, run, log))
+    where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
+    problems = list(_run_problems(asked, shown))
     if not problems:  # a run that was cut need not have come to its transports
-        problems = list(_transport_problems(asked, log))
+        problems = list(_transport_problems(asked, shown.text))
     results = [
         Result(asked.check, verdict, where=where, message=message) for verdict, message in problems
     ]
-    results += _correctness(asked, run, where)
-    results += _readings(asked, run, where, expect)
+    results += _correctness(asked, shown, where)
+    results += _readings(asked, shown, where, expect)
     return results
 
 
-def _run_problems(
-    asked: GpuAwareRequest, run: GpuAwareRun, log: list[str]
-) -> Iterator[tuple[Verdict, str]]:
-    failed = Verdict.FAILED
-    for error in dict.fromkeys(run.errors):
+def _run_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple[Verdict, str]]:
+    failed, facts = Verdict.FAILED, shown.facts
+    errors = dict.fromkeys(error.text for error, _ in facts.events_of(Error))
+    for error in errors:
         yield failed, error
-    if not run.starts:
-        said = next((line for line in log if line.startswith("gpu_aware: ")), "")
-        if not run.errors:
-            yield failed, said or "the program printed nothing: it did not start"
+    for reason, line in facts.malformed:
+        yield failed, f"line {line.line} is not a line of gpu_aware: {reason}"
+    starts = [start for start, _ in facts.events_of(Start)]
+    if not starts:
+        complaint = next((line for line in shown.text if line.startswith("gpu_aware: ")), "")
+        if not errors:
+            yield failed, complaint or "the program printed nothing: it did not start"
         return
-    start = run.starts[0]
-    if len(run.starts) > 1:
-        yield failed, f"{len(run.starts)} programs of {start.ranks} rank(s) started, not one"
+    start = starts[0]
+    if len(starts) > 1:
+        yield failed, f"{len(starts)} programs of {start.ranks} rank(s) started, not one"
         return
     if start.ranks != asked.ranks:
         yield failed, f"asked for {asked.ranks} ranks, MPI started {start.ranks}"
         return
-    yield from _place_problems(asked, run)
-    if not run.complete:
+    yield from _place_problems(asked, shown)
+    if not facts.finished:
         yield failed, "the output ends before the program's last line"
     wanted = re.match(r"ucx-(?P<version>\d+\.\d+)$", asked.lane)
     if start.ucx and wanted and not start.ucx.startswith(wanted["version"] + "."):
         yield failed, f"lane {asked.lane} was asked for, UCX {start.ucx} was loaded"
 
 
-def _place_problems(asked: GpuAwareRequest, run: GpuAwareRun) -> Iterator[tuple[Verdict, str]]:
-    failed = Verdict.FAILED
-    present = {rank.rank for rank in run.ranks}
+def _place_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple[Verdict, str]]:
+    failed, ranks = Verdict.FAILED, shown.ranks
+    present = {rank.rank for rank in ranks}
     if missing := [rank for rank in range(asked.ranks) if rank not in present]:
         yield failed, f"no word of where rank {', '.join(map(str, missing))} ran"
-    hosts = {rank.host for rank in run.ranks}
-    if run.ranks and len(hosts) != asked.nodes:
+    hosts = {rank.host for rank in ranks}
+    if ranks and len(hosts) != asked.nodes:
         names = ", ".join(sorted(hosts))
         yield failed, f"asked for {asked.nodes} node(s), the ranks ran on {names}"
-    places = Counter((rank.host, rank.device) for rank in run.ranks if rank.device)
+    places = Counter((rank.host, rank.device) for rank in ranks if rank.device)
     for (host, device), count in places.items():
         if count > 1:
             yield failed, f"{count} ranks share GPU {device} of {host}"
 
 
-def _transport_problems(asked: GpuAwareRequest, log: list[str]) -> Iterator[tuple[Verdict, str]]:
+def _transport_problems(
+    asked: GpuAwareRequest, log: Sequence[str]
+) -> Iterator[tuple[Verdict, str]]:
     if asked.provider:
         yield from _provider_problems(asked.provider, log)
     if not asked.transports:
@@ -116,7 +116,7 @@ def _transport_problems(asked: GpuAwareRequest, log: list[str]) -> Iterator[tupl
             )
 
 
-def _provider_problems(wanted: str, log: list[str]) -> Iterator[tuple[Verdict, str]]:
+def _provider_problems(wanted: str, log: Sequence[str]) -> Iterator[tuple[Verdict, str]]:
     used = {match["name"] for line in log if (match := _PROVIDER.match(line))}
     if not used:
         yield (
@@ -143,13 +143,14 @@ def peer_transports(log: Iterable[str]) -> list[frozenset[str]]:
     return list(found)
 
 
-def _correctness(asked: GpuAwareRequest, run: GpuAwareRun, where: str) -> Iterator[Result]:
+def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Iterator[Result]:
     """One result for each operation and kind of buffers, over all pairs and sizes."""
+    checks = [check for check, _ in shown.facts.events_of(Check)]
     operations = ["send_recv", *asked.collectives] if asked.check_sizes else []
     for operation in operations:
         pairs = asked.ranks * (asked.ranks - 1) if operation == "send_recv" else 1
         for buffers in asked.buffers if operation == "send_recv" else asked.buffers[:1]:
-            done = [c for c in run.checks if (c.operation, c.buffers) == (operation, buffers)]
+            done = [c for c in checks if (c.operation, c.buffers) == (operation, buffers)]
             wanted = pairs * len(asked.check_sizes)
             distinct = {(c.source, c.target, c.nbytes) for c in done}
             bad = [c for c in done if c.wrong]
@@ -176,22 +177,25 @@ def _correctness(asked: GpuAwareRequest, run: GpuAwareRun, where: str) -> Iterat
 
 
 def _readings(
-    asked: GpuAwareRequest, run: GpuAwareRun, where: str, expect: Expect
+    asked: GpuAwareRequest, shown: LaunchOutput, where: str, expect: Expect
 ) -> Iterator[Result]:
-    found: dict[tuple[str, int, int, str, int], list[Reading]] = {}
-    for reading in run.readings:
-        key = (reading.metric, reading.source, reading.target, reading.buffers, reading.nbytes)
-        found.setdefault(key, []).append(reading)
+    readings = defaultdict(list)
+    for r in shown.readings:
+        readings[r.kind, r.source, r.target, r.buffers, r.nbytes].append(r)
     pairs = [(a, b) for a in range(asked.ranks) for b in range(asked.ranks) if a != b]
-    for metric, sizes in (("latency", asked.latency_sizes), ("bandwidth", asked.sizes)):
+    requested: dict[Kind, tuple[int, ...]] = {
+        "latency_us": asked.latency_sizes,
+        "bw": asked.sizes,
+    }
+    for kind, sizes in requested.items():
         for source, target in pairs:
             for buffers in asked.buffers:
                 for nbytes in sizes:
                     yield _judge_reading(
                         asked.check,
-                        found.get((metric, source, target, buffers, nbytes), []),
+                        readings[kind, source, target, buffers, nbytes],
                         expect,
-                        metric=metric,
+                        metric="latency" if kind == "latency_us" else "bandwidth",
                         where=where,
                         pair=f"{source}->{target}",
                         buffers=buffers,
@@ -226,7 +230,7 @@ def _judge_reading(
         )
     (reading,) = readings
     result = result_of(
-        judge_reading(_as_output(reading), expect),
+        judge_reading(reading, expect),
         check,
         where=where,
         pair=pair,
@@ -236,15 +240,3 @@ def _judge_reading(
         message = f"{reading.wrong} bytes arrived wrong"
         return replace(result, verdict=Verdict.FAILED, message=message)
     return result
-
-
-def _as_output(reading: Reading) -> OutputReading:
-    return OutputReading(
-        "latency_us" if reading.metric == "latency" else "bw",
-        reading.nbytes,
-        reading.value,
-        source=reading.source,
-        target=reading.target,
-        buffers=reading.buffers,
-        driver_us=reading.driver_us,
-    )

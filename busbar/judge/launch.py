@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from busbar.output.collect import collect
 from busbar.output.job_output import JobOutput
 from busbar.output.nccl_json import NcclJson
 from busbar.output.reading import Reading
+from busbar.parse.events import Place
 from busbar.parse.text import Source
 
 
@@ -70,8 +70,8 @@ class LaunchOutput:
     """What one launch printed."""
 
     facts: JobOutput
-    ranks: tuple[dict[str, object], ...] = ()
-    """Lines of ``placed.sh``, or of our own programs, in the order of the ranks."""
+    ranks: tuple[Place, ...] = ()
+    """Where ranks ran, as ``placed.sh`` or our own programs say, in the order of the ranks."""
     text: tuple[str, ...] = field(default=(), repr=False)
     report: NcclJson | None = None
     """The JSON that it was asked for; None where it was not."""
@@ -90,7 +90,6 @@ class LaunchOutput:
 
 
 _BEGINS = re.compile(r"^\$ \S")
-_PLACED = re.compile(r'\{"placed": \{[^{}]*\}\}')
 
 
 def split(lines: Sequence[str]) -> list[list[str]]:
@@ -109,17 +108,11 @@ def show(name: str, lines: Sequence[str], logs: Sequence[Source] = ()) -> Launch
     runs = collect([Source.from_text(name, "\n".join(lines) + "\n"), *logs])
     facts = runs[0]
     for more in runs[1:]:  # the same launch: programs that started apart from each other
-        facts.launches += more.launches
         facts.merge_context(more)
-        facts.events += more.events
-    events = [json.loads(line)["placed"] for line in lines if _PLACED.fullmatch(line)]
-    events += [event for event, _ in facts.events if event.get("event") == "rank"]
-    ranks = sorted(events, key=lambda event: _number(event.get("rank")))
+        facts.readings += more.readings
+        facts.finished = facts.finished or more.finished
+    ranks = sorted((place for place, _ in facts.events_of(Place)), key=lambda place: place.rank)
     return LaunchOutput(facts, tuple(ranks), tuple(lines))
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else -1
 
 
 def powers(first: int, last: int, factor: int = 2) -> tuple[int, ...]:

@@ -16,8 +16,7 @@ from busbar.expect import COLLECTIVES
 from busbar.judge.launch import BenchLaunch
 from busbar.output.identify import gpu_models, ranks_per_host
 from busbar.output.job_output import JobOutput
-from busbar.parse import gpu_aware
-from busbar.parse.gpu_aware import GpuAwareRun
+from busbar.parse.events import Copy, Event, Flag, Rank, Start
 from busbar.site.model import NodeType, Site
 
 NCCL_TESTS = "nccl-tests"
@@ -51,7 +50,7 @@ class Run:
     """``D D``, ``H D``: memory of sender and receiver."""
     memory: Literal["", "host", "device"] = ""
     """Where the buffers are: in host memory on both sides, or on a GPU on at least one."""
-    copies: GpuAwareRun | None = None
+    copies: tuple[Event, ...] | None = None
     """Copies without MPI that the run measured beside its readings."""
 
     def gpu(self, rank: int) -> int:
@@ -102,7 +101,7 @@ def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
         gpus=_gpus(known.site, output),
         buffers=output.buffers or _buffers(output),
         memory=_memory(output),
-        copies=_copies(output),
+        copies=(copies_of(output) or None) if output.device == "host" else None,
     )
     if run.partition is None and run.site is not None:
         fitting = [
@@ -206,23 +205,14 @@ def _gpus_of_ranks(site: Site | None, output: JobOutput) -> dict[int, int]:
     gpus = site.node_type().gpus if site else None
     known = gpus.bus_ids if gpus and gpus.bus_ids else ()
     found: dict[int, int] = {}
-    for event, _ in output.events:
-        rank = event.get("rank")
-        if event.get("event") != "rank" or not isinstance(rank, int):
-            continue
-        device, place = str(event.get("device")), event.get("node_rank")
-        if device in known:
-            found[rank] = known.index(device)
-        elif isinstance(place, int):
-            found[rank] = place
+    for place, _ in output.events_of(Rank):
+        on_site = place.device in known
+        found[place.rank] = known.index(place.device) if on_site else place.node_rank
     return found
 
 
-def _copies(output: JobOutput) -> GpuAwareRun | None:
-    lines = [e.text for event, e in output.events if event.get("event") in ("copy", "flag")]
-    if not lines or output.device != "host":
-        return None
-    try:
-        return gpu_aware.parse(lines)
-    except ValueError:
-        return None  # a damaged line: the copies measure nothing then
+def copies_of(output: JobOutput) -> tuple[Event, ...]:
+    """Return the plain copies that ``gpu_aware --copy`` measured, and for which MPI; else ()."""
+    copies = [event for event, _ in output.events if isinstance(event, Copy | Flag)]
+    starts = [start for start, _ in output.events_of(Start)]
+    return (*starts, *copies) if copies else ()

@@ -12,6 +12,7 @@ from busbar.errors import BusbarError
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_tests
+from busbar.parse.events import Rank
 from busbar.site.load import find, load, names, ships
 from busbar.site.model import Site
 
@@ -135,9 +136,7 @@ def _signatures(n: int) -> dict[str, tuple[float, float, bool | None, bool | Non
 def gpu_models(facts: JobOutput) -> set[str]:
     """The names of the GPUs that the output lists."""
     return {d.name for d in facts.devices.values()} | {
-        str(event["device_name"])
-        for event, _ in facts.events
-        if event.get("event") == "rank" and event.get("device_name")
+        rank.device_name for rank, _ in facts.events_of(Rank) if rank.device_name
     }
 
 

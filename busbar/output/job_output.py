@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from busbar.output.reading import Evidence, Reading
 from busbar.parse import nccl_tests
+from busbar.parse.events import Event
 from busbar.parse.launch import CommandLine
 from busbar.parse.nccl_log import NetPath, Ring
 from busbar.parse.ucx_log import Endpoint
@@ -19,6 +20,7 @@ MOST_VALUES = 4096
 MOST_READINGS = 100_000
 MOST_PATHS = 200_000
 MOST_HOSTS = 65_536
+_E = TypeVar("_E")
 
 
 @dataclass
@@ -100,8 +102,10 @@ class JobOutput:
     transport_lines: dict[str, Evidence] = field(default_factory=dict)
     paths: dict[NetPath, Evidence] = field(default_factory=dict)
     endpoints: dict[Endpoint, Occurrence] = field(default_factory=dict)
-    events: list[tuple[dict[str, object], Evidence]] = field(default_factory=list)
+    events: list[tuple[Event, Evidence]] = field(default_factory=list)
     """JSON lines of our own programs other than readings."""
+    malformed: list[tuple[str, Evidence]] = field(default_factory=list)
+    """Lines that begin as those and cannot be read, with the reason."""
     reports: dict[str, Evidence] = field(default_factory=dict)
     """Descriptions of the machine in the input, by tool."""
     incomplete: Evidence | None = None
@@ -141,6 +145,10 @@ class JobOutput:
         """Return the first message of a kind."""
         return next(iter(self.messages.get(kind, {}).values()), None)
 
+    def events_of(self, kind: type[_E]) -> list[tuple[_E, Evidence]]:
+        """All events of a kind, in order, each with its line."""
+        return [(event, line) for event, line in self.events if isinstance(event, kind)]
+
     def setting(self, *names: str) -> Setting | None:
         """Return the first of ``names`` that the run had set."""
         for name in names:
@@ -173,6 +181,8 @@ class JobOutput:
             mine.count += occurrence.count
         self.devices = {**other.devices, **self.devices}
         self.commands += other.commands
+        self.events += other.events
+        self.malformed += other.malformed
         self.launches += other.launches
         self.single_starts += other.single_starts
         self.exit_status = self.exit_status or other.exit_status

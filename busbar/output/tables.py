@@ -3,25 +3,29 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
 
-from busbar.output.job_output import MOST_HOSTS, MOST_READINGS, JobOutput, OutOfBounds
+from busbar.output.job_output import (
+    MOST_HOSTS,
+    MOST_READINGS,
+    MOST_VALUES,
+    JobOutput,
+    OutOfBounds,
+)
 from busbar.output.reading import Evidence, Kind, Reading
 from busbar.output.runs import Runs
-from busbar.parse import nccl_tests, osu
+from busbar.parse import events, nccl_tests, osu
 from busbar.parse.text import decode
 
-_EVENT = b'{"event"'
+_EVENTS = tuple(beginning.encode() for beginning in events.BEGINNINGS)
 _PROGRAM = "gpu_aware"
 _LOOKS_LIKE_ROW = re.compile(rb"\s*\d+\s+(?:\d+\s+(?:u?int|fp|float|half|double|bfloat|f8)|\d)")
 _KINDS: dict[str, Kind] = {
     "bandwidth": "bw",
     "latency": "latency_us",
     "busbw": "busbw",
-    "algbw": "algbw",
 }
+_DEVICES = {"host": "host", "cuda": "CUDA", "hip": "ROCM"}
 
 
 class Tables:
@@ -44,8 +48,9 @@ class Tables:
         first = line.lstrip()[:1]
         if first == b"#":
             return self._comment(number, decode(line))
-        if first == b"{" and line.lstrip().startswith(_EVENT):
-            return self._event(number, line)
+        if first == b"{" and line.lstrip().startswith(_EVENTS):
+            self._event(number, line)
+            return True
         if first.isdigit() or (key in self._pending and first in b"N-"):
             return self._row(number, decode(line), key)
         if b"GPU" in line or b"ailure" in line or b"requires" in line:
@@ -198,78 +203,66 @@ class Tables:
             add_row(facts, row, evidence)
         return True
 
-    # ---- JSON lines of gpu_aware and torch_collectives
-    def _event(self, number: int, line: bytes) -> bool:
-        evidence = Evidence(self._runs.file, number, decode(line))
+    # ---- JSON lines of our own programs
+    def _event(self, number: int, line: bytes) -> None:
+        facts, evidence = self._facts, Evidence(self._runs.file, number, decode(line))
         try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            self._facts.incomplete = evidence
-            return True
-        kind = event.get("event")
-        if kind == "start":
-            self._start(event, evidence)
-            return True
-        facts = self._facts
-        facts.tool = facts.tool or _PROGRAM
-        if kind == "reading":
+            event = events.parse(line)
+        except events.MalformedEventError as error:
+            if error.cut:
+                facts.incomplete = evidence
+            if len(facts.malformed) < MOST_VALUES:
+                facts.malformed.append((str(error), evidence))
+            return
+        if isinstance(event, events.Start):
+            facts = self._start(event, evidence)
+        elif not isinstance(event, events.Placed):
+            facts.tool = facts.tool or _PROGRAM
+        if isinstance(event, events.Reading):
             self._event_reading(event, evidence)
-        elif kind == "end":
+        elif isinstance(event, events.End) or len(facts.events) < MOST_READINGS:
+            facts.events.append((event, evidence))
+        if isinstance(event, events.End):
             facts.finished = evidence
-            facts.events.append((event, evidence))
-        elif len(facts.events) < MOST_READINGS:
-            facts.events.append((event, evidence))
-        if kind == "rank" and isinstance(event.get("host"), str):
-            facts.hosts.setdefault(event["host"])
-            if isinstance(event.get("pid"), int):
-                facts.processes.add((event["host"], event["pid"]))
-        return True
+        elif isinstance(event, events.Place):
+            self._place(event)
 
-    def _start(self, event: dict[str, Any], evidence: Evidence) -> None:
+    def _place(self, place: events.Place) -> None:
+        self._facts.hosts.setdefault(place.host)
+        if isinstance(place, events.Rank):
+            self._facts.processes.add((place.host, place.pid))
+
+    def _start(self, start: events.Start, evidence: Evidence) -> JobOutput:
         facts = self._facts
-        program = str(event.get("program", _PROGRAM))
         # A rank can complain before the first one says what was started.
         begun = bool(facts.readings or facts.finished)
-        repeated = not begun and (facts.tool == program or not facts.launches)
+        repeated = not begun and (facts.tool == start.program or not facts.launches)
         if facts.tool and not repeated:
             facts = self._runs.begin()
-        facts.tool, facts.version = program, str(event.get("version", "")) or None
+        facts.tool, facts.version = start.program, start.version or None
         facts.table_seen = True
-        facts.device = {"host": "host", "cuda": "CUDA", "hip": "ROCM"}.get(
-            str(event.get("backend", "")), str(event.get("backend", ""))
-        )
+        facts.device = _DEVICES[start.backend]
         facts.launches.append(evidence)
-        ranks = _whole_number(event.get("ranks"))
-        asked = _whole_number(event.get("asked_ranks"))
-        if isinstance(ranks, int):
-            facts.ranks = ranks
-            if ranks == 1 and isinstance(asked, int) and asked > 1:
-                facts.single_starts += 1
-        facts.events.append((event, evidence))
+        facts.ranks = start.ranks
+        if start.ranks == 1 < start.asked_ranks:
+            facts.single_starts += 1
         self._banner, self._header = None, False
+        return facts
 
-    def _event_reading(self, event: dict[str, Any], evidence: Evidence) -> None:
-        facts = self._facts
-        kind = _KINDS.get(str(event.get("metric", "")))
-        value = event.get("us" if kind == "latency_us" else "gb_per_s")
-        nbytes = _whole_number(event.get("bytes"))
-        if kind is None or nbytes is None or not isinstance(value, int | float):
-            facts.note_message("event.odd", evidence)
-            return
-        driver = event.get("driver_us")
-        if len(facts.readings) < MOST_READINGS:
-            facts.readings.append(
+    def _event_reading(self, reading: events.Reading, evidence: Evidence) -> None:
+        if len(self._facts.readings) < MOST_READINGS:
+            self._facts.readings.append(
                 Reading(
-                    kind,
-                    nbytes,
-                    float(value),
-                    wrong=_whole_number(event.get("wrong")) or 0,
+                    _KINDS[reading.metric],
+                    reading.nbytes,
+                    reading.value,
+                    wrong=reading.wrong,
                     evidence=evidence,
-                    source=_whole_number(event.get("from")),
-                    target=_whole_number(event.get("to")),
-                    buffers=str(event.get("buffers", "")),
-                    operation=str(event.get("operation", "")),
-                    driver_us=float(driver) if isinstance(driver, int | float) else None,
+                    source=reading.source,
+                    target=reading.target,
+                    buffers=reading.buffers,
+                    operation=reading.operation,
+                    driver_us=reading.driver_us,
                 )
             )
 
@@ -294,9 +287,3 @@ def add_row(
             Reading("busbw", row.nbytes, half.busbw, wrong, line, in_place=second),
             Reading("algbw", row.nbytes, half.algbw, wrong, line, in_place=second),
         ]
-
-
-def _whole_number(value: object) -> int | None:
-    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 62:
-        return None
-    return value

@@ -52,10 +52,10 @@ int launcher_node_rank() {
 int device_of(int node_rank, bool share) {
     if (!device::present) return 0;
     const int visible = device::count();
-    if (visible == 0) throw Failure(status::placement, "no GPU is visible to this rank");
+    if (visible == 0) throw Failure(fault::too_few_gpus, "no GPU is visible to this rank");
     if (visible > 1 && node_rank >= visible && !share)
-        throw Failure(status::placement, "rank " + std::to_string(node_rank) + " of the node has no GPU of its own: " +
-                                             std::to_string(visible) + " are visible");
+        throw Failure(fault::too_few_gpus, "rank " + std::to_string(node_rank) + " of the node has no GPU of its own: " +
+                                               std::to_string(visible) + " are visible");
     return node_rank % visible;
 }
 
@@ -84,7 +84,7 @@ class Program {
             Line("end").add("wrong", static_cast<std::size_t>(all)).add("seconds", now() - start).print();
         if (all == 0) return 0;
         if (world_.rank == 0) std::fprintf(stderr, "gpu_aware: %llu bytes arrived wrong\n", all);
-        return status::wrong_data;
+        return fault::wrong_data;
     }
 
   private:
@@ -107,9 +107,9 @@ class Program {
                 .add("statistic", options_.best ? "best" : "mean")
                 .print();
         if (world_.size != options_.ranks)
-            throw Failure(status::ranks, "asked for " + std::to_string(options_.ranks) + " ranks, MPI started " +
-                                             std::to_string(world_.size) +
-                                             (world_.size == 1 ? ": the launcher and this MPI do not speak the same PMI" : ""));
+            throw Failure(fault::rank_count, "asked for " + std::to_string(options_.ranks) + " ranks, MPI started " +
+                                                 std::to_string(world_.size) +
+                                                 (world_.size == 1 ? ": the launcher and this MPI do not speak the same PMI" : ""));
     }
 
     void place() {
@@ -131,7 +131,7 @@ class Program {
         int leader = world_.rank;
         MPI_Bcast(&leader, 1, MPI_INT, 0, world_.node);
         MPI_Allgather(&leader, 1, MPI_INT, world_.node_of.data(), 1, MPI_INT, MPI_COMM_WORLD);
-        std::string problem;
+        std::optional<Failure> problem;
         if (device::present) {
             char mine[32] = "";
             std::strncpy(mine, bus.c_str(), sizeof mine - 1);
@@ -139,14 +139,14 @@ class Program {
             MPI_Allgather(mine, sizeof mine, MPI_CHAR, all.data(), sizeof mine, MPI_CHAR, world_.node);
             for (int other = 0; other < world_.node_rank && !options_.share_devices; ++other)
                 if (bus == &all[static_cast<std::size_t>(other) * sizeof mine])
-                    problem = "ranks " + std::to_string(other) + " and " + std::to_string(world_.node_rank) +
-                              " of the node share GPU " + bus;
+                    problem = Failure(fault::same_gpu, "ranks " + std::to_string(other) + " and " + std::to_string(world_.node_rank) +
+                                                           " of the node share GPU " + bus);
             const auto at = static_cast<std::size_t>(world_.node_rank);
             if (!options_.devices.empty() && (at >= options_.devices.size() || !same_bus(options_.devices[at], bus)))
-                problem = "rank " + std::to_string(world_.node_rank) + " of the node is on GPU " + bus + ", expected " +
-                          (at < options_.devices.size() ? options_.devices[at] : std::string("none"));
+                problem = Failure(fault::wrong_gpu, "rank " + std::to_string(world_.node_rank) + " of the node is on GPU " + bus + ", expected " +
+                                                        (at < options_.devices.size() ? options_.devices[at] : std::string("none")));
         }
-        fail_together(status::placement, problem);
+        fail_together(fault::wrong_gpu.status, problem);
     }
 
     // Drivers print the PCI domain with four or eight digits.
@@ -161,10 +161,10 @@ class Program {
     }
 
     // Every rank leaves with the same status, after the rank that found the problem has said so.
-    void fail_together(int exit_status, const std::string &problem) {
-        int mine = problem.empty() ? 0 : 1, any = 0;
+    void fail_together(int exit_status, const std::optional<Failure> &problem) {
+        int mine = problem ? 1 : 0, any = 0;
         MPI_Allreduce(&mine, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-        if (mine) throw Failure(exit_status, problem);
+        if (problem) throw *problem;
         if (any) {
             MPI_Finalize();
             std::exit(exit_status);
@@ -365,7 +365,7 @@ int main(int argc, char **argv) {
         if (options.buffers.empty()) options.buffers.push_back(device::present ? Buffers{'D', 'D'} : Buffers{'H', 'H'});
         for (const auto &buffers : options.buffers)
             if (!device::present && (buffers.send == 'D' || buffers.receive == 'D'))
-                throw Failure(status::usage, "this gpu_aware was built for host memory; build it with -DGPU_CUDA or -DGPU_HIP for D buffers");
+                throw Failure(fault::usage, "this gpu_aware was built for host memory; build it with -DGPU_CUDA or -DGPU_HIP for D buffers");
         const int selected = device_of(launcher_node_rank(), options.share_devices);
         if (device::present) device::select(selected);
         MPI_Init(&argc, &argv);
@@ -373,9 +373,8 @@ int main(int argc, char **argv) {
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);
         exit_status = Program(options, selected).run();
     } catch (const std::exception &error) {
-        const auto *failure = dynamic_cast<const Failure *>(&error);
-        exit_status = failure ? failure->status : status::runtime;
-        if (exit_status != status::usage) Line("error").add("rank", rank).add("text", error.what()).print();
+        exit_status = fault_of(error).status;
+        if (exit_status != fault::usage.status) Line::error(rank, error).print();
         std::fprintf(stderr, "gpu_aware: rank %d: %s\n", rank, error.what());
         if (started) MPI_Abort(MPI_COMM_WORLD, exit_status);
     }

@@ -116,7 +116,7 @@ std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
 
 int run(int argc, char **argv) {
     if (argc != 3)
-        throw Failure(status::usage, "usage: memory GPUS BYTES, as in: memory 4 256M (0 GPUs: only the host's memory)");
+        throw Failure(fault::usage, "usage: memory GPUS BYTES, as in: memory 4 256M (0 GPUs: only the host's memory)");
     const int asked = std::stoi(argv[1]);
     const std::size_t bytes = parse_bytes(argv[2]);
     Line("start")
@@ -130,7 +130,7 @@ int run(int argc, char **argv) {
     gethostname(name, sizeof name - 1);
     Line("rank").add("rank", 0).add("ranks", 1).add("node_rank", 0).add("host", name).add("pid", static_cast<int>(getpid())).add("cpus", cpu_list()).print();
     if (device::count() < asked)
-        throw Failure(status::placement, "asked for " + std::to_string(asked) + " GPUs, " + std::to_string(device::count()) + " are visible");
+        throw Failure(fault::too_few_gpus, "asked for " + std::to_string(asked) + " GPUs, " + std::to_string(device::count()) + " are visible");
     std::size_t wrong = host(bytes, 0.2, 1);
     wrong += host(bytes, 0.2, std::max(2U, std::thread::hardware_concurrency()));
 #ifdef GPU
@@ -138,7 +138,7 @@ int run(int argc, char **argv) {
         for (int to = 0; to < asked; ++to) wrong += gpu(from, to, bytes, 0.02);
 #endif
     Line("end").add("wrong", wrong).print();
-    return wrong ? status::wrong_data : 0;
+    return wrong ? fault::wrong_data : 0;
 }
 
 }  // namespace
@@ -146,11 +146,8 @@ int run(int argc, char **argv) {
 int main(int argc, char **argv) {
     try {
         return run(argc, argv);
-    } catch (const Failure &failure) {
-        Line("error").add("rank", 0).add("text", failure.what()).print();
-        return failure.status;
     } catch (const std::exception &error) {
-        Line("error").add("rank", 0).add("text", error.what()).print();
-        return status::runtime;
+        Line::error(0, error).print();
+        return fault_of(error).status;
     }
 }

@@ -17,14 +17,28 @@
 #include <string>
 #include <vector>
 
-// A sentence for the user and the exit status that goes with it.
-struct Failure : std::runtime_error {
+// Why a program gives up: the exit status, and the code of the error event (busbar/parse/events.py). Codes are stable.
+struct Fault {
     int status;
-    Failure(int status_, const std::string &text) : std::runtime_error(text), status(status_) {}
+    const char *code;
 };
 
-namespace status {
-constexpr int wrong_data = 1, usage = 2, ranks = 3, placement = 4, runtime = 5;
+namespace fault {
+constexpr int wrong_data = 1;  // no error event: checks and readings count the bytes
+constexpr Fault usage{2, "usage"}, rank_count{3, "rank-count"}, too_few_gpus{4, "too-few-gpus"}, same_gpu{4, "same-gpu"},
+    wrong_gpu{4, "wrong-gpu"}, runtime{5, "runtime"};
+}  // namespace fault
+
+// A fault with a sentence for the user.
+struct Failure : std::runtime_error {
+    Fault fault;
+    Failure(Fault fault_, const std::string &text) : std::runtime_error(text), fault(fault_) {}
+};
+
+// The fault of any exception.
+inline Fault fault_of(const std::exception &error) {
+    const auto *failure = dynamic_cast<const Failure *>(&error);
+    return failure ? failure->fault : fault::runtime;
 }
 
 // One line of output, written with one system call so that lines of several ranks do not mix.
@@ -67,6 +81,11 @@ class Line {
         open(key);
         text_ += std::to_string(value);
         return *this;
+    }
+
+    // An event that says why `rank` gives up.
+    static Line error(int rank, const std::exception &error) {
+        return Line("error").add("rank", rank).add("code", fault_of(error).code).add("text", error.what());
     }
 
     void print_unless(bool silent) {
@@ -192,7 +211,7 @@ inline std::size_t parse_bytes(const std::string &text) {
     const std::string suffix = end;
     const char *suffixes = "KMG";
     if (!std::isdigit(static_cast<unsigned char>(text[0])) || count == 0 || suffix.size() > 1 || (suffix.size() == 1 && !std::strchr(suffixes, suffix[0])))
-        throw Failure(status::usage, "'" + text + "' is not a size; write bytes or a suffix, as in 65536, 64K, 16M");
+        throw Failure(fault::usage, "'" + text + "' is not a size; write bytes or a suffix, as in 65536, 64K, 16M");
     return suffix.empty() ? count : count << (10 * (1 + (std::strchr(suffixes, suffix[0]) - suffixes)));
 }
 
@@ -247,7 +266,7 @@ inline Options parse_options(int argc, char **argv) {
             if (one == value) return;
             list += (list.empty() ? "" : ", ") + one;
         }
-        throw Failure(status::usage, name + " '" + value + "' is unknown; there are: " + list);
+        throw Failure(fault::usage, name + " '" + value + "' is unknown; there are: " + list);
     };
     Options options;
     for (int key; (key = getopt_long(argc, argv, "", known, nullptr)) != -1;) {
@@ -289,14 +308,14 @@ inline Options parse_options(int argc, char **argv) {
                 break;
             }
             case HELP: std::fputs(help, stdout); std::exit(0);
-            default: throw Failure(status::usage, "see gpu_aware --help");
+            default: throw Failure(fault::usage, "see gpu_aware --help");
         }
     }
-    if (optind < argc) throw Failure(status::usage, std::string("'") + argv[optind] + "' is not an option; see gpu_aware --help");
-    if (options.ranks < 1) throw Failure(status::usage, "--ranks N is needed: the number of ranks that were asked for");
-    if (options.window < 1) throw Failure(status::usage, "--window must be 1 or more");
-    if (!(options.seconds > 0)) throw Failure(status::usage, "--seconds must be above 0");
+    if (optind < argc) throw Failure(fault::usage, std::string("'") + argv[optind] + "' is not an option; see gpu_aware --help");
+    if (options.ranks < 1) throw Failure(fault::usage, "--ranks N is needed: the number of ranks that were asked for");
+    if (options.window < 1) throw Failure(fault::usage, "--window must be 1 or more");
+    if (!(options.seconds > 0)) throw Failure(fault::usage, "--seconds must be above 0");
     if (!options.collectives.empty() && options.check_sizes.empty())
-        throw Failure(status::usage, "--collectives needs --check with the sizes");
+        throw Failure(fault::usage, "--collectives needs --check with the sizes");
     return options;
 }

@@ -24,6 +24,7 @@ import torch.distributed as dist
 
 VERSION = "1.0"
 WRONG_DATA, WRONG_RANKS, NO_GPU, ERROR = 1, 3, 4, 5
+CODES = {WRONG_RANKS: "rank-count", NO_GPU: "too-few-gpus", ERROR: "runtime"}
 _SUFFIXES = {"K": 10, "M": 20, "G": 30}
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
@@ -37,6 +38,12 @@ def emit(event: str, **values: object) -> None:
     """One JSON line in one write, so that lines of ranks do not mix."""
     line = json.dumps({"event": event, **values}) + "\n"
     os.write(sys.stdout.fileno(), line.encode())
+
+
+def give_up(status: int, rank: int, text: str) -> int:
+    """Prints an error event and returns the exit status."""
+    emit("error", rank=rank, code=CODES[status], text=text)
+    return status
 
 
 def size(text: str) -> int:
@@ -298,12 +305,11 @@ def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
             hip=hip or "",
         )
     if ranks != args.ranks:
-        emit("error", rank=rank, text=f"asked for {args.ranks} ranks, {ranks} started")
-        return WRONG_RANKS
+        return give_up(WRONG_RANKS, rank, f"asked for {args.ranks} ranks, {ranks} started")
     if on_gpu and local >= torch.cuda.device_count():
         visible = torch.cuda.device_count()
-        emit("error", rank=rank, text=f"rank {rank} has no GPU of its own: {visible} are visible")
-        return NO_GPU
+        text = f"rank {rank} has no GPU of its own: {visible} are visible"
+        return give_up(NO_GPU, rank, text)
     device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
     bus_id, name = described(device)
     emit(
@@ -341,8 +347,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return run(args, rank, ranks)
     except RuntimeError as error:  # torch.distributed's errors are of this class
-        emit("error", rank=rank, text=str(error).splitlines()[0])
-        return ERROR
+        return give_up(ERROR, rank, str(error).splitlines()[0])
 
 
 if __name__ == "__main__":

@@ -158,7 +158,10 @@ def test_gpu_aware_faults() -> None:
 
 
 def test_two_ranks_that_name_one_gpu() -> None:
-    place = '{{"event": "rank", "rank": {}, "host": "n1", "pid": 5, "device": "0000:06:00.0"}}'
+    place = (
+        '{{"event": "rank", "rank": {0}, "host": "n1", "pid": 5, "node_rank": {0},'
+        ' "device": "0000:06:00.0", "cpus": "{0}"}}'
+    )
     found = run(gpu_aware(place.format(0), place.format(1), reading(0, 1, 1900.0)))
     assert ids(found) == {"same-gpu"}
     assert found.causes[0].confidence == "certain"

@@ -246,7 +246,10 @@ def test_fuzz_shuffled_and_doubled(seed: bytes, order: random.Random, doubled: i
     ),
 )
 def test_fuzz_events(kind: str, values: dict[str, object]) -> None:
-    start = '{"event": "start", "backend": "cuda", "ranks": 2, "asked_ranks": 2}\n'
+    start = (
+        '{"event": "start", "program": "gpu_aware", "version": "1.0", "backend": "cuda",'
+        ' "ranks": 2, "asked_ranks": 2}\n'
+    )
     survives(
         (start + json.dumps({"metric": "bandwidth", **values, "event": kind}) + "\n").encode()
     )

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from busbar.parse.gpu_aware import parse
+from busbar.judge.launch import show
+from busbar.parse.events import Start
 
 from .checking import slurm_site
 from .common import ROOT, Run
@@ -49,8 +50,8 @@ def test_an_image_on_a_slurm_cluster(on_lab: Run, sif: Path, tmp_path: Path) -> 
     assert "verdict: ready" in done.stdout
     assert "verdict: pass" in done.stdout
     (output,) = tmp_path.glob("slurm-*.out")
-    run = parse(output.read_text().splitlines())
-    assert [start.ranks for start in run.starts] == [4]
+    run = show("output", output.read_text().splitlines())
+    assert [start.ranks for start, _ in run.facts.events_of(Start)] == [4]
     assert len({rank.host for rank in run.ranks}) == 2
     assert len(run.readings) == 12
-    assert run.complete
+    assert run.facts.finished

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from busbar.parse.gpu_aware import GpuAwareRun, parse
+from busbar.judge.launch import LaunchOutput, show
+from busbar.parse.events import Check, Error, Start
 
 from .common import ROOT, Run
 
@@ -32,20 +33,25 @@ def preflight(on_lab: Run, image: Path, site: Path, *more: object) -> dict[str, 
     return report
 
 
-def launch(on_lab: Run, command: str, *options: str) -> GpuAwareRun:
+def launch(on_lab: Run, command: str, *options: str) -> LaunchOutput:
     """Runs the line that preflight printed."""
     done = on_lab(*shlex.split(command), *options)
     assert done.returncode == 0, done.stdout + done.stderr
-    return parse(done.stdout.splitlines())
+    return show("output", done.stdout.splitlines())
 
 
-def healthy(run: GpuAwareRun, ranks: int, hosts: int) -> None:
+def starts(run: LaunchOutput) -> list[Start]:
+    return [start for start, _ in run.facts.events_of(Start)]
+
+
+def healthy(run: LaunchOutput, ranks: int, hosts: int) -> None:
     """All ranks are one job on that many nodes, and every byte arrived."""
-    assert [start.ranks for start in run.starts] == [ranks]
+    assert [start.ranks for start in starts(run)] == [ranks]
     assert len({rank.host for rank in run.ranks}) == hosts
-    assert len(run.checks) == ranks * (ranks - 1)
-    assert not any(check.wrong for check in run.checks)
-    assert run.complete
+    checks = [check for check, _ in run.facts.events_of(Check)]
+    assert len(checks) == ranks * (ranks - 1)
+    assert not any(check.wrong for check in checks)
+    assert run.facts.finished
 
 
 def test_own_mpi_on_two_nodes_as_preflight_says(
@@ -135,7 +141,7 @@ def test_the_abi_of_mpich_is_swapped(
     assert own["verdict"] == "ready", own["lines"]
     run = launch(on_lab, own["command"], *OPTIONS)
     healthy(run, ranks=4, hosts=2)
-    assert "3.4.3" in run.starts[0].mpi
+    assert "3.4.3" in starts(run)[0].mpi
 
     new = mpich[release] / "lib"
     swapped = preflight(on_lab, mpich_image, site("mpich"), *program, "--inject", new)
@@ -144,7 +150,7 @@ def test_the_abi_of_mpich_is_swapped(
     assert origins["libmpi.so.12"] == "injected"
     run = launch(on_lab, swapped["command"], *OPTIONS)
     healthy(run, ranks=4, hosts=2)
-    assert release in run.starts[0].mpi
+    assert release in starts(run)[0].mpi
 
 
 def test_singletons_are_foretold_and_caught(
@@ -156,7 +162,7 @@ def test_singletons_are_foretold_and_caught(
     assert "--mpi=pmi2" in command
     wrong = command.replace("--mpi=pmi2", "--mpi=pmix")
     done = on_lab(*shlex.split(wrong), "--ranks=4", "--buffers=HH", "--check=4099")
-    run = parse(done.stdout.splitlines())
-    assert [start.ranks for start in run.starts] == [1, 1, 1, 1]
-    assert run.errors
+    run = show("output", done.stdout.splitlines())
+    assert [start.ranks for start in starts(run)] == [1, 1, 1, 1]
+    assert run.facts.events_of(Error)
     assert done.returncode != 0

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 
 from busbar.data import CHECKS
 from busbar.delivery.programs import python_with_torch
+from busbar.parse.events import Error, Rank, Reading, parse
 
 pytestmark = pytest.mark.run
 
@@ -101,8 +101,20 @@ def test_the_program_takes_its_place_from_torchrun(tmp_path):
     )
     # torchrun may put the rank before what it prints.
     lines = [line[line.find("{") :] for line in done.stdout.splitlines() if "{" in line]
-    events = [json.loads(line) for line in lines]
-    assert sorted(e["rank"] for e in events if e["event"] == "rank") == [0, 1], done.stderr
-    readings = {e["operation"]: e for e in events if e["event"] == "reading"}
+    events = [parse(line) for line in lines]
+    assert sorted(e.rank for e in events if isinstance(e, Rank)) == [0, 1], done.stderr
+    readings = {e.operation: e for e in events if isinstance(e, Reading)}
     assert set(readings) == {"all_reduce", "broadcast", "sendrecv"}
-    assert all(e["wrong"] == 0 and e["gb_per_s"] > 0 for e in readings.values())
+    assert all(e.wrong == 0 and e.value > 0 for e in readings.values())
+
+
+def test_another_number_of_ranks_is_an_error_with_a_code():
+    python = python_with_torch()
+    if not python:
+        pytest.skip("no PyTorch is here (BUSBAR_TORCH_PYTHON names a Python that has it)")
+    command = [python, PROGRAM, "--ranks", "2", "--backend", "gloo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert parse(done.stdout.splitlines()[-1]) == Error(
+        0, "rank-count", "asked for 2 ranks, 1 started"
+    )

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from busbar.parse.events import End, Reading, parse
 
 pytestmark = pytest.mark.run
 
@@ -25,32 +26,33 @@ def program(tmp_path_factory):
 
 def run(program, *arguments):
     done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+    return done.returncode, [parse(line) for line in done.stdout.splitlines()]
 
 
 def test_copies_are_measured_and_checked(program):
     status, events = run(program, "0", "8M")
     assert status == 0
-    readings = {e["operation"]: e for e in events if e["event"] == "reading"}
+    readings = {e.operation: e for e in events if isinstance(e, Reading)}
     assert set(readings) == {"one_core", "all_cores"}
     for reading in readings.values():
-        assert reading["wrong"] == 0
-        assert reading["gb_per_s"] > 0
-    assert events[-1] == {"event": "end", "wrong": 0}
+        assert reading.wrong == 0
+        assert reading.value > 0
+    assert events[-1] == End(wrong=0)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "says"),
+    ("arguments", "status", "code", "says"),
     [
-        (("2", "8M"), 4, "asked for 2 GPUs, 0 are visible"),
-        (("0", "8Q"), 2, "'8Q' is not a size"),
-        ((), 2, "usage: memory"),
+        (("2", "8M"), 4, "too-few-gpus", "asked for 2 GPUs, 0 are visible"),
+        (("0", "8Q"), 2, "usage", "'8Q' is not a size"),
+        ((), 2, "usage", "usage: memory"),
     ],
 )
-def test_what_it_refuses(program, arguments, status, says):
+def test_what_it_refuses(program, arguments, status, code, says):
     got, events = run(program, *arguments)
     assert got == status
-    assert says in events[-1]["text"]
+    assert events[-1].code == code
+    assert says in events[-1].text
 
 
 def test_hip_back_end_compiles(tmp_path):

@@ -21,7 +21,6 @@ from busbar.judge.launch import show
 from busbar.judge.verdicts import Expect, Judged
 from busbar.output.nccl_json import PRIVATE, collect_json
 from busbar.output.reading import Reading
-from busbar.parse.gpu_aware import parse
 from busbar.verdict import Verdict, combined
 
 from ..replay.stand_in import write_json
@@ -52,11 +51,9 @@ _BESIDE = {
 def verdict(kind: Kind | GpuAwareKind, text: str, directory: Path) -> Verdict:
     """What the check makes of an output."""
     if isinstance(kind, GpuAwareKind):
-        lines = text.splitlines()
         found = gpu_judge.judge(
             kind.asked,
-            parse(lines),
-            lines,
+            show("record", text.splitlines()),
             expectation_of(replace(H200, bench="gpu_aware")),
         )
         return combined(result.verdict for result in found)

@@ -26,10 +26,10 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     sources = {
         "buffers.hpp": "e7479529d0c2c1ac6c315133f8724a7a30df78d36bc705f38fe103b97b0c505a",
         "device.hpp": "7f9aecdefc33a723f9c55e9e78d9732e7e148eadd1bbbbf8a2e156b45d33cbbf",
-        "gpu_aware.cpp": "37dda0497a8bb46001882f523bd695924b87ed354cf6647e44f56af2bdb09ffd",
+        "gpu_aware.cpp": "361c2792f4f8ce536fa86d10835c8c4aecd4d8eb3bd3f2b1cf0635eb438050f9",
         "node_copy.hpp": "0817b57e61e8d5d4f43d0d70d42f58cad002661c0ab827524fb5bedd3e33f518",
         "pair_meter.hpp": "2c9ade19318e75f938e7462b33974940c1379d7927d5423c02c416572a4515c8",
-        "support.hpp": "686421cc9b3961ec41545163dc03e657ac5649e895429824fa047803042de5b8",
+        "support.hpp": "afc346cb98a56c9a0864f403c8a5c164eb2b251eeeb86d83990e09c46883e111",
     }
 
     version("1.0")

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MIT
+"""JSON lines of our own programs: gpu_aware, memory, torch_collectives and placed.sh.
+
+`parse` reads one line. Types are strict and an unknown event is refused; unknown keys are ignored,
+so that output of a newer program can be explained.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
+
+BEGINNINGS = ('{"event"', '{"placed"')
+"""How the lines begin."""
+
+# Strict: "8" and true are not numbers.
+Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
+Number = Annotated[float, Field(strict=True)]
+Bytes = Annotated[Count, Field(alias="bytes")]
+# A field's name in JSON has to be outermost, hence two of each.
+Source = Annotated[Count, Field(alias="from")]
+Target = Annotated[Count, Field(alias="to")]
+OptionalSource = Annotated[Count | None, Field(alias="from")]
+OptionalTarget = Annotated[Count | None, Field(alias="to")]
+
+ErrorCode = Literal["usage", "rank-count", "too-few-gpus", "same-gpu", "wrong-gpu", "runtime"]
+
+# Version 1.0 of the programs printed errors without a code. These are its sentences.
+_CODES: tuple[tuple[re.Pattern[str], ErrorCode], ...] = (
+    (re.compile(r"asked for \d+ ranks, "), "rank-count"),
+    (
+        re.compile(r"has no GPU of its own: |no GPU is visible|asked for \d+ GPUs, "),
+        "too-few-gpus",
+    ),
+    (re.compile(r"share GPU "), "same-gpu"),
+    (re.compile(r" is on GPU .*, expected "), "wrong-gpu"),
+)
+
+
+class MalformedEventError(ValueError):
+    """A line that begins as one of ours and cannot be read."""
+
+    def __init__(self, reason: str, *, cut: bool = False) -> None:
+        super().__init__(reason)
+        self.cut = cut
+        """Whether it is no JSON: output breaks off in the middle of a line."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What was started: versions that really run, and how many ranks were requested."""
+
+    program: str
+    version: str
+    backend: Literal["host", "cuda", "hip"]
+    ranks: Count
+    asked_ranks: Count
+    mpi: str = ""
+    ucx: str = ""
+    """Version of the UCX loaded into the process; empty when MPI uses none."""
+    gpu_driver: str = ""
+    """Version of the kernel driver and of the API that it offers; empty on the host back end."""
+    statistic: str = ""
+    """``mean`` or ``best``: what the readings are over their windows."""
+    torch: str = ""
+    nccl: str = ""
+    hip: str = ""
+    """The ROCm that PyTorch was built for."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs."""
+
+    rank: Count
+    host: str
+    pid: Count
+    node_rank: Count
+    cpus: str
+    ranks: Count | None = None
+    """How many there are, where the line tells."""
+    device: str = ""
+    """PCI bus id."""
+    device_name: str = ""
+    visible: str | None = None
+    """Value of ``*_VISIBLE_DEVICES``; None where the line does not tell."""
+
+
+@dataclass(frozen=True)
+class Rank(Place):
+    """Where a rank of our own programs runs."""
+
+
+@dataclass(frozen=True)
+class Placed(Place):
+    """Where a rank of another program runs, as ``placed.sh`` says."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One measurement."""
+
+    metric: Literal["bandwidth", "latency", "busbw"]
+    nbytes: Bytes
+    wrong: Count
+    """Bytes or elements that arrived wrong."""
+    source: OptionalSource = None
+    target: OptionalTarget = None
+    buffers: str = ""
+    operation: str = ""
+    gb_per_s: Number | None = None
+    us: Number | None = None
+    driver_us: Number | None = None
+    """Beside a latency between GPUs: the shortest copy within a GPU, by the faster of both."""
+
+    def __post_init__(self) -> None:
+        if (self.us if self.metric == "latency" else self.gb_per_s) is None:
+            raise ValueError(f"the {self.metric} has no value")
+
+    @property
+    def value(self) -> float:
+        """GB/s, or us for a latency."""
+        return (self.us if self.metric == "latency" else self.gb_per_s) or 0.0
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A plain copy between two processes, without MPI."""
+
+    source: Source
+    target: Target
+    nbytes: Bytes
+    method: Literal["memcpy", "process_vm_readv"]
+    gb_per_s: Number | None = None
+    """None if the method is refused on this machine; ``error`` gives the reason."""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag from core to core, the fastest possible message."""
+
+    source: Source
+    target: Target
+    us: Number
+
+
+@dataclass(frozen=True)
+class Check:
+    """One correctness test: the bytes that arrived wrong."""
+
+    operation: str
+    buffers: str
+    nbytes: Bytes
+    wrong: Count
+    source: OptionalSource = None
+    target: OptionalTarget = None
+
+
+@dataclass(frozen=True)
+class Error:
+    """Why a rank gave up."""
+
+    rank: Count
+    code: ErrorCode
+    text: str
+
+
+@dataclass(frozen=True)
+class Idle:
+    """How long a rank waited for others, and how much of a core that took."""
+
+    rank: Count
+    seconds: Number
+    cpu_seconds: Number
+
+
+@dataclass(frozen=True)
+class End:
+    """The last line of a program; without it the run was cut."""
+
+    wrong: Count
+    seconds: Number | None = None
+
+
+Event = Start | Rank | Placed | Reading | Copy | Flag | Check | Error | Idle | End
+
+
+def _tag(document: Any) -> str | None:
+    return document.get("event") if isinstance(document, dict) else None
+
+
+@cache
+def _events() -> TypeAdapter[Event]:
+    """Build the union at the first event: most inputs have none."""
+    return TypeAdapter(
+        Annotated[
+            Annotated[Start, Tag("start")]
+            | Annotated[Rank, Tag("rank")]
+            | Annotated[Placed, Tag("placed")]
+            | Annotated[Reading, Tag("reading")]
+            | Annotated[Copy, Tag("copy")]
+            | Annotated[Flag, Tag("flag")]
+            | Annotated[Check, Tag("check")]
+            | Annotated[Error, Tag("error")]
+            | Annotated[Idle, Tag("idle")]
+            | Annotated[End, Tag("end")],
+            Discriminator(
+                _tag, custom_error_type="event", custom_error_message="not a known event"
+            ),
+        ]
+    )
+
+
+def parse(line: str | bytes) -> Event:
+    """Parse one line.
+
+    Raises ``MalformedEventError`` if it is not JSON, not a known event, or lacks a value.
+    """
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise MalformedEventError(str(error), cut=True) from error
+    if isinstance(document, dict):
+        _update(document)
+    try:
+        return _events().validate_python(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise MalformedEventError(f"{where}: {first['msg']}".removeprefix(": ")) from error
+
+
+def _update(document: dict[str, Any]) -> None:
+    """Bring a line of any released version into the present form."""
+    placed = document.pop("placed", None)
+    if isinstance(placed, dict):
+        document.update(placed, event="placed")
+    driver, text = document.get("gpu_driver"), document.get("text")
+    if isinstance(driver, int):  # the API's number alone
+        document["gpu_driver"] = str(driver)
+    if document.get("event") == "error" and "code" not in document and isinstance(text, str):
+        codes = (code for pattern, code in _CODES if pattern.search(text))
+        document["code"] = next(codes, "runtime")
