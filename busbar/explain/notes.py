@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding
-from busbar.explain.rules_fabric import shown
+from busbar.explain.rules_efa import shown
 from busbar.explain.rules_rccl import mscclpp_refusals
 from busbar.judge.expectation import kernel_limit
 from busbar.output.note import Note
