@@ -27,8 +27,8 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def build_parser(names: Sequence[str]) -> argparse.ArgumentParser:
-    """The command line with these subcommands."""
+def build_parser(loaded: str) -> argparse.ArgumentParser:
+    """Return the command line; only one subcommand has its options."""
     parser = argparse.ArgumentParser(
         prog="busbar",
         description="Proves that a GPU communication stack is as fast as the links allow.",
@@ -36,17 +36,19 @@ def build_parser(names: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, help="print version and commit, and exit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in names:
-        commands.load(name).add_parser(subparsers)
+    for name, summary in commands.SUMMARIES.items():
+        if name == loaded:
+            commands.load(name).add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand and returns its exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
-    # Only what is asked for is loaded; a help or an error names them all.
-    asked = words[:1] if words and words[0] in commands.NAMES else commands.NAMES
-    args = build_parser(asked).parse_args(words)
+    command = next((word for word in words if not word.startswith("-")), "")
+    args = build_parser(command).parse_args(words)
     try:
         status: int = args.run(args)
         sys.stdout.flush()

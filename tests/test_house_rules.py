@@ -28,8 +28,6 @@ TO_DO = {
     "busbar/delivery/environments.py",
     "busbar/expect/collective.py::collective",
     "busbar/expect/point.py",
-    "busbar/explain/rules_fabric.py",
-    "busbar/explain/rules_nccl.py",
     "busbar/preflight/plan.py::make",
 }
 

@@ -254,8 +254,8 @@ def _reason(case: dict[str, Any], directory: Path) -> str:
 def _refused(plan: RunPlan, log: Path) -> Iterator[Outcome]:
     """Yield a failure for a run without a check that ReFrame has an error or a warning for."""
     text = log.read_text(encoding="utf-8", errors="backslashreplace")
-    errors = re.findall(r"^ERROR: (.+)$", text, re.MULTILINE)
-    warnings = re.findall(r"^WARNING: (.+)$", text, re.MULTILINE)
+    errors = re.findall(r"^ERROR: (?P<text>.+)$", text, re.MULTILINE)
+    warnings = re.findall(r"^WARNING: (?P<text>.+)$", text, re.MULTILINE)
     for message in (errors or warnings)[:1]:
         yield Outcome(
             check="reframe",

@@ -6,8 +6,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Protocol
 
-NAMES = ("check", "explain", "expect", "preflight", "site", "spack")
-"""In the order of ``busbar --help``."""
+SUMMARIES = {
+    "check": "run the checks on this machine and print verdicts",
+    "explain": "name the cause of a slow or failed run from its output",
+    "expect": "print what a benchmark should read on a site",
+    "preflight": "say before a job whether an image runs on a site at full speed",
+    "site": "list, show, lint and detect sites; print their environment",
+    "spack": "check and compare locks, write module settings; needs no Spack",
+}
+"""By subcommand, in the order of ``busbar --help``, which loads none of them."""
 
 
 class Command(Protocol):
@@ -18,6 +25,6 @@ class Command(Protocol):
 
 
 def load(name: str) -> Command:
-    """The module of a subcommand; each takes a while to import."""
+    """Import the module of a subcommand, which takes a while."""
     module: Command = import_module(f"{__name__}.{name}")
     return module

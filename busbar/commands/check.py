@@ -40,7 +40,6 @@ def add_parser(subparsers: Any) -> None:
     """Adds ``busbar check``."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "check",
-        help="run the checks on this machine and print verdicts",
         description=(
             "Runs ReFrame on reframe_checks/ with the configuration of the site, prints one row"
             " for each size, and writes report.html and results.json. Exit status: 0 pass, 1"

@@ -30,7 +30,6 @@ def add_parser(subparsers: Any) -> None:
     """Adds ``busbar expect``."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "expect",
-        help="print what a benchmark should read on a site",
         description=(
             "Prints limit, low, typical and high, the path that the bytes take, and the source of"
             " each number. Without --from and --to a point-to-point benchmark gives the matrix of"

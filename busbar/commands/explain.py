@@ -19,7 +19,6 @@ def add_parser(subparsers: Any) -> None:
     """Adds ``busbar explain``."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "explain",
-        help="name the cause of a slow or failed run from its output",
         description=(
             "Reads the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the"
             " scheduler's"

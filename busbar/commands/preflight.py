@@ -24,7 +24,6 @@ def add_parser(subparsers: Any) -> None:
     """Adds ``busbar preflight``."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "preflight",
-        help="say before a job whether an image runs on a site at full speed",
         description=(
             "Reads the image (a SIF or a sandbox) and this host, runs nothing of either. Exit"
             " status: 0 ready, 1 slow or broken, 2 bad usage."

@@ -32,9 +32,7 @@ _COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "from", "description
 
 def add_parser(subparsers: Any) -> None:
     """Adds ``busbar site`` and its subcommands."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "site", help="list, show, lint and detect sites; print their environment"
-    )
+    parser: argparse.ArgumentParser = subparsers.add_parser("site")
     commands = parser.add_subparsers(dest="site_command", required=True, metavar="ACTION")
 
     one = commands.add_parser(

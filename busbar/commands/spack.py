@@ -18,9 +18,7 @@ EXIT_FINDINGS = 1
 
 def add_parser(subparsers: Any) -> None:
     """Adds ``busbar spack`` and its subcommands."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "spack", help="check and compare locks, write module settings; needs no Spack"
-    )
+    parser: argparse.ArgumentParser = subparsers.add_parser("spack")
     commands = parser.add_subparsers(dest="spack_command", required=True, metavar="ACTION")
 
     one = commands.add_parser(

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import networkx as nx
-
 from busbar.errors import BusbarError
 from busbar.expect.topology import Graph, gpu, narrowest_ring_path, node_graph, raw_rate
 from busbar.site.family import LinkClass
@@ -152,6 +150,8 @@ def _inside(node: NodeType, classes: dict[str, LinkClass], ranks: int) -> _Insid
             f"{ranks} ranks do not fit on {have} GPUs of a node",
             hint="ask for fewer, or more nodes",
         )
+    import networkx as nx  # noqa: PLC0415 - takes longer to load than most commands need
+
     graph = _restricted(node_graph(node, classes), ranks)
     if not nx.is_connected(graph):
         raise BusbarError("no links join all GPUs of a node, so data passes through the host")

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
-
-import networkx as nx
+from typing import TYPE_CHECKING, TypeAlias
 
 from busbar.errors import BusbarError
 from busbar.site.family import LinkClass
 from busbar.site.model import NodeType
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Graph: TypeAlias = "nx.Graph[str]"
 SWITCH = "switch"
@@ -80,6 +81,8 @@ def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
 
     Raises ``BusbarError`` for a node without links or a class that no family knows.
     """
+    import networkx as nx  # noqa: PLC0415 - takes longer to load than most commands need
+
     graph: Graph = nx.Graph(ends=set())  # GPUs that pass nothing on
     gpus = node.gpus
     if gpus is None or gpus.links is None:
@@ -118,6 +121,8 @@ def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Pat
     That is by its narrowest link, less ``hop_share`` for each GPU on the way; among equals the
     one with fewer hops. None where no links lead there.
     """
+    import networkx as nx  # noqa: PLC0415 - as above
+
     if graph.has_edge(start, end):
         return Path((Hop(start, end, **graph.edges[start, end]),))
     graph = graph.subgraph(set(graph) - graph.graph["ends"] | {start, end}).copy()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding
-from busbar.explain.rules_fabric import shown
+from busbar.explain.rules_efa import shown
 from busbar.explain.rules_rccl import mscclpp_refusals
 from busbar.judge.expectation import kernel_limit
 from busbar.output.note import Note
@@ -91,17 +91,17 @@ def _rails(context: Context) -> Iterator[Note]:
     crossed = crossings(context.facts, context.node)
     if not crossed or any(c.same_rail is False for c in crossed):
         return
-    known = [c for c in crossed if c.same_rail]
+    on_one_rail = [c for c in crossed if c.same_rail]
     yield Note(
         "ring-neighbours",
         f"{len(crossed)} pairs cross nodes"
         + (
             ", all on one rail each"
-            if len(known) == len(crossed)
+            if len(on_one_rail) == len(crossed)
             else "; their NICs are not shown"
         ),
         tuple(dict.fromkeys(c.evidence for c in crossed))[:3],
-        {"pairs": [c.pair for c in crossed], "nics": sorted({c.nics for c in known})},
+        {"pairs": [c.pair for c in crossed], "nics": sorted({c.nics for c in on_one_rail})},
     )
 
 

@@ -62,21 +62,21 @@ def crossings(facts: JobOutput, node: NodeType | None) -> list[Crossing]:
     where = places(facts)
     ends = _named_ends(facts)
     listed = _listed_nics(facts)
-    found: dict[tuple[int, int], Crossing] = {}
+    pairs: dict[tuple[int, int], Crossing] = {}
     for source, target, channel, evidence in _neighbours(facts):
-        if (source, target) in found or source not in where or target not in where:
+        if (source, target) in pairs or source not in where or target not in where:
             continue
         if where[source].host == where[target].host:
             continue
-        pair = (where[source], where[target])
-        nics = _nics(ends.get((channel, source, target), (None, None)), pair, node, listed)
+        ranks = (where[source], where[target])
+        nics = _nics(ends.get((channel, source, target), (None, None)), ranks, node, listed)
         if nics is None:
-            found[source, target] = Crossing(source, target, "", "", None, evidence)
+            pairs[source, target] = Crossing(source, target, "", "", None, evidence)
             continue
         (first, first_rail), (second, second_rail) = nics
         same = first_rail == second_rail
-        found[source, target] = Crossing(source, target, first, second, same, evidence)
-    return list(found.values())
+        pairs[source, target] = Crossing(source, target, first, second, same, evidence)
+    return list(pairs.values())
 
 
 def _neighbours(facts: JobOutput) -> Iterator[tuple[int, int, int, Evidence]]:
@@ -126,8 +126,8 @@ def _numbered_nic(node: NodeType | None, index: int, listed: dict[int, str]) -> 
     """Return the NIC with NCCL's number ``index``, by NCCL's own list or the site's order."""
     nics = node.nics if node else ()
     if index in listed:
-        known = {nic.name: at if nic.rail is None else nic.rail for at, nic in enumerate(nics)}
-        return listed[index], known.get(listed[index], index)
+        rails = {nic.name: at if nic.rail is None else nic.rail for at, nic in enumerate(nics)}
+        return listed[index], rails.get(listed[index], index)
     return (nics[index].name if index < len(nics) else str(index)), index
 
 

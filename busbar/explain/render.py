@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Explanations on the terminal."""
+"""Print explanations on the terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EVIDENCE_WIDTH = 160
 def print_explanations(
     explanations: Sequence[Explanation], console: Console | None = None
 ) -> None:
-    """Prints each run: what ran, its readings, the verdict, causes and notes."""
+    """Print each run: what ran, its readings, the verdict, causes and notes."""
     out = console or Console()
     for index, explanation in enumerate(explanations):
         if index:
@@ -39,7 +39,7 @@ def print_explanations(
 
 
 def _say(out: Console, text: Text) -> None:
-    # Lines are not broken: they are read by grep as well.
+    # Do not wrap lines: people grep them.
     out.print(text, soft_wrap=True)
 
 
@@ -59,8 +59,8 @@ def _print(explanation: Explanation, out: Console) -> None:
     colour = _COLOURS[explanation.verdict]
     _say(out, Text.assemble("verdict: ", (str(explanation.verdict), colour)))
     for cause in explanation.causes:
-        told = f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}"
-        _say(out, Text(told, style="bold"))
+        title = f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}"
+        _say(out, Text(title, style="bold"))
         _evidence(cause.evidence, out)
         _say(out, Text(f"  remedy: {cause.remedy}"))
     for note in explanation.notes:

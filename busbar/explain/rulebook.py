@@ -7,6 +7,7 @@ from busbar.explain import (  # noqa: F401 - each declares causes
     catalog,
     containers,
     notes,
+    rules_efa,
     rules_fabric,
     rules_launch,
     rules_machine,

@@ -108,15 +108,15 @@ class _Collector:
         by_head = self._patterns.by_head
         prefixes = self._prefixes
         for at, line in enumerate(lines, number):
-            found = line.find(marker)
-            if found < 0:
+            prefix_bytes = line.find(marker)
+            if prefix_bytes < 0:
                 if line:
                     self._other(at, line)
                 continue
-            prefix = line[:found]
+            prefix = line[:prefix_bytes]
             if prefix not in prefixes:
                 self._new_prefix(at, line, prefix)
-            start = found + width
+            start = prefix_bytes + width
             head = line[start : start + HEAD_BYTES]
             if head in _CONNECTIONS:
                 self._channel(at, line, start)

@@ -39,42 +39,40 @@ _NCCL_NAMES = {
 
 
 def ranks_of(facts: JobOutput) -> int | None:
-    """How many ranks the output shows; None when it does not say."""
+    """Return how many ranks the output shows; None if it does not."""
     if facts.ranks:
         return facts.ranks
-    told = [int(v) for v in facts.values("nccl.init", "ranks")] + [
-        int(v) for v in facts.values("nccl.nodes", "ranks")
-    ]
-    if told:
-        return max(told)
+    printed = [*facts.values("nccl.init", "ranks"), *facts.values("nccl.nodes", "ranks")]
+    if printed:
+        return max(map(int, printed))
     if facts.devices:
         return max(d.rank for d in facts.devices.values()) + 1
     if facts.tool == "nccl_message_transfer":
-        named = [*facts.values("ofi.process", "rank"), *facts.values("ofi.completions", "rank")]
-        return max(map(int, named)) + 1
+        printed = [*facts.values("ofi.process", "rank"), *facts.values("ofi.completions", "rank")]
+        return max(map(int, printed)) + 1
     if facts.tool in ("osu_bw", "osu_bibw", "osu_latency") and facts.readings:
         return 2  # these tests refuse any other number
     return len(facts.processes) or None
 
 
 def nodes_of(facts: JobOutput) -> int | None:
-    """How many nodes; None when the output does not say.
+    """Return how many nodes the output shows; None if it does not.
 
-    NCCL counts each rank as a node of its own when it finds no way between them but the network,
-    so the hosts' names go before its number where all ranks are seen.
+    NCCL counts each rank as a node if the network is their only connection. So host names take
+    precedence over its count if all ranks are seen.
     """
     listed = {d.host for d in facts.devices.values()}
     if listed and facts.tool == "nccl-tests" and not facts.reports:
         return len(listed)
-    told = max((int(v) for v in facts.values("nccl.nodes", "nodes")), default=0)
+    printed = max((int(v) for v in facts.values("nccl.nodes", "nodes")), default=0)
     ranks = ranks_of(facts)
-    if told and (not ranks or len(facts.processes) < ranks):
-        return max(told, len(facts.hosts))
+    if printed and (not ranks or len(facts.processes) < ranks):
+        return max(printed, len(facts.hosts))
     return len(facts.hosts) or None
 
 
 def named_operation(facts: JobOutput) -> tuple[str, Evidence | None] | None:
-    """What the output, the command line, NCCL's log or the file's name call the collective."""
+    """Return the collective that the output, a command line, NCCL's log or the file name names."""
     for name, evidence in facts.names:
         return name, evidence
     for command, evidence in facts.commands:
@@ -93,8 +91,7 @@ def named_operation(facts: JobOutput) -> tuple[str, Evidence | None] | None:
 
 
 def columns_operation(facts: JobOutput, ranks: int | None) -> set[str]:
-    """The collectives that the columns of a table fit: count, operator, root and busbw over
-    algbw."""
+    """Return the collectives that fit the columns count, operator, root and busbw over algbw."""
     candidates: set[str] | None = None
     for row, _ in facts.rows[-3:]:
         width = nccl_tests.TYPE_BYTES.get(row.type)
@@ -102,7 +99,7 @@ def columns_operation(facts: JobOutput, ranks: int | None) -> set[str]:
         if not width or not row.count or half.algbw < 1 or not ranks or ranks < 2:
             continue
         if not half.busbw > 0:
-            continue  # no number, and no word on the columns
+            continue  # not a number
         fit = {
             name
             for name, (share, factor, reduces, rooted) in _signatures(ranks).items()
@@ -116,7 +113,7 @@ def columns_operation(facts: JobOutput, ranks: int | None) -> set[str]:
 
 
 def _signatures(n: int) -> dict[str, tuple[float, float, bool | None, bool | None]]:
-    """Of each collective: count times type over size, busbw over algbw, reduces, has a root.
+    """Return by collective: count times type over size, busbw over algbw, reduces, has a root.
 
     From nccl-tests' doc/PERFORMANCE.md and the ``*GetCollByteCount`` of each test.
     """

@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 def rows(lines: Iterable[str]) -> list[Row]:
     """Every result row; raises ``ValueError`` for one that does not fit its headings."""
-    found: list[Row] = []
+    table: list[Row] = []
     names: list[str] = []
     for line in lines:
         words = line.split()
@@ -37,14 +37,14 @@ def rows(lines: Iterable[str]) -> list[Row]:
             size = _SIZE.match(row["bytes"])
             assert size is not None
             back = row.get("#ack", "").removeprefix("=") or row.get("#sent", "")
-            found.append(
+            table.append(
                 Row(
                     int(size["number"]) * _UNITS[size["unit"]],
                     float(row["MB/sec"]) / 1e3,
                     back == row.get("#sent", ""),
                 )
             )
-    return found
+    return table
 
 
 def providers(lines: Iterable[str]) -> set[str]:

@@ -62,6 +62,6 @@ def match(table: Iterable[Pattern], line: bytes) -> Iterator[Message]:
         if row.needle in line:
             if text is None:
                 text = line[:LONGEST_TEXT].decode("utf-8", "replace")
-            if found := row.regex.search(text):
-                groups = found.groupdict("").items()
-                yield Message(row.kind, {name: value[:LONGEST] for name, value in groups})
+            if groups := row.regex.search(text):
+                fields = groups.groupdict("").items()
+                yield Message(row.kind, {name: value[:LONGEST] for name, value in fields})
