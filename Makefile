@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test test-fast lint lock bench clean image spack spack-setup spack-verify spack-lock spack-pin spack-here spack-supply spack-mirror spack-push
+.PHONY: help setup check test test-fast lint lock bench docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-here spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,10 +28,11 @@ else
 	@$(if $(BUSBAR_LAB),$(BIN)/pytest -m lab)
 endif
 
-lint: setup ## format and lint checks, types, shell scripts
+lint: setup ## format and lint checks, types, import contracts, shell scripts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo --no-cache
 	@git ls-files -z '*.sh' .ci/run ci/lab ':!*.conf' | xargs -0 $(BIN)/shellcheck
 
 image: setup ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local, BUILDER=; docs/containers.md has the rest)
@@ -85,8 +86,8 @@ bench: setup ## time what has a bar: busbar explain on the log of 1,024 ranks, b
 	@$(BIN)/python tests/bench/explain_large.py
 	@$(BIN)/python tests/bench/harness_cost.py $(ARGS)
 
-docs/causes.md: $(wildcard busbar/explain/*.py) busbar/explain/causes.yaml ## list the causes that can be named
-	@$(BIN)/python -c "from busbar.explain import catalog; print(catalog.page(), end='')" > $@
+docs: setup ## write the pages of docs/reference/ from the code
+	@$(BIN)/python -m ci.docs.reference
 
 clean: ## remove what the targets made
 	rm -rf .venv .spack busbar-report output stage perflogs

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from busbar.documents import NoteRow
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.explain.model import Cause
@@ -26,7 +27,8 @@ def explained(
     ``run`` is what the check knows of its launches. ``known`` are causes that were found before
     the job ran.
     """
-    causes, notes = [cause.to_json() for cause in known], []
+    causes = [cause.to_json() for cause in known]
+    notes: list[NoteRow]
     try:
         explanations = explain(
             [file if isinstance(file, Source) else Path(os.path.relpath(file)) for file in files],

@@ -29,6 +29,7 @@ from busbar.delivery.environments import DEFAULT_LANE, DELIVERY_ORDER, Choice
 from busbar.delivery.reframe import configuration
 from busbar.detect.machine import detect, match
 from busbar.detect.write import write
+from busbar.documents import CheckDocument, Skipped
 from busbar.errors import BusbarError
 from busbar.judge.results import Outcome, Result
 from busbar.report.terminal import print_verdicts
@@ -375,7 +376,7 @@ def _named(check: str, pattern: str) -> bool:
 
 def _skipped(
     plan: RunPlan, config: dict[str, Any], names: Sequence[str], describing: Describing
-) -> list[dict[str, str]]:
+) -> list[Skipped]:
     """The checks that were wanted and could not run here, each with the reason.
 
     Checks that cannot be loaded have failed the run already.
@@ -400,18 +401,17 @@ def _print_list(args: argparse.Namespace, matches: Sequence[Match]) -> int:
     return 0
 
 
-def _document(
-    plan: RunPlan, outcomes: Sequence[Outcome], skipped: list[dict[str, str]]
-) -> dict[str, Any]:
+def _document(plan: RunPlan, outcomes: Sequence[Outcome], skipped: list[Skipped]) -> CheckDocument:
     """What ``--json`` prints; keys are stable."""
     versions: dict[str, str | None] = {"mpi": None, "ucx": None, "gpu_driver": None}
     for outcome in outcomes:
         versions |= {name: value for name, value in outcome.versions.items() if value}
-    rows = []
+    rows: list[Any] = []
     for outcome in outcomes:
         for result in outcome.results:
             rows.append({**asdict(result), "share_of_limit": result.share_of_limit})
     return {
+        "schema": "busbar-check/1",
         "site": plan.site.name,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "delivery": next((o.delivery for o in outcomes if o.delivery), ""),

@@ -23,6 +23,7 @@ from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.units import format_bytes, parse_bytes
 
+SCHEMA = "busbar-expect/1"
 POINT_BENCHES = ("osu_bw", "osu_bibw", "osu_latency")
 
 
@@ -113,7 +114,7 @@ def _run(args: argparse.Namespace) -> int:
         )
     else:
         answer = _ask(lambda: point_to_point(site, src=args.src, dst=args.dst, **question))
-    head = {"site": site.name, "bench": args.bench}
+    head = {"schema": SCHEMA, "site": site.name, "bench": args.bench}
     if args.json:
         print(json.dumps({**head, **answer.as_json()}, indent=2))
     else:
@@ -183,8 +184,8 @@ def _matrix(args: argparse.Namespace, site: Site, question: dict[str, Any]) -> i
     fitted, readings = fitted_numbers(site, args.bench)
     if args.json:
         rows = [{"from": a, "to": b, **answer.as_json()} for (a, b), answer in answers.items()]
-        head = {"site": site.name, "bench": args.bench, **counts(fitted, readings)}
-        print(json.dumps({**head, "pairs": rows}, indent=2))
+        head = {"schema": SCHEMA, "site": site.name, "bench": args.bench}
+        print(json.dumps({**head, **counts(fitted, readings), "pairs": rows}, indent=2))
     else:
         console = Console()
         console.print(matrix_table(site, args.bench, answers))

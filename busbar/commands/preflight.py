@@ -57,7 +57,7 @@ def _run(args: argparse.Namespace) -> int:
     host = gather(args.host_root, site)
     report = judge(make(args.image, site, host, args.inject, args.program))
     if args.json:
-        print(json.dumps(report.document, indent=2))
+        print(json.dumps({"schema": "busbar-preflight/1", **report.document}, indent=2))
     else:
         _show(report)
     return 0 if report.verdict is Status.READY else 1

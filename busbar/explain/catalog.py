@@ -109,24 +109,3 @@ def patterns() -> tuple[Pattern, ...]:
 def hidden_by(id_: str) -> frozenset[str]:
     """Return the causes that are not named when this one is."""
     return frozenset(_hidden[id_])
-
-
-def page() -> str:
-    """Return the text of ``docs/causes.md``."""
-    lines = [
-        "# Causes",
-        "",
-        "The causes and notes that `busbar explain` and failing checks name. This page is",
-        "generated: `make docs/causes.md`.",
-        "",
-        "A cause hides its consequences: if both are found, only the cause is named.",
-        "",
-        "| cause | meaning | remedy | hides |",
-        "|---|---|---|---|",
-    ]
-    for name, entry in CAUSES.items():
-        hidden = ", ".join(f"`{each}`" for each in CAUSES if each in hidden_by(name))
-        lines.append(f"| `{name}` | {entry.meaning} | {entry.remedy} | {hidden} |")
-    lines += ["", "| note | meaning |", "|---|---|"]
-    lines += [f"| `{name}` | {meaning} |" for name, meaning in NOTES.items()]
-    return "\n".join(lines) + "\n"

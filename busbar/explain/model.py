@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from busbar.documents import CauseRow, ExplainDocument, ReadingRow
 from busbar.judge.verdicts import Judged
 from busbar.output.note import Note
 from busbar.output.reading import Evidence, Reading
@@ -28,16 +29,18 @@ class Cause:
     details: dict[str, Any] = field(default_factory=dict)
     """Computed values: pairs, NICs, counts."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> CauseRow:
         """Return the document of a cause; ``details`` only if there are any."""
-        document: dict[str, Any] = {
+        document: CauseRow = {
             "id": self.id,
             "confidence": self.confidence,
             "summary": redact(self.summary),
             "evidence": [e.to_json() for e in self.evidence],
             "remedy": self.remedy,
         }
-        return document | ({"details": self.details} if self.details else {})
+        if self.details:
+            document["details"] = self.details
+        return document
 
 
 @dataclass(frozen=True)
@@ -62,9 +65,10 @@ class Explanation:
     hosts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ExplainDocument:
         """Return the document that ``busbar explain --json`` prints for a run."""
         return {
+            "schema": "busbar-explain/1",
             "files": list(self.files),
             "tool": self.tool,
             "version": self.version,
@@ -75,29 +79,26 @@ class Explanation:
             "hosts": list(self.hosts),
             "devices": list(self.devices),
             "readings": self._readings(),
-            "verdict": str(self.verdict),
+            "verdict": self.verdict,
             "causes": [cause.to_json() for cause in self.causes],
             "notes": [note.to_json() for note in self.notes],
         }
 
-    def _readings(self) -> list[dict[str, Any]]:
+    def _readings(self) -> list[ReadingRow]:
         """Every reading, with its verdict, limit and band if it was judged."""
         judged = {id(each.reading): each for each in self.judged}
         derived = [
             each.reading for each in self.judged if id(each.reading) not in map(id, self.readings)
         ]
-        return [
-            reading.to_json() | (_verdict(judged[id(reading)]) if id(reading) in judged else {})
-            for reading in (*self.readings, *derived)
-        ]
+        return [_row(reading, judged.get(id(reading))) for reading in (*self.readings, *derived)]
 
 
-def _verdict(judged: Judged) -> dict[str, Any]:
-    band = judged.expectation
-    numbers = {
-        "limit": judged.limit,
-        "low": band.low if band else None,
-        "typical": band.typical if band else None,
-        "high": band.high if band else None,
-    }
-    return {"verdict": str(judged.verdict), **{k: v for k, v in numbers.items() if v is not None}}
+def _row(reading: Reading, judged: Judged | None) -> ReadingRow:
+    row = reading.to_json()
+    if judged:
+        row["verdict"] = judged.verdict
+        if judged.limit is not None:
+            row["limit"] = judged.limit
+        if band := judged.expectation:
+            row["low"], row["typical"], row["high"] = band.low, band.typical, band.high
+    return row

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from busbar.documents import CauseRow, NoteRow
 from busbar.judge.verdicts import Judged
 from busbar.units import format_bytes
 from busbar.verdict import Verdict, combined
@@ -73,9 +73,9 @@ class Outcome:
     results: tuple[Result, ...]
     versions: dict[str, str] = field(default_factory=dict)
     """What really ran: ``mpi``, ``ucx``, ``gpu_driver``."""
-    causes: tuple[dict[str, Any], ...] = ()
+    causes: tuple[CauseRow, ...] = ()
     """As ``busbar explain`` gives them: id, confidence, evidence, remedy."""
-    notes: tuple[dict[str, Any], ...] = ()
+    notes: tuple[NoteRow, ...] = ()
     nodes: str = ""
     """Slurm's list of the nodes that it ran on; empty without Slurm."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from busbar.documents import NoteRow
 from busbar.output.reading import Evidence
 from busbar.redact import redact
 
@@ -19,11 +20,13 @@ class Note:
     evidence: tuple[Evidence, ...] = ()
     details: dict[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> NoteRow:
         """Return the keys of a cause, without confidence and remedy."""
-        document: dict[str, Any] = {
+        document: NoteRow = {
             "id": self.id,
             "summary": redact(self.summary),
             "evidence": [e.to_json() for e in self.evidence],
         }
-        return document | ({"details": self.details} if self.details else {})
+        if self.details:
+            document["details"] = self.details
+        return document

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from busbar.documents import EvidenceRow, ReadingRow
 from busbar.redact import redact
 
 Kind = Literal["bw", "busbw", "algbw", "latency_us"]
@@ -20,7 +21,7 @@ class Evidence:
     line: int
     text: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> EvidenceRow:
         """``file``, ``line`` (from 1) and ``text``."""
         return {"file": self.file, "line": self.line, "text": redact(self.text)}
 
@@ -57,9 +58,9 @@ class Reading:
             return self.nbytes / self.value * 1e-3 if self.value > 0 else 0.0
         return self.value
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ReadingRow:
         """The contract's keys, then those of them that are known here."""
-        document: dict[str, Any] = {
+        document: ReadingRow = {
             "bytes": self.nbytes,
             "gb_per_s": round(self.gb_per_s, 6) if math.isfinite(self.gb_per_s) else None,
             "kind": self.kind,
@@ -67,11 +68,14 @@ class Reading:
         }
         if self.kind == "latency_us":
             document["us"] = self.value if math.isfinite(self.value) else None
-        optional = {
-            "from": self.source,
-            "to": self.target,
-            "in_place": self.in_place,
-            "buffers": self.buffers or None,
-            "operation": self.operation or None,
-        }
-        return document | {key: value for key, value in optional.items() if value is not None}
+        if self.source is not None:
+            document["from"] = self.source
+        if self.target is not None:
+            document["to"] = self.target
+        if self.in_place is not None:
+            document["in_place"] = self.in_place
+        if self.buffers:
+            document["buffers"] = self.buffers
+        if self.operation:
+            document["operation"] = self.operation
+        return document

@@ -9,12 +9,13 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from busbar.documents import CheckDocument
 from busbar.judge.results import Outcome, Result
 from busbar.report import plots
 from busbar.units import format_bytes
 
 
-def write(path: Path, document: dict[str, Any], outcomes: Sequence[Outcome]) -> None:
+def write(path: Path, document: CheckDocument, outcomes: Sequence[Outcome]) -> None:
     """Writes the page for ``document`` (what ``busbar check --json`` prints) to ``path``."""
     environment = Environment(
         loader=PackageLoader("busbar.report", "."), autoescape=True, undefined=StrictUndefined

@@ -26,15 +26,19 @@ class Band(Record):
     """How far around its typical value a reading of a healthy machine lies."""
 
     low: Share
+    """Lowest healthy reading over the typical one."""
     high: Annotated[float, Field(ge=1, le=2)]
+    """Highest healthy reading over the typical one."""
     bytes: tuple[Count, Count]
     """The smallest and largest message that the data supports."""
     proof: Proof
+    """How far the band is proven."""
     models: tuple[str, ...] = ()
     """GPU models that the readings come from; elsewhere the band is not proven."""
     readings: Annotated[int, Field(ge=0)]
     """How many readings stand behind it."""
     source: str
+    """Where the number was published or measured."""
     when: dict[str, str] = Field(default_factory=dict)
     """Environment under which it holds; a variable that is not set has the value ``""``."""
 
@@ -43,12 +47,15 @@ class Transfer(Band):
     """Between two GPUs over one link class: time = latency + size / (share of the raw rate)."""
 
     bench: PointBench
+    """The benchmark."""
     engine: Name | None = None
     """None: whatever copies."""
     lanes: tuple[Name, ...] = ()
     """Empty: all."""
     buffers: str = "D D"
+    """Memory of sender and receiver, device or host: ``D D``, ``H D``."""
     latency_us: Annotated[float, Field(ge=0)]
+    """Time of an empty message."""
     share: Share
     """Of the raw rate of the links that bind (of both directions for ``osu_bibw``)."""
     hop_share: Share = 1
@@ -64,10 +71,15 @@ class Engine(Record):
     """What copies: a DMA engine with a ceiling of its own, or a kernel without one."""
 
     cap_gb_per_s: Positive
+    """The most that the engine copies."""
     share: Share
+    """Of the ceiling, what it reaches."""
     fitted: tuple[str, ...] = ()
+    """Which of these numbers come from the readings."""
     readings: Annotated[int, Field(ge=0)] = 0
+    """Number of readings."""
     source: str
+    """Where the number was published or measured."""
 
 
 class LinkClass(Record):
@@ -76,10 +88,13 @@ class LinkClass(Record):
     raw_gb_per_s: Positive
     """Per link and direction."""
     source: str
+    """Where the number was published or measured."""
     forwards: bool = True
     """A GPU passes bytes on from one such link to another."""
     engines: dict[Name, Engine] = Field(default_factory=dict)
+    """Engines that copy over the link, by name."""
     bands: tuple[Transfer, ...] = ()
+    """Bands of the point-to-point benchmarks."""
 
 
 class Collective(Band):
@@ -89,31 +104,42 @@ class Collective(Band):
     """
 
     collective: CollectiveBench
+    """The collective."""
     algo: str | None = None
     """None: the library chose, and the source does not say what."""
     protocol: str | None = None
+    """Protocol of NCCL or RCCL."""
     plugin: str | None = None
     """Network plugin with its major version, as in ``aws-ofi-nccl-1``."""
     harness: str
+    """What measured: ``nccl-tests``, ``rccl-tests``, ``pytorch``."""
     link_class: Name
     """Of the links inside the node."""
     mode: str | None = None
     """Compute partitioning, as in ``CPX``."""
     nodes: Count
+    """Nodes of the readings."""
     ranks_per_node: tuple[Count, ...]
+    """Ranks on each node."""
     latency_us: Annotated[float, Field(ge=0)] = 0
+    """Time of an empty message."""
     share: Share
+    """Of the bound, what large messages reach."""
     fitted: tuple[str, ...]
+    """Which of latency_us and share come from the readings."""
 
 
 class Variable(Record):
     """One environment variable with its reason."""
 
     name: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9_]*$")]
+    """Name of the variable."""
     value: Value
+    """Its value."""
     stacks: tuple[Stack, ...] = ()
     """Empty: all."""
     lanes: tuple[Name, ...] = ()
+    """Empty: all."""
     profile: Name | None = None
     """Set only when this profile is asked for."""
     gpus_below: Count | None = None
@@ -123,16 +149,22 @@ class Variable(Record):
     buffers: Literal["device", "any"] = "any"
     """``device``: only for programs that hand GPU buffers to MPI; it costs host buffers."""
     reason: str
+    """Why it is set."""
     source: str
+    """Where this is documented."""
 
 
 class OperatorStep(Record):
     """What an operator does to a node and a check verifies, but never performs."""
 
     name: Name
+    """Short name."""
     command: str
+    """What the operator runs."""
     reason: str
+    """Why."""
     source: str
+    """Where this is documented."""
 
 
 class Instance(Record):
@@ -141,35 +173,46 @@ class Instance(Record):
     nics: Count
     """Adapters with OS bypass."""
     gpudirect: bool = True
+    """The adapters read GPU memory."""
     topology_file: str = ""
     """The file that the network plugin or the user gives to NCCL; empty: none, or made at run
     time."""
     source: str
+    """Where this is documented."""
 
 
 class LaunchRule(Record):
     """How jobs must be launched."""
 
     rule: str
+    """What to do."""
     reason: str
+    """Why."""
     source: str
+    """Where this is documented."""
 
 
 class Family(Record):
     """The settings that follow hardware."""
 
     family: Name
+    """Name of the file."""
     includes: tuple[Name, ...] = ()
     """Families whose variables, bands and facts hold here too, below its own."""
     description: str
+    """One line that describes the hardware."""
     default_engine: Name | None = None
     """What copies between GPUs where the environment does not say."""
     engine_by: dict[str, dict[str, Name]] = Field(default_factory=dict)
     """Variable, its values, and the engine that each of them chooses."""
     variables: tuple[Variable, ...] = ()
+    """The environment that the hardware needs."""
     operator_steps: tuple[OperatorStep, ...] = ()
+    """What operators do to nodes."""
     launch_rules: tuple[LaunchRule, ...] = ()
+    """How jobs are launched."""
     collectives: tuple[Collective, ...] = ()
+    """Bands of collectives."""
     instances: dict[str, Instance] = Field(default_factory=dict)
     """By the cloud's name of the type."""
     site: dict[str, Any] = Field(default_factory=dict)
@@ -196,3 +239,4 @@ class LinkClasses(Record):
     """`site/_families/links.yaml`."""
 
     link_classes: Annotated[dict[Name, LinkClass], Field(min_length=1)]
+    """Every link class, by name."""

@@ -56,20 +56,25 @@ class Bundle(Record):
     """So many parallel links of one class, as one GPU sees them."""
 
     link_class: Name = Field(alias="class")
+    """A link class of ``site/_families/links.yaml``."""
     count: Count
+    """Links, in parallel."""
 
 
 class PairLink(Bundle):
     """Parallel links between two GPUs, in both directions."""
 
     between: tuple[Index, Index]
+    """The two GPUs, or packages."""
 
 
 class PackageLinks(Record):
     """Devices that share one package, as partitions of an accelerator do, and what joins them."""
 
     devices: Annotated[int, Field(ge=2)]
+    """Devices of one package."""
     link_class: Name = Field(alias="class")
+    """A link class of ``site/_families/links.yaml``."""
 
 
 class Links(Record):
@@ -86,6 +91,7 @@ class Links(Record):
     pairs: tuple[PairLink, ...] = ()
     """The pairs with a direct link, each once."""
     package: PackageLinks | None = None
+    """Set if devices share packages."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Links:
@@ -127,7 +133,9 @@ class Partitioning(Record):
     """How each AMD accelerator is divided, by the vendor's names for the modes."""
 
     compute: Literal["SPX", "DPX", "TPX", "QPX", "CPX"]
+    """Compute mode: SPX keeps an accelerator whole."""
     memory: Literal["NPS1", "NPS2", "NPS4", "NPS8"]
+    """Memory mode: NPS1 keeps the memory whole."""
     compute_count: Count
     """Compute partitions of one accelerator: 1 for SPX, the number of dies for CPX."""
 
@@ -141,20 +149,25 @@ class Gpus(Record):
     """The GPUs of one node; a GCD or a partition that the runtime lists as a device is one GPU."""
 
     vendor: Literal["nvidia", "amd"]
+    """Selects CUDA or ROCm."""
     model: str
     """As the vendor's tool prints it."""
     arch: Annotated[str, Field(pattern=r"^(sm_\d+[a-z]?|gfx[0-9a-f]+)$")]
+    """Architecture: ``sm_90``, ``gfx942``."""
     count: InNode
+    """GPUs of one node."""
     memory_mib: Count | None = None
     """Memory of one GPU as the vendor's tool prints it."""
     bus_ids: tuple[str, ...] | None = None
     """PCI addresses in device order, where they are the same on every node."""
     links: Links | None = None
+    """Links between the GPUs of a node."""
     host_link: Bundle | None = None
     """From one GPU to its host."""
     multicast: bool = False
     """The switch reduces and multicasts (NVLink SHARP), and the driver has it on."""
     partitioning: Partitioning | None = None
+    """How AMD accelerators are divided; omit it for other GPUs."""
 
     @property
     def stack(self) -> Stack:
@@ -172,7 +185,9 @@ class Nic(Record):
     """A network port, or several that have the same GPUs near."""
 
     name: str
+    """Device name: ``mlx5_0``."""
     link_class: Name = Field(alias="class")
+    """A link class of ``site/_families/links.yaml``."""
     count: InNode = 1
     """So many ports like this one."""
     near_gpus: tuple[Index, ...] = ()
@@ -180,23 +195,29 @@ class Nic(Record):
     gpudirect: bool = True
     """The NIC reads GPU memory itself; else data is staged through host memory."""
     rail: Index | None = None
+    """The rail that the port is on."""
 
 
 class Numa(Record):
     """One NUMA domain."""
 
     id: Index
+    """Number of the domain."""
     cpus: Annotated[str, AfterValidator(_cpu_list)]
     """As in a CPU list: ``0-15,64-79``."""
     gpus: tuple[Index, ...] = ()
+    """GPUs of the domain."""
 
 
 class NodeType(Record):
     """The hardware of one kind of node."""
 
     gpus: Gpus | None = None
+    """The GPUs; omit it for a node without any."""
     nics: tuple[Nic, ...] = ()
+    """Network ports."""
     numa: tuple[Numa, ...] = ()
+    """NUMA domains."""
     cores: Count | None = None
     """Logical CPUs that a job can use."""
     instance_type: str | None = None
@@ -212,13 +233,19 @@ class Partition(Record):
     """A scheduler's partition, or the machine itself."""
 
     name: Name
+    """Name of the partition in Slurm and in ReFrame."""
     node_type: Name
+    """A key of ``node_types``."""
     launcher: Literal["local", "mpirun", "srun"] = "srun"
+    """What starts the ranks."""
     access: tuple[str, ...] = ()
     """Options that the scheduler needs to grant it."""
     max_jobs: Count = 1
+    """Jobs that ReFrame submits at once."""
     nodes: Count = 1
+    """Nodes that a check may use."""
     features: tuple[str, ...] = ()
+    """More features for ReFrame's ``valid_systems``."""
 
 
 class Fabric(Record):
@@ -227,9 +254,11 @@ class Fabric(Record):
     provider: str
     """The transport that must carry the traffic: ``verbs``, ``efa``, ``cxi``."""
     rails: Count
+    """Separate networks; each node has a NIC on each."""
     switches: str = ""
     """How nodes hang on switches, in words."""
     uplinks: str = ""
+    """Links between switches, in words."""
     rails_per_pair: Count = 1
     """NICs that one pair of ranks can use at once."""
     topology_file: str = ""
@@ -242,19 +271,26 @@ class Delivery(Record):
     """How a stack reaches a job here."""
 
     kind: Literal["wheels", "spack", "image", "modules", "prefix"]
+    """What provides the stack."""
     stack: Stack
+    """The stack that it provides."""
     lanes: tuple[Name, ...] = ("ucx-1.14",)
+    """The lanes that it provides."""
     features: tuple[str, ...] = ()
+    """What checks can use: ``osu``, ``xccl``, ``torch``."""
     concretize_on_site: bool = False
     """The lock was made with stand-ins and must be concretized again on the system."""
     mpi: MpiFamily = "openmpi"
+    """Which MPI it provides."""
 
 
 class ContainerRuntime(Record):
     """The container runtime and what it puts into a container."""
 
     runtime: Literal["apptainer", "docker", "podman", "enroot", "sarus"]
+    """The runtime that starts containers."""
     injects: tuple[str, ...] = ()
+    """Host libraries that the runtime puts into a container."""
 
 
 class Reference(Record):
@@ -265,24 +301,35 @@ class Reference(Record):
     """
 
     bench: Bench
+    """The benchmark."""
     gb_per_s: Positive | None = None
+    """The reading; not for ``osu_latency``."""
     us: Positive | None = None
     """Of ``osu_latency``, which has no ``gb_per_s``."""
     bytes: Count | None = None
+    """Message size."""
     nodes: Count = 1
+    """Nodes of the run."""
     ranks: Count | None = None
     """Of all nodes; None: one for each GPU."""
     pair: tuple[Index, Index] | None = None
     """GPUs of a point-to-point reading; with two nodes each on its own node."""
     engine: Name | None = None
+    """What copied: ``sdma`` or ``kernel``."""
     algo: str | None = None
+    """Algorithm: ``ring``, ``tree``, ``nvls``."""
     protocol: str | None = None
+    """Protocol of NCCL or RCCL."""
     plugin: str | None = None
+    """Network plugin with its major version: ``aws-ofi-nccl-1``."""
     harness: str | None = None
+    """What measured: ``nccl-tests``, ``rccl-tests``, ``pytorch``."""
     partition: Name | None = None
+    """The partition of the run; default: the first."""
     profile: Name | None = None
     """Mode of the family that the run was in; None: its default environment."""
     source: str
+    """Where the number was published or measured."""
 
     @property
     def value(self) -> float:
@@ -310,18 +357,29 @@ class Site(Record):
     """One system."""
 
     name: Name
+    """Name of the directory."""
     description: str
+    """One line that describes the system."""
     family: Name
+    """The family that the hardware belongs to: a file in ``site/_families/``."""
     proof: Proof = "none"
+    """How far the bands are proven: on this hardware, by a published record, or not."""
     scheduler: Literal["local", "slurm", "squeue"] = "local"
+    """``slurm`` works with and without accounting; ``squeue`` never reads it."""
     partitions: Annotated[tuple[Partition, ...], Field(min_length=1)]
+    """Where checks run."""
     node_types: Annotated[dict[Name, NodeType], Field(min_length=1)]
+    """The hardware, by a name of your choice."""
     nodes_like: Name | None = None
     """Another site that has the same node types but for the keys written here."""
     fabric: Fabric | None = None
+    """The network between nodes; omit it for a single node."""
     deliveries: Annotated[tuple[Delivery, ...], Field(min_length=1)]
+    """The stacks that jobs can use."""
     containers: ContainerRuntime | None = None
+    """Containers; omit it if the system has none."""
     references: tuple[Reference, ...] = ()
+    """Published and measured readings."""
     tuning: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], Value] = Field(
         default_factory=dict
     )

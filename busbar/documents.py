@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: MIT
+"""The JSON documents that commands print. Keys are only ever added; docs/reference/json.md
+has the schemas."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired
+
+from typing_extensions import TypedDict  # pydantic refuses typing's before 3.12
+
+from busbar.verdict import Verdict
+
+Proof = Literal["run", "replay", "none"]
+
+
+class EvidenceRow(TypedDict):
+    """A line of the input that shows something."""
+
+    file: str
+    """File of the input."""
+    line: int
+    """Counted from 1."""
+    text: str
+    """The line, without secrets."""
+
+
+class NoteRow(TypedDict):
+    """A fact worth knowing that is not a fault."""
+
+    id: str
+    """Stable; docs/reference/causes.md lists them."""
+    summary: str
+    """What was found, in one sentence."""
+    evidence: list[EvidenceRow]
+    """The lines that show it."""
+    details: NotRequired[dict[str, Any]]
+    """Computed values; the keys depend on the id."""
+
+
+class CauseRow(NoteRow):
+    """Why a run is not a pass."""
+
+    confidence: Literal["certain", "likely"]
+    """``certain`` if the output proves it."""
+    remedy: str
+    """What to do."""
+
+
+class CheckNote(NoteRow):
+    """A note of ``busbar check``."""
+
+    check: str
+    """Check and its parameters, as ReFrame shows them."""
+
+
+class CheckCause(CauseRow):
+    """A cause of ``busbar check``."""
+
+    check: str
+    """Check and its parameters, as ReFrame shows them."""
+
+
+class Skipped(TypedDict):
+    """A check that was selected but cannot run on this site."""
+
+    check: str
+    """Check and its parameters."""
+    reason: str
+    """The feature that is missing, and why."""
+
+
+class ResultRow(TypedDict):
+    """One reading, or one thing that went wrong."""
+
+    check: str
+    """Check and its parameters."""
+    verdict: Verdict
+    """Verdict of the reading."""
+    where: str
+    """The node or nodes."""
+    pair: str
+    """``0->1`` (ranks or GPUs), the operation of a collective, or empty for the whole run."""
+    metric: str
+    """``bandwidth``, ``busbw``, ``latency`` or ``correctness``."""
+    buffers: str
+    """Memory of sender and receiver, device or host: ``D D``, ``H D``."""
+    bytes: int | None
+    """Message size."""
+    gb_per_s: float | None
+    """The reading, unless it is a latency."""
+    us: float | None
+    """The reading if it is a latency."""
+    limit: float | None
+    """In the unit of the reading, as low, typical and high."""
+    low: float | None
+    """Start of the band."""
+    typical: float | None
+    """Typical reading."""
+    high: float | None
+    """End of the band."""
+    cause: str
+    """Cause ids, separated by commas; empty for a pass."""
+    message: str
+    """One sentence if the verdict is not pass."""
+    share_of_limit: float | None
+    """Reading over limit; null for a latency."""
+
+
+class CheckDocument(TypedDict):
+    """The results of one run of the checks; also written to ``results.json``."""
+
+    schema: Literal["busbar-check/1"]
+    """The schema of this document."""
+    site: str
+    """Name of the site."""
+    time: str
+    """ISO 8601, UTC."""
+    delivery: str
+    """How the stack reached the jobs."""
+    lane: str
+    """Which UCX: ``ucx-1.14``, ``ucx-current``, or that of a prefix."""
+    versions: dict[str, str | None]
+    """``mpi``, ``ucx``, ``gpu_driver``, and one key for each benchmark."""
+    results: list[ResultRow]
+    """Every reading and everything that went wrong."""
+    causes: list[CheckCause]
+    """Why results are not a pass."""
+    skipped: list[Skipped]
+    """Selected checks that did not run."""
+    notes: list[CheckNote]
+    """Facts that are not faults."""
+    verdict: Verdict
+    """The worst of the results."""
+
+
+_SomeEnds = TypedDict("_SomeEnds", {"from": NotRequired[int], "to": NotRequired[int]})
+
+
+class ReadingRow(_SomeEnds):
+    """One measured value; ``from`` and ``to`` are the ranks of a pair."""
+
+    bytes: int
+    """Message size."""
+    gb_per_s: float | None
+    """The rate; for a latency, size over time."""
+    kind: Literal["bw", "busbw", "algbw", "latency_us"]
+    """What ``gb_per_s`` is."""
+    wrong: int
+    """Wrong elements or bytes that the tool counted; 0 also if it did not check."""
+    us: NotRequired[float | None]
+    """Only for a latency."""
+    in_place: NotRequired[bool]
+    """For nccl-tests: which half of the row."""
+    buffers: NotRequired[str]
+    """Memory of sender and receiver, device or host: ``D D``, ``H D``."""
+    operation: NotRequired[str]
+    """What ran, if the run measures several: ``all_reduce``."""
+    verdict: NotRequired[Verdict]
+    """Only for a reading that was judged."""
+    limit: NotRequired[float]
+    """In the unit of the reading, as low, typical and high; absent if it is not known."""
+    low: NotRequired[float]
+    """Start of the band."""
+    typical: NotRequired[float]
+    """Typical reading."""
+    high: NotRequired[float]
+    """End of the band."""
+
+
+class ExplainDocument(TypedDict):
+    """One run: what ran, what it measured, the verdict and its causes."""
+
+    schema: Literal["busbar-explain/1"]
+    """The schema of this document."""
+    files: list[str]
+    """Files of the run."""
+    tool: str
+    """What ran: ``osu_bw``, ``nccl-tests``, ``gpu_aware``; or ``unknown``."""
+    version: str | None
+    """Version of the tool or of NCCL."""
+    operation: str | None
+    """The collective or test: ``all_reduce``, ``osu_bw``."""
+    site: str | None
+    """The site whose bands judged the readings."""
+    ranks: int | None
+    """Ranks of all nodes."""
+    nodes: int | None
+    """Number of nodes."""
+    hosts: list[str]
+    """Names of the nodes."""
+    devices: list[str]
+    """One line for each GPU."""
+    readings: list[ReadingRow]
+    """Every reading."""
+    verdict: Verdict
+    """Verdict of the run."""
+    causes: list[CauseRow]
+    """Why the run is not a pass."""
+    notes: list[NoteRow]
+    """Facts that are not faults."""
+
+
+class Counts(TypedDict):
+    """How well the data supports a band."""
+
+    fitted_parameters: int
+    """Numbers of the band that were fitted."""
+    readings: int
+    """Readings that they were fitted to."""
+    fewer_than_half_the_readings: bool
+    """Whether there are fewer fitted parameters than half the readings."""
+
+
+class Expected(Counts):
+    """Limit and band; each in GB/s (1e9 bytes per second), or in us for a latency."""
+
+    bytes: int | None
+    """Message size."""
+    limit_gb_per_s: NotRequired[float | None]
+    low_gb_per_s: NotRequired[float | None]
+    typical_gb_per_s: NotRequired[float | None]
+    high_gb_per_s: NotRequired[float | None]
+    limit_us: NotRequired[float | None]
+    low_us: NotRequired[float | None]
+    typical_us: NotRequired[float | None]
+    high_us: NotRequired[float | None]
+    path: list[str]
+    """The links that the bytes take; the binding one is marked."""
+    sources: list[str]
+    """Where each number comes from."""
+    proof: Proof
+    """How far the band is proven."""
+    reason: NotRequired[str]
+    """Why there is no band."""
+
+
+_Ends = TypedDict("_Ends", {"from": int, "to": int})
+
+
+class PairRow(Expected, _Ends):
+    """One ordered pair of GPUs."""
+
+
+class ExpectDocument(Expected):
+    """The expectation of one benchmark."""
+
+    schema: Literal["busbar-expect/1"]
+    """The schema of this document."""
+    site: str
+    """Name of the site."""
+    bench: str
+    """The benchmark."""
+
+
+class MatrixDocument(Counts):
+    """The expectations of all ordered pairs of GPUs of a node."""
+
+    schema: Literal["busbar-expect/1"]
+    """The schema of this document."""
+    site: str
+    """Name of the site."""
+    bench: str
+    """The benchmark."""
+    pairs: list[PairRow]
+    """One row for each ordered pair."""
+
+
+_From = TypedDict("_From", {"from": str})
+
+
+class SiteRow(_From):
+    """One site of ``busbar site list``; ``from`` is ``busbar`` or the directory that has it."""
+
+    name: str
+    """Name of the site."""
+    GPUs: str
+    """Count and model of a node's GPUs."""
+    fabric: str
+    """Provider of the network between nodes."""
+    scheduler: str
+    """``local``, ``slurm`` or ``squeue``."""
+    proof: str
+    """``run``, ``replay`` or ``none``; empty for a broken site."""
+    description: str
+    """One line that describes it."""
+    note: str
+    """What to do before its stack is installed, or why the site is broken."""

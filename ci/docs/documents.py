@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""The page of the JSON documents, and their schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ConfigDict
+
+from busbar.check.listing import Match
+from busbar.detect.compare import SiteDifference
+from busbar.documents import (
+    CheckDocument,
+    ExpectDocument,
+    ExplainDocument,
+    MatrixDocument,
+    SiteRow,
+)
+from busbar.expect.lint import LintFinding
+from busbar.preflight.model import PreflightReport, Status
+from busbar.site.family import LaunchRule, OperatorStep
+from busbar.site.model import Site
+
+from .markdown import table
+from .schemas import schema_of, schema_tables, type_text
+
+
+class ShownSite(Site):
+    """One system, with what its family says about operators and launches."""
+
+    model_config = ConfigDict(title="Site")
+
+    operator_steps: tuple[OperatorStep, ...] = ()
+    launch_rules: tuple[LaunchRule, ...] = ()
+
+
+class Document(NamedTuple):
+    """A JSON document that a command prints."""
+
+    name: str
+    command: str
+    kind: object
+    extra: Mapping[str, Any] = {}
+    """Keys that the command adds to those of the type."""
+    mode: str = "serialization"
+
+    @property
+    def file(self) -> str:
+        """The file of its schema."""
+        return f"{self.name.replace('/', '-')}.json"
+
+    def schema(self) -> dict[str, Any]:
+        """Its JSON schema; each object may get more keys in a later release."""
+        schema = schema_of(self.kind, self.mode)
+        items = schema.get("items", {}).get("$ref", "").rpartition("/")[2]
+        target = schema["$defs"][items] if items else schema
+        if self.extra:
+            target["properties"] = {**self.extra, **target["properties"]}
+            target["required"] = [*self.extra, *target["required"]]
+        head = {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": f"urn:{self.name.replace('/', ':')}",
+            "title": self.command,
+        }
+        return head | schema
+
+
+DOCUMENTS = (
+    Document("busbar-check/1", "busbar check --json", CheckDocument),
+    Document(
+        "busbar-check-list/1",
+        "busbar check --list --json",
+        list[Match],
+        {"runs": {"type": "boolean", "description": "Whether it runs in any environment."}},
+    ),
+    Document("busbar-explain/1", "busbar explain --json", ExplainDocument | list[ExplainDocument]),
+    Document("busbar-expect/1", "busbar expect --json", ExpectDocument | MatrixDocument),
+    Document(
+        "busbar-preflight/1",
+        "busbar preflight --json",
+        PreflightReport,
+        {
+            "schema": {"const": "busbar-preflight/1"},
+            "verdict": {"enum": [*Status], "description": "The worst of the lines."},
+        },
+    ),
+    Document("busbar-site-list/1", "busbar site list --json", list[SiteRow]),
+    Document("busbar-site/1", "busbar site show --json", ShownSite, mode="validation"),
+    Document("busbar-site-env/1", "busbar site env --json", dict[str, str]),
+    Document("busbar-site-lint/1", "busbar site lint --json", list[LintFinding]),
+    Document("busbar-site-compare/1", "busbar site detect --compare --json", list[SiteDifference]),
+    Document("busbar-spack-check/1", "busbar spack check --json", dict[str, list[str]]),
+    Document("busbar-spack-diff/1", "busbar spack diff --json", list[str]),
+)
+JSON_INTRO = """\
+# JSON documents
+
+Keys and their meaning are stable. A release may add keys and cause ids; ignore those that you do
+not know. If a key is removed or changes its meaning, the number in the name of the schema rises.
+
+The documents of `check`, `explain`, `expect` and `preflight` name their schema in the key
+`schema`; the others are lists or maps and have no such key. `busbar check` also writes its
+document to `results.json` below `--output`. `busbar site detect --json` prints the document of
+`busbar site show --json`. The schemas are JSON Schema, draft 2020-12.
+"""
+
+
+def json_page() -> str:
+    """Every document with its schema and the keys of its objects."""
+    rows, types, done = [], [], set[str]()
+    for document in DOCUMENTS:
+        schema = document.schema()
+        name = getattr(document.kind, "__name__", "")
+        link = f"[`{document.name}`](schemas/{document.file})"
+        if document.kind is ShownSite:
+            rows.append((f"`{document.command}`", link, "[Site](site-yaml.md#site)"))
+            continue
+        top = f"[{name}](#{name.lower()})" if "properties" in schema else type_text(schema)
+        rows.append((f"`{document.command}`", link, top))
+        types += list(schema_tables(schema, name, done))
+    head = table(("command", "schema", "form"), rows)
+    return "\n".join([JSON_INTRO, *head, "## Objects", "", *types])

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: MIT
+"""Write the pages of docs/reference/ from the code: ``python -m ci.docs.reference [DIRECTORY]``.
+
+It ends with an error if the code holds something that no page describes, such as an environment
+variable without an entry in environment.yaml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from .causes import causes_page
+from .checks import checks_page
+from .cli import cli_page
+from .documents import DOCUMENTS, json_page
+from .environment import environment_page
+from .site_yaml import site_page
+
+PAGES: dict[str, Callable[[], str]] = {
+    "causes.md": causes_page,
+    "checks.md": checks_page,
+    "cli.md": cli_page,
+    "environment.md": environment_page,
+    "json.md": json_page,
+    "site-yaml.md": site_page,
+}
+
+
+def main() -> None:
+    """Write every page and every schema."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("directory", nargs="?", type=Path, default=Path("docs/reference"))
+    directory: Path = parser.parse_args().directory
+    (directory / "schemas").mkdir(parents=True, exist_ok=True)
+    for name, page in PAGES.items():
+        text = f"<!-- `make docs` writes this page; do not edit it. -->\n{page().rstrip()}\n"
+        (directory / name).write_text(text, encoding="utf-8")
+    for document in DOCUMENTS:
+        text = json.dumps(document.schema(), indent=2) + "\n"
+        (directory / "schemas" / document.file).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

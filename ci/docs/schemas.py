@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""JSON schemas of typed models, and their keys as tables."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from .markdown import plain, table
+
+ROOT = Path(__file__).resolve().parents[2]
+UNITS = {r"gb_per_s$": "GB/s", r"(^|_)us$": "us", r"_mib$": "MiB", r"^bytes$": "bytes"}
+
+
+def field_docs() -> dict[str, dict[str, str]]:
+    """The docstrings of fields and enumeration members, by class, with those of its bases."""
+    own: dict[str, dict[str, str]] = {}
+    bases: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "busbar").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                own.setdefault(node.name, {}).update(_field_docs(node))
+
+    def every(name: str) -> dict[str, str]:
+        inherited = {k: v for base in bases.get(name, ()) for k, v in every(base).items()}
+        return inherited | own.get(name, {})
+
+    return {name: every(name) for name in own}
+
+
+def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for pair in pairwise(node.body):
+        match pair:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name), value=value),
+                ast.Expr(ast.Constant(str(doc))),
+            ):
+                keywords = value.keywords if isinstance(value, ast.Call) else []
+                alias = [ast.literal_eval(k.value) for k in keywords if k.arg == "alias"]
+                yield (alias or [name])[0], doc
+            case ast.Assign(value=ast.Constant(str(name))), ast.Expr(ast.Constant(str(doc))):
+                yield name, doc  # a member of an enumeration
+
+
+DOCS = field_docs()
+
+
+def schema_of(kind: object, mode: Any) -> dict[str, Any]:
+    """The JSON schema of a type, with the docstrings of the fields."""
+    document = TypeAdapter(kind).json_schema(mode=mode)
+    for each in (document, *document.get("$defs", {}).values()):
+        docs = DOCS.get(each.pop("title", ""), {})
+        if "description" in each:
+            each["description"] = plain(each["description"])
+        for name, field in each.get("properties", {}).items():
+            field.pop("title", None)
+            if name in docs:
+                field["description"] = plain(docs[name])
+    return document
+
+
+def type_text(schema: Mapping[str, Any]) -> str:  # noqa: PLR0911 - one for each form
+    """A type in words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(type_text(each) for each in schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return " or ".join(f"`{each}`" for each in schema.get("enum", [schema.get("const")]))
+    if "prefixItems" in schema:
+        return f"[{', '.join(type_text(each) for each in schema['prefixItems'])}]"
+    if schema.get("type") == "array":
+        return f"list of {type_text(schema['items'])}"
+    if schema.get("type") == "object":
+        inner = schema.get("additionalProperties")
+        names = [*schema.get("patternProperties", {}).values(), inner]
+        return f"map of name to {type_text(names[0]) if isinstance(names[0], dict) else 'any'}"
+    bounds = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<="}
+    limits = " and ".join(f"{sign} {schema[key]}" for key, sign in bounds.items() if key in schema)
+    return f"{schema.get('type', 'any')} {limits}".strip()
+
+
+def schema_tables(schema: Mapping[str, Any], name: str, done: set[str]) -> Iterator[str]:
+    """A table of the keys of an object, then those of the objects in it, each once."""
+    definitions = dict(schema.get("$defs", {}))
+    if "properties" in schema:
+        definitions = {name: schema} | definitions
+    for each, definition in definitions.items():
+        if each in done:
+            continue
+        done.add(each)
+        yield from (f"### {each}", "")
+        if text := definition.get("description"):
+            yield from (text, "")
+        if "enum" in definition:
+            docs = DOCS.get(each, {})
+            rows = ((f"`{word}`", plain(docs.get(word))) for word in definition["enum"])
+            yield from table(("value", "meaning"), rows)
+            continue
+        yield from table(
+            ("key", "type", "unit", "default", "meaning"),
+            (_row(key, field, definition) for key, field in definition["properties"].items()),
+        )
+
+
+def _row(key: str, field: Mapping[str, Any], definition: Mapping[str, Any]) -> Iterator[str]:
+    yield f"`{key}`"
+    # A key that may be left out is null then; nobody writes that.
+    yield type_text(field).removesuffix(" or null" if "default" in field else "")
+    yield next((unit for pattern, unit in UNITS.items() if re.search(pattern, key)), "")
+    default = json.dumps(field["default"]) if field.get("default") is not None else ""
+    yield "required" if key in definition.get("required", ()) else default and f"`{default}`"
+    yield field.get("description", "")

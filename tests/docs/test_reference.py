@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""The pages of docs/reference/ are those that the code gives now."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ci.docs import environment
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "reference"
+
+
+def test_every_page_is_current(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "ci.docs.reference", tmp_path], cwd=ROOT, check=True)
+    written = {path.relative_to(tmp_path): path for path in tmp_path.rglob("*.*")}
+    assert written.keys() == {path.relative_to(PAGES) for path in PAGES.rglob("*.*")}
+    for name, path in written.items():
+        assert (PAGES / name).read_text() == path.read_text(), f"{name}: run make docs"
+
+
+def test_every_key_of_a_site_has_a_meaning() -> None:
+    page = (PAGES / "site-yaml.md").read_text()
+    assert "| meaning |" in page
+    assert not [line for line in page.splitlines() if line.endswith("|  |")]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'os.environ["NEW_ONE"]',
+        'os.environ.get("NEW_ONE", "")',
+        '"NEW_ONE" in os.environ',
+        'for name in ("NEW_ONE",):\n    os.environ.pop(name, None)',
+        'NAMES = ("NEW_ONE",)\n[os.environ[name] for name in NAMES]',
+    ],
+)
+def test_a_variable_without_description_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    (tmp_path / "busbar").mkdir()
+    (tmp_path / "busbar" / "new.py").write_text(f"import os\n{code}\n")
+    with pytest.raises(SystemExit, match=r"describe in \S+: NEW_ONE"):
+        environment.environment_page()
+
+
+def test_a_variable_that_nothing_reads_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    with pytest.raises(SystemExit, match=r"nothing reads .*BUSBAR_CACHE"):
+        environment.environment_page()
+
+
+def test_a_variable_that_cannot_be_told_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    (tmp_path / "busbar").mkdir()
+    (tmp_path / "busbar" / "new.py").write_text("import os\nos.environ.get(name())\n")
+    with pytest.raises(SystemExit, match=r"busbar/new.py:2: cannot tell"):
+        environment.environment_page()
