@@ -90,7 +90,9 @@ def collective(
             sources=_link_sources(node, classes, nodes, per_node),
             nbytes=nbytes,
         )
-    base = bound(node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=band.algo)
+    base = most
+    if band.algo != algo:
+        base = bound(node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=band.algo)
     size = nbytes or band.bytes[1]
     moved = size * factor(bench, nodes * per_node)
     time_us = band.latency_us + moved / (base.gb_per_s * band.share) * 1e-3

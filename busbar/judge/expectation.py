@@ -98,12 +98,13 @@ def _environments(run: Run) -> list[dict[str, str] | None]:
     """The environment of the run; if it is not known, each that a band of the site asks for."""
     if run.environment is not None or run.site is None:
         return [dict(run.environment or {})]
-    asked = [band.when for band in sites.family(run.site).collectives]
-    for link in sites.link_classes(run.site).values():
-        asked += [band.when for band in link.bands]
+    if run.bench in (*COLLECTIVES, "torch_collectives"):
+        conditions = [band.when for band in sites.family(run.site).collectives]
+    else:
+        links = sites.link_classes(run.site).values()
+        conditions = [band.when for link in links for band in link.bands]
     usual = sites.environment(run.site, lane=run.lane)
-    others = [{**usual, **when} for when in asked if when]
-    return [None, *others]
+    return [None, *({**usual, **when} for when in conditions if when)]
 
 
 def _pair(run: Run, reading: Reading) -> Expectation:
