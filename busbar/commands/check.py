@@ -165,17 +165,11 @@ def _list(args: argparse.Namespace, output: Path) -> int:
     if not matches:
         refuse_nothing(args.checks, args.name, args.tag)
     if args.json:
-        print(json.dumps([_row(match) for match in matches], indent=1))
+        rows = [{**asdict(match), "runs": bool(match.runs_in)} for match in matches]
+        print(json.dumps(rows, indent=1))
     else:
         print("\n".join(lines(matches)))
     return 0
-
-
-def _row(match: Match) -> dict[str, Any]:
-    """Return a row of ``--list --json``; its keys are stable."""
-    row = {**asdict(match), "runs": bool(match.runs_in)}
-    del row["features"]
-    return row
 
 
 def _run(args: argparse.Namespace, output: Path) -> int:
