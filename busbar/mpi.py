@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The MPI of a delivery: of which family it is, what must be set for it, how its ranks start."""
+"""Describe the MPI of a delivery: its family, its variables and how its ranks are started."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ NAMES: dict[MpiFamily, str] = {
     "cray-mpich": "Cray MPICH",
 }
 SONAMES: dict[str, MpiFamily] = {"libmpi.so.12": "mpich", "libmpi.so.40": "openmpi"}
-"""Whose ABI a library has; Cray MPICH has that of MPICH."""
+"""The MPI whose ABI a library has; Cray MPICH has the ABI of MPICH."""
 SHARED_MEMORY = ("sysv", "posix", "cma", "knem", "xpmem")
-"""UCX transports (``ucx_info -d``) that join two processes of a node."""
+"""UCX transports (``ucx_info -d``) that connect two processes of a node."""
 _GPU = {"cuda": ("cuda_ipc",), "rocm": ("rocm_ipc",), "cray": ("rocm_ipc",)}
 _VERBS = ("rc_mlx5", "dc_mlx5", "rc_verbs", "ud_mlx5", "ud_verbs")
 _NETWORK = {"verbs": _VERBS, "efa": ("srd", "ud_verbs")}
 
 _TIMEOUT_S = 30
-# What one family's run time reads and another's must not find in a job.
+# Variables of one family, which must not be set in a job of another family.
 _OWN_VARIABLES = {
     "openmpi": ("OMPI_", "PRTE_", "PMIX_"),
     "mpich": ("MPICH_", "MPIR_", "HYDRA_"),
@@ -38,24 +38,24 @@ _OWN_VARIABLES = {
 
 @dataclass(frozen=True)
 class MpiInstall:
-    """The MPI that compiles and starts our programs in one environment."""
+    """The MPI that compiles and starts the programs of one environment."""
 
     family: MpiFamily
     directory: Path | None = None
-    """Where its ``mpirun`` is; None for the one on PATH, or where none is."""
+    """The directory of its ``mpirun``; None if that is on PATH or does not exist."""
     own: bool = True
-    """It came with the stack; else it is the wheel in this Python environment."""
+    """Whether it belongs to the stack; else it is the wheel of this Python environment."""
 
     @property
     def compiler(self) -> str:
-        """The C++ compiler; Cray's wrapper links MPI by itself."""
+        """Return the C++ compiler; the wrapper of Cray links MPI by itself."""
         return "CC" if self.family == "cray-mpich" else "mpic++"
 
-    def without_compiler(self, path: Sequence[str]) -> str:
-        """Why nothing can be compiled for it; empty where its compiler is here.
+    def missing_compiler(self, path: Sequence[str]) -> str:
+        """Return why nothing can be compiled for this MPI; empty if its compiler exists.
 
-        That must stand beside ``mpirun``: one further along the PATH is another MPI's. ``path`` is
-        searched where there is no ``mpirun``, as on Cray.
+        The compiler must be in the directory of ``mpirun``: another one on PATH belongs to another
+        MPI. Without ``mpirun``, as on Cray, ``path`` is searched.
         """
         if self.directory:
             beside = self.directory / self.compiler
@@ -67,120 +67,120 @@ class MpiInstall:
         )
 
     def takes(self, variable: str) -> bool:
-        """Whether a variable may be set where this MPI runs."""
+        """Return whether a variable may be set for this MPI."""
         foreign = {p for prefixes in _OWN_VARIABLES.values() for p in prefixes}
         foreign -= set(_OWN_VARIABLES[self.family])
         return not variable.startswith(tuple(foreign))
 
     @property
     def over_ucx(self) -> bool:
-        """Whether UCX carries the messages, whose log then says how."""
+        """Return whether messages go by UCX, which then logs its transports."""
         if self.family == "openmpi":
             return True
         if self.family == "cray-mpich":
-            return False  # on Slingshot there is libfabric alone
+            return False  # Slingshot has only libfabric
         chosen = os.environ.get("MPIR_CVAR_CH4_NETMOD")
         return (chosen or self._netmod()) == "ucx"
 
     def _netmod(self) -> str:
-        """The network module that MPICH takes by itself: the first that it was built with."""
-        said = _said([self._program("mpichversion")])
-        found = re.search(r"^MPICH Device:\s*ch4:(?P<module>\w+)", said, re.MULTILINE)
-        return found["module"] if found else ""
+        """Return the default network module of MPICH: the first that it was built with."""
+        output = _output([self._program("mpichversion")])
+        device = re.search(r"^MPICH Device:\s*ch4:(?P<netmod>\w+)", output, re.MULTILINE)
+        return device["netmod"] if device else ""
 
     def _program(self, name: str) -> str:
         return str(self.directory / name) if self.directory else name
 
     def variables(self, *, slurm: bool) -> dict[str, str]:
-        """What it needs on any machine; more for the wheel than for one of the ``own`` stack.
+        """Return the variables that this MPI needs on any machine.
 
-        The wheel takes UCX only for devices of its own list, none of which a machine without
-        InfiniBand has (``ompi_info --param opal_common ucx``): both lists are widened. UCX names
-        the transports that it took at log level info; that goes to standard error, away from the
-        program's own lines.
+        The wheel uses UCX only for a list of devices, none of which exists without InfiniBand
+        (``ompi_info --param opal_common ucx``): both lists are widened. UCX logs its transports at
+        level info, to standard error, apart from the output of the program.
         """
-        found = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"} if self.over_ucx else {}
+        variables = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"} if self.over_ucx else {}
         if self.family == "mpich":
-            return {**found, "MPIR_CVAR_DEBUG_SUMMARY": "1"}  # names the libfabric provider
+            return {**variables, "MPIR_CVAR_DEBUG_SUMMARY": "1"}  # names the libfabric provider
         if self.family != "openmpi":
-            return found
-        found = {"OMPI_MCA_pml": "ucx", **found}
+            return variables
+        variables = {"OMPI_MCA_pml": "ucx", **variables}
         if not self.own:
-            found |= {
+            variables |= {
                 "OMPI_MCA_opal_common_ucx_tls": "any",
                 "OMPI_MCA_opal_common_ucx_devices": "any",
             }
-            # Slurm asks for munge, of which the wheel's PMIx knows nothing.
-            found |= {"PMIX_MCA_psec": "native"} if slurm else {}
+            # Slurm requires munge, which the PMIx of the wheel does not support.
+            variables |= {"PMIX_MCA_psec": "native"} if slurm else {}
         if os.geteuid() == 0:
-            found |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        return found
+            variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return variables
 
     def transports(self, stack: Stack) -> tuple[str, ...]:
-        """UCX transports of which one must join two ranks of a node; none where UCX does not.
+        """Return the UCX transports, one of which must connect two ranks of a node.
 
-        MPICH opens UCX's endpoints within a node but has shared memory of its own: its readings
-        stay the same with UCX_TLS=tcp. There the band alone says that no network was used.
+        Empty for other MPIs than Open MPI. MPICH opens endpoints of UCX within a node but uses its
+        own shared memory: its readings do not change with UCX_TLS=tcp. Only the band shows then
+        that no network was used.
         """
         return _GPU.get(stack, SHARED_MEMORY) if self.family == "openmpi" else ()
 
     def across(self, stack: Stack, site: Site) -> tuple[str, ...]:
-        """UCX transports of which one must be in every connection of ranks on several nodes."""
+        """Return the UCX transports, one of which each connection between nodes must use."""
         within = (*SHARED_MEMORY, *_GPU.get(stack, ()))
         return (*within, *network_transports(site)) if self.over_ucx else ()
 
     def provider(self, site: Site) -> str:
-        """The libfabric provider that must join the nodes, where MPICH says which it took."""
-        asked = self.family == "mpich" and not self.over_ucx and site.fabric
-        return site.fabric.provider if asked and site.fabric else ""
+        """Return the libfabric provider that must connect the nodes; only MPICH reports it."""
+        reported = self.family == "mpich" and not self.over_ucx
+        return site.fabric.provider if reported and site.fabric else ""
 
-    def speaks(self) -> tuple[str, ...]:
-        """Types of ``srun --mpi`` that make one job of its ranks, best first."""
+    def pmi_types(self) -> tuple[str, ...]:
+        """Return the types of ``srun --mpi`` that this MPI supports, best first."""
         linked = False
         if self.family == "mpich" and self.directory:
             library = self.directory.parent / "lib" / "libmpi.so.12"
-            linked = "libpmix" in _said(["ldd", str(library)])
+            linked = "libpmix" in _output(["ldd", str(library)])
         return pmi_types(self.family, pmix=linked)
 
-    def srun_options(self, site: Site, offered: Sequence[str] | None) -> list[str]:
-        """How srun must be told to start the ranks; ``offered`` None: as the site would have it.
+    def srun_options(self, site: Site, offered: Sequence[str] | None) -> tuple[str, ...]:
+        """Return the options of srun that select a PMI; ``offered`` None takes the best one.
 
-        Raises ``BusbarError`` where Slurm offers nothing that this MPI speaks: each rank would
-        take itself for the whole job.
+        Raises ``BusbarError`` if Slurm offers no PMI of this MPI: each rank would then start as a
+        job of its own.
         """
-        speaks = self.speaks()
+        supported = self.pmi_types()
         if offered is None:
-            return [f"--mpi={speaks[0]}"]
-        for wanted in speaks:
-            if wanted in offered:
-                return [f"--mpi={wanted}"]
+            return (f"--mpi={supported[0]}",)
+        for pmi in supported:
+            if pmi in offered:
+                return (f"--mpi={pmi}",)
         raise BusbarError(
-            f"{NAMES[self.family]} speaks {' or '.join(speaks)}, srun offers"
-            f" {', '.join(offered) or 'nothing'}: every rank would be alone",
+            f"{NAMES[self.family]} supports {' or '.join(supported)}, srun offers"
+            f" {', '.join(offered) or 'nothing'}: each rank would start as a job of its own",
             where=f"site {site.name}, srun --mpi=list",
-            hint="install Slurm's plugin for it, or use an MPI that speaks what there is",
+            hint="install the PMI plugin of Slurm for it, or use another MPI",
         )
 
 
 def network_transports(site: Site) -> tuple[str, ...]:
-    """UCX transports of which one must carry data between nodes."""
+    """Return the UCX transports, one of which must carry data between nodes."""
     provider = site.fabric.provider if site.fabric else ""
     return _NETWORK.get(provider, ("tcp",))
 
 
 def family_of(directory: Path) -> MpiFamily | None:
-    """Whose ``mpirun`` is in a directory, by its own word; None where it is nobody's we know."""
-    said = _said([str(directory / "mpirun"), "--version"])
-    if "Open MPI" in said or "open-mpi" in said:
+    """Identify the MPI from ``mpirun --version``; None if unrecognised."""
+    version = _output([str(directory / "mpirun"), "--version"])
+    if "Open MPI" in version or "open-mpi" in version:
         return "openmpi"
-    return "mpich" if "HYDRA" in said else None
+    return "mpich" if "HYDRA" in version else None
 
 
 def pmi_types(family: MpiFamily, *, pmix: bool = False, pmi2: bool = False) -> tuple[str, ...]:
-    """Types of ``srun --mpi`` that make one job of its ranks, best first.
+    """Return the types of ``srun --mpi`` that an MPI supports, best first.
 
-    ``pmix``: it is linked with libpmix. ``pmi2``: it has a plugin for PMI2. Open MPI 5 knows PMIx
-    alone; 4 has PMI2 where it was built with it.
+    ``pmix``: it is linked with libpmix. ``pmi2``: it has a plugin for PMI2. Open MPI 5 supports
+    only PMIx; Open MPI 4 can be built with PMI2.
     """
     if family == "openmpi":
         return ("pmix", "pmi2") if pmi2 else ("pmix",)
@@ -190,7 +190,7 @@ def pmi_types(family: MpiFamily, *, pmix: bool = False, pmi2: bool = False) -> t
 
 
 def srun_types() -> tuple[str, ...] | None:
-    """What ``srun --mpi=list`` offers; None where there is no srun."""
+    """Return the types of ``srun --mpi=list``; None without srun."""
     if not shutil.which("srun"):
         return None
     try:
@@ -201,15 +201,15 @@ def srun_types() -> tuple[str, ...] | None:
         raise BusbarError(
             f"srun --mpi=list does not answer within {_TIMEOUT_S} s",
             where="this host",
-            hint="does `srun --mpi=list` end by itself? run this where it does",
+            hint="run busbar on a host where `srun --mpi=list` ends",
         ) from error
     # One name a line in Slurm 22 and 23, after "srun: " in others; then "specific ...: pmix_v4".
     text = re.sub(r"(?m)^srun: ", "", done.stdout + done.stderr)
     return tuple(re.findall(r"\b(?:pmix(?:_v\d+)?|pmi2|cray_shasta|openmpi)\b", text))
 
 
-def _said(command: list[str]) -> str:
-    """All that a command prints; nothing where it cannot be started."""
+def _output(command: list[str]) -> str:
+    """Return all that a command prints; nothing if it cannot be started."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S

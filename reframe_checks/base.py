@@ -18,14 +18,16 @@ from reframe.core.exceptions import PerformanceError, ReframeError
 from busbar import site as sites
 from busbar.check.causes import explained
 from busbar.check.slurm import job_end
-from busbar.delivery.image import Image
+from busbar.delivery.environment import Image
 from busbar.explain.containers import SLOW, image_causes
 from busbar.explain.model import Cause
 from busbar.judge.results import RESULTS_FILE, Outcome, Result
 from busbar.judge.run import Run
 from busbar.parse.text import Source
+from busbar.preflight.model import Status
 from busbar.verdict import Verdict
 
+from .configured import Configured
 from .in_image import InImage, launcher_outside
 
 SOURCES = Path(__file__).with_name("src")
@@ -38,7 +40,7 @@ class Judgement(NamedTuple):
     versions: dict[str, str]
 
 
-class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
+class BusbarCheck(rfm.RunOnlyRegressionTest, Configured, special=True):
     """Runs something, judges what it printed, and leaves the judgement in ``results.json``.
 
     Sanity says that the run did what was asked, performance that each reading lies between band
@@ -69,18 +71,17 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
     @property
     def on_gpu(self) -> bool:
         """Whether the environment's stack moves GPU memory."""
-        return self.current_environ.extras["stack"] != "host"
+        return self.environment.stack != "host"
 
     @property
     def site(self) -> sites.Site:
         """The site that the check runs on."""
-        return _site(self.current_partition.extras["site"])
+        return _site(self.partition.site)
 
     @property
     def image(self) -> Image | None:
         """The image that the check runs in; None for a delivery without."""
-        facts = self.current_environ.extras.get("image")
-        return Image(**facts) if facts else None
+        return self.environment.image
 
     @property
     def preflighted(self) -> Image | None:
@@ -91,12 +92,12 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
     def refuse_a_broken_image(self) -> None:
         """No job is spent on an image of which preflight says that it cannot run."""
         image = self.preflighted
-        if self.is_dry_run() or image is None or image.preflight["verdict"] != "broken":
+        if self.is_dry_run() or image is None or image.preflight.verdict is not Status.BROKEN:
             return
         results = [
-            Result(self.name, Verdict.FAILED, message=line["reason"])
-            for line in image.preflight["lines"]
-            if line["status"] == "broken"
+            Result(self.name, Verdict.FAILED, message=line.reason)
+            for line in image.preflight.lines
+            if line.status is Status.BROKEN
         ]
         self.conclude(Judgement(results, {}), [])
         raise ReframeError(self.outcome.sentence())
@@ -110,14 +111,14 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
     def known_causes(self) -> list[Cause]:
         """What stands before a look into the output."""
         image = self.preflighted
-        return list(image_causes(image.preflight["lines"])) if image else []
+        return list(image_causes(image.preflight.lines)) if image else []
 
     def known_run(self) -> Run:
         """What the check knows of its launches; it decides what they are compared with."""
         return Run(
             site=self.site,
             partition=self.current_partition.name,
-            lane=self.current_environ.extras["lane"],
+            lane=self.environment.lane,
         )
 
     def remarks(self) -> list[dict[str, Any]]:
@@ -128,7 +129,7 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
     def tell_srun_the_pmi(self) -> None:
         """Slurm must speak what the environment's MPI speaks, or each rank is alone."""
         if self.job.launcher.registered_name == "srun":
-            self.job.launcher.options += self.current_environ.extras["srun"]
+            self.job.launcher.options += self.environment.srun
 
     @run_before("run")
     def enter_the_image(self) -> None:
@@ -167,7 +168,7 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
             source = 'scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts'
         self.prerun_cmds = [source, *self.prerun_cmds]
         ssh = "-o BatchMode=yes -o StrictHostKeyChecking=yes"
-        if self.current_environ.extras["mpi"] != "openmpi":
+        if self.environment.mpi != "openmpi":
             self.env_vars["HYDRA_LAUNCHER"] = "ssh"
             self.env_vars["HYDRA_LAUNCHER_EXTRA_ARGS"] = shlex.quote(ssh)
             launcher.options += ["-f", "hosts", "-ppn", str(self.num_tasks_per_node)]
@@ -184,7 +185,7 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
     def leave_all_cores(self) -> None:
         """For a process that is all that the launcher knows, and that starts others."""
         srun = self.job.launcher.registered_name == "srun"
-        mpich = self.current_environ.extras["mpi"] != "openmpi"
+        mpich = self.environment.mpi != "openmpi"
         option = ["--cpu-bind=none"] if srun else ["-bind-to" if mpich else "--bind-to", "none"]
         self.job.launcher.options += option
 
@@ -219,10 +220,9 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
 
     def conclude(self, judged: Judgement, files: Sequence[Path | Source], nodes: str = "") -> None:
         """Leaves the outcome, with the causes that ``files`` show and those of a slow image."""
-        extras = self.current_environ.extras
         results = list(judged.results)
         known = self.known_causes()
-        if self.preflighted and self.preflighted.preflight["verdict"] == "slow":
+        if self.preflighted and self.preflighted.preflight.verdict is Status.SLOW:
             slow = [cause for cause in known if cause.id == SLOW]
             results += [Result(self.name, Verdict.DEGRADED, message=c.summary) for c in slow]
         self.outcome = explained(
@@ -230,8 +230,8 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
                 check=self.name,
                 partition=self.current_partition.name,
                 environment=self.current_environ.name,
-                delivery=extras["delivery"],
-                lane=extras["lane"],
+                delivery=self.environment.delivery,
+                lane=self.environment.lane,
                 results=tuple(results),
                 versions=judged.versions,
                 notes=tuple(self.remarks()),
@@ -277,7 +277,7 @@ class BusbarCheck(rfm.RunOnlyRegressionTest, special=True):
             raise PerformanceError(self.outcome.sentence()) from error
 
 
-class BuildProgram(rfm.CompileOnlyRegressionTest, special=True):
+class BuildProgram(rfm.CompileOnlyRegressionTest, Configured, special=True):
     """Compiles one of our programs for each environment, for the back end of its stack."""
 
     sourcesdir = str(SOURCES)
@@ -290,29 +290,29 @@ class BuildProgram(rfm.CompileOnlyRegressionTest, special=True):
 
     @run_before("compile")
     def set_flags(self) -> None:
-        extras = self.current_environ.extras
-        if "image" in extras:
+        environment = self.environment
+        if environment.image:
             self.build_system = "CustomBuild"
             self.build_system.commands = ["true  # the image brings its programs"]
             return
         self.executable = Path(self.sourcepath).stem
         kept = shlex.quote(str(SOURCES / "kept.sh"))
         self.build_system.cxx = f"{kept} {self.compiler()}"
-        self.build_system.cxxflags = ["-O2", "-std=c++17", "-pthread", *extras["cxxflags"]]
-        self.build_system.ldflags = extras["ldflags"]
+        self.build_system.cxxflags = ["-O2", "-std=c++17", "-pthread", *environment.cxxflags]
+        self.build_system.ldflags = list(environment.ldflags)
 
     @sanity_function
     def built(self) -> object:
-        if "image" in self.current_environ.extras:
+        if self.environment.image:
             return sn.assert_true(True)
         program = Path(self.stagedir, self.executable)
         return sn.assert_true(program.exists(), msg=f"the compiler left no {program}")
 
 
 @cache
-def _site(directory: str) -> sites.Site:
+def _site(directory: Path) -> sites.Site:
     """The site as the run found it; a matrix of pairs asks for it at each reading."""
-    return sites.load(directory)
+    return sites.load(str(directory))
 
 
 def _lines(path: Path) -> list[str]:

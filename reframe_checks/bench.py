@@ -65,20 +65,20 @@ class BenchCheck(BusbarCheck, special=True):
     @property
     def gpus(self) -> int:
         """GPUs of a node."""
-        return self.current_partition.extras["gpus"]
+        return self.partition.gpus
 
     @property
     def lane(self) -> str:
         """The lane of the environment."""
-        return self.current_environ.extras["lane"]
+        return self.environment.lane
 
     def program(self, name: str) -> str:
         """The path of a benchmark, or its name where the PATH of the job finds it."""
-        return self.current_environ.extras["programs"].get(name, name)
+        return self.environment.programs.get(name, name)
 
     def visible(self, *gpus: int) -> tuple[tuple[str, str], ...]:
         """The variable that shows ranks these GPUs, in this order."""
-        name = _VISIBLE[self.current_environ.extras["stack"]]
+        name = _VISIBLE[self.environment.stack]
         return ((name, ",".join(map(str, gpus))),)
 
     def options(self) -> list[str]:
@@ -86,7 +86,7 @@ class BenchCheck(BusbarCheck, special=True):
         return [*self.size_options[self.size_set].split(), *self.more_options.split()]
 
     def known_run(self) -> Run:
-        stack = self.current_environ.extras["stack"]
+        stack = self.environment.stack
         chosen = sites.environment(self.site, stack=stack, lane=self.lane)
         return replace(
             super().known_run(),

@@ -45,7 +45,7 @@ class OsuCollective(BenchCheck, special=True):
         ranks = self.nodes * self.gpus
         if self.ranks:
             ranks = min(self.ranks, ranks)
-        kind = "cuda" if self.current_environ.extras["stack"] == "cuda" else "rocm"
+        kind = "cuda" if self.environment.stack == "cuda" else "rocm"
         return [
             BenchLaunch(
                 bench=self.bench,
@@ -55,7 +55,7 @@ class OsuCollective(BenchCheck, special=True):
                 gpus=tuple(range(ranks // self.nodes)),
                 nodes=self.nodes,
                 buffers="D D",
-                transports=tuple(self.current_environ.extras["transports"]),
+                transports=self.environment.transports,
             )
         ]
 

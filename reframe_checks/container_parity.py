@@ -18,7 +18,7 @@ import reframe.utility.sanity as sn
 from reframe.core.backends import getlauncher
 from reframe.core.builtins import run_after, run_before, variable
 
-from busbar.delivery.image import Image
+from busbar.delivery.environment import Image
 from busbar.explain.containers import layer_cause
 from busbar.explain.model import Cause
 from busbar.judge.expectation import expectation_of
@@ -58,7 +58,9 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
     @property
     def preflighted(self) -> Image:
         """The image that is compared."""
-        return Image(**self.current_environ.extras["beside"])
+        image = self.environment.compared_image
+        assert image
+        return image
 
     @run_after("setup")
     def set_sizes(self) -> None:
@@ -77,7 +79,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         self.repetitions = self.repetitions or enough(len(self.keys()))
         image, host = self.preflighted, self.job.launcher
         inside = copy.copy(launcher_outside(host, image))
-        mpi_type = image.preflight["launch"]["mpi_type"]
+        mpi_type = image.preflight.launch.mpi_type
         inside.options = [f"--mpi={mpi_type}"] if mpi_type else []
         launchers = {
             "bare": host,
@@ -117,9 +119,9 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             path.read_text(errors="backslashreplace").splitlines() if path.exists() else []
             for path in (Path(self.stagedir, f"{side}-{turn}.{kind}") for kind in ("out", "err"))
         )
-        lane = self.current_environ.extras["lane"]
+        lane = self.environment.lane
         if side == "image":
-            lane = self.preflighted.fingerprint["lane"]
+            lane = self.preflighted.fingerprint.lane
         shown = show(f"{side}-{turn}", [*lines, *log])
         asked = replace(self.asked(), sizes=(), latency_sizes=(), check_sizes=(), lane=lane)
         wrong = judge(asked, shown, expectation_of(Run()))
@@ -187,7 +189,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         library_path = outside.get("LD_LIBRARY_PATH", "").partition("${")[0]
         found = differences(
             bare_origins(program, library_path),
-            image.preflight,
+            [*image.preflight.libraries, *image.preflight.modules],
             outside,
             inside,
         )

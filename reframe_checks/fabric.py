@@ -33,7 +33,7 @@ _ON_GPUS = ["+ucx +cuda", "+ucx +rocm"]
 
 
 def _gpu_memory(check: BenchCheck) -> str:
-    return "cuda" if check.current_environ.extras["stack"] == "cuda" else "rocm"
+    return "cuda" if check.environment.stack == "cuda" else "rocm"
 
 
 class Pair(BenchCheck, special=True):
@@ -62,9 +62,7 @@ class UcxPerf(Pair, special=True):
                 ranks=1,
                 sizes=(_SIZE,),
                 buffers="D D" if gpu else "H H",
-                transports=tuple(self.current_environ.extras["transports"])
-                if gpu
-                else SHARED_MEMORY,
+                transports=self.environment.transports if gpu else SHARED_MEMORY,
                 placed=False,
                 bands=gpu,
             )
@@ -187,7 +185,7 @@ class Libfabric(Pair, special=True):
     def launches(self) -> list[BenchLaunch]:
         checked = ("-c", "-S", "4096", "-I", "10")
         launches = [self.pingpong("data", checked), self.pingpong("rate", ("-v", *self.options()))]
-        if "fi_rma_bw" in self.current_environ.extras["programs"]:
+        if "fi_rma_bw" in self.environment.programs:
             launches.append(self.writing())
         return launches
 

@@ -81,7 +81,7 @@ class Torch(XcclPerf, special=True):
 
     def too_old(self, shown: LaunchOutput) -> Iterator[str]:
         """RCCL's log names its ROCm; where it does not, PyTorch says which it was built for."""
-        if self.current_environ.extras["stack"] == "cuda":
+        if self.environment.stack == "cuda":
             return
         logs = [path.read_text(errors="replace") for path in self.logs()]
         said = [line["version"].split(".") for text in logs if (line := _ROCM.search(text))]

@@ -37,7 +37,7 @@ class BuildByHipcc(BuildGpuAware):
     @property
     def without_wrapper(self) -> bool:
         """Whether no wrapper of the MPI can be told to call hipcc."""
-        return self.current_environ.extras["mpi"] == "cray-mpich"
+        return self.environment.mpi == "cray-mpich"
 
     @run_before("compile", always_last=True)
     def set_hipcc(self) -> None:
@@ -45,7 +45,7 @@ class BuildByHipcc(BuildGpuAware):
             self.build_system.cxxflags += ["-I$MPICH_DIR/include"]
             self.build_system.ldflags += ["-L$MPICH_DIR/lib", "-lmpi"]
         else:
-            openmpi = self.current_environ.extras["mpi"] == "openmpi"
+            openmpi = self.environment.mpi == "openmpi"
             self.env_vars["OMPI_CXX" if openmpi else "MPICH_CXX"] = "hipcc"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from reframe.core.backends import getlauncher
 from reframe.core.launchers import JobLauncher
 
-from busbar.delivery.image import Image
+from busbar.delivery.environment import Image
 
 
 def launcher_outside(host: JobLauncher, image: Image) -> JobLauncher:
@@ -18,7 +18,7 @@ def launcher_outside(host: JobLauncher, image: Image) -> JobLauncher:
 
     Where preflight says srun, a job of the image has no other: its mpirun is inside.
     """
-    if image.preflight["launch"]["outside"][:1] != ["srun"] or host.registered_name == "srun":
+    if image.preflight.launch.outside[:1] != ("srun",) or host.registered_name == "srun":
         return host
     return getlauncher("srun")()
 
@@ -43,11 +43,11 @@ class InImage(JobLauncher):
 
     def command(self, job: Any) -> list[str]:
         """As preflight says: one of the two launchers is empty."""
-        launch = self._image.preflight["launch"]
+        launch = self._image.preflight.launch
         ranks = ["-n", str(job.num_tasks)]
-        inside = [*launch["inside"][:1], *ranks] if launch["inside"] else []
+        inside = [*launch.inside[:1], *ranks] if launch.inside else []
         words = [*self._image.entered(self._names(), self._bind, job.workdir), *inside]
-        if launch["outside"][:1] == ["srun"]:
+        if launch.outside[:1] == ("srun",):
             return [self._host.run_command(job), *map(shlex.quote, words)]
-        outside = [*launch["outside"][:1], *ranks] if launch["outside"] else []
+        outside = [*launch.outside[:1], *ranks] if launch.outside else []
         return list(map(shlex.quote, [*outside, *words]))

@@ -66,8 +66,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
 
     @run_before("run")
     def set_command(self) -> None:
-        extras = self.current_partition.extras
-        self.num_tasks_per_node = extras["ranks_per_node"]
+        self.num_tasks_per_node = self.partition.ranks_per_node
         self.num_tasks = self.nodes * self.num_tasks_per_node
         self.job.num_tasks, self.job.num_tasks_per_node = self.num_tasks, self.num_tasks_per_node
         self.across_nodes()
@@ -81,7 +80,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
             "latency-sizes": self.latency_sizes.option(),
             "check": self.check_sizes.option(),
             "collectives": ",".join(self.collectives),
-            "devices": ",".join(extras["bus_ids"]) if self.on_gpu else "",
+            "devices": ",".join(self.partition.bus_ids) if self.on_gpu else "",
         }
         self.executable_opts = [
             *before,
@@ -91,7 +90,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
 
     def asked(self) -> GpuAwareRequest:
         """The question, as the judgement reads it."""
-        extras = self.current_environ.extras
+        environment = self.environment
         return GpuAwareRequest(
             check=self.name,
             ranks=self.num_tasks,
@@ -101,9 +100,9 @@ class GpuAwareCheck(BusbarCheck, special=True):
             latency_sizes=self.latency_sizes,
             check_sizes=self.check_sizes,
             collectives=tuple(self.collectives),
-            lane=extras["lane"],
-            transports=tuple(extras["across" if self.nodes > 1 else "transports"]),
-            provider=extras["provider"] if self.nodes > 1 else "",
+            lane=environment.lane,
+            transports=environment.across if self.nodes > 1 else environment.transports,
+            provider=environment.provider if self.nodes > 1 else "",
         )
 
     def run_of(self, shown: LaunchOutput) -> Run:
@@ -119,7 +118,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
 
     def gpu_index(self, bus_id: str, node_rank: int) -> int:
         """The GPU's place in the topology; without known bus ids, ranks stand in GPU order."""
-        known = self.current_partition.extras["bus_ids"]
+        known = self.partition.bus_ids
         return known.index(bus_id) if bus_id in known else node_rank
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:

@@ -51,7 +51,7 @@ class OsuPair(BenchCheck, special=True):
             nodes=self.nodes,
             buffers=self.buffers,
             environment=self.visible(source) if across else self.visible(source, target),
-            transports=() if across else tuple(self.current_environ.extras["transports"]),
+            transports=() if across else self.environment.transports,
             validated="-c" in options,
         )
 

@@ -105,7 +105,7 @@ class XcclPerf(BenchCheck, special=True):
     @property
     def harness(self) -> str:
         """What runs the collectives, as bands name it."""
-        cuda = self.current_environ.extras["stack"] == "cuda"
+        cuda = self.environment.stack == "cuda"
         return "nccl-tests" if cuda else "rccl-tests"
 
     def remarks(self) -> list[dict[str, Any]]:

@@ -65,7 +65,7 @@ class xccl_osu_pair(OsuPair):  # noqa: N801 - see above
 
     def launch(self, source: int, target: int) -> BenchLaunch:
         launch = super().launch(source, target)
-        kind = "cuda" if self.current_environ.extras["stack"] == "cuda" else "rocm"
+        kind = "cuda" if self.environment.stack == "cuda" else "rocm"
         return replace(
             launch,
             bench="osu_xccl_bw",

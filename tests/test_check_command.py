@@ -179,7 +179,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
         (["--output=/proc/version"], "cannot be removed: Not a directory"),
         (["--output=/tmp/a b"], "path with a blank"),
         (["-n", "link_matrx"], "no check has 'link_matrx'; there are, among others: link_matrix"),
-        (["-n", "("], "is no regular expression"),
+        (["-n", "("], "is not a regular expression"),
         (["-t", "gat"], "no check has 'gat'; there are, among others: gate"),
         (["--require", "osuu"], "no check has 'osuu'; there are, among others: osu"),
         (["-n", "xccl_npkit"], "-n xccl_npkit: no check can run here: wheels-ucx-1_14 has not"),

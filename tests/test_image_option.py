@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbar.cli import main
+from busbar.detect.write import REFRAME_FILE
 
 pytestmark = pytest.mark.run  # ReFrame is loaded while an image is looked at
 
@@ -43,6 +44,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         site.mkdir(exist_ok=True)
         text = SITE.format(runtime=runtime, scheduler=scheduler)
         (site / "site.yaml").write_text(text)
+        (site / "reframe.py").write_text(REFRAME_FILE)
         words = ["check", "--site", site, "--output", tmp_path / "out", *options]
         assert main([str(word) for word in words]) == 2
         said = capsys.readouterr()

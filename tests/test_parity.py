@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
 from busbar.explain.containers import layer_cause
 from busbar.judge.parity import LEAST, compare, enough
 from busbar.preflight.layers import differences
+from busbar.preflight.model import Origin
 from busbar.verdict import Verdict
 
 BARE = [394.2, 394.4, 394.1, 394.3, 394.5, 394.2, 394.4, 394.3, 394.4]
@@ -79,13 +79,9 @@ def test_a_pass_by_chance_is_rare() -> None:
     assert passes / runs < 0.05
 
 
-def origin(name: str, digest: str, where: str = "image") -> dict[str, str]:
-    return {"name": name, "path": f"/lib/{name}", "origin": where, "sha256": digest}
-
-
-def side(**digests: str) -> dict[str, list[dict[str, Any]]]:
+def side(**digests: str) -> list[Origin]:
     names = {name.replace("__", "."): digest for name, digest in digests.items()}
-    return {"libraries": [origin(name, digest) for name, digest in names.items()], "modules": []}
+    return [Origin(name, f"/lib/{name}", "image", digest) for name, digest in names.items()]
 
 
 def test_the_first_layer_is_named() -> None:

@@ -1,35 +1,35 @@
 # SPDX-License-Identifier: MIT
-"""Which checks would run on a site, in which environments, and why the others would not."""
+"""Which checks can run on a site, in which environments, and why the others cannot."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from busbar.delivery.environments import Choice
-from busbar.errors import BusbarError
+from busbar.delivery.environment import Environment
+
+if TYPE_CHECKING:
+    from reframe.core.pipeline import RegressionTest
+
+MATCHES = "busbar-matches: "
+"""The start of the line in which the process of ReFrame reports its checks."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """One check against the environments and partitions of a site."""
+    """One check and where it can run."""
 
     name: str
     """As ReFrame shows it: ``pt2pt %bench=osu_bw``."""
     description: str
     tags: tuple[str, ...]
+    features: tuple[str, ...]
+    """The features of environments that the check names."""
     runs_in: tuple[str, ...]
     """``partition+environment``."""
     reason: str = ""
-    """Why it runs nowhere."""
+    """Why it cannot run anywhere."""
 
     @property
     def test(self) -> str:
@@ -37,107 +37,48 @@ class Match:
         return self.name.split(" ")[0]
 
 
-class Describing:
-    """ReFrame at work on a description of checks, which takes seconds: as long as they run."""
+def match(check: RegressionTest) -> Match:
+    """Match a loaded check with the partitions and environments of ReFrame's configuration."""
+    from reframe.core import runtime  # noqa: PLC0415 - only the process of ReFrame loads it
 
-    def __init__(self, site_dir: Path, choice: Choice, checks: Sequence[Path]) -> None:
-        self._checks = checks
-        command = [
-            *(sys.executable, "-P", "-c", "from reframe.frontend.cli import main; main()"),
-            *("-C", str(site_dir / "reframe.py"), "--nocolor"),
-            *(part for path in checks for part in ("-c", str(path))),
-            *("--skip-system-check", "--skip-prgenv-check", "--warn-as-error", "--describe"),
-        ]
-        self._process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **choice.to_environment()},
-        )
-
-    @cached_property
-    def everything(self) -> list[dict[str, Any]]:
-        """Every check as ReFrame describes it, whatever the site has.
-
-        Raises ``BusbarError`` with ReFrame's words when a check file cannot be loaded.
-        """
-        out, errors = self._process.communicate()
-        if self._process.returncode:
-            said = [line for line in out.splitlines() if "ERROR" in line]
-            raise BusbarError(
-                said[0] if said else (errors or out).strip()[-400:],
-                where=", ".join(map(str, self._checks)),
-                hint="reframe --describe says more",
-            )
-        # Checks may print while they are loaded, before the list.
-        document = re.split(r"^(?=\[\]?$)", out, maxsplit=1, flags=re.MULTILINE)[-1]
-        described: list[dict[str, Any]] = json.loads(document)
-        return described
-
-    @property
-    def ours(self) -> list[dict[str, Any]]:
-        """Fixtures and checks of others ask in other ways; only ours are listed."""
-        return [check for check in self.everything if check.get("asked_environs")]
-
-    def matches(self, config: Mapping[str, Any]) -> list[Match]:
-        """Every check against the environments of ``config``, by name."""
-        return sorted((match(config, check) for check in self.ours), key=lambda found: found.name)
-
-
-def describe(site_dir: Path, choice: Choice, checks: Sequence[Path]) -> list[dict[str, Any]]:
-    """Every check of ours in ``checks`` as ReFrame describes it, whatever the site has."""
-    return Describing(site_dir, choice, checks).ours
-
-
-def match(config: Mapping[str, Any], check: Mapping[str, Any]) -> Match:
-    """One described check against the environments and partitions of a configuration."""
-    system = config["systems"][0]
-    environments = {each["name"]: each for each in config["environments"]}
+    valid = runtime.valid_sysenv_comb(check.valid_systems, check.valid_prog_environs)
     pairs: list[str] = []
     lacks: list[str] = []
-    for partition in system["partitions"]:
-        if not _fits(check["asked_systems"], partition["features"]):
-            lacks.append(
-                f"partition {partition['name']} has not {_wanted(check['asked_systems'])}"
-            )
+    for partition in runtime.runtime().system.partitions:
+        if partition not in valid:
+            systems = " or ".join(check.valid_systems)
+            lacks.append(f"partition {partition.name} has not {systems}")
             continue
-        for name in partition["environs"]:
-            if _fits(check["asked_environs"], environments[name]["features"]):
-                pairs.append(f"{partition['name']}+{name}")
+        for environ in partition.environs:
+            if environ in valid[partition]:
+                pairs.append(f"{partition.name}+{environ.name}")
             else:
-                lacks.append(_lack(environments[name], check["asked_environs"]))
+                lacks.append(lack(Environment.from_reframe(environ), check.valid_prog_environs))
     return Match(
-        name=check["display_name"],
-        description=check["descr"],
-        tags=tuple(sorted(check["tags"])),
+        name=check.display_name,
+        description=check.descr,
+        tags=tuple(sorted(check.tags)),
+        features=tuple(sorted(_features(check.valid_prog_environs))),
         runs_in=tuple(pairs),
         reason="" if pairs else "; ".join(dict.fromkeys(lacks)),
     )
 
 
-def lines(found: Sequence[Match]) -> list[str]:
-    """What ``busbar check --list`` prints: what would run, then what would not and why."""
-    runs = [f"{m.name} [{', '.join(m.tags)}]: {', '.join(m.runs_in)}" for m in found if m.runs_in]
-    return runs + [f"not {m.name}: {m.reason}" for m in found if not m.runs_in]
+def lines(matches: Sequence[Match]) -> list[str]:
+    """Return the lines of ``busbar check --list``: what can run, then what cannot and why."""
+    runs = [
+        f"{m.name} [{', '.join(m.tags)}]: {', '.join(m.runs_in)}" for m in matches if m.runs_in
+    ]
+    return runs + [f"not {m.name}: {m.reason}" for m in matches if not m.runs_in]
 
 
-def _fits(wanted: Sequence[str], features: Sequence[str]) -> bool:
-    """ReFrame's rule: one of the entries holds, each a conjunction of ``+feature`` and
-    ``-feature``."""
-    return any(
-        entry == "*"
-        or all((word[1:] in features) is word.startswith("+") for word in entry.split())
-        for entry in wanted
-    )
+def _features(environs: Sequence[str]) -> set[str]:
+    return {word[1:] for entry in environs for word in entry.split() if word[0] in "+-"}
 
 
-def _lack(environment: Mapping[str, Any], wanted: Sequence[str]) -> str:
-    """What an environment has not, and why where that is known."""
-    known = environment["extras"].get("lacking", {})
-    whys = {known[w[1:]] for entry in wanted for w in entry.split() if w[1:] in known}
-    return ": ".join([f"{environment['name']} has not {_wanted(wanted)}", *sorted(whys)])
-
-
-def _wanted(entries: Sequence[str]) -> str:
-    return " or ".join(entries)
+def lack(environment: Environment, environs: Sequence[str]) -> str:
+    """Return what an environment lacks, and why if that is known."""
+    reasons = {
+        reason for name, reason in environment.lacking.items() if name in _features(environs)
+    }
+    return ": ".join([f"{environment.name} has not {' or '.join(environs)}", *sorted(reasons)])

@@ -1,57 +1,92 @@
 # SPDX-License-Identifier: MIT
-"""ReFrame's command in a process that loads it before its arguments are known.
+"""ReFrame in a process of its own, which imports its modules before its arguments are known.
 
-What it imports takes as long as the look at the machine that decides on its arguments. They come
-as one line of JSON on standard input; without one it ends.
+The imports take as long as the look at the machine that decides on the arguments.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+from pydantic import TypeAdapter
+
+from busbar.check.listing import MATCHES, Match
+from busbar.delivery.visibility import without_visible_devices
+from busbar.errors import BusbarError
 
 
-class Loading:
-    """A ReFrame that has been started and waits."""
+class ReFrame:
+    """A process that waits for its arguments, loads the checks, and waits again to run them."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__],
+            [sys.executable, "-P", "-m", "busbar.check.reframe_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="backslashreplace",
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**without_visible_devices(), "PYTHONUNBUFFERED": "1"},
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        self._lines: list[str] = []
+        self._running = False
+
+    def load(self, arguments: Sequence[str]) -> list[Match]:
+        """Load the checks that the arguments name; return all of them, by name.
+
+        Raises ``BusbarError`` with ReFrame's message if a check file cannot be loaded.
+        """
+        self._write(json.dumps(list(arguments)))
+        for line in self._output:
+            if line.startswith(MATCHES):
+                matches = TypeAdapter(list[Match]).validate_json(line.removeprefix(MATCHES))
+                return sorted(matches, key=lambda match: match.name)
+            self._lines.append(line)
+        errors = [line.strip() for line in self._lines if "ERROR" in line]
+        raise BusbarError(
+            errors[0] if errors else "".join(self._lines).strip()[-400:],
+            where="reframe " + " ".join(arguments),
+            hint="run that command by hand to see more",
         )
 
-    def run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
-        """What it prints, by lines, with ``environment`` on top of this process's own."""
-        asked = json.dumps({"arguments": list(arguments), "environment": dict(environment)})
-        with self._process as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(asked + "\n")
-            process.stdin.close()
-            yield from process.stdout
+    def run(self) -> Iterator[str]:
+        """Do what the arguments say; yield the lines that ReFrame prints, from the first one."""
+        self._running = True
+        self._write("run")
+        yield from self._lines
+        yield from self._output
+        self._process.wait()
 
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._process.poll() is not None
 
-def _main() -> None:
-    from reframe.frontend import cli  # noqa: PLC0415 - only this process loads it
+    def _write(self, line: str) -> None:
+        try:
+            self._input.write(line + "\n")
+            self._input.flush()
+        except BrokenPipeError:
+            pass  # ReFrame has failed; its output says why
 
-    import busbar.check.causes  # noqa: F401, PLC0415 - the checks will
+    def __enter__(self) -> Self:
+        return self
 
-    line = sys.stdin.readline()
-    if not line:
-        return
-    asked = json.loads(line)
-    os.environ.update(asked["environment"])
-    sys.argv = ["reframe", *asked["arguments"]]
-    cli.main()
-
-
-if __name__ == "__main__":
-    _main()
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End a process that waits; let one that runs checks cancel its jobs."""
+        if not self._running:
+            self._process.terminate()
+        self._process.communicate()

@@ -7,13 +7,14 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from busbar.check.reframe import Loading
+from busbar.check.listing import Match
+from busbar.check.reframe import ReFrame
 from busbar.data import CHECKS
-from busbar.delivery.environments import Choice
 from busbar.errors import BusbarError
 from busbar.judge.repeat import confirmed, only_below_band
 from busbar.judge.results import RESULTS_FILE, Outcome, Result
@@ -30,8 +31,9 @@ class RunPlan:
     """What to run where."""
 
     site: Site
-    site_dir: Path
-    choice: Choice
+    config: Path
+    """The configuration file of ReFrame."""
+    lane: str
     output: Path
     """Everything that the run leaves goes below this directory."""
     names: tuple[str, ...] = ()
@@ -48,21 +50,37 @@ class RunPlan:
     within: tuple[str, str] | None = None
     """The one partition and environment to run in; None for all."""
 
-    @property
-    def lane(self) -> str:
-        """The name of the UCX that is asked for."""
-        return self.choice.lane
+
+def load(plan: RunPlan, reframe: ReFrame) -> list[Match]:
+    """Let ReFrame load all checks of the plan; return where each of them can run.
+
+    Raises ``BusbarError`` if a check file cannot be loaded; :func:`run` then reports it as an
+    outcome.
+    """
+    make_directory(plan.output)
+    _report(plan).unlink(missing_ok=True)
+    return reframe.load(_arguments(plan))
 
 
-def run(plan: RunPlan, progress: Progress, loading: Loading | None = None) -> list[Outcome]:
-    """The outcomes of all checks that ran; what ReFrame refuses is a failed outcome of its own.
+def make_directory(path: Path) -> None:
+    """Make a directory and its parents, if missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be made: {error.strerror}", where=str(path), hint="choose another --output"
+        ) from error
 
-    ``progress`` gets one line when a check starts and one when it ends. ``loading`` is a ReFrame
-    that was started before the plan was known.
+
+def run(plan: RunPlan, progress: Progress, reframe: ReFrame) -> list[Outcome]:
+    """Run the checks that ``reframe`` has loaded; return the outcome of each.
+
+    What ReFrame refuses is a failed outcome of its own. ``progress`` gets one line when a check
+    starts and one when it ends.
     """
     again = plan.output / "reframe" / "again"
     shutil.rmtree(again, ignore_errors=True)  # of an earlier run
-    found = _run_once(plan, progress, loading)
+    found = _run_once(plan, progress, reframe)
     for attempt in range(1, plan.retries + 1):
         places: dict[tuple[str, str, str], list[str]] = {}
         for case, outcome in found:
@@ -85,7 +103,10 @@ def run(plan: RunPlan, progress: Progress, loading: Loading | None = None) -> li
                 nodes=nodes,
                 within=(partition, environment),
             )
-            found = _merged(found, _run_once(repeated, progress))
+            with ReFrame() as another:
+                with suppress(BusbarError):  # the outcome says so
+                    load(repeated, another)
+                found = _merged(found, _run_once(repeated, progress, another))
     return [outcome for _, outcome in found]
 
 
@@ -108,44 +129,30 @@ def _key(case: dict[str, Any], outcome: Outcome) -> tuple[str, ...]:
     return case["hashcode"], case["partition"], case["environ"], outcome.nodes
 
 
-def _run_once(plan: RunPlan, progress: Progress, loading: Loading | None = None) -> _Found:
-    config = plan.site_dir / "reframe.py"
-    if not config.is_file():
-        raise BusbarError(
-            "the site has no ReFrame configuration",
-            where=str(config),
-            hint="copy reframe.py from another site; it is the same for all",
-        )
-    try:
-        plan.output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be made: {error.strerror}",
-            where=str(plan.output),
-            hint="choose another --output",
-        ) from error
-    report = plan.output / "reframe.json"
-    report.unlink(missing_ok=True)
+def _run_once(plan: RunPlan, progress: Progress, reframe: ReFrame) -> _Found:
     log = plan.output / "reframe.log"
     with log.open("w", encoding="utf-8") as kept:
-        arguments = _arguments(plan, config, report)
-        for line in (loading or Loading()).run(arguments, plan.choice.to_environment()):
+        for line in reframe.run():
             kept.write(line)
-            if said := _progress(line):
-                progress(said)
-    cases = _test_cases(report)
+            if step := _progress(line):
+                progress(step)
+    cases = _test_cases(_report(plan))
     found: _Found = [(c, _outcome(plan, c)) for c in cases if not _is_quiet_fixture(c)]
     if all(case["fixture"] for case in cases):
         found += [(None, outcome) for outcome in _refused(plan, log)]
     return found
 
 
-def _arguments(plan: RunPlan, config: Path, report: Path) -> list[str]:
+def _report(plan: RunPlan) -> Path:
+    return plan.output / "reframe.json"
+
+
+def _arguments(plan: RunPlan) -> list[str]:
     return [
-        *("-C", str(config)),
+        *("-C", str(plan.config)),
         *(part for path in plan.checks for part in ("-c", str(path))),
         *("--prefix", str(plan.output / "reframe")),
-        *("--report-file", str(report)),
+        *("--report-file", str(_report(plan))),
         # Checks that measure must not run side by side on one machine.
         "--exec-policy=serial",
         "--warn-as-error",
@@ -171,15 +178,15 @@ _STEP = re.compile(
     r"(?P<name>\S.*?)(?= [~/@]|$)",
     re.MULTILINE,
 )
+_STATES = {"RUN": "running", "OK": "done", "FAIL": "failed", "SKIP": "skipped"}
 
 
 def _progress(line: str) -> str:
     step = _STEP.match(line)
     if not step:
         return ""
-    states = {"RUN": "running", "OK": "done", "FAIL": "failed", "SKIP": "skipped"}
     place = f" ({step['place']})" if step["place"] else ""
-    return f"{states[step['word']]:8} {step['name']}{place}"
+    return f"{_STATES[step['word']]:8} {step['name']}{place}"
 
 
 def _test_cases(report: Path) -> list[dict[str, Any]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""An image as a delivery: how it is entered here, what it says of itself, what preflight says."""
+"""Inspect an image: convert or load it, read its fingerprint and programs, run preflight."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
+from pydantic import TypeAdapter
+
+from busbar.delivery.environment import Image
 from busbar.delivery.programs import PATTERNS
 from busbar.errors import BusbarError
 from busbar.preflight.files import Files, open_image
 from busbar.preflight.host import gather
 from busbar.preflight.lines import judge
+from busbar.preflight.model import Fingerprint, PreflightReport
 from busbar.preflight.plan import FINGERPRINT, fingerprint_of, image_variables, make
 from busbar.site.model import Site
 
@@ -27,63 +29,26 @@ _PROGRAMS = PurePosixPath("/opt/busbar")
 _RUNTIMES = ("apptainer", "docker", "podman")
 
 
-@dataclass(frozen=True)
-class Image:
-    """Everything that a check needs to know of one image on one site."""
+def inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path | None) -> Image:
+    """Inspect a SIF, a sandbox, an OCI archive or a name in a container store.
 
-    reference: str
-    """As the runtime knows it."""
-    runtime: str
-    fingerprint: dict[str, Any]
-    programs: dict[str, str]
-    """Name to path inside."""
-    settings: dict[str, str]
-    """The variables that it sets."""
-    preflight: dict[str, Any]
-    """What ``busbar preflight --json`` says."""
-
-    @property
-    def features(self) -> list[str]:
-        """What it says of itself, and Open MPI's collectives where they take its buffers."""
-        stack, delivery = self.fingerprint["stack"], self.fingerprint["delivery"]
-        said = [f for f in self.fingerprint["features"] if f not in (stack, delivery)]
-        return [*said, "collectives"] if stack == "host" else said
-
-    def entered(self, names: Iterable[str], bind: Iterable[str], directory: str) -> list[str]:
-        """The words before a command that runs inside.
-
-        ``names`` are variables of the job that the command shall see, ``directory`` is where it
-        runs and leaves its files: Apptainer hands on all of that by itself, Docker nothing.
-        ``bind`` are directories that keep their name inside.
-        """
-        *words, reference = self.preflight["launch"]["enter"]
-        flag = "--bind" if self.runtime == "apptainer" else "--volume"
-        words += [word for path in bind for word in (flag, f"{path}:{path}:ro")]
-        if self.runtime != "apptainer":
-            words += [f"--env={name}" for name in dict.fromkeys(names)]
-            words += ["--volume", f"{directory}:{directory}", f"--workdir={directory}"]
-        return [*words, reference]
-
-    def prevailing(self, name: str) -> list[str]:
-        """Names under which a variable must be exported to win over what the image sets."""
-        return [name, *([f"APPTAINERENV_{name}"] if self.runtime == "apptainer" else [])]
-
-    def write(self, path: Path) -> None:
-        """Writes it as JSON."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: Path) -> Image:
-        """What :meth:`write` wrote."""
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
-
-
-def look(reference: str, site: Site, inject: Sequence[str], scratch: Path) -> Image:
-    """The image ``reference`` on ``site``: a SIF, a sandbox, an archive of OCI, a name in a store.
-
-    An archive is converted or loaded first, into ``scratch`` or the runtime's store.
+    An archive is first converted into ``scratch`` or loaded into the store. Without ``scratch``,
+    ``BusbarError`` is raised for an image that must be converted.
     """
+    if scratch:
+        return _inspect(reference, site, inject, scratch)
+    with tempfile.TemporaryDirectory(prefix="busbar-image-") as temporary:
+        image = _inspect(reference, site, inject, Path(temporary))
+        if Path(image.reference).is_relative_to(temporary):
+            raise BusbarError(
+                "must be converted to a SIF first",
+                where=reference,
+                hint=f"busbar check --image does that, or: apptainer build image.sif {reference}",
+            )
+    return image
+
+
+def _inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path) -> Image:
     runtime = _runtime(reference, site)
     if runtime == "apptainer":
         kept = _sif(reference, scratch)
@@ -110,7 +75,7 @@ def look(reference: str, site: Site, inject: Sequence[str], scratch: Path) -> Im
 
 
 def _runtime(reference: str, site: Site) -> str:
-    """That of the site; else the first that is here and can take the image."""
+    """Return the runtime of the site, else the first available one that takes the image."""
     wanted = site.containers.runtime if site.containers else None
     if wanted and wanted not in _RUNTIMES:
         raise BusbarError(
@@ -143,12 +108,12 @@ def _runtime(reference: str, site: Site) -> str:
 
 
 def _answers(runtime: str) -> bool:
-    """Docker is there only where its daemon is."""
+    """Return whether the runtime works; Docker needs its daemon."""
     return runtime != "docker" or not _do([runtime, "info"]).returncode
 
 
 def _sif(reference: str, scratch: Path) -> Path:
-    """The SIF or sandbox itself; a SIF made of an archive or of an image in a registry."""
+    """Return the SIF or sandbox; an archive or an image in a registry is converted to a SIF."""
     path = Path(reference)
     if path.is_dir() or (path.is_file() and not tarfile.is_tarfile(path)):
         return path.absolute()
@@ -174,21 +139,21 @@ def _archive_kind(path: Path) -> str:
         if name in names:
             return kind
     raise BusbarError(
-        "is a tar archive of no image: it has neither manifest.json nor oci-layout",
+        "is a tar archive, but not a container image: it has neither manifest.json nor oci-layout",
         where=str(path),
         hint="make one with docker save, podman save or make image FORMAT=oci",
     )
 
 
 def _loaded(runtime: str, reference: str) -> str:
-    """The name in the runtime's store; an archive is loaded into it."""
+    """Return the name in the store of the runtime; an archive is loaded into the store."""
     if Path(reference).is_file():
         _archive_kind(Path(reference))
-        said = _must([runtime, "load", "--input", reference], reference)
-        found = re.findall(r"(?m)^Loaded image(?:\(s\))?(?: ID)?: (?P<image>\S+)$", said)
-        if not found:
-            raise BusbarError(f"{runtime} load names no image: {said.strip()}", where=reference)
-        return str(found[-1])
+        output = _must([runtime, "load", "--input", reference], reference)
+        names = re.findall(r"(?m)^Loaded image(?:\(s\))?(?: ID)?: (?P<image>\S+)$", output)
+        if not names:
+            raise BusbarError(f"{runtime} load names no image: {output.strip()}", where=reference)
+        return str(names[-1])
     name = reference.removeprefix("docker://")
     if _do([runtime, "image", "inspect", name]).returncode:
         raise BusbarError(
@@ -200,7 +165,7 @@ def _loaded(runtime: str, reference: str) -> str:
 
 
 def _unpacked(runtime: str, reference: str, scratch: Path) -> Path:
-    """The files of an image in a store, as preflight reads them: a sandbox of Apptainer's form."""
+    """Unpack an image of a store into a sandbox as Apptainer makes it, for preflight."""
     root = scratch / "image"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
@@ -221,9 +186,9 @@ def _unpacked(runtime: str, reference: str, scratch: Path) -> Path:
     return root
 
 
-def _fingerprint(files: Files, reference: str) -> dict[str, Any]:
-    if found := fingerprint_of(files, reference):
-        return found
+def _fingerprint(files: Files, reference: str) -> Fingerprint:
+    if fingerprint := fingerprint_of(files, reference):
+        return fingerprint
     raise BusbarError(
         f"has no {FINGERPRINT}, which says what checks can run in it",
         where=reference,
@@ -232,48 +197,47 @@ def _fingerprint(files: Files, reference: str) -> dict[str, Any]:
 
 
 def _programs(files: Files) -> dict[str, str]:
-    found: dict[str, str] = {}
+    programs: dict[str, str] = {}
     for path in sorted(files.paths()):
-        known = any(path.match(pattern) for pattern in (*PATTERNS, "gpu_aware"))
-        if known and _PROGRAMS in path.parents:
-            found.setdefault(path.name, str(path))
-    return found
+        named = any(path.match(pattern) for pattern in (*PATTERNS, "gpu_aware"))
+        if named and _PROGRAMS in path.parents:
+            programs.setdefault(path.name, str(path))
+    return programs
 
 
 def _preflight(
     root: Path, site: Site, inject: Sequence[str], runtime: str, reference: str
-) -> dict[str, Any]:
-    """What preflight says on a compute node: here, or where the scheduler puts it."""
+) -> PreflightReport:
+    """Run preflight on a compute node: on this host, or where the scheduler puts it."""
     if site.scheduler != "local" and shutil.which("srun"):
         return _on_a_node(root, site, inject)
     plan = make(root, site, gather(Path("/"), site), inject, None, runtime, reference)
-    return judge(plan).document
+    return judge(plan)
 
 
-def _on_a_node(root: Path, site: Site, inject: Sequence[str]) -> dict[str, Any]:
+def _on_a_node(root: Path, site: Site, inject: Sequence[str]) -> PreflightReport:
     command = ["srun", "--quiet", "--nodes=1", "--ntasks=1", *site.partitions[0].access]
     command += [sys.executable, "-m", "busbar", "preflight", str(root), "--json"]
     command += ["--site", str(site.directory)]
     command += [word for directory in inject for word in ("--inject", directory)]
     done = _do(command)
     try:
-        report: dict[str, Any] = json.loads(done.stdout)
+        return TypeAdapter(PreflightReport).validate_json(done.stdout)
     except ValueError as error:
-        said = (done.stderr or done.stdout).strip().splitlines()
+        lines = (done.stderr or done.stdout).strip().splitlines()
         raise BusbarError(
-            f"preflight did not run on a node: {said[-1] if said else 'srun printed nothing'}",
+            f"preflight did not run on a node: {lines[-1] if lines else 'srun printed nothing'}",
             where=f"site {site.name}",
             hint=f"the nodes must see the Python environment {sys.prefix}",
         ) from error
-    return report
 
 
 def _must(command: Sequence[str], where: str) -> str:
     done = _do(command)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines()
+        lines = (done.stderr or done.stdout).strip().splitlines()
         raise BusbarError(
-            f"{' '.join(command[:2])} failed: {said[-1] if said else 'without a word'}",
+            f"{' '.join(command[:2])} failed: {lines[-1] if lines else 'without output'}",
             where=where,
             hint="run that command by hand to see more",
         )
@@ -282,21 +246,3 @@ def _must(command: Sequence[str], where: str) -> str:
 
 def _do(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def of_choice(site: Site, reference: str, inject: Sequence[str], facts: Path | None) -> Image:
-    """What ``busbar check`` has found out already, or the same found out now.
-
-    Plain ReFrame finds out for itself; it can take what needs no conversion.
-    """
-    if facts and facts.exists():
-        return Image.read(facts)
-    with tempfile.TemporaryDirectory(prefix="busbar-image-") as scratch:
-        found = look(reference, site, inject, Path(scratch))
-        if Path(found.reference).is_relative_to(scratch):
-            raise BusbarError(
-                "must be converted to a SIF first",
-                where=reference,
-                hint=f"busbar check --image does that, or: apptainer build image.sif {reference}",
-            )
-    return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a directory, or the PATH, holds of the benchmarks, and which features that makes."""
+"""Find the benchmarks in a prefix or on PATH, and the features that they provide."""
 
 from __future__ import annotations
 
@@ -42,67 +42,67 @@ _FEATURE_OF = {
 
 
 def in_prefix(prefix: Path) -> dict[str, str]:
-    """Name to path of the programs below an installation prefix, a Spack view among them.
+    """Return name and path of the programs below an installation prefix or a Spack view.
 
-    Raises ``BusbarError`` when there is neither a benchmark nor an MPI in it.
+    Raises ``BusbarError`` if the prefix contains neither a benchmark nor an MPI.
     """
     if not prefix.is_dir():
         raise BusbarError(
             "there is no such directory", where=str(prefix), hint="give the directory of --prefix"
         )
-    found: dict[str, str] = {}
+    programs: dict[str, str] = {}
     for place in _PLACES:
         for pattern in PATTERNS:
             deep = place.startswith(_OSU)
             hits = (prefix / place).rglob(pattern) if deep else (prefix / place).glob(pattern)
             for path in sorted(hits):
                 if path.is_file() and os.access(path, os.X_OK):
-                    found.setdefault(path.name, str(path.absolute()))
-    if not features(found) and not found.keys() >= _MPI:
-        wanted = ", ".join((*_FEATURE_OF, " with ".join(sorted(_MPI))))
+                    programs.setdefault(path.name, str(path.absolute()))
+    if not features(programs) and not programs.keys() >= _MPI:
+        expected = ", ".join((*_FEATURE_OF, " with ".join(sorted(_MPI))))
         raise BusbarError(
-            f"holds no benchmark and no MPI: none of {wanted} is in {', '.join(_PLACES)}",
+            f"contains no benchmark and no MPI: none of {expected} is in {', '.join(_PLACES)}",
             where=str(prefix),
             hint="give the prefix that osu-micro-benchmarks, nccl-tests or an MPI is installed in",
         )
-    return found
+    return programs
 
 
 def on_path() -> dict[str, str]:
-    """Name to path of the programs that the loaded modules have put on PATH."""
+    """Return name and path of the programs that the loaded modules have put on PATH."""
     return {name: path for name in _ON_PATH if (path := shutil.which(name))}
 
 
 def of_the_system() -> dict[str, str]:
-    """Name to path of libfabric's own tests: the provider of a fabric comes with its drivers."""
+    """Return name and path of the tests of libfabric, which come with the drivers of a fabric."""
     places = os.pathsep.join([os.environ.get("PATH", ""), "/opt/amazon/efa/bin"])
     return {name: path for name in _LIBFABRIC if (path := shutil.which(name, path=places))}
 
 
 def features(programs: dict[str, str]) -> list[str]:
-    """What checks may ask for when these programs are there."""
+    """Return the features that these programs provide."""
     return [feature for name, feature in _FEATURE_OF.items() if name in programs]
 
 
 def libraries(prefix: Path) -> list[str]:
-    """The library directories of a prefix."""
+    """Return the library directories of a prefix."""
     return [str(path) for name in ("lib", "lib64") if (path := prefix / name).is_dir()]
 
 
 def python_with_torch() -> str | None:
-    """A Python that has PyTorch: ``BUSBAR_TORCH_PYTHON``, this one, or ``python3`` on PATH."""
-    asks = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
-    named = os.environ.get("BUSBAR_TORCH_PYTHON")
-    for python in (named, sys.executable, shutil.which("python3")):
-        if python and not subprocess.run([python, "-c", asks], check=False).returncode:
+    """Return a Python with PyTorch: ``BUSBAR_TORCH_PYTHON``, this one or ``python3`` on PATH."""
+    script = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    configured = os.environ.get("BUSBAR_TORCH_PYTHON")
+    for python in (configured, sys.executable, shutil.which("python3")):
+        if python and not subprocess.run([python, "-c", script], check=False).returncode:
             return python
     return None
 
 
 def gpu_aware_collectives(mpirun: str) -> bool:
-    """Whether the Open MPI that ``mpirun`` belongs to was built for GPU memory.
+    """Return whether the Open MPI of ``mpirun`` was built for GPU memory.
 
-    Only then its collectives take GPU buffers: what they copy and add on the way is not UCX's.
+    Its collectives need that for GPU buffers: they copy and add without UCX.
     """
     ompi_info = Path(mpirun).with_name("ompi_info")
     if not ompi_info.exists():

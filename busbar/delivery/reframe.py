@@ -1,45 +1,63 @@
 # SPDX-License-Identifier: MIT
-"""Makes the ReFrame configuration of a site from its facts; `site/<name>/reframe.py` calls it."""
+"""Make the ReFrame configuration of a site; `site/<name>/reframe.py` calls it."""
 
 from __future__ import annotations
 
 import os
+import pprint
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.delivery.environments import DEFAULT_LANE, Choice, environments
+from busbar.delivery.choice import Choice
+from busbar.delivery.environment import Environment, PartitionFacts
+from busbar.delivery.environments import environments
+from busbar.delivery.image import inspect
 from busbar.delivery.image_environment import image_environments
-from busbar.delivery.visibility import clear_visible_devices
+from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus
+from busbar.errors import BusbarError
 from busbar.site.model import NodeType, Partition, Site
 
-__all__ = ["DEFAULT_LANE", "configuration"]
-
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
+_CHOICE: ContextVar[Choice | None] = ContextVar("choice", default=None)
+"""The choice of ``busbar check`` while it runs a site's `reframe.py`."""
 
 
-def configuration(
-    directory: Path, lane: str | None = None, choice: Choice | None = None
-) -> dict[str, Any]:
-    """ReFrame's ``site_configuration`` for the site in ``directory``.
+def configuration(directory: Path, choice: Choice | None = None) -> dict[str, Any]:
+    """Return ReFrame's ``site_configuration`` for the site in ``directory``.
 
-    ``choice`` defaults to the environment variables ``BUSBAR_LANE``, ``BUSBAR_PREFIX`` and so on,
-    ``lane`` goes before the first of them. Warnings of ReFrame become errors: a check file that
-    fails to import would otherwise be skipped, and the run would pass without it.
+    Without a choice of ``busbar check`` this is plain ReFrame, in whose own process the site's
+    `reframe.py` runs: the ``BUSBAR_*`` variables choose, and that process is prepared for jobs.
     """
-    os.environ.setdefault("RFM_WARN_AS_ERROR", "yes")
+    choice = choice or _CHOICE.get()
     site = sites.load(str(directory))
-    node = site.node_type()
-    chosen = choice or Choice.from_environment(lane)
-    if not chosen.declared:
-        clear_visible_devices(site)
-    of = image_environments if chosen.image and not chosen.declared else environments
-    known = of(site, chosen, _ranks_per_node(node))
-    names = [environment["name"] for environment in known]
+    plain = choice is None
+    choice = choice or Choice.from_variables()
+    if not choice.declared:
+        refuse_hidden_gpus(site)
+    if plain:
+        _prepare_process()
+    ranks = _ranks_per_node(site.node_type())
+    if choice.image and not choice.declared:
+        image = inspect(choice.image, site, choice.inject, choice.scratch)
+        found = image_environments(site, choice, image, ranks)
+    else:
+        found = environments(site, choice, ranks)
+    return site_configuration(site, directory, found)
+
+
+def site_configuration(
+    site: Site, directory: Path, found: Sequence[Environment]
+) -> dict[str, Any]:
+    """Return ReFrame's ``site_configuration`` with these environments in each partition."""
+    names = [environment.name for environment in found]
     return {
         "systems": [
             {
@@ -52,21 +70,60 @@ def configuration(
                 ],
             }
         ],
-        "environments": known,
+        "environments": [environment.to_reframe() for environment in found],
         "general": [_polling(site)],
         "logging": [_logging()],
     }
 
 
-def _logging() -> dict[str, Any]:
-    """What ReFrame says goes to its output alone; one line a check holds its readings.
+def load(site_file: Path, choice: Choice) -> dict[str, Any]:
+    """Run the `reframe.py` beside ``site_file`` for one choice; return its configuration."""
+    file = site_file.with_name("reframe.py")
+    if not file.is_file():
+        raise BusbarError(
+            "the site has no ReFrame configuration",
+            where=str(file),
+            hint="copy reframe.py from another site; it is the same for all",
+        )
+    token = _CHOICE.set(choice)
+    try:
+        return dict(runpy.run_path(str(file))["site_configuration"])
+    except BusbarError:
+        raise
+    except Exception as error:
+        raise BusbarError(f"{type(error).__name__}: {error}", where=str(file)) from error
+    finally:
+        _CHOICE.reset(token)
 
-    For each line of its log ReFrame gathers all that it knows of the check, 0.2 s a job in all:
-    so it debugs only for those who want to see it.
+
+def write(config: Mapping[str, Any], directory: Path) -> Path:
+    """Write a configuration that ``reframe -C`` reads; return the file."""
+    file = directory / "configuration.py"
+    text = pprint.pformat(dict(config), width=100, sort_dicts=False)
+    file.write_text(
+        f"# ReFrame configuration of this run, written by busbar check.\n"
+        f"site_configuration = {text}\n",
+        encoding="utf-8",
+    )
+    return file
+
+
+def _prepare_process() -> None:
+    # ReFrame only warns about a check file that fails to import, and passes without it.
+    os.environ.setdefault("RFM_WARN_AS_ERROR", "yes")
+    for name in VARIABLES:
+        os.environ.pop(name, None)
+
+
+def _logging() -> dict[str, Any]:
+    """Log to standard output, and one line per check with its readings to the performance log.
+
+    Debug logging costs 0.2 s per job, because ReFrame collects all attributes of the check for
+    each line: it is enabled only with -v.
     """
     fields = "result job_completion_time display_name environ jobid job_nodelist job_exitcode"
     bounds = "value unit ref lower_thres upper_thres"
-    # Also among other letters, as in -rv, and cut short, as argparse allows.
+    # Also among other letters, as in -rv, and abbreviated, as argparse allows.
     verbose = "RFM_VERBOSE" in os.environ or any(
         re.fullmatch("-[A-Za-z]*v[A-Za-z]*|--verb[a-z]*", word) for word in sys.argv
     )
@@ -86,11 +143,11 @@ def _logging() -> dict[str, Any]:
 
 
 def _polling(site: Site) -> dict[str, Any]:
-    """How often a second ReFrame looks whether a job has ended.
+    """Set how often per second ReFrame polls a job.
 
-    By itself it looks ten times a second at first and ever more seldom, so that a check of a
-    minute ends seconds late. A process of this machine costs nothing to look at; Slurm is asked
-    every other second at last.
+    By default it polls ten times a second at first and then less and less, so that a check of a
+    minute ends seconds late. Local processes cost nothing to poll; Slurm is polled every other
+    second at least.
     """
     often = {"poll_rate_max": 50.0, "poll_rate_decay": 0.0}
     return often if site.scheduler == "local" else {"poll_rate_min": 0.5}
@@ -104,38 +161,38 @@ def _partition(
         "name": partition.name,
         "descr": f"{partition.nodes} x {partition.node_type}",
         "scheduler": _scheduler(site),
-        # Without a scheduler the MPI of the environment starts its own ranks.
+        # Without a scheduler, the ranks are started by the mpirun of the environment.
         "launcher": "mpirun" if partition.launcher == "local" else partition.launcher,
-        # A job that Slurm starts again after a node has failed would hide that it did.
+        # A job that Slurm requeues after a node failure would hide the failure.
         "access": [*partition.access, *([] if site.scheduler == "local" else ["--no-requeue"])],
         "max_jobs": partition.max_jobs,
         "environs": environment_names,
         "features": [*partition.features, *(["remote"] if partition.nodes > 1 else [])],
-        "extras": {
-            "site": str(directory),
-            "nodes": partition.nodes,
-            "ranks_per_node": _ranks_per_node(node),
-            "gpus": node.gpus.count if node.gpus else 0,
-            "bus_ids": list(node.gpus.bus_ids or ()) if node.gpus else [],
-        },
+        "extras": PartitionFacts(
+            site=directory,
+            nodes=partition.nodes,
+            ranks_per_node=_ranks_per_node(node),
+            gpus=node.gpus.count if node.gpus else 0,
+            bus_ids=tuple(node.gpus.bus_ids or ()) if node.gpus else (),
+        ).to_reframe(),
     }
 
 
 def _scheduler(site: Site) -> str:
-    """ReFrame's name of it: it follows jobs by sacct, where Slurm keeps accounts, or by squeue."""
+    """Return ReFrame's scheduler: ``slurm`` (sacct) with accounting, else ``squeue``."""
     if site.scheduler != "slurm" or not shutil.which("scontrol"):
         return site.scheduler
-    shown = subprocess.run(
+    config = subprocess.run(
         ["scontrol", "show", "config"], capture_output=True, text=True, check=False
     )
-    none = re.search(
-        r"AccountingStorageType\s*=\s*(?:accounting_storage/none|\(null\))", shown.stdout
+    no_accounting = re.search(
+        r"AccountingStorageType\s*=\s*(?:accounting_storage/none|\(null\))", config.stdout
     )
-    return "squeue" if none else "slurm"
+    return "squeue" if no_accounting else "slurm"
 
 
 def _ranks_per_node(node: NodeType) -> int:
-    """A rank for each GPU; without GPUs one for each core, two at least, a few at most."""
+    """Return one rank per GPU; without GPUs, one per core, but at least 2 and at most 4."""
     if node.gpus:
         return node.gpus.count
     return max(2, min(node.cores or 2, _MAX_HOST_RANKS))

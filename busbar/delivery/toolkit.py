@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Finds the CUDA toolkit that programs are compiled with."""
+"""Find the CUDA toolkit that programs are compiled with."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from busbar.errors import BusbarError
 
 @dataclass(frozen=True)
 class Toolkit:
-    """Where the headers and the run-time library are."""
+    """The directories of the headers and of the run-time library."""
 
     include: Path
     lib: Path
 
 
 def find_cuda() -> Toolkit:
-    """The toolkit of CUDA_HOME, of CUDA_PATH, of the ``nvcc`` on PATH, or of the usual prefixes.
+    """Return the toolkit of CUDA_HOME, CUDA_PATH, the ``nvcc`` on PATH or the usual prefixes.
 
-    Raises :class:`BusbarError` naming every place that was looked at.
+    Raises ``BusbarError`` with every prefix that was searched.
     """
     prefixes = [
         Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ
@@ -32,11 +32,10 @@ def find_cuda() -> Toolkit:
     prefixes += [Path("/usr/local/cuda"), Path("/usr")]
     for prefix in prefixes:
         for lib in ("lib64", "targets/x86_64-linux/lib", "lib/x86_64-linux-gnu", "lib"):
-            found = Toolkit(prefix / "include", prefix / lib)
-            if (found.include / "cuda_runtime_api.h").exists() and (
-                found.lib / "libcudart.so"
-            ).exists():
-                return found
+            toolkit = Toolkit(prefix / "include", prefix / lib)
+            header, library = toolkit.include / "cuda_runtime_api.h", toolkit.lib / "libcudart.so"
+            if header.exists() and library.exists():
+                return toolkit
     raise BusbarError(
         "no CUDA toolkit found in " + ", ".join(map(str, prefixes)),
         hint="install it, or set CUDA_HOME to its prefix",

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Which GPUs a job sees: the checks choose them, so the caller's choice must not reach a job."""
+"""The variables that select GPUs: the checks set them, so the caller's must not reach a job.
+
+In another order of GPUs, a pair would be judged by the links of another pair. Under a scheduler, a
+job gets what the scheduler sets in it.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,13 @@ VARIABLES = (
     *("ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"),
 )
 _READ = {"nvidia": VARIABLES[:1], "amd": VARIABLES}
-"""Which of them the vendor's own libraries take."""
+"""The variables that the libraries of a vendor read."""
 
 
-def clear_visible_devices(site: Site) -> None:
-    """Removes from the environment, which jobs inherit, what says which GPUs are seen.
+def refuse_hidden_gpus(site: Site) -> None:
+    """Raise ``BusbarError`` if the environment hides GPUs and there is no scheduler.
 
-    In another order than the site's, a pair would be judged by the links of another one. Under a
-    scheduler a job has what the scheduler sets in it. Without one, ``BusbarError`` is raised where
-    GPUs are hidden: others may use them, and the checks need all.
+    Others may use the hidden GPUs, and the checks need all.
     """
     gpus = site.node_type().gpus
     if site.scheduler == "local" and gpus:
@@ -35,12 +37,15 @@ def clear_visible_devices(site: Site) -> None:
                     where="the environment",
                     hint=f"unset {name}; if others use the GPUs that it hides, wait for them",
                 )
-    for name in VARIABLES:
-        os.environ.pop(name, None)
+
+
+def without_visible_devices() -> dict[str, str]:
+    """Return the environment of this process without these variables."""
+    return {name: value for name, value in os.environ.items() if name not in VARIABLES}
 
 
 def _shown(value: str, count: int) -> int:
-    """How many GPUs a list shows: at the first entry that names none, CUDA and HIP stop."""
+    """Count the GPUs of a list; CUDA and HIP stop at the first entry that is not a GPU."""
 
     def names_one(entry: str) -> bool:
         if entry.isdigit():

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from busbar.explain.catalog import CAUSES, declare
@@ -12,6 +12,7 @@ from busbar.output.reading import Evidence
 
 if TYPE_CHECKING:
     from busbar.preflight.layers import LayerDifference
+    from busbar.preflight.model import Line
 
 declare("image-broken", "image-slow-path", "deliveries-differ", "container-runtime")
 
@@ -19,17 +20,17 @@ SLOW = "image-slow-path"
 _IDS = {"slow": SLOW, "broken": "image-broken"}
 
 
-def image_causes(lines: Iterable[Mapping[str, str]]) -> Iterator[Cause]:
-    """Yield a cause for each line of ``busbar preflight --json`` that is not ready."""
+def image_causes(lines: Iterable[Line]) -> Iterator[Cause]:
+    """Yield a cause for each line of preflight that is not ready."""
     for number, line in enumerate(lines, 1):
-        if line["status"] in _IDS:
-            text = f"{line['name']} {line['status']}: {line['reason']}"
+        if line.status in _IDS:
+            text = f"{line.name} {line.status}: {line.reason}"
             yield Cause(
-                id=_IDS[line["status"]],
+                id=_IDS[line.status],
                 confidence="certain",
                 evidence=(Evidence("busbar preflight", number, text),),
-                remedy=line["remedy"] or "see docs/containers.md, Preflight",
-                summary=f"preflight says of {line['name']}: {line['reason']}",
+                remedy=line.remedy or "see docs/containers.md, Preflight",
+                summary=f"preflight says of {line.name}: {line.reason}",
             )
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from busbar.preflight.files import Directory
 from busbar.preflight.lines import loaded, modules, origins
 from busbar.preflight.loader import Found, View
+from busbar.preflight.model import Origin
 
-_LISTS = ("libraries", "modules")
 _SETTING = re.compile(r"(?:UCX|OMPI|PRTE|MPICH|MPIR|NCCL|RCCL|FI|HSA|CUDA|ROCR|HIP)_")
 # What says where things are, who may run them and what is logged; no path of data.
 _HARMLESS = re.compile(r"(?:CUDA_(?:HOME|PATH|VERSION)|OMPI_ALLOW_\w+|UCX_LOG_\w+)$")
@@ -39,22 +38,19 @@ class LayerDifference:
     text: str
 
 
-def bare_origins(program: Path, library_path: str) -> dict[str, list[dict[str, Any]]]:
-    """Libraries and UCX modules of a program of this host, as preflight gives an image's."""
+def bare_origins(program: Path, library_path: str) -> list[Origin]:
+    """Return the libraries and UCX modules of a program on this host."""
     files = Directory(Path("/"))
     directories = [part for part in library_path.split(":") if part.startswith("/")]
     view = View(files, files, (), directories)
     path = PurePosixPath(program)
     libraries = loaded(view, view.find(path) or Found(path, program, "host"))
-    return {
-        "libraries": [asdict(origin) for origin in origins(libraries)],
-        "modules": [asdict(origin) for origin in modules(view, libraries)],
-    }
+    return [*origins(libraries), *modules(view, libraries)]
 
 
 def differences(
-    bare: Mapping[str, Sequence[Mapping[str, Any]]],
-    image: Mapping[str, Sequence[Mapping[str, Any]]],
+    bare: Sequence[Origin],
+    image: Sequence[Origin],
     bare_settings: Mapping[str, str],
     image_settings: Mapping[str, str],
 ) -> list[LayerDifference]:
@@ -72,24 +68,21 @@ def _settings(bare: Mapping[str, str], image: Mapping[str, str]) -> Iterator[Lay
             )
 
 
-def _libraries(
-    bare: Mapping[str, Sequence[Mapping[str, Any]]],
-    image: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> Iterator[LayerDifference]:
-    sides = [{e["name"]: e for key in _LISTS for e in side[key]} for side in (bare, image)]
+def _libraries(bare: Sequence[Origin], image: Sequence[Origin]) -> Iterator[LayerDifference]:
+    sides = [{origin.name: origin for origin in side} for side in (bare, image)]
     for layer, pattern in _LAYERS:
         for name in sorted({*sides[0], *sides[1]}):
             if not re.match(pattern, name):
                 continue
             one, other = (side.get(name) for side in sides)
-            if one and other and one["sha256"] == other["sha256"]:
+            if one and other and one.sha256 == other.sha256:
                 continue
             yield LayerDifference(
                 layer, f"{name}: {_place(other)} in the image, {_place(one)} outside"
             )
 
 
-def _place(origin: Mapping[str, Any] | None) -> str:
-    if origin is None or not origin["path"]:
+def _place(origin: Origin | None) -> str:
+    if origin is None or not origin.path:
         return "none"
-    return f"{origin['path']} ({origin['origin']}, sha256 {origin['sha256'][:8]})"
+    return f"{origin.path} ({origin.origin}, sha256 {origin.sha256[:8]})"

@@ -97,9 +97,9 @@ def loaded(view: View, program: Found | None) -> dict[str, Found | None]:
 
 
 def _image(plan: ImagePlan) -> Line:
-    said = plan.fingerprint.get("stack")
-    if said is None:
+    if plan.fingerprint is None:
         return ready("fingerprint", "none; everything is judged by the files of the image")
+    said = plan.fingerprint.stack
     fits = {"cray": ("cray", "rocm", "cuda"), plan.stack: (plan.stack,)}[plan.stack]
     if said not in fits:
         return Line(
@@ -108,8 +108,8 @@ def _image(plan: ImagePlan) -> Line:
             f"the image holds stack {said}, the site's images are of stack {plan.stack}",
             f"build it with STACK={plan.stack}",
         )
-    what = ", ".join(plan.fingerprint["features"])
-    return ready("fingerprint", f"stack {said} by {plan.fingerprint['delivery']}: {what}")
+    what = ", ".join(plan.fingerprint.features)
+    return ready("fingerprint", f"stack {said} by {plan.fingerprint.delivery}: {what}")
 
 
 def _glibc(plan: ImagePlan, libraries: dict[str, Found | None]) -> Line:

@@ -16,7 +16,7 @@ from busbar.site.model import Name, Stack
 class Fingerprint(BaseModel):
     """What an image says of itself, as far as it is used; the file holds more."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     stack: Stack
     lane: Name = "image"
@@ -67,11 +67,11 @@ class Origin:
 class LaunchLine:
     """A launch line in its parts; the program follows the last."""
 
-    outside: Sequence[str]
+    outside: tuple[str, ...]
     """The launcher of the host; empty where the image's own starts the ranks."""
-    enter: Sequence[str]
+    enter: tuple[str, ...]
     """What runs a command inside the image, one container a call."""
-    inside: Sequence[str]
+    inside: tuple[str, ...]
     """The launcher inside the image; empty where the host's starts the ranks."""
     mpi_type: str
     """What ``srun --mpi`` gets; empty for another launcher."""

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -69,8 +68,8 @@ class ImagePlan:
     image: Path
     site: Site
     stack: Stack
-    fingerprint: dict[str, Any]
-    """What the image says of itself; empty for an image of others."""
+    fingerprint: Fingerprint | None
+    """None for an image that Busbar did not build."""
     environment: dict[str, str]
     """What the image sets, and the site for the stack, which wins at launch."""
     variables: dict[str, str]
@@ -251,14 +250,14 @@ def _driver(host: Host, option: str) -> tuple[Mount, ...]:
     )
 
 
-def fingerprint_of(files: Files, image: object) -> dict[str, Any]:
-    """The keys of :class:`Fingerprint`; empty for an image of others."""
+def fingerprint_of(files: Files, image: object) -> Fingerprint | None:
+    """Read the fingerprint of an image; None for an image that Busbar did not build."""
     if files.kind(FINGERPRINT) != "file":
-        return {}
+        return None
     where, again = f"{image}: {FINGERPRINT}", "build the image again"
     try:
         said = json.loads(files.local(FINGERPRINT).read_text(encoding="utf-8"))
-        return Fingerprint.model_validate(said).model_dump()
+        return Fingerprint.model_validate(said)
     except ValidationError as error:
         first = error.errors()[0]
         rule, _ = rule_of(first)
@@ -311,7 +310,7 @@ def launch(plan: ImagePlan, mpi_type: str | None) -> LaunchLine:
         outside = [hosts_mpirun(plan) or "mpirun", "-n", str(ranks)]
     else:
         inside = ["mpirun", "-n", str(ranks)]
-    return LaunchLine(outside, _enter(plan), inside, mpi_type or "")
+    return LaunchLine(tuple(outside), tuple(_enter(plan)), tuple(inside), mpi_type or "")
 
 
 def _enter(plan: ImagePlan) -> list[str]:

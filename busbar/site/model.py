@@ -25,6 +25,7 @@ Value = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 """Of an environment variable: one line, as scripts and job prologues print it."""
 Stack = Literal["host", "cuda", "rocm", "cray"]
 MpiFamily = Literal["openmpi", "mpich", "cray-mpich"]
+DeliveryKind = Literal["wheels", "spack", "image", "modules", "prefix"]
 Proof = Literal["run", "replay", "none"]
 PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency"]
 CollectiveBench = Literal[
@@ -270,7 +271,7 @@ class Fabric(Record):
 class Delivery(Record):
     """How a stack reaches a job here."""
 
-    kind: Literal["wheels", "spack", "image", "modules", "prefix"]
+    kind: DeliveryKind
     """What provides the stack."""
     stack: Stack
     """The stack that it provides."""

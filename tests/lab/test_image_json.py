@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from busbar.delivery.image import Image
+from busbar import site as sites
+from busbar.delivery.choice import Choice
+from busbar.delivery.environment import Image
+from busbar.delivery.image_environment import image_environments
+from busbar.delivery.reframe import site_configuration, write
+from busbar.preflight.model import Fingerprint, LaunchLine, Line, PreflightReport, Status
 
 from .common import ROOT
 
@@ -63,22 +67,23 @@ def imported(runtime: str, root: Path) -> str:
     return name
 
 
-def facts(path: Path, runtime: str, reference: str) -> None:
-    """What ``busbar check`` would have found out; there is no MPI in the image."""
-    how = {"outside": [], "enter": [*_ENTER[runtime], reference], "inside": [], "mpi_type": ""}
-    Image(
+def config(directory: Path, runtime: str, reference: str) -> Path:
+    """The configuration of ``busbar check``; there is no MPI in the image."""
+    launch = LaunchLine((), (*_ENTER[runtime], reference), (), "")
+    line = Line("fingerprint", Status.READY, "a test double")
+    image = Image(
         reference=reference,
         runtime=runtime,
-        fingerprint={
-            "stack": "cuda",
-            "lane": "ucx-1.14",
-            "delivery": "wheels",
-            "features": ["xccl"],
-        },
+        fingerprint=Fingerprint(
+            stack="cuda", lane="ucx-1.14", delivery="wheels", features=["xccl"]
+        ),
         programs={"all_reduce_perf": "/opt/busbar/bin/all_reduce_perf"},
         settings={},
-        preflight={"verdict": "ready", "lines": [], "libraries": [], "launch": how},
-    ).write(path)
+        preflight=PreflightReport(reference, "h200x4", (line,), (), (), launch, ""),
+    )
+    site = sites.load("h200x4")
+    environments = image_environments(site, Choice(image=reference), image, 4)
+    return write(site_configuration(site, ROOT / "site/h200x4", environments), directory)
 
 
 @pytest.mark.parametrize(
@@ -91,18 +96,15 @@ def test_the_program_inside_is_asked(
     if runtime == "docker":
         request.getfixturevalue("dockerd")
     reference = imported(runtime, sandbox(tmp_path, usage))
-    facts(tmp_path / "facts.json", runtime, reference)
     done = subprocess.run(
         [
             *(Path(sys.executable).with_name("reframe"), "--nocolor", "-r"),
-            *("-C", ROOT / "site/h200x4/reframe.py", "-c", ROOT / "reframe_checks/xccl.py"),
+            *("-C", config(tmp_path, runtime, reference), "-c", ROOT / "reframe_checks/xccl.py"),
             *("-n", "xccl%size_set=quick%collective=all_reduce", "--prefix", tmp_path / "out"),
         ],
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ
-        | {"BUSBAR_IMAGE": reference, "BUSBAR_IMAGE_FACTS": str(tmp_path / "facts.json")},
     )
     if runtime != "apptainer":
         subprocess.run([runtime, "rmi", reference], check=True, capture_output=True)

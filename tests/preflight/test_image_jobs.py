@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
+from busbar import site as sites
 from busbar.data import CHECKS
-from busbar.delivery.image import Image
+from busbar.delivery.choice import Choice
+from busbar.delivery.environment import Image
+from busbar.delivery.image_environment import image_environments
+from busbar.delivery.reframe import site_configuration, write
+from busbar.preflight.model import Fingerprint, PreflightReport
 
 from .cases import REAL_LIBRARIES, Case
 from .trees import fingerprint
@@ -22,44 +27,43 @@ PROGRAM = "/opt/busbar/bin/gpu_aware"
 
 
 @pytest.fixture
-def script(cuda: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def script(
+    cuda: Case,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+):
     """The script of one check, with an image of which preflight has said how it is launched."""
-    facts = tmp_path / "facts.json"
     fingerprint(cuda.image, "cuda")
-    Image(
+    image = Image(
         reference=str(cuda.image),
         runtime="apptainer",
-        fingerprint={
-            "stack": "cuda",
-            "lane": "ucx-1.14",
-            "delivery": "wheels",
-            "features": ["gpu_aware"],
-        },
+        fingerprint=Fingerprint(
+            stack="cuda", lane="ucx-1.14", delivery="wheels", features=["gpu_aware"]
+        ),
         programs={"gpu_aware": PROGRAM},
         settings={},
-        preflight=cuda.run(capsys),
-    ).write(facts)
+        preflight=TypeAdapter(PreflightReport).validate_python(cuda.run(capsys)),
+    )
     # The other delivery is that of the wheels; a dry run compiles nothing with this CUDA.
     for name in ("include/cuda_runtime_api.h", "lib64/libcudart.so"):
         (tmp_path / "toolkit" / name).parent.mkdir(parents=True)
         (tmp_path / "toolkit" / name).touch()
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    site = sites.load("h20-roce")
+    environments = image_environments(site, Choice(image=image.reference), image, 8)
+    config = write(site_configuration(site, ROOT / "site/h20-roce", environments), tmp_path)
 
     def run(check: str) -> list[str]:
         done = subprocess.run(
             [
                 *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
-                *("-C", ROOT / "site/h20-roce/reframe.py", "-c", CHECKS, "-n", f"^{check}$"),
+                *("-C", config, "-c", CHECKS, "-n", f"^{check}$", "--warn-as-error"),
                 *("--prefix", tmp_path),
             ],
             capture_output=True,
             text=True,
             check=False,
-            env={
-                **os.environ,
-                "BUSBAR_IMAGE": str(cuda.image),
-                "BUSBAR_IMAGE_FACTS": str(facts),
-                "CUDA_HOME": str(tmp_path / "toolkit"),
-            },
         )
         scripts = sorted(tmp_path.glob(f"stage/**/{check}*/rfm_job.sh"))
         assert scripts, done.stdout + done.stderr

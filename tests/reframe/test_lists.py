@@ -12,24 +12,38 @@ import sys
 from pathlib import Path
 
 import pytest
+from reframe.core.runtime import temp_runtime
+from reframe.frontend.loader import RegressionCheckLoader
 
 from busbar import site as sites
-from busbar.check.listing import describe, lines, match
+from busbar.check.listing import lines, match
 from busbar.data import CHECKS
-from busbar.delivery.environments import Choice
-from busbar.delivery.reframe import configuration
+from busbar.delivery.choice import Choice
+from busbar.delivery.reframe import configuration, write
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
-DECLARED = Choice(declared=True)
 
 pytestmark = pytest.mark.run
 
 
 @pytest.fixture(scope="module")
-def described():
+def config(tmp_path_factory):
+    """The configuration file of a site with all that it declares."""
+
+    def written(name: str) -> Path:
+        declared = configuration(ROOT / "site" / name, Choice(declared=True))
+        return write(declared, tmp_path_factory.mktemp(name))
+
+    return written
+
+
+@pytest.fixture(scope="module")
+def checks(config):
     """All checks; what they ask for does not depend on the site."""
-    return describe(ROOT / "site" / "local", DECLARED, [CHECKS])
+    with temp_runtime(config("local"), "local"):
+        found = RegressionCheckLoader([str(CHECKS)]).load_all()
+    return [check for check in found if not check.is_fixture()]
 
 
 def test_every_shipped_site_has_a_list_and_a_configuration():
@@ -39,36 +53,25 @@ def test_every_shipped_site_has_a_list_and_a_configuration():
 
 
 @pytest.mark.parametrize("name", sites.names())
-def test_list(described, name):
-    config = configuration(ROOT / "site" / name, choice=DECLARED)
-    found = sorted((match(config, check) for check in described), key=lambda each: each.name)
-    text = "\n".join(lines(found)) + "\n"
+def test_list(config, checks, name):
+    with temp_runtime(config(name), name):
+        matches = sorted((match(check) for check in checks), key=lambda each: each.name)
+    text = "\n".join(lines(matches)) + "\n"
     golden = GOLDEN / f"{name}.txt"
     if os.environ.get("GOLDEN") == "write":
         golden.write_text(text)
     assert text == golden.read_text()
 
 
-def test_reframe_selects_the_same(described):
-    """The list's rule for features is ReFrame's."""
-    config = configuration(ROOT / "site" / "mi300x", choice=DECLARED)
-    ours = {m.name for m in (match(config, check) for check in described) if m.runs_in}
+def test_the_command_prints_the_list():
+    """With the name of a site, of which nothing is on this machine."""
     done = subprocess.run(
-        [
-            *(Path(sys.executable).with_name("reframe"), "--nocolor", "-l"),
-            *("-C", ROOT / "site" / "mi300x" / "reframe.py", "-c", CHECKS),
-        ],
+        [Path(sys.executable).with_name("busbar"), "check", "--site=mi300x", "--list"],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, **DECLARED.to_environment()},
     )
-    theirs = {
-        line.removeprefix("- ").rpartition(" /")[0]
-        for line in done.stdout.splitlines()
-        if line.startswith("- ")
-    }
-    assert ours == theirs
+    assert done.stdout == (GOLDEN / "mi300x.txt").read_text()
 
 
 @pytest.mark.xdist_group("mpi")

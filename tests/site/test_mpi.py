@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.check.listing import match
-from busbar.delivery.environments import Choice, environments
-from busbar.delivery.image import Image
+from busbar.check.listing import lack
+from busbar.delivery.choice import Choice
+from busbar.delivery.environment import Image
+from busbar.delivery.environments import environments
 from busbar.delivery.image_environment import image_environments
 from busbar.errors import BusbarError
 from busbar.mpi import MpiInstall, family_of
+from busbar.preflight.model import Fingerprint, LaunchLine, PreflightReport
 
 
 def program(directory: Path, name: str, says: str) -> None:
@@ -43,12 +45,12 @@ def mpich(prefix: Path, device: str) -> Path:
     ],
 )
 def test_srun_speaks_what_the_mpi_speaks(family, offered, option):
-    assert MpiInstall(family).srun_options(sites.load("local"), offered) == [option]
+    assert MpiInstall(family).srun_options(sites.load("local"), offered) == (option,)
 
 
 @pytest.mark.parametrize(("family", "offered"), [("openmpi", ("pmi2",)), ("mpich", ("pmix",))])
 def test_singletons_are_refused_before_a_job_is_spent(family, offered):
-    with pytest.raises(BusbarError, match=r"speaks pmi\w+, srun offers pmi\w+: every rank would"):
+    with pytest.raises(BusbarError, match=r"supports pmi\w+, srun offers pmi\w+: each rank would"):
         MpiInstall(family).srun_options(sites.load("local"), offered)
 
 
@@ -99,14 +101,14 @@ def test_a_directory_with_mpich_alone_is_a_delivery(tmp_path):
     site = sites.load("local")
     prefix = mpich(tmp_path, "ch4:ucx ofi")
     (only,) = environments(site, Choice(prefix=prefix), 2)
-    assert only["name"] == "prefix-mpich"
-    assert only["extras"]["mpi"] == "mpich"
-    assert only["extras"]["srun"] == ["--mpi=pmi2"]
-    assert only["extras"]["programs"]["mpirun"] == str(prefix / "bin" / "mpirun")
-    variables = dict(only["env_vars"])
+    assert only.name == "prefix-mpich"
+    assert only.mpi == "mpich"
+    assert only.srun == ("--mpi=pmi2",)
+    assert only.programs["mpirun"] == str(prefix / "bin" / "mpirun")
+    variables = only.variables
     assert variables["PATH"].startswith(f"{prefix}/bin:")
     assert not [name for name in variables if name.startswith(("OMPI_", "PRTE_", "PMIX_"))]
-    assert {"gpu_aware", "memory"} <= set(only["features"])
+    assert {"gpu_aware", "memory"} <= set(only.features)
 
 
 def without_compiler(prefix: Path) -> Path:
@@ -130,44 +132,39 @@ def test_an_mpi_without_its_compiler_runs_what_was_built_with_it(tmp_path, monke
         modules = site.deliveries[0].model_copy(update={"kind": "modules"})
         site = site.model_copy(update={"deliveries": [modules]})
     (only,) = environments(site, choice, 2)
-    assert only["extras"]["mpi"] == "mpich"
-    assert only["extras"]["programs"]["mpirun"] == f"{prefix}/bin/mpirun"
-    assert "osu" in only["features"]
-    assert not {"gpu_aware", "memory"} & set(only["features"])
-    asked = {"asked_systems": ["*"], "asked_environs": ["+gpu_aware"]}
-    described = {**asked, "display_name": "gpu_aware", "descr": "", "tags": []}
-    partition = {"name": "host", "features": [], "environs": [only["name"]]}
-    config = {"systems": [{"partitions": [partition]}], "environments": [only]}
-    found = match(config, described)
-    assert not found.runs_in
+    assert only.mpi == "mpich"
+    assert only.programs["mpirun"] == f"{prefix}/bin/mpirun"
+    assert "osu" in only.features
+    assert not {"gpu_aware", "memory"} & set(only.features)
     missing = f"{prefix}/bin/mpic++ is missing"
-    assert found.reason == f"{only['name']} has not +gpu_aware: {missing}"
+    assert only.lacking == {"gpu_aware": missing, "memory": missing}
+    assert lack(only, ["+gpu_aware"]) == f"{only.name} has not +gpu_aware: {missing}"
 
 
 def test_an_image_is_not_compared_with_what_cannot_be_compiled(tmp_path):
     prefix = without_compiler(tmp_path / "mpi")
-    facts = tmp_path / "facts.json"
-    Image(
+    image = Image(
         reference="some.sif",
         runtime="apptainer",
-        fingerprint={"stack": "host", "lane": "ucx-1.14", "delivery": "wheels", "features": []},
+        fingerprint=Fingerprint(stack="host", lane="ucx-1.14", delivery="wheels"),
         programs={"gpu_aware": "/opt/busbar/bin/gpu_aware"},
         settings={},
-        preflight={"libraries": [], "launch": {"mpi_type": ""}},
-    ).write(facts)
-    choice = Choice(prefix=prefix, image="some.sif", image_facts=facts)
-    (alone,) = image_environments(sites.load("local"), choice, 2)
-    assert alone["extras"]["alone"].endswith(f"{prefix}/bin/mpic++ is missing")
+        preflight=PreflightReport("some.sif", "local", (), (), (), LaunchLine((), (), (), ""), ""),
+    )
+    choice = Choice(prefix=prefix, image="some.sif")
+    (alone,) = image_environments(sites.load("local"), choice, image, 2)
+    assert alone.not_compared.endswith(f"{prefix}/bin/mpic++ is missing")
     program(prefix / "bin", "mpic++", "")
-    _, bare = image_environments(sites.load("local"), choice, 2)
-    assert bare["features"] == ["parity"]
+    _, bare = image_environments(sites.load("local"), choice, image, 2)
+    assert bare.features == ("parity",)
+    assert bare.compared_image == image
 
 
 def test_without_mpirun_the_compiler_is_looked_for_on_the_path(tmp_path):
     cray = MpiInstall("cray-mpich")
-    assert cray.without_compiler([str(tmp_path)]) == "no CC is on PATH"
+    assert cray.missing_compiler([str(tmp_path)]) == "no CC is on PATH"
     program(tmp_path, "CC", "")
-    assert cray.without_compiler(["/nowhere", str(tmp_path)]) == ""
+    assert cray.missing_compiler(["/nowhere", str(tmp_path)]) == ""
 
 
 def test_a_lane_that_a_directory_cannot_have_is_refused(tmp_path):

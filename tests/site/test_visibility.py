@@ -11,9 +11,9 @@ import pytest
 
 from busbar import site as sites
 from busbar.data import CHECKS
-from busbar.delivery.environments import Choice
+from busbar.delivery.choice import Choice
 from busbar.delivery.reframe import configuration
-from busbar.delivery.visibility import VARIABLES, clear_visible_devices
+from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus, without_visible_devices
 from busbar.errors import BusbarError
 from busbar.site.load import find
 
@@ -32,8 +32,9 @@ def clean(monkeypatch):
 @pytest.mark.parametrize("value", ["0,1,2,3", "3, 2,1,0", ORDERED])
 def test_another_order_does_not_reach_the_jobs(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    clear_visible_devices(sites.load("h200x4"))
-    assert name not in os.environ
+    refuse_hidden_gpus(sites.load("h200x4"))
+    assert name not in without_visible_devices()
+    assert os.environ[name] == value
 
 
 @pytest.mark.parametrize("value", ["0,1", "", "3,2,1", "0,1,-1,2,3", "0,9,1,2,3", "0,1,2,2", "no"])
@@ -48,15 +49,22 @@ def test_hidden_gpus_are_refused(monkeypatch, value):
 
 def test_the_variable_of_another_vendor_hides_nothing(monkeypatch):
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
-    clear_visible_devices(sites.load("h200x4"))
-    assert "HIP_VISIBLE_DEVICES" not in os.environ
+    refuse_hidden_gpus(sites.load("h200x4"))
 
 
 def test_under_a_scheduler_its_own_word_counts(monkeypatch):
     """What the submitting host has set says nothing of the nodes, and must not get there."""
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1,0")
-    clear_visible_devices(sites.load("mi250x"))
+    refuse_hidden_gpus(sites.load("mi250x"))
+
+
+def test_plain_reframe_clears_its_own_environment(monkeypatch):
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1,0")
+    monkeypatch.setenv("RFM_WARN_AS_ERROR", "to be put back")
+    monkeypatch.delenv("RFM_WARN_AS_ERROR")
+    configuration(find("local").parent)
     assert "HIP_VISIBLE_DEVICES" not in os.environ
+    assert os.environ["RFM_WARN_AS_ERROR"] == "yes"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +87,7 @@ def test_a_rank_says_what_it_sees(shown, visible):
 
 def test_a_machine_without_gpus_refuses_nothing(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    clear_visible_devices(sites.load("local"))
+    refuse_hidden_gpus(sites.load("local"))
 
 
 def test_a_list_of_another_machine_refuses_nothing(monkeypatch):

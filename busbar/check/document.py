@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""The JSON document of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from busbar.check.listing import Match
+from busbar.check.run import RunPlan, overall
+from busbar.delivery.environment import Environment
+from busbar.documents import CheckDocument
+from busbar.judge.results import Outcome, Result
+from busbar.verdict import Verdict
+
+
+def document_of(
+    plan: RunPlan, outcomes: Sequence[Outcome], skipped: Sequence[Match]
+) -> CheckDocument:
+    """Return what ``--json`` prints; its keys are stable."""
+    versions: dict[str, str | None] = {"mpi": None, "ucx": None, "gpu_driver": None}
+    for outcome in outcomes:
+        versions |= {name: value for name, value in outcome.versions.items() if value}
+    rows: list[Any] = [
+        {**asdict(result), "share_of_limit": result.share_of_limit}
+        for outcome in outcomes
+        for result in outcome.results
+    ]
+    return {
+        "schema": "busbar-check/1",
+        "site": plan.site.name,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "delivery": next((o.delivery for o in outcomes if o.delivery), ""),
+        "lane": next((o.lane for o in outcomes if o.delivery), plan.lane),
+        "versions": versions,
+        "results": rows,
+        "causes": [{"check": o.check, **cause} for o in outcomes for cause in o.causes],
+        "skipped": [{"check": match.name, "reason": match.reason} for match in skipped],
+        "notes": [{"check": o.check, **note} for o in outcomes for note in o.notes],
+        "verdict": overall(outcomes),
+    }
+
+
+def missing_features(
+    plan: RunPlan, environments: Sequence[Environment], required: Sequence[str]
+) -> list[Outcome]:
+    """Return a failed outcome for each required feature that no environment has."""
+    available = "; ".join(f"{each.name} has {', '.join(each.features)}" for each in environments)
+    return [
+        Outcome(
+            check=f"require {name}",
+            partition="",
+            environment="",
+            delivery="",
+            lane=plan.lane,
+            results=(
+                Result(
+                    f"require {name}",
+                    Verdict.FAILED,
+                    message=f"feature {name} is required and not here: {available}",
+                ),
+            ),
+        )
+        for name in required
+        if not any(name in each.features for each in environments)
+    ]

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""The process of :class:`busbar.check.reframe.ReFrame`.
+
+It runs ReFrame's command with the arguments from the first line of standard input, a list in JSON.
+When the checks are loaded, it prints how they match the configuration, and goes on at the second
+line. It ends where standard input does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pydantic import TypeAdapter
+from reframe.frontend import cli
+from reframe.frontend.loader import RegressionCheckLoader
+
+import busbar.check.causes  # noqa: F401 - the checks import it
+from busbar.check.listing import MATCHES, Match, match
+
+
+class _Loader(RegressionCheckLoader):  # type: ignore[misc]
+    def load_all(self, force: bool = False) -> list[Any]:
+        checks = super().load_all(force)
+        matches = [match(check) for check in checks if not check.is_fixture()]
+        sys.stdout.write(f"\n{MATCHES}{TypeAdapter(list[Match]).dump_json(matches).decode()}\n")
+        if not sys.stdin.readline():
+            sys.exit()
+        return list(checks)
+
+
+def main() -> None:
+    """Wait for the arguments and run ReFrame."""
+    line = sys.stdin.readline()
+    if not line:
+        return
+    # ReFrame has no hook between the loading of checks and the filtering of those that cannot run.
+    cli.RegressionCheckLoader = _Loader
+    sys.argv = ["reframe", *json.loads(line)]
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

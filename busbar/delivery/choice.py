@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""What the user chooses: the lane, the delivery, a prefix or an image."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_LANE = "ucx-1.14"
+LANES = (DEFAULT_LANE, "ucx-current")
+DELIVERY_ORDER = ("prefix", "wheels", "spack", "modules", "image")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The options of ``busbar check``, or the ``BUSBAR_*`` variables of plain ReFrame."""
+
+    lane: str = DEFAULT_LANE
+    prefix: Path | None = None
+    """A directory with installed benchmarks."""
+    delivery: str | None = None
+    """A kind of delivery; None takes the first available one."""
+    declared: bool = False
+    """Trust the deliveries in site.yaml without a probe, to list checks on another machine."""
+    image: str | None = None
+    """A SIF, a sandbox, an archive or a name in a container store to run the checks in."""
+    inject: tuple[str, ...] = ()
+    """Library directories of the host that take precedence over those of the image."""
+    scratch: Path | None = None
+    """Where a converted image is kept; None refuses images that need conversion."""
+
+    @classmethod
+    def from_variables(cls) -> Choice:
+        """Read the choice of a user of plain ReFrame; ``busbar check`` sets none of these."""
+        prefix = os.environ.get("BUSBAR_PREFIX")
+        inject = os.environ.get("BUSBAR_INJECT")
+        return cls(
+            lane=os.environ.get("BUSBAR_LANE") or DEFAULT_LANE,
+            prefix=Path(prefix).absolute() if prefix else None,
+            delivery=os.environ.get("BUSBAR_DELIVERY") or None,
+            declared=bool(os.environ.get("BUSBAR_DECLARED")),
+            image=os.environ.get("BUSBAR_IMAGE") or None,
+            inject=tuple(inject.split(":")) if inject else (),
+        )

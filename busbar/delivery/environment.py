@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""The facts that checks read: of an environment, of its image, of a partition.
+
+They reach the checks in ReFrame's configuration, as ``extras``. Only this module knows the
+names of the keys there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+
+from busbar.preflight.model import Fingerprint, PreflightReport
+from busbar.site.model import DeliveryKind, MpiFamily, Stack
+
+
+class _ReframePartition(Protocol):
+    """A partition as ReFrame gives it to a check."""
+
+    @property
+    def extras(self) -> Mapping[str, Any]: ...
+
+
+class _ReframeEnvironment(Protocol):
+    """A programming environment as ReFrame gives it to a check."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def cxx(self) -> str: ...
+    @property
+    def features(self) -> Sequence[str]: ...
+    @property
+    def env_vars(self) -> Mapping[str, str]: ...
+    @property
+    def extras(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image on a site."""
+
+    reference: str
+    """The image as the runtime knows it: a path, or a name in its store."""
+    runtime: str
+    """``apptainer``, ``docker`` or ``podman``."""
+    fingerprint: Fingerprint
+    programs: dict[str, str]
+    """Name to path inside the image."""
+    settings: dict[str, str]
+    """The variables that the image sets."""
+    preflight: PreflightReport
+
+    @property
+    def features(self) -> list[str]:
+        """The features of the fingerprint, and collectives if Open MPI takes the buffers."""
+        implied = (self.fingerprint.stack, self.fingerprint.delivery)
+        features = [each for each in self.fingerprint.features if each not in implied]
+        return [*features, "collectives"] if self.fingerprint.stack == "host" else features
+
+    def entered(self, names: Iterable[str], bind: Iterable[str], directory: str) -> list[str]:
+        """Return the words before a command that runs inside.
+
+        ``names`` are variables of the job to pass on, ``directory`` is the working directory:
+        Apptainer passes on both by itself, Docker and podman do not. ``bind`` are directories to
+        mount at the same path.
+        """
+        *words, reference = self.preflight.launch.enter
+        flag = "--bind" if self.runtime == "apptainer" else "--volume"
+        words += [word for path in bind for word in (flag, f"{path}:{path}:ro")]
+        if self.runtime != "apptainer":
+            words += [f"--env={name}" for name in dict.fromkeys(names)]
+            words += ["--volume", f"{directory}:{directory}", f"--workdir={directory}"]
+        return [*words, reference]
+
+    def prevailing(self, name: str) -> list[str]:
+        """Return the names to export a variable by, so that it overrides that of the image."""
+        return [name, *([f"APPTAINERENV_{name}"] if self.runtime == "apptainer" else [])]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One stack by one delivery, as a programming environment of ReFrame."""
+
+    name: str
+    features: tuple[str, ...]
+    """What checks can ask for."""
+    variables: dict[str, str]
+    """As a job script exports them: values are quoted and may refer to other variables."""
+    compiler: str
+    """The C++ compiler of the MPI."""
+    delivery: DeliveryKind
+    stack: Stack
+    lane: str
+    mpi: MpiFamily
+    transports: tuple[str, ...]
+    """UCX transports; one of them must connect two ranks of a node. Empty: any."""
+    across: tuple[str, ...]
+    """UCX transports; one of them must be in each connection if ranks are on several nodes."""
+    provider: str
+    """The libfabric provider that must connect the nodes; empty: any."""
+    srun: tuple[str, ...]
+    """The options of srun that select the PMI."""
+    programs: dict[str, str] = field(default_factory=dict)
+    """Name to path of benchmarks and tools."""
+    cxxflags: tuple[str, ...] = ()
+    ldflags: tuple[str, ...] = ()
+    lacking: dict[str, str] = field(default_factory=dict)
+    """Missing features whose reason is known, with the reason."""
+    image: Image | None = None
+    """The image that the checks run in."""
+    compared_image: Image | None = None
+    """The image that this delivery is compared with."""
+    not_compared: str = ""
+    """Why there is no delivery to compare the image with."""
+
+    def to_reframe(self) -> dict[str, Any]:
+        """Return the entry of ReFrame's ``environments``."""
+        extras = _environments().dump_python(self, mode="json")
+        return {
+            "name": extras.pop("name"),
+            "cc": "mpicc",
+            "cxx": extras.pop("compiler"),
+            "features": extras.pop("features"),
+            "env_vars": [[name, value] for name, value in extras.pop("variables").items()],
+            "extras": extras,
+        }
+
+    @classmethod
+    def from_configuration(cls, entry: Mapping[str, Any]) -> Environment:
+        """Restore an environment from an entry of ReFrame's ``environments``."""
+        return _environments().validate_python(
+            {
+                **entry["extras"],
+                "name": entry["name"],
+                "compiler": entry["cxx"],
+                "features": list(entry["features"]),
+                "variables": dict(entry["env_vars"]),
+            }
+        )
+
+    @classmethod
+    def from_reframe(cls, environ: _ReframeEnvironment) -> Environment:
+        """Restore an environment from ReFrame's object."""
+        return cls.from_configuration(
+            {
+                "name": environ.name,
+                "cxx": environ.cxx,
+                "features": environ.features,
+                "env_vars": environ.env_vars,
+                "extras": environ.extras,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class PartitionFacts:
+    """What checks read of a partition beside what ReFrame knows of it."""
+
+    site: Path
+    """The directory of the site."""
+    nodes: int
+    ranks_per_node: int
+    gpus: int
+    """GPUs of a node."""
+    bus_ids: tuple[str, ...]
+    """The bus ids of these GPUs in the order of the topology; empty if the site has none."""
+
+    def to_reframe(self) -> dict[str, Any]:
+        """Return the ``extras`` of the partition."""
+        return dict(_partitions().dump_python(self, mode="json"))
+
+    @classmethod
+    def from_reframe(cls, partition: _ReframePartition) -> PartitionFacts:
+        """Restore the facts from ReFrame's object."""
+        return _partitions().validate_python(partition.extras)
+
+
+@cache
+def _environments() -> TypeAdapter[Environment]:
+    return TypeAdapter(Environment)
+
+
+@cache
+def _partitions() -> TypeAdapter[PartitionFacts]:
+    return TypeAdapter(PartitionFacts)
