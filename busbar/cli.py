@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from busbar import commands
 from busbar.errors import BusbarError
@@ -27,8 +27,8 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def build_parser(loaded: str) -> argparse.ArgumentParser:
-    """Return the command line; only one subcommand has its options."""
+def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
+    """Return the command line; only the subcommands in ``loaded`` have their options."""
     parser = argparse.ArgumentParser(
         prog="busbar",
         description="Proves that a GPU communication stack is as fast as the links allow.",
@@ -37,7 +37,7 @@ def build_parser(loaded: str) -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, help="print version and commit, and exit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in commands.SUMMARIES.items():
-        if name == loaded:
+        if name in loaded:
             commands.load(name).add_parser(subparsers)
         else:
             subparsers.add_parser(name, help=summary)
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand and returns its exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
     command = next((word for word in words if not word.startswith("-")), "")
-    args = build_parser(command).parse_args(words)
+    args = build_parser([command]).parse_args(words)
     try:
         status: int = args.run(args)
         sys.stdout.flush()

@@ -13,7 +13,7 @@ from .markdown import plain, quoted, table
 
 def cli_page() -> str:
     """Every command with its options."""
-    parser = cli.build_parser(commands.NAMES)
+    parser = cli.build_parser(commands.SUMMARIES)
     return "\n".join(["# Command line", "", f"{parser.epilog}", "", *_commands(parser)])
 
 
