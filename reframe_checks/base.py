@@ -296,8 +296,7 @@ class BuildProgram(rfm.CompileOnlyRegressionTest, special=True):
             self.build_system.commands = ["true  # the image brings its programs"]
             return
         self.executable = Path(self.sourcepath).stem
-        kept = shlex.quote(str(SOURCES / "kept.sh"))
-        self.build_system.cxx = f"{kept} {self.compiler()}"
+        self.build_system.cxx = self.compiler()
         self.build_system.cxxflags = ["-O2", "-std=c++17", "-pthread", *extras["cxxflags"]]
         self.build_system.ldflags = extras["ldflags"]
 
