@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.delivery import hardware
 from busbar.delivery.environments import DEFAULT_LANE, Choice, environments
 from busbar.delivery.image_environment import image_environments
 from busbar.delivery.visibility import clear_visible_devices
@@ -110,7 +111,14 @@ def _partition(
         "access": [*partition.access, *([] if site.scheduler == "local" else ["--no-requeue"])],
         "max_jobs": partition.max_jobs,
         "environs": environment_names,
-        "features": [*partition.features, *(["remote"] if partition.nodes > 1 else [])],
+        "features": [
+            *partition.features,
+            *hardware.gpu_features(node),
+            *(["remote"] if partition.nodes > 1 else []),
+        ],
+        "devices": hardware.devices(node),
+        "processor": hardware.processor(node),
+        "container_platforms": hardware.container_platforms(site.containers),
         "extras": {
             "site": str(directory),
             "nodes": partition.nodes,
