@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isinf
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import reframe as rfm
 import reframe.utility.sanity as sn
@@ -33,9 +33,10 @@ from busbar.preflight.layers import bare_origins, differences
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
-from .base import SOURCES, Judgement
 from .in_image import InImage, launcher_outside
+from .judging import Judgement
 from .mpi_program import GpuAwareCheck, Sizes, versions
+from .programs import SOURCES
 
 _SIDES = ("bare", "image")
 _Key = tuple[int | None, int | None, str, int]
@@ -50,7 +51,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
     tags = {"nightly"}
     time_limit = "20m"
     keep_files = [*GpuAwareCheck.keep_files, "*.out", "*.err"]
-    parities: ClassVar[dict[_Key, Parity]] = {}
+    parities: dict[_Key, Parity] = {}
 
     #: How often each delivery runs; 0 for as often as the number of pairs asks for.
     repetitions = variable(int, value=0)

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Does MPI carry the right bytes from and to every kind of memory?"""
+"""Does MPI carry the right bytes from and to every kind of memory?
+
+$ gpu_aware --ranks=4 --buffers=DD,HD,DH,HH --check=1,4099,1M
+
+With an MPI whose collectives take GPU buffers, ``--collectives=bcast,...`` as well.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +42,7 @@ class BuildByHipcc(BuildGpuAware):
     @property
     def without_wrapper(self) -> bool:
         """Whether no wrapper of the MPI can be told to call hipcc."""
-        return self.current_environ.extras["mpi"] == "cray-mpich"
+        return bool(self.current_environ.extras["mpi"] == "cray-mpich")
 
     @run_before("compile", always_last=True)
     def set_hipcc(self) -> None:
