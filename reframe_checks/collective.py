@@ -15,21 +15,13 @@ from busbar.units import MIB
 
 from .bench import BenchCheck
 
-_OPERATIONS = {
-    "osu_allreduce": "all_reduce",
-    "osu_allgather": "all_gather",
-    "osu_alltoall": "alltoall",
-    "osu_bcast": "broadcast",
-    "osu_reduce_scatter": "reduce_scatter",
-}
-# What OSU calls the size is one rank's part in these, and the whole in the others.
-_PARTS = ("osu_allgather", "osu_alltoall")
-
 
 class OsuCollective(BenchCheck, special=True):
     """Latency as OSU prints it, and the bus bandwidth that it makes."""
 
-    bench = parameter(list(_OPERATIONS))
+    bench = parameter(
+        ["osu_allreduce", "osu_allgather", "osu_alltoall", "osu_bcast", "osu_reduce_scatter"]
+    )
     #: The number of ranks; 0 stands for all GPUs.
     ranks = variable(int, value=0)
     #: The smallest and the largest message of each set.
