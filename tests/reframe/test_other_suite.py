@@ -34,6 +34,7 @@ def scripts(site: str, directory: Path, *options: str) -> dict[str, str]:
     return {path.parent.name: path.read_text() for path in directory.rglob("rfm_job.sh")}
 
 
+@pytest.mark.run
 @pytest.mark.parametrize(
     ("site", "check", "words"),
     [
@@ -55,6 +56,7 @@ def test_gpus(site: str, check: str, words: list[str], tmp_path: Path) -> None:
     assert "NODE_RUNTIME=Apptainer" in found["any_node"]
 
 
+@pytest.mark.run
 def test_this_machine(tmp_path: Path) -> None:
     """Really run; the machine has no GPU by its configuration."""
     found = scripts("local", tmp_path, "-r")
