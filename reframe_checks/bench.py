@@ -12,11 +12,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
+from busbar.documents import NoteRow
 from busbar.judge.bench import judge
 from busbar.judge.launch import BenchLaunch, LaunchOutput, show, split
 from busbar.judge.results import Result
@@ -164,7 +164,7 @@ class BenchCheck(BusbarCheck, special=True):
         """The script that says where a rank is, before a program that does not."""
         return [PLACED] if launch.placed else []
 
-    def remarks(self) -> list[dict[str, Any]]:
+    def remarks(self) -> list[NoteRow]:
         """JSON that was asked for and could not be used."""
         return [
             Note(

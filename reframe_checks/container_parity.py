@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isinf
 from pathlib import Path
-from typing import Any
 
 import reframe as rfm
 import reframe.utility.sanity as sn
@@ -19,6 +18,7 @@ from reframe.core.backends import getlauncher
 from reframe.core.builtins import run_after, run_before, variable
 
 from busbar.delivery.image import Image
+from busbar.documents import NoteRow
 from busbar.explain.containers import layer_cause
 from busbar.explain.model import Cause
 from busbar.judge.expectation import expectation_of
@@ -194,9 +194,9 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         )
         return [layer_cause(found), *known]
 
-    def remarks(self) -> list[dict[str, Any]]:
+    def remarks(self) -> list[NoteRow]:
         """The worst pair of each size."""
-        notes = []
+        notes: list[NoteRow] = []
         for nbytes in dict.fromkeys(key[3] for key in self.parities):
             rows = {key: parity for key, parity in self.parities.items() if key[3] == nbytes}
             key, worst = min(rows.items(), key=lambda item: item[1].ratio)

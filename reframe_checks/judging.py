@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import reframe as rfm
 import reframe.utility.sanity as sn
@@ -15,6 +15,7 @@ from reframe.core.builtins import run_before, sanity_function
 from busbar import site as sites
 from busbar.check.causes import explained
 from busbar.check.slurm import job_end
+from busbar.documents import NoteRow
 from busbar.explain.model import Cause
 from busbar.judge.results import RESULTS_FILE, Outcome, Result
 from busbar.judge.run import Run
@@ -61,7 +62,7 @@ class JudgingMixin(rfm.RegressionTestPlugin):
         """Return what is wrong with the delivery itself."""
         return []
 
-    def remarks(self) -> list[dict[str, Any]]:
+    def remarks(self) -> list[NoteRow]:
         """Return notes of the check's own."""
         return []
 

@@ -9,11 +9,12 @@ $ all_reduce_perf -b 512 -e 18G -f 2 -g 1
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import reframe as rfm
 from reframe.core.builtins import parameter
 
+from busbar.documents import NoteRow
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES
 from busbar.judge.expectation import expectation_of
@@ -126,7 +127,7 @@ class XcclPerf(BenchCheck, special=True):
         cuda = self.current_environ.extras["stack"] == "cuda"
         return "nccl-tests" if cuda else "rccl-tests"
 
-    def remarks(self) -> list[dict[str, Any]]:
+    def remarks(self) -> list[NoteRow]:
         """Collectives that no band judged."""
         notes = super().remarks()
         if self.floors:
