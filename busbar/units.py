@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import re
 
-_SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+MIB = 2**20
+GIB = 2**30
+_SUFFIXES = {"": 1, "K": 2**10, "M": MIB, "G": GIB, "T": 2**40}
 
 
 def parse_bytes(text: str) -> int:

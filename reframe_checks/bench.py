@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Checks that run benchmarks of others: a job is a list of launches, each judged by itself."""
+"""Checks that run benchmarks of others: a job is a list of launches, each judged by itself.
+
+A check's own file has the command line of each launch. The job script prints it, sets the
+variables of the launch, starts it by the launcher and ``placed.sh``, and prints its exit status.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar
 
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
+from busbar.documents import NoteRow
 from busbar.judge.bench import judge
 from busbar.judge.launch import BenchLaunch, LaunchOutput, show, split
 from busbar.judge.results import Result
@@ -23,7 +27,9 @@ from busbar.output.reading import Reading
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
 
-from .base import SOURCES, BusbarCheck, Judgement
+from .base import BusbarCheck
+from .judging import Judgement
+from .programs import SOURCES
 
 ASKED = "asked.json"
 """What a check asks of each launch; it is kept beside the results."""
@@ -42,13 +48,9 @@ class BenchCheck(BusbarCheck, special=True):
     size_set = parameter(["quick", "full"])
     #: More options of the benchmark.
     more_options = variable(str, value="")
-    #: What times the collectives, as bands name it.
-    harness: str | None = None
     #: What the job runs, and what it showed.
     planned: Sequence[BenchLaunch] = ()
     shown: Sequence[LaunchOutput] = ()
-    #: Options of the benchmark for each set of sizes.
-    size_options: ClassVar[dict[str, str]] = {}
 
     def launches(self) -> list[BenchLaunch]:
         """What the job runs, one after the other."""
@@ -68,6 +70,11 @@ class BenchCheck(BusbarCheck, special=True):
         return self.partition.gpus
 
     @property
+    def harness(self) -> str | None:
+        """What times the collectives, as bands name it."""
+        return None
+
+    @property
     def lane(self) -> str:
         """The lane of the environment."""
         return self.environment.lane
@@ -81,9 +88,15 @@ class BenchCheck(BusbarCheck, special=True):
         name = _VISIBLE[self.environment.stack]
         return ((name, ",".join(map(str, gpus))),)
 
-    def options(self) -> list[str]:
-        """The size options and those that the user adds."""
-        return [*self.size_options[self.size_set].split(), *self.more_options.split()]
+    @property
+    def gpu_memory(self) -> str:
+        """The kind of GPU memory, as OSU and UCX name it in their options."""
+        return "cuda" if self.environment.stack == "cuda" else "rocm"
+
+    @property
+    def added(self) -> list[str]:
+        """The options that the user adds."""
+        return self.more_options.split()
 
     def known_run(self) -> Run:
         stack = self.environment.stack
@@ -98,8 +111,8 @@ class BenchCheck(BusbarCheck, special=True):
     def set_commands(self) -> None:
         """Each launch with its command line before it and its exit status after it."""
         self.planned = self.launches()
-        asked = [asdict(launch) for launch in self.planned]
-        Path(self.stagedir, ASKED).write_text(json.dumps(asked, indent=1) + "\n")
+        launches = [asdict(launch) for launch in self.planned]
+        Path(self.stagedir, ASKED).write_text(json.dumps(launches, indent=1) + "\n")
         self.num_tasks = self.processes()
         self.num_tasks_per_node = self.num_tasks // self.nodes
         self.job.num_tasks = self.num_tasks
@@ -151,7 +164,7 @@ class BenchCheck(BusbarCheck, special=True):
         """The script that says where a rank is, before a program that does not."""
         return [PLACED] if launch.placed else []
 
-    def remarks(self) -> list[dict[str, Any]]:
+    def remarks(self) -> list[NoteRow]:
         """JSON that was asked for and could not be used."""
         return [
             Note(

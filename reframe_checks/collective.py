@@ -1,36 +1,31 @@
 # SPDX-License-Identifier: MIT
-"""Do MPI's collectives keep GPU buffers on the GPUs' links?"""
+"""Do MPI's collectives keep GPU buffers on the GPUs' links?
+
+$ osu_allreduce -d cuda -m 4194304:67108864
+$ osu_bcast -d cuda -m 8:67108864
+"""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after, variable
 
 from busbar.judge.launch import BenchLaunch, powers
-from busbar.units import parse_bytes
+from busbar.units import MIB
 
 from .bench import BenchCheck
-
-_OPERATIONS = {
-    "osu_allreduce": "all_reduce",
-    "osu_allgather": "all_gather",
-    "osu_alltoall": "alltoall",
-    "osu_bcast": "broadcast",
-    "osu_reduce_scatter": "reduce_scatter",
-}
-# What OSU calls the size is one rank's part in these, and the whole in the others.
-_PARTS = ("osu_allgather", "osu_alltoall")
 
 
 class OsuCollective(BenchCheck, special=True):
     """Latency as OSU prints it, and the bus bandwidth that it makes."""
 
-    bench = parameter(list(_OPERATIONS))
+    bench = parameter(
+        ["osu_allreduce", "osu_allgather", "osu_alltoall", "osu_bcast", "osu_reduce_scatter"]
+    )
     #: The number of ranks; 0 stands for all GPUs.
     ranks = variable(int, value=0)
-    size_options: ClassVar = {"quick": "-m 4194304:67108864", "full": "-m 8:67108864"}
+    #: The smallest and the largest message of each set.
+    message_sizes = {"quick": (4 * MIB, 64 * MIB), "full": (8, 64 * MIB)}
 
     @run_after("init")
     def set_features(self) -> None:
@@ -39,19 +34,22 @@ class OsuCollective(BenchCheck, special=True):
         needs = "" if self.bench == "osu_bcast" else " +collectives"
         self.valid_prog_environs = [f"+osu +cuda{needs}", f"+osu +rocm{needs}"]
 
+    def command(self) -> tuple[str, ...]:
+        """Return ``osu_allreduce -d cuda -m FIRST:LAST``."""
+        first, last = self.message_sizes[self.size_set]
+        program = self.program(self.bench)
+        return (program, "-d", self.gpu_memory, "-m", f"{first}:{last}", *self.added)
+
     def launches(self) -> list[BenchLaunch]:
-        options = self.options()
-        first, last = (parse_bytes(size) for size in options[options.index("-m") + 1].split(":"))
         ranks = self.nodes * self.gpus
         if self.ranks:
             ranks = min(self.ranks, ranks)
-        kind = "cuda" if self.environment.stack == "cuda" else "rocm"
         return [
             BenchLaunch(
                 bench=self.bench,
-                command=(self.program(self.bench), "-d", kind, *options),
+                command=self.command(),
                 ranks=ranks,
-                sizes=powers(first, last),
+                sizes=powers(*self.message_sizes[self.size_set]),
                 gpus=tuple(range(ranks // self.nodes)),
                 nodes=self.nodes,
                 buffers="D D",

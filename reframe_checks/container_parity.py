@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isinf
 from pathlib import Path
-from typing import Any, ClassVar
 
 import reframe as rfm
 import reframe.utility.sanity as sn
@@ -19,6 +18,7 @@ from reframe.core.backends import getlauncher
 from reframe.core.builtins import run_after, run_before, variable
 
 from busbar.delivery.environment import Image
+from busbar.documents import NoteRow
 from busbar.explain.containers import layer_cause
 from busbar.explain.model import Cause
 from busbar.judge.expectation import expectation_of
@@ -33,9 +33,10 @@ from busbar.preflight.layers import bare_origins, differences
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
-from .base import SOURCES, Judgement
 from .in_image import InImage, launcher_outside
+from .judging import Judgement
 from .mpi_program import GpuAwareCheck, Sizes, versions
+from .programs import SOURCES
 
 _SIDES = ("bare", "image")
 _Key = tuple[int | None, int | None, str, int]
@@ -50,7 +51,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
     tags = {"nightly"}
     time_limit = "20m"
     keep_files = [*GpuAwareCheck.keep_files, "*.out", "*.err"]
-    parities: ClassVar[dict[_Key, Parity]] = {}
+    parities: dict[_Key, Parity] = {}
 
     #: How often each delivery runs; 0 for as often as the number of pairs asks for.
     repetitions = variable(int, value=0)
@@ -195,9 +196,9 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         )
         return [layer_cause(found), *known]
 
-    def remarks(self) -> list[dict[str, Any]]:
+    def remarks(self) -> list[NoteRow]:
         """The worst pair of each size."""
-        notes = []
+        notes: list[NoteRow] = []
         for nbytes in dict.fromkeys(key[3] for key in self.parities):
             rows = {key: parity for key, parity in self.parities.items() if key[3] == nbytes}
             key, worst = min(rows.items(), key=lambda item: item[1].ratio)

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""What do users of PyTorch see of the links?"""
+"""What do users of PyTorch see of the links?
+
+$ torch -m torch.distributed.run --nproc_per_node 4 --standalone torch_collectives.py --ranks 4 ...
+$ ... torch_collectives.py --ranks 4 --collectives ... --sizes 16M,256M,1G
+
+``torch`` is the Python that has PyTorch.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import ClassVar
 
 import reframe as rfm
 from reframe.core.backends import getlauncher
@@ -15,10 +20,11 @@ from busbar.expect import COLLECTIVES
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.judge.results import Result
 from busbar.parse.events import Start
-from busbar.units import parse_bytes
+from busbar.units import GIB, MIB, option_bytes
 from busbar.verdict import Verdict
 
-from .base import SOURCES, Judgement
+from .judging import Judgement
+from .programs import SOURCES
 from .xccl import XcclPerf
 
 _OLDEST_ROCM = (6, 3)
@@ -32,23 +38,24 @@ class Torch(XcclPerf, special=True):
     valid_prog_environs = ["+torch +cuda", "+torch +rocm"]
     collective = parameter(["all"])
     size_set = parameter(["quick"])
-    size_options: ClassVar = {"quick": "--sizes 16M,256M,1G"}
+    message_sizes = (16 * MIB, 256 * MIB, GIB)
+
+    def command(self) -> tuple[str, ...]:
+        """Return ``python3 -m torch.distributed.run ... torch_collectives.py ...``."""
+        return (
+            *(*self.torchrun(), str(SOURCES / "torch_collectives.py")),
+            *("--ranks", str(self.gpus * self.nodes), "--collectives", ",".join(COLLECTIVES)),
+            *("--sizes", ",".join(map(option_bytes, self.message_sizes)), *self.added),
+        )
 
     def launches(self) -> list[BenchLaunch]:
-        options = self.options()
-        sizes = options[options.index("--sizes") + 1]
-        ranks = self.gpus * self.nodes
         return [
             BenchLaunch(
                 bench="torch_collectives",
-                command=(
-                    *self.torchrun(),
-                    *(str(SOURCES / "torch_collectives.py"), "--ranks", str(ranks)),
-                    *("--collectives", ",".join(COLLECTIVES), *options),
-                ),
-                ranks=ranks,
+                command=self.command(),
+                ranks=self.gpus * self.nodes,
                 nodes=self.nodes,
-                sizes=tuple(parse_bytes(size) for size in sizes.split(",")),
+                sizes=self.message_sizes,
                 gpus=tuple(range(self.gpus)),
                 transports=self.ways(),
                 log="nccl",

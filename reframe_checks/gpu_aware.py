@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Does MPI carry the right bytes from and to every kind of memory?"""
+"""Does MPI carry the right bytes from and to every kind of memory?
+
+$ gpu_aware --ranks=4 --buffers=DD,HD,DH,HH --check=1,4099,1M
+
+With an MPI whose collectives take GPU buffers, ``--collectives=bcast,...`` as well.
+"""
 
 from __future__ import annotations
 

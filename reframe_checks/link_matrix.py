@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Does every ordered pair of GPUs (or cores) move bytes as fast as its links allow?"""
+"""Does every ordered pair of GPUs (or cores) move bytes as fast as its links allow?
+
+$ gpu_aware --ranks=4 --buffers=DD --sizes=1M,4M,16M,64M,256M --latency-sizes=8
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from reframe.core.builtins import run_after
 
 from busbar.judge.launch import powers
 
-from .base import SOURCES
 from .mpi_program import GpuAwareCheck, Sizes
+from .programs import SOURCES
 
 
 @rfm.simple_test

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What does a plain copy reach, without MPI? It is the ceiling that MPI is judged against."""
+"""What does a plain copy reach, without MPI? It is the ceiling that MPI is judged against.
+
+$ memory 4 256M
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ import reframe as rfm
 from reframe.core.builtins import fixture, parameter
 
 from busbar.judge.launch import BenchLaunch
-from busbar.units import option_bytes
+from busbar.units import MIB, option_bytes
 
-from .base import BuildProgram
 from .bench import BenchCheck
+from .programs import BuildProgram
 
 
 class BuildMemory(BuildProgram):
@@ -32,14 +35,14 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
 
     def launches(self) -> list[BenchLaunch]:
         gpus = self.gpus if self.on_gpu else 0
-        nbytes = 256 << 20 if self.on_gpu else 64 << 20
+        size = 256 * MIB if self.on_gpu else 64 * MIB
         program = str(Path(self.copies.stagedir, "memory"))
         return [
             BenchLaunch(
                 bench="memory",
-                command=(program, str(gpus), option_bytes(nbytes)),
+                command=(program, str(gpus), option_bytes(size)),
                 ranks=1,
-                sizes=(nbytes,),
+                sizes=(size,),
                 placed=False,
                 validated=True,
                 bands=self.on_gpu,

@@ -17,7 +17,9 @@ from busbar.judge.run import Run, copies_of
 from busbar.parse.events import Start
 from busbar.units import option_bytes, parse_bytes
 
-from .base import BuildProgram, BusbarCheck, Judgement
+from .base import BusbarCheck
+from .judging import Judgement
+from .programs import BuildProgram
 
 
 class Sizes(tuple[int, ...]):

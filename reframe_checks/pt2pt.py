@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""Do OSU's point-to-point tests reach what the links between two GPUs allow?"""
+"""Do OSU's point-to-point tests reach what the links between two GPUs allow?
+
+$ osu_bw -m 16777216:16777216 D D
+$ osu_latency -m 8:8192 D D
+$ osu_bw -c -m 65536:1048576 D D
+$ osu_mbw_mr -m 4194304:67108864 D D
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
 from busbar.judge.launch import BenchLaunch, powers
-from busbar.units import parse_bytes
+from busbar.units import MIB
 
 from .bench import BenchCheck
 
@@ -21,11 +26,11 @@ class OsuPair(BenchCheck, special=True):
     valid_prog_environs = ["+osu +cuda", "+osu +rocm"]
     bench = parameter(["osu_bw"])
     buffers = parameter(["D D"])
+    #: The smallest and the largest message of each set.
     # The published range of AMD's runs, and the one of the runs on 4 x H200.
-    size_options: ClassVar = {
-        "quick": "-m 16777216:16777216",
-        "full": "-m 4194304:268435456",
-    }
+    message_sizes = {"quick": (16 * MIB, 16 * MIB), "full": (4 * MIB, 256 * MIB)}
+    #: Options of the test before the sizes.
+    test_options: tuple[str, ...] = ()
 
     def pairs(self) -> list[tuple[int, int]]:
         """GPU 0 with each other one, as published; every ordered pair in the full set."""
@@ -34,25 +39,32 @@ class OsuPair(BenchCheck, special=True):
             return [(a, b) for a in every for b in every if a != b]
         return [(0, b) for b in every if b]
 
+    def command(self) -> tuple[str, ...]:
+        """Return ``osu_bw -m FIRST:LAST D D``."""
+        first, last = self.message_sizes[self.size_set]
+        return (
+            *(self.program(self.bench), *self.test_options, "-m", f"{first}:{last}"),
+            *(*self.added, *self.buffers.split()),
+        )
+
     def launches(self) -> list[BenchLaunch]:
         return [self.launch(*pair) for pair in self.pairs()]
 
     def launch(self, source: int, target: int) -> BenchLaunch:
         """One pair; each rank sees both GPUs and takes the one of its place on the node."""
-        options = self.options()
-        first, last = (parse_bytes(size) for size in options[options.index("-m") + 1].split(":"))
+        command = self.command()
         across = self.nodes > 1
         return BenchLaunch(
             bench=self.bench,
-            command=(self.program(self.bench), *options, *self.buffers.split()),
+            command=command,
             ranks=2,
-            sizes=powers(first, last),
+            sizes=powers(*self.message_sizes[self.size_set]),
             gpus=(source,) if across else (source, target),
             nodes=self.nodes,
             buffers=self.buffers,
             environment=self.visible(source) if across else self.visible(source, target),
             transports=() if across else self.environment.transports,
-            validated="-c" in options,
+            validated="-c" in command,
         )
 
 
@@ -66,7 +78,7 @@ class pt2pt(OsuPair):  # noqa: N801 - ReFrame's test names are what users type
     @run_after("init")
     def set_latency_sizes(self) -> None:
         if self.bench == "osu_latency":
-            self.size_options = {"quick": "-m 8:8192", "full": "-m 1:4194304"}
+            self.message_sizes = {"quick": (8, 8192), "full": (1, 4 * MIB)}
 
 
 @rfm.simple_test
@@ -76,7 +88,7 @@ class pt2pt_host(OsuPair):  # noqa: N801 - see above
     descr = "osu_bw between a GPU and host memory"
     buffers = parameter(["H D", "D H"])
     size_set = parameter(["full"])
-    size_options: ClassVar = {"full": "-m 4194304:16777216"}
+    message_sizes = {"full": (4 * MIB, 16 * MIB)}
 
     def pairs(self) -> list[tuple[int, int]]:
         return [(0, 1)]
@@ -88,7 +100,8 @@ class pt2pt_data(OsuPair):  # noqa: N801 - see above
 
     descr = "osu_bw with data validation"
     size_set = parameter(["quick"])
-    size_options: ClassVar = {"quick": "-c -m 65536:1048576"}
+    message_sizes = {"quick": (65536, MIB)}
+    test_options = ("-c",)
 
     def pairs(self) -> list[tuple[int, int]]:
         return [(0, 1)]
@@ -113,7 +126,7 @@ class pt2pt_pairs(OsuPair):  # noqa: N801 - see above
     descr = "osu_mbw_mr over all GPUs of a node"
     bench = parameter(["osu_mbw_mr"])
     size_set = parameter(["quick"])
-    size_options: ClassVar = {"quick": "-m 4194304:67108864"}
+    message_sizes = {"quick": (4 * MIB, 64 * MIB)}
 
     def launches(self) -> list[BenchLaunch]:
         pair = self.launch(0, 1)
@@ -129,7 +142,7 @@ class pt2pt_nodes(OsuPair):  # noqa: N801 - see above
     valid_systems = ["+remote"]
     nodes = 2
     size_set = parameter(["quick"])
-    size_options: ClassVar = {"quick": "-m 4194304:4194304"}
+    message_sizes = {"quick": (4 * MIB, 4 * MIB)}
 
     def pairs(self) -> list[tuple[int, int]]:
         return [(0, 0)]

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""Do NCCL and RCCL move collectives as fast as links and network allow?"""
+"""Do NCCL and RCCL move collectives as fast as links and network allow?
+
+$ all_reduce_perf -b 1M -e 1G -f 4 -g 1
+$ all_reduce_perf -b 8 -e 1G -f 2 -g 1 -c 1 -n 100
+$ all_reduce_perf -b 512 -e 18G -f 2 -g 1
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import NamedTuple
 
 import reframe as rfm
 from reframe.core.builtins import parameter
 
+from busbar.documents import NoteRow
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES
 from busbar.judge.expectation import expectation_of
@@ -17,7 +23,7 @@ from busbar.judge.run import of_launch
 from busbar.output.nccl_json import FILES
 from busbar.output.note import Note
 from busbar.site import Site
-from busbar.units import parse_bytes
+from busbar.units import GIB, MIB, option_bytes
 
 from .bench import BenchCheck
 
@@ -43,6 +49,15 @@ def ways(site: Site, *, nodes: int, partition: str) -> tuple[str, ...]:
     return ("P2P", "NVLS", *networks)
 
 
+class Sweep(NamedTuple):
+    """The sizes that one run goes through, and what else it is asked for."""
+
+    first: int
+    last: int
+    factor: int
+    options: str = ""
+
+
 class XcclPerf(BenchCheck, special=True):
     """Runs one program of nccl-tests or rccl-tests with a rank for each GPU."""
 
@@ -53,10 +68,10 @@ class XcclPerf(BenchCheck, special=True):
     ranks = parameter([0])
     # Published: -b 8 -e 1G -f 2 -g 1 (AMD), the same with -c 1 -n 100 (AWS), and
     # -b 512 -e 18G -f 2 -g 1 (2 x 8 H20).
-    size_options: ClassVar = {
-        "quick": "-b 1M -e 1G -f 4 -g 1",
-        "nightly": "-b 8 -e 1G -f 2 -g 1 -c 1 -n 100",
-        "full": "-b 512 -e 18G -f 2 -g 1",
+    sweeps = {
+        "quick": Sweep(MIB, GIB, 4),
+        "nightly": Sweep(8, GIB, 2, "-c 1 -n 100"),
+        "full": Sweep(512, 18 * GIB, 2),
     }
     log_files = LOG_FILES
     keep_files = [*BenchCheck.keep_files, LOG_FILES, FILES]
@@ -66,21 +81,25 @@ class XcclPerf(BenchCheck, special=True):
         """How NCCL's log names the ways of this check."""
         return ways(self.site, nodes=self.nodes, partition=self.current_partition.name)
 
+    def command(self) -> tuple[str, ...]:
+        """Return ``all_reduce_perf -b FIRST -e LAST -f FACTOR -g 1``."""
+        first, last, factor, more = self.sweeps[self.size_set]
+        return (
+            *(self.program(f"{self.collective}_perf"), "-b", option_bytes(first)),
+            *("-e", option_bytes(last), "-f", str(factor), "-g", "1"),
+            *(*more.split(), *self.added),
+        )
+
     def launches(self) -> list[BenchLaunch]:
-        options = self.options()
-        first, last, step = (options[options.index(flag) + 1] for flag in ("-b", "-e", "-f"))
+        first, last, factor, _ = self.sweeps[self.size_set]
         per_node = self.ranks or self.gpus
         return [
             BenchLaunch(
                 bench=self.collective,
-                command=(self.program(f"{self.collective}_perf"), *options),
+                command=self.command(),
                 ranks=per_node * self.nodes,
                 # Smaller ones are rounded to what divides among ranks.
-                sizes=tuple(
-                    size
-                    for size in powers(parse_bytes(first), parse_bytes(last), int(step))
-                    if size >= 1 << 20
-                ),
+                sizes=tuple(size for size in powers(first, last, factor) if size >= MIB),
                 gpus=tuple(range(per_node)),
                 nodes=self.nodes,
                 transports=self.ways(),
@@ -108,7 +127,7 @@ class XcclPerf(BenchCheck, special=True):
         cuda = self.environment.stack == "cuda"
         return "nccl-tests" if cuda else "rccl-tests"
 
-    def remarks(self) -> list[dict[str, Any]]:
+    def remarks(self) -> list[NoteRow]:
         """Collectives that no band judged."""
         notes = super().remarks()
         if self.floors:

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Are the modes of RCCL that published results used really on, and do they gain the same?"""
+"""Are the modes of RCCL that published results used really on, and do they gain the same?
+
+$ all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50
+$ all_reduce_perf -b 8 -e 16G -f 2 -g 1
+$ all_reduce_perf -b 1M -e 1M -f 2 -g 1 -n 1 -w 0
+"""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after, run_before, variable
@@ -18,10 +22,11 @@ from busbar.judge.launch import BenchLaunch, show
 from busbar.judge.mode import not_in_use, too_small_gain
 from busbar.judge.results import Result
 from busbar.judge.run import of_launch
+from busbar.units import GIB, MIB
 from busbar.verdict import Verdict
 
-from .base import Judgement
-from .xccl import XcclPerf
+from .judging import Judgement
+from .xccl import Sweep, XcclPerf
 
 _OFF = "off.out"
 
@@ -33,7 +38,7 @@ class RcclMode(XcclPerf, special=True):
     collective = parameter(["all_reduce"])
     size_set = parameter(["full"])
     # Published for CPX: 50 rounds as a graph that is launched twice, 20 to warm up, from 32 bytes.
-    size_options: ClassVar = {"full": "-b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50"}
+    sweeps = {"full": Sweep(32, GIB, 2, "-G 2 -w 20 -n 50")}
     keep_files = [*XcclPerf.keep_files, _OFF]
     #: The mode's name in the family; empty for the family's own environment.
     profile = variable(str, value="")
@@ -147,7 +152,7 @@ class xccl_few(RcclMode):  # noqa: N801 - see above
     descr = "RCCL on two and on four GPUs with NCCL_MIN_NCHANNELS"
     ranks = parameter([2, 4])
     valid_systems = ["-cpx"]
-    size_options: ClassVar = {"full": "-b 8 -e 16G -f 2 -g 1"}
+    sweeps = {"full": Sweep(8, 16 * GIB, 2)}
 
 
 @rfm.simple_test
@@ -157,7 +162,7 @@ class xccl_npkit(RcclMode):  # noqa: N801 - see above
     descr = "RCCL's NPKit trace"
     valid_prog_environs = ["+xccl +rocm +npkit"]
     profile = "npkit"
-    size_options: ClassVar = {"full": "-b 1M -e 1M -f 2 -g 1 -n 1 -w 0"}
+    sweeps = {"full": Sweep(MIB, MIB, 2, "-n 1 -w 0")}
 
     @property
     def compared(self) -> bool:

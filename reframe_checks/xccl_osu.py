@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""Do OSU's own tests of NCCL and RCCL see GPU links carry the data?"""
+"""Do OSU's own tests of NCCL and RCCL see GPU links carry the data?
+
+$ osu_xccl_allreduce -d cuda -m 4194304:67108864
+$ osu_xccl_bw -d cuda -m 16777216:16777216 D D
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
 
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
 from busbar.judge.launch import BenchLaunch
+from busbar.units import MIB
 
 from .bench import BenchCheck
 from .collective import OsuCollective
@@ -26,7 +30,7 @@ class xccl_osu(OsuCollective):  # noqa: N801 - ReFrame's test names are what use
     descr = "OSU's collectives over NCCL or RCCL, all GPUs of a node"
     # The gate has nccl-tests or rccl-tests, which ask the same of the same library.
     size_set = parameter(["nightly"])
-    size_options: ClassVar = {"nightly": "-m 4194304:67108864"}
+    message_sizes = {"nightly": (4 * MIB, 64 * MIB)}
     log_files = LOG_FILES
     keep_files = [*BenchCheck.keep_files, LOG_FILES]
     env_vars = {**LOGGED}
@@ -35,14 +39,18 @@ class xccl_osu(OsuCollective):  # noqa: N801 - ReFrame's test names are what use
     def set_features(self) -> None:
         self.valid_prog_environs = _ENVIRONS
 
+    def command(self) -> tuple[str, ...]:
+        """Return ``osu_xccl_allreduce -d cuda -m FIRST:LAST``."""
+        first, last = self.message_sizes[self.size_set]
+        program = self.program(self.bench.replace("osu_", "osu_xccl_"))
+        return (program, "-d", self.gpu_memory, "-m", f"{first}:{last}", *self.added)
+
     def launches(self) -> list[BenchLaunch]:
         (launch,) = super().launches()
-        program = self.program(self.bench.replace("osu_", "osu_xccl_"))
         return [
             replace(
                 launch,
                 bench=self.bench.replace("osu_", "osu_xccl_"),
-                command=(program, *launch.command[1:]),
                 transports=ways(
                     self.site, nodes=self.nodes, partition=self.current_partition.name
                 ),
@@ -58,18 +66,24 @@ class xccl_osu_pair(OsuPair):  # noqa: N801 - see above
     descr = "osu_xccl_bw between GPUs of a node"
     valid_prog_environs = _ENVIRONS
     size_set = parameter(["nightly"])
-    size_options: ClassVar = {"nightly": "-m 16777216:16777216"}
+    message_sizes = {"nightly": (16 * MIB, 16 * MIB)}
     log_files = LOG_FILES
     keep_files = [*BenchCheck.keep_files, LOG_FILES]
     env_vars = {**LOGGED}
 
+    def command(self) -> tuple[str, ...]:
+        """Return ``osu_xccl_bw -d cuda -m FIRST:LAST D D``."""
+        first, last = self.message_sizes[self.size_set]
+        return (
+            *(self.program("osu_xccl_bw"), "-d", self.gpu_memory, "-m", f"{first}:{last}"),
+            *(*self.added, *self.buffers.split()),
+        )
+
     def launch(self, source: int, target: int) -> BenchLaunch:
         launch = super().launch(source, target)
-        kind = "cuda" if self.environment.stack == "cuda" else "rocm"
         return replace(
             launch,
             bench="osu_xccl_bw",
-            command=(self.program("osu_xccl_bw"), "-d", kind, *launch.command[1:]),
             transports=ways(self.site, nodes=self.nodes, partition=self.current_partition.name),
             log="nccl",
             logs=f"nccl.{target}.*.log",

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 import subprocess
 import sys
@@ -65,12 +64,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid}: not listed in tests/skips.yaml: {reason}"
     return report
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Programs that checks compile are kept for the tests alone."""
-    os.environ["BUSBAR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
 from pydantic import TypeAdapter
+from reframe.core.pipeline import RegressionTest
 from reframe.frontend import cli
 from reframe.frontend.loader import RegressionCheckLoader
 
@@ -20,14 +20,14 @@ import busbar.check.causes  # noqa: F401 - the checks import it
 from busbar.check.listing import MATCHES, Match, match
 
 
-class _Loader(RegressionCheckLoader):  # type: ignore[misc]
-    def load_all(self, force: bool = False) -> list[Any]:
+class _Loader(RegressionCheckLoader):
+    def load_all(self, force: bool = False) -> list[RegressionTest]:
         checks = super().load_all(force)
         matches = [match(check) for check in checks if not check.is_fixture()]
         sys.stdout.write(f"\n{MATCHES}{TypeAdapter(list[Match]).dump_json(matches).decode()}\n")
         if not sys.stdin.readline():
             sys.exit()
-        return list(checks)
+        return checks
 
 
 def main() -> None:
@@ -36,7 +36,7 @@ def main() -> None:
     if not line:
         return
     # ReFrame has no hook between the loading of checks and the filtering of those that cannot run.
-    cli.RegressionCheckLoader = _Loader
+    cli.RegressionCheckLoader = _Loader  # type: ignore[misc]
     sys.argv = ["reframe", *json.loads(line)]
     cli.main()
 

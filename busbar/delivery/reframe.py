@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.delivery import hardware
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, PartitionFacts
 from busbar.delivery.environments import environments
@@ -167,7 +168,14 @@ def _partition(
         "access": [*partition.access, *([] if site.scheduler == "local" else ["--no-requeue"])],
         "max_jobs": partition.max_jobs,
         "environs": environment_names,
-        "features": [*partition.features, *(["remote"] if partition.nodes > 1 else [])],
+        "features": [
+            *partition.features,
+            *hardware.gpu_features(node),
+            *(["remote"] if partition.nodes > 1 else []),
+        ],
+        "devices": hardware.devices(node),
+        "processor": hardware.processor(node),
+        "container_platforms": hardware.container_platforms(site.containers),
         "extras": PartitionFacts(
             site=directory,
             nodes=partition.nodes,

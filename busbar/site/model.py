@@ -221,6 +221,10 @@ class NodeType(Record):
     """NUMA domains."""
     cores: Count | None = None
     """Logical CPUs that a job can use."""
+    threads_per_core: Annotated[int, Field(ge=1, le=8)] | None = None
+    """Logical CPUs of one core that a job can use."""
+    sockets: Annotated[int, Field(ge=1, le=64)] | None = None
+    """CPU packages of one node."""
     instance_type: str | None = None
     """The cloud's name for it."""
 

@@ -56,7 +56,9 @@ def checks_page() -> str:
     for kind, each in variants.items():
         if kind.__module__ != module:
             module = kind.__module__
-            lines += [f"## {plain(sys.modules[module].__doc__)}", ""]
+            question, _, runs = (sys.modules[module].__doc__ or "").partition("\n\n")
+            lines += [f"## {plain(question)}", ""]
+            lines += ["```", runs.strip(), "```", ""] if runs else []
         summary = each[0].descr[0].upper() + each[0].descr[1:]
         lines += [f"### {kind.__name__}", "", f"{summary}. {plain(kind.__doc__)}", ""]
         lines += table(("property", "value"), _check_rows(kind, each, minimum[kind.__name__]))

@@ -63,7 +63,7 @@ def _python_reads(tree: ast.Module, file: str) -> Iterator[str]:
             keys = [node.left]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             method = node.func.attr
-            if _is_environ(node.func.value) and method in ("get", "pop", "setdefault"):
+            if _is_environ(node.func.value) and method in ("get", "setdefault"):
                 keys = node.args[:1]
         for key in keys:
             names = _names(key, tree)
@@ -87,12 +87,11 @@ def _names(key: ast.expr, tree: ast.Module) -> list[str]:
         elif isinstance(node, ast.Assign) and _same(node.targets[0], key):
             values.append(node.value)
     names: list[str] = []
-    for value in values:
-        if isinstance(value, ast.Name):
-            names += _names(value, tree)
-        else:
-            constants = [n.value for n in ast.walk(value) if isinstance(n, ast.Constant)]
-            names += [c for c in constants if re.fullmatch(r"[A-Z][A-Z0-9_]+", str(c))]
+    for node in (node for value in values for node in ast.walk(value)):
+        if isinstance(node, ast.Name) and not _same(node, key):
+            names += _names(node, tree)
+        elif isinstance(node, ast.Constant) and re.fullmatch(r"[A-Z][A-Z0-9_]+", str(node.value)):
+            names.append(node.value)
     return names
 
 

@@ -53,7 +53,7 @@ def test_a_variable_that_nothing_reads_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment, "ROOT", tmp_path)
-    with pytest.raises(SystemExit, match=r"nothing reads .*BUSBAR_CACHE"):
+    with pytest.raises(SystemExit, match=r"nothing reads .*BUSBAR_LANE"):
         environment.environment_page()
 
 

@@ -19,7 +19,7 @@ from busbar.judge.run import Run, of_launch
 from busbar.output.reading import Reading
 from busbar.parse.fabtests import rows
 from busbar.verdict import Verdict
-from reframe_checks.fabric import fabric_ofi
+from reframe_checks.fabric_ofi import fabric_ofi
 
 from .faults import (
     CRAY,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.run
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "asked"
+SITES = ("h200x4", "h20-roce")
 # What no delivery of these sites declares is added, so that its checks are asked as well.
 CONFIG = """
 from pathlib import Path
@@ -57,25 +59,47 @@ def asked(directory: Path) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-@pytest.mark.parametrize("site", ["h200x4", "h20-roce"])
-def test_what_the_checks_of_a_site_ask(site: str, tmp_path: Path) -> None:
-    config = tmp_path / "reframe.py"
+def dry_run(site: str, directory: Path, *options: str) -> str:
+    """Leave the jobs of a site's checks in a directory; return what ReFrame printed."""
+    config = directory / "reframe.py"
     config.write_text(CONFIG.format(site=str(ROOT / "site" / site)))
     done = subprocess.run(
         [
             *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
             *("-C", config, "-c", CHECKS, "-p", "spack"),
-            *("-t", "nightly|full", "--prefix", tmp_path),
+            *("--prefix", directory, *options),
         ],
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "BUSBAR_DECLARED": "1"},
     )
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_what_the_checks_of_a_site_ask(site: str, tmp_path: Path) -> None:
+    printed = dry_run(site, tmp_path, "-t", "nightly|full")
     found = yaml.safe_load(yaml.safe_dump(asked(tmp_path)))
-    assert found, done.stdout + done.stderr
+    assert found, printed
     golden = GOLDEN / f"{site}.yaml"
     if os.environ.get("GOLDEN") == "write":
         golden.parent.mkdir(exist_ok=True)
         golden.write_text(yaml.safe_dump(found, width=120, default_flow_style=None))
     assert found == yaml.safe_load(golden.read_text())
+
+
+def test_each_file_shows_its_command_lines(tmp_path: Path) -> None:
+    """The lines after a dollar sign in the docstring of a file are lines that its checks run."""
+    ran = [line for s in SITES for line in yaml.safe_load((GOLDEN / f"{s}.yaml").read_text())]
+    scripts = list((GOLDEN.parent / "jobs").glob("*.sh"))
+    dry_run("h200x4", tmp_path, "-n", "^(gpu_aware|link_matrix|memory)( |$)")
+    scripts += tmp_path.rglob("rfm_job.sh")
+    ran += [line for script in scripts for line in script.read_text().splitlines()]
+    for file in sorted(CHECKS.glob("*.py")):
+        text = file.read_text()
+        shown = re.findall(r"(?m)^\$ (.*)$", text.split('"""')[1])
+        assert bool(shown) == ("@rfm.simple_test" in text and file.stem != "container_parity")
+        for line in shown:
+            words = re.escape(line).replace(re.escape("..."), ".*")
+            assert any(re.search(rf"(^|[ /]){words}( |$)", each) for each in ran), (file, line)

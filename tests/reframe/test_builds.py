@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +16,6 @@ pytestmark = pytest.mark.run
 
 ROOT = Path(__file__).resolve().parents[2]
 HIP = "-O2 -std=c++17 -pthread -DGPU_HIP -D__HIP_PLATFORM_AMD__ -I/opt/rocm/include"
-KEPT = f"{shlex.quote(str(CHECKS / 'src' / 'kept.sh'))} "
 LIBRARIES = "-L/opt/rocm/lib -lamdhip64 -lhsa-runtime64 -ldl"
 GTL = "-Wl,--no-as-needed $PE_MPICH_GTL_DIR_amd_gfx90a $PE_MPICH_GTL_LIBS_amd_gfx90a"
 CRAY = ("mi250x-cray", "modules")
@@ -44,9 +42,7 @@ def built(tmp_path_factory):
         )
         scripts = {p.parent.name.partition("_")[0]: p for p in prefix.rglob("rfm_build.sh")}
         assert set(scripts) == {"BuildGpuAware", "BuildByHipcc"}, done.stdout + done.stderr
-        return {
-            name: path.read_text().replace(KEPT, "").splitlines() for name, path in scripts.items()
-        }
+        return {name: path.read_text().splitlines() for name, path in scripts.items()}
 
     return {site: build(*site) for site in (CRAY, OPEN_MPI)}
 

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""Does libfabric alone carry data the way it should?
+
+$ pair.sh data -B -P fi_pingpong -e rdm -p tcp -c -S 4096 -I 10
+$ pair.sh rate -B -P fi_pingpong -e rdm -p tcp -v -S 1048576 -I 100
+$ pair.sh write -E -E fi_rma_bw -e rdm -o write -p tcp -S 1048576 -I 100
+"""
+
+from __future__ import annotations
+
+import reframe as rfm
+from reframe.core.builtins import parameter
+
+from busbar.judge.launch import BenchLaunch, LaunchOutput
+from busbar.judge.results import Result
+from busbar.output.reading import Reading
+from busbar.parse.fabtests import providers, rows
+from busbar.units import MIB, format_bytes
+from busbar.verdict import Verdict
+
+from .judging import Judgement
+from .pair import PAIR, Pair
+
+
+class Libfabric(Pair, special=True):
+    """``fi_pingpong`` over the provider that the site's fabric has; data checked, then timed."""
+
+    valid_prog_environs = ["+libfabric"]
+    size_set = parameter(["quick"])
+
+    @property
+    def provider(self) -> str:
+        """As libfabric names it; sockets alone where the site states no fabric."""
+        fabric = self.site.fabric
+        return fabric.provider if fabric else "tcp"
+
+    def launches(self) -> list[BenchLaunch]:
+        launches = [
+            self.pingpong("data", 4096, "-c", "-S", "4096", "-I", "10"),
+            self.pingpong("rate", MIB, "-v", "-S", str(MIB), "-I", "100", *self.added),
+        ]
+        if "fi_rma_bw" in self.environment.programs:
+            launches.append(self.writing("-S", str(MIB), "-I", "100", *self.added))
+        return launches
+
+    def pingpong(self, name: str, size: int, *options: str) -> BenchLaunch:
+        """Return the test that comes with libfabric itself."""
+        program = (self.program("fi_pingpong"), "-e", "rdm", "-p", self.provider)
+        return self.launch("fi_pingpong", size, (PAIR, name, "-B", "-P", *program, *options))
+
+    def writing(self, *options: str) -> BenchLaunch:
+        """Return the one-sided test of fabtests, where the site has it."""
+        program = (self.program("fi_rma_bw"), "-e", "rdm", "-o", "write", "-p", self.provider)
+        return self.launch("fi_rma_bw", MIB, (PAIR, "write", "-E", "-E", *program, *options))
+
+    def launch(self, bench: str, size: int, command: tuple[str, ...]) -> BenchLaunch:
+        """Return a server and its client, on one node or on two."""
+        return BenchLaunch(
+            bench=bench,
+            command=command,
+            ranks=self.nodes,
+            nodes=self.nodes,
+            sizes=(size,),
+            buffers="H H",
+            placed=self.nodes > 1,
+            validated="-c" in command,
+            bands=False,
+        )
+
+    def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
+        operation = f"{launch.bench} {self.provider}"
+        # The rate of the launch that checks the data is that of checking.
+        return [
+            Reading("bw", row.nbytes, row.gb_per_s, operation=operation)
+            for row in rows(shown.text)
+            if row.nbytes in launch.sizes
+        ]
+
+    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
+        judged = super().judgement(output, errors)
+        wrong = [
+            Result(self.name, verdict, pair=launch.bench, message=message)
+            for launch, shown in zip(self.planned, self.shown, strict=False)
+            for verdict, message in self.wrong(launch, shown)
+        ]
+        return Judgement([*judged.results, *wrong], judged.versions)
+
+    def wrong(self, launch: BenchLaunch, shown: LaunchOutput) -> list[tuple[Verdict, str]]:
+        """Another provider than asked for, or messages that did not come back."""
+        found: list[tuple[Verdict, str]] = []
+        if lost := [format_bytes(r.nbytes) for r in rows(shown.text) if not r.all_arrived]:
+            found.append((Verdict.FAILED, f"messages of {', '.join(lost)} were lost"))
+        # Only fi_pingpong says what it took, with -v and when it came to that. Told to check the
+        # data, it would with -v print a line for each byte as well.
+        if "-v" not in launch.command or not _ended_well(shown):
+            return found
+        used = providers(shown.text)
+        if not used:
+            found.append((Verdict.FAILED, "fi_pingpong does not say which provider it took"))
+        # What puts messages on top of a provider is named after it: tcp;ofi_rxm.
+        elif other := {name for name in used if name.partition(";")[0] != self.provider}:
+            took = ", ".join(sorted(other))
+            found.append((Verdict.DEGRADED, f"libfabric took {took}, not {self.provider}"))
+        return found
+
+
+@rfm.simple_test
+class fabric_libfabric(Libfabric):  # noqa: N801 - see above
+    """Between two processes of a node, where there is no network to other nodes."""
+
+    descr = "fi_pingpong on one node"
+    valid_systems = ["-remote"]
+
+
+@rfm.simple_test
+class fabric_libfabric_nodes(Libfabric):  # noqa: N801 - see above
+    """Between two nodes."""
+
+    descr = "fi_pingpong between two nodes"
+    valid_systems = ["+remote"]
+    nodes = 2
+
+
+def _ended_well(shown: LaunchOutput) -> bool:
+    status = shown.facts.exit_status
+    return status is not None and status.code == 0

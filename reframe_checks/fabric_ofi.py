@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: MIT
+"""Does NCCL's network plugin alone carry data the way it should?
+
+$ nccl_message_transfer
+"""
+
+from __future__ import annotations
+
+import reframe as rfm
+from reframe.core.builtins import parameter
+
+from busbar.judge.launch import BenchLaunch
+from busbar.judge.plugin import contradictions, used
+from busbar.judge.results import Result
+from busbar.verdict import Verdict
+
+from .bench import BenchCheck
+from .judging import Judgement
+
+
+@rfm.simple_test
+class fabric_ofi(BenchCheck):  # noqa: N801 - see above
+    """NCCL's network plugin alone: provider, NICs, GPUDirect, every message through."""
+
+    descr = "nccl_message_transfer between two nodes"
+    valid_systems = ["+remote"]
+    valid_prog_environs = ["+ofi-tests +cuda", "+ofi-tests +rocm"]
+    size_set = parameter(["quick"])
+    nodes = 2
+    env_vars = {"NCCL_DEBUG": "INFO"}
+
+    def launches(self) -> list[BenchLaunch]:
+        # Published: mpirun -n 2 -N 1 --hostfile hosts ... nccl_message_transfer
+        return [
+            BenchLaunch(
+                bench="nccl_message_transfer",
+                command=(self.program("nccl_message_transfer"), *self.added),
+                ranks=2,
+                sizes=(),
+                nodes=2,
+                bands=False,
+            )
+        ]
+
+    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
+        judged = super().judgement(output, errors)
+        failed = [Result(self.name, Verdict.FAILED, message=message) for message in self.wrong()]
+        passed = Result(self.name, Verdict.PASS, metric="correctness", pair="messages")
+        return Judgement(
+            [*judged.results, *failed, *([] if failed else [passed])],
+            judged.versions | self.named(),
+        )
+
+    def named(self) -> dict[str, str]:
+        """The versions and the topology file that the plugin names."""
+        return used(self.shown[0].facts) if self.shown else {}
+
+    def wrong(self) -> list[str]:
+        """What the plugin should have said and did not."""
+        if not self.shown:
+            return ["nccl_message_transfer was not started"]
+        facts = self.shown[0].facts
+        fabric, node = self.site.fabric, self.site.node_type(self.current_partition.name)
+        chosen = facts.first("ofi.provider")
+        found: list[str] = []
+        if chosen is None or fabric is None or chosen["provider"] != fabric.provider:
+            name = chosen["provider"] if chosen else "none"
+            found.append(f"the provider is {name}, not {fabric.provider if fabric else '?'}")
+        elif chosen["nics"] and int(chosen["nics"]) != node.nic_count:
+            found.append(f"the plugin found {chosen['nics']} NICs of {node.nic_count}")
+        if any(nic.gpudirect for nic in node.nics) and not facts.first("ofi.gdr-on"):
+            found.append("the plugin does not say that the NIC reads GPU memory")
+        done = set(facts.values("ofi.completions", "rank"))
+        if done != {"0", "1"}:
+            found.append(f"messages of {len(done)} of 2 ranks came through")
+        return [*found, *(contradictions(fabric, self.named()) if fabric else ())]

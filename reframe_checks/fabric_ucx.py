@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: MIT
+"""Does UCX alone carry data the way it should?
+
+$ pair.sh node -p -p ucx_perftest -m cuda -t tag_bw -s 67108864 -n 50
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+import reframe as rfm
+from reframe.core.builtins import parameter
+
+from busbar.judge.launch import BenchLaunch, LaunchOutput
+from busbar.judge.results import Result
+from busbar.mpi import SHARED_MEMORY, network_transports
+from busbar.output.reading import Reading
+from busbar.parse.ucx_perftest import bandwidth
+from busbar.site.model import Nic
+from busbar.verdict import Verdict
+
+from .judging import Judgement
+from .pair import PAIR, Pair
+
+_SIZE = 1 << 26
+_EVEN = 0.9
+"""A port below this share of the middle one of its node is slow: they are of one kind."""
+_ON_GPUS = ["+ucx +cuda", "+ucx +rocm"]
+
+
+class UcxPerf(Pair, special=True):
+    """``ucx_perftest`` between two processes."""
+
+    size_set = parameter(["quick"])
+    # UCX says at log level info which transports it took.
+    env_vars = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"}
+
+    @property
+    def memory(self) -> str:
+        """The kind of memory that the messages lie in, as the tool names it."""
+        return "host"
+
+    def launches(self) -> list[BenchLaunch]:
+        gpu = self.memory != "host"
+        return [
+            BenchLaunch(
+                bench="ucx_perftest",
+                command=self.command("node"),
+                ranks=1,
+                sizes=(_SIZE,),
+                buffers="D D" if gpu else "H H",
+                transports=self.environment.transports if gpu else SHARED_MEMORY,
+                placed=False,
+                bands=gpu,
+            )
+        ]
+
+    def command(self, name: str) -> tuple[str, ...]:
+        """Return both parts of one measurement."""
+        program = self.program("ucx_perftest")
+        return (
+            *(PAIR, name, "-p", "-p", program, "-m", self.memory),
+            *("-t", "tag_bw", "-s", str(_SIZE), "-n", "50", *self.added),
+        )
+
+    def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
+        rate = bandwidth(shown.text)
+        ports = [value for name, value in launch.environment if name == "UCX_NET_DEVICES"]
+        operation = " ".join(["tag_bw", *ports])
+        return [Reading("bw", _SIZE, rate, operation=operation)] if rate else []
+
+
+@rfm.simple_test
+class fabric_ucx(UcxPerf):  # noqa: N801 - ReFrame's test names are what users type
+    """UCX alone, host memory."""
+
+    descr = "ucx_perftest in host memory"
+    valid_prog_environs = ["+ucx"]
+
+
+@rfm.simple_test
+class fabric_ucx_gpu(UcxPerf):  # noqa: N801 - see above
+    """UCX alone, from GPU to GPU."""
+
+    descr = "ucx_perftest between two GPUs"
+    valid_prog_environs = _ON_GPUS
+
+    @property
+    def memory(self) -> str:
+        return self.gpu_memory
+
+
+class UcxNodes(UcxPerf, special=True):
+    """``ucx_perftest`` between two nodes, by one port after the other."""
+
+    # On EFA and Slingshot the traffic goes by libfabric.
+    valid_systems = ["+remote -efa -cxi"]
+    nodes = 2
+
+    def launches(self) -> list[BenchLaunch]:
+        nics = self.site.node_type(self.current_partition.name).nics
+        return [self.between(nic) for nic in nics] or [self.between(None)]
+
+    def between(self, nic: Nic | None) -> BenchLaunch:
+        """One port of each node; whatever UCX takes where the site names none."""
+        gpu = self.memory != "host"
+        chosen: tuple[tuple[str, str], ...] = (
+            (("UCX_NET_DEVICES", f"{nic.name}:1"),) if nic else ()
+        )
+        if gpu:
+            chosen += self.visible(nic.near_gpus[0] if nic and nic.near_gpus else 0)
+        return BenchLaunch(
+            bench="ucx_perftest",
+            command=self.command(nic.name if nic else "any"),
+            ranks=2,
+            nodes=2,
+            sizes=(_SIZE,),
+            buffers="D D" if gpu else "H H",
+            environment=chosen,
+            transports=network_transports(self.site),
+            bands=False,
+        )
+
+    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
+        judged = super().judgement(output, errors)
+        return Judgement([*judged.results, *self.uneven(judged.results)], judged.versions)
+
+    def uneven(self, results: list[Result]) -> list[Result]:
+        """Ports that are slower than the others of their node."""
+        read = [result for result in results if result.gb_per_s is not None]
+        if len(read) < 2:
+            return []
+        middle = median(result.gb_per_s or 0 for result in read)
+        return [
+            Result(
+                self.name,
+                Verdict.DEGRADED,
+                where=result.where,
+                pair=result.pair,
+                message=f"{result.pair}: {result.gb_per_s:.4g} GB/s, the middle one of"
+                f" {len(read)} ports has {middle:.4g}",
+            )
+            for result in read
+            if (result.gb_per_s or 0) < _EVEN * middle
+        ]
+
+
+@rfm.simple_test
+class fabric_ucx_nodes(UcxNodes):  # noqa: N801 - see above
+    """Every port, host memory."""
+
+    descr = "ucx_perftest between two nodes, port by port"
+    valid_prog_environs = ["+ucx"]
+
+
+@rfm.simple_test
+class fabric_ucx_gpu_nodes(UcxNodes):  # noqa: N801 - see above
+    """Every port, with the memory of the GPU next to it."""
+
+    descr = "ucx_perftest between GPUs of two nodes, port by port"
+    valid_prog_environs = _ON_GPUS
+
+    @property
+    def memory(self) -> str:
+        return self.gpu_memory

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""Jobs whose delivery is an image."""
+
+from __future__ import annotations
+
+from reframe.core.builtins import run_after, run_before
+from reframe.core.exceptions import ReframeError
+
+from busbar.delivery.environment import Image
+from busbar.explain.containers import SLOW, image_causes
+from busbar.explain.model import Cause
+from busbar.judge.results import Result
+from busbar.preflight.model import Status
+from busbar.verdict import Verdict
+
+from .in_image import InImage, launcher_outside
+from .judging import Judgement, JudgingMixin
+from .programs import SOURCES
+
+
+class ImageMixin(JudgingMixin):
+    """Starts the ranks inside the image of the environment, if it has one."""
+
+    @property
+    def image(self) -> Image | None:
+        """The image that the check runs in; None for a delivery without."""
+        return self.environment.image
+
+    @property
+    def preflighted(self) -> Image | None:
+        """The image whose preflight counts for this check."""
+        return self.image
+
+    @run_after("setup")
+    def set_outcome_of_broken_image(self) -> None:
+        """No job is spent on an image of which preflight says that it cannot run."""
+        image = self.preflighted
+        if self.is_dry_run() or image is None or image.preflight.verdict is not Status.BROKEN:
+            return
+        results = [
+            Result(self.name, Verdict.FAILED, message=line.reason)
+            for line in image.preflight.lines
+            if line.status is Status.BROKEN
+        ]
+        self.conclude(Judgement(results, {}), [])
+        raise ReframeError(self.outcome.sentence())
+
+    @run_after("setup")
+    def set_launcher_outside(self) -> None:
+        """Take the launcher that preflight names, before a check sets options of it."""
+        if image := self.image:
+            self.job.launcher = launcher_outside(self.job.launcher, image)
+
+    @run_before("run")
+    def set_launcher_inside(self) -> None:
+        """What follows the launcher runs inside; what the check sets wins over the image."""
+        if image := self.image:
+            self.job.launcher = InImage(
+                self.job.launcher, image, self.names_for_image, [str(SOURCES)]
+            )
+            for name, value in dict(self.env_vars).items():
+                self.env_vars |= dict.fromkeys(image.prevailing(name), value)
+
+    def names_for_image(self) -> list[str]:
+        """Return the variables that the job's commands need, but for those that the image sets."""
+        own = self.image.settings if self.image else {}
+        return [*(n for n in self.current_environ.env_vars if n not in own), *self.env_vars]
+
+    def known_causes(self) -> list[Cause]:
+        """Return what preflight found."""
+        image = self.preflighted
+        return list(image_causes(image.preflight.lines)) if image else []
+
+    def results_of_delivery(self) -> list[Result]:
+        """Return why preflight calls the image slow, if it does."""
+        image = self.preflighted
+        if image is None or image.preflight.verdict is not Status.SLOW:
+            return []
+        return [
+            Result(self.name, Verdict.DEGRADED, message=cause.summary)
+            for cause in self.known_causes()
+            if cause.id == SLOW
+        ]

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: MIT
+"""What a job's output is worth: the outcome that is kept, and ReFrame's sanity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import reframe.utility.sanity as sn
+from reframe.core.builtins import run_before, sanity_function
+
+from busbar import site as sites
+from busbar.check.causes import explained
+from busbar.check.slurm import job_end
+from busbar.documents import NoteRow
+from busbar.explain.model import Cause
+from busbar.judge.results import RESULTS_FILE, Outcome, Result
+from busbar.judge.run import Run
+from busbar.parse.text import Source
+from busbar.verdict import Verdict
+
+from .configured import Configured
+
+
+class Judgement(NamedTuple):
+    """What a check makes of its job's output."""
+
+    results: list[Result]
+    versions: dict[str, str]
+
+
+class JudgingMixin(Configured):
+    """Leaves the outcome in ``results.json``; a concrete check gives :meth:`judgement`."""
+
+    # A variable of BusbarCheck: ReFrame takes none from a mixin that two others share.
+    log_files: str
+    outcome: Outcome
+
+    @property
+    def site(self) -> sites.Site:
+        """The site that the check runs on."""
+        return _site(self.partition.site)
+
+    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
+        """Return the results of the run, from the lines of standard output and standard error."""
+        raise NotImplementedError
+
+    def known_causes(self) -> list[Cause]:
+        """Return the causes that are known before a look into the output."""
+        return []
+
+    def known_run(self) -> Run:
+        """Return what the check knows of its launches; it decides what they are compared with."""
+        return Run(
+            site=self.site,
+            partition=self.current_partition.name,
+            lane=self.environment.lane,
+        )
+
+    def results_of_delivery(self) -> list[Result]:
+        """Return what is wrong with the delivery itself."""
+        return []
+
+    def remarks(self) -> list[NoteRow]:
+        """Return notes of the check's own."""
+        return []
+
+    def logs(self) -> Sequence[Path]:
+        """Return the log files that the run left."""
+        return sorted(Path(self.stagedir).glob(self.log_files)) if self.log_files else []
+
+    @run_before("sanity")
+    def set_outcome(self) -> None:
+        """Judge once; the sanity and performance functions only repeat it in ReFrame's terms."""
+        if self.is_dry_run():
+            return
+        output = Path(self.stagedir, self.stdout.evaluate())
+        errors = Path(self.stagedir, self.stderr.evaluate())
+        results, versions = self.judgement(_lines(output), _lines(errors))
+        files: list[Path | Source] = [output, errors, *self.logs()]
+        slurm = self.current_partition.scheduler.registered_name != "local"
+        end = job_end(self.job.jobid) if slurm else None
+        passed = not any(result.verdict.is_problem for result in results)
+        status = f"the job ended with exit status {self.job.exitcode}" if self.job.exitcode else ""
+        # An exit status says nothing new where the output has said what is wrong.
+        if end and end.problem and (passed or end.state != "FAILED"):
+            results.append(Result(self.name, Verdict.FAILED, message=end.problem))
+            files.append(Source.from_text("scontrol", end.line + "\n"))
+        elif status and passed:
+            results.append(Result(self.name, Verdict.FAILED, message=status))
+        self.conclude(Judgement(results, versions), files, end.nodes if end else "")
+
+    def conclude(self, judged: Judgement, files: Sequence[Path | Source], nodes: str = "") -> None:
+        """Keep the outcome, with the causes that ``files`` show and those already known."""
+        self.outcome = explained(
+            Outcome(
+                check=self.name,
+                partition=self.current_partition.name,
+                environment=self.current_environ.name,
+                delivery=self.environment.delivery,
+                lane=self.environment.lane,
+                results=(*judged.results, *self.results_of_delivery()),
+                versions=judged.versions,
+                notes=tuple(self.remarks()),
+                nodes=nodes,
+            ),
+            files,
+            self.known_run(),
+            self.known_causes(),
+        )
+        self.outcome.write(Path(self.stagedir, RESULTS_FILE))
+
+    @sanity_function
+    def did_what_was_asked(self) -> object:
+        """All but the bands: ranks, placement, data, transport, no reading missing."""
+        wrong = [r for r in self.outcome.results if r.verdict.is_problem and not r.typical]
+        return sn.assert_true(
+            not wrong, msg=self.outcome.sentence() if wrong else "no result is wrong"
+        )
+
+
+@cache
+def _site(directory: Path) -> sites.Site:
+    """Load the site once; a matrix of pairs asks for it at each reading."""
+    return sites.load(str(directory))
+
+
+def _lines(path: Path) -> list[str]:
+    """Return a job's output; bytes that are no text are shown as such, and lose nothing else."""
+    return path.read_text(encoding="utf-8", errors="backslashreplace").splitlines()

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""How a job starts its ranks, on one node and on several."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+
+from reframe.core.builtins import run_before, variable
+
+from .configured import Configured
+
+
+class LaunchingMixin(Configured):
+    """Sets the options of the launcher, and what it needs to reach other nodes."""
+
+    #: Nodes that the job takes.
+    nodes = variable(int, value=1)
+
+    @run_before("run")
+    def set_pmi_of_srun(self) -> None:
+        """Slurm must speak what the environment's MPI speaks, or each rank is alone."""
+        if self.job.launcher.registered_name == "srun":
+            self.job.launcher.options += self.environment.srun
+
+    @run_before("run", always_last=True)
+    def set_trap(self) -> None:
+        """Let the script of a stopped job outlive its launcher, which got the signal as well.
+
+        ReFrame kills what is left as soon as the script is gone, and ranks are beyond its reach.
+        """
+        self.prerun_cmds = ["trap 'exit 143' TERM", *self.prerun_cmds]
+
+    def across_nodes(self, names: Iterable[str] = ()) -> None:
+        """Give mpirun a host file, the ranks per node, and the variables for the other nodes.
+
+        ``names`` are variables that single launches set. ssh must know the hosts' keys: a run
+        never adds one. Slurm names the hosts; without it BUSBAR_HOSTFILE does.
+        """
+        launcher = self.job.launcher
+        if self.nodes == 1 or launcher.registered_name != "mpirun":
+            return
+        source = 'cp "${BUSBAR_HOSTFILE:?names no file of hosts}" hosts'
+        if self.current_partition.scheduler.registered_name != "local":
+            source = 'scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts'
+        self.prerun_cmds = [source, *self.prerun_cmds]
+        ssh = "-o BatchMode=yes -o StrictHostKeyChecking=yes"
+        if self.environment.mpi != "openmpi":
+            self.env_vars["HYDRA_LAUNCHER"] = "ssh"
+            self.env_vars["HYDRA_LAUNCHER_EXTRA_ARGS"] = shlex.quote(ssh)
+            launcher.options += ["-f", "hosts", "-ppn", str(self.num_tasks_per_node)]
+            return  # Hydra hands on the whole environment
+        self.env_vars["PRTE_MCA_plm"] = "ssh"
+        self.env_vars["PRTE_MCA_plm_ssh_args"] = shlex.quote(ssh)
+        known = {*self.current_environ.env_vars, *self.env_vars, *names}
+        forwarded = sorted(name for name in known if not name.startswith(("PRTE_", "OMPI_")))
+        launcher.options += [
+            *("--hostfile", "hosts", "-N", str(self.num_tasks_per_node)),
+            *(part for name in forwarded for part in ("-x", name)),
+        ]
+
+    def leave_all_cores(self) -> None:
+        """Bind nothing: the launcher knows one process, and that one starts others."""
+        srun = self.job.launcher.registered_name == "srun"
+        mpich = self.environment.mpi != "openmpi"
+        option = ["--cpu-bind=none"] if srun else ["-bind-to" if mpich else "--bind-to", "none"]
+        self.job.launcher.options += option

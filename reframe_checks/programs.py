@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: MIT
+"""Our own programs, and how they are compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import reframe as rfm
+import reframe.utility.sanity as sn
+from reframe.core.builtins import run_before, sanity_function
+
+from .configured import Configured
+
+SOURCES = Path(__file__).with_name("src")
+
+
+class BuildProgram(Configured, rfm.CompileOnlyRegressionTest, special=True):
+    """Compiles one of our programs for each environment, for the back end of its stack."""
+
+    sourcesdir = str(SOURCES)
+    build_system: Any = "SingleSource"
+    build_locally = True
+
+    def compiler(self) -> str:
+        """Return what compiles it."""
+        return self.current_environ.cxx
+
+    @run_before("compile")
+    def set_flags(self) -> None:
+        """Set the command line of the compiler."""
+        environment = self.environment
+        if environment.image:
+            self.build_system = "CustomBuild"
+            self.build_system.commands = ["true  # the image brings its programs"]
+            return
+        self.executable = Path(self.sourcepath).stem
+        self.build_system.cxx = self.compiler()
+        self.build_system.cxxflags = ["-O2", "-std=c++17", "-pthread", *environment.cxxflags]
+        self.build_system.ldflags = list(environment.ldflags)
+
+    @sanity_function
+    def built(self) -> object:
+        if self.environment.image:
+            return sn.assert_true(True)
+        program = Path(self.stagedir, self.executable)
+        return sn.assert_true(program.exists(), msg=f"the compiler left no {program}")

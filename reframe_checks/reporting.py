@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: MIT
+"""The readings of a check as performance variables of ReFrame."""
+
+from __future__ import annotations
+
+import reframe.utility.sanity as sn
+from reframe.core.builtins import run_before
+from reframe.core.exceptions import PerformanceError
+
+from busbar.judge.results import Result
+
+from .judging import JudgingMixin
+
+
+class ReportingMixin(JudgingMixin):
+    """Hands judged readings to ReFrame, for its own verdict and its logs."""
+
+    @run_before("performance")
+    def set_perf_variables(self) -> None:
+        """Report every reading that a band judges."""
+        if self.is_dry_run():
+            return
+        for result in self.outcome.results:
+            if result.value is not None and result.typical:
+                self.add_metric(result)
+
+    def add_metric(self, result: Result) -> None:
+        """Report one reading with its bounds."""
+        assert result.value is not None
+        assert result.typical
+        ends = result.pair.replace("->", "_to_").replace(" ", "_")
+        name = f"{result.metric}_{ends}_{result.buffers.replace(' ', '')}_{result.bytes}"
+        unit = "us" if result.metric == "latency" else "GB/s"
+        self.perf_variables[name] = sn.make_performance_function(sn.defer(result.value), unit)
+        worst = result.high if unit == "us" else result.low
+        assert worst is not None
+        assert result.limit is not None
+        lower, upper = sorted((worst, result.limit))
+        self.reference[f"{self.current_partition.fullname}:{name}"] = (
+            result.typical,
+            lower / result.typical - 1,
+            upper / result.typical - 1,
+            unit,
+        )
+
+    def check_performance(self) -> None:
+        """Check as ReFrame does, with the verdict and the cause in its message."""
+        try:
+            super().check_performance()
+        except PerformanceError as error:
+            raise PerformanceError(self.outcome.sentence()) from error

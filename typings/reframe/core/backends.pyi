@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: MIT
+from reframe.core.launchers import JobLauncher
+
+def getlauncher(name: str) -> type[JobLauncher]: ...

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: MIT
+from typing import Any
+
+class Deferred:
+    """An expression that ReFrame evaluates when it needs the value."""
+
+    def evaluate(self) -> Any: ...

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: MIT
+from reframe.core.schedulers import Job
+
+class JobLauncher:
+    registered_name: str
+    options: list[str]
+    def __init__(self) -> None: ...
+    def command(self, job: Job) -> list[str]: ...
+    def run_command(self, job: Job) -> str: ...

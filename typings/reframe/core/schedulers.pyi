@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: MIT
+from reframe.core.launchers import JobLauncher
+
+class JobScheduler:
+    registered_name: str
+
+class Job:
+    launcher: JobLauncher
+    num_tasks: int
+    num_tasks_per_node: int
+    @property
+    def exitcode(self) -> int | None: ...
+    @property
+    def jobid(self) -> str: ...
+    @property
+    def workdir(self) -> str: ...
