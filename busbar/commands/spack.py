@@ -60,7 +60,7 @@ def _chosen(names: list[str]) -> dict[str, manifest.Manifest]:
         raise BusbarError(
             "no Spack environment (NAME/spack.yaml) is installed",
             where=str(data.SITES),
-            hint="run busbar in a checkout of its repository: environments and recipes are there",
+            hint="run busbar from a checkout of its repository, which contains the environments",
         )
     for name in names:
         if name not in every:

@@ -63,10 +63,7 @@ def collective(
         raise BusbarError(error.what, where=where, hint=error.hint) from error
     if environment is None and profile:
         environment = family_environment(site, lane=lane, profile=profile, gpus=per_node)
-    path = most.path
-    if any(not nic.gpudirect for nic in node.nics) and nodes > 1:
-        path += ("staged through host memory: the NICs do not read GPU memory",)
-
+    path = (*most.path, *_staging(node, nodes))
     candidates = _candidates(site, gpus, bench, nodes, per_node)
     choice = {"algo": algo, "protocol": protocol, "plugin": plugin, "harness": harness}
     fitting = [b for b in candidates if all(v in (None, getattr(b, k)) for k, v in choice.items())]
@@ -82,23 +79,31 @@ def collective(
     if band.algo != algo:
         base = bound(node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=band.algo)
     size = nbytes or band.bytes[1]
-    moved = size * factor(bench, nodes * per_node)
-    time_us = band.latency_us + moved / (base.gb_per_s * band.share) * 1e-3
-    typical = moved / time_us * 1e-3
-    if band.when:
-        path += (f"with {_settings(band)}",)
+    typical = _bus_bandwidth(band, base.gb_per_s, size * factor(bench, nodes * per_node))
     return BandedExpectation(
         limit=most.gb_per_s,
         low=typical * band.low,
         typical=typical,
         high=min(typical * band.high, most.gb_per_s),
-        path=path,
+        path=(*path, f"with {_settings(band)}") if band.when else path,
         sources=(*sources, band.source),
         proof=proven(site, gpus, band),
         nbytes=size,
         fitted=len(band.fitted),
         readings=band.readings,
     )
+
+
+def _staging(node: NodeType, nodes: int) -> tuple[str, ...]:
+    if nodes == 1 or all(nic.gpudirect for nic in node.nics):
+        return ()
+    return ("staged through host memory: the NICs do not read GPU memory",)
+
+
+def _bus_bandwidth(band: Collective, bound_gb_per_s: float, moved: float) -> float:
+    """Return GB/s for ``moved`` bytes, the message size times the factor of nccl-tests."""
+    time_us = band.latency_us + moved / (bound_gb_per_s * band.share) * 1e-3
+    return moved / time_us * 1e-3
 
 
 def _candidates(

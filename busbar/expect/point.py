@@ -84,8 +84,8 @@ def point_to_point(
     supports a band.
     """
     if bench not in BENCHES or bench == "osu_mbw_mr":
-        known = ", ".join(name for name in BENCHES if name != "osu_mbw_mr")
-        raise BusbarError(f"{bench!r} is not run between two GPUs", hint=f"known: {known}")
+        names = ", ".join(name for name in BENCHES if name != "osu_mbw_mr")
+        raise BusbarError(f"{bench!r} is not run between two GPUs", hint=f"known: {names}")
     question = Question(bench, nbytes, buffers, engine, lane, environment, driver_us=driver_us)
     return _expect(site, question, src, dst, nodes=nodes, partition=partition)
 
@@ -109,9 +109,9 @@ def multi_pair(
     ranks = ranks or nodes * gpus.count
     if ranks % (2 * nodes) or ranks > nodes * gpus.count:
         raise BusbarError(
-            f"{ranks} ranks do not form pairs on {nodes} x {gpus.count} GPUs",
+            f"cannot form pairs of {ranks} ranks on {nodes} x {gpus.count} GPUs",
             where=f"site {site.name}, osu_mbw_mr",
-            hint="give an even number up to the number of GPUs",
+            hint="use an even number of ranks, at most one per GPU",
         )
     pairs = ranks // 2
     if nodes == 1:

@@ -175,7 +175,7 @@ class Instance(Record):
     gpudirect: bool = True
     """The adapters read GPU memory."""
     topology_file: str = ""
-    """The file that the network plugin or the user gives to NCCL; empty: none, or made at run
+    """The file that the network plugin or the user passes to NCCL; empty: none, or written at run
     time."""
     source: str
     """Where this is documented."""
@@ -214,7 +214,7 @@ class Family(Record):
     collectives: tuple[Collective, ...] = ()
     """Bands of collectives."""
     instances: dict[str, Instance] = Field(default_factory=dict)
-    """By the cloud's name of the type."""
+    """By instance type."""
     site: dict[str, Any] = Field(default_factory=dict)
     """Keys shared by every site of the family; the site's own keys take precedence."""
 

@@ -23,7 +23,7 @@ def path(manifest: Manifest) -> Path:
 
 
 def _site(manifest: Manifest) -> sites.Site:
-    """Load the site that a manifest belongs to; those of lanes lie in a directory of the site."""
+    """Load the site of a manifest; the manifest of a lane is in a subdirectory of the site."""
     directory = manifest.path.parent
     return sites.load(directory if (directory / "site.yaml").exists() else directory.parent)
 
