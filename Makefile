@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# The commands of the project; `make help` lists them.
+# The commands of the project; run `make help` for a list.
 SHELL := /bin/bash
 BIN := .venv/bin
 
@@ -8,19 +8,19 @@ BIN := .venv/bin
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: ## make .venv from the lock (LANE=ucx-current adds the second lane)
+setup: ## create .venv from the lock (LANE=ucx-current adds the second lane)
 	@ci/setup.sh
 
-check: setup ## run the checks on this machine, print verdicts, write a report (ARGS=... for busbar check)
+check: setup ## run the checks on this machine, print verdicts, write a report (ARGS=options of busbar check)
 	@$(BIN)/busbar check $(if $(LANE),--lane $(LANE)) $(ARGS)
 
-# One process for each core; what starts MPI shares one of them, so that its ranks meet no others.
+# One process per core; the tests that start MPI share one of them, so that their ranks do not compete.
 WORKERS := --numprocesses=auto --maxprocesses=8 --dist=loadgroup
 
-test-fast: setup lint ## the tests that start no MPI, ReFrame or compiler, in under a minute
+test-fast: setup lint ## run the tests that start no MPI, ReFrame or compiler, in less than a minute
 	@$(BIN)/pytest $(WORKERS) -m "not run and not lab"
 
-test: setup lint ## run the test suite (BUSBAR_LAB=1 with Slurm and containers, which it installs; ARGS=... for pytest)
+test: setup lint ## run the test suite (BUSBAR_LAB=1 also with Slurm and containers, which it installs; ARGS=options of pytest)
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
@@ -28,24 +28,24 @@ else
 	@$(if $(BUSBAR_LAB),$(BIN)/pytest -m lab)
 endif
 
-lint: setup ## format and lint checks, types, import contracts, shell scripts
+lint: setup ## check format, style, types, import contracts and shell scripts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@git ls-files -z '*.sh' .ci/run ci/lab ':!*.conf' | xargs -0 $(BIN)/shellcheck
 
-image: setup ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local, BUILDER=; docs/containers.md has the rest)
+image: setup ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local, BUILDER=; see docs/containers.md)
 	@ci/images/build.sh
 
-spack: ## install a site's stack from its lock (SITE=, LANE=, PREFIX=, BUILDCACHE=, MIRROR=, ARGS=); no SITE: host stack
+spack: ## install the stack of a site from its lock (SITE=, LANE=, PREFIX=, BUILDCACHE=, MIRROR=, ARGS=); the host stack without SITE
 	@ci/spack/setup.sh
 	@ci/spack/install.sh "$(SITE)" "$(LANE)" $(ARGS)
 
-spack-setup: ## only set up the pinned Spack and recipes (then: . .spack/env.sh)
+spack-setup: ## set up the pinned Spack and recipes only (then: . .spack/env.sh)
 	@ci/spack/setup.sh
 
-spack-verify: setup ## solve every lock again and compare, audit and lint the recipes (ENVS="local p4d/ucx-current")
+spack-verify: setup ## solve every lock again and compare; audit and lint the recipes (ENVS="local p4d/ucx-current")
 	@ci/spack/setup.sh
 	@ci/spack/verify.sh $(ENVS)
 
@@ -53,27 +53,27 @@ spack-lock: ## solve again and write the locks (ENVS=...)
 	@ci/spack/setup.sh
 	@ci/spack/lock.sh $(ENVS)
 
-spack-pin: ## take a changed gpu_aware into its recipe and every lock, without a solve
+spack-pin: ## update the recipe of gpu_aware and every lock after a change of its sources, without a solve
 	@ci/spack/setup.sh
 	@. .spack/env.sh && spack -e site/local python ci/spack/pin.py
 
-spack-here: setup ## really build, test, push and reinstall what can be built from Debian's archives (ARGS=SPECS)
+spack-here: setup ## build, test, push and reinstall the packages whose sources Debian has (ARGS=SPECS)
 	@ci/spack/setup.sh
 	@ci/spack/here.sh $(ARGS)
 
-spack-mirror: ## fetch the sources of a lock (SITE=, LANE=) into DIR= (build/spack-mirror)
+spack-mirror: ## download the sources of a lock (SITE=, LANE=) into DIR= (build/spack-mirror)
 	@ci/spack/setup.sh
 	@ci/spack/mirror.sh "$(SITE)" "$(LANE)" "$(DIR)"
 
-spack-supply: ## lay what Spack builds an image of a site from (SITE=, LANE=, or ENVIRONMENT=) into DIR=, for a builder without a network
+spack-supply: ## write all that Spack needs to build an image of a site (SITE=, LANE=, or ENVIRONMENT=) without a network into DIR=
 	@ci/spack/setup.sh
 	@ci/spack/supply.sh "$(or $(ENVIRONMENT),site/$(SITE)$(if $(filter-out ucx-1.14,$(LANE)),/$(LANE)))" "$(DIR)"
 
-spack-push: ## push what is installed of a site (SITE=, LANE=) to the signed cache BUILDCACHE=
+spack-push: ## push the installed packages of a site (SITE=, LANE=) to the signed cache BUILDCACHE=
 	@ci/spack/setup.sh
 	@ci/spack/push.sh "$(SITE)" "$(LANE)" "$(BUILDCACHE)"
 
-# uv is only needed here; it writes the locks for every supported Python at once.
+# Only this target needs uv, which resolves for all supported Python versions at once.
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 lock: ## resolve the requirements again and write the locks (needs uv)
 	$(UV_COMPILE) --extra wheels --extra dev pyproject.toml -o requirements.lock
@@ -82,12 +82,12 @@ lock: ## resolve the requirements again and write the locks (needs uv)
 	$(UV_COMPILE) locks/spack.in -o locks/spack.txt
 	$(UV_COMPILE) locks/spack-style.in -o locks/spack-style.txt
 
-bench: setup ## time what has a bar: busbar explain on the log of 1,024 ranks, busbar check against its jobs bare (ARGS=... for it)
+bench: setup ## measure the run times that have a limit: busbar explain on a log of 1,024 ranks, busbar check against its bare jobs (ARGS=)
 	@$(BIN)/python tests/bench/explain_large.py
 	@$(BIN)/python tests/bench/harness_cost.py $(ARGS)
 
 docs: setup ## write the pages of docs/reference/ from the code
 	@$(BIN)/python -m ci.docs.reference
 
-clean: ## remove what the targets made
+clean: ## remove generated files
 	rm -rf .venv .spack busbar-report output stage perflogs

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""The one error that users see: where it is, what is wrong, what to do."""
+"""The error class for users: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
 
 class BusbarError(Exception):
-    """Bad input or a missing prerequisite; the command prints it and exits with status 2.
+    """Invalid input or a missing prerequisite; the command prints it and exits with status 2.
 
-    ``what`` is one sentence; ``where`` names the file, and the key or line in it
-    (``site/p5/site.yaml: fabric.nics``, ``run.log:17``); ``hint`` says what to do next.
+    ``what`` is one sentence. ``where`` is the file with the key or line
+    (``site/p5/site.yaml: fabric.nics``, ``run.log:17``). ``hint`` is the next step.
     """
 
     def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:

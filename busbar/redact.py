@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Keeps secrets out of what is stored and printed: environments by an allow list, values by
-their look."""
+"""Keep secrets out of stored and printed text: filter variables by name, values by pattern."""
 
 from __future__ import annotations
 
@@ -29,10 +28,10 @@ KEPT_PREFIXES = (
     "HSA_",
     "SLURM_",
 )
-"""The only variables that survive into a stored result."""
+"""Prefixes of the variables that a stored result may contain."""
 REPLACEMENT = "[redacted]"
 
-# Words that mark a secret wherever they stand in a variable's name, kept prefix or not.
+# A variable whose name contains one of these is a secret, whatever its prefix.
 _SECRET_NAME = re.compile(
     r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE|AUTH|COOKIE|JWT|(?:^|_)KEY(?:$|_)"
     r"|(?:^|_)(?:PWD|PW|PASS)$|NAMESPACE_?KEY",
@@ -46,11 +45,11 @@ _KNOWN_SECRETS = re.compile(
     r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # JSON web tokens
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
 )
-# curl's and wget's user:password.
+# user:password options of curl and wget.
 _USER = re.compile(r"(?P<option>(?:^|\s)(?:-u|--user)(?:\s+|=))[\"']?[^\s:\"']+:[^\s\"']+")
 _URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
 _BEARER = re.compile(r"\b(?P<scheme>Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
-# A value in quotes ends at its quote, whatever is in it; the quote before a colon is JSON's.
+# A quoted value ends at its closing quote; a quote before a colon is JSON's.
 _ASSIGNMENT = re.compile(
     r"\b(?P<name>[A-Za-z_][\w-]*)(?P<between>[\"']?\s*[=:]\s*|\s+set by environment to )"
     r"(?P<value>\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s'\"]+)"
@@ -64,7 +63,7 @@ _LONG_WORD = re.compile(r"(?<![\w/.+-])[A-Za-z0-9_+-]{24,}={0,2}(?![\w/.])")
 
 
 def redact(text: str) -> str:
-    """``text`` with everything that looks like a secret replaced."""
+    """Replace everything in ``text`` that looks like a secret."""
     text = _KNOWN_SECRETS.sub(REPLACEMENT, text)
     text = _URL_PASSWORD.sub(REPLACEMENT, text)
     text = _BEARER.sub(rf"\g<scheme> {REPLACEMENT}", text)
@@ -78,7 +77,7 @@ def _redact_assignment(match: re.Match[str]) -> str:
     name, between, value = match["name"], match["between"], match["value"]
     if _SECRET_NAME.search(name) or looks_like_token(value):
         return f"{name}{between}{REPLACEMENT}"
-    # A value can be a list that holds further assignments.
+    # A value can be a list of further assignments.
     parts = [_redact_part(part) for part in re.split(r"(?P<comma>[,;])", value)]
     return f"{name}{between}{''.join(parts)}"
 
@@ -91,8 +90,7 @@ def _redact_part(part: str) -> str:
 
 
 def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that may be stored: the families of the communication stack, without
-    secrets."""
+    """Return the variables of the communication stack, without secrets."""
     return {
         name: redact(value)
         for name, value in environment.items()
@@ -103,7 +101,7 @@ def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def redact_document(document: Any) -> Any:
-    """A JSON document with each string redacted and each ``env`` of nccl-tests filtered.
+    """Redact each string of a JSON document, and filter its environments.
 
     nccl-tests writes its whole environment as a list of ``NAME=value`` under the key ``env``.
     """
@@ -131,14 +129,14 @@ def _redact_env(value: Any) -> Any:
 
 
 def looks_like_token(value: str) -> bool:
-    """Whether a value has the look of a key: known forms, or a long word of random characters."""
+    """Return whether a value looks like a key: a known format, or a long random word."""
     if _KNOWN_SECRETS.search(value):
         return True
     word = value.strip("\"'")
     if not re.fullmatch(r"[A-Za-z0-9_+/=-]{24,}", word) or "/" in word[:1]:
         return False
     if re.fullmatch(r"[0-9a-f]{32,}|[0-9A-F]{32,}", word):
-        return True  # hexadecimal keys; commit ids are not needed in what we store
+        return True  # a hexadecimal key, or a commit id, which a result does not need
     kinds = sum(bool(re.search(kind, word)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
     return kinds == 3 and _entropy(word) > 3.7
 

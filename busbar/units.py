@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Sizes and rates: GB is 1e9 bytes, MiB is 2**20 bytes."""
+"""Parse and format sizes: GB is 1e9 bytes, MiB is 2**20 bytes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ _SUFFIXES = {"": 1, "K": 2**10, "M": MIB, "G": GIB, "T": 2**40}
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of ``"16M"``, ``"16MiB"`` or ``"16777216"``; suffixes are powers of 1024.
+    """Return the bytes of ``"16M"``, ``"16MiB"`` or ``"16777216"``; suffixes are powers of 1024.
 
-    Raises ``ValueError`` naming the text.
+    Raises ``ValueError`` for anything else.
     """
-    size = re.fullmatch(
-        r"(?P<number>\d+)\s*(?P<unit>[KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE
+    match = re.fullmatch(
+        r"(?P<count>\d+)\s*(?P<suffix>[KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE
     )
-    if not size:
-        raise ValueError(
-            f"{text!r} is not a size; write bytes or a suffix, as in 65536, 64K, 16MiB"
-        )
-    return int(size["number"]) * _SUFFIXES[size["unit"].upper()]
+    if not match:
+        raise ValueError(f"invalid size {text!r}; write a size such as 65536, 64K or 16MiB")
+    return int(match["count"]) * _SUFFIXES[match["suffix"].upper()]
 
 
 def option_bytes(count: int) -> str:
@@ -31,7 +29,7 @@ def option_bytes(count: int) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """``16 MiB`` for 16777216; exact, so 1000 stays ``1000 B``."""
+    """Return ``16 MiB`` for 16777216; exact, so 1000 stays ``1000 B``."""
     for suffix in ("TiB", "GiB", "MiB", "KiB"):
         unit = _SUFFIXES[suffix[0]]
         if count >= unit and count % unit == 0:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The verdicts, in order of severity."""
+"""The verdicts, their order of severity, and their colours."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 
@@ -34,7 +34,15 @@ class Verdict(StrEnum):
 
 
 _ORDER = tuple(Verdict)
-
+STYLES: Mapping[Verdict, str] = {
+    Verdict.PASS: "green",
+    Verdict.UNJUDGED: "blue",
+    Verdict.UNKNOWN: "cyan",
+    Verdict.DEGRADED: "yellow",
+    Verdict.IMPOSSIBLE: "magenta",
+    Verdict.FAILED: "red",
+}
+"""Terminal style of each verdict, for rich."""
 
 EXIT_UNJUDGED = 3
 

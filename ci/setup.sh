@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Makes .venv: every requirement of the lock, by hash, and busbar itself. Does nothing when the locks have not changed.
-# LANE=ucx-current also installs that lane's UCX beside the default one (ucx-1.14, in the lock).
+# Creates .venv with the requirements of the lock, verified by hash, and busbar itself. Does nothing if the locks are unchanged.
+# LANE=ucx-current also installs the UCX of that lane, in addition to the default one (ucx-1.14, in the lock).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,22 +20,22 @@ pip_install() {
         die "pip could not install ($(grep -m1 -E '^ERROR' "$log" | cut -c1-200)); is a Python package index reachable? Set PIP_INDEX_URL or HTTPS_PROXY; the whole output is in $log"
 }
 
-[[ $lane == ucx-1.14 || $lane == ucx-current ]] || die "LANE=$lane is unknown; there are: ucx-1.14 ucx-current"
+[[ $lane == ucx-1.14 || $lane == ucx-current ]] || die "unknown LANE=$lane; known: ucx-1.14 ucx-current"
 command -v "$python" >/dev/null || die "no $python found; install Python 3.11 or newer (Debian, Ubuntu: apt install python3 python3-venv)"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-    die "$("$python" --version) is too old; install Python 3.11 or newer, or name one with PYTHON=python3.11"
-"$python" -c 'import ensurepip, venv' 2>/dev/null || # the import error itself is Python's; the next line says what to install
-    die "$python cannot make virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)"
+    die "$("$python" --version) is too old; install Python 3.11 or newer, or select one with PYTHON=python3.11"
+"$python" -c 'import ensurepip, venv' 2>/dev/null || # the message below replaces Python's import error
+    die "$python cannot create virtual environments; install its venv module (Debian, Ubuntu: apt install python3-venv)"
 cxx=${CXX:-g++}
 command -v "${cxx%% *}" >/dev/null ||
-    die "no C++ compiler ($cxx) found; install one (Debian, Ubuntu: apt install g++) or name one with CXX="
+    die "no C++ compiler ($cxx) found; install one (Debian, Ubuntu: apt install g++) or select one with CXX="
 
 want=$(cat requirements.lock pyproject.toml | sha256sum | cut -d' ' -f1)
 if [[ ! -e $venv/lock.sha256 || $(<"$venv/lock.sha256") != "$want" ]]; then
     printf 'setup: installing the locked requirements into %s (under a minute)\n' "$venv" >&2
     "$python" -m venv --clear "$venv" || die "$python -m venv failed; install its venv module (Debian, Ubuntu: apt install python3-venv)"
     pip_install --require-hashes -r requirements.lock
-    # Not from an index: this directory, with the locked setuptools as its build back end.
+    # Install this directory, with the locked setuptools as its build back end.
     pip_install --no-build-isolation --editable .
     printf '%s\n' "$want" >"$venv/lock.sha256"
 fi

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# features.sh STACK DELIVERY PREFIX: what the image can do, as quoted words with commas, seen in the files that are there.
+# features.sh STACK DELIVERY PREFIX: prints the features of the image, detected from its files, as quoted words with commas.
 set -eu
 stack=$1 delivery=$2 prefix=$3
 list="\"$stack\", \"$delivery\""
-has() { # FEATURE PATTERN: a file of that name makes the feature
+has() { # FEATURE PATTERN: adds the feature if a file matches
     if [ -n "$(find "$prefix" -name "$2" -print -quit)" ]; then list="$list, \"$1\""; fi
 }
 has gpu_aware gpu_aware

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Does this image hold together? Every library resolves, inside the image; without GPUs in the stack, two ranks pass checked data.
+# Checks that every library resolves within the image and, for the host stack, that two ranks exchange data correctly.
 set -eu
 here=/opt/busbar
 if ldd $here/bin/gpu_aware | grep 'not found'; then
@@ -12,7 +12,7 @@ ldd $here/bin/gpu_aware | grep -q "libmpi.*=> $here/" || {
     exit 1
 }
 if grep -q '"stack": "host"' $here/fingerprint.json; then
-    # The %test of a build runs as root of its own namespace.
+    # The %test of a build runs as root in its own namespace.
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     mpirun --oversubscribe -n 2 gpu_aware --ranks=2 --buffers=HH --check=4099
 fi

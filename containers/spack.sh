@@ -1,18 +1,18 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# spack.sh STACK PREFIX: installs with Spack the lock of the environment that environment.txt names: from BUILDCACHE where it is
-# set, else from sources (MIRROR first). What the context's directory supply holds stands in for the git host (git), the Python
-# package index (wheels), cache and mirror (buildcache, sources); keys are those of caches, apt brings the vendor's packages.
+# spack.sh STACK PREFIX: installs the lock of the environment in environment.txt with Spack: binaries from BUILDCACHE if set, else
+# from sources (MIRROR first). The directory supply of the context can replace the git host (git), the Python package index
+# (wheels), cache and mirror (buildcache, sources), and can contain keys of caches (keys) and sources of vendor packages (apt).
 set -eu
 stack=$1 prefix=$2
 env=$(cat environment.txt)
-find /lib /usr/lib -name '*.so*' -exec realpath {} + | sort -u >/tmp/base-libraries # of the last stage too
+find /lib /usr/lib -name '*.so*' -exec realpath {} + | sort -u >/tmp/base-libraries # the final stage has them too
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends bzip2 ca-certificates file g++ gcc gfortran git gnupg gzip make patch python3 python3-venv unzip xz-utils zstd >/dev/null
-if [ -d supply/apt ]; then # the CUDA or ROCm that the lock names as external
+if [ -d supply/apt ]; then # for the CUDA or ROCm that is an external of the lock
     cp supply/apt/* /etc/apt/sources.list.d/
     apt-get update -qq
-    # Both vendors number their packages; the lock says which release: /usr/local/cuda-12.8, /opt/rocm-6.3.3.
+    # Both vendors have the release in the package name; the lock has it in a prefix: /usr/local/cuda-12.8, /opt/rocm-6.3.3.
     release=$(grep -oE '"/(usr/local/cuda|opt/rocm)-[0-9.]+' "$env/spack.lock" | grep -oE '[0-9.]+$' | sort -u)
     [ "$stack" != cuda ] || release=$(echo "$release" | tr . -)
     # shellcheck disable=SC2046 # a list of packages
@@ -33,7 +33,7 @@ ci/spack/setup.sh
 # shellcheck source=/dev/null # made by setup.sh
 . .spack/env.sh
 for key in supply/keys/*; do
-    # Whose signature counts: what nobody here has signed is built instead.
+    # Packages without a signature of a trusted key are built.
     [ ! -e "$key" ] || spack -e "$env" gpg trust "$key"
 done
 ENVIRONMENT=$env ci/spack/install.sh
@@ -42,13 +42,13 @@ spack -e "$env" find --format '{name} {version}' >"$prefix/packages.txt"
 mkdir -p "$prefix/licenses" "$prefix/external/lib"
 spack -e "$env" python containers/licenses.py >"$prefix/licenses/spack.txt"
 
-# The view holds links into the store; both travel, without what only builds need and what tells of this build.
+# The view contains links into the store; copy both, without build-only files and traces of this build.
 cp -a "$env/.spack-env/view/." "$prefix/"
 rm -rf "$prefix/store/.spack-db" "$prefix/.spack"
 find "$prefix/store" -depth -type d -name .spack -exec rm -rf {} +
 rm -f "$prefix"/store/*/gcc-runtime-*/lib/lib*san.so*
-# Libraries that the stack takes from outside (CUDA, ROCm, Debian's) and the last stage does not have.
-find "$prefix/store" -type f \( -name '*.so*' -o -path '*/bin/*' \) -exec ldd {} + 2>/dev/null | # scripts are no ELF files
+# External libraries of the stack (CUDA, ROCm, Debian's) that the final stage does not have.
+find "$prefix/store" -type f \( -name '*.so*' -o -path '*/bin/*' \) -exec ldd {} + 2>/dev/null | # ldd fails on scripts
     awk -v own="$prefix/" '$2 == "=>" && $3 ~ "^/" && index($3, own) != 1 { print $3 }' | sort -u |
     while read -r library; do
         realpath "$library" | grep -qxFf /tmp/base-libraries || cp -L "$library" "$prefix/external/lib/"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# wheels.sh STACK PREFIX: the stack from the wheels that the context holds unpacked (ci/images/context.sh checks their hashes),
-# and gpu_aware compiled with it.
+# wheels.sh STACK PREFIX: installs the stack from the unpacked wheels of the context (ci/images/context.sh verifies their hashes),
+# and compiles gpu_aware with it.
 set -eu
 stack=$1 prefix=$2
 apt-get update -qq
@@ -9,7 +9,7 @@ apt-get install -y -qq --no-install-recommends g++ >/dev/null
 
 cp -a wheels/. "$prefix/"
 packages=$prefix/lib/python3/site-packages
-# libucx finds what it bundles beside it, by a relative path.
+# libucx finds its bundled libraries by a relative path.
 mv "$packages/libucx" "$packages"/*.libs "$prefix/"
 flags="-ldl"
 if [ "$stack" = cuda ]; then
@@ -20,7 +20,7 @@ fi
 # shellcheck disable=SC2086 # several flags
 LD_LIBRARY_PATH=$prefix/libucx/lib "$prefix/bin/mpic++" -O3 -std=c++17 reframe_checks/src/gpu_aware.cpp $flags -o "$prefix/bin/gpu_aware"
 
-# Only its headers were of use, and they are not in the image.
+# Only its headers were used, and the image does not contain them.
 rm -rf "$packages"/nvidia_cuda_nvcc_*.dist-info
 for record in "$packages"/*.dist-info; do
     basename "$record" .dist-info | sed 's/-/ /'
@@ -30,7 +30,7 @@ for record in "$packages"/*.dist-info; do
     find "$record" -iname '*licen*' -type f -exec cp {} "$prefix/licenses/$(basename "$record" .dist-info)" \;
 done
 rm -rf "$packages" "$prefix/libucx/share" "$prefix/libucx/bin/io_demo"
-# A wheel has no links: each library is there under its three names, of which nothing that runs takes the first.
+# A wheel has no links: it contains each library under three names, of which the first is for linking only.
 for library in "$prefix"/libucx/lib/*.so.?.?.? "$prefix"/libucx/lib/ucx/*.so.?.?.?; do
     rm "${library%.?.?.?}"
     ln -sf "$(basename "$library")" "${library%.?.?}"

@@ -174,7 +174,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
     ("options", "says"),
     [
         (["--lane=ucx-9"], "there is no lane 'ucx-9'; there are: ucx-1.14, ucx-current"),
-        (["--site=no-such-site"], "there is no site 'no-such-site'"),
+        (["--site=no-such-site"], "no site 'no-such-site'"),
         (["--output=/proc/nowhere"], "cannot be made"),
         (["--output=/proc/version"], "cannot be removed: Not a directory"),
         (["--output=/tmp/a b"], "path with a blank"),
@@ -230,7 +230,7 @@ def earlier(tmp_path):
     ("options", "says"),
     [
         ([], "the site has no ReFrame configuration"),
-        (["--site=no-such-site"], "there is no site 'no-such-site'"),
+        (["--site=no-such-site"], "no site 'no-such-site'"),
         (["--site=local", "-n", "link_matrx"], "no check has 'link_matrx'"),
     ],
 )

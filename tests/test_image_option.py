@@ -58,7 +58,7 @@ def test_what_is_no_image(refused, tmp_path: Path) -> None:
     assert "there is no such image" in refused("--image", tmp_path / "none.sif")
     text = tmp_path / "text.sif"
     text.write_text("text")
-    assert "is no SIF with a squashfs" in refused("--image", text)
+    assert "not a SIF with a squashfs" in refused("--image", text)
     archive = tmp_path / "some.tar"
     with tarfile.open(archive, "w") as tar:
         tar.add(text)
@@ -82,14 +82,14 @@ def test_an_image_that_says_nothing_of_itself(refused, tmp_path: Path) -> None:
     assert "has no /opt/busbar/fingerprint.json" in refused("--image", sandbox)
     fingerprint = sandbox / "opt/busbar/fingerprint.json"
     fingerprint.write_text("{")
-    assert "is no JSON" in refused("--image", sandbox)
+    assert "not valid JSON" in refused("--image", sandbox)
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ([], "valid dictionary"),
-        ({"lane": "ucx-1.14"}, "fingerprint.json, stack: this key is missing"),
+        ({"lane": "ucx-1.14"}, "fingerprint.json, stack: missing key"),
         ({"stack": "hosts"}, "fingerprint.json, stack: Input should be 'host'"),
         ({"stack": "host", "lane": "ucx.9 z"}, "fingerprint.json, lane: String should match"),
         ({"stack": "host", "lane": None}, "fingerprint.json, lane: Input should be a valid str"),

@@ -116,14 +116,14 @@ def test_every_check_ships(environment: Path, tmp_path: Path, root: Path) -> Non
     ("command", "status", "says"),
     [
         ("expect --site h200x4 --from 0 --to 1", 0, "limit"),
-        ("expect --site local", 2, "nothing is known of this machine's links"),
+        ("expect --site local", 2, "the site does not describe this machine's links"),
         ("site env p5 --shell", 0, "export FI_EFA_FORK_SAFE=1"),
         ("site lint", 0, " 0 findings"),
         (f"explain {DATA / 'h200x4' / 'nccl_p2p_disabled.log'}", 1, "nccl-p2p-off"),
         ("spack check", 2, "no Spack environment (NAME/spack.yaml) is installed"),
         ("spack modules", 2, "no Spack environment (NAME/spack.yaml) is installed"),
-        ("site lint atlantis", 2, "there is no site 'atlantis'"),
-        ("preflight . --site local", 2, "is no root file system"),
+        ("site lint atlantis", 2, "no site 'atlantis'"),
+        ("preflight . --site local", 2, "not a root file system"),
     ],
 )
 def test_command(environment: Path, tmp_path: Path, command: str, status: int, says: str) -> None:

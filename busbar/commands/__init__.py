@@ -9,10 +9,10 @@ from typing import Any, Protocol
 SUMMARIES = {
     "check": "run the checks on this machine and print verdicts",
     "explain": "name the cause of a slow or failed run from its output",
-    "expect": "print what a benchmark should read on a site",
-    "preflight": "say before a job whether an image runs on a site at full speed",
+    "expect": "print the expected result of a benchmark on a site",
+    "preflight": "check before a job whether an image runs at full speed on a site",
     "site": "list, show, lint and detect sites; print their environment",
-    "spack": "check and compare locks, write module settings; needs no Spack",
+    "spack": "check and compare locks, write module settings; works without Spack",
 }
 """By subcommand, in the order of ``busbar --help``, which loads none of them."""
 
@@ -21,7 +21,7 @@ class Command(Protocol):
     """What a subcommand module offers."""
 
     def add_parser(self, subparsers: Any) -> None:
-        """Adds its parser, which sets ``run`` to a function ``(Namespace) -> exit status``."""
+        """Add its parser, which sets ``run`` to a function ``(Namespace) -> exit status``."""
 
 
 def load(name: str) -> Command:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar expect``: limit and band of a benchmark on a site, with path and sources."""
+"""``busbar expect``: print limit and band of a benchmark on a site, with path and sources."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.console import Console
 from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, collective, multi_pair, point_to_point
+from busbar.expect.banded import fitted_numbers
 from busbar.expect.collective import PROTOCOLS, harnesses
-from busbar.expect.fit import fitted_numbers
 from busbar.expect.point import BUFFERS
 from busbar.expect.show import Answer, counts, counts_line, matrix_table, single
 from busbar.site.model import Site
@@ -28,13 +28,13 @@ POINT_BENCHES = ("osu_bw", "osu_bibw", "osu_latency")
 
 
 def add_parser(subparsers: Any) -> None:
-    """Adds ``busbar expect``."""
+    """Add ``busbar expect``."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "expect",
         description=(
-            "Prints limit, low, typical and high, the path that the bytes take, and the source of"
-            " each number. Without --from and --to a point-to-point benchmark gives the matrix of"
-            " all pairs. Where no data supports a band, the limit stands alone with the reason."
+            "Print limit, low, typical and high, the path of the data, and the source of each"
+            " number. Without --from and --to, print the matrix of all pairs for a point-to-point"
+            " benchmark. If no data supports a band, print the limit and the reason."
         ),
     )
     parser.add_argument("--site", required=True, help="name or directory of a site")
@@ -42,32 +42,51 @@ def add_parser(subparsers: Any) -> None:
         "--bench",
         default="osu_bw",
         choices=[*POINT_BENCHES, "osu_mbw_mr", *COLLECTIVES],
-        help="benchmark (%(default)s)",
+        help="benchmark (default: %(default)s)",
     )
     parser.add_argument("--from", dest="src", type=int, metavar="A", help="sending GPU")
     parser.add_argument("--to", dest="dst", type=int, metavar="B", help="receiving GPU")
-    parser.add_argument("--nodes", type=_positive, default=1, metavar="N", help="nodes (1)")
-    parser.add_argument("--ranks", type=_positive, help="ranks on all nodes (one for each GPU)")
     parser.add_argument(
-        "--bytes", type=_size, metavar="S", help="message size, as in 16M (largest with data)"
+        "--nodes", type=_positive, default=1, metavar="N", help="number of nodes (default: 1)"
     )
-    parser.add_argument("--buffers", choices=BUFFERS, help="device or host, sender first (D D)")
-    parser.add_argument("--engine", choices=["sdma", "kernel"], help="what copies (the family's)")
-    parser.add_argument("--algo", choices=["ring", "tree", "nvls"], help="algorithm (any)")
-    parser.add_argument("--protocol", help="protocol of NCCL or RCCL (any)")
-    parser.add_argument("--plugin", help="network plugin with major version, aws-ofi-nccl-1 (any)")
-    parser.add_argument("--harness", help="nccl-tests, rccl-tests or pytorch (any)")
-    parser.add_argument("--partition", help="partition of the site (the first)")
-    parser.add_argument("--profile", help="mode of the family, see `busbar site env` (none)")
+    parser.add_argument(
+        "--ranks", type=_positive, metavar="N", help="ranks on all nodes (default: one per GPU)"
+    )
+    parser.add_argument(
+        "--bytes",
+        type=_size,
+        metavar="SIZE",
+        help="message size, such as 16M (default: the largest with data)",
+    )
+    parser.add_argument(
+        "--buffers",
+        choices=BUFFERS,
+        help="device (D) or host (H) buffers of sender and receiver (default: D D)",
+    )
+    parser.add_argument(
+        "--engine", choices=["sdma", "kernel"], help="copy engine (default: the family's)"
+    )
+    parser.add_argument(
+        "--algo", choices=["ring", "tree", "nvls"], help="algorithm (default: any)"
+    )
+    parser.add_argument("--protocol", help="protocol of NCCL or RCCL (default: any)")
+    parser.add_argument(
+        "--plugin", help="network plugin with major version: aws-ofi-nccl-1 (default: any)"
+    )
+    parser.add_argument("--harness", help="nccl-tests, rccl-tests or pytorch (default: any)")
+    parser.add_argument("--partition", help="partition of the site (default: the first)")
+    parser.add_argument(
+        "--profile", help="tuning profile of the family, see `busbar site env` (default: none)"
+    )
     parser.add_argument(
         "--env",
         action="append",
         metavar="NAME=VALUE",
-        help="the environment of the run instead of the site's (repeatable; --env '' for none)",
+        help="environment of the run instead of the site's; repeatable; --env '' for an empty one",
     )
-    parser.add_argument("--lane", help="which UCX: ucx-1.14 or ucx-current (any)")
+    parser.add_argument("--lane", help="UCX lane: ucx-1.14 or ucx-current (default: any)")
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="write the matrix as .png or .svg"
+        "--plot", type=Path, metavar="FILE", help="plot the matrix as .png or .svg"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
@@ -76,8 +95,8 @@ def add_parser(subparsers: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     site = sites.load(args.site)
     if (args.src is None) != (args.dst is None):
-        raise BusbarError("--from and --to go together", hint="give both or none")
-    _refuse_what_does_not_apply(args)
+        raise BusbarError("--from and --to must be given together", hint="give both or neither")
+    _refuse_inapplicable(args)
     _refuse_unknown_names(args, site)
     if args.plot:
         from busbar.expect.plot import check_name  # noqa: PLC0415 - matplotlib loads slowly
@@ -91,7 +110,7 @@ def _run(args: argparse.Namespace) -> int:
     question = _question(args, environment)
     pair_matrix = args.bench in POINT_BENCHES and args.src is None
     if args.plot and not pair_matrix:
-        raise BusbarError("--plot draws the matrix of all pairs", hint="leave out --from and --to")
+        raise BusbarError("--plot needs a matrix of all pairs", hint="omit --from and --to")
     if pair_matrix:
         return _matrix(args, site, question)
     if args.bench in COLLECTIVES:
@@ -133,10 +152,10 @@ _ONLY_FOR = {
     "plugin": "collectives",
     "harness": "collectives",
 }
-"""What an option belongs to; those that are not here belong to every benchmark."""
+"""The benchmarks to which an option applies; other options apply to all benchmarks."""
 
 
-def _refuse_what_does_not_apply(args: argparse.Namespace) -> None:
+def _refuse_inapplicable(args: argparse.Namespace) -> None:
     if args.bench in POINT_BENCHES:
         applies = {"two GPUs"}
     else:
@@ -145,26 +164,26 @@ def _refuse_what_does_not_apply(args: argparse.Namespace) -> None:
     for option, kind in _ONLY_FOR.items():
         if getattr(args, option) is not None and kind not in applies:
             raise BusbarError(
-                f"does not apply to {args.bench}; it belongs to benchmarks of {kind}",
+                f"does not apply to {args.bench}, only to benchmarks of {kind}",
                 where=f"--{names.get(option, option)}",
-                hint="leave it out",
+                hint="omit it",
             )
     if args.engine and args.nodes > 1:
         raise BusbarError(
-            "does not apply between nodes, where the NICs copy", where="--engine", hint="leave out"
+            "does not apply between nodes, as the NICs copy", where="--engine", hint="omit it"
         )
     if args.env is not None and args.profile:
-        raise BusbarError("--env stands in place of --profile", hint="give one of the two")
+        raise BusbarError("--env and --profile exclude each other", hint="give one of them")
 
 
 def _refuse_unknown_names(args: argparse.Namespace, site: Site) -> None:
-    known = {
+    choices = {
         "lane": lanes(site),
         "profile": profiles(site),
         "harness": harnesses(site),
         "protocol": list(PROTOCOLS),
     }
-    for option, names in known.items():
+    for option, names in choices.items():
         refuse_unknown(site, option, getattr(args, option), names)
 
 
@@ -179,7 +198,7 @@ def _matrix(args: argparse.Namespace, site: Site, question: dict[str, Any]) -> i
         for src, dst in pairs
     }
     if not answers:
-        # Raises with the reason: no GPUs, or one alone.
+        # Raises with the reason: no GPUs, or only one.
         point_to_point(site, src=0, dst=min(1, count - 1), **question)
     fitted, readings = fitted_numbers(site, args.bench)
     if args.json:
@@ -231,7 +250,7 @@ def _environment(assignments: list[str] | None) -> dict[str, str] | None:
     pairs = [text.partition("=") for text in assignments if text]
     for name, equals, _ in pairs:
         if not equals:
-            raise BusbarError(f"{name!r} sets nothing", where="--env", hint="write NAME=VALUE")
+            raise BusbarError(f"{name!r} has no '='", where="--env", hint="write NAME=VALUE")
     return {name: value for name, _, value in pairs}
 
 
@@ -241,11 +260,11 @@ def _size(text: str) -> int:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     if not size:
-        raise argparse.ArgumentTypeError("a message of no bytes has no bandwidth")
+        raise argparse.ArgumentTypeError("must be at least 1 byte")
     return size
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no count; write 1 or more")
+        raise argparse.ArgumentTypeError(f"must be a positive integer, got {text!r}")
     return int(text)

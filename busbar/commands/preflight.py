@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar preflight``: says before a job is spent whether an image runs at full speed here."""
+"""``busbar preflight``: check an image before a job: does it run here at full speed?"""
 
 from __future__ import annotations
 
@@ -13,40 +13,43 @@ from rich.table import Table
 
 from busbar import site as sites
 from busbar.preflight.host import gather
-from busbar.preflight.lines import judge
+from busbar.preflight.lines import examine
 from busbar.preflight.model import PreflightReport, Status
-from busbar.preflight.plan import make
+from busbar.preflight.plan import make_plan
 
 _COLOR = {Status.READY: "green", Status.SLOW: "yellow", Status.BROKEN: "red"}
 
 
 def add_parser(subparsers: Any) -> None:
-    """Adds ``busbar preflight``."""
+    """Add ``busbar preflight``."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "preflight",
         description=(
-            "Reads the image (a SIF or a sandbox) and this host, runs nothing of either. Exit"
-            " status: 0 ready, 1 slow or broken, 2 bad usage."
+            "Read the image (a SIF or a sandbox) and this host; nothing is executed. Exit status:"
+            " 0 ready, 1 slow or broken, 2 bad usage."
         ),
     )
     parser.add_argument("image", type=Path, help="a SIF or a sandbox directory")
     parser.add_argument("--site", required=True, help="name or directory of the site")
     parser.add_argument(
-        "--program", help="path in the image of what will run (gpu_aware of our images)"
+        "--program",
+        metavar="PATH",
+        help="program in the image that will run (default: gpu_aware, if Busbar built the image)",
     )
     parser.add_argument(
         "--inject",
         action="append",
         default=[],
         metavar="DIR",
-        help="a library directory of the host that the container shall use (Cray sites: found)",
+        help="library directory of the host to use in the container; repeatable (default: the"
+        " Cray directories on Cray sites)",
     )
     parser.add_argument(
         "--host-root",
         type=Path,
         default=Path("/"),
         metavar="DIR",
-        help="the root file system of a compute node, as diskless clusters have it (/)",
+        help="root file system of a compute node, as diskless clusters keep it (default: /)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
@@ -55,7 +58,7 @@ def add_parser(subparsers: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     site = sites.load(args.site)
     host = gather(args.host_root, site)
-    report = judge(make(args.image, site, host, args.inject, args.program))
+    report = examine(make_plan(args.image, site, host, args.inject, args.program))
     if args.json:
         print(json.dumps({"schema": "busbar-preflight/1", **report.document}, indent=2))
     else:

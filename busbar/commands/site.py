@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar site``: lists, shows, checks and detects sites, and prints their environment."""
+"""``busbar site``: list, show, lint and detect sites, and print their environment."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "from", "description
 
 
 def add_parser(subparsers: Any) -> None:
-    """Adds ``busbar site`` and its subcommands."""
+    """Add ``busbar site`` and its actions."""
     parser: argparse.ArgumentParser = subparsers.add_parser("site")
     commands = parser.add_subparsers(dest="site_command", required=True, metavar="ACTION")
 
     one = commands.add_parser(
         "list",
         help="list the sites",
-        description="Exit status: 0, 1 where a site is broken (its note says how), 2 bad usage.",
+        description="Exit status: 0 all valid, 1 a site is broken (see its note), 2 bad usage.",
     )
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=_list)
 
-    one = commands.add_parser("show", help="show the facts of a site")
+    one = commands.add_parser("show", help="print a site with the facts of its family")
     one.add_argument("name", help="name or directory of a site")
     one.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     one.set_defaults(run=_show)
@@ -53,20 +53,25 @@ def add_parser(subparsers: Any) -> None:
         help="check sites against schema, rules and physical bounds",
         description="Exit status: 0 no finding, 1 findings, 2 bad usage.",
     )
-    one.add_argument("names", nargs="*", metavar="NAME", help="names or directories (all)")
+    one.add_argument(
+        "names", nargs="*", metavar="NAME", help="names or directories (default: all)"
+    )
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=_lint)
 
     one = commands.add_parser(
         "detect",
-        help="write down the facts of this machine",
+        help="detect the site of this machine",
         description=(
-            "Prints the site of this machine as YAML, from what its tools say. With --compare exit"
-            " status 1 when a fact that can be seen here differs."
+            "Print the site of this machine as YAML, from the output of its tools. With --compare,"
+            " exit status 1 if a detected fact differs."
         ),
     )
     one.add_argument(
-        "--output", type=Path, metavar="DIR", help="write DIR/site.yaml and DIR/reframe.py instead"
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="write DIR/site.yaml and DIR/reframe.py instead of printing",
     )
     one.add_argument(
         "--from",
@@ -74,33 +79,40 @@ def add_parser(subparsers: Any) -> None:
         type=Path,
         nargs="+",
         metavar="FILE",
-        help="outputs saved on another machine (nvidia-smi topo -m, lstopo --of xml...)",
+        help="read tool outputs saved on another machine (nvidia-smi topo -m, lstopo --of xml...)",
     )
-    one.add_argument("--compare", metavar="NAME", help="print each difference from this site")
+    one.add_argument("--compare", metavar="NAME", help="print the differences from this site")
     one.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     one.set_defaults(run=_detect)
 
     one = commands.add_parser(
-        "env", help="print the environment that the fabric needs, with reason and source"
+        "env", help="print the environment for the fabric, with reason and source"
     )
     one.add_argument("name", help="name or directory of a site")
     form = one.add_mutually_exclusive_group()
-    form.add_argument("--shell", action="store_true", help="export lines for a shell")
+    form.add_argument("--shell", action="store_true", help="print export lines for a shell")
     form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--slurm", action="store_true", help="lines that a Slurm TaskProlog prints")
+    form.add_argument("--slurm", action="store_true", help="print lines for a Slurm TaskProlog")
     one.add_argument(
-        "--stack", choices=["host", "cuda", "rocm", "cray"], help="(the site's first)"
+        "--stack",
+        choices=["host", "cuda", "rocm", "cray"],
+        help="stack (default: the first of the site)",
     )
-    one.add_argument("--lane", help="ucx-1.14 or ucx-current (what holds for all)")
-    one.add_argument("--profile", help="a mode of the family, listed by this command")
+    one.add_argument(
+        "--lane",
+        help="UCX lane: ucx-1.14 or ucx-current (default: only the variables for all lanes)",
+    )
+    one.add_argument(
+        "--profile", help="tuning profile of the family; `busbar site env NAME` lists them"
+    )
     one.add_argument(
         "--buffers",
         choices=["device", "host"],
         default="device",
-        help="where the program's MPI buffers are (%(default)s)",
+        help="memory of the program's MPI buffers (default: %(default)s)",
     )
     one.add_argument(
-        "--gpus", type=int, metavar="N", help="GPUs of a node that the job uses (all)"
+        "--gpus", type=int, metavar="N", help="GPUs per node that the job uses (default: all)"
     )
     one.set_defaults(run=_env)
 
@@ -132,14 +144,14 @@ def _list(args: argparse.Namespace) -> int:
 
 def _row(site: Site) -> dict[str, str]:
     gpus = site.node_type().gpus
-    again = [d.stack for d in site.deliveries if d.concretize_on_site]
+    stand_ins = [d.stack for d in site.deliveries if d.concretize_on_site]
     return {
         "GPUs": f"{gpus.count} x {gpus.model}" if gpus else "none",
         "fabric": site.fabric.provider if site.fabric else "none",
         "scheduler": site.scheduler,
         "proof": site.proof,
         "description": site.description,
-        "note": f"stack {', '.join(again)}: concretize again on site" if again else "",
+        "note": f"stack {', '.join(stand_ins)}: concretize again on site" if stand_ins else "",
     }
 
 
@@ -181,37 +193,37 @@ def _detect(args: argparse.Namespace) -> int:
     for remark in detected.remarks:
         print(f"busbar site detect: {remark}", file=sys.stderr)
     if args.compare:
-        found = differences(detected, sites.load(args.compare))
+        compared = differences(detected, sites.load(args.compare))
         if args.json:
-            print(json.dumps([vars(difference) for difference in found], indent=2))
+            print(json.dumps([vars(difference) for difference in compared], indent=2))
         else:
-            for difference in found:
+            for difference in compared:
                 print(difference)
-            print(f"{len(found)} difference{'s' if len(found) != 1 else ''} from {args.compare}")
-        return EXIT_FINDINGS if found else 0
+            plural = "s" if len(compared) != 1 else ""
+            print(f"{len(compared)} difference{plural} from {args.compare}")
+        return EXIT_FINDINGS if compared else 0
     if args.output:
         file = write(site, args.output)
-        print(f"wrote {file} and reframe.py beside it; now run: busbar site lint {args.output}")
+        print(f"wrote {file} and reframe.py; next, run: busbar site lint {args.output}")
         return 0
     _print(facts(site), as_json=args.json)
-    known = match(detected)
-    if known:
-        print(f"busbar site detect: this is site {known}", file=sys.stderr)
+    if name := match(detected):
+        print(f"busbar site detect: this machine is of site {name}", file=sys.stderr)
     return 0
 
 
 def _env(args: argparse.Namespace) -> int:
     site = sites.load(args.name)
-    known = profiles(site)
-    refuse_unknown(site, "profile", args.profile, known)
+    modes = profiles(site)
+    refuse_unknown(site, "profile", args.profile, modes)
     refuse_unknown(site, "lane", args.lane, lanes(site))
     refuse_unknown(site, "stack", args.stack, sorted({d.stack for d in site.deliveries}))
     most = max((n.gpus.count for n in site.node_types.values() if n.gpus), default=0)
     if args.gpus is not None and not 1 <= args.gpus <= most:
         raise BusbarError(
-            f"a job cannot use {args.gpus} GPUs of a node",
+            f"must be 1 to {most}, got {args.gpus}",
             where="--gpus",
-            hint=f"its nodes have {most}",
+            hint=f"a node of {site.name} has {most} GPUs",
         )
     chosen = sites.variables(
         site,
@@ -224,7 +236,7 @@ def _env(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({variable.name: variable.value for variable in chosen}, indent=2))
     elif args.slurm:
-        # Slurm sets what a TaskProlog prints; the value runs to the end of the line, unquoted.
+        # Slurm takes the rest of a TaskProlog's line as the value, so it must not be quoted.
         for variable in chosen:
             print(f"export {variable.name}={variable.value}")
     elif args.shell:
@@ -239,6 +251,6 @@ def _env(args: argparse.Namespace) -> int:
             table.add_row(variable.name, variable.value, variable.reason, variable.source)
         console = Console()
         console.print(table)
-        if known:
-            console.print(f"profiles (--profile): {', '.join(known)}")
+        if modes:
+            console.print(f"profiles (--profile): {', '.join(modes)}")
     return 0

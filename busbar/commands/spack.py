@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar spack``: checks and compares locks without Spack; writes module settings."""
+"""``busbar spack``: check and compare locks without Spack; write module settings."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from busbar.errors import BusbarError
 from busbar.spack import check, lock, manifest, modules
 
 EXIT_FINDINGS = 1
+_SITES_HELP = "environment below site/, such as p5 or p5/ucx-current (default: all)"
 
 
 def add_parser(subparsers: Any) -> None:
-    """Adds ``busbar spack`` and its subcommands."""
+    """Add ``busbar spack`` and its actions."""
     parser: argparse.ArgumentParser = subparsers.add_parser("spack")
     commands = parser.add_subparsers(dest="spack_command", required=True, metavar="ACTION")
 
     one = commands.add_parser(
         "check",
-        help="hold each lock against its manifest, the pins and portability",
-        description="Exit status: 0 all hold, 1 findings, 2 bad usage.",
+        help="check each lock against its manifest, the required versions and portability",
+        description="Exit status: 0 no finding, 1 findings, 2 bad usage.",
     )
-    one.add_argument("sites", nargs="*", metavar="SITE", help="as in `spack -e site/SITE` (all)")
+    one.add_argument("sites", nargs="*", metavar="SITE", help=_SITES_HELP)
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=_check)
 
     one = commands.add_parser(
         "diff",
-        help="print what tells two locks apart, by package",
+        help="print the differences of two locks, by package",
         description="Exit status: 0 they install the same, 1 they differ, 2 bad usage.",
     )
     one.add_argument("old", type=Path)
@@ -45,8 +46,8 @@ def add_parser(subparsers: Any) -> None:
         help="compare each site's modules.yaml with the tuning of its family",
         description="Exit status: 0 equal or written, 1 some differ, 2 bad usage.",
     )
-    one.add_argument("sites", nargs="*", metavar="SITE", help="as in `spack -e site/SITE` (all)")
-    one.add_argument("--write", action="store_true", help="write what differs")
+    one.add_argument("sites", nargs="*", metavar="SITE", help=_SITES_HELP)
+    one.add_argument("--write", action="store_true", help="write the files that differ")
     one.set_defaults(run=_modules)
 
 
@@ -59,27 +60,27 @@ def _chosen(names: list[str]) -> dict[str, manifest.Manifest]:
         raise BusbarError(
             "no Spack environment (NAME/spack.yaml) is installed",
             where=str(data.SITES),
-            hint="run busbar in a checkout of its repository: environments and recipes are there",
+            hint="run busbar from a checkout of its repository, which contains the environments",
         )
     for name in names:
         if name not in every:
             raise BusbarError(
-                f"there is no site/{name}/spack.yaml", hint=f"there are {', '.join(every)}"
+                f"no manifest site/{name}/spack.yaml", hint=f"known: {', '.join(every)}"
             )
     return {name: every[name] for name in names or every}
 
 
 def _check(args: argparse.Namespace) -> int:
-    found = {name: check.problems(item) for name, item in _chosen(args.sites).items()}
+    problems = {name: check.problems(item) for name, item in _chosen(args.sites).items()}
     if args.json:
-        json.dump(found, sys.stdout, indent=2)
+        json.dump(problems, sys.stdout, indent=2)
         print()
     else:
-        for name, sentences in found.items():
+        for name, sentences in problems.items():
             print(f"{name}: {'ok' if not sentences else f'{len(sentences)} findings'}")
             for sentence in sentences:
                 print(f"  {sentence}")
-    return EXIT_FINDINGS if any(found.values()) else 0
+    return EXIT_FINDINGS if any(problems.values()) else 0
 
 
 def _diff(args: argparse.Namespace) -> int:
@@ -88,22 +89,22 @@ def _diff(args: argparse.Namespace) -> int:
         json.dump(lines, sys.stdout, indent=2)
         print()
     else:
-        print("\n".join(lines) or "they install the same")
+        print("\n".join(lines) or "both locks install the same")
     return EXIT_FINDINGS if lines else 0
 
 
 def _modules(args: argparse.Namespace) -> int:
     status = 0
     for name, item in _chosen(args.sites).items():
-        path, wanted = modules.path(item), modules.text(item)
+        path, text = modules.path(item), modules.text(item)
         if path.name not in {scope.name for scope in item.scopes}:
             continue
-        if path.exists() and path.read_text() == wanted:
+        if path.exists() and path.read_text() == text:
             continue
         if args.write:
-            path.write_text(wanted)
+            path.write_text(text)
             print(f"{name}: written")
         else:
-            print(f"{name}: differs from its family; `busbar spack modules --write` writes it")
+            print(f"{name}: differs from its family; run `busbar spack modules --write`")
             status = EXIT_FINDINGS
     return status

@@ -20,9 +20,9 @@ from busbar.delivery.programs import PATTERNS
 from busbar.errors import BusbarError
 from busbar.preflight.files import Files, open_image
 from busbar.preflight.host import gather
-from busbar.preflight.lines import judge
+from busbar.preflight.lines import examine
 from busbar.preflight.model import Fingerprint, PreflightReport
-from busbar.preflight.plan import FINGERPRINT, fingerprint_of, image_variables, make
+from busbar.preflight.plan import FINGERPRINT, fingerprint_of, image_variables, make_plan
 from busbar.site.model import Site
 
 _PROGRAMS = PurePosixPath("/opt/busbar")
@@ -211,8 +211,8 @@ def _preflight(
     """Run preflight on a compute node: on this host, or where the scheduler puts it."""
     if site.scheduler != "local" and shutil.which("srun"):
         return _on_a_node(root, site, inject)
-    plan = make(root, site, gather(Path("/"), site), inject, None, runtime, reference)
-    return judge(plan)
+    plan = make_plan(root, site, gather(Path("/"), site), inject, None, runtime, reference)
+    return examine(plan)
 
 
 def _on_a_node(root: Path, site: Site, inject: Sequence[str]) -> PreflightReport:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""What a machine is made of, as its own tools report it."""
+"""Detect the hardware of a machine from the output of its own tools."""

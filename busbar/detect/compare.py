@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The differences between a detected machine and a site, in what can be seen."""
+"""Compare a detected machine with a site."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MARKS = ("gpus.vendor", "gpus.model", "gpus.arch", "gpus.count", "gpus.links", 
 
 @dataclass(frozen=True)
 class SiteDifference:
-    """One fact that the machine shows and the site states otherwise."""
+    """One fact that differs between the machine and the site."""
 
     key: str
     detected: Any
@@ -22,7 +22,7 @@ class SiteDifference:
 
     @property
     def marks_the_system(self) -> bool:
-        """Whether it makes the machine another system, and not just another slice of it."""
+        """Whether the machine is of another system, rather than a part of the same one."""
         return self.key.startswith(_MARKS)
 
     def __str__(self) -> str:
@@ -30,18 +30,18 @@ class SiteDifference:
 
 
 def differences(
-    detected: Detected, known: Site, partition: str | None = None
+    detected: Detected, site: Site, partition: str | None = None
 ) -> list[SiteDifference]:
-    """Facts that both tell, and tell differently; what one leaves open is no difference."""
-    seen, stated = detected.site.node_type(), known.node_type(partition)
-    pairs = _gpus(seen, stated)
-    pairs += [("cores", seen.cores, stated.cores)]
-    pairs += [("instance_type", seen.instance_type, stated.instance_type)]
-    pairs += [("numa", _numa(seen), _numa(stated))]
-    if detected.rdma_seen:
-        pairs += [("nics", _nics(seen), _nics(stated))]
-    if _near(seen) and _near(stated):
-        pairs += [("nics.near_gpus", _near(seen), _near(stated))]
+    """Return the facts that both state differently; a fact that one omits is not compared."""
+    machine, stated = detected.site.node_type(), site.node_type(partition)
+    pairs = _gpus(machine, stated)
+    pairs += [("cores", machine.cores, stated.cores)]
+    pairs += [("instance_type", machine.instance_type, stated.instance_type)]
+    pairs += [("numa", _numa(machine), _numa(stated))]
+    if detected.rdma_listed:
+        pairs += [("nics", _nics(machine), _nics(stated))]
+    if _near(machine) and _near(stated):
+        pairs += [("nics.near_gpus", _near(machine), _near(stated))]
     return [
         SiteDifference(key, one, other)
         for key, one, other in pairs
@@ -49,33 +49,39 @@ def differences(
     ]
 
 
-def _gpus(seen: NodeType, stated: NodeType) -> list[tuple[str, Any, Any]]:
-    if seen.gpus is None or stated.gpus is None:
-        counts = [node.gpus.count if node.gpus else 0 for node in (seen, stated)]
-        return [("gpus.count", counts[0], counts[1])]
+def _gpus(machine: NodeType, stated: NodeType) -> list[tuple[str, Any, Any]]:
+    one, other = machine.gpus, stated.gpus
+    if one is None or other is None:
+        return [("gpus.count", one.count if one else 0, other.count if other else 0)]
     keys = ("vendor", "model", "arch", "count", "memory_mib", "bus_ids")
-    pairs = [(f"gpus.{k}", getattr(seen.gpus, k), getattr(stated.gpus, k)) for k in keys]
-    hosts = [g.host_link.link_class if g.host_link else None for g in (seen.gpus, stated.gpus)]
-    pairs.append(("gpus.host_link", hosts[0], hosts[1]))
-    pairs.append(("gpus.links", _links(seen.gpus), _links(stated.gpus)))
-    modes = [
-        g.partitioning.model_dump() if g.partitioning else None for g in (seen.gpus, stated.gpus)
+    return [
+        *((f"gpus.{key}", getattr(one, key), getattr(other, key)) for key in keys),
+        ("gpus.host_link", _host_link(one), _host_link(other)),
+        ("gpus.links", _links(one), _links(other)),
+        ("gpus.partitioning", _partitioning(one), _partitioning(other)),
     ]
-    return [*pairs, ("gpus.partitioning", modes[0], modes[1])]
+
+
+def _host_link(gpus: Gpus) -> str | None:
+    return gpus.host_link.link_class if gpus.host_link else None
+
+
+def _partitioning(gpus: Gpus) -> dict[str, Any] | None:
+    return gpus.partitioning.model_dump() if gpus.partitioning else None
 
 
 def _links(gpus: Gpus) -> dict[str, Any] | None:
     if gpus.links is None:
         return None
-    # Compared pair by pair, so that two ways to write the same links are one.
+    # Compare pair by pair, so that the form in which links are written does not matter.
     switched = gpus.links.switched
     pairs = {
         tuple(sorted(p.between)): (p.link_class, p.count) for p in gpus.links.direct(gpus.packages)
     }
-    found: dict[str, Any] = {f"{a}-{b}": f"{n} x {c}" for (a, b), (c, n) in sorted(pairs.items())}
+    links: dict[str, Any] = {f"{a}-{b}": f"{n} x {c}" for (a, b), (c, n) in sorted(pairs.items())}
     if switched:
-        found["switch"] = f"{switched.count} x {switched.link_class}"
-    return found
+        links["switch"] = f"{switched.count} x {switched.link_class}"
+    return links
 
 
 def _numa(node: NodeType) -> list[tuple[int, str, tuple[int, ...]]] | None:
@@ -83,7 +89,7 @@ def _numa(node: NodeType) -> list[tuple[int, str, tuple[int, ...]]] | None:
 
 
 def _nics(node: NodeType) -> dict[str, int]:
-    """Ports by class; names differ between machines of one kind."""
+    """Count the ports by class; names differ between machines of one type."""
     counts: dict[str, int] = {}
     for nic in node.nics:
         counts[nic.link_class] = counts.get(nic.link_class, 0) + nic.count

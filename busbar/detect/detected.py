@@ -1,34 +1,42 @@
 # SPDX-License-Identifier: MIT
-"""What detection hands on: the GPUs that a vendor's tools tell of, and the whole machine."""
+"""The results of detection: the GPUs by a vendor's tools, and the machine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from busbar.site.model import Site, Stack
 
 
 @dataclass(frozen=True)
 class Detected:
-    """The site of a machine, and what kept it from being complete."""
+    """The site of a machine, and remarks on facts that could not be detected."""
 
     site: Site
     remarks: tuple[str, ...] = ()
-    rdma_seen: bool = False
-    """RDMA devices were looked for, so that none in the site means none in the machine."""
+    rdma_listed: bool = False
+    """RDMA devices were listed: if the site has none, the machine has none."""
     gpu_tool_failed: tuple[str, ...] = ()
-    """What the tools of a GPU vendor said where they are there but told of no GPU that can be
-    used; without GPUs in the site this is no machine without GPUs."""
+    """Messages of GPU vendor tools that are installed but report no usable GPU. If there are any,
+    a site without GPUs does not mean a machine without GPUs."""
+
+
+class NumaDomain(NamedTuple):
+    """A NUMA domain with its CPUs and the GPUs near it."""
+
+    id: int
+    cpus: tuple[int, ...]
+    gpus: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class GpuFacts:
-    """The part ``gpus`` of a node type, empty where the GPUs cannot be used as they are."""
+class DetectedGpus:
+    """The GPUs of a machine as a vendor's tools report them."""
 
     facts: dict[str, Any]
+    """The key ``gpus`` of a node type; empty if the GPUs cannot be used in their present mode."""
     stack: Stack
     family: str
-    numa: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...] = ()
-    """Domain, its CPUs, the GPUs near it."""
+    numa: tuple[NumaDomain, ...] = ()
     remarks: tuple[str, ...] = ()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Asks the machine: runs the tools that are there and reads what the kernel tells."""
+"""Run the tools of this machine and read the facts of its kernel."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ _IMDS_TIMEOUT_S = 1.0
 
 @dataclass(frozen=True)
 class Outputs:
-    """What was seen: text by tool, and what kept a tool from answering."""
+    """The output of each tool, and the errors of tools that failed."""
 
     text: dict[str, str] = field(default_factory=dict)
     """By the names of `_TOOLS`, ``scontrol``, and ``rate <device>`` for each RDMA device."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Tools that are there but failed, with their first words."""
+    """The first error line of each installed tool that failed."""
     host: str = ""
     cpus: tuple[int, ...] = ()
     """Logical CPUs that this process may use."""
     instance_type: str | None = None
-    rdma_seen: bool = False
-    """The list of RDMA devices was looked at, so that an empty one means none."""
+    rdma_listed: bool = False
+    """RDMA devices were listed, so none in ``text`` means that there are none."""
 
 
 def gather(root: Path = Path("/")) -> Outputs:
-    """Asks this machine; ``root`` is where its `sys` is."""
+    """Run the installed tools; ``root`` is the directory that contains `sys`."""
     host = socket.gethostname()
     tools = dict(_TOOLS)
     tools["scontrol"] = ("scontrol", "show", "node", host.split(".")[0])
-    here = {name: command for name, command in tools.items() if shutil.which(command[0])}
-    # All at once: each of them wakes the same driver, which may take it seconds.
-    with ThreadPoolExecutor(max_workers=max(len(here), 1)) as pool:
-        answers = dict(zip(here, pool.map(_ask, here.values()), strict=True))
-    text = {name: said for name, (answered, said) in answers.items() if answered}
-    failed = {name: said for name, (answered, said) in answers.items() if not answered}
+    installed = {name: command for name, command in tools.items() if shutil.which(command[0])}
+    # In parallel: each tool initializes the same driver, which may take seconds.
+    with ThreadPoolExecutor(max_workers=max(len(installed), 1)) as pool:
+        results = dict(zip(installed, pool.map(_run, installed.values()), strict=True))
+    text = {name: output for name, (succeeded, output) in results.items() if succeeded}
+    failed = {name: output for name, (succeeded, output) in results.items() if not succeeded}
     for rate in sorted(root.glob("sys/class/infiniband/*/ports/1/rate")):
         text[f"rate {rate.parts[-4]}"] = rate.read_text()
         text[f"layer {rate.parts[-4]}"] = (rate.parent / "link_layer").read_text()
@@ -68,41 +68,41 @@ def gather(root: Path = Path("/")) -> Outputs:
         host=host,
         cpus=tuple(sorted(os.sched_getaffinity(0))),
         instance_type=_instance_type(root),
-        rdma_seen=True,
+        rdma_listed=True,
     )
 
 
-def _ask(command: tuple[str, ...]) -> tuple[bool, str]:
-    """Whether a tool answered, with its output or the reason."""
+def _run(command: tuple[str, ...]) -> tuple[bool, str]:
+    """Return whether a tool succeeded, and its output or error."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return False, f"no answer within {_TIMEOUT_S} s"
+        return False, f"timed out after {_TIMEOUT_S} s"
     if not done.returncode:
         return True, done.stdout
-    said = (done.stderr or done.stdout).strip().splitlines()
-    return False, said[0] if said else f"exit status {done.returncode}"
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return False, lines[0] if lines else f"exit status {done.returncode}"
 
 
 def _instance_type(root: Path) -> str | None:
-    """The EC2 instance type by IMDSv2; nobody is asked where the firmware names no Amazon."""
+    """Request the EC2 instance type by IMDSv2 if the firmware vendor is Amazon; else None."""
     vendor = root / "sys/class/dmi/id/sys_vendor"
     if not vendor.is_file() or vendor.read_text().strip() != "Amazon EC2":
         return None
-    ask = urllib.request.Request(  # noqa: S310 - a fixed address
+    request = urllib.request.Request(  # noqa: S310 - a fixed address
         f"{_IMDS}/api/token",
         method="PUT",
         headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"},
     )
     try:
-        with urllib.request.urlopen(ask, timeout=_IMDS_TIMEOUT_S) as answer:  # noqa: S310
-            token = answer.read().decode()
-        get = urllib.request.Request(  # noqa: S310 - a fixed address
+        with urllib.request.urlopen(request, timeout=_IMDS_TIMEOUT_S) as reply:  # noqa: S310
+            token = reply.read().decode()
+        request = urllib.request.Request(  # noqa: S310 - a fixed address
             f"{_IMDS}/meta-data/instance-type", headers={"X-aws-ec2-metadata-token": token}
         )
-        with urllib.request.urlopen(get, timeout=_IMDS_TIMEOUT_S) as answer:  # noqa: S310
-            return str(answer.read().decode().strip())
+        with urllib.request.urlopen(request, timeout=_IMDS_TIMEOUT_S) as reply:  # noqa: S310
+            return str(reply.read().decode().strip())
     except (urllib.error.URLError, TimeoutError):
-        return None  # a container may not reach the service; everything else is still detected
+        return None  # a container may not reach the service

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Makes a site of what a machine's tools print."""
+"""Compose a site from the output of a machine's tools, and match it with the known sites."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from busbar.detect import amd as detect_amd
 from busbar.detect import nvidia as detect_nvidia
 from busbar.detect.compare import differences
-from busbar.detect.detected import Detected, GpuFacts
+from busbar.detect.detected import Detected, DetectedGpus
 from busbar.detect.gather import Outputs, gather
 from busbar.errors import BusbarError
 from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi, scontrol
@@ -23,7 +23,7 @@ from busbar.site.load import load, names, ships
 from busbar.site.model import Gpus, Name, Nic, Numa, Site
 from busbar.site.yamlfile import dotted
 
-Row = TypeVar("Row")
+Parsed = TypeVar("Parsed")
 _PARSERS: dict[str, Callable[[str], object]] = {
     "nvidia-smi -q": nvidia_smi.parse_inventory,
     "nvidia-smi topo": nvidia_smi.parse_topology,
@@ -44,19 +44,19 @@ _LIBFABRIC = {"efa": "efa-100g", "cxi": "slingshot-11"}
 
 @dataclass
 class _Reader:
-    """Reads outputs with the parsers; what cannot be read becomes a remark, not an end."""
+    """Parses outputs; one that cannot be parsed becomes a remark instead of an error."""
 
     outputs: Outputs
     remarks: list[str] = field(default_factory=list)
     failed_gpu_tools: list[str] = field(default_factory=list)
-    """What tools of a GPU vendor said in place of an answer."""
+    """The remarks on tools of a GPU vendor."""
 
     def remark(self, tool: str, text: str) -> None:
         self.remarks.append(text)
         if tool.startswith(_VENDOR_TOOLS):
             self.failed_gpu_tools.append(text)
 
-    def read(self, name: str, parser: Callable[[str], Row]) -> Row | None:
+    def read(self, name: str, parser: Callable[[str], Parsed]) -> Parsed | None:
         text = self.outputs.text.get(name)
         if text is None:
             return None
@@ -68,9 +68,9 @@ class _Reader:
 
 
 def recorded(files: Sequence[Path]) -> Outputs:
-    """Outputs that were saved on some machine, each known by what it says, not by its name.
+    """Read outputs saved on another machine; each is recognised by its content.
 
-    Raises ``BusbarError`` for a file that cannot be read or that no parser knows.
+    Raises ``BusbarError`` for a file that cannot be read or recognised.
     """
     text: dict[str, str] = {}
     for file in files:
@@ -81,20 +81,20 @@ def recorded(files: Sequence[Path]) -> Outputs:
         name = next((name for name, parser in _PARSERS.items() if _reads(parser, content)), None)
         if name is None:
             raise BusbarError(
-                "is no output that detection knows",
+                "not recognised as the output of a tool",
                 where=str(file),
-                hint=f"give those of {', '.join(_PARSERS)}",
+                hint=f"give outputs of {', '.join(_PARSERS)}",
             )
         text[name] = content
     return Outputs(text)
 
 
-def _parsed(parser: Callable[[str], Row], text: str) -> Row:
-    """What the parser reads; ``ValueError`` for all that a damaged output can lead to."""
+def _parsed(parser: Callable[[str], Parsed], text: str) -> Parsed:
+    """Parse an output; raise ``ValueError`` for any kind of damage."""
     try:
         return parser(text)
     except (AttributeError, LookupError, TypeError, OverflowError, RecursionError) as error:
-        # JSON and XML keep their form when a value becomes one of another type.
+        # Damaged JSON and XML can still be well-formed, with values of another type.
         raise ValueError(f"the output is damaged: {error}") from error
 
 
@@ -107,17 +107,17 @@ def _reads(parser: Callable[[str], object], content: str) -> bool:
 
 
 def detect() -> Detected:
-    """The site of the machine that this runs on."""
+    """Detect the site of this machine."""
     return compose(gather())
 
 
 def compose(outputs: Outputs) -> Detected:
-    """The site that the outputs describe; recorded ones serve as well as live ones."""
+    """Compose the site that the outputs describe."""
     reader = _Reader(outputs)
-    for name, said in outputs.failed.items():
-        reader.remark(name, f"{name} failed: {said}")
+    for name, message in outputs.failed.items():
+        reader.remark(name, f"{name} failed: {message}")
     topology = reader.read("nvidia-smi topo", nvidia_smi.parse_topology)
-    found = detect_nvidia.gpus(
+    gpus = detect_nvidia.gpus(
         topology,
         reader.read("nvidia-smi -q", nvidia_smi.parse_inventory),
         reader.read("nvidia-smi nvlink", nvidia_smi.parse_nvlink),
@@ -127,95 +127,95 @@ def compose(outputs: Outputs) -> Detected:
         reader.read("rocm-smi", rocm_smi.parse_topology),
     )
     facts: dict[str, Any] = {}
-    if found:
-        reader.remarks += found.remarks
-        if not found.facts:
-            reader.failed_gpu_tools += found.remarks
-        elif _fits(Gpus, found.facts, "the GPUs", reader):
-            facts["gpus"] = found.facts
+    if gpus:
+        reader.remarks += gpus.remarks
+        if not gpus.facts:
+            reader.failed_gpu_tools += gpus.remarks
+        elif _is_valid(Gpus, gpus.facts, "the GPUs", reader):
+            facts["gpus"] = gpus.facts
         else:
             reader.failed_gpu_tools.append(reader.remarks[-1])
-            found = None
-    nics = [nic for nic in _nics(reader, topology) if _fits(Nic, nic, "a NIC", reader)]
+            gpus = None
+    nics = [nic for nic in _nics(reader, topology) if _is_valid(Nic, nic, "a NIC", reader)]
     machine = reader.read("lstopo", hwloc.parse_machine) or reader.read(
         "lstopo-no-graphics", hwloc.parse_machine
     )
-    numa = [n for n in _numa(machine, found) if _fits(Numa, n, "a NUMA domain", reader)]
+    numa = [n for n in _numa(machine, gpus) if _is_valid(Numa, n, "a NUMA domain", reader)]
     nodes = reader.read("scontrol", scontrol.parse_nodes)
-    cores = _cores(outputs, machine, found, nodes)
+    cores = _cores(outputs, machine, gpus, nodes)
     facts |= {"nics": nics} if nics else {}
     facts |= {"numa": numa} if numa else {}
     facts |= {"cores": cores} if cores else {}
     facts |= {"instance_type": outputs.instance_type} if outputs.instance_type else {}
-    site = Site.model_validate(_site(outputs, facts, found, nodes))
+    site = Site.model_validate(_site(outputs, facts, gpus, nodes))
     return Detected(
         site,
         tuple(reader.remarks),
-        outputs.rdma_seen or bool(nics),
+        outputs.rdma_listed or bool(nics),
         () if "gpus" in facts else tuple(reader.failed_gpu_tools),
     )
 
 
-def _fits(model: type[BaseModel], facts: dict[str, Any], what: str, reader: _Reader) -> bool:
-    """Whether the facts can be those of a site; where not, a remark says so."""
+def _is_valid(model: type[BaseModel], facts: dict[str, Any], what: str, reader: _Reader) -> bool:
+    """Return whether the facts are valid in a site; add a remark if not."""
     try:
         model.model_validate(facts)
     except ValidationError as error:
         first = error.errors()[0]
         key = dotted(first["loc"])
         reader.remarks.append(
-            f"{key} of {what} cannot be {str(first['input'])[:40]!r}, so it is not stated"
+            f"{key} of {what} cannot be {str(first['input'])[:40]!r}; omitting {what}"
         )
         return False
     return True
 
 
 def match(detected: Detected | None = None) -> str | None:
-    """Return the name of the site whose hardware this is; ``local`` for a machine without GPUs.
+    """Return the site with the hardware of this machine; ``local`` for a machine without GPUs.
 
-    None if no site fits, or if a GPU vendor's tool reports no usable GPU. Only what marks a
-    system counts: GPUs, their links, NICs, and the cloud's instance type. Sites of
-    ``BUSBAR_SITE_PATH`` come before those that ship. A site that cannot be read is left out with
-    a warning on standard error.
+    Return None if no site matches, or if a GPU vendor's tool is installed but reports no usable
+    GPU. Only GPUs, their links, NICs and the cloud's instance type are compared. Sites of
+    ``BUSBAR_SITE_PATH`` take precedence over shipped ones. A site that cannot be read is skipped
+    with a message on standard error.
     """
     detected = detected or detect()
     if detected.gpu_tool_failed:
         return None
     if detected.site.node_type().gpus is None:
         return "local"
-    fitting = []
+    matching = []
     for name in names():
         try:
-            known = load(name)
+            site = load(name)
         except BusbarError as error:
-            sys.stderr.write(f"busbar: site {name!r} is left out: {error}\n")
+            sys.stderr.write(f"busbar: skipping site {name!r}: {error}\n")
             continue
-        if known.node_type().gpus is None:
+        if site.node_type().gpus is None:
             continue
-        for partition in known.partitions:
-            found = differences(detected, known, partition.name)
-            if not any(difference.marks_the_system for difference in found):
-                fitting.append((ships(known), len(found), name))
-    return min(fitting)[-1] if fitting else None
+        for partition in site.partitions:
+            different = differences(detected, site, partition.name)
+            if not any(difference.marks_the_system for difference in different):
+                matching.append((ships(site), len(different), name))
+    return min(matching)[-1] if matching else None
 
 
 def _site(
     outputs: Outputs,
     node: dict[str, Any],
-    found: GpuFacts | None,
+    gpus: DetectedGpus | None,
     nodes: tuple[scontrol.SlurmNode, ...] | None,
 ) -> dict[str, Any]:
-    """The keys of `site.yaml` around one node type."""
+    """Return the keys of `site.yaml` for one node type."""
     slurm = "scontrol" in outputs.text
     count = node.get("gpus", {}).get("count", 0)
-    stack = "host" if not found or not found.facts else found.stack
+    stack = "host" if not gpus or not gpus.facts else gpus.stack
     about = f"{count} x {node['gpus']['model']}" if count else "no GPUs"
     partition: dict[str, Any] = {
         "name": _partition_name(nodes),
         "node_type": "node",
         "launcher": "srun" if slurm else "mpirun",
     }
-    family = _family(node, found)
+    family = _family(node, gpus)
     kind = "spack" if stack == "rocm" else "wheels"
     return {
         "name": _NAME,
@@ -229,7 +229,7 @@ def _site(
 
 
 def _partition_name(nodes: tuple[scontrol.SlurmNode, ...] | None) -> str:
-    """The scheduler's, where a site may call a partition so."""
+    """Return the scheduler's name of the partition if it is valid in a site, else ``node``."""
     name = nodes[0].partitions[0].lower() if nodes and nodes[0].partitions else ""
     try:
         return _IS_NAME.validate_python(name)
@@ -237,12 +237,12 @@ def _partition_name(nodes: tuple[scontrol.SlurmNode, ...] | None) -> str:
         return "node"
 
 
-def _family(node: dict[str, Any], found: GpuFacts | None) -> str:
-    """The family whose settings fit; ``generic`` where none is known."""
+def _family(node: dict[str, Any], gpus: DetectedGpus | None) -> str:
+    """Return the family for this hardware; ``generic`` if it is unknown."""
     nics = {nic["class"].split("-")[0] for nic in node.get("nics", ())}
-    by_links = found.family if found else "generic"
+    by_links = gpus.family if gpus else "generic"
     if "efa" in nics or node.get("instance_type"):
-        return "efa" if found and found.stack == "cuda" else by_links
+        return "efa" if gpus and gpus.stack == "cuda" else by_links
     if by_links == "nvlink4" and "roce" in nics:
         return "roce"
     if by_links == "mi250x" and "slingshot" in nics:
@@ -253,25 +253,24 @@ def _family(node: dict[str, Any], found: GpuFacts | None) -> str:
 def _cores(
     outputs: Outputs,
     machine: hwloc.Machine | None,
-    found: GpuFacts | None,
+    gpus: DetectedGpus | None,
     nodes: tuple[scontrol.SlurmNode, ...] | None,
 ) -> int | None:
-    """Logical CPUs: those this process may use, else those a tool speaks of."""
+    """Count the logical CPUs that this process may use, else those that a tool reports."""
     if outputs.cpus:
         return len(outputs.cpus)
     if nodes:
         return nodes[0].cpus
     if machine:
         return len(machine.cpus)
-    cpus = {cpu for _, listed, _ in (found.numa if found else ()) for cpu in listed}
+    cpus = {cpu for domain in (gpus.numa if gpus else ()) for cpu in domain.cpus}
     return len(cpus) or None
 
 
-def _numa(machine: hwloc.Machine | None, found: GpuFacts | None) -> list[dict[str, Any]]:
-    near: dict[int, tuple[int, ...]] = {}
-    cpus: dict[int, tuple[int, ...]] = {}
-    for index, listed, gpus in found.numa if found else ():
-        cpus[index], near[index] = listed, gpus
+def _numa(machine: hwloc.Machine | None, gpus: DetectedGpus | None) -> list[dict[str, Any]]:
+    domains = gpus.numa if gpus else ()
+    near = {domain.id: domain.gpus for domain in domains}
+    cpus = {domain.id: domain.cpus for domain in domains}
     if machine:
         cpus |= {node.index: node.cpus for node in machine.numa if node.cpus}
     return [
@@ -283,7 +282,7 @@ def _numa(machine: hwloc.Machine | None, found: GpuFacts | None) -> list[dict[st
 
 
 def _nics(reader: _Reader, topology: nvidia_smi.Topology | None) -> list[dict[str, Any]]:
-    """Ports with their class: from libfabric for EFA and Slingshot, else from ibstat or sysfs."""
+    """Return the ports: from libfabric for EFA and Slingshot, else from ibstat or sysfs."""
     near = detect_nvidia.near_gpus(topology) if topology else {}
     ports = _libfabric(reader) or _verbs(reader)
     return [
@@ -311,7 +310,7 @@ def _verbs(reader: _Reader) -> list[tuple[str, str]]:
             rate = reader.read(name, ibstat.parse_rate) if kind == "rate" else None
             if rate:
                 layer = reader.outputs.text.get(f"layer {device}", "").strip()
-                ports.append(ibstat.Port(device, 1, True, rate, layer == "Ethernet"))
+                ports.append(ibstat.Port(device, True, rate, layer == "Ethernet"))
     return [
         (port.device, f"{'roce' if port.ethernet else 'ib'}-{port.gbit_per_s}g")
         for port in ports

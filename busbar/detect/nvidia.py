@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""GPUs of a node from the outputs of ``nvidia-smi``."""
+"""Detect NVIDIA GPUs from the output of ``nvidia-smi``."""
 
 from __future__ import annotations
 
 from itertools import combinations
 from typing import Any
 
-from busbar.detect.detected import GpuFacts
+from busbar.detect.detected import DetectedGpus, NumaDomain
 from busbar.parse.machine.nvidia_smi import Inventory, Topology
 from busbar.site.cpulist import parse_cpu_list
 
-# Compute capability and links by architecture (CUDA documentation; NVIDIA's white papers for the
-# generation of NVLink and the number of links of a GPU).
+# Compute capability (CUDA documentation), NVLink generation and links per GPU (NVIDIA's white
+# papers), by architecture.
 _ARCHITECTURES = {
     "Blackwell": ("sm_100", "nvlink5", 18),
     "Hopper": ("sm_90", "nvlink4", 18),
@@ -24,24 +24,22 @@ _ARCHITECTURES = {
 _HOST_LINKS = {(generation, 16): f"pcie{generation}-x16" for generation in (3, 4, 5)}
 _FAMILIES = {"nvlink4": "nvlink4"}
 _CLOSE = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""How far a NIC is from a GPU, nearest first."""
+"""Distances of a NIC from a GPU, nearest first."""
 
 
 def gpus(
     topology: Topology | None, inventory: Inventory | None, active_links: tuple[int, ...] | None
-) -> GpuFacts | None:
-    """None where ``nvidia-smi`` told nothing; facts are empty where MIG divides a GPU."""
+) -> DetectedGpus | None:
+    """Return the GPUs; None without an inventory, and no facts if MIG is on."""
     if inventory is None:
         return None
     first = inventory.gpus[0]
     if any(gpu.mig for gpu in inventory.gpus):
-        remark = (
-            "MIG is on: its instances cannot reach each other over NVLink, so no GPU is stated"
-        )
-        return GpuFacts({}, "cuda", "generic", remarks=(remark,))
+        remark = "MIG is on; MIG instances cannot use NVLink, so GPUs are omitted"
+        return DetectedGpus({}, "cuda", "generic", remarks=(remark,))
     if first.architecture not in _ARCHITECTURES:
-        remark = f"architecture {first.architecture!r} is not known, so no GPU is stated"
-        return GpuFacts({}, "cuda", "generic", remarks=(remark,))
+        remark = f"unknown architecture {first.architecture!r}, so GPUs are omitted"
+        return DetectedGpus({}, "cuda", "generic", remarks=(remark,))
     arch, link_class, most = _ARCHITECTURES[first.architecture]
     facts: dict[str, Any] = {
         "vendor": "nvidia",
@@ -56,23 +54,23 @@ def gpus(
     facts |= _host_link(inventory)
     remarks: list[str] = []
     if len({gpu.model for gpu in inventory.gpus}) > 1:
-        remarks.append(f"the GPUs are of several models; {first.model} stands for all")
+        remarks.append(f"the GPUs are of several models; using {first.model} for all")
     links = None
     if inventory.attached > 1:
         if topology is None or topology.gpus != inventory.attached:
-            told = f"{topology.gpus} GPUs" if topology else "nothing"
             remarks.append(
-                f"nvidia-smi topo tells of {told}, -q of {inventory.attached}: no links are stated"
+                f"nvidia-smi topo lists {topology.gpus if topology else 'no'} GPUs, -q lists"
+                f" {inventory.attached}, so links are omitted"
             )
         elif not (links := _links(topology, link_class, most, active_links)):
             remarks.append("no NVLink between the GPUs")
     facts |= {"links": links} if links else {}
     family = _FAMILIES.get(link_class, "generic") if links else "generic"
-    return GpuFacts(facts, "cuda", family, _numa(topology, remarks), tuple(remarks))
+    return DetectedGpus(facts, "cuda", family, _numa(topology, remarks), tuple(remarks))
 
 
 def near_gpus(topology: Topology) -> dict[str, tuple[int, ...]]:
-    """The GPUs nearest to each NIC by the matrix."""
+    """Return the GPUs nearest to each NIC."""
     near: dict[str, tuple[int, ...]] = {}
     for column, device in topology.nics.items():
         codes = [topology.codes[f"GPU{index}", column] for index in range(topology.gpus)]
@@ -83,10 +81,12 @@ def near_gpus(topology: Topology) -> dict[str, tuple[int, ...]]:
 
 
 def _host_link(inventory: Inventory) -> dict[str, Any]:
-    """Empty where the GPUs have several kinds of link, or one that no link class describes."""
-    kinds = {_HOST_LINKS.get(gpu.pcie) if gpu.pcie else None for gpu in inventory.gpus}
-    known = kinds.pop()
-    return {} if kinds or not known else {"host_link": {"class": known, "count": 1}}
+    """Return the host link; empty if the GPUs have different ones, or one without a link class."""
+    classes = {_HOST_LINKS.get(gpu.pcie) if gpu.pcie else None for gpu in inventory.gpus}
+    link_class = classes.pop()
+    if classes or not link_class:
+        return {}
+    return {"host_link": {"class": link_class, "count": 1}}
 
 
 def _links(
@@ -100,10 +100,11 @@ def _links(
     if not pairs or not link_class:
         return None
     counts = set(pairs.values())
-    every = len(pairs) == topology.gpus * (topology.gpus - 1) // 2
-    if every and len(counts) == 1:
+    complete = len(pairs) == topology.gpus * (topology.gpus - 1) // 2
+    if complete and len(counts) == 1:
         count = counts.pop()
-        # Direct links are shared out among the peers; through a switch each peer sees all of them.
+        # Direct links are divided among the peers; with a switch the matrix shows all of them for
+        # each peer.
         own = max(active) if active else min(most, count * (topology.gpus - 1))
         form = "switched" if own == count or count * (topology.gpus - 1) > most else "all_pairs"
         return {form: {"class": link_class, "count": count}}
@@ -115,9 +116,7 @@ def _links(
     }
 
 
-def _numa(
-    topology: Topology | None, remarks: list[str]
-) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
+def _numa(topology: Topology | None, remarks: list[str]) -> tuple[NumaDomain, ...]:
     if topology is None:
         return ()
     domains: dict[int, tuple[set[int], list[int]]] = {}
@@ -128,7 +127,9 @@ def _numa(
             try:
                 listed.update(parse_cpu_list(cpus))
             except ValueError as error:
-                remarks.append(f"nvidia-smi topo, GPU{index}: {error}; no NUMA domains are stated")
+                remarks.append(f"nvidia-smi topo, GPU{index}: {error}; NUMA domains are omitted")
                 return ()
             members.append(index)
-    return tuple((n, tuple(sorted(c)), tuple(g)) for n, (c, g) in sorted(domains.items()))
+    return tuple(
+        NumaDomain(n, tuple(sorted(c)), tuple(g)) for n, (c, g) in sorted(domains.items())
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes a site to disk: its facts, and the ReFrame configuration that is the same for all."""
+"""Write a site to disk: its facts, and a ReFrame configuration that reads them."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ site_configuration = configuration(Path(__file__).parent)
 
 
 def facts(site: Site) -> dict[str, Any]:
-    """What `site.yaml` states: the keys of the model that are not its defaults."""
+    """Return the content of `site.yaml`: the keys without default values."""
     return site.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def write(site: Site, directory: Path) -> Path:
-    """Writes `site.yaml` and `reframe.py`, the name being the directory's; the path of the first.
+    """Write `site.yaml` and `reframe.py`, named as the directory; return the path of `site.yaml`.
 
-    Raises ``BusbarError`` when no site can be called so, when there is one already, or when the
-    directory cannot be written.
+    Raises ``BusbarError`` for an invalid name, an existing site, or a directory that is not
+    writable.
     """
     file = directory / "site.yaml"
     name = directory.resolve().name
     if not re.fullmatch(NAME_PATTERN, name):
         raise BusbarError(
-            f"{name!r} is no name of a site",
+            f"invalid site name {name!r}",
             where=str(directory),
-            hint="name the directory with small letters, digits, and . _ - after the first",
+            hint="use a directory name of lower-case letters and digits, then also . _ -",
         )
     if file.exists():
-        raise BusbarError("is there already", where=str(file), hint="choose another directory")
+        raise BusbarError("already exists", where=str(file), hint="choose another directory")
     named = site.model_copy(update={"name": name})
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a benchmark should read on a site: limit and band, from the topology and published data."""
+"""Expectations: limit and band of a benchmark on a site, from topology and published data."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Collectives: the bound of the algorithm times the share that published runs reached."""
+"""Expect a collective: the bound of its algorithm times the share that published runs reached."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def collective(
     Raises ``NoExpectation`` where no data supports a band.
     """
     if bench not in COLLECTIVES:
-        raise BusbarError(f"{bench!r} is no collective", hint=f"known: {', '.join(COLLECTIVES)}")
+        raise BusbarError(f"unknown collective {bench!r}", hint=f"known: {', '.join(COLLECTIVES)}")
     node = site.node_type(partition)
     gpus = node.gpus
     where = f"site {site.name}, {bench} on {nodes} node{'s' if nodes > 1 else ''}"
     if gpus is None:
-        raise NoExpectation("its nodes have no GPUs", where=where)
+        raise NoExpectation("the nodes have no GPUs", where=where)
     per_node = _ranks_per_node(gpus, nodes, ranks, where)
     classes = link_classes(site)
     try:
@@ -63,49 +63,30 @@ def collective(
         raise BusbarError(error.what, where=where, hint=error.hint) from error
     if environment is None and profile:
         environment = family_environment(site, lane=lane, profile=profile, gpus=per_node)
-    path = most.path
-    if any(not nic.gpudirect for nic in node.nics) and nodes > 1:
-        path += ("staged through host memory: the NICs do not read GPU memory",)
-
-    candidates = [
-        band
-        for band in family(site).collectives
-        if band.collective == bench
-        and band.nodes == nodes
-        and per_node in band.ranks_per_node
-        and band.link_class in (gpus.links.classes() if gpus.links else ())
-        and band.mode in (None, gpus.partitioning.compute if gpus.partitioning else None)
-        and (band.algo != NVLS or gpus.multicast)
-    ]
-    asked = {"algo": algo, "protocol": protocol, "plugin": plugin, "harness": harness}
-    fitting = [b for b in candidates if all(v in (None, getattr(b, k)) for k, v in asked.items())]
+    path = (*most.path, *_staging(node, nodes))
+    candidates = _candidates(site, gpus, bench, nodes, per_node)
+    choice = {"algo": algo, "protocol": protocol, "plugin": plugin, "harness": harness}
+    fitting = [b for b in candidates if all(v in (None, getattr(b, k)) for k, v in choice.items())]
     sized = [b for b in fitting if nbytes is None or b.bytes[0] <= nbytes <= b.bytes[1]]
     band = _first_held(site, sized, environment, lane=lane, gpus=per_node)
+    sources = _link_sources(node, classes, nodes, per_node)
     if band is None:
+        reason = _why_not(candidates, fitting, sized, nbytes, choice)
         raise NoExpectation(
-            _why_not(candidates, fitting, sized, nbytes, asked),
-            where=where,
-            limit=most.gb_per_s,
-            path=path,
-            sources=_link_sources(node, classes, nodes, per_node),
-            nbytes=nbytes,
+            reason, where=where, limit=most.gb_per_s, path=path, sources=sources, nbytes=nbytes
         )
     base = most
     if band.algo != algo:
         base = bound(node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=band.algo)
     size = nbytes or band.bytes[1]
-    moved = size * factor(bench, nodes * per_node)
-    time_us = band.latency_us + moved / (base.gb_per_s * band.share) * 1e-3
-    typical = moved / time_us * 1e-3
-    if band.when:
-        path += (f"with {_settings(band)}",)
+    typical = _bus_bandwidth(band, base.gb_per_s, size * factor(bench, nodes * per_node))
     return BandedExpectation(
         limit=most.gb_per_s,
         low=typical * band.low,
         typical=typical,
         high=min(typical * band.high, most.gb_per_s),
-        path=path,
-        sources=(*_link_sources(node, classes, nodes, per_node), band.source),
+        path=(*path, f"with {_settings(band)}") if band.when else path,
+        sources=(*sources, band.source),
         proof=proven(site, gpus, band),
         nbytes=size,
         fitted=len(band.fitted),
@@ -113,19 +94,47 @@ def collective(
     )
 
 
+def _staging(node: NodeType, nodes: int) -> tuple[str, ...]:
+    if nodes == 1 or all(nic.gpudirect for nic in node.nics):
+        return ()
+    return ("staged through host memory: the NICs do not read GPU memory",)
+
+
+def _bus_bandwidth(band: Collective, bound_gb_per_s: float, moved: float) -> float:
+    """Return GB/s for ``moved`` bytes, the message size times the factor of nccl-tests."""
+    time_us = band.latency_us + moved / (bound_gb_per_s * band.share) * 1e-3
+    return moved / time_us * 1e-3
+
+
+def _candidates(
+    site: Site, gpus: Gpus, bench: str, nodes: int, ranks_per_node: int
+) -> list[Collective]:
+    """Return the family's bands of a collective with these ranks on these GPUs."""
+    return [
+        band
+        for band in family(site).collectives
+        if band.collective == bench
+        and band.nodes == nodes
+        and ranks_per_node in band.ranks_per_node
+        and band.link_class in (gpus.links.classes() if gpus.links else ())
+        and band.mode in (None, gpus.partitioning.compute if gpus.partitioning else None)
+        and (band.algo != NVLS or gpus.multicast)
+    ]
+
+
 def harnesses(site: Site) -> list[str]:
-    """The harnesses that a reading on the site can come from."""
+    """Return the harnesses that a reading on the site can come from."""
     return sorted({*HARNESSES, *(band.harness for band in family(site).collectives)})
 
 
 def _ranks_per_node(gpus: Gpus, nodes: int, ranks: int | None, where: str) -> int:
     if nodes < 1:
-        raise BusbarError(f"{nodes} nodes are none", where=where)
+        raise BusbarError(f"nodes must be positive, got {nodes}", where=where)
     if ranks is None:
         return gpus.count
     if ranks % nodes or ranks < nodes:
         raise BusbarError(
-            f"{ranks} ranks do not spread evenly over {nodes} nodes",
+            f"{ranks} ranks cannot be distributed evenly over {nodes} nodes",
             where=where,
             hint="give a multiple of the number of nodes",
         )
@@ -140,7 +149,7 @@ def _first_held(
     lane: str | None,
     gpus: int,
 ) -> Collective | None:
-    """The first band whose environment the run had, or that a profile of the family sets."""
+    """Return the first band whose settings the run had, or a profile of the family sets."""
     if environment is not None:
         return next((b for b in bands if holds(b, environment)), None)
     for profile in (None, *profiles(site)):
@@ -152,7 +161,7 @@ def _first_held(
 
 
 def holds(band: Band, environment: Mapping[str, str]) -> bool:
-    """Whether the environment is the one that the band's readings were taken with."""
+    """Return whether the environment has the settings that the band was measured with."""
     return all(environment.get(key, "") == value for key, value in band.when.items())
 
 
@@ -165,29 +174,29 @@ def _why_not(
     fitting: list[Collective],
     sized: list[Collective],
     nbytes: int | None,
-    asked: dict[str, str | None],
+    choice: dict[str, str | None],
 ) -> str:
     if not candidates:
-        return "no data of this collective with this number of GPUs and nodes"
+        return "no data for this collective with this number of GPUs and nodes"
     if not fitting:
-        wanted = ", ".join(f"{key} {value}" for key, value in asked.items() if value)
-        known = "; ".join(
-            ", ".join(f"{key} {getattr(band, key) or 'not stated'}" for key in asked)
+        chosen = ", ".join(f"{key} {value}" for key, value in choice.items() if value)
+        available = "; ".join(
+            ", ".join(f"{key} {getattr(band, key) or 'not stated'}" for key in choice)
             for band in candidates
         )
-        return f"no data for {wanted}; there is: {known}"
+        return f"no data for {chosen}; available: {available}"
     if not sized and nbytes is not None:
         ranges = ", ".join(
             f"{format_bytes(band.bytes[0])} to {format_bytes(band.bytes[1])}" for band in fitting
         )
-        return f"the data is of {ranges}, not of {format_bytes(nbytes)}"
-    return "the data was taken with " + " or with ".join(_settings(band) for band in sized)
+        return f"the data covers {ranges}, not {format_bytes(nbytes)}"
+    return "the data was measured with " + " or with ".join(_settings(band) for band in sized)
 
 
 def _link_sources(
     node: NodeType, classes: Mapping[str, LinkClass], nodes: int, ranks_per_node: int
 ) -> tuple[str, ...]:
-    """The sources of the links that the ranks use: no NICs inside a node, no GPU links for one."""
+    """Return the sources of the links in use: NICs between nodes, GPU links for several ranks."""
     links = node.gpus.links if node.gpus and ranks_per_node > 1 else None
     names = links.classes() if links else set()
     if nodes > 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Rules that a site must hold beyond its schema, each with what to do about it."""
+"""Check a site against the rules that its schema cannot express."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from busbar.site.yamlfile import Document
 
 @dataclass(frozen=True)
 class LintFinding:
-    """One breach of a rule."""
+    """A violation of one rule."""
 
     site: str
     where: str
@@ -34,7 +34,7 @@ class LintFinding:
 
 
 def lint(name_or_path: str | Path) -> list[LintFinding]:
-    """Return every finding on a site; a file that breaks the schema gives that one finding.
+    """Return the findings on a site; one finding if the file violates the schema.
 
     Raises ``BusbarError`` if there is no such site.
     """
@@ -60,52 +60,51 @@ def lint(name_or_path: str | Path) -> list[LintFinding]:
 
 
 Key = tuple[str | int, ...]
-Breach = tuple[Key, str, str]
+Violation = tuple[Key, str, str]
+"""Key in site.yaml, rule, hint."""
 
 
-def _nodes(site: Site) -> Iterator[Breach]:
+def _nodes(site: Site) -> Iterator[Violation]:
     classes = link_classes(site)
     for name, node in site.node_types.items():
         base: Key = ("node_types", name)
         if node.gpus:
             for key, rule, hint in _gpus(node.gpus):
                 yield (*base, "gpus", *key), rule, hint
-        named = _gpu_classes(node)
-        named += [
-            (("nics", index, "class"), nic.link_class) for index, nic in enumerate(node.nics)
-        ]
-        for key, link_class in named:
+        used = _gpu_classes(node)
+        used += [(("nics", index, "class"), nic.link_class) for index, nic in enumerate(node.nics)]
+        for key, link_class in used:
             if link_class not in classes:
-                known = ", ".join(sorted(classes))
-                yield (*base, *key), f"unknown link class {link_class!r}", f"known: {known}"
+                hint = f"known: {', '.join(sorted(classes))}"
+                yield (*base, *key), f"unknown link class {link_class!r}", hint
         yield from ((((*base, *key)), rule, hint) for key, rule, hint in _near(node))
 
 
 def _gpu_classes(node: NodeType) -> list[tuple[Key, str]]:
-    """Where a link class is named for the GPUs, and which."""
-    named: list[tuple[Key, str]] = []
+    """Return the key and name of each link class of the GPUs."""
+    classes: list[tuple[Key, str]] = []
     if node.gpus and node.gpus.links:
-        named += [(("gpus", "links"), name) for name in sorted(node.gpus.links.classes())]
+        classes += [(("gpus", "links"), name) for name in sorted(node.gpus.links.classes())]
     if node.gpus and node.gpus.host_link:
-        named.append((("gpus", "host_link", "class"), node.gpus.host_link.link_class))
-    return named
+        classes.append((("gpus", "host_link", "class"), node.gpus.host_link.link_class))
+    return classes
 
 
-def _gpus(gpus: Gpus) -> Iterator[Breach]:
+def _gpus(gpus: Gpus) -> Iterator[Violation]:
     if gpus.bus_ids is not None and len(gpus.bus_ids) != gpus.count:
         yield (
             ("bus_ids",),
             f"{len(gpus.bus_ids)} addresses for {gpus.count} GPUs",
-            "list one for each GPU, in device order",
+            "list one address per GPU, in device order",
         )
     if gpus.bus_ids is not None and len(set(gpus.bus_ids)) != len(gpus.bus_ids):
         twice = next(one for one in gpus.bus_ids if gpus.bus_ids.count(one) > 1)
-        yield ("bus_ids",), f"two GPUs are at {twice}", "list each GPU's own address"
+        yield ("bus_ids",), f"duplicate address {twice}", "list the address of each GPU once"
     if gpus.count > 1 and gpus.links is None:
         yield (
             ("links",),
-            "several GPUs and no links between them",
-            "state switched, all_pairs or pairs",
+            "several GPUs without links between them",
+            "add switched, all_pairs or pairs",
         )
     if gpus.links:
         yield from _links(gpus)
@@ -114,87 +113,87 @@ def _gpus(gpus: Gpus) -> Iterator[Breach]:
     if (gpus.vendor == "nvidia") != gpus.arch.startswith("sm_"):
         yield (
             ("arch",),
-            f"{gpus.arch} is no architecture of {gpus.vendor}",
-            "correct one of the two",
+            f"{gpus.arch} is not an architecture of {gpus.vendor}",
+            "correct arch or vendor",
         )
 
 
-def _links(gpus: Gpus) -> Iterator[Breach]:
+def _links(gpus: Gpus) -> Iterator[Violation]:
     assert gpus.links
     package = gpus.links.package
     if package and gpus.count % package.devices:
         yield (
             ("links", "package", "devices"),
             f"{gpus.count} GPUs do not fill packages of {package.devices}",
-            "correct the count of GPUs or of devices",
+            "correct the number of GPUs or of devices",
         )
     for index, link in enumerate(gpus.links.pairs):
         if max(link.between) >= gpus.packages:
             yield (
                 ("links", "pairs", index, "between"),
-                f"there is no GPU {max(link.between)}",
+                f"no GPU {max(link.between)}",
                 f"the node has GPUs 0 to {gpus.packages - 1}",
             )
 
 
-def _partitioning(gpus: Gpus) -> Iterator[Breach]:
+def _partitioning(gpus: Gpus) -> Iterator[Violation]:
     parts = gpus.partitioning
     assert parts
     key = ("partitioning", "memory")
     if parts.memory == "NPS4" and parts.compute != "CPX":
         yield (
             key,
-            f"NPS4 with {parts.compute}; it needs CPX",
+            f"NPS4 with {parts.compute}; NPS4 needs CPX",
             "set compute to CPX or memory to NPS1",
         )
     if parts.memory_count > parts.compute_count:
         yield (
             key,
-            f"{parts.memory_count} memory partitions for {parts.compute_count} compute partitions;"
-            " there are never more memory partitions",
-            "lower memory or divide compute further",
+            f"more memory partitions ({parts.memory_count}) than compute partitions"
+            f" ({parts.compute_count})",
+            "use a memory mode with fewer partitions, or a compute mode with more",
         )
     if gpus.count % parts.compute_count:
         yield (
             ("partitioning", "compute_count"),
-            f"{gpus.count} GPUs are no multiple of {parts.compute_count} partitions",
-            "correct the count of GPUs or of partitions",
+            f"{gpus.count} GPUs are not a multiple of {parts.compute_count} partitions",
+            "correct the number of GPUs or of partitions",
         )
 
 
-def _near(node: NodeType) -> Iterator[Breach]:
+def _near(node: NodeType) -> Iterator[Violation]:
     count = node.gpus.count if node.gpus else 0
-    seen: set[str] = set()
+    names: set[str] = set()
     for index, nic in enumerate(node.nics):
         beyond = [gpu for gpu in nic.near_gpus if gpu >= count]
         if beyond:
             rule = f"NIC {nic.name} is near GPU {beyond[0]}, which the node does not have"
             yield ("nics", index, "near_gpus"), rule, f"the node has {count} GPUs"
-        if nic.name in seen:
-            yield ("nics", index, "name"), f"two NICs are called {nic.name}", "rename one"
-        seen.add(nic.name)
+        if nic.name in names:
+            yield ("nics", index, "name"), f"duplicate NIC name {nic.name}", "rename one"
+        names.add(nic.name)
     for index, numa in enumerate(node.numa):
         beyond = [gpu for gpu in numa.gpus if gpu >= count]
         if beyond:
-            rule = f"NUMA domain {numa.id} holds GPU {beyond[0]}, which the node does not have"
+            rule = f"NUMA domain {numa.id} lists GPU {beyond[0]}, which the node does not have"
             yield ("numa", index, "gpus"), rule, f"the node has {count} GPUs"
 
 
-def _fabric(site: Site) -> Iterator[Breach]:
+def _fabric(site: Site) -> Iterator[Violation]:
     for index, partition in enumerate(site.partitions):
         node = site.node_types[partition.node_type]
         if partition.nodes > 1 and not (site.fabric and node.nics):
             yield (
                 ("partitions", index, "nodes"),
-                "several nodes, but no network between them is stated",
-                "add fabric and the nics of the node type",
+                "several nodes without a network between them",
+                "add fabric, and nics to the node type",
             )
     rails = {
         nic.rail for node in site.node_types.values() for nic in node.nics if nic.rail is not None
     }
     if site.fabric and rails and len(rails) != site.fabric.rails:
         rule = f"{site.fabric.rails} rails, but the NICs are on {len(rails)}"
-        yield ("fabric", "rails"), rule, "correct one of the two"
+        yield ("fabric", "rails"), rule, "correct rails or the nics"
     if site.scheduler == "local" and any(p.launcher == "srun" for p in site.partitions):
         yield (
             ("scheduler",),
@@ -203,19 +202,18 @@ def _fabric(site: Site) -> Iterator[Breach]:
         )
 
 
-def _deliveries(site: Site) -> Iterator[Breach]:
+def _deliveries(site: Site) -> Iterator[Violation]:
     stacks = {node.gpus.stack for node in site.node_types.values() if node.gpus}
     for index, delivery in enumerate(site.deliveries):
-        fits = delivery.stack in stacks or delivery.stack in ("host", "cray")
-        if not fits:
+        if delivery.stack not in stacks and delivery.stack not in ("host", "cray"):
             rule = (
                 f"stack {delivery.stack}, but the GPUs need {', '.join(sorted(stacks)) or 'host'}"
             )
             yield ("deliveries", index, "stack"), rule, "correct the stack or the GPUs"
 
 
-def _proof(site: Site) -> Iterator[Breach]:
-    """A site is proven as far as some band was read on its GPUs."""
+def _proof(site: Site) -> Iterator[Violation]:
+    """Check that a band measured on the site's GPUs has at least the proof of the site."""
     models = {node.gpus.model for node in site.node_types.values() if node.gpus}
     if site.proof == "none" or not models:
         return
@@ -223,22 +221,22 @@ def _proof(site: Site) -> Iterator[Breach]:
     bands: list[Band] = [*family(site).collectives]
     for name in {c for n in site.node_types.values() for _, c in _gpu_classes(n)} & set(classes):
         bands += classes[name].bands
-    has: set[str] = {band.proof for band in bands if models.intersection(band.models)}
-    if site.proof not in has and "run" not in has:
+    proofs: set[str] = {band.proof for band in bands if models.intersection(band.models)}
+    if site.proof not in proofs and "run" not in proofs:
         yield (
             ("proof",),
-            f"proof cannot be {site.proof}: no band was read so on {', '.join(sorted(models))}",
-            "set proof to none, or give the bands that were read on these GPUs",
+            f"proof is {site.proof}, but no band of {', '.join(sorted(models))} has this proof",
+            "set proof to none, or add the bands measured on these GPUs",
         )
 
 
-def _references(site: Site) -> Iterator[Breach]:
-    known = {"harness": harnesses(site), "profile": profiles(site)}
+def _references(site: Site) -> Iterator[Violation]:
+    choices = {"harness": harnesses(site), "profile": profiles(site)}
     for index, reference in enumerate(site.references):
         key: Key = ("references", index)
         unknown = [
             (name, names)
-            for name, names in known.items()
+            for name, names in choices.items()
             if getattr(reference, name) not in (None, *names)
         ]
         for name, names in unknown:
@@ -248,39 +246,38 @@ def _references(site: Site) -> Iterator[Breach]:
             yield from _reading(site, reference, key)
 
 
-def _reading(site: Site, reference: Reference, key: Key) -> Iterator[Breach]:
-    """The reading against limit and band."""
+def _reading(site: Site, reference: Reference, key: Key) -> Iterator[Violation]:
+    """Compare the reading with its limit and band."""
     at = (*key, "us" if reference.us is not None else "gb_per_s")
     try:
         expected = expectation(site, reference)
     except NoExpectation as error:
-        # Without data there is a bound to hold it against, but no band.
-        if error.limit is not None and _beyond(reference, error.limit):
-            yield at, _above(reference, error.limit, error.path), _REFUSED
+        # Without data there is no band, but maybe a limit.
+        if error.limit is not None and _is_impossible(reference, error.limit):
+            yield at, _impossible(reference, error.limit, error.path), _IMPOSSIBLE_HINT
         return
     except BusbarError as error:
         yield key, error.what, error.hint or "correct the reference"
         return
-    if _beyond(reference, expected.limit):
-        yield at, _above(reference, expected.limit, expected.path), _REFUSED
+    if _is_impossible(reference, expected.limit):
+        yield at, _impossible(reference, expected.limit, expected.path), _IMPOSSIBLE_HINT
     elif not expected.low <= reference.value <= expected.high:
         yield (
             at,
             f"{reference.bench} {reference.value:g} {reference.unit} is outside the band"
             f" {expected.low:.4g} to {expected.high:.4g} {expected.unit}",
-            "state what moved the number (algo, plugin, harness), or give the family its band",
+            "state what changed the value (algo, plugin, harness), or add a band to the family",
         )
 
 
-_REFUSED = "a reading beyond the bound is an error in the measurement or in the links stated here"
+_IMPOSSIBLE_HINT = "correct the measurement, or the links in site.yaml"
 
 
-def _beyond(reference: Reference, limit: float) -> bool:
-    """More than the links carry, or sooner."""
+def _is_impossible(reference: Reference, limit: float) -> bool:
     return reference.value < limit if reference.us is not None else reference.value > limit
 
 
-def _above(reference: Reference, limit: float, path: tuple[str, ...]) -> str:
+def _impossible(reference: Reference, limit: float, path: tuple[str, ...]) -> str:
     nodes = f" on {reference.nodes} nodes" if reference.nodes > 1 else ""
     side = "below" if reference.us is not None else "above"
     return (
@@ -290,7 +287,7 @@ def _above(reference: Reference, limit: float, path: tuple[str, ...]) -> str:
 
 
 def expectation(site: Site, reference: Reference) -> Expectation:
-    """What the model expects where the reference was read."""
+    """Return what the model expects for a reference."""
     if reference.bench in COLLECTIVES:
         return collective(
             site,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The matrix of all pairs as a heat map."""
+"""Plot the matrix of all pairs as a heat map."""
 
 from __future__ import annotations
 
@@ -17,24 +17,22 @@ _FORMATS = (".png", ".svg")
 
 
 def check_name(file: Path) -> None:
-    """Raises ``BusbarError`` for another format than .png and .svg, or where no folder is."""
+    """Raise ``BusbarError`` for a format other than .png and .svg, or a missing directory."""
     if file.suffix not in _FORMATS:
-        raise BusbarError(f"{file.name} is no picture", where=str(file), hint="use .png or .svg")
+        raise BusbarError("unknown picture format", where=str(file), hint="use .png or .svg")
     if not file.parent.is_dir():
-        raise BusbarError(
-            "there is no such directory", where=str(file.parent), hint="make it, or name another"
-        )
+        raise BusbarError("no such directory", where=str(file.parent), hint="create it")
 
 
 def plot_matrix(file: Path, title: str, answers: Mapping[tuple[int, int], Answer]) -> None:
-    """Writes a heat map of the typical value of each pair; the limit where there is no band.
+    """Write a heat map of the typical value of each pair, or its limit if there is no band.
 
-    Raises ``BusbarError`` for another format than .png and .svg, or a file that cannot be written.
+    Raises ``BusbarError`` for a format other than .png and .svg, or if the file is not writable.
     """
     check_name(file)
     ends = sorted({end for pair in answers for end in pair})
     grid = [[_value(answers.get((src, dst))) for dst in ends] for src in ends]
-    unit = next(iter(answers.values())).known.unit
+    unit = next(iter(answers.values())).content.unit
     figure = Figure(figsize=(2 + 0.6 * len(ends), 1.4 + 0.6 * len(ends)), layout="constrained")
     axes = figure.add_subplot()
     image = axes.imshow(grid, cmap="viridis")
@@ -43,10 +41,10 @@ def plot_matrix(file: Path, title: str, answers: Mapping[tuple[int, int], Answer
     axes.set_yticks(range(len(ends)), map(str, ends))
     for row, values in enumerate(grid):
         for column, value in enumerate(values):
-            if not isnan(value):  # the diagonal, where no link is used
+            if not isnan(value):  # the diagonal has no value
                 axes.text(column, row, f"{value:.4g}", ha="center", va="center", fontsize=7)
     figure.colorbar(image, label=unit)
-    # Text stays text in SVG, so that it can be searched and the file needs no fonts.
+    # Keep text as text in SVG: it can be searched, and the file needs no fonts.
     with mpl.rc_context({"svg.fonttype": "none"}):
         try:
             figure.savefig(file)

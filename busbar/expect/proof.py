@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How far a band is proven on a site."""
+"""The proof of a band on a site: none, replayed logs, or runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ORDER: tuple[Proof, ...] = ("none", "replay", "run")
 
 
 def proven(site: Site, gpus: Gpus, band: Band) -> Proof:
-    """The band's proof if its readings come from these GPUs, and never more than the site's."""
+    """Return the weaker proof of band and site; ``none`` if the band is of other GPUs."""
     if gpus.model not in band.models:
         return "none"
     return min(site.proof, band.proof, key=_ORDER.index)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Expectations as tables for the terminal and as JSON."""
+"""Show expectations as terminal tables and as JSON."""
 
 from __future__ import annotations
 
@@ -21,51 +21,51 @@ _NUMBERS = ("limit", "low", "typical", "high")
 
 @dataclass(frozen=True)
 class Answer:
-    """An expectation, or the limit with the reason why there is no band; exactly one is set."""
+    """An expectation, or a limit with the reason for no band; exactly one is set."""
 
     expectation: BandedExpectation | None
     refusal: NoExpectation | None
 
     @property
-    def known(self) -> BandedExpectation | NoExpectation:
+    def content(self) -> BandedExpectation | NoExpectation:
         """The one that is set."""
-        known = self.expectation or self.refusal
-        assert known
-        return known
+        content = self.expectation or self.refusal
+        assert content
+        return content
 
     @property
     def nbytes(self) -> int | None:
         """The message size of the band."""
-        return self.known.nbytes
+        return self.content.nbytes
 
     def number(self, name: str) -> float | None:
-        """``limit``, ``low``, ``typical`` or ``high`` in the unit."""
-        value: float | None = getattr(self.known, name, None)
+        """Return ``limit``, ``low``, ``typical`` or ``high`` in the unit; None without a band."""
+        value: float | None = getattr(self.content, name, None)
         return value
 
     @property
-    def counted(self) -> tuple[int, int]:
-        """Fitted numbers and readings of the band; none where there is no band."""
-        known = self.expectation
-        return (known.fitted, known.readings) if known else (0, 0)
+    def evidence(self) -> tuple[int, int]:
+        """Counts of the band's fitted numbers and readings; zeros if there is no band."""
+        band = self.expectation
+        return (band.fitted, band.readings) if band else (0, 0)
 
     def as_json(self) -> dict[str, Any]:
-        """The documented keys: four numbers with their unit, path, sources, and why not."""
-        unit = {"GB/s": "gb_per_s", "us": "us"}[self.known.unit]
+        """Return the documented JSON keys; ``reason`` only if there is no band."""
+        unit = {"GB/s": "gb_per_s", "us": "us"}[self.content.unit]
         numbers = {f"{name}_{unit}": self.number(name) for name in _NUMBERS}
         document = {
             "bytes": self.nbytes,
             **numbers,
-            "path": list(self.known.path),
-            "sources": list(self.known.sources),
+            "path": list(self.content.path),
+            "sources": list(self.content.sources),
             "proof": self.expectation.proof if self.expectation else "none",
-            **counts(*self.counted),
+            **counts(*self.evidence),
         }
         return document | ({"reason": self.refusal.what} if self.refusal else {})
 
 
 def counts(fitted: int, readings: int) -> dict[str, int | bool]:
-    """How many numbers were fitted to how many readings, and whether those are few, for JSON."""
+    """Return the JSON keys for the evidence of a band."""
     return {
         "fitted_parameters": fitted,
         "readings": readings,
@@ -74,18 +74,18 @@ def counts(fitted: int, readings: int) -> dict[str, int | bool]:
 
 
 def counts_line(fitted: int, readings: int) -> str:
-    """The same in words."""
-    text = f"{fitted} fitted number{'s' * (fitted != 1)} stand{'s' * (fitted == 1)} for"
+    """Return the evidence of a band as one sentence."""
+    text = f"{fitted} number{'s' * (fitted != 1)} fitted to"
     text += f" {readings} reading{'s' * (readings != 1)}"
     if few_parameters(fitted, readings):
         return text
     if not readings:
-        return f"{text}: the band is its source's own"
-    return f"{text}, not fewer than half of them: the band repeats its source, it is no prediction"
+        return f"{text}: the source states the band"
+    return f"{text}, at least half as many: the band repeats its source and predicts nothing"
 
 
 def single(site: Site, bench: str, answer: Answer) -> Group:
-    """One answer with its path and sources."""
+    """Return the table of one answer, its path and its sources."""
     size = f" at {format_bytes(answer.nbytes)}" if answer.nbytes else ""
     table = Table(title=f"{bench} on {site.name}{size}", title_justify="left")
     for name in _NUMBERS:
@@ -94,24 +94,24 @@ def single(site: Site, bench: str, answer: Answer) -> Group:
     table.add_column("proof")
     table.add_row(
         *(_shown(answer.number(name)) for name in _NUMBERS),
-        answer.known.unit,
+        answer.content.unit,
         answer.expectation.proof if answer.expectation else "none",
     )
-    lines = [f"path: {text}" for text in answer.known.path]
-    lines += [f"source: {text}" for text in answer.known.sources]
+    lines = [f"path: {text}" for text in answer.content.path]
+    lines += [f"source: {text}" for text in answer.content.sources]
     if answer.refusal:
         lines.append(f"no band: {answer.refusal.what}")
     else:
-        lines.append(counts_line(*answer.counted))
+        lines.append(counts_line(*answer.evidence))
     return Group(table, *(Text(line) for line in lines))
 
 
 def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answer]) -> Group:
-    """All pairs, a row for each sender: typical and limit; then bands, proof and sources."""
+    """Return the matrices of typical value and limit, a row per sender, and their sources."""
     ends = sorted({end for pair in answers for end in pair})
     first = next(iter(answers.values()))
     size = f" at {format_bytes(first.nbytes)}" if first.nbytes else ""
-    head = f"{bench} on {site.name}{size}, {first.known.unit}"
+    head = f"{bench} on {site.name}{size}, {first.content.unit}"
     tables = []
     for name in ("typical", "limit"):
         table = Table(title=f"{head}: {name}", title_justify="left")
@@ -134,7 +134,7 @@ def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answe
     lines = [f"no band: {reason}" for reason in reasons]
     lines += [f"bands: {', '.join(bands)}"] if bands else []
     lines += [f"proof: {', '.join(proofs)}"] if proofs else []
-    sources = sorted({source for answer in answers.values() for source in answer.known.sources})
+    sources = sorted({source for answer in answers.values() for source in answer.content.sources})
     lines += [f"source: {source}" for source in sources]
     return Group(*tables, *(Text(line) for line in lines))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The links of a node as a graph, and the way that bytes take through it."""
+"""The links of a node as a graph, and paths through it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Hop:
     link_class: str
     count: int
     gb_per_s: float
-    """Raw, one direction."""
+    """Raw rate in one direction."""
 
     def __str__(self) -> str:
         return (
@@ -38,13 +38,13 @@ class Hop:
 
 @dataclass(frozen=True)
 class Path:
-    """A way through the links."""
+    """A path through the links."""
 
     hops: tuple[Hop, ...]
 
     @property
     def gb_per_s(self) -> float:
-        """What the narrowest hop carries."""
+        """Raw rate of the narrowest hop."""
         return self.binding.gb_per_s
 
     @property
@@ -54,21 +54,21 @@ class Path:
 
     @property
     def forwarding_gpus(self) -> int:
-        """GPUs that pass the bytes on; a switch or a package is none."""
+        """Number of GPUs that forward the data; switches and packages do not count."""
         return sum(hop.end.startswith("gpu") for hop in self.hops[:-1])
 
     def describe(self) -> tuple[str, ...]:
-        """The hops in words, the binding one marked."""
+        """Return the hops as text, the binding one marked."""
         return tuple(f"{hop} (binds)" if hop is self.binding else str(hop) for hop in self.hops)
 
 
 def gpu(index: int) -> str:
-    """The name of a GPU in the graph."""
+    """Return the name of a GPU in the graph."""
     return f"{_GPU}{index}"
 
 
 def raw_rate(link_class: str, count: int, classes: dict[str, LinkClass]) -> float:
-    """GB/s in one direction of parallel links. Raises ``BusbarError`` for an unknown class."""
+    """Return GB/s of parallel links in one direction; raise ``BusbarError`` if unknown."""
     if link_class not in classes:
         raise BusbarError(
             f"unknown link class {link_class!r}", hint=f"known: {', '.join(sorted(classes))}"
@@ -77,16 +77,16 @@ def raw_rate(link_class: str, count: int, classes: dict[str, LinkClass]) -> floa
 
 
 def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
-    """GPUs, packages and switches of a node; each edge has its class, count and raw GB/s.
+    """Return the graph of GPUs, packages and switches; edges have class, count and raw GB/s.
 
-    Raises ``BusbarError`` for a node without links or a class that no family knows.
+    Raises ``BusbarError`` for a node without links or an unknown link class.
     """
     import networkx as nx  # noqa: PLC0415 - takes longer to load than most commands need
 
-    graph: Graph = nx.Graph(ends=set())  # GPUs that pass nothing on
+    graph: Graph = nx.Graph(ends=set())  # GPUs that do not forward data
     gpus = node.gpus
     if gpus is None or gpus.links is None:
-        raise BusbarError("the node type states no links between GPUs")
+        raise BusbarError("the node type has no links between GPUs")
     links = gpus.links
 
     def join(start: str, end: str, link_class: str, count: int) -> None:
@@ -109,17 +109,18 @@ def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
         first, second = link.between
         if max(first, second) >= len(ends):
             raise BusbarError(
-                f"a link leads to GPU {max(first, second)}", hint=f"the node has {len(ends)}"
+                f"a link leads to GPU {max(first, second)}",
+                hint=f"the node has GPUs 0 to {len(ends) - 1}",
             )
         join(ends[first], ends[second], link.link_class, link.count)
     return graph
 
 
 def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Path | None:
-    """The direct links of the two, else the way that carries most.
+    """Return the direct links of two GPUs, else the path that carries most; None without a path.
 
-    That is by its narrowest link, less ``hop_share`` for each GPU on the way; among equals the
-    one with fewer hops. None where no links lead there.
+    A path carries the rate of its narrowest link, times ``hop_share`` for each forwarding GPU.
+    Among equals the shortest is chosen.
     """
     import networkx as nx  # noqa: PLC0415 - as above
 
@@ -133,7 +134,7 @@ def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Pat
         )
         if start not in wide or end not in wide or not nx.has_path(wide, start, end):
             continue
-        # The shortest of those at least this wide; the least of equals, so that it is always one.
+        # The shortest path of at least this width; min() makes the choice among equals stable.
         nodes = min(nx.all_shortest_paths(wide, start, end))
         path = Path(tuple(Hop(a, b, **graph.edges[a, b]) for a, b in pairwise(nodes)))
         carried = path.gb_per_s * hop_share**path.forwarding_gpus
@@ -143,9 +144,9 @@ def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Pat
 
 
 def narrowest_ring_path(graph: Graph, ranks: int) -> float:
-    """GB/s of the narrowest way from a rank to the next one, around the ring.
+    """Return GB/s of the narrowest path from a rank to the next, around the ring.
 
-    Where no way leads there a library may still pass data on itself, as far as a GPU's links go.
+    Without a path a library may still forward the data itself, so the links of the GPU count.
     """
     rates = []
     for rank in range(ranks):

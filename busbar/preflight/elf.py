@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the loader reads of a program or library: its names, its needs, its versions."""
+"""The ELF fields that the loader uses: soname, needed libraries, search paths, versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
 
-_WEAK = 2  # VER_FLG_WEAK: the loader only warns where such a version is not there
+_WEAK = 2  # VER_FLG_WEAK: the loader only warns if such a version is missing
 
 
 @dataclass(frozen=True)
@@ -26,37 +26,37 @@ class Elf:
     rpath: tuple[str, ...]
     runpath: tuple[str, ...]
     versions: frozenset[tuple[str, str]]
-    """Symbol versions that others must define: ``libc.so.6`` and ``GLIBC_2.34``."""
+    """Required symbol versions as (library, version): ``libc.so.6`` and ``GLIBC_2.34``."""
     defines: frozenset[str]
     """Symbol versions that it defines."""
     machine: str
-    """Of the header: ``x64``, ``AArch64``."""
+    """Machine of the ELF header: ``x64``, ``AArch64``."""
 
     @property
-    def wants(self) -> frozenset[str]:
-        """The versions of :attr:`versions`, whoever defines them."""
+    def required_versions(self) -> frozenset[str]:
+        """The symbol versions of :attr:`versions`, without the libraries."""
         return frozenset(version for _, version in self.versions)
 
 
 @lru_cache(maxsize=512)
 def read(path: Path) -> Elf | None:
-    """The facts of one file; None for what is no dynamic ELF object."""
+    """Read one file; return None if it is not a readable dynamic ELF object."""
     try:
         with path.open("rb") as stream:
-            return _facts(ELFFile(stream))
+            return _dynamic(ELFFile(stream))
     except (ELFError, ValueError, KeyError, UnicodeDecodeError, OverflowError):
-        return None  # what a damaged file makes of the reader
+        return None  # pyelftools raises any of these on a damaged file
 
 
-def _facts(file: ELFFile) -> Elf | None:
+def _dynamic(file: ELFFile) -> Elf | None:
     dynamic = file.get_section_by_name(".dynamic")
     if not isinstance(dynamic, DynamicSection):
         return None
-    found: dict[str, list[str]] = {}
+    tags: dict[str, list[str]] = {}
     for tag in dynamic.iter_tags():
         for key in ("needed", "soname", "rpath", "runpath"):
             if hasattr(tag, key):
-                found.setdefault(key, []).append(getattr(tag, key))
+                tags.setdefault(key, []).append(getattr(tag, key))
     versions: set[tuple[str, str]] = set()
     defines: set[str] = set()
     section = file.get_section_by_name(".gnu.version_r")
@@ -71,10 +71,10 @@ def _facts(file: ELFFile) -> Elf | None:
     if isinstance(section, GNUVerDefSection):
         defines = {next(entries).name for _, entries in section.iter_versions()}
     return Elf(
-        soname="".join(found.get("soname", [])[:1]),
-        needed=tuple(found.get("needed", [])),
-        rpath=_directories(found.get("rpath", [])),
-        runpath=_directories(found.get("runpath", [])),
+        soname="".join(tags.get("soname", [])[:1]),
+        needed=tuple(tags.get("needed", [])),
+        rpath=_directories(tags.get("rpath", [])),
+        runpath=_directories(tags.get("runpath", [])),
         versions=frozenset(versions),
         defines=frozenset(defines),
         machine=file.get_machine_arch(),
@@ -86,7 +86,7 @@ def _directories(values: list[str]) -> tuple[str, ...]:
 
 
 def mentions(path: Path, word: bytes) -> bool:
-    """Whether the bytes of a file hold ``word``: how a provider that is built in shows."""
+    """Return whether a file contains ``word``; detects a provider that is compiled in."""
     if path.stat().st_size == 0:
         return False
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
@@ -94,7 +94,7 @@ def mentions(path: Path, word: bytes) -> bool:
 
 
 def highest(versions: frozenset[str], family: str) -> tuple[int, ...]:
-    """The highest of ``GLIBC_2.x``-like names of one family as numbers; empty for none."""
+    """Return the highest version of one family: (2, 34) for ``GLIBC_2.34``; empty if none."""
     pattern = re.compile(rf"{family}_(?P<number>\d+(?:\.\d+)*)")
-    found = [m["number"] for version in versions if (m := pattern.fullmatch(version))]
-    return max((tuple(int(part) for part in text.split(".")) for text in found), default=())
+    numbers = [m["number"] for version in versions if (m := pattern.fullmatch(version))]
+    return max((tuple(int(part) for part in number.split(".")) for number in numbers), default=())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The files of an image, whether a directory (sandbox) or a SIF, and of a host."""
+"""Access to the files of an image, a sandbox directory or a SIF, and of a host."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from typing import Protocol
 
 from busbar.errors import BusbarError
 
-_PAGE = 4096  # SIF aligns its file system to it
+_PAGE = 4096  # a SIF aligns its file system to this
 _SQUASHFS = b"hsqs"
-_SEARCHED = 16 * 2**20
+_SEARCHED_BYTES = 16 * 2**20
 
 
 class Files(Protocol):
     """A root file system; paths are absolute, as programs inside see them."""
 
     def link(self, path: PurePosixPath) -> str | None:
-        """Where a symbolic link points; None for anything else."""
+        """Return the target of a symbolic link; None for anything else."""
 
     def kind(self, path: PurePosixPath) -> str:
-        """``file``, ``directory`` or empty for what is not there; links are not followed."""
+        """Return ``file``, ``directory``, or empty if missing; do not follow links."""
 
     def names(self, path: PurePosixPath) -> list[str]:
-        """The entries of a directory; none of what is no directory."""
+        """Return the entries of a directory; empty for anything else."""
 
     def local(self, path: PurePosixPath) -> Path:
-        """A file that can be opened here with the same bytes."""
+        """Return a local path with the content of the file."""
 
     def paths(self) -> Iterator[PurePosixPath]:
-        """Every path but those of the kernel's own file systems."""
+        """Yield every path except those in /proc, /sys and /dev."""
 
 
 class Directory:
@@ -58,7 +58,7 @@ class Directory:
                 return "directory"
             return "file" if local.exists() else ""
         except PermissionError:
-            return ""  # what this user may not see, the loader of this user does not see either
+            return ""  # the loader cannot read it either, as it runs as the same user
 
     def names(self, path: PurePosixPath) -> list[str]:
         local = self.local(path)
@@ -77,7 +77,7 @@ class Directory:
 
 
 class Sif:
-    """The squashfs partition of a SIF; single files are taken out when they are looked at."""
+    """The squashfs partition of a SIF; a file is extracted when it is first read."""
 
     def __init__(self, image: Path) -> None:
         self._image = image
@@ -106,7 +106,7 @@ class Sif:
             done = subprocess.run(command, capture_output=True, text=True, check=True)
         except FileNotFoundError as error:
             raise BusbarError(
-                "reading a SIF needs unsquashfs",
+                "unsquashfs is needed to read a SIF",
                 where=str(self._image),
                 hint="install squashfs-tools, or give a sandbox directory",
             ) from error
@@ -114,7 +114,7 @@ class Sif:
             raise BusbarError(
                 f"unsquashfs cannot read it ({error.stderr.strip().splitlines()[-1:]})",
                 where=str(self._image),
-                hint="is the file whole? apptainer sif list shows its parts",
+                hint="check that the file is complete with apptainer sif list",
             ) from error
         return done.stdout
 
@@ -143,32 +143,32 @@ class Sif:
 
 def _offset(image: Path) -> int:
     with image.open("rb") as stream:
-        for offset in range(0, _SEARCHED, _PAGE):
+        for offset in range(0, _SEARCHED_BYTES, _PAGE):
             stream.seek(offset)
             if stream.read(4) == _SQUASHFS:
                 return offset
     raise BusbarError(
-        "is no SIF with a squashfs",
+        "not a SIF with a squashfs partition",
         where=str(image),
         hint="give a SIF or a sandbox",
     )
 
 
 def open_image(path: Path) -> Files:
-    """The files of a sandbox directory or a SIF; raises ``BusbarError`` for anything else."""
+    """Open a sandbox directory or a SIF; raise ``BusbarError`` for anything else."""
     if path.is_dir():
         if (path / "oci-layout").exists():
-            raise _of_oci(path, f"oci:{path}")
+            raise _oci_error(path, f"oci:{path}")
         if not any((path / name).is_dir() for name in ("usr", "lib", "bin", "opt")):
             raise BusbarError(
-                "is no root file system", where=str(path), hint="give a SIF or a sandbox"
+                "not a root file system", where=str(path), hint="give a SIF or a sandbox"
             )
         return Directory(path)
     if not path.is_file():
         raise BusbarError(
-            "there is no such file or directory",
+            "no such file or directory",
             where=str(path),
-            hint="give a SIF or a sandbox; an image in Docker's store becomes a SIF by:"
+            hint="give a SIF or a sandbox; to convert an image of Docker to a SIF:"
             " docker save NAME -o image.tar && apptainer build image.sif docker-archive:image.tar",
         )
     if tarfile.is_tarfile(path):
@@ -176,13 +176,13 @@ def open_image(path: Path) -> Files:
             names = archive.getnames()
         for name, kind in (("oci-layout", "oci-archive"), ("manifest.json", "docker-archive")):
             if name in names:
-                raise _of_oci(path, f"{kind}:{path}")
+                raise _oci_error(path, f"{kind}:{path}")
     return Sif(path)
 
 
-def _of_oci(path: Path, source: str) -> BusbarError:
+def _oci_error(path: Path, source: str) -> BusbarError:
     return BusbarError(
-        "is an OCI image, which preflight does not read",
+        "is an OCI image; preflight reads a SIF or a sandbox",
         where=str(path),
-        hint=f"make a SIF of it: apptainer build image.sif {source}",
+        hint=f"convert it: apptainer build image.sif {source}",
     )

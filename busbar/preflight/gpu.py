@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""GPUs: devices, the driver's libraries, UCX's GPU modules, Cray MPICH's GTL."""
+"""Lines of the GPUs: devices, driver libraries, UCX's GPU modules, Cray MPICH's GTL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from busbar.preflight import driver, elf
-from busbar.preflight.loader import Found
+from busbar.preflight.loader import ContainerFile
 from busbar.preflight.model import Line, Status, ready
 from busbar.preflight.plan import ImagePlan, gtl
 
@@ -17,8 +17,8 @@ _DEVICES = {
 }
 
 
-def gpu_lines(plan: ImagePlan, libraries: dict[str, Found | None]) -> Iterator[Line]:
-    """The lines of the GPUs; one line where the site has none."""
+def gpu_lines(plan: ImagePlan, libraries: dict[str, ContainerFile | None]) -> Iterator[Line]:
+    """Yield the lines of the GPUs; one line if the site has none."""
     gpus = plan.site.node_type().gpus
     if gpus is None:
         yield ready("gpu", "the site has no GPUs")
@@ -44,87 +44,83 @@ def _devices(plan: ImagePlan, vendor: str, count: int) -> Line:
         return Line(
             "gpu-devices",
             Status.BROKEN,
-            f"this host has no /dev/{', /dev/'.join(missing)}; {plan.gpu_option} binds them",
+            f"this host lacks /dev/{', /dev/'.join(missing)}, which {plan.gpu_option} binds",
             "run preflight on a compute node",
         )
     pattern = next(p for p, what in _DEVICES[vendor].items() if what == "a GPU")
-    seen = sum(bool(re.fullmatch(pattern, device)) for device in plan.host.devices)
-    # A partitioned accelerator (CPX) has one node for all its devices, so the packages count.
+    present = sum(bool(re.fullmatch(pattern, device)) for device in plan.host.devices)
+    # All devices of a partitioned accelerator (CPX) share one device file, so packages count.
     gpus = plan.site.node_type().gpus
-    if gpus and seen < gpus.packages:
+    counts = f"{present} GPUs on this host, {count} in site.yaml"
+    if gpus and present < gpus.packages:
         return Line(
             "gpu-devices",
             Status.BROKEN,
-            f"{seen} GPUs here, {count} by the site",
-            "run preflight on a whole compute node; on one, look for the GPU that fell off",
+            counts,
+            "run preflight on a whole compute node; if this is one, look for a GPU that failed",
         )
-    return ready(
-        "gpu-devices", f"{seen} GPUs here, {count} by the site; {plan.gpu_option} binds them"
-    )
+    return ready("gpu-devices", f"{counts}; {plan.gpu_option} binds them")
 
 
 def _driver_libraries(plan: ImagePlan) -> Line:
     missing = [
         name
         for name in ("libcuda.so.1", "libnvidia-ml.so.1")
-        if not ((found := plan.host.view.search(name)) and elf.read(found.local))
+        if not ((library := plan.host.view.search(name)) and elf.read(library.local))
     ]
     if missing:
         return Line(
             "gpu-libraries",
             Status.BROKEN,
-            f"the host's loader finds no {', '.join(missing)}, so --nv has nothing to bind",
-            "run preflight on a compute node; on one, install the driver's libraries",
+            f"the host's loader does not find {', '.join(missing)}, so --nv cannot bind it",
+            "run preflight on a compute node; if this is one, install the driver's libraries",
         )
     return ready("gpu-libraries", "--nv finds libcuda and libnvidia-ml")
 
 
-def _ucx(plan: ImagePlan, libraries: dict[str, Found | None], vendor: str) -> Line:
+def _ucx(plan: ImagePlan, libraries: dict[str, ContainerFile | None], vendor: str) -> Line:
     name = "cuda" if vendor == "nvidia" else "rocm"
     transport = next((f for n, f in libraries.items() if n.startswith("libuct.so") and f), None)
     if transport is None or plan.stack == "cray":
-        return ready("ucx-gpu", "MPI's device buffers do not go through UCX")
-    modules = plan.view.names(transport.path.parent / "ucx")
-    module = next((m for m in modules if m.startswith(f"libuct_{name}.so")), None)
-    found = plan.view.find(transport.path.parent / "ucx" / module) if module else None
-    faults = plan.view.faults(found) if found else []
-    if found and not faults:
+        return ready("ucx-gpu", "MPI does not pass device buffers to UCX")
+    directory = transport.path.parent / "ucx"
+    names = (n for n in plan.view.names(directory) if n.startswith(f"libuct_{name}.so"))
+    module = plan.view.find(directory / next(names, f"libuct_{name}.so"))
+    faults = plan.view.faults(module) if module else []
+    if module and not faults:
         return ready("ucx-gpu", f"libuct_{name} beside {transport.path} ({transport.origin})")
-    if found:
+    effect = "MPI reads a device pointer as host memory, and the program crashes"
+    if module:
         return Line(
             "ucx-gpu",
             Status.BROKEN,
-            f"{found.path} does not load, {faults[0]}: a device pointer given to MPI is read as"
-            " host memory, and the program dies",
+            f"{module.path} does not load, {faults[0]}: {effect}",
             f"install it in the image; libraries of the driver come with {plan.gpu_option}",
         )
     return Line(
         "ucx-gpu",
         Status.BROKEN,
-        f"the UCX at {transport.path} has no libuct_{name}: a device pointer given to MPI is read"
-        " as host memory, and the program dies",
+        f"the UCX at {transport.path} has no libuct_{name}: {effect}",
         f"put a UCX with {name} first in LD_LIBRARY_PATH",
     )
 
 
 def _gtl(plan: ImagePlan, vendor: str) -> Line:
     name = "libmpi_gtl_cuda.so" if vendor == "nvidia" else "libmpi_gtl_hsa.so"
-    found = gtl(plan.view, vendor)
-    if found is None:
+    library = gtl(plan.view, vendor)
+    if library is None:
         return Line(
             "gtl",
             Status.BROKEN,
-            f"MPICH_GPU_SUPPORT_ENABLED=1 and no {name}: MPI_Init of Cray MPICH aborts",
+            f"MPICH_GPU_SUPPORT_ENABLED=1 without {name}: MPI_Init of Cray MPICH aborts",
             "inject the gtl directory of Cray MPICH with --inject",
         )
-    if faults := plan.view.faults(found):
+    if faults := plan.view.faults(library):
         return Line(
             "gtl",
             Status.BROKEN,
-            f"{found.path} does not load, {faults[0]}: MPI_Init aborts",
+            f"{library.path} does not load, {faults[0]}: MPI_Init aborts",
             "build the image with the GPU runtime that this GTL was linked with",
         )
-    how = (
-        "preloaded, since the program does not link it" if plan.preload else "the program links it"
-    )
-    return ready("gtl", f"{found.path} ({found.origin}), {how}")
+    how = "preloaded, as the program does not link it" if plan.preload else "linked by the program"
+    return ready("gtl", f"{library.path} ({library.origin}), {how}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a compute node offers a container: its C library, launcher, driver and devices."""
+"""Facts of a compute node that a container depends on: C library, launcher, driver, devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from busbar.preflight.files import Directory, Files
 from busbar.preflight.loader import View
 from busbar.site.model import Site
 
-# rdma-core's library where it is not called as the kernel module of the device.
+# The rdma-core library of a kernel module, if the two have different names.
 _RDMA_CORE = {"bnxt": "bnxt_re", "hfi1": "hfi1verbs", "ice": "irdma", "i40e": "irdma"}
 
 
@@ -25,20 +25,20 @@ class Host:
     files: Files
     view: View
     mpi_types: tuple[str, ...] | None
-    """Of ``srun --mpi=list``; None where there is no srun."""
+    """From ``srun --mpi=list``; None without srun."""
     nvidia_driver: tuple[int, ...] | None
     rocm: tuple[int, ...] | None
-    """Release of the ROCm that is installed beside the driver."""
+    """Release of the ROCm that is installed with the driver."""
     rdma_drivers: tuple[str, ...]
-    """Libraries of rdma-core that the node's devices need, such as ``mlx5``; empty for unknown."""
+    """rdma-core libraries that the node's devices need, such as ``mlx5``; empty if unknown."""
     devices: tuple[str, ...]
-    """Entries of /dev and its /dev/infiniband, /dev/dri."""
+    """Entries of /dev, /dev/infiniband and /dev/dri, relative to /dev."""
 
 
 def gather(root: Path, site: Site) -> Host:
-    """The facts of the host whose file system is at ``root``."""
+    """Read the facts of the host whose file system is at ``root``."""
     if not root.is_dir():
-        raise BusbarError("there is no such directory", where=f"--host-root {root}")
+        raise BusbarError("no such directory", where=f"--host-root {root}")
     files = Directory(root)
     view = View(files, files, (), ())
     return Host(
@@ -57,16 +57,16 @@ def gather(root: Path, site: Site) -> Host:
 
 
 def _nvidia_driver(root: Path) -> tuple[int, ...] | None:
-    """As its kernel module says; a virtual machine need not have its directory in /proc."""
+    """Read the version of the kernel module; /proc/driver is missing on some virtual machines."""
     # "NVIDIA UNIX x86_64 Kernel Module  570.86.15", "... Open Kernel Module for x86_64  570.86.15"
     text = _text(root / "proc/driver/nvidia/version")
-    said = re.search(r"Module(?: for \S+)?\s+(?P<version>\d+(?:\.\d+)+)", text)
-    version = said["version"] if said else _text(root / "sys/module/nvidia/version").strip()
+    module = re.search(r"Module(?: for \S+)?\s+(?P<version>\d+(?:\.\d+)+)", text)
+    version = module["version"] if module else _text(root / "sys/module/nvidia/version").strip()
     return _numbers(version) or None
 
 
 def _rdma_drivers(root: Path) -> tuple[str, ...]:
-    """By the kernel modules of the devices: mlx5_core, efa, bnxt_en and so on."""
+    """Derive the libraries from the kernel modules of the devices (mlx5_core, efa, bnxt_en)."""
     modules = {
         link.resolve().name.partition("_")[0]
         for link in (root / "sys/class/infiniband").glob("*/device/driver")
@@ -75,28 +75,19 @@ def _rdma_drivers(root: Path) -> tuple[str, ...]:
 
 
 def rocm_release(files: Files) -> tuple[int, ...] | None:
-    """The release of the newest /opt/rocm* there is; None where there is none."""
-    found = []
+    """Return the release of the newest /opt/rocm*; None if there is none."""
+    releases = []
     for name in files.names(PurePosixPath("/opt")):
         version = PurePosixPath("/opt", name, ".info", "version")
         if name.startswith("rocm") and files.kind(version) == "file":
-            said = _text(files.local(version)).strip().partition("-")[0]
-            found.append(_numbers(said))
-    return max(found, default=None) or None
+            releases.append(_numbers(_text(files.local(version)).strip().partition("-")[0]))
+    return max(releases, default=None) or None
 
 
-def glibc(view: View) -> tuple[int, ...]:
-    """The version of the C library of a file system, which its newest symbols carry."""
+def c_library(view: View) -> elf.Elf | None:
+    """Read the C library of a file system; None if there is none that can be read."""
     library = view.search("libc.so.6")
-    facts = elf.read(library.local) if library else None
-    return elf.highest(facts.defines, "GLIBC") if facts else ()
-
-
-def machine(view: View) -> str:
-    """The processor that the C library of a file system is for; empty where none is read."""
-    library = view.search("libc.so.6")
-    facts = elf.read(library.local) if library else None
-    return facts.machine if facts else ""
+    return elf.read(library.local) if library else None
 
 
 def _text(path: Path) -> str:

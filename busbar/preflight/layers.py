@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where two deliveries differ, layer by layer, by what preflight reads of each."""
+"""Compare two deliveries layer by layer: their libraries, UCX modules and settings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path, PurePosixPath
 
 from busbar.preflight.files import Directory
 from busbar.preflight.lines import loaded, modules, origins
-from busbar.preflight.loader import Found, View
+from busbar.preflight.loader import ContainerFile, View
 from busbar.preflight.model import Origin
 
 _SETTING = re.compile(r"(?:UCX|OMPI|PRTE|MPICH|MPIR|NCCL|RCCL|FI|HSA|CUDA|ROCR|HIP)_")
-# What says where things are, who may run them and what is logged; no path of data.
+# Settings of locations, permissions and logs do not change the path of data.
 _HARMLESS = re.compile(r"(?:CUDA_(?:HOME|PATH|VERSION)|OMPI_ALLOW_\w+|UCX_LOG_\w+)$")
-# From what most often decides how data goes to what hardly ever does.
+# Ordered by how often a difference in the layer explains one in bandwidth, most often first.
 _LAYERS = (
     ("GPU driver", r"libcuda\.so|libnvidia-ml"),
     ("GPU run time", r"libcudart|libamdhip64|libhsa"),
@@ -32,7 +32,7 @@ _LAYERS = (
 
 @dataclass(frozen=True)
 class LayerDifference:
-    """One thing that is not the same."""
+    """One difference between the image and the bare installation."""
 
     layer: str
     text: str
@@ -44,7 +44,7 @@ def bare_origins(program: Path, library_path: str) -> list[Origin]:
     directories = [part for part in library_path.split(":") if part.startswith("/")]
     view = View(files, files, (), directories)
     path = PurePosixPath(program)
-    libraries = loaded(view, view.find(path) or Found(path, program, "host"))
+    libraries = loaded(view, view.find(path) or ContainerFile(path, program, "host"))
     return [*origins(libraries), *modules(view, libraries)]
 
 
@@ -54,7 +54,7 @@ def differences(
     bare_settings: Mapping[str, str],
     image_settings: Mapping[str, str],
 ) -> list[LayerDifference]:
-    """Settings first, then libraries in the order of the layers."""
+    """Return the differing settings, then the differing libraries in the order of the layers."""
     return [*_settings(bare_settings, image_settings), *_libraries(bare, image)]
 
 
@@ -62,9 +62,9 @@ def _settings(bare: Mapping[str, str], image: Mapping[str, str]) -> Iterator[Lay
     for name in sorted({*bare, *image}):
         one, other = bare.get(name), image.get(name)
         if one != other and _SETTING.match(name) and not _HARMLESS.match(name):
-            shown = [f"is {value}" if value else "is not set" for value in (other, one)]
+            inside, outside = (f"is {v}" if v else "is not set" for v in (other, one))
             yield LayerDifference(
-                "settings", f"{name} {shown[0]} in the image and {shown[1]} outside"
+                "settings", f"{name} {inside} in the image and {outside} outside"
             )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The questions of preflight, one function each; a fact that cannot be seen is never a pass."""
+"""Examine a planned launch and build the preflight report; an unknown fact is never a pass."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from busbar.preflight import elf
 from busbar.preflight.gpu import gpu_lines
-from busbar.preflight.host import glibc, machine
-from busbar.preflight.loader import Found, View, version_faults
+from busbar.preflight.host import c_library
+from busbar.preflight.loader import ContainerFile, View, version_faults
 from busbar.preflight.model import Line, Origin, PreflightReport, Status, ready
 from busbar.preflight.mpi import ImageMpi, abi, pmi
 from busbar.preflight.net import network_lines
@@ -22,17 +22,15 @@ _COMMUNICATION = (
     "libuc", "libibverbs", "librdmacm", "libmlx5", "libnccl", "librccl", "libcuda", "libamdhip64",
     "libhsa", "libnvidia-ml",
 )  # fmt: skip
-
-
 _GLIBC = re.compile(r"needs GLIBC_")
 
 
-def judge(plan: ImagePlan) -> PreflightReport:
-    """Every line, the origin of every communication library, and the launch line."""
+def examine(plan: ImagePlan) -> PreflightReport:
+    """Check one launch: the lines, the origin of each communication library, the command."""
     libraries = loaded(plan.view, plan.program)
     mpi = ImageMpi.of(plan, libraries)
     pmi_line, mpi_type = pmi(plan, mpi)
-    how = launch(plan, mpi_type)
+    launch_line = launch(plan, mpi_type)
     lines = [
         _image(plan),
         _glibc(plan, libraries),
@@ -49,22 +47,22 @@ def judge(plan: ImagePlan) -> PreflightReport:
         lines=lines,
         libraries=origins(libraries),
         modules=modules(plan.view, libraries),
-        launch=how,
-        command=command(plan, how),
+        launch=launch_line,
+        command=command(plan, launch_line),
     )
 
 
-def origins(libraries: Mapping[str, Found | None]) -> list[Origin]:
-    """Where each library of communication comes from."""
+def origins(libraries: Mapping[str, ContainerFile | None]) -> list[Origin]:
+    """Return the origin of each communication library."""
     return [
-        _origin(name, found)
-        for name, found in libraries.items()
+        _origin(name, library)
+        for name, library in libraries.items()
         if name.startswith(_COMMUNICATION)
     ]
 
 
-def modules(view: View, libraries: Mapping[str, Found | None]) -> list[Origin]:
-    """Where each transport comes from that UCX loads by itself."""
+def modules(view: View, libraries: Mapping[str, ContainerFile | None]) -> list[Origin]:
+    """Return the origin of each transport module that UCX loads at run time."""
     core = next((f for name, f in libraries.items() if name.startswith("libuct.so") and f), None)
     if core is None:
         return []
@@ -73,89 +71,91 @@ def modules(view: View, libraries: Mapping[str, Found | None]) -> list[Origin]:
     return [_origin(name, view.find(directory / name)) for name in names]
 
 
-def _origin(name: str, found: Found | None) -> Origin:
-    if found is None:
+def _origin(name: str, library: ContainerFile | None) -> Origin:
+    if library is None:
         return Origin(name, "", "missing")
-    with found.local.open("rb") as stream:
+    with library.local.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return Origin(name, str(found.path), found.origin, digest)
+    return Origin(name, str(library.path), library.origin, digest)
 
 
-def loaded(view: View, program: Found | None) -> dict[str, Found | None]:
-    """What the program loads; of an image without a known program, what its MPI loads."""
+def loaded(view: View, program: ContainerFile | None) -> dict[str, ContainerFile | None]:
+    """Return the libraries that the program loads; without a program, those that MPI loads."""
     roots = [program] if program else view.matching(r"libmpi\.so\.\d+")[:1]
-    found: dict[str, Found | None] = {}
+    libraries: dict[str, ContainerFile | None] = {}
     for root in roots:
         facts = elf.read(root.local)
         if facts and facts.soname:
-            found[facts.soname] = root
-        found |= view.resolve(root)
+            libraries[facts.soname] = root
+        libraries |= view.resolve(root)
     for pattern in (r"lib(nccl|rccl)\.so\.\d+", r"lib(nccl|rccl)-net(-\w+)?\.so"):
         for extra in view.matching(pattern):
-            found.setdefault(extra.path.name, extra)
-    return found
+            libraries.setdefault(extra.path.name, extra)
+    return libraries
 
 
 def _image(plan: ImagePlan) -> Line:
     if plan.fingerprint is None:
-        return ready("fingerprint", "none; everything is judged by the files of the image")
-    said = plan.fingerprint.stack
-    fits = {"cray": ("cray", "rocm", "cuda"), plan.stack: (plan.stack,)}[plan.stack]
-    if said not in fits:
+        return ready("fingerprint", "none; only the files of the image are examined")
+    stack = plan.fingerprint.stack
+    suitable = {"cray": ("cray", "rocm", "cuda"), plan.stack: (plan.stack,)}[plan.stack]
+    if stack not in suitable:
         return Line(
             "fingerprint",
             Status.BROKEN,
-            f"the image holds stack {said}, the site's images are of stack {plan.stack}",
+            f"the image contains stack {stack}, but the site needs stack {plan.stack}",
             f"build it with STACK={plan.stack}",
         )
-    what = ", ".join(plan.fingerprint.features)
-    return ready("fingerprint", f"stack {said} by {plan.fingerprint.delivery}: {what}")
+    features = ", ".join(plan.fingerprint.features)
+    return ready("fingerprint", f"stack {stack} by {plan.fingerprint.delivery}: {features}")
 
 
-def _glibc(plan: ImagePlan, libraries: dict[str, Found | None]) -> Line:
-    inside, outside = glibc(plan.view), glibc(plan.host.view)
-    if not inside:
-        return Line("glibc", Status.BROKEN, "the image has no C library that can be read", "")
-    if not outside:
+def _glibc(plan: ImagePlan, libraries: dict[str, ContainerFile | None]) -> Line:
+    inside, outside = c_library(plan.view), c_library(plan.host.view)
+    version = elf.highest(inside.defines, "GLIBC") if inside else ()
+    host_version = elf.highest(outside.defines, "GLIBC") if outside else ()
+    if not inside or not version:
+        return Line("glibc", Status.BROKEN, "the image has no readable C library", "")
+    if not outside or not host_version:
         return Line(
             "glibc",
             Status.BROKEN,
-            f"image {_dotted(inside)}; this host has no C library that can be read",
+            f"image {_dotted(version)}; this host has no readable C library",
             "run preflight on a compute node, or give its whole root file system",
         )
-    machines = [machine(view) for view in (plan.view, plan.host.view)]
-    if machines[0] != machines[1]:
+    if inside.machine != outside.machine:
         return Line(
             "glibc",
             Status.BROKEN,
-            f"the C library of the image is for {machines[0]}, that of the host for {machines[1]}",
+            f"the C library of the image is for {inside.machine}, the host's for"
+            f" {outside.machine}",
             "build the image for the machine of the site",
         )
-    wanted: tuple[int, ...] = ()
-    by = ""
-    for name, found in libraries.items():
-        facts = elf.read(found.local) if found and found.origin != "image" else None
-        if facts and (needs := elf.highest(facts.wants, "GLIBC")) > wanted:
-            wanted, by = needs, name
-    versions = f"image {_dotted(inside)}, host {_dotted(outside)}"
-    if wanted > inside:
+    required: tuple[int, ...] = ()
+    user = ""
+    for name, library in libraries.items():
+        facts = elf.read(library.local) if library and library.origin != "image" else None
+        if facts and (needed := elf.highest(facts.required_versions, "GLIBC")) > required:
+            required, user = needed, name
+    if required > version:
         return Line(
             "glibc",
             Status.BROKEN,
-            f"{by} of the host needs glibc {_dotted(wanted)}, the image has {_dotted(inside)}",
+            f"{user} of the host needs glibc {_dotted(required)}, the image has"
+            f" {_dotted(version)}",
             "build the image on a base as new as the host, or inject libraries built for older",
         )
-    need = f"; what comes from the host needs {_dotted(wanted)}" if wanted else ""
-    return ready("glibc", versions + need)
+    need = f"; libraries of the host need {_dotted(required)}" if required else ""
+    return ready("glibc", f"image {_dotted(version)}, host {_dotted(host_version)}{need}")
 
 
-def _missing(libraries: Mapping[str, Found | None]) -> Iterator[Line]:
-    missing = [name for name, found in libraries.items() if found is None]
+def _missing(libraries: Mapping[str, ContainerFile | None]) -> Iterator[Line]:
+    missing = [name for name, library in libraries.items() if library is None]
     if missing:
         yield Line(
             "libraries",
             Status.BROKEN,
-            f"the loader finds no {', '.join(missing)}",
+            f"the loader does not find {', '.join(missing)}",
             "install them in the image, or bind the host's directory with --inject",
         )
     # The C library has its own line.
@@ -164,7 +164,7 @@ def _missing(libraries: Mapping[str, Found | None]) -> Iterator[Line]:
             "libraries",
             Status.BROKEN,
             "; ".join(lacking[:3]),
-            "let the library that is too old come from where the one that needs it comes from",
+            "take both libraries from the same side: image or host",
         )
     else:
         yield ready("libraries", f"the loader finds all {len(libraries)}")

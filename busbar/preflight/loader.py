@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Which library a program gets inside a container, by the rules of ld.so(8)."""
+"""Resolve the libraries of a program inside a container, by the rules of ld.so(8)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -22,7 +22,7 @@ _DEFAULT = (
     "/lib",
     "/usr/lib",
 )
-_MAX_LINKS = 40  # as the kernel
+_MAX_LINKS = 40  # the limit of the kernel
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,15 @@ class Mount:
 
 
 @dataclass(frozen=True)
-class Found:
+class ContainerFile:
     """A file that the container sees."""
 
     path: PurePosixPath
-    """Without links, in the container."""
+    """In the container, with links resolved."""
     local: Path
+    """The same file on this host, for reading."""
     origin: str
+    """``image``, ``injected``, ``driver`` or ``host``."""
 
 
 class View:
@@ -61,8 +63,8 @@ class View:
                 return self._host, mount.source / path.relative_to(mount.target), mount.origin
         return self.image, path, "image"
 
-    def find(self, path: PurePosixPath) -> Found | None:
-        """The file or directory at ``path``; links lead where they lead in the container."""
+    def find(self, path: PurePosixPath) -> ContainerFile | None:
+        """Return the file at ``path``, with links resolved in the container; None if missing."""
         for _ in range(_MAX_LINKS):
             link = self._first_link(path)
             if link is None:
@@ -71,10 +73,14 @@ class View:
         else:
             return None
         files, inside, origin = self._place(path)
-        return Found(path, files.local(inside), origin) if files.kind(inside) == "file" else None
+        return (
+            ContainerFile(path, files.local(inside), origin)
+            if files.kind(inside) == "file"
+            else None
+        )
 
     def _first_link(self, path: PurePosixPath) -> PurePosixPath | None:
-        """The path with its first symbolic link replaced; None where it has none."""
+        """Return the path with its first symbolic link replaced; None if it has none."""
         for length in range(2, len(path.parts) + 1):
             prefix = PurePosixPath(*path.parts[:length])
             files, inside, _ = self._place(prefix)
@@ -83,29 +89,28 @@ class View:
         return None
 
     def names(self, directory: PurePosixPath) -> list[str]:
-        """The entries of a directory, links followed; none where there is none."""
+        """Return the entries of a directory, with links followed; empty if it is missing."""
         for _ in range(_MAX_LINKS):
             link = self._first_link(directory)
             if link is None:
                 break
             directory = link
         files, inside, _ = self._place(directory)
-        found = set(files.names(inside))
-        found.update(m.target.name for m in self._mounts if m.target.parent == directory)
-        return sorted(found)
+        mounted = {m.target.name for m in self._mounts if m.target.parent == directory}
+        return sorted(mounted.union(files.names(inside)))
 
     def text(self, path: str) -> str:
-        """A text file; empty where there is none."""
-        found = self.find(PurePosixPath(path))
-        return found.local.read_text(errors="replace") if found else ""
+        """Read a text file; return an empty text if it is missing."""
+        file = self.find(PurePosixPath(path))
+        return file.local.read_text(errors="replace") if file else ""
 
     def directories(self) -> list[PurePosixPath]:
-        """Where every program looks: LD_LIBRARY_PATH, /etc/ld.so.conf, the defaults."""
+        """Return the search path: LD_LIBRARY_PATH, /etc/ld.so.conf, the defaults."""
         places = (*self.library_path, *self._configured("/etc/ld.so.conf"), *_DEFAULT)
         return [PurePosixPath(place) for place in dict.fromkeys(places)]
 
     def _configured(self, file: str) -> list[str]:
-        found: list[str] = []
+        directories: list[str] = []
         for line in self.text(file).splitlines():
             words = line.partition("#")[0].split()
             if words[:1] == ["include"]:
@@ -113,71 +118,74 @@ class View:
                     parent = PurePosixPath(file).parent / PurePosixPath(pattern).parent
                     for name in self.names(parent):
                         if fnmatch(name, PurePosixPath(pattern).name):
-                            found += self._configured(str(parent / name))
+                            directories += self._configured(str(parent / name))
             else:
-                found += words
-        return found
+                directories += words
+        return directories
 
-    def search(self, name: str, first: Iterable[PurePosixPath] = ()) -> Found | None:
-        """A library by its file name, as ``dlopen`` without a path looks for it."""
-        for directory in (*first, *self.directories()):
-            if found := self.find(directory / name):
-                return found
+    def search(self, name: str) -> ContainerFile | None:
+        """Search a library by file name, as ``dlopen`` without a path does."""
+        for directory in self.directories():
+            if library := self.find(directory / name):
+                return library
         return None
 
-    def matching(self, pattern: str) -> list[Found]:
-        """Every library in the loader's directories whose whole name matches."""
+    def matching(self, pattern: str) -> list[ContainerFile]:
+        """Return every library on the search path whose whole name matches ``pattern``."""
         expression = re.compile(pattern)
-        found = []
-        for directory in self.directories():
-            for name in self.names(directory):
-                if expression.fullmatch(name) and (file := self.find(directory / name)):
-                    found.append(file)
-        return found
+        return [
+            library
+            for directory in self.directories()
+            for name in self.names(directory)
+            if expression.fullmatch(name) and (library := self.find(directory / name))
+        ]
 
-    def resolve(self, root: Found) -> dict[str, Found | None]:
-        """Every library that a program needs, by name, in the order of loading; None: missing."""
-        found: dict[str, Found | None] = {}
-        queue: list[tuple[Found, tuple[str, ...]]] = [(root, ())]
+    def resolve(self, root: ContainerFile) -> dict[str, ContainerFile | None]:
+        """Return the libraries that a program loads, by name in load order; None if missing."""
+        libraries: dict[str, ContainerFile | None] = {}
+        queue: list[tuple[ContainerFile, tuple[str, ...]]] = [(root, ())]
         while queue:
             user, inherited = queue.pop(0)
             facts = elf.read(user.local)
             if facts is None:
                 continue
-            # A DT_RPATH holds for what the library loads too; a DT_RUNPATH switches it off.
+            # DT_RPATH also applies to the libraries of a library; DT_RUNPATH disables it.
             rpath = () if facts.runpath else (*_expand(facts.rpath, user.path), *inherited)
             for name in facts.needed:
-                if name in found or name.startswith(("ld-linux", "linux-vdso")):
+                if name in libraries or name.startswith(("ld-linux", "linux-vdso")):
                     continue
-                found[name] = self._needed(name, rpath, _expand(facts.runpath, user.path))
-                if library := found[name]:
+                library = self._needed(name, rpath, _expand(facts.runpath, user.path))
+                libraries[name] = library
+                if library:
                     queue.append((library, rpath))
-        return found
+        return libraries
 
-    def faults(self, root: Found) -> list[str]:
-        """Why the loader refuses a file: libraries that are missing, or lack what it needs."""
-        found = self.resolve(root)
-        missing = [f"{name} is missing" for name, library in found.items() if library is None]
-        return [*missing, *version_faults({root.path.name: root} | found)]
+    def faults(self, root: ContainerFile) -> list[str]:
+        """Return the reasons why the loader refuses a file: missing libraries or versions."""
+        libraries = self.resolve(root)
+        missing = [f"{name} is missing" for name, library in libraries.items() if library is None]
+        return [*missing, *version_faults({root.path.name: root} | libraries)]
 
-    def _needed(self, name: str, rpath: Sequence[str], runpath: Sequence[str]) -> Found | None:
+    def _needed(
+        self, name: str, rpath: Sequence[str], runpath: Sequence[str]
+    ) -> ContainerFile | None:
         if "/" in name:
             return self.find(PurePosixPath(name))
         common = [str(directory) for directory in self.directories()]
         split = len(self.library_path)
         for directory in (*rpath, *common[:split], *runpath, *common[split:]):
-            if found := self.find(_normal(PurePosixPath(directory) / name)):
-                return found
+            if library := self.find(_normal(PurePosixPath(directory) / name)):
+                return library
         return None
 
 
-def version_faults(libraries: Mapping[str, Found | None]) -> list[str]:
-    """What the loader refuses of ``libraries``: damaged files, symbol versions that none has."""
+def version_faults(libraries: Mapping[str, ContainerFile | None]) -> list[str]:
+    """Return the reasons why the loader refuses ``libraries``: damage, undefined versions."""
     faults = []
     for user in filter(None, libraries.values()):
         facts = elf.read(user.local)
         if facts is None:
-            faults.append(f"{user.path} ({user.origin}) is no library that can be read")
+            faults.append(f"{user.path} ({user.origin}) is not a readable library")
             continue
         for name, version in sorted(facts.versions):
             library = libraries.get(name)
@@ -185,7 +193,7 @@ def version_faults(libraries: Mapping[str, Found | None]) -> list[str]:
             if library and offered and offered.defines and version not in offered.defines:
                 faults.append(
                     f"{user.path.name} ({user.origin}) needs {version}, which {library.path}"
-                    f" ({library.origin}) does not have"
+                    f" ({library.origin}) does not define"
                 )
     return faults
 

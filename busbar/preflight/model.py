@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What preflight says: a line for each question, the origin of each library, one verdict."""
+"""The preflight report: one line per question, the origin of each library, one verdict."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from busbar.site.model import Name, Stack
 
 
 class Fingerprint(BaseModel):
-    """What an image says of itself, as far as it is used; the file holds more."""
+    """The keys of an image's fingerprint.json that are used; other keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -24,17 +24,17 @@ class Fingerprint(BaseModel):
     features: list[Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_-]*$")]] = Field(
         default_factory=list
     )
-    """As ReFrame allows them."""
+    """Names that ReFrame allows as features."""
 
 
 class Status(StrEnum):
-    """How one line stands, or all of them."""
+    """The status of one line or of a report."""
 
     READY = "ready"
     SLOW = "slow"
-    """It works, on a slower path."""
+    """It works on a slower path."""
     BROKEN = "broken"
-    """It fails, or does something else than was asked."""
+    """It fails, or does something other than requested."""
 
 
 _SEVERITY = (Status.READY, Status.SLOW, Status.BROKEN)
@@ -56,51 +56,51 @@ class Origin:
 
     name: str
     path: str
-    """In the container; empty where the loader finds none."""
+    """In the container; empty if the library is missing."""
     origin: str
-    """``image``, ``injected`` (a directory that was bound), ``driver`` (--nv) or ``missing``."""
+    """``image``, ``injected`` (from a bound directory), ``driver`` (--nv) or ``missing``."""
     sha256: str = ""
-    """Of the file: two of one hash are one build."""
+    """Checksum of the file: equal checksums are the same build."""
 
 
 @dataclass(frozen=True)
 class LaunchLine:
-    """A launch line in its parts; the program follows the last."""
+    """The parts of a launch line: ``outside enter inside PROGRAM``."""
 
     outside: tuple[str, ...]
-    """The launcher of the host; empty where the image's own starts the ranks."""
+    """The launcher on the host; empty if the launcher of the image starts the ranks."""
     enter: tuple[str, ...]
-    """What runs a command inside the image, one container a call."""
+    """The command prefix that runs a command inside the image; each call is one container."""
     inside: tuple[str, ...]
-    """The launcher inside the image; empty where the host's starts the ranks."""
+    """The launcher inside the image; empty if the launcher of the host starts the ranks."""
     mpi_type: str
-    """What ``srun --mpi`` gets; empty for another launcher."""
+    """The value of ``srun --mpi``; empty for other launchers."""
 
 
 @dataclass(frozen=True)
 class PreflightReport:
-    """Everything that preflight says of one image on one site."""
+    """The result of preflight for one image on one site."""
 
     image: str
     site: str
     lines: Sequence[Line]
     libraries: Sequence[Origin]
     modules: Sequence[Origin]
-    """Transports that UCX loads by itself, from the directory beside it."""
+    """Transports that UCX loads at run time from the directory beside it."""
     launch: LaunchLine
     command: str
 
     @property
     def verdict(self) -> Status:
-        """That of the worst line."""
+        """The status of the worst line."""
         return max((line.status for line in self.lines), key=_SEVERITY.index)
 
     @property
     def document(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The JSON document."""
         return asdict(self) | {"verdict": self.verdict}
 
 
 def ready(name: str, reason: str) -> Line:
-    """A line with nothing to do."""
+    """Return a line with status ready."""
     return Line(name, Status.READY, reason)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""How a run is shown: on the terminal and as one HTML file."""
+"""Show the results of a run: on the terminal and as one HTML file."""

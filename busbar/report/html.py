@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The report of a run: one HTML file that needs no network."""
+"""Write the report of a run: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from busbar.units import format_bytes
 
 
 def write(path: Path, document: CheckDocument, outcomes: Sequence[Outcome]) -> None:
-    """Writes the page for ``document`` (what ``busbar check --json`` prints) to ``path``."""
+    """Write the page for ``document``, the output of ``busbar check --json``, to ``path``."""
     environment = Environment(
         loader=PackageLoader("busbar.report", "."), autoescape=True, undefined=StrictUndefined
     )
@@ -29,19 +29,19 @@ def write(path: Path, document: CheckDocument, outcomes: Sequence[Outcome]) -> N
 
 
 def _figures(outcome: Outcome) -> dict[str, Any]:
-    """SVG texts of one check: matrices at its largest sizes, curves for each kind of buffers."""
+    """Return the figures of one check as SVG: curves, and matrices at the largest sizes."""
     readings = [r for r in outcome.results if r.value is not None and "->" in r.pair]
-    found: list[str] = []
+    figures: list[str] = []
     for buffers in dict.fromkeys(r.buffers for r in readings):
         rows = [r for r in readings if r.buffers == buffers]
         bandwidth = [r for r in rows if r.metric == "bandwidth"]
         if bandwidth:
-            found.append(plots.svg(plots.curve(bandwidth)))
+            figures.append(plots.svg(plots.curve(bandwidth)))
         for metric in ("bandwidth", "latency"):
             largest = max((r.bytes or 0 for r in rows if r.metric == metric), default=None)
             if largest is not None:
-                found.append(plots.svg(plots.matrix(_at(rows, metric, largest))))
-    return {"check": outcome.check, "environment": outcome.environment, "svg": found}
+                figures.append(plots.svg(plots.matrix(_at(rows, metric, largest))))
+    return {"check": outcome.check, "environment": outcome.environment, "svg": figures}
 
 
 def _at(rows: list[Result], metric: str, nbytes: int) -> list[Result]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The two figures of a check: the matrix of pairs, and bandwidth against size."""
+"""Plot the two figures of a check: the matrix of pairs, and bandwidth against size."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from busbar.units import format_bytes
 
 
 def svg(figure: Figure) -> str:
-    """The figure as an ``<svg>`` element that can stand in a page: no XML head, no date in it."""
+    """Return the figure as an ``<svg>`` element for an HTML page: no XML header, no date."""
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
     return re.sub(r"^.*?(?=<svg)", "", text.getvalue(), count=1, flags=re.DOTALL)
 
 
 def matrix(results: Sequence[Result]) -> Figure:
-    """A heat map, sender by receiver, of readings of one metric and one size."""
+    """Plot readings of one metric and one size as a heat map, sender by receiver."""
     ends = [tuple(map(int, result.pair.split("->"))) for result in results]
     ranks = 1 + max(rank for pair in ends for rank in pair)
     values = np.full((ranks, ranks), np.nan)
@@ -32,7 +32,7 @@ def matrix(results: Sequence[Result]) -> Figure:
     size = 1.6 + 0.7 * min(ranks, 16)
     figure = Figure(figsize=(size + 0.8, size))
     axes = figure.subplots()
-    # The scale starts at zero, so that noise of a per cent does not look like a fault.
+    # The scale starts at zero, so that noise of one percent does not look like a fault.
     top = float(np.nanmax(values))
     image = axes.imshow(values, vmin=0, vmax=top, cmap="viridis")
     figure.colorbar(image, ax=axes, label=unit, shrink=0.8)
@@ -50,7 +50,7 @@ def matrix(results: Sequence[Result]) -> Figure:
 
 
 def curve(results: Sequence[Result]) -> Figure:
-    """Bandwidth against size: a line for each pair, the band (over all pairs) and the limit."""
+    """Plot bandwidth against size: a line per pair, the band over all pairs, and the limit."""
     figure = Figure(figsize=(6.4, 4))
     axes = figure.subplots()
     for pair in dict.fromkeys(result.pair for result in results):

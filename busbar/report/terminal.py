@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The table of verdicts on the terminal."""
+"""Print the table of verdicts on the terminal."""
 
 from __future__ import annotations
 
@@ -11,23 +11,14 @@ from rich.table import Table
 
 from busbar.judge.results import Outcome, Result
 from busbar.units import format_bytes
-from busbar.verdict import Verdict, worst
+from busbar.verdict import STYLES, Verdict, worst
 
-_STYLE = {
-    Verdict.PASS: "green",
-    Verdict.UNJUDGED: "blue",
-    Verdict.UNKNOWN: "cyan",
-    Verdict.DEGRADED: "yellow",
-    Verdict.IMPOSSIBLE: "magenta",
-    Verdict.FAILED: "red",
-}
-
-_FEW = 3
-"""Pairs of one size that are named when they did not pass."""
+_MAX_SHOWN = 3
+"""Failures of one size that are printed."""
 
 
 def print_verdicts(outcomes: Sequence[Outcome], console: Console) -> None:
-    """One row for each size and kind of buffers (the worst pair), then what did not pass."""
+    """Print one row per size and buffers (of the worst pair), then the reasons, then the notes."""
     table = Table(box=None, pad_edge=False)
     for name in ("check", "what", "where"):
         table.add_column(name, no_wrap=True)
@@ -44,7 +35,7 @@ def print_verdicts(outcomes: Sequence[Outcome], console: Console) -> None:
 
 
 def _groups(results: Iterable[Result]) -> Iterable[list[Result]]:
-    """Readings of one kind and size together; a result of another kind stands alone."""
+    """Group readings by metric, buffers and size; a result without a size is its own group."""
 
     def key(result: Result) -> tuple[object, ...]:
         if result.bytes is None:
@@ -84,15 +75,15 @@ def _cells(rows: list[Result]) -> list[str]:
         numbers[2] = f"{row.limit:.4g}"
     if row.share_of_limit is not None:
         numbers[3] = f"{row.share_of_limit:.0%}"
-    return [row.check, what, where, *numbers, f"[{_STYLE[verdict]}]{verdict}[/]"]
+    return [row.check, what, where, *numbers, f"[{STYLES[verdict]}]{verdict}[/]"]
 
 
 def _worst_reading(rows: list[Result]) -> Result:
-    """The slowest bandwidth or the longest latency, against its own band."""
-    return min(rows, key=_goodness)
+    """Return the lowest bandwidth or the longest latency, relative to its band."""
+    return min(rows, key=_quality)
 
 
-def _goodness(row: Result) -> float:
+def _quality(row: Result) -> float:
     if row.value is None or not row.typical:
         return 0.0
     share = row.value / row.typical
@@ -101,7 +92,7 @@ def _goodness(row: Result) -> float:
 
 def _print_reasons(outcome: Outcome, console: Console) -> None:
     for verdict, message in _reasons(outcome.results):
-        console.print(f"[{_STYLE[verdict]}]{verdict}[/] {outcome.check}: ", end="")
+        console.print(f"[{STYLES[verdict]}]{verdict}[/] {outcome.check}: ", end="")
         console.print(message, markup=False, highlight=False)
     for cause in outcome.causes:
         console.print(f"cause {cause['id']}", style="bold", end="")
@@ -113,13 +104,13 @@ def _print_reasons(outcome: Outcome, console: Console) -> None:
 
 
 def _reasons(results: Iterable[Result]) -> Iterable[tuple[Verdict, str]]:
-    """What did not pass; of the pairs of one size the worst few, since the report has them all."""
-    wrong = [row for row in results if row.verdict.is_problem]
-    whole = [row for row in wrong if row.bytes is None]
-    for rows in [whole, *_groups(row for row in wrong if row.bytes is not None)]:
-        rows.sort(key=_goodness)
+    """Yield verdict and message of each failure; only the worst few pairs of each size."""
+    failures = [row for row in results if row.verdict.is_problem]
+    without_size = [row for row in failures if row.bytes is None]
+    for rows in [without_size, *_groups(row for row in failures if row.bytes is not None)]:
+        rows.sort(key=_quality)
         counts = Counter((row.verdict, row.message) for row in rows)
-        shown = list(counts.items())[: len(whole) if rows is whole else _FEW]
+        shown = list(counts.items())[: len(counts) if rows is without_size else _MAX_SHOWN]
         for (verdict, message), count in shown:
             yield verdict, message + (f" ({count} times)" if count > 1 else "")
         if left := len(counts) - len(shown):
@@ -130,7 +121,7 @@ def _reasons(results: Iterable[Result]) -> Iterable[tuple[Verdict, str]]:
 
 
 def _print_notes(outcomes: Sequence[Outcome], console: Console) -> None:
-    """One line a note, once: most are true of every check; the evidence is in the JSON."""
+    """Print each note once, as most apply to every check; their evidence is in the JSON only."""
     for text in dict.fromkeys(
         f"note {note['id']}: {note['summary']}" for o in outcomes for note in o.notes
     ):

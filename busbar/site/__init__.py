@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The site model: what a system is made of, loaded from `site/<name>/site.yaml`."""
+"""Sites: the model of a system, loaded from `site/<name>/site.yaml`, and its environment."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""CPU lists as Linux writes them."""
+"""Format and parse Linux CPU lists."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-_MOST = 2**16
-"""More CPUs than Linux can be built for."""
+_MAX_CPUS = 2**16
+"""More CPUs than any Linux kernel supports."""
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """``0-3,8`` for 0, 1, 2, 3, 8."""
+    """Return ``0-3,8`` for 0, 1, 2, 3, 8."""
     runs: list[list[int]] = []
     for cpu in sorted(set(cpus)):
         if runs and cpu == runs[-1][1] + 1:
@@ -22,15 +22,14 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """The CPUs of ``0-3,8``. Raises ``ValueError`` for anything else."""
+    """Return the CPUs of a list such as ``0-3,8``. Raises ``ValueError`` for anything else."""
     cpus: set[int] = set()
     for part in text.split(","):
-        cpu_range = re.fullmatch(r"\s*(?P<first>\d+)(?:-(?P<last>\d+))?\s*", part)
-        if not cpu_range:
-            raise ValueError(f"{part!r} is no CPU and no range of CPUs, as in 0-3,8")
-        first = int(cpu_range["first"])
-        last = int(cpu_range["last"] or first)
-        if not first <= last < _MOST:
-            raise ValueError(f"{part!r} is no range of CPUs below {_MOST}")
+        match = re.fullmatch(r"\s*(?P<first>\d+)(?:-(?P<last>\d+))?\s*", part)
+        if not match:
+            raise ValueError(f"invalid CPU or range {part!r}; write a list such as 0-3,8")
+        first, last = int(match["first"]), int(match["last"] or match["first"])
+        if not first <= last < _MAX_CPUS:
+            raise ValueError(f"invalid range of CPUs {part!r}; CPUs are below {_MAX_CPUS}")
         cpus.update(range(first, last + 1))
     return tuple(sorted(cpus))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What sites share: link classes, efficiency bands and the environment that a fabric needs."""
+"""The model of a family, the facts that sites share: link classes, bands and environment."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Band(Record):
-    """How far around its typical value a reading of a healthy machine lies."""
+    """The range of readings of healthy machines, relative to the typical value."""
 
     low: Share
     """Lowest healthy reading over the typical one."""
@@ -34,13 +34,13 @@ class Band(Record):
     proof: Proof
     """How far the band is proven."""
     models: tuple[str, ...] = ()
-    """GPU models that the readings come from; elsewhere the band is not proven."""
+    """GPU models that the readings come from; on others the band is not proven."""
     readings: Annotated[int, Field(ge=0)]
-    """How many readings stand behind it."""
+    """Number of readings that it is based on."""
     source: str
     """Where the number was published or measured."""
     when: dict[str, str] = Field(default_factory=dict)
-    """Environment under which it holds; a variable that is not set has the value ``""``."""
+    """Environment that it requires; ``""`` means that a variable is not set."""
 
 
 class Transfer(Band):
@@ -49,7 +49,7 @@ class Transfer(Band):
     bench: PointBench
     """The benchmark."""
     engine: Name | None = None
-    """None: whatever copies."""
+    """None: any engine."""
     lanes: tuple[Name, ...] = ()
     """Empty: all."""
     buffers: str = "D D"
@@ -57,18 +57,18 @@ class Transfer(Band):
     latency_us: Annotated[float, Field(ge=0)]
     """Time of an empty message."""
     share: Share
-    """Of the raw rate of the links that bind (of both directions for ``osu_bibw``)."""
+    """Share of the raw rate of the binding links (of both directions for ``osu_bibw``)."""
     hop_share: Share = 1
-    """What is left after each GPU on the way."""
+    """Share that each forwarding GPU leaves."""
     driver_us: Positive | None = None
-    """What the shortest copy within a GPU took the CPUs and drivers that the readings come from;
-    where a run measures that it takes longer, its latency may be so many times longer."""
+    """Time of the shortest copy within a GPU on the machine of the readings. If it is longer in a
+    run, the latency may be longer by the same factor."""
     fitted: tuple[str, ...]
-    """Those of latency_us, share and hop_share that come from the readings named in ``source``."""
+    """Those of latency_us, share and hop_share that were fitted to the readings of ``source``."""
 
 
 class Engine(Record):
-    """What copies: a DMA engine with a ceiling of its own, or a kernel without one."""
+    """A copy engine: a DMA engine with a ceiling, or a kernel without one."""
 
     cap_gb_per_s: Positive
     """The most that the engine copies."""
@@ -90,7 +90,7 @@ class LinkClass(Record):
     source: str
     """Where the number was published or measured."""
     forwards: bool = True
-    """A GPU passes bytes on from one such link to another."""
+    """Whether a GPU forwards data from one such link to another."""
     engines: dict[Name, Engine] = Field(default_factory=dict)
     """Engines that copy over the link, by name."""
     bands: tuple[Transfer, ...] = ()
@@ -98,25 +98,25 @@ class LinkClass(Record):
 
 
 class Collective(Band):
-    """Bus bandwidth of a collective, keyed by all that moves the number.
+    """Bus bandwidth of a collective, with the settings that change it.
 
-    time = latency + size * factor / (share of the bound), where the factor is that of nccl-tests.
+    time = latency + size * factor / (share of the bound), with the factor of nccl-tests.
     """
 
     collective: CollectiveBench
     """The collective."""
     algo: str | None = None
-    """None: the library chose, and the source does not say what."""
+    """None: the library chose, and the source does not state it."""
     protocol: str | None = None
     """Protocol of NCCL or RCCL."""
     plugin: str | None = None
-    """Network plugin with its major version, as in ``aws-ofi-nccl-1``."""
+    """Network plugin with its major version, such as ``aws-ofi-nccl-1``."""
     harness: str
     """What measured: ``nccl-tests``, ``rccl-tests``, ``pytorch``."""
     link_class: Name
-    """Of the links inside the node."""
+    """Link class within the node."""
     mode: str | None = None
-    """Compute partitioning, as in ``CPX``."""
+    """Compute partitioning, such as ``CPX``."""
     nodes: Count
     """Nodes of the readings."""
     ranks_per_node: tuple[Count, ...]
@@ -141,13 +141,13 @@ class Variable(Record):
     lanes: tuple[Name, ...] = ()
     """Empty: all."""
     profile: Name | None = None
-    """Set only when this profile is asked for."""
+    """Set only in this profile."""
     gpus_below: Count | None = None
-    """Set only for jobs with fewer GPUs of a node."""
+    """Set only for jobs that use fewer GPUs per node."""
     archs: tuple[str, ...] = ()
     """Set only for these GPU architectures; empty: all."""
     buffers: Literal["device", "any"] = "any"
-    """``device``: only for programs that hand GPU buffers to MPI; it costs host buffers."""
+    """``device``: set only for programs that pass GPU buffers to MPI; it slows host buffers."""
     reason: str
     """Why it is set."""
     source: str
@@ -155,7 +155,7 @@ class Variable(Record):
 
 
 class OperatorStep(Record):
-    """What an operator does to a node and a check verifies, but never performs."""
+    """A step for the operator of a node; checks verify it, but never perform it."""
 
     name: Name
     """Short name."""
@@ -175,14 +175,14 @@ class Instance(Record):
     gpudirect: bool = True
     """The adapters read GPU memory."""
     topology_file: str = ""
-    """The file that the network plugin or the user gives to NCCL; empty: none, or made at run
+    """The file that the network plugin or the user passes to NCCL; empty: none, or written at run
     time."""
     source: str
     """Where this is documented."""
 
 
 class LaunchRule(Record):
-    """How jobs must be launched."""
+    """A rule for launching jobs."""
 
     rule: str
     """What to do."""
@@ -193,18 +193,18 @@ class LaunchRule(Record):
 
 
 class Family(Record):
-    """The settings that follow hardware."""
+    """Hardware-specific settings."""
 
     family: Name
     """Name of the file."""
     includes: tuple[Name, ...] = ()
-    """Families whose variables, bands and facts hold here too, below its own."""
+    """Families whose variables, bands and facts also apply; its own take precedence."""
     description: str
     """One line that describes the hardware."""
     default_engine: Name | None = None
-    """What copies between GPUs where the environment does not say."""
+    """The copy engine between GPUs unless the environment selects one."""
     engine_by: dict[str, dict[str, Name]] = Field(default_factory=dict)
-    """Variable, its values, and the engine that each of them chooses."""
+    """By variable, and by its value: the engine that it selects."""
     variables: tuple[Variable, ...] = ()
     """The environment that the hardware needs."""
     operator_steps: tuple[OperatorStep, ...] = ()
@@ -214,13 +214,13 @@ class Family(Record):
     collectives: tuple[Collective, ...] = ()
     """Bands of collectives."""
     instances: dict[str, Instance] = Field(default_factory=dict)
-    """By the cloud's name of the type."""
+    """By instance type."""
     site: dict[str, Any] = Field(default_factory=dict)
-    """Facts that every site of the family shares; the site's own keys win."""
+    """Keys shared by every site of the family; the site's own keys take precedence."""
 
     @model_validator(mode="after")
     def _variables_once(self) -> Family:
-        seen = set()
+        keys = set()
         for variable in self.variables:
             key = (
                 variable.name,
@@ -229,14 +229,14 @@ class Family(Record):
                 variable.profile,
                 variable.buffers,
             )
-            if key in seen:
+            if key in keys:
                 raise ValueError(f"variable {variable.name} is set twice for the same stack")
-            seen.add(key)
+            keys.add(key)
         return self
 
 
 class LinkClasses(Record):
-    """`site/_families/links.yaml`."""
+    """The file `site/_families/links.yaml`."""
 
     link_classes: Annotated[dict[Name, LinkClass], Field(min_length=1)]
     """Every link class, by name."""

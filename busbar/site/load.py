@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Finds and loads sites, families and link classes."""
+"""Find and load sites, families and link classes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from busbar.site.yamlfile import Document, parse, written
 SITE_FILE = "site.yaml"
 FAMILIES = "_families"
 LINKS = "links"
-"""The file of link classes, beside the families."""
+"""The file of link classes, in the directory of the families."""
 
 
 def search_path() -> list[Path]:
-    """Return the directories of sites: those of ``BUSBAR_SITE_PATH``, then the one that ships.
+    """Return the directories of sites: ``BUSBAR_SITE_PATH`` (colon list), then the shipped one.
 
-    Raises ``BusbarError`` for an entry that is not a directory: its sites would be missed.
+    Raises ``BusbarError`` for an entry that is not a directory, as its sites would be missed.
     """
     own = [Path(part) for part in os.environ.get("BUSBAR_SITE_PATH", "").split(":") if part]
     for directory in own:
@@ -34,32 +34,32 @@ def search_path() -> list[Path]:
             raise BusbarError(
                 f"{str(directory)!r} is not a directory",
                 where="BUSBAR_SITE_PATH",
-                hint="write directories that hold NAME/site.yaml, separated by colons",
+                hint="list directories with NAME/site.yaml, separated by colons",
             )
     return [*own, data.SITES]
 
 
 def ships(site: Site) -> bool:
-    """Whether the site comes with Busbar, not from a directory of ``BUSBAR_SITE_PATH``."""
+    """Return whether the site ships with Busbar."""
     return _beside(site) == data.SITES
 
 
 def names() -> list[str]:
-    """Every site that can be loaded by name, sorted."""
+    """Return every site that can be loaded by name, sorted."""
     files = [file for root in search_path() for file in root.glob(f"*/{SITE_FILE}")]
     return sorted({file.parent.name for file in files if not file.parent.name.startswith("_")})
 
 
 def find(name_or_path: str | Path) -> Path:
-    """The `site.yaml` of a site, by name, directory or file.
+    """Return the `site.yaml` of a site, by name, directory or file.
 
-    Raises ``BusbarError`` that lists what there is.
+    Raises ``BusbarError`` that lists the known sites.
     """
     name = str(name_or_path)
     places = [root / name for root in search_path() if not name.startswith("_")]
     if "/" in name or name.endswith(".yaml"):
-        places.insert(0, Path(name))  # a bare name means a known site, even where a folder has it
-    else:
+        places.insert(0, Path(name))
+    else:  # a directory of the same name must not hide a known site
         places.append(Path(name))
     for place in places:
         if _is_file(place):
@@ -67,7 +67,7 @@ def find(name_or_path: str | Path) -> Path:
         if _is_file(place / SITE_FILE):
             return place / SITE_FILE
     raise BusbarError(
-        f"there is no site {name!r}",
+        f"no site {name!r}",
         where=":".join(map(str, search_path())),
         hint=f"known sites: {', '.join(names())}; BUSBAR_SITE_PATH adds directories of sites",
     )
@@ -80,12 +80,12 @@ def _is_file(path: Path) -> bool:
         if error.errno == errno.ENAMETOOLONG:
             return False
         raise BusbarError(
-            f"cannot be read: {error.strerror}", where=str(path), hint="see its permissions"
+            f"cannot be read: {error.strerror}", where=str(path), hint="check its permissions"
         ) from error
 
 
 def load(name_or_path: str | Path) -> Site:
-    """The site, with what its family shares filled in, and `local` detected now.
+    """Load a site, filled in with the facts of its family; for `local`, of this machine.
 
     Raises ``BusbarError`` with file, line, key, rule and next step.
     """
@@ -97,15 +97,14 @@ def load(name_or_path: str | Path) -> Site:
     for index, partition in enumerate(site.partitions):
         if partition.node_type not in site.node_types:
             raise BusbarError(
-                f"partition {partition.name!r} names node type {partition.node_type!r},"
-                " which is none of the site's",
+                f"partition {partition.name!r} has unknown node type {partition.node_type!r}",
                 where=written(documents, ("partitions", index, "node_type")),
                 hint=f"known: {', '.join(site.node_types)}",
             )
     directory = document.path.resolve().parent
     if directory.name != site.name and document.path.name == SITE_FILE:
         raise BusbarError(
-            f"the site is called {site.name!r} but its directory {directory.name!r}",
+            f"the site is named {site.name!r} but its directory {directory.name!r}",
             where=document.where(["name"]),
             hint="rename one of the two",
         )
@@ -114,10 +113,10 @@ def load(name_or_path: str | Path) -> Site:
 
 
 def family(site: Site) -> Family:
-    """The family of a site, with what it includes.
+    """Return the family of a site, merged with the families that it includes.
 
-    Of two variables with one name the later wins, and the family's own come last; of two bands
-    that fit the first is taken, and the family's own come first.
+    The family's own variables come last, as the last of one name wins. Its own bands come first,
+    as the first that fits is used.
     """
     families = [
         _own_family(document) for document in _family_documents(site.family, _beside(site))
@@ -140,7 +139,7 @@ def family_named(name: str) -> Family:
 
 
 def link_classes(site: Site) -> dict[str, LinkClass]:
-    """Return every link class that the site can name; of two with one name the nearest."""
+    """Return the link classes that the site can use, by name; the nearest of one name wins."""
     classes: dict[str, LinkClass] = {}
     for root in reversed(_family_roots(_beside(site))):
         file = root / FAMILIES / f"{LINKS}.yaml"
@@ -150,23 +149,25 @@ def link_classes(site: Site) -> dict[str, LinkClass]:
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """``over`` on top of ``base``; mappings are merged, anything else is replaced."""
+    """Merge ``over`` into ``base``: mappings are merged, other values are replaced."""
     result = dict(base)
     for key, value in over.items():
-        known = result.get(key)
-        mappings = isinstance(known, dict) and isinstance(value, dict)
-        result[key] = merged(cast(dict[str, Any], known), value) if mappings else value
+        old = result.get(key)
+        mappings = isinstance(old, dict) and isinstance(value, dict)
+        result[key] = merged(cast(dict[str, Any], old), value) if mappings else value
     return result
 
 
-def _composed(document: Document, seen: tuple[Path, ...]) -> tuple[dict[str, Any], list[Document]]:
-    """A site's keys on top of those of the site it is like, on top of those of its family."""
+def _composed(
+    document: Document, visited: tuple[Path, ...]
+) -> tuple[dict[str, Any], list[Document]]:
+    """Merge the keys of a site over those of its ``nodes_like`` and of its family."""
     data: dict[str, Any] = document.data
     documents = [document]
     beside = document.path.resolve().parent.parent
     if isinstance(data.get("nodes_like"), str):
-        model = Document(_like(document, beside, seen))
-        nodes, more = _composed(model, (*seen, document.path))
+        model = Document(_like(document, beside, visited))
+        nodes, more = _composed(model, (*visited, document.path))
         data = merged({"node_types": nodes.get("node_types") or {}}, data)
         documents += more
     if isinstance(data.get("family"), str):
@@ -177,21 +178,21 @@ def _composed(document: Document, seen: tuple[Path, ...]) -> tuple[dict[str, Any
     return data, documents
 
 
-def _like(document: Document, beside: Path, seen: tuple[Path, ...]) -> Path:
+def _like(document: Document, beside: Path, visited: tuple[Path, ...]) -> Path:
     name = document.data["nodes_like"]
     neighbour = beside / name / SITE_FILE
     path = neighbour if _is_file(neighbour) else find(name)
-    if path in (*seen, document.path):
+    if path in (*visited, document.path):
         raise BusbarError(
-            f"the sites are like each other in a circle through {name!r}",
+            f"nodes_like is circular through {name!r}",
             where=document.where(["nodes_like"]),
-            hint="write the node types in one of them",
+            hint="write the node types in one of the sites",
         )
     return path
 
 
 def _document(path: Path) -> Document:
-    """The file as it is now; a matrix of pairs asks for it thousands of times."""
+    """Read a file, cached by its time and size; a matrix of pairs needs it thousands of times."""
     stat = path.stat()
     return _document_of(path, (stat.st_mtime_ns, stat.st_size))
 
@@ -208,25 +209,25 @@ def _links(document: Document) -> LinkClasses:
 
 @lru_cache(maxsize=64)
 def _own_family(document: Document) -> Family:
-    found = parse(Family, document.data, [document])
-    if found.family != document.path.stem:
+    own = parse(Family, document.data, [document])
+    if own.family != document.path.stem:
         raise BusbarError(
-            f"the family is called {found.family!r} but its file {document.path.stem!r}",
+            f"the family is named {own.family!r} but its file {document.path.stem!r}",
             where=document.where(["family"]),
             hint="rename one of the two",
         )
-    return found
+    return own
 
 
 def _family_documents(
-    name: str, beside: Path | None, asking: Document | None = None
+    name: str, beside: Path | None, user: Document | None = None
 ) -> list[Document]:
-    """The files of a family and of all that it includes, nearest first."""
-    documents = [_document(_family_file(name, beside, asking))]
-    for document in documents:  # grows while it is read
+    """Return the files of a family and of the families that it includes, nearest first."""
+    documents = [_document(_family_file(name, beside, user))]
+    for document in documents:  # the loop appends to the list
         for included in _own_family(document).includes:
             path = _family_file(included, beside, document)
-            if path not in [known.path for known in documents]:
+            if path not in [other.path for other in documents]:
                 documents.append(_document(path))
     return documents
 
@@ -236,24 +237,24 @@ def _beside(site: Site) -> Path | None:
 
 
 def _family_roots(beside: Path | None) -> list[Path]:
-    """Return where to look for a family, nearest first: beside the site, then where sites are.
+    """Return the directories of families, nearest first: beside the site, then the search path.
 
-    A site that ships is made of nothing but what ships.
+    A shipped site uses shipped families only.
     """
     if beside == data.SITES:
         return [beside]
     return [*([beside] if beside else ()), *search_path()]
 
 
-def _family_file(name: str, beside: Path | None, asking: Document | None = None) -> Path:
+def _family_file(name: str, beside: Path | None, user: Document | None = None) -> Path:
     for root in _family_roots(beside):
         candidate = root / FAMILIES / f"{name}.yaml"
         if _is_file(candidate):
             return candidate
     files = [f for root in _family_roots(beside) for f in (root / FAMILIES).glob("*.yaml")]
-    known = sorted({file.stem for file in files} - {LINKS})
+    families = sorted({file.stem for file in files} - {LINKS})
     raise BusbarError(
-        f"there is no family {name!r}",
-        where=asking.where(["family"]) if asking else "",
-        hint=f"known families: {', '.join(known) or 'none'}",
+        f"no family {name!r}",
+        where=user.where(["family"]) if user else "",
+        hint=f"known families: {', '.join(families) or 'none'}",
     )

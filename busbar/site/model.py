@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The facts of a system, as `site/<name>/site.yaml` states them."""
+"""The model of a system: the keys of `site/<name>/site.yaml`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Count = Annotated[int, Field(ge=1)]
 Index = Annotated[int, Field(ge=0)]
 InNode = Annotated[int, Field(ge=1, le=128)]
-"""So many in one node; twice what the most finely divided node that ships has."""
+"""A number per node; at most twice that of the largest node among the shipped sites."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Value = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
-"""Of an environment variable: one line, as scripts and job prologues print it."""
+"""The value of an environment variable: one line, as scripts and job prologues print it."""
 Stack = Literal["host", "cuda", "rocm", "cray"]
 MpiFamily = Literal["openmpi", "mpich", "cray-mpich"]
 DeliveryKind = Literal["wheels", "spack", "image", "modules", "prefix"]
@@ -43,18 +43,18 @@ def _expression(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from error
+        raise ValueError(f"invalid regular expression {text!r}: {error}") from error
     return text
 
 
 class Record(BaseModel):
-    """A frozen record that refuses keys it does not know."""
+    """A frozen record that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
 class Bundle(Record):
-    """So many parallel links of one class, as one GPU sees them."""
+    """Parallel links of one class from one GPU."""
 
     link_class: Name = Field(alias="class")
     """A link class of ``site/_families/links.yaml``."""
@@ -70,7 +70,7 @@ class PairLink(Bundle):
 
 
 class PackageLinks(Record):
-    """Devices that share one package, as partitions of an accelerator do, and what joins them."""
+    """Devices in one package, such as the partitions of an accelerator, and their link class."""
 
     devices: Annotated[int, Field(ge=2)]
     """Devices of one package."""
@@ -79,18 +79,18 @@ class PackageLinks(Record):
 
 
 class Links(Record):
-    """How the GPUs of a node are joined; exactly one of ``switched``, ``all_pairs`` and ``pairs``.
+    """Links between the GPUs of a node: one of ``switched``, ``all_pairs`` and ``pairs``.
 
-    With ``package`` the three speak of packages, not of devices: package ``p`` holds the devices
-    ``p * devices`` to ``(p + 1) * devices - 1``.
+    With ``package`` the three connect packages instead of devices: package ``p`` contains the
+    devices ``p * devices`` to ``(p + 1) * devices - 1``.
     """
 
     switched: Bundle | None = None
-    """Every GPU has these links to a switch that does not block."""
+    """Links of each GPU to a non-blocking switch."""
     all_pairs: Bundle | None = None
-    """Every GPU has these links to every other GPU."""
+    """Links of each GPU to every other GPU."""
     pairs: tuple[PairLink, ...] = ()
-    """The pairs with a direct link, each once."""
+    """The pairs with a direct link, each listed once."""
     package: PackageLinks | None = None
     """Set if devices share packages."""
 
@@ -99,21 +99,21 @@ class Links(Record):
         forms = [bool(self.switched), bool(self.all_pairs), bool(self.pairs)]
         if sum(forms) != 1:
             raise ValueError("write exactly one of switched, all_pairs and pairs")
-        seen = set()
+        pairs = set()
         for link in self.pairs:
             pair = frozenset(link.between)
             if len(pair) != 2:
                 raise ValueError(f"pair {list(link.between)} links a GPU to itself")
-            if pair in seen:
+            if pair in pairs:
                 raise ValueError(
                     f"pair {sorted(pair)} is listed twice; a link carries both directions, so"
                     " write each pair once with its count"
                 )
-            seen.add(pair)
+            pairs.add(pair)
         return self
 
     def direct(self, devices: int) -> Iterator[PairLink]:
-        """The direct links among ``devices`` GPUs or packages; none where a switch joins them."""
+        """Yield the direct links among ``devices`` GPUs or packages; none with a switch."""
         if self.all_pairs:
             for pair in combinations(range(devices), 2):
                 yield PairLink(
@@ -124,14 +124,13 @@ class Links(Record):
         yield from self.pairs
 
     def classes(self) -> set[str]:
-        """Every link class that is named."""
-        bundles = [self.switched, self.all_pairs, *self.pairs]
-        found = {bundle.link_class for bundle in bundles if bundle}
-        return found | ({self.package.link_class} if self.package else set())
+        """Return the link classes in use."""
+        bundles = [self.switched, self.all_pairs, *self.pairs, self.package]
+        return {bundle.link_class for bundle in bundles if bundle}
 
 
 class Partitioning(Record):
-    """How each AMD accelerator is divided, by the vendor's names for the modes."""
+    """The partitioning of each AMD accelerator, by the vendor's mode names."""
 
     compute: Literal["SPX", "DPX", "TPX", "QPX", "CPX"]
     """Compute mode: SPX keeps an accelerator whole."""
@@ -147,54 +146,54 @@ class Partitioning(Record):
 
 
 class Gpus(Record):
-    """The GPUs of one node; a GCD or a partition that the runtime lists as a device is one GPU."""
+    """The GPUs of one node; each device of the runtime is one GPU, such as a GCD or partition."""
 
     vendor: Literal["nvidia", "amd"]
     """Selects CUDA or ROCm."""
     model: str
-    """As the vendor's tool prints it."""
+    """The model name, as the vendor's tool prints it."""
     arch: Annotated[str, Field(pattern=r"^(sm_\d+[a-z]?|gfx[0-9a-f]+)$")]
     """Architecture: ``sm_90``, ``gfx942``."""
     count: InNode
     """GPUs of one node."""
     memory_mib: Count | None = None
-    """Memory of one GPU as the vendor's tool prints it."""
+    """Memory of one GPU in MiB, as the vendor's tool prints it."""
     bus_ids: tuple[str, ...] | None = None
-    """PCI addresses in device order, where they are the same on every node."""
+    """PCI addresses in device order, if they are the same on every node."""
     links: Links | None = None
     """Links between the GPUs of a node."""
     host_link: Bundle | None = None
-    """From one GPU to its host."""
+    """Links of one GPU to its host."""
     multicast: bool = False
-    """The switch reduces and multicasts (NVLink SHARP), and the driver has it on."""
+    """The switch supports reduction and multicast (NVLink SHARP), and the driver enables it."""
     partitioning: Partitioning | None = None
     """How AMD accelerators are divided; omit it for other GPUs."""
 
     @property
     def stack(self) -> Stack:
-        """The stack that drives these GPUs."""
+        """The stack for these GPUs."""
         return "cuda" if self.vendor == "nvidia" else "rocm"
 
     @property
     def packages(self) -> int:
-        """Accelerators that hold these devices."""
+        """The number of accelerators that contain these devices."""
         inside = self.links.package if self.links else None
         return self.count // inside.devices if inside else self.count
 
 
 class Nic(Record):
-    """A network port, or several that have the same GPUs near."""
+    """A network port, or several ports near the same GPUs."""
 
     name: str
     """Device name: ``mlx5_0``."""
     link_class: Name = Field(alias="class")
     """A link class of ``site/_families/links.yaml``."""
     count: InNode = 1
-    """So many ports like this one."""
+    """Number of ports."""
     near_gpus: tuple[Index, ...] = ()
     """GPUs that reach it without crossing to another socket or switch."""
     gpudirect: bool = True
-    """The NIC reads GPU memory itself; else data is staged through host memory."""
+    """The NIC accesses GPU memory; otherwise data is staged through host memory."""
     rail: Index | None = None
     """The rail that the port is on."""
 
@@ -205,7 +204,7 @@ class Numa(Record):
     id: Index
     """Number of the domain."""
     cpus: Annotated[str, AfterValidator(_cpu_list)]
-    """As in a CPU list: ``0-15,64-79``."""
+    """CPU list: ``0-15,64-79``."""
     gpus: tuple[Index, ...] = ()
     """GPUs of the domain."""
 
@@ -226,16 +225,16 @@ class NodeType(Record):
     sockets: Annotated[int, Field(ge=1, le=64)] | None = None
     """CPU packages of one node."""
     instance_type: str | None = None
-    """The cloud's name for it."""
+    """Instance type of the cloud."""
 
     @property
     def nic_count(self) -> int:
-        """Ports of one node."""
+        """The number of ports of one node."""
         return sum(nic.count for nic in self.nics)
 
 
 class Partition(Record):
-    """A scheduler's partition, or the machine itself."""
+    """A partition of the scheduler, or the machine itself."""
 
     name: Name
     """Name of the partition in Slurm and in ReFrame."""
@@ -244,7 +243,7 @@ class Partition(Record):
     launcher: Literal["local", "mpirun", "srun"] = "srun"
     """What starts the ranks."""
     access: tuple[str, ...] = ()
-    """Options that the scheduler needs to grant it."""
+    """Scheduler options that give access to it."""
     max_jobs: Count = 1
     """Jobs that ReFrame submits at once."""
     nodes: Count = 1
@@ -261,19 +260,19 @@ class Fabric(Record):
     rails: Count
     """Separate networks; each node has a NIC on each."""
     switches: str = ""
-    """How nodes hang on switches, in words."""
+    """Description of the switches."""
     uplinks: str = ""
     """Links between switches, in words."""
     rails_per_pair: Count = 1
     """NICs that one pair of ranks can use at once."""
     topology_file: str = ""
-    """The file, by its name, that the network plugin must hand to NCCL; empty: any or none."""
+    """Name of the file that the network plugin must pass to NCCL; empty: any or none."""
     versions: dict[Literal["aws-ofi-nccl", "libfabric"], str] = Field(default_factory=dict)
-    """What must run, as far as it is written: ``1.22`` holds for 1.22.0."""
+    """Required versions, as prefixes: ``1.22`` accepts 1.22.0."""
 
 
 class Delivery(Record):
-    """How a stack reaches a job here."""
+    """A way in which a stack reaches a job."""
 
     kind: DeliveryKind
     """What provides the stack."""
@@ -284,13 +283,13 @@ class Delivery(Record):
     features: tuple[str, ...] = ()
     """What checks can use: ``osu``, ``xccl``, ``torch``."""
     concretize_on_site: bool = False
-    """The lock was made with stand-ins and must be concretized again on the system."""
+    """The lock contains stand-ins for externals; concretize again on the system."""
     mpi: MpiFamily = "openmpi"
     """Which MPI it provides."""
 
 
 class ContainerRuntime(Record):
-    """The container runtime and what it puts into a container."""
+    """The container runtime, and the libraries that it injects into a container."""
 
     runtime: Literal["apptainer", "docker", "podman", "enroot", "sarus"]
     """The runtime that starts containers."""
@@ -299,10 +298,10 @@ class ContainerRuntime(Record):
 
 
 class Reference(Record):
-    """A published or measured reading; `busbar site lint` holds it against limit and band.
+    """A published or measured reading; `busbar site lint` compares it with limit and band.
 
-    Bus bandwidth for a collective, else what the benchmark prints; the keys that are given must
-    be those that moved the number.
+    The value is the bus bandwidth of a collective, else the figure that the benchmark prints. The
+    optional keys state the settings that changed the value.
     """
 
     bench: Bench
@@ -310,15 +309,15 @@ class Reference(Record):
     gb_per_s: Positive | None = None
     """The reading; not for ``osu_latency``."""
     us: Positive | None = None
-    """Of ``osu_latency``, which has no ``gb_per_s``."""
+    """For ``osu_latency`` only, instead of ``gb_per_s``."""
     bytes: Count | None = None
     """Message size."""
     nodes: Count = 1
     """Nodes of the run."""
     ranks: Count | None = None
-    """Of all nodes; None: one for each GPU."""
+    """Ranks on all nodes; None: one per GPU."""
     pair: tuple[Index, Index] | None = None
-    """GPUs of a point-to-point reading; with two nodes each on its own node."""
+    """GPUs of a point-to-point reading; with two nodes, one on each node."""
     engine: Name | None = None
     """What copied: ``sdma`` or ``kernel``."""
     algo: str | None = None
@@ -332,7 +331,7 @@ class Reference(Record):
     partition: Name | None = None
     """The partition of the run; default: the first."""
     profile: Name | None = None
-    """Mode of the family that the run was in; None: its default environment."""
+    """Tuning profile of the run; None: the default environment of the family."""
     source: str
     """Where the number was published or measured."""
 
@@ -350,11 +349,11 @@ class Reference(Record):
 
     @model_validator(mode="after")
     def _one_value(self) -> Reference:
-        wanted, other = ("us", "gb_per_s") if self.bench == "osu_latency" else ("gb_per_s", "us")
-        if getattr(self, wanted) is None or getattr(self, other) is not None:
-            raise ValueError(f"{self.bench} is stated by {wanted}, and by nothing else")
+        unit, other = ("us", "gb_per_s") if self.bench == "osu_latency" else ("gb_per_s", "us")
+        if getattr(self, unit) is None or getattr(self, other) is not None:
+            raise ValueError(f"{self.bench} needs {unit}, and no {other}")
         if self.pair and self.nodes == 1 and self.pair[0] == self.pair[1]:
-            raise ValueError(f"pair {list(self.pair)} is one GPU; no link is used")
+            raise ValueError(f"pair {list(self.pair)} is one GPU, which uses no link")
         return self
 
 
@@ -376,7 +375,7 @@ class Site(Record):
     node_types: Annotated[dict[Name, NodeType], Field(min_length=1)]
     """The hardware, by a name of your choice."""
     nodes_like: Name | None = None
-    """Another site that has the same node types but for the keys written here."""
+    """Another site with the same node types, except for the keys of this file."""
     fabric: Fabric | None = None
     """The network between nodes; omit it for a single node."""
     deliveries: Annotated[tuple[Delivery, ...], Field(min_length=1)]
@@ -388,15 +387,15 @@ class Site(Record):
     tuning: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], Value] = Field(
         default_factory=dict
     )
-    """What this cluster sets beside its family: interface names, GID index."""
+    """Variables that this cluster sets in addition to its family: interface names, GID index."""
     hosts: Annotated[str, Field(min_length=1), AfterValidator(_expression)] = ".*"
-    """A regular expression of the host names that belong to it."""
+    """A regular expression that matches its host names."""
 
     _directory: Path | None = PrivateAttr(default=None)
 
     @property
     def directory(self) -> Path | None:
-        """Where its `site.yaml` is; None for a site that was not read from a file."""
+        """The directory of its `site.yaml`; None for a site that was not read from a file."""
         return self._directory
 
     @property
@@ -405,15 +404,15 @@ class Site(Record):
         return self.node_type()
 
     def node_type(self, partition: str | None = None) -> NodeType:
-        """The hardware of a partition; of the first where none is named.
+        """Return the hardware of a partition; None: of the first one.
 
-        Raises ``BusbarError`` for a partition that the site does not have.
+        Raises ``BusbarError`` for an unknown partition.
         """
         for candidate in self.partitions:
             if partition in (None, candidate.name):
                 return self.node_types[candidate.node_type]
         raise BusbarError(
-            f"there is no partition {partition!r}",
+            f"no partition {partition!r}",
             where=f"site {self.name}",
-            hint=f"it has {', '.join(p.name for p in self.partitions)}",
+            hint=f"known: {', '.join(p.name for p in self.partitions)}",
         )

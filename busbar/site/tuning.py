@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The environment that a site's fabric needs, each variable with its reason."""
+"""The environment for a site's fabric, each variable with its reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def environment(
     gpus: int | None = None,
     buffers: Buffers = "device",
 ) -> dict[str, str]:
-    """Name to value of what jobs on ``site`` set; see ``variables`` for what selects them."""
+    """Return the environment of jobs on ``site``; see ``variables`` for the arguments."""
     chosen = variables(site, stack=stack, lane=lane, profile=profile, gpus=gpus, buffers=buffers)
     return {variable.name: variable.value for variable in chosen}
 
@@ -37,19 +37,19 @@ def variables(
     gpus: int | None = None,
     buffers: Buffers = "device",
 ) -> list[Variable]:
-    """The variables of the family, then those of the site, which win.
+    """Return the variables of the family, overridden by those of the site.
 
-    ``stack`` defaults to that of the first delivery; ``lane`` None takes what holds for every
-    lane; ``profile`` adds the variables of one mode; ``gpus`` is the number of GPUs per node
-    that the job uses (None: all of them); ``buffers`` ``host`` leaves out what helps GPU buffers
-    at the cost of host buffers, for programs that communicate from host memory.
+    ``stack`` defaults to the stack of the first delivery. ``lane`` None selects the variables for
+    all lanes. ``profile`` adds the variables of one profile. ``gpus`` is the number of GPUs per
+    node that the job uses (None: all). ``buffers`` ``host`` omits variables that slow down
+    programs with host buffers.
     """
     stack = stack or site.deliveries[0].stack
     archs = {node.gpus.arch for node in site.node_types.values() if node.gpus}
     chosen: dict[str, Variable] = {}
     for variable in family(site).variables:
         if (
-            _holds(variable, stack, lane, gpus)
+            _applies(variable, stack, lane, gpus)
             and variable.profile in (None, profile)
             and (buffers == "device" or variable.buffers == "any")
             and (not variable.archs or archs.intersection(variable.archs))
@@ -59,33 +59,33 @@ def variables(
         chosen[name] = Variable(
             name=name,
             value=value,
-            reason="a fact of this cluster",
+            reason="specific to this cluster",
             source=f"site/{site.name}/site.yaml: tuning",
         )
     return list(chosen.values())
 
 
 def profiles(site: Site) -> list[str]:
-    """The modes that the site's family has variables for."""
+    """Return the tuning profiles of the site's family."""
     return sorted({v.profile for v in family(site).variables if v.profile})
 
 
 def lanes(site: Site) -> list[str]:
-    """The lanes of the site's deliveries."""
+    """Return the lanes of the site's deliveries."""
     return sorted({lane for delivery in site.deliveries for lane in delivery.lanes})
 
 
-def refuse_unknown(site: Site, option: str, value: str | None, known: Sequence[str]) -> None:
-    """Raises ``BusbarError`` with the known names for one that the site does not know."""
-    if value is not None and value not in known:
+def refuse_unknown(site: Site, option: str, value: str | None, choices: Sequence[str]) -> None:
+    """Raise ``BusbarError`` if ``value`` is not None and not one of ``choices``."""
+    if value is not None and value not in choices:
         raise BusbarError(
             f"site {site.name} has no {option} {value!r}",
             where=f"--{option}",
-            hint=f"known: {', '.join(known) or 'none'}",
+            hint=f"known: {', '.join(choices) or 'none'}",
         )
 
 
-def _holds(variable: Variable, stack: str, lane: str | None, gpus: int | None) -> bool:
+def _applies(variable: Variable, stack: str, lane: str | None, gpus: int | None) -> bool:
     return (
         (not variable.stacks or stack in variable.stacks)
         and (not variable.lanes or lane in variable.lanes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""YAML files checked against a model; errors name file, line, key, rule and next step."""
+"""Read YAML files and validate them; errors give file, line, key, rule and next step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _loader(text: str) -> Any:
 
 
 class Document:
-    """A YAML mapping that remembers where each key stands."""
+    """A YAML mapping with the line of each key."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class Document:
             self._refuse_repeats(self._node, {})
         except FileNotFoundError:
             raise BusbarError(
-                "there is no such file", where=shown(path), hint="see `busbar site list`"
+                "no such file", where=shown(path), hint="see `busbar site list`"
             ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise BusbarError(f"cannot be read: {error}", where=shown(path)) from error
@@ -53,17 +53,15 @@ class Document:
             where = f"{shown(path)}:{mark.line + 1}" if mark else shown(path)
             problem = getattr(error, "problem", None) or str(error)
             raise BusbarError(
-                f"is not YAML: {problem}", where=where, hint="correct the line"
+                f"invalid YAML: {problem}", where=where, hint="correct the line"
             ) from error
         except RecursionError:
             raise BusbarError(
-                "is nested too deeply", where=shown(path), hint="write a flat list or mapping"
+                "nested too deeply", where=shown(path), hint="write a flat list or mapping"
             ) from None
-        except ValueError as error:  # a value that its YAML type cannot have, as a 13th month
+        except ValueError as error:  # such as a date with month 13
             raise BusbarError(
-                f"holds a value that is none of its type: {error}",
-                where=shown(path),
-                hint="quote it, if it is text",
+                f"invalid value: {error}", where=shown(path), hint="quote it if it is text"
             ) from error
         if not isinstance(self.data, dict):
             raise BusbarError(
@@ -73,54 +71,54 @@ class Document:
             )
 
     def find(self, location: Location) -> tuple[int, int | None]:
-        """How many steps of ``location`` are written here, and the line of the last of them."""
+        """Return how many steps of ``location`` the file has, and the line of the last one."""
         node, line = self._node, None
         for depth, step in enumerate(location):
-            found = _child(node, step)
-            if found is None:
+            child = _child(node, step)
+            if child is None:
                 return depth, line
-            line, node = found
+            line, node = child
         return len(location), line
 
     def inside(self, key: str) -> Document:
-        """The part under ``key`` as a document, empty where it is not written."""
+        """Return the part under ``key`` as a document; empty if the key is missing."""
         part = copy.copy(self)
-        found = _child(self._node, key)
-        part._node = found[1] if found else None
+        child = _child(self._node, key)
+        part._node = child[1] if child else None
         part.data = self.data.get(key) or {}
         return part
 
     def where(self, location: Location) -> str:
-        """``site/p5/site.yaml:12: fabric.rails``."""
+        """Return file, line and key: ``site/p5/site.yaml:12: fabric.rails``."""
         _, line = self.find(location)
         file = f"{shown(self.path)}:{line}" if line else shown(self.path)
         return f"{file}: {dotted(location)}" if location else file
 
     def _refuse_repeats(self, node: yaml.Node | None, done: dict[int, bool]) -> None:
-        """Keys that are written twice, and nodes that hold themselves.
+        """Refuse duplicate keys, and aliases to a node that contains the alias.
 
-        ``done`` is False for the nodes around this one and True for those that were seen.
+        ``done`` is False for the parents of this node and True for the nodes already checked.
         """
         if node is None or isinstance(node, yaml.ScalarNode) or done.get(id(node)):
             return
         if id(node) in done:
             raise BusbarError(
-                "an alias leads back to what holds it",
+                "an alias refers to a node that contains it",
                 where=self._line(node),
-                hint="write the value in place of the alias",
+                hint="write the value instead of the alias",
             )
         done[id(node)] = False
         items = node.value
         if isinstance(node, yaml.MappingNode):
-            seen = set()
+            keys = set()
             for key, _ in node.value:
-                if key.value in seen:
+                if key.value in keys:
                     raise BusbarError(
-                        f"key {key.value!r} is written twice",
+                        f"duplicate key {key.value!r}",
                         where=self._line(key),
-                        hint="keep one; YAML would silently take the last",
+                        hint="keep one; YAML would silently use the last",
                     )
-                seen.add(key.value)
+                keys.add(key.value)
             items = [value for _, value in node.value]
         for item in items:
             self._refuse_repeats(item, done)
@@ -131,7 +129,7 @@ class Document:
 
 
 def parse(model: type[Model], data: object, documents: Sequence[Document]) -> Model:
-    """``data`` as ``model``; an error is placed in that of ``documents`` which has its key."""
+    """Validate ``data`` as ``model``; an error refers to the document that has its key."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -145,13 +143,13 @@ def parse(model: type[Model], data: object, documents: Sequence[Document]) -> Mo
 
 
 def written(documents: Sequence[Document], location: Location) -> str:
-    """File, line and key in that of ``documents`` which has the key."""
+    """Return file, line and key in the document that has the key."""
     document = max(documents, key=lambda document: document.find(location)[0])
     return document.where(location)
 
 
 def shown(path: Path) -> str:
-    """The path as users name it: relative to where they are, if it is below."""
+    """Return the path relative to the working directory if it is below, else as it is."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
@@ -159,7 +157,7 @@ def shown(path: Path) -> str:
 
 
 def dotted(location: Location) -> str:
-    """``node_types.gpu.nics[2].class``."""
+    """Return a location as text: ``node_types.gpu.nics[2].class``."""
     text = ""
     for step in location:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
@@ -178,13 +176,13 @@ def _child(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | N
 
 
 def rule_of(error: Any) -> tuple[str, str]:
-    """What is wrong and what to do, of one entry of pydantic's ``errors()``."""
+    """Return what is wrong and what to do for one entry of pydantic's ``errors()``."""
     kind, value = error["type"], error["input"]
     if kind == "extra_forbidden":
         return "unknown key", "check the spelling, or remove it"
     if kind == "missing":
-        return "this key is missing", "add it"
+        return "missing key", "add it"
     if kind == "value_error":
         return str(error["ctx"]["error"]), "correct the file"
-    shown_value = "" if isinstance(value, dict | list) else f" (it is {value!r})"
-    return f"{error['msg']}{shown_value}", "correct the value"
+    got = "" if isinstance(value, dict | list) else f", got {value!r}"
+    return f"{error['msg']}{got}", "correct the value"

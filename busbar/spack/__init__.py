@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Spack's manifests and locks, read without Spack."""
+"""Read and check Spack manifests and locks without Spack."""

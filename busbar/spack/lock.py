@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A `spack.lock`: its roots and its packages, and the difference of two."""
+"""Read a `spack.lock`: its roots and packages; compare two locks."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ _HASH_SHOWN = 7
 
 @dataclass(frozen=True)
 class Edge:
-    """A dependency, what it is for (``build``, ``link``, ``run``) and what it stands for."""
+    """A dependency and the virtuals that it provides."""
 
     name: str
     hash: str
-    types: frozenset[str]
     virtuals: frozenset[str]
 
 
@@ -38,93 +37,91 @@ class Node:
     os: str
     parameters: Mapping[str, Any]
     prefix: str | None
-    """Of an external; None for what Spack builds."""
-    modules: tuple[str, ...]
+    """Prefix of an external; None for a package that Spack builds."""
     edges: tuple[Edge, ...]
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}/{self.hash[:_HASH_SHOWN]}"
 
     def provider(self, virtual: str) -> Edge | None:
-        """What provides ``c``, ``cxx``, ``mpi`` and so on to this package."""
+        """Return the dependency that provides a virtual, such as ``c`` or ``mpi``; else None."""
         return next((edge for edge in self.edges if virtual in edge.virtuals), None)
 
 
 @dataclass(frozen=True)
 class Lock:
-    """A whole lock file."""
+    """The content of a lock file."""
 
     path: Path
-    spack_version: str
     spack_commit: str
     roots: Mapping[str, str]
-    """Spec as the manifest has it to hash."""
+    """Spec of the manifest to hash."""
     nodes: Mapping[str, Node]
 
     def named(self, name: str) -> tuple[Node, ...]:
-        """Every package of that name."""
+        """Return the packages of that name."""
         return tuple(node for node in self.nodes.values() if node.name == name)
 
     def root_nodes(self) -> Iterator[Node]:
-        """What the manifest asks for by name."""
+        """Yield the packages of the manifest's specs."""
         return (self.nodes[key] for key in self.roots.values())
 
 
 def load(path: Path) -> Lock:
-    """Reads a lock; raises ``BusbarError`` for a file that is none or is damaged."""
+    """Read a lock; raise ``BusbarError`` if it is missing, damaged or of another format."""
     try:
         data = json.loads(path.read_text())
-        found = data["_meta"]["lockfile-version"]
-        if found != _FORMAT:
+        version = data["_meta"]["lockfile-version"]
+        if version != _FORMAT:
             raise BusbarError(
-                f"lock format {found} is unknown, {_FORMAT} is what Spack 1.1 writes",
+                f"unknown lock format {version}; Spack 1.1 writes format {_FORMAT}",
                 where=str(path),
-                hint="make the lock with the Spack of `make spack`",
+                hint="write the lock with `make spack-lock`",
             )
         nodes = {key: _node(raw) for key, raw in data["concrete_specs"].items()}
         roots = {root["spec"]: root["hash"] for root in data["roots"]}
         spack = data["spack"]
     except OSError as error:
         raise BusbarError(
-            f"cannot be read: {error.strerror}", where=str(path), hint="`make spack-lock` makes it"
+            f"cannot be read: {error.strerror}", where=str(path), hint="run `make spack-lock`"
         ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise BusbarError(
-            f"is no lock of Spack ({type(error).__name__}: {error})",
+            f"not a lock of Spack ({type(error).__name__}: {error})",
             where=str(path),
-            hint="make it again with `make spack-lock`",
+            hint="run `make spack-lock`",
         ) from error
     for missing in {*roots.values(), *(e.hash for n in nodes.values() for e in n.edges)} - set(
         nodes
     ):
         raise BusbarError(
-            f"names {missing}, which it does not hold",
+            f"refers to {missing}, which it does not contain",
             where=str(path),
-            hint="make it again with `make spack-lock`",
+            hint="run `make spack-lock`",
         )
-    return Lock(path, spack["version"], spack.get("commit", ""), roots, nodes)
+    return Lock(path, spack.get("commit", ""), roots, nodes)
 
 
 def differences(old: Lock, new: Lock) -> list[str]:
-    """What tells two locks apart, by root and by package; empty when they install the same.
+    """Return the differences by root and by package; empty if both locks install the same.
 
-    The order of a lock file changes between two runs of Spack, so text is not compared.
+    The order of a lock file changes from run to run of Spack, so the text is not compared.
     """
-    lines = [f"root {spec!r} is gone" for spec in sorted(old.roots.keys() - new.roots.keys())]
-    lines += [f"root {spec!r} is new" for spec in sorted(new.roots.keys() - old.roots.keys())]
+    lines = [f"root {spec!r} removed" for spec in sorted(old.roots.keys() - new.roots.keys())]
+    lines += [f"root {spec!r} added" for spec in sorted(new.roots.keys() - old.roots.keys())]
     for spec in sorted(old.roots.keys() & new.roots.keys()):
         was, now = old.nodes[old.roots[spec]], new.nodes[new.roots[spec]]
         if was.name != now.name:
-            lines.append(f"root {spec!r} is {was}, now {now}")
-    gone = {key: old.nodes[key] for key in old.nodes.keys() - new.nodes.keys()}
-    come = {key: new.nodes[key] for key in new.nodes.keys() - old.nodes.keys()}
-    for name in sorted({node.name for node in (*gone.values(), *come.values())}):
-        before = [node for node in gone.values() if node.name == name]
-        after = [node for node in come.values() if node.name == name]
+            lines.append(f"root {spec!r}: {was} -> {now}")
+    removed = [old.nodes[key] for key in old.nodes.keys() - new.nodes.keys()]
+    added = [new.nodes[key] for key in new.nodes.keys() - old.nodes.keys()]
+    for name in sorted({node.name for node in (*removed, *added)}):
+        before = [node for node in removed if node.name == name]
+        after = [node for node in added if node.name == name]
         if len(before) == len(after) == 1:
             lines.append(f"{before[0]} -> {after[0]}: {_reason(before[0], after[0])}")
         else:
-            lines += [f"{node} is gone" for node in before] + [f"{node} is new" for node in after]
+            lines += [f"{node} removed" for node in before] + [f"{node} added" for node in after]
     return lines
 
 
@@ -167,14 +164,8 @@ def _node(raw: dict[str, Any]) -> Node:
         os=raw["arch"]["platform_os"],
         parameters=raw["parameters"],
         prefix=external.get("path"),
-        modules=tuple(external.get("module") or ()),
         edges=tuple(
-            Edge(
-                edge["name"],
-                edge["hash"],
-                frozenset(edge["parameters"]["deptypes"]),
-                frozenset(edge["parameters"]["virtuals"]),
-            )
+            Edge(edge["name"], edge["hash"], frozenset(edge["parameters"]["virtuals"]))
             for edge in raw.get("dependencies", ())
         ),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A `spack.yaml` with the configuration scopes that it includes."""
+"""Read a `spack.yaml` with the configuration scopes that it includes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import yaml
 
 from busbar.errors import BusbarError
 
-# Scopes that a machine adds; they are not part of the repository.
+# The scope that a machine adds; it is not part of the repository.
 _MACHINE = "machine"
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """One line of ``require``: at least one of the specs holds for the package."""
+    """One entry of ``require``: the package must meet at least one of the specs."""
 
     package: str
     any_of: tuple[str, ...]
@@ -27,36 +27,36 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What one environment asks for."""
+    """The specs and configuration of one environment."""
 
     path: Path
     scopes: tuple[Path, ...]
-    """Files and directories that it includes, the strongest first."""
+    """Files and directories that it includes, in order of precedence."""
     hides_machine: bool
-    """``include::``: configuration of the machine and the user has no say in the lock."""
+    """``include::``: the configuration of machine and user does not affect the lock."""
     specs: tuple[str, ...]
-    """Roots, with named lists written out."""
+    """Root specs, with named lists expanded."""
     requirements: tuple[Requirement, ...]
     prefixes: frozenset[str]
-    """Every prefix of an external."""
+    """The prefixes of all externals."""
 
     @property
     def lock(self) -> Path:
-        """Where its lock is."""
+        """The path of its lock."""
         return self.path.with_name("spack.lock")
 
     def includes(self, scope: str) -> bool:
-        """Whether a family's scope of that name is part of it."""
+        """Return whether it includes a family's scope of that name."""
         return any(path.name == scope for path in self.scopes)
 
 
 def load(path: Path) -> Manifest:
-    """Reads a manifest and its scopes; raises ``BusbarError`` with the file that is wrong."""
+    """Read a manifest and its scopes; raise ``BusbarError`` for an invalid file."""
     top = _mapping(path)
     body = top.get("spack")
     if not isinstance(body, dict):
         raise BusbarError("has no `spack:`", where=str(path), hint="see site/local/spack.yaml")
-    # YAML reads Spack's `include::`, which replaces instead of adding, as the key "include:".
+    # `include::` replaces instead of adding; YAML reads it as the key "include:".
     hides = "include:" in body
     entries = body.get("include:") if hides else body.get("include")
     scopes = tuple(_scope(path, entry) for entry in entries or ())
@@ -81,7 +81,7 @@ def load(path: Path) -> Manifest:
 
 
 def find(sites: Path) -> list[Manifest]:
-    """Return the manifest of every environment of the sites, sorted."""
+    """Return the manifests of all environments of the sites, sorted by path."""
     return [load(path) for path in sorted(sites.glob("**/spack.yaml"))]
 
 
@@ -104,26 +104,26 @@ def _expanded(specs: Any, definitions: Mapping[str, Any], path: Path) -> list[st
             result += _expanded(definitions[str(spec)[1:]], definitions, path)
         else:
             raise BusbarError(
-                f"names the list {spec}, which no scope defines",
+                f"refers to the list {spec}, which no scope defines",
                 where=str(path),
-                hint=f"lists: {', '.join(sorted(definitions)) or 'none'}",
+                hint=f"known: {', '.join(sorted(definitions)) or 'none'}",
             )
     return result
 
 
 def _requirements(sections: list[tuple[dict[str, Any], Path]]) -> list[Requirement]:
-    found = []
+    requirements = []
     for section, origin in sections:
         for package, settings in section.get("packages", {}).items():
-            wanted = settings.get("require", ())
-            for entry in [wanted] if isinstance(wanted, str | dict) else wanted:
+            require = settings.get("require", ())
+            for entry in [require] if isinstance(require, str | dict) else require:
                 options = (
                     [entry]
                     if isinstance(entry, str)
                     else entry.get("any_of") or entry.get("one_of") or [entry["spec"]]
                 )
-                found.append(Requirement(package, tuple(options), origin))
-    return found
+                requirements.append(Requirement(package, tuple(options), origin))
+    return requirements
 
 
 def _prefixes(sections: list[tuple[dict[str, Any], Path]]) -> list[str]:
@@ -142,8 +142,8 @@ def _mapping(path: Path) -> dict[str, Any]:
         raise BusbarError(f"cannot be read: {error.strerror}", where=str(path)) from error
     except yaml.YAMLError as error:
         raise BusbarError(
-            f"is no YAML: {' '.join(str(error).split())}", where=str(path), hint="correct it"
+            f"invalid YAML: {' '.join(str(error).split())}", where=str(path), hint="correct it"
         ) from error
     if not isinstance(data, dict):
-        raise BusbarError("is no mapping", where=str(path), hint="see site/local/spack.yaml")
+        raise BusbarError("must be a mapping", where=str(path), hint="see site/local/spack.yaml")
     return data

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The part of `modules.yaml` that sets what a site's fabric needs in every module file."""
+"""Write `modules.yaml`, which sets the environment of a site's fabric in every module file."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from busbar.spack.manifest import Manifest
 
 _HEAD = """\
 # SPDX-License-Identifier: MIT
-# Made by `busbar spack modules --write` from site/{site}/site.yaml and its family. Do not edit.
+# Written by `busbar spack modules --write` from site/{site}/site.yaml and its family; do not edit.
 """
 
 
 def path(manifest: Manifest) -> Path:
-    """Where the file for a manifest belongs."""
+    """Return the path of the file for a manifest."""
     return manifest.path.with_name("modules.yaml")
 
 
 def _site(manifest: Manifest) -> sites.Site:
-    """Load the site that a manifest belongs to; those of lanes lie in a directory of the site."""
+    """Load the site of a manifest; the manifest of a lane is in a subdirectory of the site."""
     directory = manifest.path.parent
     return sites.load(directory if (directory / "site.yaml").exists() else directory.parent)
 
 
 def text(manifest: Manifest) -> str:
-    """The file for a manifest: the variables of its site, stack and lane.
+    """Return the content of the file for a manifest: the variables of its site, stack and lane.
 
-    Raises ``BusbarError`` where the site cannot be loaded.
+    Raises ``BusbarError`` if the site cannot be loaded.
     """
     site = _site(manifest)
     lane = next((scope.name for scope in manifest.scopes if scope.parent.name == "lanes"), None)

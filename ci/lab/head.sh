@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# head.sh DIR NODES: the first process of the lab, which up starts in new namespaces. It makes the switch, the nodes, munge
-# and the controller, and ends with all of them when it is killed. As process 1 it also reaps what Slurm leaves.
+# head.sh DIR NODES: the first process of the lab, which up starts in new namespaces. It starts the switch, the nodes, munge
+# and the controller; all of them end when it is killed. As process 1 it also reaps the orphans of Slurm.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$1 nodes=$2
@@ -21,7 +21,7 @@ chown munge: /run/munge/key
 chmod 400 /run/munge/key
 runuser -u munge -- munged --key-file /run/munge/key --pid-file /run/munge/pid --log-file /run/munge/log --seed-file /run/munge/seed
 
-# Who is on one node may log in to the others by a key; the keys of the hosts are known, so none is taken on trust.
+# Users of one node can log in to the others by key; known_hosts has all host keys, so ssh does not prompt.
 mkdir -p "$dir/ssh" /run/sshd
 for key in user host; do ssh-keygen -q -t ed25519 -N "" -f "$dir/ssh/$key"; done
 for n in $(seq "$nodes"); do echo "n$n,10.77.0.$n $(<"$dir/ssh/host.pub")"; done >"$dir/ssh/known_hosts"

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# install.sh: installs what the lab needs and is not there: Slurm and image tools by apt, Apptainer into $APPTAINER_PREFIX.
-# Debian 12 has no Apptainer. The package of Debian's unstable suite runs there with that suite's C library beside it.
+# install.sh: installs the missing tools of the lab: Slurm and image tools by apt, Apptainer into $APPTAINER_PREFIX.
+# Debian 12 has no Apptainer. The package of Debian unstable runs on it, together with the C library of unstable.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 prefix=${APPTAINER_PREFIX:-$PWD/build/apptainer}
 tools=(slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge ip:iproute2 patchelf:patchelf
     unsquashfs:squashfs-tools buildah:buildah podman:podman dockerd:docker.io fakeroot:fakeroot newuidmap:uidmap mmdebstrap:mmdebstrap fuse-overlayfs:fuse-overlayfs sshd:openssh-server fi_pingpong:libfabric-bin)
-library=/usr/lib/$(gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu) # without a compiler: the usual one
+library=/usr/lib/$(gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu) # the default without a compiler
 
 die() {
     printf 'lab: %s\n' "$1" >&2
@@ -20,20 +20,20 @@ for tool in "${tools[@]}"; do
     command -v "${tool%%:*}" >/dev/null || missing+=("${tool#*:}")
 done
 [[ -e $library/slurm-wlm/mpi_pmix.so ]] || missing+=(slurm-wlm-basic-plugins)
-# Slurm opens it by its name without a version, which only the development package has.
+# Slurm opens libpmix.so without a version, which only the development package contains.
 [[ -e $library/pmix2/lib/libpmix.so || -e $library/libpmix.so ]] || missing+=(libpmix-dev)
 compgen -G "$library/libpmi2.so.0*" >/dev/null || missing+=(libpmi2-0)
-# What the names of the capabilities are read from.
+# The names of the capabilities are read from this header.
 [[ -e /usr/include/linux/capability.h ]] || missing+=(linux-libc-dev)
 log=$(mktemp)
 trap 'rm -rf "$log" "${work:-}"' EXIT
 if ((${#missing[@]})); then
-    command -v apt-get >/dev/null || die "no apt-get here; install ${missing[*]} by hand"
+    command -v apt-get >/dev/null || die "no apt-get found; install ${missing[*]} manually"
     printf 'lab: installing %s\n' "${missing[*]}" >&2
     { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||
         die "apt-get failed: $(grep -m1 '^E:' "$log")"
 fi
-# `apptainer build --fakeroot` wants a range of ids, for root as for anyone.
+# `apptainer build --fakeroot` needs a range of ids, even for root.
 for file in /etc/subuid /etc/subgid; do
     grep -qs '^root:' "$file" || echo root:1000000:65536 >>"$file"
 done
@@ -41,15 +41,15 @@ if command -v apptainer >/dev/null || [[ -x $prefix/bin/apptainer ]]; then
     exit 0
 fi
 
-# ---- Apptainer from the unstable suite of the archive that this machine uses
-# shellcheck disable=SC2016 # apt-get's own words
+# ---- Apptainer from the unstable suite of this machine's archive
+# shellcheck disable=SC2016 # variables of apt-get
 uri=$(apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' | sed -n 's/ bookworm$//p' | head -n 1)
-[[ -n $uri ]] || die "apt has no archive of Debian 12 configured; put an apptainer on PATH by hand"
+[[ -n $uri ]] || die "apt has no Debian 12 archive configured; install apptainer on PATH manually"
 printf 'lab: installing Apptainer into %s\n' "$prefix" >&2
 work=$(mktemp -d)
 mkdir -p "$work"/{state/lists/partial,cache/archives/partial,etc/preferences.d,etc/sources.list.d,root}
 printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s sid main\n' "$uri" >"$work/etc/sources.list"
-# The index of a mirror that lags is out of date by its own word; signatures and checksums are verified all the same.
+# The index of a slow mirror may have expired; signatures and checksums are still verified.
 cat >"$work/apt.conf" <<CONF
 Dir::Etc "$work/etc"; Dir::Etc::sourcelist "$work/etc/sources.list"; Dir::Etc::sourceparts "$work/etc/sources.list.d";
 Dir::Etc::preferencesparts "$work/etc/preferences.d"; Dir::State "$work/state"; Dir::State::status "$work/state/status";
@@ -70,14 +70,14 @@ cp -a "$work/root/usr/bin/apptainer" "$into/bin/"
 cp -a "$from/apptainer" "$into/lib/${library##*/}/"
 cp -a "$work/root/etc" "$into/"
 cp -aL "$from"/{ld-linux-*.so.?,libc.so.6,libm.so.6,libresolv.so.2,libnss_files.so.2,libnss_dns.so.2,libpthread.so.0,libdl.so.2,libseccomp.so.2,libsqlite3.so.0} "$into/libc/"
-# The starter takes PREFIX/lib as its prefix, the command PREFIX.
+# The prefix of the starter is PREFIX/lib, that of the command PREFIX.
 ln -s ../etc ../var "$into/lib/"
 loader=$(basename "$into"/libc/ld-linux-*)
 for program in "$into/bin/apptainer" "$into/lib/${library##*/}/apptainer/bin/starter"; do
-    # DT_RPATH: with DT_RUNPATH the libraries of a library would come from the host.
+    # DT_RPATH, because with DT_RUNPATH indirect libraries would come from the host.
     patchelf --force-rpath --set-interpreter "$prefix/libc/$loader" --set-rpath "$prefix/libc" "$program"
 done
-# Root in a container or a virtual machine may lack capabilities; Apptainer's default "full" asks for all of them.
+# Root in a container or a virtual machine may lack capabilities; Apptainer's default "full" requires all of them.
 python3 - "$into/etc/apptainer" <<'PY'
 import json, pathlib, re, sys
 etc = pathlib.Path(sys.argv[1])

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# debian-mirror.sh WORK DIR PACKAGE[:SUITE]...: makes in DIR a source mirror of the upstream archives of Debian source packages,
-# each under the name of its checksum, which is what Spack looks for. WORK keeps what was downloaded.
+# debian-mirror.sh WORK DIR PACKAGE[:SUITE]...: creates in DIR a Spack source mirror from the upstream archives of Debian source
+# packages, each named by its checksum. WORK keeps the downloads.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$1 mirror=$2
 shift 2
 mkdir -p "$work"
 for entry in "$@"; do
-    ls "$work/${entry%:*}"_*.orig.tar.* >/dev/null 2>&1 || # nothing yet is no error: it is fetched now
+    ls "$work/${entry%:*}"_*.orig.tar.* >/dev/null 2>&1 || # download it if missing
         ci/spack/debian-source.sh "$work" "${entry%:*}" "${entry#*:}"
 done
 for file in "$work"/*.orig.tar.*; do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # install.sh [SITE [LANE]] [OPTION...]: installs a site from its lock; without SITE the environment ENVIRONMENT from its lock, or
-# the host stack, concretized here.
+# the host stack, concretized on this machine.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=/dev/null # made by setup.sh
@@ -15,11 +15,11 @@ die() {
 env=${ENVIRONMENT:-.}
 if [[ -n ${1:-} ]]; then
     env=site/$1
-    [[ -e $env/spack.yaml ]] || die "there is no $env/spack.yaml; SITE is one of: $(cd site && echo [!_]*/)"
+    [[ -e $env/spack.yaml ]] || die "no $env/spack.yaml; SITE must be one of: $(cd site && echo [!_]*/)"
 fi
 if [[ -n ${2:-} && $2 != ucx-1.14 ]]; then
     env=$env/$2
-    [[ -e $env/spack.yaml ]] || die "there is no $env/spack.yaml; this site has the lane ucx-1.14 only"
+    [[ -e $env/spack.yaml ]] || die "no $env/spack.yaml; this site has the lane ucx-1.14 only"
 fi
 shift $(($# > 2 ? 2 : $#))
 
@@ -29,7 +29,7 @@ else
     here=$(spack -e "$env" arch --operating-system)
     made=$(sed -nE 's/.*"platform_os": ?"([^"]+)".*/\1/p' "$env/spack.lock" | sort -u)
     [[ $here == "$made" ]] ||
-        die "the lock of $env is for $made, this is $here: concretize it on site, as docs/spack.md says, then run this again"
+        die "the lock of $env is for $made, but this machine is $here; concretize on site (docs/spack.md), then run this again"
 fi
-# A lock is installed as it is; without --only-concrete Spack would solve again where it sees a reason to.
+# Without --only-concrete Spack may solve again; the lock must be installed unchanged.
 spack -e "$env" install --only-concrete "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# lock.sh [ENV...]: solves again and writes the locks (all); `busbar spack diff` says what changed.
+# lock.sh [ENV...]: solves again and writes the locks (default: all); `busbar spack diff` prints the changes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=/dev/null # made by setup.sh

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Pins gpu_aware's sources in its recipe and in every lock, without a new solve.
+"""Pin the sources of gpu_aware in its recipe and in every lock, without a new solve.
 
-Runs in Spack's Python (`make spack-pin`). Nothing depends on gpu-aware-mpi, so a changed source
-changes one node of a lock: its package hash, and with it its own hash. `make spack-verify` solves
-again and finds the same.
+Runs in Spack's Python (`make spack-pin`). No package depends on gpu-aware-mpi, so a changed
+source changes only one node of a lock: its package hash, and thus its own hash. `make
+spack-verify` solves again and must find the same.
 """
 
 import hashlib
@@ -23,19 +23,19 @@ NAME = "gpu-aware-mpi"
 
 
 def sources(name="gpu_aware.cpp"):
-    """The program and, through them, the headers that it includes from beside it."""
+    """Return the program and the headers in its directory that it includes, also indirectly."""
     text = (SOURCE / name).read_text()
     headers = re.findall(r'^#include "([^"]+)"', text, re.MULTILINE)
     return {name}.union(*(sources(header) for header in headers))
 
 
 def pin_sources():
-    """Writes the sha256 of each source file into the recipe."""
+    """Write the sha256 of each source file into the recipe."""
     sums = {
         name: hashlib.sha256((SOURCE / name).read_bytes()).hexdigest()
         for name in sorted(sources())
     }
-    lines = "".join(f'        "{name}": "{found}",\n' for name, found in sums.items())
+    lines = "".join(f'        "{name}": "{digest}",\n' for name, digest in sums.items())
     text = RECIPE.read_text()
     new, count = re.subn(r"(    sources = \{\n)[^}]*(    \})", rf"\g<1>{lines}\g<2>", text)
     if count != 1:
@@ -45,13 +45,13 @@ def pin_sources():
 
 
 def pin_lock(path):
-    """Brings the node of gpu-aware-mpi in one lock up to date; returns whether it changed."""
+    """Update the node of gpu-aware-mpi in one lock; return whether it changed."""
     data = json.loads(path.read_text())
     nodes = data["concrete_specs"]
-    found = [key for key, node in nodes.items() if node["name"] == NAME]
-    if len(found) != 1:
-        sys.exit(f"pin: {path} has {len(found)} nodes called {NAME}")
-    (old,) = found
+    keys = [key for key, node in nodes.items() if node["name"] == NAME]
+    if len(keys) != 1:
+        sys.exit(f"pin: {path} has {len(keys)} nodes named {NAME}, instead of one")
+    (old,) = keys
     spec = spack.environment.Environment(path.parent).specs_by_hash[old].copy()
     spec._mark_root_concrete(False)
     spec.clear_caches()
@@ -72,7 +72,7 @@ def pin_lock(path):
 
 
 def main():
-    # The recipe is read after it was written: Spack caches a package class when it is first used.
+    # Write the recipe before its first use, as Spack then caches the package class.
     pin_sources()
     for path in sorted((*ROOT.glob("site/**/spack.lock"), *ROOT.glob("ci/**/spack.lock"))):
         print(f"{path.parent.relative_to(ROOT)}: {'pinned' if pin_lock(path) else 'up to date'}")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Makes .spack/: Spack and its recipes at their pins, the solver from the Python package index, and .spack/env.sh to
-# source. Takes SPACK_ROOT, else a `spack` on PATH, where the series fits. Does nothing that is done already.
+# Creates .spack/: Spack and its recipes at their pinned commits, the solver from the Python package index, and
+# .spack/env.sh to source. Uses SPACK_ROOT, else a `spack` on PATH, if its series is right. Skips completed steps.
 # PREFIX=DIR is the install tree, BUILDCACHE=URL a signed binary cache, MIRROR=URL a mirror of sources.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -21,7 +21,7 @@ say() {
     printf 'spack: %s\n' "$1" >&2
 }
 
-field() { # NAME: a value of the builtin recipes in repos.yaml
+field() { # NAME: prints a value of the builtin recipes in repos.yaml
     sed -nE "s/^ *$1: ([^ ]+).*/\\1/p" "$repos"
 }
 
@@ -32,25 +32,25 @@ clone() { # URL COMMIT DIR
     mkdir -p "$(dirname "$3")"
     git init --quiet "$3.part"
     git -C "$3.part" remote add origin "$1"
-    # Some mirrors do not hand out a single commit; then all of the history is taken.
+    # Some mirrors refuse to serve a single commit; then fetch the whole history.
     git -C "$3.part" fetch --quiet --depth 1 origin "$2" 2>"$home/fetch.log" ||
         git -C "$3.part" fetch --quiet origin 2>"$home/fetch.log" ||
-        die "could not reach $1 ($(head -n 1 "$home/fetch.log")); set HTTPS_PROXY, or name a mirror with: git config --global url.MIRROR.insteadOf $1"
+        die "could not reach $1 ($(head -n 1 "$home/fetch.log")); set HTTPS_PROXY, or set a mirror with: git config --global url.MIRROR.insteadOf $1"
     git -C "$3.part" -c advice.detachedHead=false checkout --quiet "$2" 2>"$home/fetch.log" ||
-        die "what answered as $1 has no commit $2 ($(head -n 1 "$home/fetch.log"))"
+        die "$1 has no commit $2 ($(head -n 1 "$home/fetch.log"))"
     rm -rf "$3"
     mv "$3.part" "$3"
 }
 
-series() { # ROOT: the version of a Spack, without starting it
+series() { # ROOT: prints the version of a Spack, without starting it
     sed -nE 's/^__version__ = "([^"]+)".*/\1/p' "$1/lib/spack/spack/__init__.py"
 }
 
 command -v git >/dev/null || die "no git found; install it (Debian, Ubuntu: apt install git)"
-command -v "$python" >/dev/null || die "no $python found; install Python 3.11 or newer, or name one with PYTHON="
+command -v "$python" >/dev/null || die "no $python found; install Python 3.11 or newer, or select one with PYTHON="
 mkdir -p "$home/scope"
 
-# What an earlier env.sh set is no wish of the user.
+# Ignore the variables that an earlier env.sh set.
 [[ ${SPACK_ROOT:-} != "$home"/* ]] || unset SPACK_ROOT
 [[ ${SPACK_USER_CACHE_PATH:-} != "$home"/* ]] || unset SPACK_USER_CACHE_PATH
 [[ ${BUSBAR_SPACK_SCOPE:-} != "$home"/* ]] || unset BUSBAR_SPACK_SCOPE
@@ -58,14 +58,14 @@ mkdir -p "$home/scope"
 # ---- Spack
 root=
 if [[ -n ${SPACK_ROOT:-} ]]; then
-    [[ -x $SPACK_ROOT/bin/spack ]] || die "SPACK_ROOT=$SPACK_ROOT holds no bin/spack; correct or unset it"
+    [[ -x $SPACK_ROOT/bin/spack ]] || die "SPACK_ROOT=$SPACK_ROOT has no bin/spack; correct or unset it"
     [[ $(series "$SPACK_ROOT") == "$SPACK_SERIES".* ]] ||
-        die "SPACK_ROOT=$SPACK_ROOT is Spack $(series "$SPACK_ROOT"), $SPACK_SERIES is needed; unset it to get the pinned one"
+        die "SPACK_ROOT=$SPACK_ROOT is Spack $(series "$SPACK_ROOT"), $SPACK_SERIES is required; unset it to use the pinned one"
     root=$SPACK_ROOT
 elif found=$(type -P spack) && [[ $found != "$home"/* ]]; then
     root=$(cd "$(dirname "$(readlink -f "$found")")/.." && pwd)
     if [[ $(series "$root") != "$SPACK_SERIES".* ]]; then
-        say "$found is Spack $(series "$root"), $SPACK_SERIES is needed: taking the pinned one"
+        say "$found is Spack $(series "$root"), $SPACK_SERIES is required; using the pinned one"
         root=
     fi
 fi
@@ -74,13 +74,13 @@ if [[ -z $root ]]; then
     clone "$SPACK_URL" "$SPACK_COMMIT" "$root"
 fi
 
-# ---- recipes, where repos.yaml expects them; one cache for each commit, since Spack's indices do not tell commits apart
+# ---- recipes, at their destination in repos.yaml; one cache per commit, as Spack's indices do not distinguish commits
 commit=$(field commit)
 cache=${SPACK_USER_CACHE_PATH:-$home/cache-${commit:0:8}}
 destination=$(field destination)
 clone "$(field git)" "$commit" "${destination/\$user_cache_path/$cache}"
 
-# ---- what Spack would bootstrap
+# ---- the solver, which Spack would otherwise bootstrap
 want=$(sha256sum <locks/spack.txt)
 if [[ ! -e $home/venv/lock.sha256 || $(<"$home/venv/lock.sha256") != "$want" ]]; then
     "$python" -m venv --clear "$home/venv" || die "$python -m venv failed; install its venv module (Debian, Ubuntu: apt install python3-venv)"
@@ -89,7 +89,7 @@ if [[ ! -e $home/venv/lock.sha256 || $(<"$home/venv/lock.sha256") != "$want" ]];
     printf '%s\n' "$want" >"$home/venv/lock.sha256"
 fi
 
-# ---- configuration of this machine, unless its staff have their own
+# ---- configuration of this machine, unless BUSBAR_SPACK_SCOPE is set
 scope=${BUSBAR_SPACK_SCOPE:-$home/scope}
 if [[ $scope == "$home/scope" ]]; then
     printf 'bootstrap:\n  sources:: []\n  trusted:: {}\n' >"$scope/bootstrap.yaml"
@@ -100,11 +100,11 @@ if [[ $scope == "$home/scope" ]]; then
         [[ -z ${MIRROR:-} ]] || printf '  sources:\n    url: %s\n    binary: false\n' "$MIRROR" >>"$scope/mirrors.yaml"
     fi
 elif [[ -n ${PREFIX:-}${BUILDCACHE:-}${MIRROR:-} ]]; then
-    die "PREFIX, BUILDCACHE and MIRROR write .spack/scope, but BUSBAR_SPACK_SCOPE names $scope; put them there, or unset it"
+    die "PREFIX, BUILDCACHE and MIRROR have no effect with BUSBAR_SPACK_SCOPE=$scope; configure them there, or unset it"
 fi
 
 cat >"$home/env.sh" <<EOF
-# Made by ci/spack/setup.sh; source it to have Spack and the recipes of this checkout.
+# Written by ci/spack/setup.sh; source it to use Spack and the recipes of this checkout.
 export SPACK_ROOT='$root' SPACK_PYTHON='$home/venv/bin/python' SPACK_USER_CACHE_PATH='$cache' BUSBAR_SPACK_SCOPE='$scope'
 export PATH="$root/bin:$home/venv/bin:\$PATH"
 EOF

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# supply.sh ENV DIR: lays into DIR what Spack builds an image of environment ENV from where no network is: Spack and the recipes
-# at their pins (git), its solver (wheels) and the sources of the lock (sources). `make image SUPPLY=DIR` takes it, with what
-# staff lay beside it: a signed cache (buildcache), the public keys of caches (keys), sources of the GPU vendor for apt (apt).
+# supply.sh ENV DIR: writes to DIR all that Spack needs to build an image of environment ENV without a network: Spack and the
+# recipes at their pinned commits (git), its solver (wheels) and the sources of the lock (sources). `make image SUPPLY=DIR` uses
+# it. Staff can add a signed cache (buildcache), the public keys of caches (keys), and apt sources of the GPU vendor (apt).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=/dev/null # made by setup.sh
@@ -16,27 +16,27 @@ die() {
     exit 1
 }
 
-[[ -e $env/spack.lock && -n $dir ]] || die "name an environment with a lock, and a directory: make spack-supply SITE=h200x4 DIR=/shared/supply"
+[[ -e $env/spack.lock && -n $dir ]] || die "no directory given, or no lock; for example: make spack-supply SITE=h200x4 DIR=/shared/supply"
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 
-bare() { # CHECKOUT URL COMMIT: one commit, under the path that its URL has
+bare() { # CHECKOUT URL COMMIT: writes one commit as a bare repository, under the path of its URL
     local repository=$dir/git/${2#https://github.com/} from=$1
-    [[ $(git -C "$from" rev-parse HEAD 2>/dev/null) == "$3" ]] || from=$2 # a Spack of the machine's own may be no clone
+    [[ $(git -C "$from" rev-parse HEAD 2>/dev/null) == "$3" ]] || from=$2 # a Spack of the machine may not be a clone
     rm -rf "$repository"
     git init --quiet --bare "$repository"
     git -C "$repository" fetch --quiet --depth 1 "$from" "$3:refs/heads/pinned"
     git -C "$repository" symbolic-ref HEAD refs/heads/pinned
 }
 repos=site/_families/spack/common/repos.yaml
-field() { # NAME: a value of the builtin recipes
+field() { # NAME: prints a value of the builtin recipes
     sed -nE "s/^ *$1: ([^ ]+).*/\\1/p" "$repos"
 }
 destination=$(field destination)
 bare "$SPACK_ROOT" "$SPACK_URL" "$SPACK_COMMIT"
 bare "${destination/\$user_cache_path/$SPACK_USER_CACHE_PATH}" "$(field git)" "$(field commit)"
 
-# For the Python of the base, whatever the one of this machine is.
+# For the Python version of the base image, not that of this machine.
 "$SPACK_PYTHON" -m pip download --disable-pip-version-check --quiet --no-deps --require-hashes --only-binary :all: \
     --python-version 3.11 --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64 --dest "$dir/wheels" -r locks/spack.txt ||
     die "pip could not download Spack's solver; is a Python package index reachable?"
@@ -46,5 +46,5 @@ if [[ -e $env/debian-sources.txt ]]; then
     ci/spack/debian-mirror.sh "$PWD/.spack/deb" "$dir/sources" "${packages[@]}"
 else
     spack -e "$env" mirror create --directory "$dir/sources" --all ||
-        die "some sources could not be fetched (named above); what could is in $dir/sources, and the next run goes on from there"
+        die "some sources could not be downloaded (see above); the others are in $dir/sources, and the next run continues"
 fi

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# verify.sh [ENV...]: solves a copy of each environment again, compares with its lock, and installs the lock with fakes
-# in place of builds, which proves the graph: every recipe loads and takes its place. Without ENV every lock, and an
-# audit and a style check of the recipes.
+# verify.sh [ENV...]: solves a copy of each environment again, compares it with its lock, and fake-installs the lock, which
+# proves that every recipe loads and the graph is complete. Without ENV: every lock, and an audit and a style check of the
+# recipes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=/dev/null # made by setup.sh
@@ -18,25 +18,25 @@ report() { # NAME SECONDS LOG
 
 here=$(spack -e site/local arch --operating-system)
 if [[ $here != debian12 ]]; then
-    printf 'locks are made on debian12, this is %s: a solve here says nothing about them\n' "$here" >&2
+    printf 'locks are made on debian12, but this machine is %s, where a solve gives another result\n' "$here" >&2
     exit 2
 fi
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-# The recipes hash their own text and the program's, so the whole of what a solve reads is copied.
+# The hash of a recipe depends on its text and on the program, so copy all files that a solve reads.
 tar --exclude=.spack-env -cf - packages site reframe_checks/src | tar -xf - -C "$copy"
 
-# No configuration of this machine, and an install tree of its own.
+# Exclude the configuration of this machine; use a separate install tree.
 export BUSBAR_SPACK_SCOPE=$copy/scope
 mkdir "$BUSBAR_SPACK_SCOPE"
 printf 'bootstrap:\n  sources:: []\n  trusted:: {}\n' >"$BUSBAR_SPACK_SCOPE/bootstrap.yaml"
 printf 'config:\n  install_tree:\n    root: %s/opt\n' "$copy" >"$BUSBAR_SPACK_SCOPE/config.yaml"
 printf 'modules:\n  default:\n    roots: {lmod: %s/lmod, tcl: %s/tcl}\n' "$copy" "$copy" >"$BUSBAR_SPACK_SCOPE/modules.yaml"
 
-fake() { # ENV: installs its lock with fakes
+fake() { # ENV: fake-installs its lock
     spack -e "$1" install --fake --only-concrete && return
-    # Some recipes ask the virtual environment that they depend on where its files are: make the fake one real.
+    # Some recipes query the virtual environment that they depend on, so replace the fake one by a real one.
     find "$copy/opt" -maxdepth 2 -type d -name 'python-venv-*' -exec "$SPACK_PYTHON" -m venv --without-pip {} \;
     spack -e "$1" install --fake --only-concrete
 }

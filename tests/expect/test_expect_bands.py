@@ -8,7 +8,7 @@ import pytest
 from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, point_to_point
-from busbar.expect.fit import fitted_numbers
+from busbar.expect.banded import fitted_numbers
 
 
 @pytest.mark.parametrize("name", sites.names())
@@ -40,7 +40,7 @@ def test_fitted_numbers_are_counted() -> None:
 
 
 def test_an_engine_that_the_links_do_not_know() -> None:
-    with pytest.raises(BusbarError, match=r"unknown engine 'sdma'.*its links know none"):
+    with pytest.raises(BusbarError, match=r"unknown engine 'sdma'.*these links have none"):
         point_to_point(sites.load("h200x4"), bench="osu_bw", src=0, dst=1, engine="sdma")
 
 

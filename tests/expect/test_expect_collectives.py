@@ -12,11 +12,11 @@ from busbar.cli import main
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, collective
 from busbar.expect.bounds import bound, factor
-from busbar.expect.fit import fit_time
 from busbar.expect.lint import expectation
 from busbar.judge.verdicts import verdict_on
 from busbar.verdict import Verdict
 
+from .fits import fit_time
 from .recorded_runs import DATA, nccl
 
 MIB, GIB = 2**20, 2**30
@@ -214,7 +214,7 @@ def test_mi300x_harnesses_have_their_own_bands() -> None:
 
 
 def test_no_data_keeps_the_limit() -> None:
-    with pytest.raises(NoExpectation, match="no data of this collective") as caught:
+    with pytest.raises(NoExpectation, match="no data for this collective") as caught:
         collective(sites.load("h200x4"), bench="all_gather", ranks=2)
     assert caught.value.limit == 450
 
@@ -222,11 +222,11 @@ def test_no_data_keeps_the_limit() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"ranks": 9}, "9 ranks do not fit on 4 GPUs"),
-        ({"nodes": 2, "ranks": 5}, "do not spread evenly"),
-        ({"nodes": 2}, "state no NICs"),
+        ({"ranks": 9}, "9 ranks per node do not fit on 4 GPUs"),
+        ({"nodes": 2, "ranks": 5}, "cannot be distributed evenly"),
+        ({"nodes": 2}, "has no NICs"),
         ({"algo": "mesh"}, "unknown algorithm 'mesh'"),
-        ({"ranks": 1}, "communicates with nobody"),
+        ({"ranks": 1}, "needs two ranks or more"),
     ],
 )
 def test_bad_questions(options: dict[str, int | str], text: str) -> None:
@@ -339,9 +339,9 @@ def test_every_answer_counts_what_was_fitted(
     assert document["fewer_than_half_the_readings"] is few
     assert main(["expect", *arguments]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    number = f"{fitted} fitted number{'' if fitted == 1 else 's'} stand"
+    number = f"{fitted} number{'' if fitted == 1 else 's'} fitted to"
     assert number in printed
-    assert ("it is no prediction" in printed) is (not few and readings > 0)
+    assert ("predicts nothing" in printed) is (not few and readings > 0)
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_every_answer_counts_what_was_fitted(
         (["--engine", "sdma", "--nodes", "2"], "--engine: does not apply between nodes"),
         (["--lane", "nope"], "no lane 'nope'; known: ucx-1.14, ucx-current"),
         (["--profile", "nope"], "no profile 'nope'; known: npkit, pcie-peers"),
-        (["--profile", "npkit", "--env", "A=1"], "--env stands in place of --profile"),
+        (["--profile", "npkit", "--env", "A=1"], "--env and --profile exclude each other"),
         (["--bench", "all_reduce", "--harness", "nope"], "known: nccl-tests, pytorch"),
         (["--bench", "all_reduce", "--protocol", "nope"], "known: simple, ll, ll128"),
     ],
@@ -379,13 +379,13 @@ def test_a_picture_that_cannot_be_is_refused_before_anything_is_printed(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--site", "nowhere"], "there is no site 'nowhere'"),
-        (["--site", "local"], "judge the reading against a copy"),
-        (["--site", "mi250x", "--from", "0"], "--from and --to go together"),
-        (["--site", "mi250x", "--from", "0", "--to", "9"], "there is no GPU 9"),
-        (["--site", "mi250x", "--env", "HSA"], "'HSA' sets nothing"),
-        (["--site", "h200x4", "--plot", "matrix.gif"], "matrix.gif is no picture"),
-        (["--site", "p5", "--partition", "cpu"], "there is no partition 'cpu'"),
+        (["--site", "nowhere"], "no site 'nowhere'"),
+        (["--site", "local"], "compare the reading with a copy"),
+        (["--site", "mi250x", "--from", "0"], "--from and --to must be given together"),
+        (["--site", "mi250x", "--from", "0", "--to", "9"], "no GPU 9"),
+        (["--site", "mi250x", "--env", "HSA"], "'HSA' has no '='"),
+        (["--site", "h200x4", "--plot", "matrix.gif"], "matrix.gif: unknown picture format"),
+        (["--site", "p5", "--partition", "cpu"], "no partition 'cpu'"),
     ],
 )
 def test_command_with_bad_input(

@@ -11,10 +11,10 @@ from busbar import site as sites
 from busbar.cli import main
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, point_to_point
-from busbar.expect.fit import Reading, fit
 from busbar.expect.topology import gpu, node_graph, widest_path
 from busbar.site.model import Links, PairLink, Site
 
+from .fits import Reading, fit
 from .recorded_runs import osu_gb_per_s
 
 ENGINES = ("kernel", "sdma")
@@ -192,7 +192,7 @@ def test_direction_does_not_matter(site: Site) -> None:
 
 
 def test_no_band_where_no_data(site: Site) -> None:
-    with pytest.raises(NoExpectation, match="16 MiB to 16 MiB, not of 1 MiB") as caught:
+    with pytest.raises(NoExpectation, match="16 MiB to 16 MiB, not 1 MiB") as caught:
         point_to_point(site, bench="osu_bw", src=0, dst=1, nbytes=2**20, engine="sdma")
     assert caught.value.limit == 50
     with pytest.raises(NoExpectation, match="no data"):
@@ -218,7 +218,7 @@ def test_the_environment_chooses_the_engine(
 def test_unknown_engine_and_gpu(site: Site) -> None:
     with pytest.raises(BusbarError, match=r"unknown engine 'blitz'.*kernel, sdma"):
         point_to_point(site, bench="osu_bw", src=0, dst=1, nbytes=SIZE, engine="blitz")
-    with pytest.raises(BusbarError, match="there is no GPU 8"):
+    with pytest.raises(BusbarError, match="no GPU 8"):
         point_to_point(site, bench="osu_bw", src=0, dst=8, nbytes=SIZE)
 
 
@@ -231,4 +231,4 @@ def test_command_prints_path_and_number_of_parameters(capsys: pytest.CaptureFixt
     assert document["low_gb_per_s"] < document["typical_gb_per_s"] < document["high_gb_per_s"]
     assert document["sources"]
     assert main(["expect", "--site", "mi250x"]) == 0
-    assert "4 fitted numbers stand for 14 readings" in capsys.readouterr().out
+    assert "4 numbers fitted to 14 readings" in capsys.readouterr().out

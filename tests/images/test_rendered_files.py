@@ -85,14 +85,14 @@ def test_another_site_brings_its_tuning(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wishes", "message"),
     [
-        ({"FORMAT": "iso"}, "FORMAT is sif or oci, not 'iso'"),
-        ({"STACK": "tpu"}, "STACK is one of: cuda host rocm"),
-        ({"DELIVERY": "pip"}, "DELIVERY is wheels or spack, not 'pip'"),
-        ({"STACK": "rocm", "DELIVERY": "wheels"}, "no wheels of a ROCm stack"),
-        ({"LANE": "ucx-9"}, "there is no lane ucx-9"),
-        ({"BUILDER": "kaniko"}, "BUILDER is docker, podman or buildah, not 'kaniko'"),
-        ({"DELIVERY": "spack", "ENVIRONMENT": "site"}, "there is no site/spack.lock"),
-        ({"DELIVERY": "spack", "SUPPLY": "/nowhere"}, "SUPPLY=/nowhere is no directory"),
+        ({"FORMAT": "iso"}, "FORMAT must be sif or oci, got 'iso'"),
+        ({"STACK": "tpu"}, "STACK must be one of: cuda host rocm"),
+        ({"DELIVERY": "pip"}, "DELIVERY must be wheels or spack, got 'pip'"),
+        ({"STACK": "rocm", "DELIVERY": "wheels"}, "the ROCm stack has no wheels"),
+        ({"LANE": "ucx-9"}, "no lane ucx-9"),
+        ({"BUILDER": "kaniko"}, "BUILDER must be docker, podman or buildah, got 'kaniko'"),
+        ({"DELIVERY": "spack", "ENVIRONMENT": "site"}, "no site/spack.lock"),
+        ({"DELIVERY": "spack", "SUPPLY": "/nowhere"}, "SUPPLY=/nowhere is not a directory"),
     ],
 )
 def test_wrong_wishes_are_told(wishes: dict[str, str], message: str, tmp_path: Path) -> None:

@@ -114,9 +114,9 @@ def test_it_starts_soon_and_leaves_nothing_behind(second: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["up", "-n", "0"], "NODES is a number"),
+        (["up", "-n", "0"], "NODES must be 1 to 99"),
         (["up", "-x"], "usage: up"),
-        (["down", "/"], "holds no lab"),
+        (["down", "/"], "no lab in /"),
     ],
 )
 def test_wrong_use_is_told(words: list[str], message: str) -> None:

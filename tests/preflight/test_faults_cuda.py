@@ -152,8 +152,8 @@ def _damaged_rdma_driver(case: Case) -> None:
 
 
 CUDA = [
-    (_damaged_mpi, "libraries", "broken", "libmpi.so.40 (image) is no library"),
-    (_damaged_libcuda_of_the_host, "gpu-libraries", "broken", "no libcuda.so.1"),
+    (_damaged_mpi, "libraries", "broken", "libmpi.so.40 (image) is not a readable"),
+    (_damaged_libcuda_of_the_host, "gpu-libraries", "broken", "not find libcuda.so.1"),
     (_damaged_rdma_driver, "ucx", "slow", "libmlx5-rdmav34.so does not load"),
     (_stub_first, "gpu-driver", "broken", "a stub for linking"),
     (_newer_runtime, "gpu-driver", "broken", "CUDA 13 (libcudart.so.13) needs driver 580"),
@@ -161,9 +161,9 @@ CUDA = [
     (_newer_nccl, "gpu-driver", "broken", "built with 13.0) needs driver 580"),
     (_static_runtime, "gpu-driver", "broken", "runtime of unknown version"),
     (_newer_static_runtime, "gpu-driver", "broken", "CUDA 13.0 (/usr/bin/app) needs driver 580"),
-    (_one_gpu_fell_off, "gpu-devices", "broken", "7 GPUs here, 8 by the site"),
+    (_one_gpu_fell_off, "gpu-devices", "broken", "7 GPUs on this host, 8 in site.yaml"),
     (_uct_cuda_that_does_not_load, "ucx-gpu", "broken", "libcudart.so.11.0 is missing"),
-    (_rdma_core_of_two, "ucx", "slow", "libmlx5-rdmav34.so is not for"),
+    (_rdma_core_of_two, "ucx", "slow", "libmlx5-rdmav34.so does not match"),
     (_rdma_core_without_the_device, "ucx", "slow", "has no libmlx5-rdmav"),
     (_old_driver, "gpu-driver", "broken", "needs driver 525"),
     (_compat_first, "gpu-driver", "broken", "803"),
@@ -175,10 +175,10 @@ CUDA = [
     (_ucx_over_tcp, "shared-memory", "slow", "UCX_TLS=tcp,self,cuda"),
     (_no_ibverbs, "ucx", "slow", "libibverbs.so.1 is missing"),
     (_no_rdma_provider, "ucx", "slow", "has no libmlx5-rdmav"),
-    (_no_ucx, "ucx", "slow", "loads no UCX"),
+    (_no_ucx, "ucx", "slow", "does not load UCX"),
     (_no_device, "fabric-devices", "broken", "verbs"),
-    (_one_device_is_missing, "fabric-devices", "slow", "3 devices of verbs under /dev, 4 by"),
-    (_a_host_without_a_c_library, "glibc", "broken", "this host has no C library that can be"),
+    (_one_device_is_missing, "fabric-devices", "slow", "3 verbs devices under /dev, 4 in"),
+    (_a_host_without_a_c_library, "glibc", "broken", "this host has no readable C library"),
     (_missing_library, "libraries", "broken", "libextra.so.1"),
 ]
 

@@ -89,7 +89,7 @@ def test_a_pmi_that_nobody_speaks(
     (tmp_path / "bin" / "srun").write_text("#!/bin/sh\nprintf '\\tpmi2\\n\\tnone\\n'\n")
     found = cuda.run(capsys)["by_name"]["pmi"]
     assert found["status"] == "broken"
-    assert "every rank would run alone" in found["reason"]
+    assert "each rank would run as its own MPI job" in found["reason"]
 
 
 def test_a_fitting_efa_image_is_ready(efa: Case, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,7 +177,7 @@ def test_injection_of_the_other_family(cuda: Case, capsys: pytest.CaptureFixture
     cuda.inject = ["/opt/mpich/lib"]
     found = cuda.run(capsys)["by_name"]["mpi-abi"]
     assert found["status"] == "broken"
-    assert "the host offers libmpi.so.12" in found["reason"]
+    assert "the host has libmpi.so.12" in found["reason"]
 
 
 def test_the_loader_takes_library_path_before_runpath_and_follows_origin(
@@ -217,11 +217,11 @@ def test_a_sif_is_judged_as_its_sandbox(cuda: Case, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere.sif", "--site", "local"], "there is no such file"),
-        ([__file__, "--site", "local"], "no SIF with a squashfs"),
+        (["nowhere.sif", "--site", "local"], "no such file"),
+        ([__file__, "--site", "local"], "not a SIF with a squashfs"),
         (["/", "--site", "nowhere"], "nowhere"),
-        (["/", "--site", "local", "--program", "/no/program"], "is not in the image"),
-        (["/", "--site", "local", "--inject", "/no/lib"], "is no directory of the host"),
+        (["/", "--site", "local", "--program", "/no/program"], "not in the image"),
+        (["/", "--site", "local", "--inject", "/no/lib"], "not a directory on the host"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -237,7 +237,7 @@ def test_a_script_is_no_program(cuda: Case, capsys: pytest.CaptureFixture[str]) 
     (cuda.image / "usr/bin/app").write_text("#!/bin/sh\nexec real-app\n")
     words = ["preflight", str(cuda.image), "--site", cuda.site, "--host-root", str(cuda.host)]
     assert cli.main([*words, "--program", "/usr/bin/app"]) == 2
-    assert "name the binary that a script starts" in capsys.readouterr().err
+    assert "give the binary that a script starts" in capsys.readouterr().err
 
 
 def test_the_system_directory_of_the_host_is_not_injected(
@@ -245,7 +245,7 @@ def test_the_system_directory_of_the_host_is_not_injected(
 ) -> None:
     words = ["preflight", str(cuda.image), "--site", cuda.site, "--host-root", str(cuda.host)]
     assert cli.main([*words, "--inject", f"/{LIB}"]) == 2
-    assert "an image runs with its own alone" in capsys.readouterr().err
+    assert "an image must use its own C library" in capsys.readouterr().err
 
 
 def test_an_srun_that_hangs_is_one_sentence(
@@ -276,7 +276,8 @@ def test_an_oci_archive_is_refused_with_the_command_that_converts_it(
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("oci-layout", "is an OCI image"), ("notes.txt", "no root file system")]
+    ("name", "message"),
+    [("oci-layout", "is an OCI image"), ("notes.txt", "not a root file system")],
 )
 def test_a_directory_that_is_no_sandbox(
     name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -71,5 +71,5 @@ def test_without_a_band_a_floor_judges_and_says_so(name, buffers, value, verdict
 
 
 def test_a_site_without_a_host_link_has_no_expectation():
-    with pytest.raises(NoExpectation, match="how its GPUs reach the host"):
+    with pytest.raises(NoExpectation, match="the links between GPUs and host"):
         between("mi300x", "H D", partition="cpx")

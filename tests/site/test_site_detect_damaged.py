@@ -31,7 +31,7 @@ ODD = {
             h200_outputs()
             | {"nvidia-smi topo": text("h200x4/nvidia-smi-topo.log").split("GPU2\tNV")[0]}
         ),
-        "nvidia-smi topo: 2 rows for 4 GPUs; the output is cut",
+        "nvidia-smi topo: 2 rows for 4 GPUs; the output is truncated",
     ),
     "virtual machine without links": (
         Outputs(
@@ -42,17 +42,17 @@ ODD = {
     ),
     "no matrix": (
         Outputs({"nvidia-smi -q": text("h200x4/nvidia-smi-q-gpu0.log")}),
-        "no links are stated",
+        "so links are omitted",
     ),
     "unknown architecture": (
         Outputs({"nvidia-smi -q": inventory("NVIDIA X1", "Rubin", 1, 1)}),
-        "'Rubin' is not known",
+        "unknown architecture 'Rubin'",
     ),
     "garbage": (
         Outputs(
             {"amd-smi static": "<html>", "rocm-smi": "", "ibstat": "no devices", "lstopo": "x"}
         ),
-        "amd-smi static: no JSON",
+        "amd-smi static: invalid JSON",
     ),
 }
 
@@ -104,7 +104,7 @@ def test_damaged_rows_and_versions_are_remarks() -> None:
     assert detected.site.node.gpus.links is None
     rocm = detect_text("rocm-smi-showtopo-6.0-synthetic.json").replace("gfx942", "gfx")
     detected = compose(Outputs({"rocm-smi": rocm}))
-    assert detected.gpu_tool_failed == ("rocm-smi: 'gfx' is no graphics version",)
+    assert detected.gpu_tool_failed == ("rocm-smi: invalid graphics version 'gfx'",)
 
 
 SAVED = {

@@ -136,8 +136,8 @@ def test_table_has_reason_and_source(capsys: pytest.CaptureFixture[str]) -> None
         ("profile", "turbo", "known: msccl-one-process, mscclpp"),
         ("lane", "nope", "known: ucx-1.14, ucx-current"),
         ("stack", "cuda", "known: rocm"),
-        ("gpus", "-3", "its nodes have 64"),
-        ("gpus", "65", "its nodes have 64"),
+        ("gpus", "-3", "must be 1 to 64, got -3"),
+        ("gpus", "65", "must be 1 to 64, got 65"),
     ],
 )
 def test_unknown_names(option: str, value: str, text: str, capsys) -> None:

@@ -28,7 +28,7 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "h200x4",
         lambda s: s.pop("family"),
         "",
-        "family: this key is missing; add it",
+        "family: missing key; add it",
     ),
     "wrong type": (
         "h200x4",
@@ -41,7 +41,7 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "mi300x",
         lambda s: s["partitions"][0].update(node_type="spy"),
         "partitions[0].node_type",
-        "names node type 'spy'",
+        "unknown node type 'spy'",
     ),
     "unknown link class": (
         "mi300x",
@@ -75,7 +75,7 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "mi250x",
         lambda s: s["node_types"]["gpu"]["gpus"]["links"]["pairs"][0].update(between=[0, 8]),
         "gpus.links.pairs[0].between",
-        "there is no GPU 8",
+        "no GPU 8",
     ),
     "NIC near a GPU that is not there": (
         "h20-roce",
@@ -90,7 +90,7 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
             partitioning={"compute": "QPX", "memory": "NPS4", "compute_count": 4}
         ),
         "node_types.spx.gpus.partitioning.memory",
-        "NPS4 with QPX; it needs CPX",
+        "NPS4 with QPX; NPS4 needs CPX",
     ),
     "more memory than compute partitions": (
         "mi300x",
@@ -98,13 +98,13 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
             partitioning={"compute": "SPX", "memory": "NPS2", "compute_count": 1}
         ),
         "node_types.spx.gpus.partitioning.memory",
-        "2 memory partitions for 1 compute partitions",
+        "more memory partitions (2) than compute partitions (1)",
     ),
     "several nodes without network": (
         "mi250x",
         lambda s: s["partitions"][0].update(nodes=2),
         "partitions[0].nodes",
-        "no network between them",
+        "without a network between them",
     ),
     "stack of another vendor": (
         "mi300x",
@@ -116,7 +116,7 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "h200x4",
         lambda s: s["node_types"]["h200x4"]["gpus"].update(arch="gfx942"),
         "node_types.h200x4.gpus.arch",
-        "no architecture of nvidia",
+        "not an architecture of nvidia",
     ),
     "bus addresses": (
         "h20-roce",
@@ -160,20 +160,20 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "h200x4",
         lambda s: s["node_types"]["h200x4"]["gpus"].update(model="NVIDIA H300"),
         "proof",
-        "proof cannot be run: no band was read so on NVIDIA H300; set proof to none",
+        "proof is run, but no band of NVIDIA H300 has this proof; set proof to none",
     ),
-    "hosts": ("p5", lambda s: s.update(hosts="["), "hosts", "'[' is no regular expression"),
+    "hosts": ("p5", lambda s: s.update(hosts="["), "hosts", "invalid regular expression '['"),
     "CPUs": (
         "h200x4",
         lambda s: s["node_types"]["h200x4"]["numa"][0].update(cpus="abc"),
         "node_types.h200x4.numa[0].cpus",
-        "'abc' is no CPU",
+        "invalid CPU or range 'abc'",
     ),
     "equal bus addresses": (
         "h20-roce",
         lambda s: s["node_types"]["h20"]["gpus"]["bus_ids"].__setitem__(1, "00000000:0f:00.0"),
         "node_types.h20.gpus.bus_ids",
-        "two GPUs are at 00000000:0f:00.0",
+        "duplicate address 00000000:0f:00.0",
     ),
     "a pair of one GPU": (
         "h200x4",
@@ -203,7 +203,7 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "h200x4",
         lambda s: s["references"][1].update(bench="osu_latency"),
         "references[1]",
-        "osu_latency is stated by us",
+        "osu_latency needs us",
     ),
     "a latency below its bound": (
         "h200x4",

@@ -94,7 +94,7 @@ def branch_of_rccl_tests(data: Lock) -> None:
         (this_cpu, "zen4"),
         (other_system, "rhel9"),
         (home_prefix, "/home/someone/rocm"),
-        (second_ucx, "ucx is there 2 times"),
+        (second_ucx, "2 builds of ucx"),
         (branch_of_rccl_tests, "commit="),
     ],
 )
@@ -129,7 +129,7 @@ def test_configuration_of_the_machine_is_kept_out(copy: Path) -> None:
         ("_families/spack/cluster", "_families/spack/gone", "_families/spack/gone"),
         ("- $rocm", "- $rocks", "$rocks"),
         ("spack:", "stack:", "has no `spack:`"),
-        ("spack:", "spack: [", "is no YAML"),
+        ("spack:", "spack: [", "invalid YAML"),
     ],
 )
 def test_a_wrong_manifest_is_named(copy: Path, old: str, new: str, named: str) -> None:

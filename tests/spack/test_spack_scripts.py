@@ -79,11 +79,11 @@ def spack(root: Path, version: str) -> Path:
 def test_a_spack_of_another_series_is_refused(checkout: Path) -> None:
     old = spack(checkout / "old", "0.22.1")
     line = one_line(run(checkout, "setup.sh", SPACK_ROOT=str(old)))
-    assert "is Spack 0.22.1, 1.1 is needed" in line
+    assert "is Spack 0.22.1, 1.1 is required" in line
 
 
 def test_a_spack_root_without_spack_is_refused(checkout: Path) -> None:
-    assert "holds no bin/spack" in one_line(run(checkout, "setup.sh", SPACK_ROOT="/nowhere"))
+    assert "has no bin/spack" in one_line(run(checkout, "setup.sh", SPACK_ROOT="/nowhere"))
 
 
 def test_the_spack_of_the_machine_is_taken(checkout: Path) -> None:
@@ -109,14 +109,14 @@ def installed(checkout: Path, system: str) -> None:
 
 def test_an_unknown_site_or_lane_is_named(checkout: Path) -> None:
     installed(checkout, "debian12")
-    assert "SITE is one of: h200x4/" in one_line(run(checkout, "install.sh", "atlantis"))
+    assert "SITE must be one of: h200x4/" in one_line(run(checkout, "install.sh", "atlantis"))
     assert "no site/h200x4/new" in one_line(run(checkout, "install.sh", "h200x4", "new"))
 
 
 def test_a_lock_for_another_system_is_not_installed(checkout: Path) -> None:
     installed(checkout, "ubuntu24.04")
     line = one_line(run(checkout, "install.sh", "h200x4"))
-    assert "is for debian12, this is ubuntu24.04: concretize it on site" in line
+    assert "is for debian12, but this machine is ubuntu24.04; concretize on site" in line
 
 
 def test_a_lock_is_installed_as_it_is(checkout: Path) -> None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""What tools print about a machine: text in, typed rows out, ``ValueError`` on surprise."""
+"""Parse the output of machine tools: text in, typed rows out; ``ValueError`` if malformed."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``amd-smi topology --json`` in both of its forms, and ``amd-smi static --json``."""
+"""Parse ``amd-smi topology --json``, both formats, and ``amd-smi static --json``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AmdLink:
     """``XGMI``, ``PCIE``..."""
     hops: int
     mb_per_s: tuple[int, int] | None
-    """The least and the most between the two, as the driver states it."""
+    """The lowest and highest rate between the two, as the driver reports it."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class AmdGpu:
 
 
 def parse_topology(text: str) -> tuple[AmdLink, ...]:
-    """Links between different GPUs; both the form with ``links`` and the older one with maps."""
+    """Parse the links between different GPUs; the older format has maps instead of ``links``."""
     links: list[AmdLink] = []
     for entry in _array(text):
         src = _integer(entry, "gpu")
@@ -59,13 +59,13 @@ def parse_topology(text: str) -> tuple[AmdLink, ...]:
 
 
 def parse_static(text: str) -> tuple[AmdGpu, ...]:
-    """``amd-smi static --asic --bus --vram --partition --json``, bare or in ``gpu_data``."""
+    """Parse ``amd-smi static --asic --bus --vram --partition --json``, older and newer format."""
     gpus: list[AmdGpu] = []
     for entry in _array(text):
         asic, partition = entry.get("asic") or {}, entry.get("partition") or {}
         arch = str(asic.get("target_graphics_version", ""))
         if not re.fullmatch(r"gfx[0-9a-f]+", arch):
-            raise ValueError(f"GPU {entry.get('gpu')} states no graphics version")
+            raise ValueError(f"GPU {entry.get('gpu')} has no graphics version")
         size = (entry.get("vram") or {}).get("size") or {}
         memory = size.get("value") if isinstance(size, dict) else None
         gpus.append(
@@ -86,24 +86,24 @@ def _array(text: str) -> list[dict[str, Any]]:
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"no JSON: {error}") from error
+        raise ValueError(f"invalid JSON: {error}") from error
     if isinstance(document, dict):
         document = document.get("gpu_data")
     if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):
-        raise ValueError("no list of GPUs")
+        raise ValueError("not a list of GPUs")
     return document
 
 
 def _integer(entry: dict[str, Any], key: str) -> int:
     value = entry.get(key)
     if not isinstance(value, int):
-        raise ValueError(f"{key} is {value!r}, no number")
+        raise ValueError(f"{key} must be a number, got {value!r}")
     return value
 
 
 def _rate(text: object) -> tuple[int, int] | None:
-    rates = re.fullmatch(r"(?P<least>\d+)-(?P<most>\d+)", str(text))
-    return (int(rates["least"]), int(rates["most"])) if rates else None
+    rates = re.fullmatch(r"(?P<low>\d+)-(?P<high>\d+)", str(text))
+    return (int(rates["low"]), int(rates["high"])) if rates else None
 
 
 def _mode(value: object) -> str | None:

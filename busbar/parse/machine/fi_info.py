@@ -1,39 +1,36 @@
 # SPDX-License-Identifier: MIT
-"""``fi_info``."""
+"""Parse ``fi_info``."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """One entry of the list."""
+class FabricInterface:
+    """One entry of ``fi_info``."""
 
     provider: str
-    fabric: str
     domain: str
-    version: str
     type: str
-    protocol: str
 
 
-def parse_fi_info(text: str) -> tuple[Endpoint, ...]:
-    """Every entry, in order of libfabric's preference; the indent of the lines does not matter."""
+_KEYS = tuple(field.name for field in fields(FabricInterface))
+
+
+def parse_fi_info(text: str) -> tuple[FabricInterface, ...]:
+    """Parse all entries, in libfabric's order of preference; indentation is ignored."""
     entries: list[dict[str, str]] = []
     for line in text.splitlines():
-        field = re.match(
-            r"\s*(?P<key>provider|fabric|domain|version|type|protocol): (?P<value>.*)$", line
-        )
+        field = re.match(rf"\s*(?P<key>{'|'.join(_KEYS)}): (?P<value>.*)$", line)
         if not field:
             continue
         if field["key"] == "provider":
-            entries.append({})
+            entries.append(dict.fromkeys(_KEYS, ""))
         if not entries:
             raise ValueError(f"{line.strip()!r} comes before any provider")
         entries[-1][field["key"]] = field["value"].strip()
     if not entries:
-        raise ValueError("no provider is listed")
-    keys = ("provider", "fabric", "domain", "version", "type", "protocol")
-    return tuple(Endpoint(*(entry.get(key, "") for key in keys)) for entry in entries)
+        raise ValueError("no provider listed")
+    return tuple(FabricInterface(**entry) for entry in entries)

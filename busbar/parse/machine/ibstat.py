@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``ibstat``, and the rate files of `/sys/class/infiniband`."""
+"""Parse ``ibstat`` and the rate files of `/sys/class/infiniband`."""
 
 from __future__ import annotations
 
@@ -12,36 +12,34 @@ class Port:
     """One port of an RDMA device."""
 
     device: str
-    port: int
     active: bool
     gbit_per_s: int
     ethernet: bool
 
 
 def parse_ibstat(text: str) -> tuple[Port, ...]:
-    """Every port that ``ibstat`` lists."""
+    """Parse all ports."""
     ports: list[Port] = []
     for part in re.split(r"^CA '", text, flags=re.MULTILINE)[1:]:
         device = part.split("'", 1)[0]
         for number, body in _ports(part):
             state = re.search(r"^\s*State: (?P<state>\S+)", body, re.MULTILINE)
-            rate = re.search(r"^\s*Rate: (?P<gbit>\d+)", body, re.MULTILINE)
-            layer = re.search(r"^\s*Link layer: (?P<layer>\S+)", body, re.MULTILINE)
+            rate = re.search(r"^\s*Rate: (?P<rate>\d+)", body, re.MULTILINE)
             if not state or not rate:
                 raise ValueError(f"{device} port {number} has no state or rate")
-            ethernet = bool(layer and layer["layer"] == "Ethernet")
             active = state["state"] == "Active"
-            ports.append(Port(device, number, active, int(rate["gbit"]), ethernet))
+            ethernet = bool(re.search(r"^\s*Link layer: Ethernet\b", body, re.MULTILINE))
+            ports.append(Port(device, active, int(rate["rate"]), ethernet))
     if not ports:
-        raise ValueError("no port is listed")
+        raise ValueError("no port listed")
     return tuple(ports)
 
 
 def parse_rate(text: str) -> int:
-    """Gbit/s of a sysfs ``rate`` file: ``400 Gb/sec (4X NDR)``."""
+    """Return the Gbit/s of a sysfs ``rate`` file: ``400 Gb/sec (4X NDR)``."""
     rate = re.match(r"(?P<gbit>\d+)(?:\.\d+)? Gb/sec", text)
     if not rate:
-        raise ValueError(f"{text.strip()!r} is no rate")
+        raise ValueError(f"invalid rate {text.strip()!r}")
     return int(rate["gbit"])
 
 

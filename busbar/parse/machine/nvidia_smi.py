@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``nvidia-smi topo -m``, ``nvidia-smi nvlink -s`` and ``nvidia-smi -q``."""
+"""Parse ``nvidia-smi topo -m``, ``nvidia-smi nvlink -s`` and ``nvidia-smi -q``."""
 
 from __future__ import annotations
 
@@ -14,52 +14,51 @@ _CPUS = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 
 @dataclass(frozen=True)
 class Topology:
-    """The matrix of ``topo -m``: how each pair of devices is joined."""
+    """The matrix of ``topo -m``: the connection of each pair of devices."""
 
     gpus: int
     codes: dict[tuple[str, str], str]
     """By (row, column), as printed: ``NV18``, ``PIX``, ``SYS``..."""
     nics: dict[str, str]
-    """Name in the matrix to name of the device."""
+    """Device name by name in the matrix."""
     cpu_affinity: tuple[str | None, ...]
     """CPU list of each GPU."""
     numa_affinity: tuple[str | None, ...]
 
     def links(self, first: int, second: int) -> int:
-        """NVLinks between two GPUs."""
+        """Return the number of NVLinks between two GPUs."""
         code = self.codes[f"GPU{first}", f"GPU{second}"]
         return int(code[2:]) if code.startswith("NV") else 0
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of ``-q``; a value that is N/A is None."""
+    """One GPU of ``-q``; None stands for N/A."""
 
     bus_id: str
     model: str
     architecture: str | None
     memory_mib: int | None
     pcie: tuple[int, int] | None
-    """Generation and lanes of the widest link that GPU and slot can have."""
+    """Generation and lanes of the fastest link that GPU and slot support."""
     mig: bool
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """``nvidia-smi -q``."""
+    """The report of ``nvidia-smi -q``."""
 
-    driver: str
     attached: int
     gpus: tuple[Gpu, ...]
-    """Those that the report describes, at most ``attached``."""
+    """The GPUs in the report, at most ``attached``."""
 
 
 def parse_topology(text: str) -> Topology:
-    """The matrix of ``nvidia-smi topo -m``, whether tabs or blanks separate its columns."""
+    """Parse ``nvidia-smi topo -m``, with columns separated by tabs or blanks."""
     lines = [_ANSI.sub("", line).rstrip() for line in text.splitlines()]
     header = next((n for n, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), None)
     if header is None:
-        raise ValueError("no matrix: no line begins with GPU0")
+        raise ValueError("no matrix: no line starts with GPU0")
     columns = [word for word in lines[header].split() if _DEVICE.fullmatch(word)]
     codes: dict[tuple[str, str], str] = {}
     cpus: list[str | None] = []
@@ -70,7 +69,7 @@ def parse_topology(text: str) -> Topology:
             break
         row, cells = words[0], words[1 : len(columns) + 1]
         if len(cells) < len(columns) or not all(_CODE.fullmatch(cell) for cell in cells):
-            raise ValueError(f"row {row} has not {len(columns)} cells: {line.strip()!r}")
+            raise ValueError(f"row {row} does not have {len(columns)} cells: {line.strip()!r}")
         codes |= {(row, column): cell for column, cell in zip(columns, cells, strict=True)}
         if row.startswith("GPU"):
             rest = [w if _CPUS.fullmatch(w) else None for w in words[len(columns) + 1 :]]
@@ -78,7 +77,7 @@ def parse_topology(text: str) -> Topology:
             numa.append(rest[1] if len(rest) > 1 else None)
     gpus = sum(column.startswith("GPU") for column in columns)
     if len(cpus) != gpus:
-        raise ValueError(f"{len(cpus)} rows for {gpus} GPUs; the output is cut")
+        raise ValueError(f"{len(cpus)} rows for {gpus} GPUs; the output is truncated")
     names = {f"GPU{index}" for index in range(gpus)}
     if not names <= set(columns) or not names <= {row for row, _ in codes}:
         raise ValueError(f"the GPUs of rows and columns are not GPU0 to GPU{gpus - 1}")
@@ -90,52 +89,50 @@ def parse_topology(text: str) -> Topology:
 
 
 def parse_nvlink(text: str) -> tuple[int, ...]:
-    """Active links of each GPU from ``nvidia-smi nvlink -s``."""
+    """Return the number of active links of each GPU from ``nvidia-smi nvlink -s``."""
     active: list[int] = []
     for line in text.splitlines():
         if re.match(r"GPU \d+: ", line):
             active.append(0)
         elif re.match(r"\s+Link \d+: [\d.]+ GB/s", line):
             if not active:
-                raise ValueError(f"a link before any GPU: {line.strip()!r}")
+                raise ValueError(f"link before any GPU: {line.strip()!r}")
             active[-1] += 1
     if not active:
-        raise ValueError("no GPU is named")
+        raise ValueError("no GPU listed")
     return tuple(active)
 
 
 def parse_inventory(text: str) -> Inventory:
-    """``nvidia-smi -q``, of all GPUs or of one (``-i``)."""
-    driver = re.search(r"^Driver Version\s+: (?P<version>\S+)", text, re.MULTILINE)
+    """Parse ``nvidia-smi -q``, of all GPUs or of one (``-i``)."""
     attached = re.search(r"^Attached GPUs\s+: (?P<count>\d+)", text, re.MULTILINE)
-    if not driver or not attached:
-        raise ValueError("no report: driver version or number of GPUs is missing")
-    parts = re.split(
-        r"^GPU (?P<bus_id>[0-9A-Fa-f]+:[0-9A-Fa-f:.]+)\s*$", text, flags=re.MULTILINE
-    )[1:]
+    if not attached:
+        raise ValueError("the number of attached GPUs is missing")
+    heads = r"^GPU (?P<bus_id>[0-9A-Fa-f]+:[0-9A-Fa-f:.]+)\s*$"
+    parts = re.split(heads, text, flags=re.MULTILINE)[1:]
     gpus = [_gpu(bus_id, body) for bus_id, body in zip(parts[::2], parts[1::2], strict=True)]
     if not gpus:
-        raise ValueError("the report describes no GPU")
-    return Inventory(driver["version"], int(attached["count"]), tuple(gpus))
+        raise ValueError("no GPU in the report")
+    return Inventory(int(attached["count"]), tuple(gpus))
 
 
 def _gpu(bus_id: str, body: str) -> Gpu:
-    def value(pattern: str) -> str | None:
-        field = re.search(pattern, body, re.MULTILINE)
-        text = field["value"].strip() if field else "N/A"
+    def value(head: str, form: str = r".+$") -> str | None:
+        match = re.search(rf"{head}\s+: (?P<value>{form})", body, re.MULTILINE)
+        text = match["value"].strip() if match else "N/A"
         return None if text == "N/A" else text
 
-    model = value(r"^\s+Product Name\s+: (?P<value>.+)$")
+    model = value(r"^\s+Product Name")
     if model is None:
         raise ValueError(f"GPU {bus_id} has no product name")
-    memory = value(r"FB Memory Usage\s+Total\s+: (?P<value>\d+) MiB")
-    generation = value(r"PCIe Generation\s+Max\s+: (?P<value>\d+)")
-    lanes = value(r"Link Width\s+Max\s+: (?P<value>\d+)x")
-    mig = value(r"MIG Mode\s+Current\s+: (?P<value>.+)$")
+    memory = value(r"FB Memory Usage\s+Total", r"\d+(?= MiB)")
+    generation = value(r"PCIe Generation\s+Max", r"\d+")
+    lanes = value(r"Link Width\s+Max", r"\d+(?=x)")
+    mig = value(r"MIG Mode\s+Current")
     return Gpu(
         bus_id=bus_id.lower(),
         model=model,
-        architecture=value(r"^\s+Product Architecture\s+: (?P<value>.+)$"),
+        architecture=value(r"^\s+Product Architecture"),
         memory_mib=int(memory) if memory else None,
         pcie=(int(generation), int(lanes)) if generation and lanes else None,
         mig=mig == "Enabled",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``rocm-smi --showtopo --json``, with ``--showproductname`` where it was asked for as well."""
+"""Parse ``rocm-smi --showtopo --json``, with or without ``--showproductname``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import re
 from dataclasses import dataclass
 
 _PAIR = re.compile(
-    r"\(Topology\) (?P<fact>Hops|Link type) between DRM devices (?P<first>\d+)"
-    r" and (?P<second>\d+)",
+    r"\(Topology\) (?P<fact>Hops|Link type) between DRM devices (?P<one>\d+) and (?P<other>\d+)",
     re.IGNORECASE,
 )
 
 
 @dataclass(frozen=True)
 class RocmTopology:
-    """What joins the GPUs; rocm-smi does not tell how many links a pair has."""
+    """The links between GPUs; rocm-smi does not print the number of links of a pair."""
 
     gpus: int
     kinds: dict[tuple[int, int], str]
@@ -28,29 +27,29 @@ class RocmTopology:
 
 
 def parse_topology(text: str) -> RocmTopology:
-    """Pairs from the part ``system``, NUMA domains and names from ``card<N>``."""
-    # Warnings of the tool precede the JSON on the same stream.
+    """Parse the pairs from ``system``, and NUMA domains and names from ``card<N>``."""
+    # The tool prints warnings before the JSON on the same stream.
     start = text.find("{")
     try:
         document = json.loads(text[start:]) if start >= 0 else None
     except json.JSONDecodeError as error:
-        raise ValueError(f"no JSON: {error}") from error
+        raise ValueError(f"invalid JSON: {error}") from error
     if not isinstance(document, dict):
-        raise ValueError("no JSON object")
+        raise ValueError("not a JSON object")
     kinds: dict[tuple[int, int], str] = {}
     hops: dict[tuple[int, int], int] = {}
     for key, value in (document.get("system") or {}).items():
         pair = _PAIR.fullmatch(key)
         if not pair:
             continue
-        first, second = sorted((int(pair["first"]), int(pair["second"])))
+        first, second = sorted((int(pair["one"]), int(pair["other"])))
         if pair["fact"].lower() == "hops":
             hops[first, second] = int(value)
         else:
             kinds[first, second] = str(value).upper()
     cards = {int(k[4:]): v for k, v in document.items() if re.fullmatch(r"card\d+", k)}
     if not cards and not kinds:
-        raise ValueError("neither a card nor a pair of GPUs is described")
+        raise ValueError("neither a card nor a pair of GPUs listed")
     count = max([*cards, *(second for _, second in kinds)]) + 1
     return RocmTopology(
         gpus=count,
@@ -71,7 +70,7 @@ def _numa(card: dict[str, str]) -> bool:
 def _arch(card: dict[str, str]) -> str | None:
     name = _first(card, "GFX Version")
     if name is not None and not re.fullmatch(r"gfx[0-9a-f]+", name):
-        raise ValueError(f"{name!r} is no graphics version")
+        raise ValueError(f"invalid graphics version {name!r}")
     return name
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``scontrol show node``, in lines or with ``--oneliner``."""
+"""Parse ``scontrol show node``, with or without ``--oneliner``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SlurmNode:
-    """One node as Slurm has it."""
+    """One node of Slurm."""
 
-    name: str
     cpus: int
-    gpus: int
     partitions: tuple[str, ...]
-    state: str
 
 
 def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
-    """Every node; raises ``ValueError`` where none is described or one lacks its CPU count."""
+    """Parse all nodes; raise ``ValueError`` if there are none, or one has no CPU count."""
     nodes: list[SlurmNode] = []
     for part in re.split(r"(?=\bNodeName=)", text)[1:]:
         name = _value(part, "NodeName")
@@ -27,16 +24,12 @@ def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
         if not name or not cpus:
             raise ValueError(f"node {name or '?'} has no CPUTot")
         partitions = tuple(p for p in _value(part, "Partitions").split(",") if p)
-        gres = _value(part, "Gres")
-        # gpu:4, gpu:h200:4(S:0-1), with other resources beside it
-        counts = re.findall(r"(?:^|,)gpu(?::[A-Za-z][\w-]*)?:(?P<count>\d+)", gres)
-        gpus = sum(int(count) for count in counts)
-        nodes.append(SlurmNode(name, int(cpus), gpus, partitions, _value(part, "State")))
+        nodes.append(SlurmNode(int(cpus), partitions))
     if not nodes:
-        raise ValueError("no node is described")
+        raise ValueError("no node listed")
     return tuple(nodes)
 
 
 def _value(part: str, key: str) -> str:
-    field = re.search(rf"(?:^|\s){key}=(?P<value>\S*)", part)
-    return "" if not field or field["value"] == "(null)" else field["value"]
+    match = re.search(rf"(?:^|\s){key}=(?P<value>\S*)", part)
+    return "" if not match or match["value"] == "(null)" else match["value"]

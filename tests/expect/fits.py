@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Fits the numbers of a band to readings: one set for a link class, never one for a pair."""
+"""Fit the numbers of a band to readings: one set per link class, not per pair."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from busbar.errors import BusbarError
-from busbar.expect.banded import fitted_in
 from busbar.expect.topology import Path, gpu, node_graph, widest_path
 from busbar.site.load import link_classes
 from busbar.site.model import Site
@@ -27,23 +26,23 @@ class Reading:
 
 @dataclass(frozen=True)
 class Fit:
-    """What the readings say of one link class."""
+    """The fitted numbers of one link class."""
 
     share: dict[str, float]
-    """Of the raw rate, by engine."""
+    """Share of the raw rate, by engine."""
     hop_share: float
-    """What each GPU on the way leaves of a copy by kernel; a DMA engine streams through."""
+    """Share that each forwarding GPU leaves of a copy by kernel; a DMA engine streams through."""
     cap_share: dict[str, float]
-    """Of the engine's ceiling, where that binds."""
+    """Share of the engine's ceiling, if that binds."""
     caps: dict[str, float]
 
     @property
     def parameters(self) -> int:
-        """How many numbers were fitted."""
+        """The number of fitted numbers."""
         return len(self.share) + len(self.cap_share) + (self.hop_share != 1)
 
     def predict(self, path: Path, engine: str) -> float:
-        """GB/s over a path."""
+        """Return the bandwidth over a path in GB/s."""
         hops = 0 if engine in self.caps else path.forwarding_gpus
         carried = path.gb_per_s * self.share[engine] * self.hop_share**hops
         if engine in self.cap_share:
@@ -52,9 +51,9 @@ class Fit:
 
 
 def fit(site: Site, readings: Sequence[Reading]) -> Fit:
-    """Least squares of the logarithms, for all readings of one link class at one message size.
+    """Fit all readings of one link class at one message size, by least squares of logarithms.
 
-    Raises ``BusbarError`` for readings over several link classes or over no link.
+    Raises ``BusbarError`` for readings over several link classes or without links.
     """
     classes = link_classes(site)
     graph = node_graph(site.node_type(), classes)
@@ -62,7 +61,7 @@ def fit(site: Site, readings: Sequence[Reading]) -> Fit:
     for reading in readings:
         path = widest_path(graph, gpu(reading.src), gpu(reading.dst))
         if path is None:
-            raise BusbarError(f"no links lead from GPU {reading.src} to GPU {reading.dst}")
+            raise BusbarError(f"no links from GPU {reading.src} to GPU {reading.dst}")
         paths.append(path)
     names = {path.binding.link_class for path in paths}
     if len(names) != 1:
@@ -93,22 +92,8 @@ def fit(site: Site, readings: Sequence[Reading]) -> Fit:
 
 
 def fit_time(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Latency in us and bandwidth in GB/s of (bytes, us), by least squares of relative errors."""
+    """Fit latency in us and GB/s to pairs of bytes and us, by least squares of relative errors."""
     sizes, times = np.array(points, dtype=float).T
     weighted = np.column_stack([1 / times, sizes / times])
     (latency_us, us_per_byte), *_ = np.linalg.lstsq(weighted, np.ones(len(points)), rcond=None)
     return float(latency_us), float(1e-3 / us_per_byte)
-
-
-def fitted_numbers(site: Site, bench: str) -> tuple[int, int]:
-    """How many numbers of a site's bands of a benchmark were fitted, and to how many readings."""
-    classes = link_classes(site)
-    links = {
-        name
-        for n in site.node_types.values()
-        if n.gpus and n.gpus.links
-        for name in n.gpus.links.classes()
-    }
-    links |= {nic.link_class for node in site.node_types.values() for nic in node.nics}
-    counts = [fitted_in(classes[name], bench) for name in links]
-    return sum(numbers for numbers, _ in counts), sum(readings for _, readings in counts)
