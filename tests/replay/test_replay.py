@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 
-from busbar.verdict import Verdict, worst
+from busbar.verdict import Verdict, combined
 
 pytestmark = pytest.mark.run
 
@@ -43,7 +43,7 @@ def verdicts(document):
     found = defaultdict(list)
     for row in document["results"]:
         found[row["check"]].append(Verdict(row["verdict"]))
-    return {check: worst(rows) for check, rows in found.items()}
+    return {check: combined(rows) for check, rows in found.items()}
 
 
 def causes(document):
