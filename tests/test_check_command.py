@@ -51,8 +51,8 @@ def test_healthy_machine(healthy):
     """How fast this machine is just now is no matter of the tests: bands alone may be missed."""
     status, document, progress, output = healthy
     assert status == (document["verdict"] != "pass")
-    wrong = [row for row in document["results"] if row["verdict"] != "pass" and not row["typical"]]
-    assert wrong == []
+    without_band = {row["verdict"] for row in document["results"] if not row["typical"]}
+    assert without_band == {"pass", "unjudged"}
     assert document["site"] == "local"
     assert document["lane"] == "ucx-1.14"
     assert document["delivery"] == "wheels"
