@@ -27,24 +27,33 @@ def only_below_band(outcome: Outcome) -> bool:
 
 
 def confirmed(first: Outcome, second: Outcome) -> Outcome:
-    """The second outcome, with a note of what was worse than its band in the first alone.
+    """Return the second outcome, in which only readings that were slow in both runs are degraded.
 
-    ``first`` is only below its band. A second outcome that lacks one of its slow readings clears
-    nothing, and slow readings of other pairs do not clear the first: a fault may move.
+    ``first`` is only below its band. A reading that was slow in one run gets the row of the other,
+    and a note keeps it. A second outcome that lacks one of the slow readings clears nothing.
     """
     before, after = _keyed(first.results), _keyed(second.results)
-    slow = {key: row for key, row in before.items() if row.verdict.is_problem}
-    if not second.verdict.is_problem and not slow.keys() <= after.keys():
+    slow = {key for key, row in before.items() if row.verdict.is_problem}
+    if not second.verdict.is_problem and not slow <= after.keys():
         return first
-    once = [
-        sentence(row)
-        for key, row in slow.items()
-        if key in after and not after[key].verdict.is_problem
-    ]
-    earlier = [note for note in first.notes if note["id"] == _NOTE]
-    summary = f"worse than its band, and not when measured again: {'; '.join(once)}"
-    note = Note(_NOTE, summary).to_json()
-    return replace(second, notes=(*second.notes, *earlier, *([note] if once else [])))
+    if only_below_band(second):
+        cleared = {
+            key: before[key]
+            for key, row in after.items()
+            if row.verdict.is_problem and key in before and not before[key].verdict.is_problem
+        }
+    else:
+        cleared = {}
+    once = [before[key] for key in slow if key in after and not after[key].verdict.is_problem]
+    once += [after[key] for key in cleared]
+    results = tuple((after | cleared).values())
+    notes = [*second.notes, *(note for note in first.notes if note["id"] == _NOTE)]
+    if once:
+        lines = "; ".join(map(sentence, once))
+        summary = f"worse than its band in one of two runs, and not in the other: {lines}"
+        notes.append(Note(_NOTE, summary).to_json())
+    outcome = replace(second, results=results, notes=tuple(notes))
+    return outcome if outcome.verdict.is_problem else replace(outcome, causes=())
 
 
 def _keyed(results: Iterable[Result]) -> dict[tuple[object, ...], Result]:
