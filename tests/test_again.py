@@ -28,7 +28,8 @@ from busbar.judge.verdicts import judge_reading
 from busbar.output.reading import Reading
 from busbar.expect.expectation import Expectation
 from busbar.verdict import Verdict
-from .base import BusbarCheck, Judgement
+from .base import BusbarCheck
+from .judging import Judgement
 
 @rfm.simple_test
 class reading(BusbarCheck):

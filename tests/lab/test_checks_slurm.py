@@ -50,7 +50,8 @@ from busbar.judge.results import result_of
 from busbar.judge.verdicts import judge_reading
 from busbar.output.reading import Reading
 from busbar.expect.expectation import Expectation
-from .base import BusbarCheck, Judgement
+from .base import BusbarCheck
+from .judging import Judgement
 
 @rfm.simple_test
 class reading(BusbarCheck):
