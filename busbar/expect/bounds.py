@@ -16,6 +16,7 @@ share once, so algorithm bandwidth <= B / (1 + 1/g).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from busbar.errors import BusbarError
 from busbar.expect.topology import Graph, gpu, narrowest_ring_path, node_graph, raw_rate
@@ -80,7 +81,9 @@ def bound(
             hint="set gpus.multicast in site.yaml if it is on",
         )
     candidates = [algo] if algo else [RING, TREE, *([NVLS] if multicast else [])]
-    inside = _inside(node, classes, ranks_per_node) if ranks_per_node > 1 else None
+    inside = None
+    if ranks_per_node > 1:
+        inside = _inside(node, tuple(classes.items()), ranks_per_node)
     bounds = [
         _bound(node, classes, collective, one, nodes, ranks_per_node, inside) for one in candidates
     ]
@@ -143,7 +146,8 @@ def _inside_bus(inside: _Inside, collective: str, algo: str, ranks: int) -> floa
     return min(inside.mean, factor(collective, ranks) * inside.cut)
 
 
-def _inside(node: NodeType, classes: dict[str, LinkClass], ranks: int) -> _Inside:
+@lru_cache  # each reading needs it, and for 64 GPUs it takes half a second
+def _inside(node: NodeType, classes: tuple[tuple[str, LinkClass], ...], ranks: int) -> _Inside:
     if node.gpus is None or ranks > node.gpus.count:
         count = node.gpus.count if node.gpus else 0
         raise BusbarError(
@@ -152,7 +156,7 @@ def _inside(node: NodeType, classes: dict[str, LinkClass], ranks: int) -> _Insid
         )
     import networkx as nx  # noqa: PLC0415 - takes longer to load than most commands need
 
-    graph = _restricted(node_graph(node, classes), ranks)
+    graph = _restricted(node_graph(node, dict(classes)), ranks)
     if not nx.is_connected(graph):
         raise BusbarError("links do not connect all GPUs of a node, so data passes the host")
     cut, _ = nx.stoer_wagner(graph, weight="gb_per_s")

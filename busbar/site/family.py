@@ -96,6 +96,10 @@ class LinkClass(Record):
     bands: tuple[Transfer, ...] = ()
     """Bands of the point-to-point benchmarks."""
 
+    def __hash__(self) -> int:
+        # `engines` has no hash.
+        return hash((self.raw_gb_per_s, self.source, self.forwards))
+
 
 class Collective(Band):
     """Bus bandwidth of a collective, with the settings that change it.
