@@ -36,6 +36,7 @@ class JudgingMixin(Configured):
 
     # A variable of BusbarCheck: ReFrame takes none from a mixin that two others share.
     log_files: str
+    nodes: int
     outcome: Outcome
 
     @property
@@ -57,6 +58,7 @@ class JudgingMixin(Configured):
             site=self.site,
             partition=self.current_partition.name,
             lane=self.environment.lane,
+            nodes=self.nodes,
         )
 
     def results_of_delivery(self) -> list[Result]:

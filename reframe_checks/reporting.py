@@ -30,6 +30,8 @@ class ReportingMixin(JudgingMixin):
         assert result.typical
         ends = result.pair.replace("->", "_to_").replace(" ", "_")
         name = f"{result.metric}_{ends}_{result.buffers.replace(' ', '')}_{result.bytes}"
+        if repeated := sum(each.startswith(name) for each in self.perf_variables):
+            name += f"_again_{repeated}"  # a tool may measure one size several times
         unit = "us" if result.metric == "latency" else "GB/s"
         self.perf_variables[name] = sn.make_performance_function(sn.defer(result.value), unit)
         worst = result.high if unit == "us" else result.low

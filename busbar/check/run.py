@@ -242,7 +242,9 @@ def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
     from busbar.check.causes import explained  # noqa: PLC0415
 
     return explained(
-        outcome, [*files, Source.from_text("reframe.log", message)], Run(site=plan.site)
+        outcome,
+        [*files, Source.from_text("reframe.log", message)],
+        Run(site=plan.site, partition=case["partition"]),
     )
 
 

@@ -13,7 +13,7 @@ from busbar.explain.model import Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains
 from busbar.explain.select import select
-from busbar.explain.without_band import asked_versions, far_below_limit, unjudged
+from busbar.explain.without_band import asked_versions, unjudged
 from busbar.judge.expectation import bus_bandwidths
 from busbar.judge.output import judge_output
 from busbar.judge.run import Run, from_output
@@ -82,19 +82,30 @@ def _explain_run(
             notes.append(
                 Note("site-recognised", f"the devices are those of site {known.site.name}")
             )
+    if known.site and known.partition:
+        known.site.node_type(known.partition)  # refuses one that the site does not have
+    ranks, nodes = ranks or known.ranks, nodes or known.nodes
     run = from_output(replace(known, ranks=ranks, nodes=nodes), facts, operation)
     readings = [*facts.readings, *bus_bandwidths(run.bench, facts.readings, run.ranks)]
     judgement = judge_output(run, readings)
-    context = Context(facts, run.site, run.engine, judgement.banded, operation, ranks, nodes)
+    context = Context(facts, run, judgement.banded, operation, ranks, nodes)
     findings = [finding for rule in RULES for finding in rule(context)]
-    findings += far_below_limit(context, judgement.bounded)
     findings += unjudged(context) if not judgement.banded else []
     findings += asked_versions(context, asked)
     outcome = judgement.verdict(
         verdict,
-        [_measured(facts), *(f.effect for f in findings)],
+        [*([] if verdict else [_measured(facts)]), *(f.effect for f in findings)],
         explained=any(f.explains is Explains.SLOW and f.confidence == "certain" for f in findings),
     )
+    if judgement.waived and not outcome.is_problem:
+        slow = judgement.waived[0]
+        notes.append(
+            Note(
+                "slow-at-one-size",
+                f"{slow.reading.value:.4g} at {slow.reading.nbytes} bytes is worse than its band"
+                f" ({slow.bound:.4g}); at one size of many this is taken for noise",
+            )
+        )
     if not judgement.banded and facts.readings:
         notes.append(Note("no-band", f"no band was applied: {judgement.why}"))
     causes = select(findings, outcome, judgement.banded)

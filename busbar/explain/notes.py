@@ -52,10 +52,10 @@ def _api_mismatch(context: Context) -> Iterator[Note]:
 
 @note("sdma-cap")
 def _sdma(context: Context) -> Iterator[Note]:
-    if context.engine != "sdma" or not context.site:
+    if context.run.engine != "sdma" or not context.site:
         return
     for judged in context.judged:
-        links = kernel_limit(context.site, context.facts, judged.reading.nbytes)
+        links = kernel_limit(context.run, judged.reading.nbytes)
         if links and judged.limit and links > judged.limit and judged.reading.evidence:
             yield Note(
                 "sdma-cap",

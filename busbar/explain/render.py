@@ -13,16 +13,8 @@ from busbar.explain.model import Explanation
 from busbar.output.reading import Evidence, Reading
 from busbar.redact import redact
 from busbar.units import format_bytes
-from busbar.verdict import Verdict
+from busbar.verdict import STYLES
 
-_COLOURS = {
-    Verdict.PASS: "green",
-    Verdict.UNJUDGED: "blue",
-    Verdict.UNKNOWN: "cyan",
-    Verdict.DEGRADED: "yellow",
-    Verdict.IMPOSSIBLE: "magenta",
-    Verdict.FAILED: "red",
-}
 _MOST_ROWS = 24
 _EVIDENCE_WIDTH = 160
 
@@ -56,7 +48,7 @@ def _print(explanation: Explanation, out: Console) -> None:
         _say(out, Text(f"on {shown}{' ...' if len(explanation.hosts) > 8 else ''}"))
     if explanation.readings:
         out.print(_readings(explanation.readings))
-    colour = _COLOURS[explanation.verdict]
+    colour = STYLES[explanation.verdict]
     _say(out, Text.assemble("verdict: ", (str(explanation.verdict), colour)))
     for cause in explanation.causes:
         title = f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}"

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from busbar.explain.model import Confidence
+from busbar.judge.run import Run
 from busbar.judge.verdicts import Judged
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
@@ -52,18 +53,21 @@ class Context:
     """The run that a rule looks at."""
 
     facts: JobOutput
-    site: Site | None = None
-    engine: str | None = None
-    """``sdma`` or ``kernel``, as the caller asked or the environment shows."""
+    run: Run = field(default_factory=Run)
     judged: Sequence[Judged] = ()
     operation: str | None = None
     ranks: int | None = None
     nodes: int | None = None
 
     @property
+    def site(self) -> Site | None:
+        """The site whose bands judged the readings."""
+        return self.run.site
+
+    @property
     def node(self) -> NodeType | None:
-        """The site's first node type."""
-        return self.site.node_type() if self.site else None
+        """The node type of the partition; the site's first if the partition is not known."""
+        return self.site.node_type(self.run.partition) if self.site else None
 
     @property
     def on_gpu(self) -> bool:

@@ -151,9 +151,9 @@ _MEMORY_RATE = 1.5
 def _links(context: Context, judged: Judged) -> float:
     """Return the GB/s of the links of a pair, for whatever engine the reading was judged."""
     limit = judged.limit or 0.0
-    if not context.site or context.engine != "sdma":
+    if not context.site or context.run.engine != "sdma":
         return limit
-    return max(limit, kernel_limit(context.site, context.facts, judged.reading.nbytes) or 0.0)
+    return max(limit, kernel_limit(context.run, judged.reading.nbytes) or 0.0)
 
 
 @cause("same-gpu", fatal=True, hides=["above-limit"])

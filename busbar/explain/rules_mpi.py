@@ -264,11 +264,11 @@ when_seen(
 @cause("sdma-cap")
 def sdma_cap(context: Context) -> Iterator[Finding]:
     """Readings below the kernel engine's band are at the copy engine's maximum."""
-    if context.engine not in ("kernel", None) or not context.site:
+    if context.run.engine not in ("kernel", None) or not context.site:
         return
     slow = [j for j in context.judged if j.verdict is Verdict.DEGRADED and j.reading.evidence]
     for judged in slow[-1:]:
-        cap = engine_band(context.site, context.facts, judged.reading.nbytes, "sdma")
+        cap = engine_band(context.run, judged.reading.nbytes, "sdma")
         if (
             cap
             and cap.limit < (judged.limit or 0.0)

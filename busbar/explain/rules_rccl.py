@@ -89,10 +89,13 @@ def few_gpus_few_channels(context: Context) -> Iterator[Finding]:
         site_gpus and "MI300" in site_gpus.model
     )
     channels = facts.first("nccl.channels")
-    if not mi300x or not context.ranks or context.ranks >= 8 or context.nodes not in (1, None):
+    by_rccl = facts.tool in ("nccl-tests", "torch_collectives") or channels
+    if not (mi300x and by_rccl and context.ranks) or context.nodes not in (1, None):
+        return
+    if context.ranks >= (site_gpus.count if site_gpus else 8):
         return
     minimum = facts.setting("NCCL_MIN_NCHANNELS")
-    if minimum and minimum[1].isdigit() and int(minimum[1]) >= MI300X_CHANNELS:
+    if minimum and minimum.value.isdigit() and int(minimum.value) >= MI300X_CHANNELS:
         return
     if channels and int(channels["channels"]) < MI300X_CHANNELS:
         yield Finding(

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from busbar.explain.catalog import declare
 from busbar.explain.rules import Context, Explains, Finding
-from busbar.judge.verdicts import Judged
 from busbar.output.reading import Evidence
 from busbar.verdict import Verdict
 
@@ -20,10 +19,6 @@ machine."""
 _LARGE = 1 << 26
 _NVLINK_PER_GPU = 900.0
 """GB/s one way of NVLink5, the fastest links between GPUs that are on the market."""
-_FAR_BELOW = 0.4
-"""Share of the links' limit below which a large message is slow: published healthy runs of 1 GiB
-and more reach 0.65 between nodes and 0.7 inside one."""
-_LARGE_BETWEEN_NODES = 1 << 30
 
 
 def unjudged(context: Context) -> list[Finding]:
@@ -75,24 +70,6 @@ def unjudged(context: Context) -> list[Finding]:
                 )
             ]
     return []
-
-
-def far_below_limit(context: Context, bounded: Sequence[Judged]) -> list[Finding]:
-    """Large messages far below the limit of the links, where no data supports a band."""
-    least = _LARGE_BETWEEN_NODES if (context.nodes or 1) > 1 else _LARGE
-    large = [(j.reading, j.limit) for j in bounded if j.limit and j.reading.nbytes >= least]
-    reading, limit = max(large, key=lambda item: item[0].value / item[1], default=(None, 0.0))
-    if reading is None or reading.evidence is None or reading.value >= _FAR_BELOW * limit:
-        return []
-    return [
-        Finding(
-            "below-band-unexplained",
-            "certain",
-            (reading.evidence,),
-            f"{reading.value:.4g} GB/s at most where the links carry {limit:.4g} GB/s",
-            effect=Verdict.DEGRADED,
-        )
-    ]
 
 
 def asked_versions(context: Context, asked: Mapping[str, str]) -> list[Finding]:

@@ -20,12 +20,10 @@ from busbar.expect.host_link import expectation as host_link
 from busbar.expect.measured import expectation as measured
 from busbar.expect.port import no_band_of_a_port
 from busbar.expect.unstaged import expectation as unstaged
-from busbar.judge.run import Run, visible_gpus
+from busbar.judge.run import Run
 from busbar.judge.verdicts import Expect, verdict_on
-from busbar.output.job_output import JobOutput
 from busbar.output.reading import Reading
 from busbar.site.model import Site
-from busbar.verdict import Verdict
 
 OSU_COLLECTIVES = {
     "osu_allreduce": "all_reduce",
@@ -38,6 +36,9 @@ _PARTS = ("osu_allgather", "osu_alltoall")
 """OSU prints the size of one rank's part for these, and the whole for the others."""
 _BY_BANDWIDTH_BYTES = 1 << 28
 """From this size on a collective takes its time by bandwidth, not by latency."""
+_FAR_BELOW = 0.4
+_PUBLISHED = ("all_reduce", "all_gather", "reduce_scatter")
+"""The collectives of which healthy runs between nodes were published."""
 _CLEARLY_BELOW = 0.5
 """No run comes near the limit, so a floor close to it would condemn healthy runs."""
 
@@ -65,12 +66,12 @@ def expectation_of(run: Run) -> Expect:
 def _most_lenient(found: list[Expectation | BusbarError], reading: Reading) -> Expectation:
     """Return the band by which the reading looks best; the first of several.
 
-    A reading that every band calls impossible may come from a setting without a band.
+    A reading that every band accuses may come from a setting for which none is known.
     """
     bands = [each for each in found if isinstance(each, Expectation)]
     missing = [each for each in found if isinstance(each, BusbarError)]
     best = min(bands, key=lambda band: verdict_on(band, reading.value).severity, default=None)
-    if best and not (missing and verdict_on(best, reading.value) is Verdict.IMPOSSIBLE):
+    if best and not (missing and verdict_on(best, reading.value).is_problem):
         return best
     # Of several limits the largest holds.
     raise max(missing, key=lambda each: getattr(each, "limit", None) or 0.0)
@@ -78,12 +79,12 @@ def _most_lenient(found: list[Expectation | BusbarError], reading: Reading) -> E
 
 def _candidates(run: Run, reading: Reading) -> Iterator[Expectation | BusbarError]:
     """Yield what each setting says that the run may have had, the likeliest first."""
-    if run.copies or run.site is None:
-        settings = [run]
-    else:
+    settings = [run]
+    if run.site is not None and not run.copies:
         settings = [
-            replace(run, partition=partition, environment=environment)
+            replace(run, partition=partition, nodes=nodes, environment=environment)
             for partition in run.partitions
+            for nodes in _numbers_of_nodes(run, partition)
             for environment in _environments(run)
         ]
     for setting in settings:
@@ -94,17 +95,31 @@ def _candidates(run: Run, reading: Reading) -> Iterator[Expectation | BusbarErro
             yield error
 
 
+def _numbers_of_nodes(run: Run, partition: str) -> range | list[int]:
+    if run.nodes is not None or run.site is None:
+        return [run.nodes or 1]
+    most = next(each.nodes for each in run.site.partitions if each.name == partition)
+    return range(1, min(most, 2) + 1)
+
+
 def _environments(run: Run) -> list[dict[str, str] | None]:
-    """The environment of the run; if it is not known, each that a band of the site asks for."""
-    if run.environment is not None or run.site is None:
-        return [dict(run.environment or {})]
+    """The environment of the run, and those that it may have had and a band asks for."""
+    known = dict(run.environment or {})
+    if run.site is None or "" in run.listed:
+        return [known]
     if run.bench in (*COLLECTIVES, "torch_collectives"):
         conditions = [band.when for band in sites.family(run.site).collectives]
     else:
         links = sites.link_classes(run.site).values()
         conditions = [band.when for link in links for band in link.bands]
     usual = sites.environment(run.site, lane=run.lane)
-    return [None, *({**usual, **when} for when in conditions if when)]
+    likely = {n: v for n, v in usual.items() if not n.startswith(run.listed)} | known
+    found: list[dict[str, str] | None] = [likely if known else None]
+    for when in conditions:
+        open_ = {n: v for n, v in when.items() if n not in known and not n.startswith(run.listed)}
+        if open_ and {**likely, **open_} not in found:
+            found.append({**likely, **open_})
+    return found
 
 
 def _pair(run: Run, reading: Reading) -> Expectation:
@@ -200,16 +215,35 @@ def _collective(run: Run, reading: Reading) -> Expectation:
             partition=run.partition,
         )
     except NoExpectation as missing:
-        # Between nodes several GPUs of a node send, each through its own link to the host.
-        if reading.nbytes < _BY_BANDWIDTH_BYTES or nodes > 1:
+        floor = _floor(run, reading, operation, missing)
+        if floor is None:
             raise
+        return floor
+
+
+def _floor(
+    run: Run, reading: Reading, operation: str, missing: NoExpectation
+) -> Expectation | None:
+    """Return the least that a large message must reach although no band is known."""
+    if (run.nodes or 1) == 1:
+        if reading.nbytes < _BY_BANDWIDTH_BYTES:
+            return None
         try:
             floor = _not_staged(run, reading, operation)
         except NoExpectation:
-            raise missing from None
-        if floor.low >= _CLEARLY_BELOW * floor.limit:
-            raise
-        return floor
+            return None
+        return floor if floor.low < _CLEARLY_BELOW * floor.limit else None
+    if operation not in _PUBLISHED or reading.nbytes < 1 << 30 or missing.limit is None:
+        return None
+    low = _FAR_BELOW * missing.limit
+    source = f"floor: {_FAR_BELOW:g} of the links; published healthy runs reach 0.65"
+    return Expectation(
+        *(missing.limit, low, low, missing.limit),
+        path=missing.path,
+        sources=(source,),
+        nbytes=reading.nbytes,
+        floor=True,
+    )
 
 
 def _osu_collective(run: Run, reading: Reading) -> Expectation:
@@ -291,18 +325,25 @@ def bus_bandwidths(bench: str, readings: list[Reading], ranks: int | None) -> li
     return [replace(last, kind="busbw", value=rate, operation=operation)]
 
 
-def engine_band(site: Site, output: JobOutput, nbytes: int, engine: str) -> Expectation | None:
+def engine_band(run: Run, nbytes: int, engine: str) -> Expectation | None:
     """Return the band of the run's first pair for a copy engine; None if there is none."""
-    source, target = visible_gpus(output)[:2]
+    if run.site is None:
+        return None
     try:
         return point_to_point(
-            site, bench="osu_bw", src=source, dst=target, nbytes=nbytes, engine=engine
+            run.site,
+            bench="osu_bw",
+            src=run.gpu(0),
+            dst=run.gpu(1),
+            nbytes=nbytes,
+            engine=engine,
+            partition=run.partition,
         )
     except BusbarError:
         return None  # the site's links know no such engine, or no data supports a band
 
 
-def kernel_limit(site: Site, output: JobOutput, nbytes: int) -> float | None:
+def kernel_limit(run: Run, nbytes: int) -> float | None:
     """Return the GB/s that the links of the pair carry when kernels copy, if the site says so."""
-    band = engine_band(site, output, nbytes, "kernel")
+    band = engine_band(run, nbytes, "kernel")
     return band.limit if band else None

@@ -28,9 +28,9 @@ class OutputJudgement:
         return [each for each in self.judged if each.verdict is not Verdict.UNJUDGED]
 
     @property
-    def bounded(self) -> list[Judged]:
-        """The readings without a band of which a limit is known."""
-        return [each for each in self.judged if each.verdict is Verdict.UNJUDGED and each.limit]
+    def waived(self) -> list[Judged]:
+        """The readings that are slow at one size of many."""
+        return [each for series in self._series() for each in _noise(series)]
 
     @property
     def why(self) -> str:
@@ -58,11 +58,8 @@ class OutputJudgement:
         of its sizes are.
         """
         for series in self._series():
-            slow = [each for each in series if each.verdict is Verdict.DEGRADED]
-            noise = len(slow) == 1 and slow[0] is not series[-1] and not explained
-            yield from (
-                Verdict.PASS if noise and each in slow else each.verdict for each in series
-            )
+            noise = [] if explained else _noise(series)
+            yield from (Verdict.PASS if each in noise else each.verdict for each in series)
         yield from (Verdict.DEGRADED for _ in self.dips)
 
     def _series(self) -> list[list[Judged]]:
@@ -71,6 +68,12 @@ class OutputJudgement:
             r = each.reading
             groups[r.kind, r.source, r.target, r.in_place, r.buffers, r.operation].append(each)
         return [sorted(group, key=lambda each: each.reading.nbytes) for group in groups.values()]
+
+
+def _noise(series: list[Judged]) -> list[Judged]:
+    """Return the slow reading of a series if it is the only one, and not the largest."""
+    slow = [each for each in series if each.verdict is Verdict.DEGRADED]
+    return slow if len(slow) == 1 and slow[0] is not series[-1] else []
 
 
 def judge_output(run: Run, readings: Iterable[Reading]) -> OutputJudgement:

@@ -23,7 +23,6 @@ NCCL_TESTS = "nccl-tests"
 RCCL_TESTS = "rccl-tests"
 PYTORCH = "pytorch"
 _VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-_LIBRARY_PREFIXES = ("NCCL_", "RCCL_")
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,9 @@ class Run:
     """Ranks of all nodes."""
     lane: str | None = None
     environment: Mapping[str, str] | None = None
-    """Variables that were set; one that is missing was not set."""
+    """Variables that are known to be set; None if the site's own are assumed."""
+    listed: tuple[str, ...] = ()
+    """Prefixes of variables that are unset if ``environment`` lacks them; ``""`` for all."""
     engine: str | None = None
     """``sdma`` or ``kernel`` on AMD GPUs."""
     gpus: Mapping[int, int] = field(default_factory=dict)
@@ -77,6 +78,7 @@ def of_launch(known: Run, launch: BenchLaunch) -> Run:
         nodes=launch.nodes,
         ranks=launch.ranks,
         environment=settings,
+        listed=("",),
         gpus=gpus,
         buffers=launch.buffers,
         memory="host" if launch.buffers == "H H" else "device",
@@ -88,19 +90,24 @@ def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
 
     ``operation`` is the collective as the output names it or as its columns show it.
     """
+    shown = {name: list(values)[-1] for name, values in output.environment.items()}
+    listed = known.listed
+    if known.environment is not None:
+        shown, listed = {**known.environment, **shown}, ("",)
     bench = output.tool
     if bench == NCCL_TESTS or (not bench and operation in COLLECTIVES):
         bench = operation or ""
     run = replace(
         known,
         bench=bench,
-        harness=known.harness or _harness(known.site, output),
+        harness=known.harness or _harness(known, output),
         lane=known.lane or _lane(output),
-        environment=_environment(known.environment, output),
+        environment=shown,
+        listed=listed or _listed(output),
         engine=known.engine or shown_engine(output),
-        gpus=_gpus(known.site, output),
+        gpus=_gpus(known, output),
         buffers=output.buffers or _buffers(output),
-        memory=_memory(output),
+        memory=_memory(output, output.buffers or _buffers(output)),
         copies=(copies_of(output) or None) if output.device == "host" else None,
     )
     if run.partition is None and run.site is not None:
@@ -121,10 +128,12 @@ def _may_be(node: NodeType, run: Run, output: JobOutput) -> bool:
     most = max((per_node, *ranks_per_host(output).values()))
     if (models and models != {node.gpus.model}) or most > node.gpus.count:
         return False
-    # Partitions of one accelerator share its place on the PCI bus.
     places = Counter((device.host, device.bus) for device in output.devices.values())
+    if most < 2 or not places:
+        return True
+    # Partitions of one accelerator share its place on the PCI bus.
     divided = node.gpus.partitioning is not None and node.gpus.partitioning.compute_count > 1
-    return divided or max(places.values(), default=0) <= 1
+    return divided == (max(places.values()) > 1)
 
 
 def _buffers(output: JobOutput) -> str:
@@ -136,24 +145,24 @@ def _buffers(output: JobOutput) -> str:
     return ""
 
 
-def _memory(output: JobOutput) -> Literal["", "host", "device"]:
-    if not output.device:
-        return ""
-    return "host" if output.device == "host" else "device"
+def _memory(output: JobOutput, buffers: str) -> Literal["", "host", "device"]:
+    if output.device == "host":
+        return "host"
+    return "device" if output.device or "D" in buffers else ""
 
 
-def _harness(site: Site | None, output: JobOutput) -> str | None:
+def _harness(known: Run, output: JobOutput) -> str | None:
     if output.tool == "torch_collectives":
         return PYTORCH
     if output.tool != NCCL_TESTS:
         return None
+    gpus = known.site.node_type(known.partition).gpus if known.site else None
+    if gpus:
+        return RCCL_TESTS if gpus.vendor == "amd" else NCCL_TESTS
     models = gpu_models(output)
-    if models:
-        return RCCL_TESTS if any("AMD" in model for model in models) else NCCL_TESTS
-    gpus = site.node_type().gpus if site else None
-    if gpus is None:
+    if not models:
         return None
-    return RCCL_TESTS if gpus.vendor == "amd" else NCCL_TESTS
+    return RCCL_TESTS if any("AMD" in model for model in models) else NCCL_TESTS
 
 
 def _lane(output: JobOutput) -> str | None:
@@ -164,19 +173,11 @@ def _lane(output: JobOutput) -> str | None:
     return "ucx-1.14" if version.startswith("1.14") else "ucx-current"
 
 
-def _environment(known: Mapping[str, str] | None, output: JobOutput) -> Mapping[str, str] | None:
-    """The variables of the run; None if nothing lists them.
-
-    UCX prints all of its variables in one line. NCCL and RCCL print each of theirs that is set.
-    """
-    shown = {name: list(values)[-1] for name, values in output.environment.items()}
-    if known is not None:
-        return {**known, **shown}
-    if output.first("ucx.env"):
-        return shown
-    if output.first("nccl.env") and any(name.startswith(_LIBRARY_PREFIXES) for name in shown):
-        return shown
-    return None
+def _listed(output: JobOutput) -> tuple[str, ...]:
+    """The libraries that list their variables: UCX all of them, NCCL and RCCL those set."""
+    ucx = ("UCX_",) if output.first("ucx.env") else ()
+    nccl = ("NCCL_", "RCCL_") if output.first("nccl.env") else ()
+    return (*ucx, *nccl)
 
 
 def shown_engine(output: JobOutput) -> str | None:
@@ -185,9 +186,9 @@ def shown_engine(output: JobOutput) -> str | None:
     return {"0": "kernel", "1": "sdma"}.get(setting.value) if setting else None
 
 
-def _gpus(site: Site | None, output: JobOutput) -> dict[int, int]:
+def _gpus(known: Run, output: JobOutput) -> dict[int, int]:
     if output.tool == "gpu_aware":
-        return _gpus_of_ranks(site, output)
+        return _gpus_of_ranks(known, output)
     return dict(enumerate(visible_gpus(output)))
 
 
@@ -201,13 +202,13 @@ def visible_gpus(output: JobOutput) -> tuple[int, ...]:
     return (0, 1)
 
 
-def _gpus_of_ranks(site: Site | None, output: JobOutput) -> dict[int, int]:
-    gpus = site.node_type().gpus if site else None
-    known = gpus.bus_ids if gpus and gpus.bus_ids else ()
+def _gpus_of_ranks(run: Run, output: JobOutput) -> dict[int, int]:
+    gpus = run.site.node_type(run.partition).gpus if run.site else None
+    bus_ids = gpus.bus_ids if gpus and gpus.bus_ids else ()
     found: dict[int, int] = {}
     for place, _ in output.events_of(Rank):
-        on_site = place.device in known
-        found[place.rank] = known.index(place.device) if on_site else place.node_rank
+        on_site = place.device in bus_ids
+        found[place.rank] = bus_ids.index(place.device) if on_site else place.node_rank
     return found
 
 

@@ -55,7 +55,10 @@ def verdict_on(expectation: Expectation, value: float) -> Verdict:
         return Verdict.DEGRADED if value > expectation.high else Verdict.PASS
     if value > expectation.limit:
         return Verdict.IMPOSSIBLE
-    return Verdict.DEGRADED if value < expectation.low else Verdict.PASS
+    if value < expectation.low:
+        return Verdict.DEGRADED
+    # Above a floor nothing says that it is fast enough.
+    return Verdict.UNJUDGED if expectation.floor else Verdict.PASS
 
 
 def judge_reading(reading: Reading, expect: Expect) -> Judged:
@@ -64,7 +67,9 @@ def judge_reading(reading: Reading, expect: Expect) -> Judged:
         expectation = expect(reading)
     except BusbarError as missing:
         return without_band(reading, missing)
-    return Judged(reading, verdict_on(expectation, reading.value), expectation, expectation.limit)
+    verdict = Verdict.FAILED if reading.wrong else verdict_on(expectation, reading.value)
+    why = expectation.sources[0] if expectation.floor and expectation.sources else ""
+    return Judged(reading, verdict, expectation, expectation.limit, why)
 
 
 def without_band(reading: Reading, missing: BusbarError) -> Judged:
@@ -74,7 +79,7 @@ def without_band(reading: Reading, missing: BusbarError) -> Judged:
     if isinstance(missing, NoExpectation) and (missing.unit == "us") == latency:
         limit = missing.limit
     verdict = Verdict.UNJUDGED
-    if not reading.value > 0 and (latency or reading.nbytes >= LARGE_BYTES):
+    if reading.wrong or (not reading.value > 0 and (latency or reading.nbytes >= LARGE_BYTES)):
         verdict = Verdict.FAILED
     elif limit and not latency and reading.value > limit:
         verdict = Verdict.IMPOSSIBLE

@@ -12,7 +12,7 @@ from busbar.errors import BusbarError
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_tests
-from busbar.parse.events import Rank
+from busbar.parse.events import Placed, Rank
 from busbar.site.load import find, load, names, ships
 from busbar.site.model import Site
 
@@ -40,6 +40,16 @@ _NCCL_NAMES = {
 
 def ranks_of(facts: JobOutput) -> int | None:
     """Return how many ranks the output shows; None if it does not."""
+    return _printed_ranks(facts) or _started_ranks(facts)
+
+
+def _started_ranks(facts: JobOutput) -> int | None:
+    """The ranks that the launcher was told to start, or that show their process."""
+    told = [command.ranks for command, _ in facts.commands if command.ranks]
+    return max(told, default=0) or len(facts.processes) or None
+
+
+def _printed_ranks(facts: JobOutput) -> int | None:
     if facts.ranks:
         return facts.ranks
     printed = [*facts.values("nccl.init", "ranks"), *facts.values("nccl.nodes", "ranks")]
@@ -52,7 +62,8 @@ def ranks_of(facts: JobOutput) -> int | None:
         return max(map(int, printed)) + 1
     if facts.tool in ("osu_bw", "osu_bibw", "osu_latency") and facts.readings:
         return 2  # these tests refuse any other number
-    return len(facts.processes) or None
+    places = [place.ranks for place, _ in facts.events_of(Placed) if place.ranks]
+    return max(places, default=None)
 
 
 def nodes_of(facts: JobOutput) -> int | None:

@@ -23,7 +23,7 @@ LABELS: list[dict[str, Any]] = [
 FOLDERS = ("h20-roce", "h200x2", "h200x4", "h200x4-image", "h200x4-labelled", "mi250x", "p4d-efa")
 NO_RUN = {"h200x2/osu_tuning.tsv", "h200x2/gpu_aware_driver_us.log"}
 """A table that this project wrote; no tool prints it."""
-_GENERAL = {"no-band", "site-recognised", "setting-harmless", "error-shown"}
+_GENERAL = {"no-band", "site-recognised", "setting-harmless", "error-shown", "slow-at-one-size"}
 
 
 def neutral(path: Path) -> Source:
