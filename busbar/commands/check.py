@@ -130,8 +130,8 @@ def add_parser(subparsers: Any) -> None:
         choices=range(10),
         default=1,
         metavar="N",
-        help="how often a check with readings below their band runs again, on the same nodes,"
-        " until a run is clean (default: %(default)s)",
+        help="how often a check with readings below their band runs again at most, on the same"
+        " nodes (default: %(default)s)",
     )
     parser.add_argument(
         "--output",
