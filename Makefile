@@ -20,7 +20,7 @@ WORKERS := --numprocesses=auto --maxprocesses=8 --dist=loadgroup
 test-fast: setup lint ## run the tests that start no MPI, ReFrame or compiler, in less than a minute
 	@$(BIN)/pytest $(WORKERS) -m "not run and not lab"
 
-test: setup lint ## run the test suite (BUSBAR_LAB=1 also with Slurm and containers, which it installs; ARGS=options of pytest)
+test: setup lint ## run the test suite, in less than 8 minutes (BUSBAR_LAB=1 also with Slurm and containers, which it installs; ARGS=options of pytest)
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else

@@ -32,7 +32,7 @@ def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="busbar",
         description="Proves that a GPU communication stack is as fast as the links allow.",
-        epilog="Exit status: 0 pass, 1 unknown or worse, 2 bad input or not run, 3 unjudged.",
+        epilog="Each command lists its exit statuses.",
     )
     parser.add_argument("--version", action=_Version, help="print version and commit, and exit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

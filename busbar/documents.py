@@ -130,7 +130,7 @@ class CheckDocument(TypedDict):
     notes: list[CheckNote]
     """Facts that are not faults."""
     verdict: Verdict
-    """The worst of the results."""
+    """The worst verdict of the results; ``unjudged`` counts only if no result was judged."""
 
 
 _SomeEnds = TypedDict("_SomeEnds", {"from": NotRequired[int], "to": NotRequired[int]})

@@ -45,6 +45,10 @@ STYLES: Mapping[Verdict, str] = {
 """Terminal style of each verdict, for rich."""
 
 EXIT_UNJUDGED = 3
+EXIT_STATUSES = (
+    "Exit status: 0 pass, 1 unknown or worse, 2 invalid input or nothing to do, 3 unjudged."
+)
+"""For the help of the commands that end with a verdict."""
 
 
 def exit_status(verdict: Verdict) -> int:

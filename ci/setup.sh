@@ -38,6 +38,7 @@ if [[ ! -e $venv/lock.sha256 || $(<"$venv/lock.sha256") != "$want" ]]; then
     # Install this directory, with the locked setuptools as its build back end.
     pip_install --no-build-isolation --editable .
     printf '%s\n' "$want" >"$venv/lock.sha256"
+    installed=yes
 fi
 
 if [[ $lane != ucx-1.14 ]]; then
@@ -46,5 +47,7 @@ if [[ $lane != ucx-1.14 ]]; then
         rm -rf "$venv/lanes/$lane"
         pip_install --require-hashes --target "$venv/lanes/$lane" -r "locks/$lane.txt"
         printf '%s\n' "$want" >"$venv/lanes/$lane/lock.sha256"
+        installed=yes
     fi
 fi
+[[ -z ${installed:-} ]] || printf 'setup: done; next: . .venv/bin/activate\n' >&2

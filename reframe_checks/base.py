@@ -31,7 +31,7 @@ class BusbarCheck(
     time_limit = "2m"
     keep_files = [RESULTS_FILE]
 
-    #: Files with more of what the tools said, as patterns in the stage directory.
+    #: More output of the tools, as file patterns in the stage directory.
     log_files = variable(str, value="")
     #: What the check asks for, kept for lists: ReFrame drops it from those that it prints whole.
     asked_systems = variable(typ.List[str], value=[], loggable=True)

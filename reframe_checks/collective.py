@@ -60,7 +60,7 @@ class OsuCollective(BenchCheck, special=True):
 
 @rfm.simple_test
 class collective(OsuCollective):  # noqa: N801 - ReFrame's test names are what users type
-    """Four ranks, as in the published run."""
+    """The number of ranks of the published run."""
 
     descr = "OSU collectives on GPU buffers, four ranks"
     ranks = 4

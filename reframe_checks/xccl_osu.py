@@ -25,7 +25,7 @@ _ENVIRONS = ["+osu-xccl +cuda", "+osu-xccl +rocm"]
 
 @rfm.simple_test
 class xccl_osu(OsuCollective):  # noqa: N801 - ReFrame's test names are what users type
-    """The collectives of ``collective``, carried by NCCL or RCCL in place of MPI."""
+    """The collectives of ``collective``, carried by NCCL or RCCL instead of MPI."""
 
     descr = "OSU's collectives over NCCL or RCCL, all GPUs of a node"
     # The gate has nccl-tests or rccl-tests, which ask the same of the same library.

@@ -55,7 +55,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_what_is_no_image(refused, tmp_path: Path) -> None:
-    assert "there is no such image" in refused("--image", tmp_path / "none.sif")
+    assert "none.sif: no such file; give" in refused("--image", tmp_path / "none.sif")
     text = tmp_path / "text.sif"
     text.write_text("text")
     assert "not a SIF with a squashfs" in refused("--image", text)
@@ -64,7 +64,7 @@ def test_what_is_no_image(refused, tmp_path: Path) -> None:
         tar.add(text)
     assert "neither manifest.json nor oci-layout" in refused("--image", archive)
     missing = refused("--image", "localhost/none", runtime="podman")
-    assert "podman has no image of that name" in missing
+    assert "no such file, and no image with this name in Docker or Podman" in missing
 
 
 def test_what_a_runtime_cannot_do(refused, tmp_path: Path) -> None:

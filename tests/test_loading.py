@@ -64,7 +64,7 @@ def test_it_says_what_can_run_before_it_runs(tmp_path, monkeypatch, arguments):
         output = "".join(reframe.run())
     assert (one.name, one.features) == ("one", ("host",))
     assert one.runs_in == ("host+wheels-ucx-1_14",)
-    assert (two.runs_in, two.reason) == ((), "wheels-ucx-1_14 has not +cuda -host")
+    assert (two.runs_in, two.reason) == ((), "environment wheels-ucx-1_14 lacks +cuda -host")
     assert "Ran 1/1 test case(s) from 1 check(s)" in output
     assert output.startswith("[ReFrame Setup]")
 

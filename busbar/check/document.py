@@ -59,7 +59,7 @@ def missing_features(
                 Result(
                     f"require {name}",
                     Verdict.FAILED,
-                    message=f"feature {name} is required and not here: {available}",
+                    message=f"feature {name} is required but not available: {available}",
                 ),
             ),
         )

@@ -46,8 +46,8 @@ def match(check: RegressionTest) -> Match:
     lacks: list[str] = []
     for partition in runtime.runtime().system.partitions:
         if partition not in valid:
-            systems = " or ".join(check.valid_systems)
-            lacks.append(f"partition {partition.name} has not {systems}")
+            systems = _alternatives(check.valid_systems)
+            lacks.append(f"partition {partition.name} lacks {systems}")
             continue
         for environ in partition.environs:
             if environ in valid[partition]:
@@ -81,4 +81,10 @@ def lack(environment: Environment, environs: Sequence[str]) -> str:
     reasons = {
         reason for name, reason in environment.lacking.items() if name in _features(environs)
     }
-    return ": ".join([f"{environment.name} has not {' or '.join(environs)}", *sorted(reasons)])
+    missing = f"environment {environment.name} lacks {_alternatives(environs)}"
+    return ": ".join([missing, *sorted(reasons)])
+
+
+def _alternatives(conditions: Sequence[str]) -> str:
+    first, *others = conditions
+    return f"{first} (or {' or '.join(others)})" if others else first

@@ -23,6 +23,18 @@ def selected(matches: Iterable[Match], names: Sequence[str], tags: Sequence[str]
     ]
 
 
+def expression(pattern: str) -> str:
+    """Return the regular expression that ``reframe -n`` needs for a name.
+
+    A name with parameters, such as ``pt2pt %bench=osu_bw``, may omit parameters.
+    """
+    test, *parameters = pattern.replace(" ", "").split("%")
+    if not parameters:
+        return test
+    start = f"^{test}(?=%)" if test else ""
+    return start + "".join(f".*%{parameter}(?=%|$)" for parameter in parameters)
+
+
 def refuse_unknown(
     matches: Sequence[Match],
     *,
@@ -73,13 +85,10 @@ def _refuse(option: str, given: str, existing: Iterable[str]) -> Never:
 
 
 def _has_name(name: str, pattern: str) -> bool:
-    """Match as ``reframe -n``: ``test%parameter=value``, or a regular expression."""
-    if "%" in pattern:
-        test, *parameters = pattern.split("%")
-        return test == name.split(" ", 1)[0] and all(f"%{each}" in name for each in parameters)
+    """Match as ``reframe -n``, which ignores the spaces of a name."""
     try:
-        return bool(re.search(pattern, name))
+        return bool(re.search(expression(pattern), name.replace(" ", "")))
     except re.error as error:
         raise BusbarError(
-            f"{pattern!r} is not a regular expression: {error}", where="-n"
+            f"{pattern!r} is not a valid regular expression: {error}", where="-n"
         ) from error

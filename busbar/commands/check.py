@@ -23,7 +23,7 @@ from busbar.check.document import document_of, missing_features
 from busbar.check.listing import Match, lines
 from busbar.check.reframe import ReFrame
 from busbar.check.run import RunPlan, load, make_directory, overall, run
-from busbar.check.selection import refuse_nothing, refuse_unknown, selected
+from busbar.check.selection import expression, refuse_nothing, refuse_unknown, selected
 from busbar.data import CHECKS
 from busbar.delivery import reframe as reframe_configuration
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, Choice
@@ -35,7 +35,7 @@ from busbar.errors import BusbarError
 from busbar.judge.results import Outcome
 from busbar.report.terminal import print_verdicts
 from busbar.site.load import find
-from busbar.verdict import exit_status
+from busbar.verdict import EXIT_STATUSES, exit_status
 
 
 def add_parser(subparsers: Any) -> None:
@@ -44,30 +44,32 @@ def add_parser(subparsers: Any) -> None:
         "check",
         description=(
             "Runs ReFrame on reframe_checks/ with the configuration of the site, prints one row"
-            " for each size, and writes report.html and results.json. Exit status: 0 pass, 1"
-            " unknown or worse, 2 bad input or not run, 3 unjudged."
+            f" for each size, and writes report.html and results.json. {EXIT_STATUSES}"
         ),
     )
     parser.add_argument("--site", help="name or directory of a site (default: detected)")
     parser.add_argument(
-        "--lane", default=DEFAULT_LANE, help="which UCX: ucx-1.14 or ucx-current (%(default)s)"
+        "--lane",
+        default=DEFAULT_LANE,
+        help="which UCX: ucx-1.14 or ucx-current (default: %(default)s)",
     )
     parser.add_argument(
         "--prefix",
         type=Path,
         metavar="DIR",
-        help="a directory that holds osu-micro-benchmarks, nccl-tests and so on, or an MPI",
+        help="a directory in which osu-micro-benchmarks, nccl-tests and so on, or an MPI, are"
+        " installed",
     )
     parser.add_argument(
         "--delivery",
         choices=DELIVERY_ORDER,
-        help="which delivery of the site (default: the first of these that is here)",
+        help="which delivery of the site (default: the first that is installed)",
     )
     parser.add_argument(
         "--image",
         metavar="FILE",
         help="run the checks in this image: a SIF, a sandbox, an OCI archive, or a name in the"
-        " store of Docker or podman",
+        " store of Docker or Podman",
     )
     parser.add_argument(
         "--inject",
@@ -82,16 +84,20 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="FEATURE",
-        help="fail when no environment has it: osu, xccl, torch... (repeatable)",
+        help="fail if no environment has this feature: osu, xccl, torch... (repeatable)",
     )
     parser.add_argument(
         "--list",
         action="store_true",
-        help="print what would run with all that the site declares, and why the rest would not;"
-        " with --prefix or --delivery, with what is there",
+        help="print which checks can run with the stacks that the site declares, and why others"
+        " cannot; with --prefix, --delivery or --image, with what that one contains",
     )
     parser.add_argument(
-        "-n", "--name", action="append", default=[], help="only checks of this name (repeatable)"
+        "-n",
+        "--name",
+        action="append",
+        default=[],
+        help="only checks of this name, as --list prints it, or a regular expression (repeatable)",
     )
     parser.add_argument(
         "-t",
@@ -108,7 +114,7 @@ def add_parser(subparsers: Any) -> None:
         type=_existing,
         default=[],
         metavar="PATH",
-        help="file or directory of checks, in place of reframe_checks/ (repeatable)",
+        help="file or directory of checks, instead of reframe_checks/ (repeatable)",
     )
     parser.add_argument(
         "-S",
@@ -124,15 +130,15 @@ def add_parser(subparsers: Any) -> None:
         choices=range(10),
         default=1,
         metavar="N",
-        help="how often a check is run again whose readings are worse than their band, on the"
-        " same nodes, until a run is clean (%(default)s)",
+        help="how often a check with readings below their band runs again at most, on the same"
+        " nodes (default: %(default)s)",
     )
     parser.add_argument(
         "--output",
         type=Path,
         default=Path("busbar-report"),
         metavar="DIR",
-        help="where the report and ReFrame's files go (%(default)s)",
+        help="directory for the report and the files of ReFrame (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run_command)
@@ -227,7 +233,7 @@ def _plan(args: argparse.Namespace, output: Path) -> tuple[RunPlan, list[Environ
         config=reframe_configuration.write(config, output),
         lane=choice.lane,
         output=output,
-        names=tuple(args.name),
+        names=tuple(expression(name) for name in args.name),
         tags=tuple(args.tag) or (() if args.name or args.checks else ("gate",)),
         checks=tuple(args.checks) or (CHECKS,),
         variables=tuple(args.setvar),

@@ -34,7 +34,8 @@ def add_parser(subparsers: Any) -> None:
         description=(
             "Print limit, low, typical and high, the path of the data, and the source of each"
             " number. Without --from and --to, print the matrix of all pairs for a point-to-point"
-            " benchmark. If no data supports a band, print the limit and the reason."
+            " benchmark. If no data supports a band, print the limit and the reason. Exit status:"
+            " 0 printed, 2 invalid input."
         ),
     )
     parser.add_argument("--site", required=True, help="name or directory of a site")
@@ -74,7 +75,7 @@ def add_parser(subparsers: Any) -> None:
         "--plugin", help="network plugin with major version: aws-ofi-nccl-1 (default: any)"
     )
     parser.add_argument("--harness", help="nccl-tests, rccl-tests or pytorch (default: any)")
-    parser.add_argument("--partition", help="partition of the site (default: the first)")
+    parser.add_argument("--partition", help="partition (default: the site's first)")
     parser.add_argument(
         "--profile", help="tuning profile of the family, see `busbar site env` (default: none)"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from busbar.explain import explain
 from busbar.explain.render import print_explanations
 from busbar.judge.run import Run
 from busbar.site import load
-from busbar.verdict import combined, exit_status
+from busbar.verdict import EXIT_STATUSES, combined, exit_status
 
 
 def add_parser(subparsers: Any) -> None:
@@ -21,35 +22,37 @@ def add_parser(subparsers: Any) -> None:
         "explain",
         description=(
             "Reads the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the"
-            " scheduler's"
-            " log; plain or gzip) and names what ran, the verdict, and the causes with the lines"
-            " that"
-            " show them. Exit status: 0 pass, 1 unknown or worse, 2 bad input, 3 unjudged."
+            " scheduler's log; plain or gzip) and names what ran, the verdict, and the causes with"
+            f" the lines that show them. {EXIT_STATUSES}"
         ),
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="an output of the job")
     parser.add_argument(
         "--site",
-        help="name or directory of the site whose bands judge the readings (default: told"
-        " from the output where it names the GPUs)",
+        help="name or directory of the site whose bands judge the readings (default: detected"
+        " from the output)",
     )
     parser.add_argument(
         "--partition",
-        help="the partition of the site that the job ran in (default: told from the output)",
+        help="the partition of the site that the job ran in (default: detected from the output)",
     )
     parser.add_argument(
         "--engine",
         choices=("sdma", "kernel"),
-        help="what copies between AMD GPUs (default: HSA_ENABLE_SDMA where the output shows it)",
+        help="what copies between AMD GPUs (default: detected from the output)",
     )
-    parser.add_argument(
-        "--asked",
-        action="append",
-        default=[],
-        type=_version,
-        metavar="NAME=VERSION",
-        help="a version that should have run: nccl=2.28, cuda=12.2, ucx=1.14 (repeatable)",
-    )
+    for option, text in (
+        ("--expect-version", "a version that should run: nccl=2.28, cuda=12.2, ucx=1.14"),
+        ("--asked", "deprecated name of --expect-version"),
+    ):
+        parser.add_argument(
+            option,
+            action="append",
+            default=[],
+            type=_version,
+            metavar="NAME=VERSION",
+            help=f"{text} (repeatable)",
+        )
     parser.add_argument(
         "--json", action="store_true", help="print JSON: an object, or a list for several runs"
     )
@@ -69,7 +72,10 @@ def run(args: argparse.Namespace) -> int:
     if site and args.partition:
         site.node_type(args.partition)  # refuses one that the site does not have
     known = Run(site=site, partition=args.partition, engine=args.engine)
-    explanations = explain(args.files, known=known, asked=dict(args.asked))
+    if args.asked:
+        print("busbar explain: --asked is deprecated, use --expect-version", file=sys.stderr)
+    versions = dict(args.asked + args.expect_version)
+    explanations = explain(args.files, known=known, asked=versions)
     if args.json:
         documents = [explanation.to_json() for explanation in explanations]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))

@@ -26,11 +26,16 @@ def add_parser(subparsers: Any) -> None:
         "preflight",
         description=(
             "Read the image (a SIF or a sandbox) and this host; nothing is executed. Exit status:"
-            " 0 ready, 1 slow or broken, 2 bad usage."
+            " 0 ready, 1 slow or broken, 2 invalid input."
         ),
     )
     parser.add_argument("image", type=Path, help="a SIF or a sandbox directory")
-    parser.add_argument("--site", required=True, help="name or directory of the site")
+    parser.add_argument(
+        "--site",
+        required=True,
+        help="name or directory of the site, which states the GPUs, fabric and launcher that the"
+        " image has to support",
+    )
     parser.add_argument(
         "--program",
         metavar="PATH",
@@ -41,8 +46,8 @@ def add_parser(subparsers: Any) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="library directory of the host to use in the container; repeatable (default: the"
-        " Cray directories on Cray sites)",
+        help="library directory of the host to use in the container (repeatable; default on Cray:"
+        " detected)",
     )
     parser.add_argument(
         "--host-root",

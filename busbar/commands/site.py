@@ -38,12 +38,16 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "list",
         help="list the sites",
-        description="Exit status: 0 all valid, 1 a site is broken (see its note), 2 bad usage.",
+        description="Exit status: 0 all valid, 1 a site is broken, 2 invalid input.",
     )
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=_list)
 
-    one = commands.add_parser("show", help="print a site with the facts of its family")
+    one = commands.add_parser(
+        "show",
+        help="print a site with the facts of its family",
+        description="Exit status: 0 printed, 2 invalid input.",
+    )
     one.add_argument("name", help="name or directory of a site")
     one.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     one.set_defaults(run=_show)
@@ -51,7 +55,7 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "lint",
         help="check sites against schema, rules and physical bounds",
-        description="Exit status: 0 no finding, 1 findings, 2 bad usage.",
+        description="Exit status: 0 no finding, 1 findings, 2 invalid input or nothing to do.",
     )
     one.add_argument(
         "names", nargs="*", metavar="NAME", help="names or directories (default: all)"
@@ -63,8 +67,8 @@ def add_parser(subparsers: Any) -> None:
         "detect",
         help="detect the site of this machine",
         description=(
-            "Print the site of this machine as YAML, from the output of its tools. With --compare,"
-            " exit status 1 if a detected fact differs."
+            "Print the site of this machine as YAML, from the output of its tools. Exit status: 0"
+            " printed or written, 1 a detected fact differs (--compare), 2 invalid input."
         ),
     )
     one.add_argument(
@@ -86,7 +90,9 @@ def add_parser(subparsers: Any) -> None:
     one.set_defaults(run=_detect)
 
     one = commands.add_parser(
-        "env", help="print the environment for the fabric, with reason and source"
+        "env",
+        help="print the environment for the fabric, with reason and source",
+        description="Exit status: 0 printed, 2 invalid input.",
     )
     one.add_argument("name", help="name or directory of a site")
     form = one.add_mutually_exclusive_group()
@@ -96,11 +102,11 @@ def add_parser(subparsers: Any) -> None:
     one.add_argument(
         "--stack",
         choices=["host", "cuda", "rocm", "cray"],
-        help="stack (default: the first of the site)",
+        help="stack (default: the site's first)",
     )
     one.add_argument(
         "--lane",
-        help="UCX lane: ucx-1.14 or ucx-current (default: only the variables for all lanes)",
+        help="UCX lane: ucx-1.14 or ucx-current (default: settings common to all lanes)",
     )
     one.add_argument(
         "--profile", help="tuning profile of the family; `busbar site env NAME` lists them"

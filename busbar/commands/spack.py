@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "check",
         help="check each lock against its manifest, the required versions and portability",
-        description="Exit status: 0 no finding, 1 findings, 2 bad usage.",
+        description="Exit status: 0 no finding, 1 findings, 2 invalid input or nothing to do.",
     )
     one.add_argument("sites", nargs="*", metavar="SITE", help=_SITES_HELP)
     one.add_argument("--json", action="store_true", help="print JSON")
@@ -34,17 +34,19 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "diff",
         help="print the differences of two locks, by package",
-        description="Exit status: 0 they install the same, 1 they differ, 2 bad usage.",
+        description="Exit status: 0 they install the same, 1 they differ, 2 invalid input.",
     )
-    one.add_argument("old", type=Path)
-    one.add_argument("new", type=Path)
+    one.add_argument("old", type=Path, metavar="OLD", help="a spack.lock")
+    one.add_argument("new", type=Path, metavar="NEW", help="the spack.lock to compare with it")
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=_diff)
 
     one = commands.add_parser(
         "modules",
         help="compare each site's modules.yaml with the tuning of its family",
-        description="Exit status: 0 equal or written, 1 some differ, 2 bad usage.",
+        description=(
+            "Exit status: 0 equal or written, 1 some differ, 2 invalid input or nothing to do."
+        ),
     )
     one.add_argument("sites", nargs="*", metavar="SITE", help=_SITES_HELP)
     one.add_argument("--write", action="store_true", help="write the files that differ")

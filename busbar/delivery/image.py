@@ -100,10 +100,21 @@ def _runtime(reference: str, site: Site) -> str:
     for runtime in candidates:
         if shutil.which(runtime) and _answers(runtime):
             return runtime
+    if not path.exists() and "://" not in reference:
+        raise _no_image(reference)
     raise BusbarError(
-        f"no container runtime that takes it is here ({', '.join(candidates)})",
+        f"no container runtime that takes it is installed ({', '.join(candidates)})",
         where=reference,
         hint="put one on PATH; ci/lab/install.sh installs Apptainer into build/apptainer/bin",
+    )
+
+
+def _no_image(reference: str, *, stores: bool = True) -> BusbarError:
+    searched = ", and no image with this name in Docker or Podman" if stores else ""
+    return BusbarError(
+        f"no such file{searched}",
+        where=reference,
+        hint="give a SIF, a sandbox, an OCI archive, docker://NAME, or an image that was pulled",
     )
 
 
@@ -118,11 +129,7 @@ def _sif(reference: str, scratch: Path) -> Path:
     if path.is_dir() or (path.is_file() and not tarfile.is_tarfile(path)):
         return path.absolute()
     if not path.is_file() and "://" not in reference:
-        raise BusbarError(
-            "there is no such image",
-            where=reference,
-            hint="give a SIF, a sandbox, an OCI archive, or docker://NAME",
-        )
+        raise _no_image(reference, stores=False)
     source = f"{_archive_kind(path)}:{path.absolute()}" if path.is_file() else reference
     target = scratch / "image.sif"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -156,11 +163,7 @@ def _loaded(runtime: str, reference: str) -> str:
         return str(names[-1])
     name = reference.removeprefix("docker://")
     if _do([runtime, "image", "inspect", name]).returncode:
-        raise BusbarError(
-            f"there is no such file, and {runtime} has no image of that name",
-            where=reference,
-            hint="give a SIF, a sandbox, an OCI archive, or an image that was pulled or loaded",
-        )
+        raise _no_image(reference)
     return name
 
 

@@ -81,7 +81,7 @@ def recorded(files: Sequence[Path]) -> Outputs:
         name = next((name for name, parser in _PARSERS.items() if _reads(parser, content)), None)
         if name is None:
             raise BusbarError(
-                "not recognised as the output of a tool",
+                "not a recognised tool output",
                 where=str(file),
                 hint=f"give outputs of {', '.join(_PARSERS)}",
             )

@@ -61,11 +61,10 @@ def explain(
     outputs = [output for output in outputs if not output.empty]
     if not outputs:
         raise BusbarError(
-            "nothing in it is the output of a tool that is known",
+            "no known tool output found",
             where=", ".join(source.name for source in sources),
-            hint="give the output of osu_*, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX,"
-            " Open MPI,"
-            " MPICH or Slurm",
+            hint="expected the output of OSU, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX,"
+            " MPI or Slurm",
         )
     known = known or Run(site=site, engine=engine)
     return [_explain_run(output, known, verdict, asked or {}) for output in outputs]

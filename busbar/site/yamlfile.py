@@ -67,7 +67,7 @@ class Document:
             raise BusbarError(
                 "must be a mapping of keys to values",
                 where=shown(path),
-                hint="see the sites that ship",
+                hint="see the built-in sites",
             )
 
     def find(self, location: Location) -> tuple[int, int | None]:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import reframe.core.config
 import reframe.core.runtime
@@ -31,6 +31,115 @@ ASSERTIONS = {
     "gain": "The largest message gains from the mode what it should.",
     "plugin": "NCCL's network plugin names the versions and the topology file of the site.",
 }
+
+
+class Feature(NamedTuple):
+    """What a check can require of an environment or a partition."""
+
+    meaning: str
+    provider: str
+    how: str
+
+
+_STACK = "the stack of the delivery"
+_PARTITION = "the partition, if the site declares it"
+FEATURES = {
+    "host": Feature("a stack without GPUs", _STACK, "a site without GPUs"),
+    "cuda": Feature("a stack for NVIDIA GPUs", _STACK, "a site with NVIDIA GPUs"),
+    "rocm": Feature("a stack for AMD GPUs", _STACK, "a site with AMD GPUs"),
+    "cray": Feature("a ROCm stack with Cray MPICH", _STACK, "a delivery with `stack: cray`"),
+    "gpu_aware": Feature(
+        "the program `gpu_aware`, which checks data and measures pairs",
+        "`reframe_checks/src`; an image contains it",
+        "the C++ compiler of the MPI (`mpic++`; on Cray `CC`)",
+    ),
+    "memory": Feature(
+        "the program `memory`, which measures plain copies",
+        "`reframe_checks/src`; not in images",
+        "the same compiler",
+    ),
+    "osu": Feature(
+        "`osu_bw` and the other MPI benchmarks of OSU",
+        "OSU micro-benchmarks",
+        "`--prefix DIR`, Spack, modules or an image",
+    ),
+    "osu-xccl": Feature(
+        "`osu_xccl_allreduce` and the other benchmarks of OSU for NCCL and RCCL",
+        "OSU micro-benchmarks, built with NCCL or RCCL",
+        "the same",
+    ),
+    "xccl": Feature(
+        "`all_reduce_perf` and the other collectives", "nccl-tests or rccl-tests", "the same"
+    ),
+    "npkit": Feature(
+        "an RCCL with NPKit",
+        "RCCL, built with NPKit",
+        "`features: [npkit]` of the delivery in `site.yaml`",
+    ),
+    "collectives": Feature(
+        "MPI collectives that accept GPU buffers",
+        "the MPI; not Open MPI from wheels on GPUs",
+        "MPICH, Cray MPICH, or an Open MPI that was built with CUDA or ROCm",
+    ),
+    "ucx": Feature("`ucx_perftest`", "UCX", "the wheels have it; else Spack, modules, `--prefix`"),
+    "libfabric": Feature(
+        "`fi_pingpong` and `fi_rma_bw`",
+        "the tests of libfabric, on PATH or in `/opt/amazon/efa/bin`",
+        "the package of the fabric, or `--prefix DIR`",
+    ),
+    "ofi-tests": Feature(
+        "`nccl_message_transfer`",
+        "aws-ofi-nccl, with its tests",
+        "`--prefix DIR`, Spack or modules",
+    ),
+    "torch": Feature(
+        "PyTorch",
+        "`BUSBAR_TORCH_PYTHON`, the Python of Busbar, or `python3` on PATH",
+        "`pip install torch` for one of these",
+    ),
+    "parity": Feature(
+        "a delivery that an image is compared with",
+        "`--image`",
+        "an image with `gpu_aware`, and a delivery on the host",
+    ),
+    "remote": Feature(
+        "more than one node", "a partition with `nodes: 2` or more", "a site with a cluster"
+    ),
+    "gpu": Feature("GPUs", "a partition with GPUs", "the node type in `site.yaml`"),
+    "nvgpu": Feature("NVIDIA GPUs", "a partition with GPUs", "the same"),
+    "amdgpu": Feature("AMD GPUs", "a partition with GPUs", "the same"),
+    "efa": Feature("Elastic Fabric Adapter of AWS", _PARTITION, "`features` in `site.yaml`"),
+    "cxi": Feature("Slingshot", _PARTITION, "the same"),
+    "roce": Feature("RDMA over Ethernet", _PARTITION, "the same"),
+    "cpx": Feature("MI300X in compute mode CPX", _PARTITION, "the same"),
+}
+PARAMETERS = {
+    "size_set": (
+        "The message sizes: `quick` (also sets the tags `gate` and `nightly`), `nightly` (tag"
+        " `nightly`: each power of two, with more repetitions), `full` (tag `full`: the range of"
+        " published runs)."
+    ),
+    "bench": "The benchmark of OSU.",
+    "buffers": "Memory of sender and receiver: device (`D`) or host (`H`).",
+    "collective": "The collective; `all` for all of them in one launch.",
+    "ranks": "GPUs of a node to use, one rank each; 0 for all.",
+}
+TAGS = {
+    "gate": (
+        "The default: data, transports, and few message sizes of each benchmark.",
+        "15 s on 2 idle cores without GPUs",
+    ),
+    "nightly": (
+        "`gate`, and each power of two for NCCL and RCCL, OSU over NCCL and RCCL, and the"
+        " comparison of an image with the host.",
+        "not yet measured on GPUs",
+    ),
+    "full": (
+        "The message sizes of published runs, all GPUs of a node, and the modes of RCCL. Without"
+        " the checks of `gate`.",
+        "not yet measured on GPUs",
+    ),
+}
 CHECKS_INTRO = """\
 # Checks
 
@@ -38,6 +147,7 @@ CHECKS_INTRO = """\
 environments are conditions on features, as ReFrame reads them: `+osu +cuda` needs both features,
 `-cpx` needs the feature to be absent, and one of several entries is enough. The assertions are
 those of `tests/reframe/minimum.yaml`; a test shows for each that the check fails without it.
+Tags, parameters, features, assertions and variables are described at the end of this page.
 """
 
 
@@ -59,9 +169,15 @@ def checks_page() -> str:
             question, _, runs = (sys.modules[module].__doc__ or "").partition("\n\n")
             lines += [f"## {plain(question)}", ""]
             lines += ["```", runs.strip(), "```", ""] if runs else []
-        summary = each[0].descr[0].upper() + each[0].descr[1:]
-        lines += [f"### {kind.__name__}", "", f"{summary}. {plain(kind.__doc__)}", ""]
+        lines += [f"### {kind.__name__}", "", _summary(each[0].descr, plain(kind.__doc__)), ""]
         lines += table(("property", "value"), _check_rows(kind, each, minimum[kind.__name__]))
+    lines += ["## Tags", ""]
+    lines += table(("tag", "selects", "time"), ((f"`{k}`", *v) for k, v in TAGS.items()))
+    lines += ["## Parameters", ""]
+    lines += table(("parameter", "meaning"), ((f"`{k}`", v) for k, v in PARAMETERS.items()))
+    lines += ["## Features", "", "`busbar check --require FEATURE` fails if one is missing.", ""]
+    rows = ((f"`{name}`", *feature) for name, feature in FEATURES.items())
+    lines += table(("feature", "what it is", "provided by", "how to get it"), rows)
     lines += ["## Assertions", ""]
     lines += table(("assertion", "meaning"), ((f"`{k}`", v) for k, v in ASSERTIONS.items()))
     lines += ["## Variables", "", "Set them with `-S [CHECK.]VARIABLE=VALUE`.", ""]
@@ -69,16 +185,33 @@ def checks_page() -> str:
     return "\n".join(lines)
 
 
+def _summary(description: str, docstring: str) -> str:
+    """Description and docstring, unless that only repeats it; names keep their case."""
+    if "_" not in description.split(" ", maxsplit=1)[0] and not description.startswith("nccl"):
+        description = description[0].upper() + description[1:]
+    repeated = docstring.rstrip(".").lower() in description.lower()
+    return f"{description}." if repeated else f"{description}. {docstring}"
+
+
 def _check_rows(kind: Any, variants: list[Any], asserts: list[str]) -> Iterator[tuple[str, str]]:
     yield "tags", quoted(sorted(set().union(*(test.tags for test in variants))))
     yield "systems", quoted(variants[0].valid_systems)
     yield "environments", quoted(variants[0].valid_prog_environs)
+    _refuse_undescribed(kind, "parameters", set(kind.param_space.params) - set(PARAMETERS))
+    conditions = " ".join(variants[0].valid_systems + variants[0].valid_prog_environs)
+    features = set(re.findall(r"[+-](?P<feature>[\w-]+)", conditions))
+    _refuse_undescribed(kind, "features", features - set(FEATURES))
+    _refuse_undescribed(kind, "tags", set().union(*(t.tags for t in variants)) - set(TAGS))
     for name, parameter in kind.param_space.params.items():
         yield f"parameter `{name}`", quoted(parameter.values)
     yield "time limit", f"{variants[0].time_limit / 60:g} minutes"
-    if unknown := set(asserts) - set(ASSERTIONS):
-        sys.exit(f"{kind.__name__}: describe the assertions {sorted(unknown)} in {__file__}")
+    _refuse_undescribed(kind, "assertions", set(asserts) - set(ASSERTIONS))
     yield "asserts", quoted(asserts)
+
+
+def _refuse_undescribed(kind: Any, what: str, names: set[str]) -> None:
+    if names:
+        sys.exit(f"{kind.__name__}: describe the {what} {sorted(names)} in {__file__}")
 
 
 def _variable_rows(variants: Mapping[type, list[Any]]) -> Iterator[tuple[str, str, str, str]]:

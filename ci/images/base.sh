@@ -5,6 +5,10 @@
 set -euo pipefail
 file=$1
 [[ ! $file -nt $0 ]] || exit 0 # newer than this script, so it is current
+command -v mmdebstrap >/dev/null || {
+    echo "image: BASE=local needs mmdebstrap; install it (Debian: apt install mmdebstrap), or give another base with BASE=" >&2
+    exit 1
+}
 mkdir -p "$(dirname "$file")"
 # shellcheck disable=SC2016 # variables of apt-get
 apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' | grep ' bookworm' | sort -u >"$file.sources"

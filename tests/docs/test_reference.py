@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ci.docs import environment
+from busbar import site as sites
+from busbar.delivery import programs
+from busbar.delivery.choice import Choice
+from busbar.delivery.reframe import configuration
+from busbar.site.load import find
+from ci.docs import checks, environment
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "reference"
@@ -27,6 +32,27 @@ def test_every_key_of_a_site_has_a_meaning() -> None:
     page = (PAGES / "site-yaml.md").read_text()
     assert "| meaning |" in page
     assert not [line for line in page.splitlines() if line.endswith("|  |")]
+
+
+def test_every_feature_of_a_site_or_program_has_a_description() -> None:
+    features = {
+        "torch",
+        *programs.features(dict.fromkeys(programs._ON_PATH + programs._LIBFABRIC, "")),
+    }
+    for name in sites.names():
+        config = configuration(find(name).parent, Choice(declared=True))
+        (system,) = config["systems"]
+        for each in (*system["partitions"], *config["environments"]):
+            features.update(each["features"])
+    assert len(features) > 15
+    assert features <= checks.FEATURES.keys()
+
+
+@pytest.mark.parametrize("table", ["FEATURES", "PARAMETERS", "TAGS", "ASSERTIONS"])
+def test_what_checks_use_needs_a_description(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, table, {})
+    with pytest.raises(SystemExit, match=f"describe the {table.lower()}"):
+        checks.checks_page()
 
 
 @pytest.mark.parametrize(

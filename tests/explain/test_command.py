@@ -51,8 +51,17 @@ def test_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     nothing = tmp_path / "nothing.log"
     nothing.write_text("hello\n")
     assert main(["explain", str(nothing)]) == 2
-    assert "nothing in it is the output of a tool that is known" in capsys.readouterr().err
+    assert "no known tool output found; expected the output of OSU" in capsys.readouterr().err
     assert main(["explain", "--site", "nowhere", str(nothing)]) == 2
+
+
+@pytest.mark.parametrize("option", ["--expect-version", "--asked"])
+def test_expected_versions(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(DATA / "h200x4/nccl_healthy_a.log")
+    assert main(["explain", option, "nccl=2.2", path]) == 1
+    out, err = capsys.readouterr()
+    assert "cause nccl-version-mismatch" in out
+    assert ("--asked is deprecated, use --expect-version" in err) == (option == "--asked")
 
 
 def test_engine_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,7 +79,7 @@ def test_every_recorded_file_is_labelled() -> None:
 
 @pytest.mark.parametrize("file", sorted(NO_RUN))
 def test_a_file_of_no_known_tool_is_bad_input(file: str) -> None:
-    with pytest.raises(BusbarError, match="nothing in it is the output of a tool"):
+    with pytest.raises(BusbarError, match="no known tool output found"):
         explain([neutral(DATA / file)])
 
 

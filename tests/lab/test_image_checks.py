@@ -54,7 +54,7 @@ def test_the_image_says_which_checks_it_can_run(sif: Path, tmp_path: Path) -> No
     document = check(site, sif, "-n", "gpu_aware", "-n", "fabric_ucx", "-n", "memory")
     assert {name.split(" ")[0] for name in passed(document)} == {"gpu_aware", "fabric_ucx"}
     skipped = {row["check"].split(" ")[0]: row["reason"] for row in document["skipped"]}
-    assert "image-ucx-1_14 has not +memory" in skipped["memory"]
+    assert "environment image-ucx-1_14 lacks +memory" in skipped["memory"]
     assert " mpirun -n 2 /opt/busbar/bin/gpu_aware " in job_script(site, "gpu_aware")
     assert not list((site.parent / "out").rglob("*/BuildGpuAware*/gpu_aware"))
 

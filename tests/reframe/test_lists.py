@@ -86,5 +86,5 @@ def test_require_fails_without_the_feature(tmp_path):
         check=False,
     )
     assert done.returncode == 1
-    assert "feature osu is required and not here" in done.stdout
+    assert "feature osu is required but not available" in done.stdout
     assert "skipped" not in done.stdout

@@ -138,7 +138,7 @@ def test_an_mpi_without_its_compiler_runs_what_was_built_with_it(tmp_path, monke
     assert not {"gpu_aware", "memory"} & set(only.features)
     missing = f"{prefix}/bin/mpic++ is missing"
     assert only.lacking == {"gpu_aware": missing, "memory": missing}
-    assert lack(only, ["+gpu_aware"]) == f"{only.name} has not +gpu_aware: {missing}"
+    assert lack(only, ["+gpu_aware"]) == f"environment {only.name} lacks +gpu_aware: {missing}"
 
 
 def test_an_image_is_not_compared_with_what_cannot_be_compiled(tmp_path):

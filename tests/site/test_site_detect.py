@@ -271,7 +271,7 @@ def test_command_reads_saved_outputs_by_what_they_say(tmp_path: Path, capsys) ->
     arguments = ["site", "detect", "--from", *map(str, files)]
     assert main([*arguments, "--compare", "h200x4"]) == 0
     assert main(["site", "detect", "--from", __file__]) == 2
-    assert "not recognised as the output of a tool" in capsys.readouterr().err
+    assert "not a recognised tool output" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
