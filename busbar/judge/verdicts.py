@@ -67,7 +67,7 @@ def judge_reading(reading: Reading, expect: Expect) -> Judged:
         expectation = expect(reading)
     except BusbarError as missing:
         return without_band(reading, missing)
-    verdict = Verdict.FAILED if reading.wrong else verdict_on(expectation, reading.value)
+    verdict = verdict_on(expectation, reading.value)
     why = expectation.sources[0] if expectation.floor and expectation.sources else ""
     return Judged(reading, verdict, expectation, expectation.limit, why)
 
@@ -79,7 +79,7 @@ def without_band(reading: Reading, missing: BusbarError) -> Judged:
     if isinstance(missing, NoExpectation) and (missing.unit == "us") == latency:
         limit = missing.limit
     verdict = Verdict.UNJUDGED
-    if reading.wrong or (not reading.value > 0 and (latency or reading.nbytes >= LARGE_BYTES)):
+    if not reading.value > 0 and (latency or reading.nbytes >= LARGE_BYTES):
         verdict = Verdict.FAILED
     elif limit and not latency and reading.value > limit:
         verdict = Verdict.IMPOSSIBLE

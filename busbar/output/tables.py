@@ -133,7 +133,8 @@ class Tables:
         facts.version = banner.version
         # These tests print the same title for host and GPU buffers.
         silent = banner.test in ("osu_mbw_mr", "osu_multi_lat")
-        facts.device = banner.device or ("" if silent else "host")
+        by_library = "xccl" in banner.test  # NCCL and RCCL take GPU buffers only
+        facts.device = banner.device or ("GPU" if by_library else "" if silent else "host")
         facts.table_seen = True
         facts.names.append((banner.test, evidence))
         self._banner, self._header = banner, False

@@ -144,7 +144,7 @@ def test_runs_in_two_files_stay_apart() -> None:
 def test_missing_and_empty_files_are_bad_input(tmp_path: Path) -> None:
     empty = tmp_path / "empty.log"
     empty.touch()
-    with pytest.raises(BusbarError, match="nothing in it"):
+    with pytest.raises(BusbarError, match="no known tool output"):
         explain([empty])
     with pytest.raises(BusbarError, match=r"none\.log.*cannot be read"):
         explain([tmp_path / "none.log"])
