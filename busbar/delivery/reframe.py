@@ -38,13 +38,21 @@ def configuration(directory: Path, choice: Choice | None = None) -> dict[str, An
     `reframe.py` runs: the ``BUSBAR_*`` variables choose, and that process is prepared for jobs.
     """
     choice = choice or _CHOICE.get()
+    if choice:
+        return _configuration(directory, choice)
+    try:
+        config = _configuration(directory, Choice.from_variables())
+    except BusbarError as error:
+        # ReFrame shows a traceback for every exception that is not its own.
+        sys.exit(f"{directory.name}: {error}; to list the checks only, set BUSBAR_DECLARED=1")
+    _prepare_process()
+    return config
+
+
+def _configuration(directory: Path, choice: Choice) -> dict[str, Any]:
     site = sites.load(str(directory))
-    plain = choice is None
-    choice = choice or Choice.from_variables()
     if not choice.declared:
         refuse_hidden_gpus(site)
-    if plain:
-        _prepare_process()
     ranks = _ranks_per_node(site.node_type())
     if choice.image and not choice.declared:
         image = inspect(choice.image, site, choice.inject, choice.scratch)
