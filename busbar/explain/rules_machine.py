@@ -10,12 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.declared import when_seen
 from busbar.explain.rules import Context, Finding, failure
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
 from busbar.parse.events import Error, Rank
-from busbar.parse.messages import pattern
 from busbar.verdict import Verdict
 
 _LONGEST_SET, _MOST_CPUS = 4096, 1 << 16
@@ -217,34 +215,6 @@ def _slow_rank(readings: list[Reading]) -> tuple[int, float, Reading] | None:
         if ratio < 0.85 and top.value < min(others):
             return rank, ratio, min(mine, key=lambda r: r.value)
     return None
-
-
-when_seen(
-    "library-missing",
-    pattern(
-        "loader",
-        "error while loading shared libraries",
-        r"error while loading shared libraries: (?P<text>\S+: .*\S)",
-    ),
-    hides=["launch-failed"],
-    without_readings=True,
-)
-when_seen(
-    "launch-failed",
-    pattern("launch", "PRTE ERROR", r"(?P<text>PRTE ERROR: .*\S)"),
-    pattern("launch", "not enough slots", r"(?P<text>There are not enough slots available.*)"),
-    pattern(
-        "launch",
-        "was unable to find",
-        r"(?P<text>\w+ was unable to find the specified executable.*)",
-    ),
-    pattern("launch", "Unable to create step", r"(?P<text>srun: error: Unable to create step.*)"),
-    pattern(
-        "launch", "Unable to allocate resources", r"(?P<text>srun: error: Unable to allocate.*)"
-    ),
-    pattern("launch", "command not found", r"(?P<text>\S+: command not found)"),
-    without_readings=True,
-)
 
 
 @cause("timeout", hides=["truncated-output"])

@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.declared import when_seen
 from busbar.explain.model import Confidence
 from busbar.explain.rules import Context, Explains, Finding, failure
 from busbar.judge.expectation import engine_band
 from busbar.output.job_output import Occurrence
-from busbar.parse.messages import pattern
 from busbar.parse.ucx_log import Endpoint
 from busbar.verdict import Verdict
 
@@ -247,18 +245,6 @@ def api_mismatch(context: Context) -> Iterator[Finding]:
             f"MPI needs UCX {mismatch['required']}, {mismatch['loaded']} is loaded",
             Explains.FAILURE,
         )
-
-
-when_seen(
-    "ucx-not-usable",
-    pattern(
-        "ucx.unreachable",
-        "Destination is unreachable",
-        r"(?P<text>no .* transport to .*unreachable)",
-    ),
-    pattern("ucx.unreachable", "no usable transports", r"(?P<text>no usable transports.*)"),
-    setting="UCX_TLS",
-)
 
 
 @cause("sdma-cap")

@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.declared import below_default, when_seen
 from busbar.explain.rules import Context, Finding, failure
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_log
 from busbar.parse.events import Check, Error
-from busbar.parse.messages import pattern
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -184,24 +182,6 @@ def forced_algorithm(context: Context) -> Iterator[Finding]:
     )
 
 
-# NCCL's documentation has these defaults.
-below_default(
-    "nccl-few-threads",
-    {"NCCL_NTHREADS": 512, "NCCL_LL128_NTHREADS": 512},
-    shown="nccl.threads",
-)
-below_default(
-    "nccl-small-buffers",
-    {
-        "NCCL_BUFFSIZE": 4 << 20,
-        "NCCL_P2P_NVL_CHUNKSIZE": 1 << 17,
-        "NCCL_P2P_PCI_CHUNKSIZE": 1 << 17,
-        "NCCL_P2P_NET_CHUNKSIZE": 1 << 17,
-    },
-    shown="nccl.chunk",
-)
-
-
 @cause("nccl-nvls-off")
 def nvls_off(context: Context) -> Iterator[Finding]:
     """NVLink SHARP is turned off, and the site's switch has it."""
@@ -258,30 +238,6 @@ def no_gpu_for_a_rank(context: Context) -> Iterator[Finding]:
         several = f"{len(errors)} ranks have no GPU of their own"
         summary = several if errors[1:] else errors[0][0].text
         yield failure(id_, [line for _, line in errors[:3]], summary)
-
-
-when_seen(
-    "nccl-duplicate-gpu",
-    pattern(
-        "nccl.duplicate",
-        "Duplicate GPU",
-        r"Duplicate GPU detected : rank (?P<first>\d{1,18}) and rank (?P<second>\d{1,18})"
-        r" both on CUDA device (?P<bus>\w+)",
-    ),
-    summary="ranks {second} and {first} are both on the GPU at {bus}",
-    hides=["same-gpu"],
-)
-when_seen(
-    "nccl-version-mismatch",
-    pattern(
-        "nccl.mismatch",
-        "Mismatched NCCL",
-        r"Mismatched NCCL version detected : rank (?P<first>\d{1,18})"
-        r" version (?P<first_version>\d{1,18}) rank (?P<second>\d{1,18})"
-        r" version (?P<second_version>\d{1,18})",
-    ),
-    summary="rank {first} has {first_version}, rank {second} has {second_version}",
-)
 
 
 @cause("nccl-version-mismatch")

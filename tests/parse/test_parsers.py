@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from busbar.parse import launch, nccl_log, nccl_tests, ofi, osu, ucx_log, ucx_perftest
-from busbar.parse.messages import match
+from busbar.parse import launch, nccl_log, nccl_tests, osu, ucx_log, ucx_perftest
+from busbar.parse.messages import match, table
 from busbar.parse.text import Source, line_blocks
 
 DATA = Path(__file__).parents[1] / "data"
@@ -264,7 +264,7 @@ def test_ofi_wording() -> None:
 
 
 def _providers(line: bytes) -> list[tuple[str, str, str]]:
-    return [(m["provider"], m["fabric"], m["nics"]) for m in match(ofi.TABLE, line)]
+    return [(m["provider"], m["fabric"], m["nics"]) for m in match(table("ofi"), line)]
 
 
 def test_command_lines() -> None:
