@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.catalog import CAUSES, Entry, cause
-from busbar.explain.rules import Context, Finding, failure
+from busbar.explain.rules import Context, Finding, failure, lines_of
 from busbar.parse.messages import pattern
 
 
@@ -20,8 +20,7 @@ def _when_seen(id_: str, entry: Entry) -> None:
         if not messages or (entry.without_readings and facts.readings):
             return
         setting = facts.setting(entry.setting)
-        evidence = [message.evidence for message in messages]
-        evidence += [setting.evidence] if setting else []
+        evidence = lines_of(*messages, setting)
         yield failure(id_, evidence, entry.summary.format_map(messages[0].fields))
 
 
@@ -39,7 +38,7 @@ def _below_default(id_: str, entry: Entry) -> None:
             yield Finding(
                 id_,
                 "certain",
-                (setting.evidence, *([effect.evidence] if effect else [])),
+                lines_of(setting, effect),
                 f"{setting.name} is {setting.value}, the default is {default}",
             )
 

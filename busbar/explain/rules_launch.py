@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.rules import Context, Explains, Finding, failure
+from busbar.explain.rules import Context, Explains, Finding, failure, lines_of
 from busbar.explain.rules_mpi import frames
 from busbar.judge.expectation import kernel_limit
 from busbar.judge.verdicts import Judged
@@ -39,7 +39,7 @@ def mpich_gpu_off(context: Context) -> Iterator[Finding]:
         yield Finding(
             "mpich-gpu-support-off",
             "certain",
-            (shown, *([crashed.evidence] if crashed else [])),
+            (shown, *lines_of(crashed)),
             "GPU support of MPICH is off",
             Explains.FAILURE,
             Verdict.FAILED if crashed else Verdict.PASS,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
 from busbar.explain.model import Confidence
-from busbar.explain.rules import Context, Explains, Finding, failure
+from busbar.explain.rules import Context, Explains, Finding, degraded, failure, lines_of
 from busbar.judge.expectation import engine_band
 from busbar.output.job_output import Occurrence
 from busbar.parse.ucx_log import Endpoint
@@ -31,7 +31,7 @@ def not_selected(context: Context) -> Iterator[Finding]:
     calls = frames(context, _POINT_TO_POINT_FRAMES)
     if calls and not frames(context, _COLLECTIVE_FRAMES) and context.facts.device != "host":
         signal = facts.first("died.signal")
-        evidence = [call.evidence for call in calls[:2]] + ([signal.evidence] if signal else [])
+        evidence = lines_of(*calls[:2], signal)
         summary = f"the failing call is in {calls[0]['function']}"
         yield failure(
             "ucx-not-selected", evidence, summary, "certain" if context.on_gpu else "likely"
@@ -54,7 +54,7 @@ def collective_not_gpu_aware(context: Context) -> Iterator[Finding]:
         return
     yield failure(
         "mpi-collective-not-gpu-aware",
-        [signal.evidence, *(call.evidence for call in calls[:2])],
+        lines_of(signal, *calls[:2]),
         f"signal {signal['number']} in {calls[0]['function']}",
         "certain" if context.on_gpu else "likely",
     )
@@ -80,15 +80,10 @@ def not_usable(context: Context) -> Iterator[Finding]:
             continue
         tls = facts.setting("UCX_TLS")
         version = facts.first("ucx.version") or facts.first("ucx.api-mismatch")
-        evidence = (
-            seen.evidence,
-            *([tls.evidence] if tls else []),
-            *([version.evidence] if version else []),
-        )
         yield Finding(
             "ucx-no-gpu-transport",
             "likely",
-            evidence,
+            lines_of(seen, tls, version),
             "UCX offers none of the transports for which Open MPI uses it"
             + (f"; UCX_TLS is {tls.value}" if tls else ""),
             Explains.FAILURE,
@@ -114,13 +109,11 @@ def no_gpu_transport(context: Context) -> Iterator[Finding]:
     if not staged or len(staged) < len(peers):
         return
     endpoint, seen = staged[0]
-    yield Finding(
+    yield degraded(
         "ucx-no-gpu-transport",
-        "certain",
-        (seen.evidence, *([tls.evidence] if tls else [])),
+        lines_of(seen, tls),
         f"between ranks of the node UCX uses {', '.join(endpoint.lanes)}"
         + (f"; UCX_TLS is {tls.value}" if tls else ""),
-        effect=Verdict.DEGRADED,
     )
 
 
@@ -140,15 +133,12 @@ def tcp_fallback(context: Context) -> Iterator[Finding]:
     across = [(e, s) for e, s in _peers(context, inside_node=False) if _only_tcp(e)]
     fabric = context.site.fabric if context.site else None
     tls = facts.setting("UCX_TLS")
-    setting = [tls.evidence] if tls else []
     if inside:
         seen = inside[0][1]
-        yield Finding(
+        yield degraded(
             "ucx-tcp-fallback",
-            "certain",
-            (seen.evidence, *setting),
+            lines_of(seen, tls),
             "ranks of one node talk over TCP" + (f"; UCX_TLS is {tls.value}" if tls else ""),
-            effect=Verdict.DEGRADED,
         )
     elif across:
         seen = across[0][1]
@@ -156,7 +146,7 @@ def tcp_fallback(context: Context) -> Iterator[Finding]:
         yield Finding(
             "ucx-tcp-fallback",
             "certain" if fast else "likely",
-            (seen.evidence, *setting),
+            lines_of(seen, tls),
             "nodes talk over TCP"
             + (f", the site's fabric is {fabric.provider}" if fast and fabric else ""),
             effect=Verdict.DEGRADED if fast else Verdict.PASS,
@@ -241,7 +231,7 @@ def api_mismatch(context: Context) -> Iterator[Finding]:
         yield Finding(
             "ucx-api-mismatch",
             "likely",
-            (mismatch.evidence, error.evidence),
+            lines_of(mismatch, error),
             f"MPI needs UCX {mismatch['required']}, {mismatch['loaded']} is loaded",
             Explains.FAILURE,
         )
@@ -264,7 +254,7 @@ def sdma_cap(context: Context) -> Iterator[Finding]:
             yield Finding(
                 "sdma-cap",
                 "certain" if setting and setting.value == "1" else "likely",
-                (judged.reading.evidence, *([setting.evidence] if setting else [])),  # type: ignore[arg-type]
+                (judged.reading.evidence, *lines_of(setting)),  # type: ignore[arg-type]
                 f"{judged.reading.value:.4g} GB/s is what the copy engine carries"
                 f" ({cap.limit:g} GB/s at most), the links carry {judged.limit:g}",
             )

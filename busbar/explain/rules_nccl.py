@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.rules import Context, Finding, failure
+from busbar.explain.rules import Context, Finding, failure, lines_of
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_log
 from busbar.parse.events import Check, Error
@@ -125,11 +125,11 @@ def slow_protocol(context: Context) -> Iterator[Finding]:
         return
     if not used and facts.seen("nccl.algorithm"):
         return  # the log shows another protocol
-    evidence = ([setting.evidence] if setting else []) + [s.evidence for s in used[-1:]]
+    evidence = lines_of(setting, *used[-1:])
     yield Finding(
         "nccl-slow-protocol",
         "certain" if used and setting else "likely",
-        tuple(evidence),
+        evidence,
         (
             f"{nccl_log.protocol_name(used[-1]['protocol'])} carries"
             f" {format_bytes(int(used[-1]['nbytes']))}"
@@ -151,8 +151,7 @@ def impossible_choice(context: Context) -> Iterator[Finding]:
             not named and [s.name for s in settings] == ["NCCL_PROTO"]
         )
         id_ = "nccl-slow-protocol" if protocol else "nccl-forced-algorithm"
-        evidence = [message.evidence, *(s.evidence for s in settings)]
-        yield failure(id_, evidence, message["text"])
+        yield failure(id_, lines_of(message, *settings), message["text"])
 
 
 @cause("nccl-forced-algorithm")
@@ -172,7 +171,7 @@ def forced_algorithm(context: Context) -> Iterator[Finding]:
     ring_only = "RING" in value and "TREE" not in value and "^" not in value
     if ring_only and not multicast and not (context.ranks or 0) > 64:
         return
-    evidence = (setting.evidence, *[s.evidence for s in list(large.values())[-1:]])
+    evidence = lines_of(setting, *list(large.values())[-1:])
     shown = any(name in value for name in large) and not value.startswith("^")
     yield Finding(
         "nccl-forced-algorithm",
