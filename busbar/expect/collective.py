@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from busbar.errors import BusbarError
-from busbar.expect.banded import BandedExpectation
+from busbar.expect.banded import BandedExpectation, coverage
 from busbar.expect.bounds import NVLS, bound, factor
 from busbar.expect.errors import NoExpectation
 from busbar.expect.proof import proven
@@ -17,7 +17,6 @@ from busbar.site.load import family, link_classes
 from busbar.site.model import CollectiveBench, Gpus, NodeType, Site
 from busbar.site.tuning import environment as family_environment
 from busbar.site.tuning import profiles
-from busbar.units import format_bytes
 
 HARNESSES = ("nccl-tests", "rccl-tests", "pytorch")
 PROTOCOLS = ("simple", "ll", "ll128")
@@ -55,7 +54,7 @@ def collective(site: Site, question: Question) -> BandedExpectation:
     candidates = _candidates(site, gpus, bench, nodes, per_node)
     choice = {name: getattr(question, name) for name in _CHOICE}
     fitting = [b for b in candidates if all(v in (None, getattr(b, k)) for k, v in choice.items())]
-    sized = [b for b in fitting if nbytes is None or b.bytes[0] <= nbytes <= b.bytes[1]]
+    sized = [b for b in fitting if b.covers(nbytes)]
     band = _first_held(site, sized, environment, lane=lane, gpus=per_node)
     sources = _link_sources(node, classes, nodes, per_node)
     if band is None:
@@ -175,10 +174,7 @@ def _why_not(
         )
         return f"no data for {chosen}; available: {available}"
     if not sized and nbytes is not None:
-        ranges = ", ".join(
-            f"{format_bytes(band.bytes[0])} to {format_bytes(band.bytes[1])}" for band in fitting
-        )
-        return f"the data covers {ranges}, not {format_bytes(nbytes)}"
+        return f"the data {coverage(fitting, nbytes)}"
     return "the data was measured with " + " or with ".join(_settings(band) for band in sized)
 
 

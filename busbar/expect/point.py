@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from busbar.errors import BusbarError
-from busbar.expect.banded import BandedExpectation, fitted_in, slowdown
+from busbar.expect.banded import BandedExpectation, coverage, fitted_in, slowdown
 from busbar.expect.collective import holds
 from busbar.expect.errors import NoExpectation
 from busbar.expect.paths import between_nodes, pairs_limit, to_host, within_node
@@ -17,7 +17,6 @@ from busbar.expect.topology import Path
 from busbar.site.family import Engine, LinkClass, Transfer
 from busbar.site.load import family, link_classes
 from busbar.site.model import Gpus, PointBench, Proof, Site
-from busbar.units import format_bytes
 
 BENCHES: tuple[str, ...] = get_args(PointBench)
 BUFFERS = ("D D", "H D", "D H", "H H")
@@ -181,7 +180,7 @@ class _Transport:
             and (not band.lanes or question.lane in (None, *band.lanes))
         ]
         nbytes = question.nbytes
-        sized = [b for b in fitting if nbytes is None or b.bytes[0] <= nbytes <= b.bytes[1]]
+        sized = [b for b in fitting if b.covers(nbytes)]
         held = [band for band in sized if holds(band, environment)]
         if held:
             return max(held, key=lambda band: band.bytes[1])
@@ -190,10 +189,7 @@ class _Transport:
             engine = f" by engine {self.engine_name}" if self.engine_name else ""
             reason = f"no data for {question.buffers} buffers over {name}{engine}"
         elif not sized and nbytes is not None:
-            ranges = ", ".join(
-                f"{format_bytes(b.bytes[0])} to {format_bytes(b.bytes[1])}" for b in fitting
-            )
-            reason = f"the data over {name} covers {ranges}, not {format_bytes(nbytes)}"
+            reason = f"the data over {name} {coverage(fitting, nbytes)}"
         else:
             settings = " or ".join(
                 " ".join(f"{key}={value}" for key, value in band.when.items()) for band in sized

@@ -295,7 +295,7 @@ def truncated(context: Context) -> Iterator[Finding]:
         yield _cut(last or facts.launches[-1], "the program's last line is missing")
         return
     largest = max((r.nbytes for r in facts.readings), default=-1)
-    requested = facts.parameters.max_bytes if facts.parameters else _requested_size(context)
+    requested = facts.max_bytes or _requested_size(context)
     line = next((r.evidence for r in reversed(facts.readings) if r.evidence), None)
     if requested and 0 <= largest < requested * 0.9 and line:
         yield _cut(line, f"the last size is {largest} bytes, {requested} were requested")

@@ -34,8 +34,6 @@ class NetPath:
     """Whether the receiver printed the line, and ``device`` is its NIC; else the sender."""
     network: str
     device: int
-    proxy_rank: int | None
-    """The rank whose NIC is used when it is not the rank's own (PXN)."""
     gdr: bool
 
 
@@ -55,7 +53,7 @@ _RING = re.compile(
 _NET = re.compile(
     rb"(?:Channel|Ring) (?P<channel>\d{1,18})(?:/\d+)? : (?P<source>\d{1,18})(?:\[\w+\])?"
     rb" -> (?P<target>\d{1,18})(?:\[\w+\])? \[(?P<end>receive|send)\] via (?:NET|COLLNET)/"
-    rb"(?P<network>.+?)/(?P<device>\d{1,18})(?:\((?P<proxy>\d{1,18})\))?(?P<gdr>/GDRDMA)?"
+    rb"(?P<network>.+?)/(?P<device>\d{1,18})(?:\(\d{1,18}\))?(?P<gdr>/GDRDMA)?"
 )
 TABLE = table("nccl")
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
@@ -83,7 +81,6 @@ def parse_net_path(message: bytes) -> NetPath | None:
         receives=line["end"] == b"receive",
         network=line["network"].decode("utf-8", "replace"),
         device=int(line["device"]),
-        proxy_rank=int(line["proxy"]) if line["proxy"] else None,
         gdr=bool(line["gdr"]),
     )
 

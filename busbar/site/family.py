@@ -42,6 +42,10 @@ class Band(Record):
     when: dict[str, str] = Field(default_factory=dict)
     """Environment that it requires; ``""`` means that a variable is not set."""
 
+    def covers(self, nbytes: int | None) -> bool:
+        """Return whether the data supports a message size; None stands for any."""
+        return nbytes is None or self.bytes[0] <= nbytes <= self.bytes[1]
+
 
 class Transfer(Band):
     """Between two GPUs over one link class: time = latency + size / (share of the raw rate)."""

@@ -70,7 +70,7 @@ def test_osu_rows() -> None:
     for line in ("4194304", "# Size 1", "12 abc", "", "exit_status=0"):
         assert osu.parse_row(line) is None
     line = "# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)"
-    assert osu.parse_buffers(line) == osu.Buffers("D H")
+    assert osu.parse_buffers(line) == "D H"
 
 
 def test_nccl_tests_rows_of_every_version() -> None:
@@ -91,7 +91,7 @@ def test_nccl_tests_rows_of_every_version() -> None:
     assert row is not None
     assert (row.type, row.root, row.out_of_place.wrong) == ("bfloat16", 0, None)
     assert nccl_tests.parse_row("     1048576        262144     float     sum      -1") is None
-    assert nccl_tests.parse_row_start("     1048576        262144     float     sum      -1")
+    assert nccl_tests.is_row_start("     1048576        262144     float     sum      -1")
 
 
 def test_nccl_tests_headers() -> None:
