@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -228,18 +229,10 @@ class Family(Record):
 
     @model_validator(mode="after")
     def _variables_once(self) -> Family:
-        keys = set()
-        for variable in self.variables:
-            key = (
-                variable.name,
-                variable.stacks,
-                variable.lanes,
-                variable.profile,
-                variable.buffers,
-            )
-            if key in keys:
-                raise ValueError(f"variable {variable.name} is set twice for the same stack")
-            keys.add(key)
+        keys = ((v.name, v.stacks, v.lanes, v.profile, v.buffers) for v in self.variables)
+        for key, count in Counter(keys).items():
+            if count > 1:
+                raise ValueError(f"variable {key[0]} is set twice for the same stack")
         return self
 
 

@@ -122,19 +122,19 @@ def test_nccl_json() -> None:
     [
         (
             b"Channel 00/0 : 0[0] -> 8[1] [receive] via NET/IB/1/GDRDMA",
-            nccl_log.NetPath(0, 0, 8, True, "IB", 1, None, True),
+            nccl_log.NetPath(0, 0, 8, True, "IB", 1, True),
         ),
         (
             b"Channel 03/0 : 0[0] -> 8[1] [send] via NET/IB/1(7)/GDRDMA/Shared",
-            nccl_log.NetPath(3, 0, 8, False, "IB", 1, 7, True),
+            nccl_log.NetPath(3, 0, 8, False, "IB", 1, True),
         ),
         (
             b"Channel 00 : 0[1a000] -> 1[1a000] [receive] via NET/IB/0",
-            nccl_log.NetPath(0, 0, 1, True, "IB", 0, None, False),
+            nccl_log.NetPath(0, 0, 1, True, "IB", 0, False),
         ),
         (
             b"Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0",
-            nccl_log.NetPath(0, 7, 8, False, "AWS Libfabric", 0, None, False),
+            nccl_log.NetPath(0, 7, 8, False, "AWS Libfabric", 0, False),
         ),
     ],
 )
