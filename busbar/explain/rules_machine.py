@@ -14,9 +14,10 @@ from busbar.explain.rules import Context, Finding, failure
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
 from busbar.parse.events import Error, Rank
+from busbar.site.cpulist import parse_cpu_list
 from busbar.verdict import Verdict
 
-_LONGEST_SET, _MOST_CPUS = 4096, 1 << 16
+_LONGEST_SET = 4096
 _DAEMON = re.compile(r"\[(?P<host>[^\]:\s]+):\d+\]")
 # Open MPI 5: package[0][core:0-3]; Open MPI 4: socket 0[core 3[hwt 0-1]].
 _CORES = re.compile(r"\bcore[: ](?P<cpus>[\d,-]+)")
@@ -34,19 +35,13 @@ def cpu_set(text: str) -> frozenset[int] | None:
     text = text.strip()
     if not text or len(text) > _LONGEST_SET:
         return None
-    cpus: set[int] = set()
     try:
         if "-" not in text and any(c in "abcdefx" for c in text.lower()):
             mask = int(text.replace(",", ""), 16)
             return frozenset(i for i in range(mask.bit_length()) if mask >> i & 1)
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            if int(last or first) > _MOST_CPUS:
-                return None
-            cpus.update(range(int(first), int(last or first) + 1))
+        return frozenset(parse_cpu_list(text))
     except ValueError:
         return None
-    return frozenset(cpus)
 
 
 _Bound = dict[tuple[str, frozenset[int]], list[Evidence]]

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
 
 from busbar.preflight import elf
 from busbar.preflight.elf import dotted, numbers
@@ -15,39 +18,16 @@ from busbar.preflight.plan import ImagePlan
 
 Version = tuple[int, ...]
 
-# The oldest driver for each CUDA major version, and for each release before CUDA 11. NVIDIA, CUDA
-# Compatibility (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, tables
-# 1 and 2); the page gives 450.80.02 for all of CUDA 11. A newer driver runs every older CUDA.
+_TABLES = yaml.safe_load(Path(__file__).with_name("drivers.yaml").read_text("utf-8"))
 _OLDEST_DRIVER: dict[Version, Version] = {
-    (10, 0): (410, 48),
-    (10, 1): (418, 39),
-    (10, 2): (440, 33),
-    (11,): (450, 80, 2),
-    (12,): (525,),
-    (13,): (580,),
+    numbers(cuda): numbers(driver) for cuda, driver in _TABLES["cuda"].items()
 }
-# Oldest and newest user space for the kernel driver of each ROCm release. AMD, "User and AMD GPU
-# Driver support matrix" (rocm.docs.amd.com/projects/install-on-linux, reference/
-# user-kernel-space-compat-matrix, 2025-09-17: 5.3 to driver 30.10, which came with ROCm 7.0) and
-# ROCm/amdgpu-docs pull request 97 (driver 30.30 of ROCm 7.2). Neither source lists the driver of
-# 7.1; its range is derived from 7.0 and 7.2.
 _ROCM: dict[Version, tuple[Version, Version]] = {
-    (5, 3): ((5, 1), (5, 5)),
-    (5, 4): ((5, 2), (5, 6)),
-    (5, 5): ((5, 3), (5, 7)),
-    (5, 6): ((5, 4), (6, 0)),
-    (5, 7): ((5, 5), (6, 1)),
-    (6, 0): ((5, 6), (6, 2)),
-    (6, 1): ((5, 7), (6, 4)),
-    (6, 2): ((6, 0), (7, 0)),
-    (6, 3): ((6, 1), (7, 0)),
-    (6, 4): ((6, 1), (7, 0)),
-    (7, 0): ((6, 2), (7, 0)),
-    (7, 1): ((6, 3), (7, 1)),
-    (7, 2): ((6, 3), (7, 2)),
+    numbers(release): (numbers(oldest), numbers(newest))
+    for release, (oldest, newest) in _TABLES["rocm"].items()
 }
 _NCCL_CUDA = re.compile(rb"NCCL version [\d.]+\+cuda(?P<version>\d+\.\d+)")
-_TABLE = "add it to the table in busbar/preflight/driver.py"
+_TABLE = "add it to the table in busbar/preflight/drivers.yaml"
 
 
 def cuda(plan: ImagePlan, libraries: Libraries) -> Line:
