@@ -230,9 +230,9 @@ class Family(Record):
     @model_validator(mode="after")
     def _variables_once(self) -> Family:
         keys = ((v.name, v.stacks, v.lanes, v.profile, v.buffers) for v in self.variables)
-        for key, count in Counter(keys).items():
+        for (name, *_), count in Counter(keys).items():
             if count > 1:
-                raise ValueError(f"variable {key[0]} is set twice for the same stack")
+                raise ValueError(f"variable {name} is set twice for the same stack")
         return self
 
 
