@@ -18,7 +18,7 @@ _GPU_PEER = frozenset({"cuda_ipc", "rocm_ipc", "ze_ipc"})
 _FAST_NETWORK = frozenset(
     {"rc_verbs", "rc_mlx5", "dc_mlx5", "ud_verbs", "ud_mlx5", "srd", "gga_mlx5", "rc", "dc", "ud"}
 )
-_TCP = frozenset({"tcp"})
+_TCP_AND_COPIES = frozenset({"tcp", "self", "cuda_copy", "rocm_copy", "cuda", "rocm", "gdr_copy"})
 _COLLECTIVE_FRAMES = ("ompi_coll_", "ompi_datatype_sndrcv", "ompi_op_", "mca_coll_")
 _POINT_TO_POINT_FRAMES = ("mca_pml_ob1_", "mca_btl_")
 _UNLIMITED = ("inf", "infinity")
@@ -169,20 +169,12 @@ def _peers(context: Context, *, inside_node: bool) -> list[tuple[Endpoint, Occur
 
 def _only_tcp(endpoint: Endpoint) -> bool:
     lanes = set(endpoint.lanes)
-    return bool(lanes & _TCP) and not lanes & (_SHARED_MEMORY | _GPU_PEER | _FAST_NETWORK)
+    return "tcp" in lanes and not lanes & (_SHARED_MEMORY | _GPU_PEER | _FAST_NETWORK)
 
 
 def _tls_is_tcp(value: str) -> bool:
     lanes = set(value.split(","))
-    return "tcp" in lanes and lanes <= {
-        "tcp",
-        "self",
-        "cuda_copy",
-        "rocm_copy",
-        "cuda",
-        "rocm",
-        "gdr_copy",
-    }
+    return "tcp" in lanes and lanes <= _TCP_AND_COPIES
 
 
 @cause("ucx-forced-eager")

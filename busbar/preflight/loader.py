@@ -77,11 +77,9 @@ class View:
         else:
             return None
         files, inside, origin = self._place(path)
-        return (
-            ContainerFile(path, files.local(inside), origin)
-            if files.kind(inside) == "file"
-            else None
-        )
+        if files.kind(inside) != "file":
+            return None
+        return ContainerFile(path, files.local(inside), origin)
 
     def _first_link(self, path: PurePosixPath) -> PurePosixPath | None:
         """Return the path with its first symbolic link replaced; None if it has none."""
