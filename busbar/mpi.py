@@ -60,11 +60,8 @@ class MpiInstall:
         if self.directory:
             beside = self.directory / self.compiler
             return "" if os.access(beside, os.X_OK) else f"{beside} is missing"
-        return (
-            ""
-            if shutil.which(self.compiler, path=os.pathsep.join(path))
-            else (f"no {self.compiler} is on PATH")
-        )
+        found = shutil.which(self.compiler, path=os.pathsep.join(path))
+        return "" if found else f"no {self.compiler} is on PATH"
 
     def takes(self, variable: str) -> bool:
         """Return whether a variable may be set for this MPI."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -197,4 +197,8 @@ class BenchCheck(BusbarCheck, special=True):
             ucx = next(shown.facts.values("ucx.version", "version"), loaded)
             versions |= {"ucx": ucx} if ucx else {}
             versions |= {launch.bench: shown.facts.version} if shown.facts.version else {}
-        return Judgement(results, versions)
+        return Judgement([*results, *self.problems(results)], versions)
+
+    def problems(self, results: list[Result]) -> Iterable[Result]:
+        """What else is wrong with the launches, of which ``results`` is known."""
+        return ()

@@ -8,6 +8,8 @@ $ pair.sh write -E -E fi_rma_bw -e rdm -o write -p tcp -S 1048576 -I 100
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import reframe as rfm
 from reframe.core.builtins import parameter
 
@@ -18,7 +20,6 @@ from busbar.parse.fabtests import providers, rows
 from busbar.units import MIB, format_bytes
 from busbar.verdict import Verdict
 
-from .judging import Judgement
 from .pair import PAIR, Pair
 
 
@@ -76,14 +77,10 @@ class Libfabric(Pair, special=True):
             if row.nbytes in launch.sizes
         ]
 
-    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        judged = super().judgement(output, errors)
-        wrong = [
-            Result(self.name, verdict, pair=launch.bench, message=message)
-            for launch, shown in zip(self.planned, self.shown, strict=False)
-            for verdict, message in self.wrong(launch, shown)
-        ]
-        return Judgement([*judged.results, *wrong], judged.versions)
+    def problems(self, results: list[Result]) -> Iterator[Result]:
+        for launch, shown in zip(self.planned, self.shown, strict=False):
+            for verdict, message in self.wrong(launch, shown):
+                yield Result(self.name, verdict, pair=launch.bench, message=message)
 
     def wrong(self, launch: BenchLaunch, shown: LaunchOutput) -> list[tuple[Verdict, str]]:
         """Another provider than asked for, or messages that did not come back."""

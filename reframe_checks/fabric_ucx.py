@@ -19,7 +19,6 @@ from busbar.parse.ucx_perftest import bandwidth
 from busbar.site.model import Nic
 from busbar.verdict import Verdict
 
-from .judging import Judgement
 from .pair import PAIR, Pair
 
 _SIZE = 1 << 26
@@ -121,11 +120,7 @@ class UcxNodes(UcxPerf, special=True):
             bands=False,
         )
 
-    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        judged = super().judgement(output, errors)
-        return Judgement([*judged.results, *self.uneven(judged.results)], judged.versions)
-
-    def uneven(self, results: list[Result]) -> list[Result]:
+    def problems(self, results: list[Result]) -> list[Result]:
         """Ports that are slower than the others of their node."""
         read = [result for result in results if result.gb_per_s is not None]
         if len(read) < 2:

@@ -23,7 +23,6 @@ from busbar.parse.events import Start
 from busbar.units import GIB, MIB, option_bytes
 from busbar.verdict import Verdict
 
-from .judging import Judgement
 from .programs import SOURCES
 from .xccl import XcclPerf
 
@@ -77,14 +76,10 @@ class Torch(XcclPerf, special=True):
 
     harness = "pytorch"
 
-    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        judged = super().judgement(output, errors)
-        old = [
-            Result(self.name, Verdict.FAILED, message=message)
-            for shown in self.shown
-            for message in self.too_old(shown)
-        ]
-        return Judgement([*judged.results, *old], judged.versions)
+    def problems(self, results: list[Result]) -> Iterator[Result]:
+        for shown in self.shown:
+            for message in self.too_old(shown):
+                yield Result(self.name, Verdict.FAILED, message=message)
 
     def too_old(self, shown: LaunchOutput) -> Iterator[str]:
         """RCCL's log names its ROCm; where it does not, PyTorch says which it was built for."""

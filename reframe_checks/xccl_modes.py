@@ -25,7 +25,6 @@ from busbar.judge.run import of_launch
 from busbar.units import GIB, MIB
 from busbar.verdict import Verdict
 
-from .judging import Judgement
 from .xccl import Sweep, XcclPerf
 
 _OFF = "off.out"
@@ -91,13 +90,11 @@ class RcclMode(XcclPerf, special=True):
         """Whether a gain is asked for."""
         return bool(self.mode)
 
-    def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        judged = super().judgement(output, errors)
+    def problems(self, results: list[Result]) -> list[Result]:
         problems = self.wrong()
         if self.compared and self.shown:
             problems += self.gained()
-        wrong = [Result(self.name, verdict, message=text) for verdict, text in problems]
-        return Judgement([*judged.results, *wrong], judged.versions)
+        return [Result(self.name, verdict, message=text) for verdict, text in problems]
 
     def wrong(self) -> list[Problem]:
         """What RCCL's log should say of the mode and does not."""

@@ -43,18 +43,18 @@ class reading(BusbarCheck):
             return Judgement([failed], {{}})
         return Judgement([result_of(
             judge_reading(Reading("bw", 1, float(output[0])), lambda _: band),
-            self.name, where="", pair="", buffers="",
+            Result(self.name, Verdict.PASS),
         )], {{}})
 """
 
 
 def outcome(*results: Result, **more) -> Outcome:
-    return Outcome("matrix", "gpu", "spack", "spack", "ucx-1.14", results, **more)
+    return Outcome("matrix", "ucx-1.14", results, "gpu", "spack", "spack", **more)
 
 
 def reading(value: float, pair: str = "0->1") -> Result:
     judged = judge_reading(Reading("bw", 4 << 20, value), lambda _: BAND)
-    return result_of(judged, "matrix", where="", pair=pair, buffers="")
+    return result_of(judged, Result("matrix", Verdict.PASS, pair=pair))
 
 
 def test_only_readings_below_their_band_are_doubtful():

@@ -122,7 +122,7 @@ def test_a_nan_is_no_measurement():
 
 
 def test_no_results_is_a_failure():
-    assert Outcome("c", "p", "e", "wheels", "ucx-1.14", ()).verdict is Verdict.FAILED
+    assert Outcome("c", "ucx-1.14", ()).verdict is Verdict.FAILED
 
 
 HOST_RUN = """\

@@ -12,8 +12,7 @@ from busbar.check.listing import Match
 from busbar.check.run import RunPlan, overall
 from busbar.delivery.environment import Environment
 from busbar.documents import CheckDocument
-from busbar.judge.results import Outcome, Result
-from busbar.verdict import Verdict
+from busbar.judge.results import Outcome
 
 
 def document_of(
@@ -49,19 +48,10 @@ def missing_features(
     """Return a failed outcome for each required feature that no environment has."""
     available = "; ".join(f"{each.name} has {', '.join(each.features)}" for each in environments)
     return [
-        Outcome(
-            check=f"require {name}",
-            partition="",
-            environment="",
-            delivery="",
-            lane=plan.lane,
-            results=(
-                Result(
-                    f"require {name}",
-                    Verdict.FAILED,
-                    message=f"feature {name} is required but not available: {available}",
-                ),
-            ),
+        Outcome.failed(
+            f"require {name}",
+            plan.lane,
+            f"feature {name} is required but not available: {available}",
         )
         for name in required
         if not any(name in each.features for each in environments)

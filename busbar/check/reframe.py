@@ -65,11 +65,6 @@ class ReFrame:
         yield from self._output
         self._process.wait()
 
-    @property
-    def ended(self) -> bool:
-        """Whether the process has ended."""
-        return self._process.poll() is not None
-
     def _write(self, line: str) -> None:
         try:
             self._input.write(line + "\n")

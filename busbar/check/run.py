@@ -219,7 +219,6 @@ def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
         check=name,
         partition=case["partition"] or "",
         environment=case["environ"] or "",
-        delivery="",
         lane=plan.lane,
         results=(
             Result(
@@ -266,14 +265,7 @@ def _refused(plan: RunPlan, log: Path) -> Iterator[Outcome]:
     errors = re.findall(r"^ERROR: (?P<text>.+)$", text, re.MULTILINE)
     warnings = re.findall(r"^WARNING: (?P<text>.+)$", text, re.MULTILINE)
     for message in (errors or warnings)[:1]:
-        yield Outcome(
-            check="reframe",
-            partition="",
-            environment="",
-            delivery="",
-            lane=plan.lane,
-            results=(Result("reframe", Verdict.FAILED, message=f"{message} (see {log})"),),
-        )
+        yield Outcome.failed("reframe", plan.lane, f"{message} (see {log})")
 
 
 def _first_line(text: str) -> str:

@@ -52,13 +52,11 @@ def refuse_unknown(
         if not pattern.startswith("/") and not selected(matches, [pattern], ()):
             _refuse("-n", pattern, {match.test for match in matches})
     all_tags = {tag for match in matches for tag in match.tags}
-    for tag in tags:
-        if tag not in all_tags:
-            _refuse("-t", tag, all_tags)
     features = {feature for match in matches for feature in match.features} | set(provided)
-    for feature in required:
-        if feature not in features:
-            _refuse("--require", feature, features)
+    for option, asked, existing in (("-t", tags, all_tags), ("--require", required, features)):
+        for name in asked:
+            if name not in existing:
+                _refuse(option, name, existing)
 
 
 def refuse_nothing(

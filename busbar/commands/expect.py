@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from busbar import site as sites
 from busbar.errors import BusbarError
-from busbar.expect import COLLECTIVES, NoExpectation, collective, multi_pair, point_to_point
+from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
 from busbar.expect.banded import fitted_numbers
 from busbar.expect.collective import PROTOCOLS, harnesses
 from busbar.expect.point import BUFFERS
@@ -108,32 +108,29 @@ def _run(args: argparse.Namespace) -> int:
         environment = sites.environment(
             site, lane=args.lane, profile=args.profile, gpus=args.ranks
         )
-    question = _question(args, environment)
+    question = Question(
+        bench=args.bench,
+        nbytes=args.bytes,
+        nodes=args.nodes,
+        ranks=args.ranks,
+        src=args.src,
+        dst=args.dst,
+        buffers=args.buffers or "D D",
+        engine=args.engine,
+        algo=args.algo,
+        protocol=args.protocol,
+        plugin=args.plugin,
+        harness=args.harness,
+        lane=args.lane,
+        environment=environment,
+        partition=args.partition,
+    )
     pair_matrix = args.bench in POINT_BENCHES and args.src is None
     if args.plot and not pair_matrix:
         raise BusbarError("--plot needs a matrix of all pairs", hint="omit --from and --to")
     if pair_matrix:
         return _matrix(args, site, question)
-    if args.bench in COLLECTIVES:
-        answer = _ask(
-            lambda: collective(
-                site,
-                ranks=args.ranks,
-                algo=args.algo,
-                protocol=args.protocol,
-                plugin=args.plugin,
-                harness=args.harness,
-                **_without(question, "buffers", "engine"),
-            )
-        )
-    elif args.bench == "osu_mbw_mr":
-        answer = _ask(
-            lambda: multi_pair(
-                site, ranks=args.ranks, **_without(question, "bench", "buffers", "engine")
-            )
-        )
-    else:
-        answer = _ask(lambda: point_to_point(site, src=args.src, dst=args.dst, **question))
+    answer = _ask(site, question)
     head = {"schema": SCHEMA, "site": site.name, "bench": args.bench}
     if args.json:
         print(json.dumps({**head, **answer.as_json()}, indent=2))
@@ -188,19 +185,14 @@ def _refuse_unknown_names(args: argparse.Namespace, site: Site) -> None:
         refuse_unknown(site, option, getattr(args, option), names)
 
 
-def _matrix(args: argparse.Namespace, site: Site, question: dict[str, Any]) -> int:
+def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
     gpus = site.node_type(args.partition).gpus
     count = gpus.count if gpus else 0
     pairs = [(a, b) for a, b in product(range(count), repeat=2) if a != b or args.nodes > 1]
-    answers = {
-        (src, dst): _ask(
-            lambda src=src, dst=dst: point_to_point(site, src=src, dst=dst, **question)
-        )
-        for src, dst in pairs
-    }
+    answers = {(src, dst): _ask(site, replace(question, src=src, dst=dst)) for src, dst in pairs}
     if not answers:
         # Raises with the reason: no GPUs, or only one.
-        point_to_point(site, src=0, dst=min(1, count - 1), **question)
+        expect(site, replace(question, src=0, dst=min(1, count - 1)))
     fitted, readings = fitted_numbers(site, args.bench)
     if args.json:
         rows = [{"from": a, "to": b, **answer.as_json()} for (a, b), answer in answers.items()]
@@ -219,26 +211,9 @@ def _matrix(args: argparse.Namespace, site: Site, question: dict[str, Any]) -> i
     return 0
 
 
-def _question(args: argparse.Namespace, environment: dict[str, str] | None) -> dict[str, Any]:
-    return {
-        "bench": args.bench,
-        "nbytes": args.bytes,
-        "nodes": args.nodes,
-        "buffers": args.buffers or "D D",
-        "engine": args.engine,
-        "lane": args.lane,
-        "environment": environment,
-        "partition": args.partition,
-    }
-
-
-def _without(question: dict[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: value for key, value in question.items() if key not in keys}
-
-
-def _ask(question: Callable[..., Any]) -> Answer:
+def _ask(site: Site, question: Question) -> Answer:
     try:
-        return Answer(question(), None)
+        return Answer(expect(site, question), None)
     except NoExpectation as error:
         if error.limit is None:
             raise

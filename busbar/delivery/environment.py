@@ -7,38 +7,20 @@ names of the keys there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from busbar.preflight.model import Fingerprint, PreflightReport
 from busbar.site.model import DeliveryKind, MpiFamily, Stack
 
-
-class _ReframePartition(Protocol):
-    """A partition as ReFrame gives it to a check."""
-
-    @property
-    def extras(self) -> Mapping[str, Any]: ...
-
-
-class _ReframeEnvironment(Protocol):
-    """A programming environment as ReFrame gives it to a check."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def cxx(self) -> str: ...
-    @property
-    def features(self) -> Sequence[str]: ...
-    @property
-    def env_vars(self) -> Mapping[str, str]: ...
-    @property
-    def extras(self) -> Mapping[str, Any]: ...
+if TYPE_CHECKING:
+    from reframe.core.environments import ProgEnvironment
+    from reframe.core.systems import SystemPartition
 
 
 @dataclass(frozen=True)
@@ -145,17 +127,10 @@ class Environment:
         )
 
     @classmethod
-    def from_reframe(cls, environ: _ReframeEnvironment) -> Environment:
+    def from_reframe(cls, environ: ProgEnvironment) -> Environment:
         """Restore an environment from ReFrame's object."""
-        return cls.from_configuration(
-            {
-                "name": environ.name,
-                "cxx": environ.cxx,
-                "features": environ.features,
-                "env_vars": environ.env_vars,
-                "extras": environ.extras,
-            }
-        )
+        keys = ("name", "cxx", "features", "env_vars", "extras")
+        return cls.from_configuration({key: getattr(environ, key) for key in keys})
 
 
 @dataclass(frozen=True)
@@ -176,7 +151,7 @@ class PartitionFacts:
         return dict(_partitions().dump_python(self, mode="json"))
 
     @classmethod
-    def from_reframe(cls, partition: _ReframePartition) -> PartitionFacts:
+    def from_reframe(cls, partition: SystemPartition) -> PartitionFacts:
         """Restore the facts from ReFrame's object."""
         return _partitions().validate_python(partition.extras)
 

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from busbar.delivery.environment import Image
 from busbar.delivery.programs import PATTERNS
 from busbar.errors import BusbarError
-from busbar.preflight.files import Files, open_image
+from busbar.preflight.files import Files, archive_kind, open_image
 from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
 from busbar.preflight.model import Fingerprint, PreflightReport
@@ -140,11 +140,8 @@ def _sif(reference: str, scratch: Path) -> Path:
 
 
 def _archive_kind(path: Path) -> str:
-    with tarfile.open(path) as archive:
-        names = set(archive.getnames())
-    for name, kind in (("oci-layout", "oci-archive"), ("manifest.json", "docker-archive")):
-        if name in names:
-            return kind
+    if kind := archive_kind(path):
+        return kind
     raise BusbarError(
         "is a tar archive, but not a container image: it has neither manifest.json nor oci-layout",
         where=str(path),

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from busbar.detect.detected import DetectedGpus, NumaDomain
+from busbar.detect.detected import DetectedGpus, NumaDomain, pair_links
 from busbar.parse.machine.amd_smi import AmdGpu, AmdLink
 from busbar.parse.machine.rocm_smi import RocmTopology
 
@@ -120,9 +120,4 @@ def _links(
     complete = len(direct) == count * (count - 1) // 2
     if complete and len(set(direct.values())) == 1:
         return {"all_pairs": {"class": link_class, "count": next(iter(direct.values()))}}
-    return {
-        "pairs": [
-            {"between": list(pair), "class": link_class, "count": number}
-            for pair, number in sorted(direct.items())
-        ]
-    }
+    return pair_links(direct, link_class)

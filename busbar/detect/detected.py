@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +29,16 @@ class NumaDomain(NamedTuple):
     id: int
     cpus: tuple[int, ...]
     gpus: tuple[int, ...]
+
+
+def pair_links(counts: Mapping[tuple[int, int], int], link_class: str) -> dict[str, Any]:
+    """Return the key ``links`` for GPUs with direct links: how many each pair has."""
+    return {
+        "pairs": [
+            {"between": list(pair), "class": link_class, "count": count}
+            for pair, count in sorted(counts.items())
+        ]
+    }
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
-from busbar.detect.detected import DetectedGpus, NumaDomain
+from busbar.detect.detected import DetectedGpus, NumaDomain, pair_links
 from busbar.parse.machine.nvidia_smi import Inventory, Topology
 from busbar.site.cpulist import parse_cpu_list
 
@@ -108,12 +108,7 @@ def _links(
         own = max(active) if active else min(most, count * (topology.gpus - 1))
         form = "switched" if own == count or count * (topology.gpus - 1) > most else "all_pairs"
         return {form: {"class": link_class, "count": count}}
-    return {
-        "pairs": [
-            {"between": list(pair), "class": link_class, "count": count}
-            for pair, count in pairs.items()
-        ]
-    }
+    return pair_links(pairs, link_class)
 
 
 def _numa(topology: Topology | None, remarks: list[str]) -> tuple[NumaDomain, ...]:

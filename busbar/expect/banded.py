@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbar.expect.expectation import Expectation
-from busbar.site.family import LinkClass, Transfer
+from busbar.site.family import Band, LinkClass, Transfer
 from busbar.site.load import link_classes
 from busbar.site.model import Site
+from busbar.units import format_bytes
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,12 @@ class BandedExpectation(Expectation):
     fitted: int = 0
     """Count of numbers fitted to the readings; 0 if the source states them."""
     readings: int = 0
+
+
+def coverage(bands: Sequence[Band], nbytes: int) -> str:
+    """Return which sizes the data covers, where it does not cover ``nbytes``."""
+    ranges = (f"{format_bytes(band.bytes[0])} to {format_bytes(band.bytes[1])}" for band in bands)
+    return f"covers {', '.join(ranges)}, not {format_bytes(nbytes)}"
 
 
 _MOST_SLOWER = 1.4

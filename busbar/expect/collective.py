@@ -7,67 +7,54 @@ from collections.abc import Mapping
 from typing import get_args
 
 from busbar.errors import BusbarError
-from busbar.expect.banded import BandedExpectation
+from busbar.expect.banded import BandedExpectation, coverage
 from busbar.expect.bounds import NVLS, bound, factor
 from busbar.expect.errors import NoExpectation
 from busbar.expect.proof import proven
+from busbar.expect.question import Question
 from busbar.site.family import Band, Collective, LinkClass
 from busbar.site.load import family, link_classes
 from busbar.site.model import CollectiveBench, Gpus, NodeType, Site
 from busbar.site.tuning import environment as family_environment
 from busbar.site.tuning import profiles
-from busbar.units import format_bytes
 
 HARNESSES = ("nccl-tests", "rccl-tests", "pytorch")
 PROTOCOLS = ("simple", "ll", "ll128")
 COLLECTIVES: tuple[str, ...] = get_args(CollectiveBench)
+_CHOICE = ("algo", "protocol", "plugin", "harness")
+"""What a question can ask of a band."""
 
 
-def collective(
-    site: Site,
-    *,
-    bench: str,
-    nbytes: int | None = None,
-    nodes: int = 1,
-    ranks: int | None = None,
-    algo: str | None = None,
-    protocol: str | None = None,
-    plugin: str | None = None,
-    harness: str | None = None,
-    lane: str | None = None,
-    environment: Mapping[str, str] | None = None,
-    profile: str | None = None,
-    partition: str | None = None,
-) -> BandedExpectation:
+def collective(site: Site, question: Question) -> BandedExpectation:
     """Limit and band of the bus bandwidth (GB/s, as nccl-tests defines it) of one collective.
 
-    ``ranks`` counts those of all nodes, one for each GPU (None: all GPUs); ``nbytes`` None takes
-    the largest size that the data supports. ``algo``, ``protocol``, ``plugin`` (with its major
-    version) and ``harness`` None stand for whatever ran: the limit is then the largest of all
-    algorithms, the band the first of the family that fits. ``environment`` is what the run had
-    set; None stands for the site's own with ``profile``, or with the one that the band asks for.
-    Raises ``NoExpectation`` where no data supports a band.
+    Each GPU has one rank. Without environment and profile, the environment of the site is that of
+    the profile that the band asks for. Raises ``NoExpectation`` where no data supports a band.
     """
+    bench, nbytes, nodes, lane = question.bench, question.nbytes, question.nodes, question.lane
     if bench not in COLLECTIVES:
         raise BusbarError(f"unknown collective {bench!r}", hint=f"known: {', '.join(COLLECTIVES)}")
-    node = site.node_type(partition)
+    node = site.node_type(question.partition)
     gpus = node.gpus
     where = f"site {site.name}, {bench} on {nodes} node{'s' if nodes > 1 else ''}"
     if gpus is None:
         raise NoExpectation("the nodes have no GPUs", where=where)
-    per_node = _ranks_per_node(gpus, nodes, ranks, where)
+    per_node = _ranks_per_node(gpus, question, where)
     classes = link_classes(site)
     try:
-        most = bound(node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=algo)
+        most = bound(
+            node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=question.algo
+        )
     except BusbarError as error:
         raise BusbarError(error.what, where=where, hint=error.hint) from error
-    if environment is None and profile:
-        environment = family_environment(site, lane=lane, profile=profile, gpus=per_node)
+    environment = question.environment
+    if environment is None and question.profile:
+        environment = family_environment(site, lane=lane, profile=question.profile, gpus=per_node)
     path = (*most.path, *_staging(node, nodes))
     candidates = _candidates(site, gpus, bench, nodes, per_node)
-    choice = {"algo": algo, "protocol": protocol, "plugin": plugin, "harness": harness}
+    choice = {name: getattr(question, name) for name in _CHOICE}
     fitting = [b for b in candidates if all(v in (None, getattr(b, k)) for k, v in choice.items())]
-    sized = [b for b in fitting if nbytes is None or b.bytes[0] <= nbytes <= b.bytes[1]]
+    sized = [b for b in fitting if b.covers(nbytes)]
     band = _first_held(site, sized, environment, lane=lane, gpus=per_node)
     sources = _link_sources(node, classes, nodes, per_node)
     if band is None:
@@ -76,7 +63,7 @@ def collective(
             reason, where=where, limit=most.gb_per_s, path=path, sources=sources, nbytes=nbytes
         )
     base = most
-    if band.algo != algo:
+    if band.algo != question.algo:
         base = bound(node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=band.algo)
     size = nbytes or band.bytes[1]
     typical = _bus_bandwidth(band, base.gb_per_s, size * factor(bench, nodes * per_node))
@@ -127,7 +114,8 @@ def harnesses(site: Site) -> list[str]:
     return sorted({*HARNESSES, *(band.harness for band in family(site).collectives)})
 
 
-def _ranks_per_node(gpus: Gpus, nodes: int, ranks: int | None, where: str) -> int:
+def _ranks_per_node(gpus: Gpus, question: Question, where: str) -> int:
+    nodes, ranks = question.nodes, question.ranks
     if nodes < 1:
         raise BusbarError(f"nodes must be positive, got {nodes}", where=where)
     if ranks is None:
@@ -186,10 +174,7 @@ def _why_not(
         )
         return f"no data for {chosen}; available: {available}"
     if not sized and nbytes is not None:
-        ranges = ", ".join(
-            f"{format_bytes(band.bytes[0])} to {format_bytes(band.bytes[1])}" for band in fitting
-        )
-        return f"the data covers {ranges}, not {format_bytes(nbytes)}"
+        return f"the data {coverage(fitting, nbytes)}"
     return "the data was measured with " + " or with ".join(_settings(band) for band in sized)
 
 

@@ -9,9 +9,9 @@ takes it for a measured band.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from dataclasses import replace
 
-from busbar.expect import NoExpectation, point_to_point
+from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.expectation import Expectation
 from busbar.site import Site
 
@@ -22,48 +22,26 @@ _NEARLY_THE_SAME = 0.5
 """Another release, or the other direction, copies in other pieces; half as fast is still it."""
 
 
-def expectation(
-    site: Site,
-    *,
-    src: int,
-    dst: int,
-    nbytes: int,
-    buffers: str,
-    lane: str | None = None,
-    environment: Mapping[str, str] | None = None,
-    partition: str | None = None,
-) -> Expectation:
+def expectation(site: Site, question: Question) -> Expectation:
     """GB/s of ``osu_bw`` between host memory and a GPU (``H D`` or ``D H``).
 
     Raises ``NoExpectation`` where the site does not say how its GPUs reach the host.
     """
-
-    def known(kinds: str, release: str | None) -> Expectation:
-        a, b = (src, dst) if kinds == buffers else (dst, src)
-        return point_to_point(
-            site,
-            bench="osu_bw",
-            src=a,
-            dst=b,
-            nbytes=nbytes,
-            buffers=kinds,
-            lane=release,
-            environment=environment,
-            partition=partition,
-        )
-
     try:
-        return known(buffers, lane)
+        return point_to_point(site, question)
     except NoExpectation as missing:
         if missing.limit is None:
             raise
         limit, path, why = missing.limit, missing.path, str(missing)
+    buffers = question.buffers
+    back = replace(question, src=question.dst, dst=question.src, buffers=buffers[::-1])
     floor = _LEAST_SHARE * limit
     says = f"{_LEAST_SHARE:g} of the link, openucx/ucx issue 6327"
-    for kinds in (buffers, buffers[::-1]):
+    for other in (question, back):
         with contextlib.suppress(NoExpectation):
-            floor = _NEARLY_THE_SAME * known(kinds, None).low
-            says = f"{_NEARLY_THE_SAME:g} of what is known of {kinds} buffers and any release"
+            floor = _NEARLY_THE_SAME * point_to_point(site, replace(other, lane=None)).low
+            says = f"{_NEARLY_THE_SAME:g} of what is known of {other.buffers} buffers"
+            says += " and any release"
             break
     return Expectation(
         limit=limit,
@@ -72,6 +50,6 @@ def expectation(
         high=limit,
         path=path,
         sources=(f"no band: {why}", f"floor: {says}"),
-        nbytes=nbytes,
+        nbytes=question.nbytes,
         floor=True,
     )

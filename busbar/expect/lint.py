@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.errors import BusbarError
-from busbar.expect.collective import COLLECTIVES, collective, harnesses
+from busbar.expect import Question, expect
+from busbar.expect.collective import harnesses
 from busbar.expect.errors import NoExpectation
 from busbar.expect.expectation import Expectation
-from busbar.expect.point import multi_pair, point_to_point
 from busbar.site.family import Band
 from busbar.site.load import family, find, link_classes, load
 from busbar.site.model import Gpus, NodeType, Reference, Site
-from busbar.site.tuning import environment, profiles
+from busbar.site.tuning import profiles
 from busbar.site.yamlfile import Document
 
 
@@ -288,39 +288,22 @@ def _impossible(reference: Reference, limit: float, path: tuple[str, ...]) -> st
 
 def expectation(site: Site, reference: Reference) -> Expectation:
     """Return what the model expects for a reference."""
-    if reference.bench in COLLECTIVES:
-        return collective(
-            site,
+    src, dst = reference.pair or (0, 1 if reference.nodes == 1 else 0)
+    return expect(
+        site,
+        Question(
             bench=reference.bench,
             nbytes=reference.bytes,
             nodes=reference.nodes,
             ranks=reference.ranks,
+            src=src,
+            dst=dst,
+            engine=reference.engine,
             algo=reference.algo,
             protocol=reference.protocol,
             plugin=reference.plugin,
             harness=reference.harness,
             profile=reference.profile,
             partition=reference.partition,
-        )
-    settings = environment(site, profile=reference.profile)
-    if reference.bench == "osu_mbw_mr":
-        return multi_pair(
-            site,
-            nbytes=reference.bytes,
-            ranks=reference.ranks,
-            nodes=reference.nodes,
-            environment=settings,
-            partition=reference.partition,
-        )
-    src, dst = reference.pair or (0, 1 if reference.nodes == 1 else 0)
-    return point_to_point(
-        site,
-        bench=reference.bench,
-        src=src,
-        dst=dst,
-        nbytes=reference.bytes,
-        engine=reference.engine,
-        nodes=reference.nodes,
-        environment=settings,
-        partition=reference.partition,
+        ),
     )

@@ -3,23 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from busbar.errors import BusbarError
-from busbar.expect.banded import BandedExpectation, fitted_in, slowdown
+from busbar.expect.banded import BandedExpectation, coverage, fitted_in, slowdown
 from busbar.expect.collective import holds
 from busbar.expect.errors import NoExpectation
 from busbar.expect.paths import between_nodes, pairs_limit, to_host, within_node
 from busbar.expect.proof import proven
+from busbar.expect.question import Question
 from busbar.expect.topology import Path
 from busbar.site.family import Engine, LinkClass, Transfer
 from busbar.site.load import family, link_classes
 from busbar.site.model import Gpus, PointBench, Proof, Site
-from busbar.site.tuning import Buffers
-from busbar.site.tuning import environment as family_environment
-from busbar.units import format_bytes
 
 BENCHES: tuple[str, ...] = get_args(PointBench)
 BUFFERS = ("D D", "H D", "D H", "H H")
@@ -28,121 +25,56 @@ _LATENCY_BYTES = 8
 """Message size of a latency limit if neither the question nor a band gives one."""
 
 
-@dataclass(frozen=True)
-class Question:
-    """A run between two GPUs."""
-
-    bench: str
-    nbytes: int | None
-    """Message size; None: the largest that the data supports."""
-    buffers: str = "D D"
-    engine: str | None = None
-    lane: str | None = None
-    environment: Mapping[str, str] | None = None
-    """The environment of the run; None: the site's."""
-    pairs: int = 1
-    """Simultaneous pairs (``osu_mbw_mr``)."""
-    driver_us: float | None = None
-    """Time of the shortest copy within a GPU in the same run, in us."""
-
-    def settings(self, site: Site) -> Mapping[str, str]:
-        """Return the environment of the run."""
-        if self.environment is not None:
-            return self.environment
-        buffers: Buffers = "device" if "D" in self.buffers else "host"
-        return family_environment(site, lane=self.lane, buffers=buffers)
-
-    @property
-    def times(self) -> int:
-        """Number of streams that the benchmark adds up: both directions, or all pairs."""
-        return 2 if self.bench == "osu_bibw" else self.pairs
-
-
-def point_to_point(
-    site: Site,
-    *,
-    bench: str,
-    src: int,
-    dst: int,
-    nbytes: int | None = None,
-    buffers: str = "D D",
-    engine: str | None = None,
-    lane: str | None = None,
-    nodes: int = 1,
-    environment: Mapping[str, str] | None = None,
-    partition: str | None = None,
-    driver_us: float | None = None,
-) -> BandedExpectation:
+def point_to_point(site: Site, question: Question) -> BandedExpectation:
     """Limit and band of one benchmark between two GPUs, for one message size.
 
-    With ``nodes`` 2 the GPU ``src`` of one node sends to ``dst`` of another. GB/s for ``osu_bw``
-    and ``osu_bibw`` (both directions together), us for ``osu_latency``; ``osu_mbw_mr`` is asked of
-    `multi_pair`. ``nbytes`` None takes the largest size that the data supports. ``environment`` is
-    what the run had set; None stands for the site's own. ``engine`` None takes what the
-    environment chooses. ``driver_us`` is what the shortest copy within a GPU took in that run, if
-    it was measured: a latency depends on the CPUs as well. Raises ``NoExpectation`` where no data
-    supports a band.
+    GB/s for ``osu_bw`` and ``osu_bibw`` (both directions together), us for ``osu_latency``;
+    ``osu_mbw_mr`` is asked of `multi_pair`. Raises ``NoExpectation`` where no data supports a
+    band.
     """
-    if bench not in BENCHES or bench == "osu_mbw_mr":
+    if question.bench not in BENCHES or question.bench == "osu_mbw_mr":
         names = ", ".join(name for name in BENCHES if name != "osu_mbw_mr")
-        raise BusbarError(f"{bench!r} is not run between two GPUs", hint=f"known: {names}")
-    question = Question(bench, nbytes, buffers, engine, lane, environment, driver_us=driver_us)
-    return _expect(site, question, src, dst, nodes=nodes, partition=partition)
+        raise BusbarError(
+            f"{question.bench!r} is not run between two GPUs", hint=f"known: {names}"
+        )
+    return _expect(site, question)
 
 
-def multi_pair(
-    site: Site,
-    *,
-    nbytes: int | None = None,
-    ranks: int | None = None,
-    nodes: int = 1,
-    lane: str | None = None,
-    environment: Mapping[str, str] | None = None,
-    partition: str | None = None,
-) -> BandedExpectation:
+def multi_pair(site: Site, question: Question) -> BandedExpectation:
     """Limit and band of ``osu_mbw_mr`` in GB/s: the first half of the ranks sends to the second.
 
-    ``ranks`` counts those of all nodes (None: one for each GPU). Raises ``NoExpectation`` where no
-    data supports a band, ``BusbarError`` for an odd number of ranks.
+    Raises ``NoExpectation`` where no data supports a band, ``BusbarError`` for an odd number of
+    ranks.
     """
-    gpus = _gpus(site, partition)
-    ranks = ranks or nodes * gpus.count
+    nodes, gpus = question.nodes, _gpus(site, question.partition)
+    ranks = question.ranks or nodes * gpus.count
     if ranks % (2 * nodes) or ranks > nodes * gpus.count:
         raise BusbarError(
             f"cannot form pairs of {ranks} ranks on {nodes} x {gpus.count} GPUs",
             where=f"site {site.name}, osu_mbw_mr",
             hint="use an even number of ranks, at most one per GPU",
         )
+    question = replace(question, bench="osu_mbw_mr", src=None, dst=None)
+    if nodes > 1:
+        return _expect(site, question)  # the pairs use all NICs of the node together
     pairs = ranks // 2
-    if nodes == 1:
-        if pairs > 1 and not (gpus.links and gpus.links.switched):
-            limit, path = pairs_limit(site.node_type(partition), link_classes(site), pairs)
-            raise NoExpectation(
-                "no data for several pairs that share direct links",
-                where=f"site {site.name}, osu_mbw_mr",
-                hint="use one pair with --ranks 2",
-                limit=limit,
-                path=path,
-                nbytes=nbytes,
-            )
-        question = Question("osu_mbw_mr", nbytes, lane=lane, environment=environment, pairs=pairs)
-        return _expect(site, question, 0, pairs, nodes=1, partition=partition)
-    # The pairs use all NICs of the node together.
-    question = Question("osu_mbw_mr", nbytes, lane=lane, environment=environment)
-    return _expect(site, question, None, None, nodes=nodes, partition=partition)
+    if pairs > 1 and not (gpus.links and gpus.links.switched):
+        node = site.node_type(question.partition)
+        limit, path = pairs_limit(node, link_classes(site), pairs)
+        raise NoExpectation(
+            "no data for several pairs that share direct links",
+            where=f"site {site.name}, osu_mbw_mr",
+            hint="use one pair with --ranks 2",
+            limit=limit,
+            path=path,
+            nbytes=question.nbytes,
+        )
+    return _expect(site, replace(question, src=0, dst=pairs, pairs=pairs))
 
 
-def _expect(
-    site: Site,
-    question: Question,
-    src: int | None,
-    dst: int | None,
-    *,
-    nodes: int,
-    partition: str | None,
-) -> BandedExpectation:
-    gpus = _gpus(site, partition)
-    node = site.node_type(partition)
+def _expect(site: Site, question: Question) -> BandedExpectation:
+    src, dst, nodes = question.src, question.dst, question.nodes
+    gpus, node = _gpus(site, question.partition), site.node_type(question.partition)
     where = f"site {site.name}, {question.bench}"
     if question.buffers not in BUFFERS:
         raise BusbarError(
@@ -248,7 +180,7 @@ class _Transport:
             and (not band.lanes or question.lane in (None, *band.lanes))
         ]
         nbytes = question.nbytes
-        sized = [b for b in fitting if nbytes is None or b.bytes[0] <= nbytes <= b.bytes[1]]
+        sized = [b for b in fitting if b.covers(nbytes)]
         held = [band for band in sized if holds(band, environment)]
         if held:
             return max(held, key=lambda band: band.bytes[1])
@@ -257,10 +189,7 @@ class _Transport:
             engine = f" by engine {self.engine_name}" if self.engine_name else ""
             reason = f"no data for {question.buffers} buffers over {name}{engine}"
         elif not sized and nbytes is not None:
-            ranges = ", ".join(
-                f"{format_bytes(b.bytes[0])} to {format_bytes(b.bytes[1])}" for b in fitting
-            )
-            reason = f"the data over {name} covers {ranges}, not {format_bytes(nbytes)}"
+            reason = f"the data over {name} {coverage(fitting, nbytes)}"
         else:
             settings = " or ".join(
                 " ".join(f"{key}={value}" for key, value in band.when.items()) for band in sized

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from importlib.resources import files
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
-
-import yaml
 
 from busbar.explain.rules import Context, Finding
 from busbar.output.note import Note
-from busbar.parse.messages import Pattern
+from busbar.parse.messages import Pattern, load_yaml
 
 Rule: TypeAlias = Callable[[Context], Iterator[Finding]]
 NoteRule: TypeAlias = Callable[[Context], Iterator[Note]]
@@ -27,11 +25,24 @@ class Entry:
 
     meaning: str
     remedy: str
+    seen: Sequence[Mapping[str, str]] = ()
+    """Messages that show it, as :func:`pattern` takes them; the cause is fatal."""
+    summary: str = "{text}"
+    """Filled with the fields of the first message."""
+    hides: Sequence[str] = ()
+    """As for :func:`cause`."""
+    setting: str = ""
+    """A variable whose line is further evidence."""
+    without_readings: bool = False
+    """Whether it is named only if the run measured nothing."""
+    defaults: Mapping[str, int] = field(default_factory=dict)
+    """Variables that show it if one of them is below its default."""
+    shown: str = ""
+    """A kind of message that is further evidence then."""
 
 
 def _load() -> tuple[dict[str, Entry], dict[str, str]]:
-    text = files("busbar.explain").joinpath("causes.yaml").read_text(encoding="utf-8")
-    document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    document = load_yaml(Path(__file__).with_name("causes.yaml"))
     return {name: Entry(**entry) for name, entry in document["causes"].items()}, document["notes"]
 
 

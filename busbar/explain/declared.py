@@ -1,59 +1,50 @@
 # SPDX-License-Identifier: MIT
-"""Rules that need no code: a message that is a cause by itself, a setting below its default."""
+"""Rules that need no code: ``causes.yaml`` has the messages or settings that show a cause."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
-from busbar.explain.catalog import cause
-from busbar.explain.rules import Context, Finding, failure
-from busbar.parse.messages import Pattern
+from busbar.explain.catalog import CAUSES, Entry, cause
+from busbar.explain.rules import Context, Finding, failure, lines_of
+from busbar.parse.messages import pattern
 
 
-def when_seen(
-    id_: str,
-    *patterns: Pattern,
-    summary: str = "{text}",
-    hides: Iterable[str] = (),
-    setting: str = "",
-    without_readings: bool = False,
-) -> None:
-    """Name a fatal cause if a message of ``patterns`` is seen.
+def _when_seen(id_: str, entry: Entry) -> None:
+    """Name a fatal cause if one of its messages is seen; the first one fills the summary."""
 
-    ``summary`` is filled with the fields of the first message. The line of ``setting`` is further
-    evidence. A cause ``without_readings`` is named only if the run measured nothing.
-    """
-    kinds = tuple(dict.fromkeys(row.kind for row in patterns))
-
-    @cause(id_, fatal=True, hides=hides, patterns=patterns)
+    @cause(id_, fatal=True, hides=entry.hides, patterns=[pattern(id_, **p) for p in entry.seen])
     def rule(context: Context) -> Iterator[Finding]:
         facts = context.facts
-        messages = [message for kind in kinds for message in facts.seen(kind)][:3]
-        if not messages or (without_readings and facts.readings):
+        messages = facts.seen(id_)[:3]
+        if not messages or (entry.without_readings and facts.readings):
             return
-        value = facts.setting(setting) if setting else None
-        evidence = [message.evidence for message in messages]
-        evidence += [value.evidence] if value else []
-        yield failure(id_, evidence, summary.format_map(messages[0].fields))
+        setting = facts.setting(entry.setting)
+        evidence = lines_of(*messages, setting)
+        yield failure(id_, evidence, entry.summary.format_map(messages[0].fields))
 
 
-def below_default(id_: str, defaults: Mapping[str, int], *, shown: str) -> None:
-    """Name a cause if one of these variables is below its default.
-
-    The first message of the kind ``shown`` is further evidence.
-    """
+def _below_default(id_: str, entry: Entry) -> None:
+    """Name a cause if one of its variables is below its default."""
 
     @cause(id_)
     def rule(context: Context) -> Iterator[Finding]:
-        setting = context.facts.setting(*defaults)
+        setting = context.facts.setting(*entry.defaults)
         if not setting or not setting.value.isdigit():
             return
-        default = defaults[setting.name]
+        default = entry.defaults[setting.name]
         if int(setting.value) < default:
-            effect = context.facts.first(shown)
+            effect = context.facts.first(entry.shown)
             yield Finding(
                 id_,
                 "certain",
-                (setting.evidence, *([effect.evidence] if effect else [])),
+                lines_of(setting, effect),
                 f"{setting.name} is {setting.value}, the default is {default}",
             )
+
+
+for _id, _entry in CAUSES.items():
+    if _entry.seen:
+        _when_seen(_id, _entry)
+    if _entry.defaults:
+        _below_default(_id, _entry)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from busbar.explain import (  # noqa: F401 - each declares causes
     catalog,
     containers,
+    declared,
     notes,
     rules_efa,
     rules_fabric,

@@ -11,7 +11,7 @@ from typing import Any
 from busbar.explain.model import Confidence
 from busbar.judge.run import Run
 from busbar.judge.verdicts import Judged
-from busbar.output.job_output import JobOutput
+from busbar.output.job_output import JobOutput, Occurrence, Setting
 from busbar.output.reading import Evidence, Reading
 from busbar.site.model import NodeType, Site
 from busbar.verdict import Verdict
@@ -46,6 +46,18 @@ def failure(
     return Finding(
         id_, confidence, tuple(evidence), summary, Explains.FAILURE, effect=Verdict.FAILED
     )
+
+
+def degraded(
+    id_: str, evidence: Iterable[Evidence], summary: str, confidence: Confidence = "certain"
+) -> Finding:
+    """Return the finding of a cause that by itself makes a run ``degraded``."""
+    return Finding(id_, confidence, tuple(evidence), summary, effect=Verdict.DEGRADED)
+
+
+def lines_of(*seen: Occurrence | Setting | None) -> tuple[Evidence, ...]:
+    """Return the lines that show what was seen; nothing for what was not."""
+    return tuple(each.evidence for each in seen if each)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.rules import Context, Explains, Finding
+from busbar.explain.rules import Context, Explains, Finding, degraded
 from busbar.explain.rules_fabric import across_nodes, instance_of, instance_type, provider_of
 from busbar.output.reading import Evidence
 from busbar.verdict import Verdict
@@ -25,13 +25,11 @@ def provider(context: Context) -> Iterator[Finding]:
     for seen in facts.seen("ofi.provider"):
         name = seen["provider"].split(";")[0]
         if (needed and name != needed) or (not needed and name in _SLOW_PROVIDERS):
-            yield Finding(
+            yield degraded(
                 "ofi-provider-wrong",
-                "certain",
                 (seen.evidence,),
                 f"provider {seen['provider']}"
                 + (f", the fabric needs {needed}" if needed else ""),
-                effect=Verdict.DEGRADED,
             )
             return
     refused = facts.first("ofi.no-provider")
@@ -67,20 +65,13 @@ def plugin(context: Context) -> Iterator[Finding]:
     missing = facts.first("nccl.no-plugin") or facts.first("nccl.plugin-failed")
     whole = _complete(context)
     if missing and across_nodes(context):
-        yield Finding(
-            "ofi-plugin-missing",
-            "certain",
-            (missing.evidence,),
-            "NCCL found no network plugin",
-            effect=Verdict.DEGRADED,
-        )
+        yield degraded("ofi-plugin-missing", (missing.evidence,), "NCCL found no network plugin")
     elif whole and across_nodes(context):
-        yield Finding(
+        yield degraded(
             "ofi-plugin-missing",
-            "likely",
             (whole,),
             "the log is complete and has no line of NET/OFI",
-            effect=Verdict.DEGRADED,
+            "likely",
         )
 
 
@@ -95,12 +86,10 @@ def topology_file(context: Context) -> Iterator[Finding]:
     for seen in facts.seen("ofi.topology"):
         name = seen["file"].rsplit("/", 1)[-1]
         if name.endswith("-topo.xml") and name != needed:
-            yield Finding(
+            yield degraded(
                 "ofi-topology-file-missing",
-                "certain",
                 (seen.evidence,),
                 f"{name} is in use, {instance_type(context)} has {needed}",
-                effect=Verdict.DEGRADED,
             )
         return
     setting = facts.setting("NCCL_TOPO_FILE")
@@ -109,12 +98,11 @@ def topology_file(context: Context) -> Iterator[Finding]:
     whole = _complete(context)
     started = facts.first("ofi.init") or facts.first("ofi.provider")
     if whole and started and across_nodes(context):
-        yield Finding(
+        yield degraded(
             "ofi-topology-file-missing",
-            "likely",
             (started.evidence, whole),
             f"the log is complete and does not name {needed}",
-            effect=Verdict.DEGRADED,
+            "likely",
         )
 
 
@@ -148,10 +136,9 @@ def aws_options(context: Context) -> Iterator[Finding]:
         return
     if facts.first("ofi.aws-options"):
         return
-    yield Finding(
+    yield degraded(
         "ofi-aws-options-missing",
-        "likely",
         (started.evidence, whole),
         "the log is complete and the plugin does not set the options for AWS",
-        effect=Verdict.DEGRADED,
+        "likely",
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
 from busbar.explain.rails import crossings
-from busbar.explain.rules import Context, Finding
+from busbar.explain.rules import Context, Finding, degraded
 from busbar.output.reading import Evidence
 from busbar.site.family import Instance
 from busbar.site.load import family_named
@@ -66,12 +66,10 @@ def socket_fallback(context: Context) -> Iterator[Finding]:
     for name in ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_SHM_DISABLE"):
         if (setting := facts.setting(name)) and setting.value != "0":
             evidence.insert(0, setting.evidence)
-    yield Finding(
+    yield degraded(
         "nccl-socket-fallback",
-        "certain",
         tuple(evidence),
         f"{sum(facts.transports[way] for way in used) or 'the'} connections over TCP sockets",
-        effect=Verdict.DEGRADED,
     )
 
 
@@ -161,12 +159,11 @@ def ecmp(context: Context) -> Iterator[Finding]:
     if not fall or not across_nodes(context):
         return
     peak, last, evidence = fall
-    yield Finding(
+    yield degraded(
         "ecmp-collision",
-        "likely",
         evidence,
         f"busbw falls from {peak:.4g} to {last:.4g} GB/s as messages grow",
-        effect=Verdict.DEGRADED,
+        "likely",
     )
 
 
@@ -198,23 +195,17 @@ def nic_count(context: Context) -> Iterator[Finding]:
         return
     for seen in facts.seen("ofi.provider"):
         if seen["nics"] and int(seen["nics"]) < expected:
-            yield Finding(
+            yield degraded(
                 "nic-count-short",
-                "certain",
                 (seen.evidence,),
                 f"{seen['nics']} NICs found,"
                 f" {instance_type(context) or 'a node of the site'} has {expected}",
-                effect=Verdict.DEGRADED,
             )
             return
     for seen in facts.seen("nccl.ib-devices"):
         used = len(re.findall(r"\[\d+\]", seen["devices"]))
         if used < expected and across_nodes(context):
-            yield Finding(
-                "nic-count-short",
-                "certain",
-                (seen.evidence,),
-                f"{used} NICs in use, a node has {expected}",
-                effect=Verdict.DEGRADED,
+            yield degraded(
+                "nic-count-short", (seen.evidence,), f"{used} NICs in use, a node has {expected}"
             )
             return

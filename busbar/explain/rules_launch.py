@@ -6,13 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.declared import when_seen
-from busbar.explain.rules import Context, Explains, Finding, failure
+from busbar.explain.rules import Context, Explains, Finding, failure, lines_of
 from busbar.explain.rules_mpi import frames
 from busbar.judge.expectation import kernel_limit
 from busbar.judge.verdicts import Judged
 from busbar.parse.events import Error, Rank
-from busbar.parse.messages import pattern
 from busbar.verdict import Verdict
 
 
@@ -22,22 +20,6 @@ def wrong_gpu(context: Context) -> Iterator[Finding]:
     errors = [(e, line) for e, line in context.facts.events_of(Error) if e.code == "wrong-gpu"]
     if errors:
         yield failure("wrong-gpu", [line for _, line in errors[:3]], errors[0][0].text)
-
-
-when_seen(
-    "cray-gtl-missing",
-    pattern(
-        "mpich.gtl",
-        "GTL library is not linked",
-        r"(?P<text>GPU_SUPPORT_ENABLED is requested, but GTL library is not linked)",
-    ),
-    pattern(
-        "mpich.gtl",
-        "libmpi_gtl_",
-        r"(?P<text>libmpi_gtl_\w+\.so\S*): cannot open shared object",
-    ),
-    hides=["library-missing"],
-)
 
 
 @cause("mpich-gpu-support-off", fatal=True)
@@ -57,7 +39,7 @@ def mpich_gpu_off(context: Context) -> Iterator[Finding]:
         yield Finding(
             "mpich-gpu-support-off",
             "certain",
-            (shown, *([crashed.evidence] if crashed else [])),
+            (shown, *lines_of(crashed)),
             "GPU support of MPICH is off",
             Explains.FAILURE,
             Verdict.FAILED if crashed else Verdict.PASS,
@@ -65,36 +47,6 @@ def mpich_gpu_off(context: Context) -> Iterator[Finding]:
     elif crashed and context.on_gpu:
         summary = "MPICH touched a GPU buffer on the CPU"
         yield failure("mpich-gpu-support-off", [crashed.evidence], summary, "likely")
-
-
-# From CUDA, HIP, PyTorch, the loader, NVML and Apptainer: the driver is missing or too old.
-when_seen(
-    "gpu-driver-missing",
-    pattern(
-        "gpu.driver",
-        "driver version is insufficient",
-        r"(?P<text>CUDA driver version is insufficient.*)",
-    ),
-    pattern(
-        "gpu.driver",
-        "-capable device",
-        r"(?P<text>no (?:CUDA|ROCm)-capable device is detected)",
-    ),
-    pattern(
-        "gpu.driver", "Found no NVIDIA driver", r"(?P<text>Found no NVIDIA driver on your system)"
-    ),
-    pattern(
-        "gpu.driver", "libcuda.so", r"(?P<text>libcuda\.so\S*): cannot open shared object file"
-    ),
-    pattern(
-        "gpu.driver", "library version mismatch", r"(?P<text>Driver/library version mismatch)"
-    ),
-    pattern(
-        "gpu.driver", "find any nv files", r"(?P<text>Could not find any nv files on this host)"
-    ),
-    hides=["library-missing", "too-few-gpus"],
-    without_readings=True,
-)
 
 
 @cause("singletons", fatal=True)

@@ -10,15 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.declared import when_seen
 from busbar.explain.rules import Context, Finding, failure
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
 from busbar.parse.events import Error, Rank
-from busbar.parse.messages import pattern
+from busbar.site.cpulist import parse_cpu_list
 from busbar.verdict import Verdict
 
-_LONGEST_SET, _MOST_CPUS = 4096, 1 << 16
+_LONGEST_SET = 4096
 _DAEMON = re.compile(r"\[(?P<host>[^\]:\s]+):\d+\]")
 # Open MPI 5: package[0][core:0-3]; Open MPI 4: socket 0[core 3[hwt 0-1]].
 _CORES = re.compile(r"\bcore[: ](?P<cpus>[\d,-]+)")
@@ -36,19 +35,13 @@ def cpu_set(text: str) -> frozenset[int] | None:
     text = text.strip()
     if not text or len(text) > _LONGEST_SET:
         return None
-    cpus: set[int] = set()
     try:
         if "-" not in text and any(c in "abcdefx" for c in text.lower()):
             mask = int(text.replace(",", ""), 16)
             return frozenset(i for i in range(mask.bit_length()) if mask >> i & 1)
-        for part in text.split(","):
-            first, _, last = part.partition("-")
-            if int(last or first) > _MOST_CPUS:
-                return None
-            cpus.update(range(int(first), int(last or first) + 1))
+        return frozenset(parse_cpu_list(text))
     except ValueError:
         return None
-    return frozenset(cpus)
 
 
 _Bound = dict[tuple[str, frozenset[int]], list[Evidence]]
@@ -219,34 +212,6 @@ def _slow_rank(readings: list[Reading]) -> tuple[int, float, Reading] | None:
     return None
 
 
-when_seen(
-    "library-missing",
-    pattern(
-        "loader",
-        "error while loading shared libraries",
-        r"error while loading shared libraries: (?P<text>\S+: .*\S)",
-    ),
-    hides=["launch-failed"],
-    without_readings=True,
-)
-when_seen(
-    "launch-failed",
-    pattern("launch", "PRTE ERROR", r"(?P<text>PRTE ERROR: .*\S)"),
-    pattern("launch", "not enough slots", r"(?P<text>There are not enough slots available.*)"),
-    pattern(
-        "launch",
-        "was unable to find",
-        r"(?P<text>\w+ was unable to find the specified executable.*)",
-    ),
-    pattern("launch", "Unable to create step", r"(?P<text>srun: error: Unable to create step.*)"),
-    pattern(
-        "launch", "Unable to allocate resources", r"(?P<text>srun: error: Unable to allocate.*)"
-    ),
-    pattern("launch", "command not found", r"(?P<text>\S+: command not found)"),
-    without_readings=True,
-)
-
-
 @cause("timeout", hides=["truncated-output"])
 def timeout(context: Context) -> Iterator[Finding]:
     """The scheduler or the exit status shows that a time limit was reached."""
@@ -325,7 +290,7 @@ def truncated(context: Context) -> Iterator[Finding]:
         yield _cut(last or facts.launches[-1], "the program's last line is missing")
         return
     largest = max((r.nbytes for r in facts.readings), default=-1)
-    requested = facts.parameters.max_bytes if facts.parameters else _requested_size(context)
+    requested = facts.max_bytes or _requested_size(context)
     line = next((r.evidence for r in reversed(facts.readings) if r.evidence), None)
     if requested and 0 <= largest < requested * 0.9 and line:
         yield _cut(line, f"the last size is {largest} bytes, {requested} were requested")

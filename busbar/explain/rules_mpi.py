@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.declared import when_seen
 from busbar.explain.model import Confidence
-from busbar.explain.rules import Context, Explains, Finding, failure
+from busbar.explain.rules import Context, Explains, Finding, degraded, failure, lines_of
 from busbar.judge.expectation import engine_band
 from busbar.output.job_output import Occurrence
-from busbar.parse.messages import pattern
 from busbar.parse.ucx_log import Endpoint
 from busbar.verdict import Verdict
 
@@ -20,7 +18,7 @@ _GPU_PEER = frozenset({"cuda_ipc", "rocm_ipc", "ze_ipc"})
 _FAST_NETWORK = frozenset(
     {"rc_verbs", "rc_mlx5", "dc_mlx5", "ud_verbs", "ud_mlx5", "srd", "gga_mlx5", "rc", "dc", "ud"}
 )
-_TCP = frozenset({"tcp"})
+_TCP_AND_COPIES = frozenset({"tcp", "self", "cuda_copy", "rocm_copy", "cuda", "rocm", "gdr_copy"})
 _COLLECTIVE_FRAMES = ("ompi_coll_", "ompi_datatype_sndrcv", "ompi_op_", "mca_coll_")
 _POINT_TO_POINT_FRAMES = ("mca_pml_ob1_", "mca_btl_")
 _UNLIMITED = ("inf", "infinity")
@@ -33,7 +31,7 @@ def not_selected(context: Context) -> Iterator[Finding]:
     calls = frames(context, _POINT_TO_POINT_FRAMES)
     if calls and not frames(context, _COLLECTIVE_FRAMES) and context.facts.device != "host":
         signal = facts.first("died.signal")
-        evidence = [call.evidence for call in calls[:2]] + ([signal.evidence] if signal else [])
+        evidence = lines_of(*calls[:2], signal)
         summary = f"the failing call is in {calls[0]['function']}"
         yield failure(
             "ucx-not-selected", evidence, summary, "certain" if context.on_gpu else "likely"
@@ -56,7 +54,7 @@ def collective_not_gpu_aware(context: Context) -> Iterator[Finding]:
         return
     yield failure(
         "mpi-collective-not-gpu-aware",
-        [signal.evidence, *(call.evidence for call in calls[:2])],
+        lines_of(signal, *calls[:2]),
         f"signal {signal['number']} in {calls[0]['function']}",
         "certain" if context.on_gpu else "likely",
     )
@@ -82,15 +80,10 @@ def not_usable(context: Context) -> Iterator[Finding]:
             continue
         tls = facts.setting("UCX_TLS")
         version = facts.first("ucx.version") or facts.first("ucx.api-mismatch")
-        evidence = (
-            seen.evidence,
-            *([tls.evidence] if tls else []),
-            *([version.evidence] if version else []),
-        )
         yield Finding(
             "ucx-no-gpu-transport",
             "likely",
-            evidence,
+            lines_of(seen, tls, version),
             "UCX offers none of the transports for which Open MPI uses it"
             + (f"; UCX_TLS is {tls.value}" if tls else ""),
             Explains.FAILURE,
@@ -116,13 +109,11 @@ def no_gpu_transport(context: Context) -> Iterator[Finding]:
     if not staged or len(staged) < len(peers):
         return
     endpoint, seen = staged[0]
-    yield Finding(
+    yield degraded(
         "ucx-no-gpu-transport",
-        "certain",
-        (seen.evidence, *([tls.evidence] if tls else [])),
+        lines_of(seen, tls),
         f"between ranks of the node UCX uses {', '.join(endpoint.lanes)}"
         + (f"; UCX_TLS is {tls.value}" if tls else ""),
-        effect=Verdict.DEGRADED,
     )
 
 
@@ -142,15 +133,12 @@ def tcp_fallback(context: Context) -> Iterator[Finding]:
     across = [(e, s) for e, s in _peers(context, inside_node=False) if _only_tcp(e)]
     fabric = context.site.fabric if context.site else None
     tls = facts.setting("UCX_TLS")
-    setting = [tls.evidence] if tls else []
     if inside:
         seen = inside[0][1]
-        yield Finding(
+        yield degraded(
             "ucx-tcp-fallback",
-            "certain",
-            (seen.evidence, *setting),
+            lines_of(seen, tls),
             "ranks of one node talk over TCP" + (f"; UCX_TLS is {tls.value}" if tls else ""),
-            effect=Verdict.DEGRADED,
         )
     elif across:
         seen = across[0][1]
@@ -158,7 +146,7 @@ def tcp_fallback(context: Context) -> Iterator[Finding]:
         yield Finding(
             "ucx-tcp-fallback",
             "certain" if fast else "likely",
-            (seen.evidence, *setting),
+            lines_of(seen, tls),
             "nodes talk over TCP"
             + (f", the site's fabric is {fabric.provider}" if fast and fabric else ""),
             effect=Verdict.DEGRADED if fast else Verdict.PASS,
@@ -181,20 +169,12 @@ def _peers(context: Context, *, inside_node: bool) -> list[tuple[Endpoint, Occur
 
 def _only_tcp(endpoint: Endpoint) -> bool:
     lanes = set(endpoint.lanes)
-    return bool(lanes & _TCP) and not lanes & (_SHARED_MEMORY | _GPU_PEER | _FAST_NETWORK)
+    return "tcp" in lanes and not lanes & (_SHARED_MEMORY | _GPU_PEER | _FAST_NETWORK)
 
 
 def _tls_is_tcp(value: str) -> bool:
     lanes = set(value.split(","))
-    return "tcp" in lanes and lanes <= {
-        "tcp",
-        "self",
-        "cuda_copy",
-        "rocm_copy",
-        "cuda",
-        "rocm",
-        "gdr_copy",
-    }
+    return "tcp" in lanes and lanes <= _TCP_AND_COPIES
 
 
 @cause("ucx-forced-eager")
@@ -243,22 +223,10 @@ def api_mismatch(context: Context) -> Iterator[Finding]:
         yield Finding(
             "ucx-api-mismatch",
             "likely",
-            (mismatch.evidence, error.evidence),
+            lines_of(mismatch, error),
             f"MPI needs UCX {mismatch['required']}, {mismatch['loaded']} is loaded",
             Explains.FAILURE,
         )
-
-
-when_seen(
-    "ucx-not-usable",
-    pattern(
-        "ucx.unreachable",
-        "Destination is unreachable",
-        r"(?P<text>no .* transport to .*unreachable)",
-    ),
-    pattern("ucx.unreachable", "no usable transports", r"(?P<text>no usable transports.*)"),
-    setting="UCX_TLS",
-)
 
 
 @cause("sdma-cap")
@@ -278,7 +246,7 @@ def sdma_cap(context: Context) -> Iterator[Finding]:
             yield Finding(
                 "sdma-cap",
                 "certain" if setting and setting.value == "1" else "likely",
-                (judged.reading.evidence, *([setting.evidence] if setting else [])),  # type: ignore[arg-type]
+                (judged.reading.evidence, *lines_of(setting)),  # type: ignore[arg-type]
                 f"{judged.reading.value:.4g} GB/s is what the copy engine carries"
                 f" ({cap.limit:g} GB/s at most), the links carry {judged.limit:g}",
             )

@@ -6,12 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.declared import below_default, when_seen
-from busbar.explain.rules import Context, Finding, failure
+from busbar.explain.rules import Context, Finding, failure, lines_of
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_log
 from busbar.parse.events import Check, Error
-from busbar.parse.messages import pattern
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -127,11 +125,11 @@ def slow_protocol(context: Context) -> Iterator[Finding]:
         return
     if not used and facts.seen("nccl.algorithm"):
         return  # the log shows another protocol
-    evidence = ([setting.evidence] if setting else []) + [s.evidence for s in used[-1:]]
+    evidence = lines_of(setting, *used[-1:])
     yield Finding(
         "nccl-slow-protocol",
         "certain" if used and setting else "likely",
-        tuple(evidence),
+        evidence,
         (
             f"{nccl_log.protocol_name(used[-1]['protocol'])} carries"
             f" {format_bytes(int(used[-1]['nbytes']))}"
@@ -153,8 +151,7 @@ def impossible_choice(context: Context) -> Iterator[Finding]:
             not named and [s.name for s in settings] == ["NCCL_PROTO"]
         )
         id_ = "nccl-slow-protocol" if protocol else "nccl-forced-algorithm"
-        evidence = [message.evidence, *(s.evidence for s in settings)]
-        yield failure(id_, evidence, message["text"])
+        yield failure(id_, lines_of(message, *settings), message["text"])
 
 
 @cause("nccl-forced-algorithm")
@@ -174,7 +171,7 @@ def forced_algorithm(context: Context) -> Iterator[Finding]:
     ring_only = "RING" in value and "TREE" not in value and "^" not in value
     if ring_only and not multicast and not (context.ranks or 0) > 64:
         return
-    evidence = (setting.evidence, *[s.evidence for s in list(large.values())[-1:]])
+    evidence = lines_of(setting, *list(large.values())[-1:])
     shown = any(name in value for name in large) and not value.startswith("^")
     yield Finding(
         "nccl-forced-algorithm",
@@ -182,24 +179,6 @@ def forced_algorithm(context: Context) -> Iterator[Finding]:
         evidence,
         f"NCCL_ALGO is {setting.value}" + (f", {', '.join(large)} ran" if large else ""),
     )
-
-
-# NCCL's documentation has these defaults.
-below_default(
-    "nccl-few-threads",
-    {"NCCL_NTHREADS": 512, "NCCL_LL128_NTHREADS": 512},
-    shown="nccl.threads",
-)
-below_default(
-    "nccl-small-buffers",
-    {
-        "NCCL_BUFFSIZE": 4 << 20,
-        "NCCL_P2P_NVL_CHUNKSIZE": 1 << 17,
-        "NCCL_P2P_PCI_CHUNKSIZE": 1 << 17,
-        "NCCL_P2P_NET_CHUNKSIZE": 1 << 17,
-    },
-    shown="nccl.chunk",
-)
 
 
 @cause("nccl-nvls-off")
@@ -258,30 +237,6 @@ def no_gpu_for_a_rank(context: Context) -> Iterator[Finding]:
         several = f"{len(errors)} ranks have no GPU of their own"
         summary = several if errors[1:] else errors[0][0].text
         yield failure(id_, [line for _, line in errors[:3]], summary)
-
-
-when_seen(
-    "nccl-duplicate-gpu",
-    pattern(
-        "nccl.duplicate",
-        "Duplicate GPU",
-        r"Duplicate GPU detected : rank (?P<first>\d{1,18}) and rank (?P<second>\d{1,18})"
-        r" both on CUDA device (?P<bus>\w+)",
-    ),
-    summary="ranks {second} and {first} are both on the GPU at {bus}",
-    hides=["same-gpu"],
-)
-when_seen(
-    "nccl-version-mismatch",
-    pattern(
-        "nccl.mismatch",
-        "Mismatched NCCL",
-        r"Mismatched NCCL version detected : rank (?P<first>\d{1,18})"
-        r" version (?P<first_version>\d{1,18}) rank (?P<second>\d{1,18})"
-        r" version (?P<second_version>\d{1,18})",
-    ),
-    summary="rank {first} has {first_version}, rank {second} has {second_version}",
-)
 
 
 @cause("nccl-version-mismatch")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from busbar.explain.catalog import declare
-from busbar.explain.rules import Context, Explains, Finding
+from busbar.explain.rules import Context, Explains, Finding, degraded, lines_of
 from busbar.output.reading import Evidence
 from busbar.verdict import Verdict
 
@@ -58,15 +58,13 @@ def unjudged(context: Context) -> list[Finding]:
         best = max(last, key=lambda r: r.value)
         if best.value < _TOO_SLOW * estimate and best.evidence:
             shown = facts.first("nccl.nvlink")
-            lines = (best.evidence, *([shown.evidence] if shown else []))
+            lines = (best.evidence, *lines_of(shown))
             return [
-                Finding(
+                degraded(
                     "below-band-unexplained",
-                    "certain",
                     lines,
                     f"{best.value:.4g} GB/s where NCCL counts {estimate:g} GB/s of NVLink for"
                     f" each GPU",
-                    effect=Verdict.DEGRADED,
                 )
             ]
     return []

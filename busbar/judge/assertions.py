@@ -136,7 +136,7 @@ def metrics(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     if launch.end and facts.finished is None:
         yield _FAILED, f"{launch.bench}: the output ends before the tool's last line"
     read = {reading.nbytes for reading in shown.readings}
-    most = facts.parameters.max_bytes if facts.parameters else max(launch.sizes, default=0)
+    most = facts.max_bytes or max(launch.sizes, default=0)
     wanted = [size for size in launch.sizes if size <= max(most, _MEANINGFUL)]
     missing = [
         size for size in wanted if not any(abs(size - got) <= size * _EXACT for got in read)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from busbar.judge.assertions import ASSERTIONS
 from busbar.judge.expectation import bus_bandwidths, expectation_of
 from busbar.judge.launch import BenchLaunch, LaunchOutput
@@ -21,31 +23,26 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
     run = of_launch(run, launch)
     readings = [*shown.readings, *bus_bandwidths(run.bench, shown.readings, run.ranks)]
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
+    row = Result(check, Verdict.FAILED, where=where, pair=launch.pair)
     results = [
-        Result(check, verdict, where=where, pair=launch.pair, message=message)
-        for name, assertion in ASSERTIONS.items()
+        replace(row, verdict=verdict, message=message)
+        for assertion in ASSERTIONS.values()
         for verdict, message in assertion(launch, shown)
     ]
     if launch.bands:
         results += [
-            Result(check, Verdict.DEGRADED, where=where, pair=launch.pair, message=message)
-            for message in dips(readings)
+            replace(row, verdict=Verdict.DEGRADED, message=message) for message in dips(readings)
         ]
     elif launch.validated and not results:
         # Its rates say nothing; that its data is right does.
+        results.append(replace(row, verdict=Verdict.PASS, metric="correctness"))
+    for judged in judge_readings(readings, expectation_of(run)):
+        reading = judged.reading
+        buffers = reading.buffers or launch.buffers
         results.append(
-            Result(check, Verdict.PASS, where=where, pair=launch.pair, metric="correctness")
+            result_of(judged, replace(row, pair=_pair(launch, reading), buffers=buffers))
         )
-    return results + [
-        result_of(
-            judged,
-            check,
-            where=where,
-            pair=_pair(launch, judged.reading),
-            buffers=judged.reading.buffers or launch.buffers,
-        )
-        for judged in judge_readings(readings, expectation_of(run))
-    ]
+    return results
 
 
 def _pair(launch: BenchLaunch, reading: Reading) -> str:

@@ -13,11 +13,12 @@ from dataclasses import replace
 
 from busbar import site as sites
 from busbar.errors import BusbarError
-from busbar.expect import COLLECTIVES, NoExpectation, collective, multi_pair, point_to_point
+from busbar.expect import COLLECTIVES, NoExpectation, Question, collective, point_to_point
 from busbar.expect.bounds import factor
 from busbar.expect.expectation import Expectation
 from busbar.expect.host_link import expectation as host_link
 from busbar.expect.measured import expectation as measured
+from busbar.expect.point import multi_pair
 from busbar.expect.port import no_band_of_a_port
 from busbar.expect.unstaged import expectation as unstaged
 from busbar.judge.run import Run
@@ -131,32 +132,28 @@ def _pair(run: Run, reading: Reading) -> Expectation:
     if reading.source is not None and reading.target is not None:
         bench = "osu_latency" if reading.kind == "latency_us" else "osu_bw"
         source, target = run.gpu(reading.source), run.gpu(reading.target)
-    buffers = reading.buffers or run.buffers or "D D"
-    nodes = run.nodes or 1
-    if bench == "osu_bw" and buffers in ("H D", "D H") and nodes == 1:
-        return host_link(
-            site,
-            src=source,
-            dst=target,
-            nbytes=reading.nbytes,
-            buffers=buffers,
-            lane=run.lane,
-            environment=run.environment,
-            partition=run.partition,
-        )
-    return point_to_point(
-        site,
+    question = replace(
+        _question(run, reading),
         bench=bench,
         src=source,
         dst=target,
+        buffers=reading.buffers or run.buffers or "D D",
+    )
+    if bench == "osu_bw" and question.buffers in ("H D", "D H") and question.nodes == 1:
+        return host_link(site, question)
+    question = replace(question, engine=run.engine, driver_us=reading.driver_us)
+    return point_to_point(site, question)
+
+
+def _question(run: Run, reading: Reading) -> Question:
+    return Question(
         nbytes=reading.nbytes,
-        buffers=buffers,
-        engine=run.engine,
+        nodes=run.nodes or 1,
+        ranks=run.ranks,
+        harness=run.harness,
         lane=run.lane,
-        nodes=nodes,
         environment=run.environment,
         partition=run.partition,
-        driver_us=reading.driver_us,
     )
 
 
@@ -180,15 +177,7 @@ def _memory(run: Run, reading: Reading) -> Expectation:
 
 
 def _multi_pair(run: Run, reading: Reading) -> Expectation:
-    band = multi_pair(
-        _site(run),
-        nbytes=reading.nbytes,
-        nodes=run.nodes or 1,
-        ranks=run.ranks,
-        lane=run.lane,
-        environment=run.environment,
-        partition=run.partition,
-    )
+    band = multi_pair(_site(run), _question(run, reading))
     # OSU prints the same title for buffers of the host.
     if not run.memory and reading.value < band.typical / 2:
         where = f"site {_site(run).name}"
@@ -198,22 +187,12 @@ def _multi_pair(run: Run, reading: Reading) -> Expectation:
 
 def _collective(run: Run, reading: Reading) -> Expectation:
     """A collective of NCCL or RCCL; of a large message without a band, a floor."""
-    site, nodes = _site(run), run.nodes or 1
+    site = _site(run)
     operation = reading.operation or run.bench
     if reading.kind != "busbw" or operation not in COLLECTIVES:
         raise NoExpectation(f"no band for {operation}", where=f"site {site.name}")
     try:
-        return collective(
-            site,
-            bench=operation,
-            nbytes=reading.nbytes,
-            nodes=nodes,
-            ranks=run.ranks,
-            harness=run.harness,
-            lane=run.lane,
-            environment=run.environment,
-            partition=run.partition,
-        )
+        return collective(site, replace(_question(run, reading), bench=operation))
     except NoExpectation as missing:
         floor = _floor(run, reading, operation, missing)
         if floor is None:
@@ -329,16 +308,16 @@ def engine_band(run: Run, nbytes: int, engine: str) -> Expectation | None:
     """Return the band of the run's first pair for a copy engine; None if there is none."""
     if run.site is None:
         return None
+    question = Question(
+        bench="osu_bw",
+        nbytes=nbytes,
+        src=run.gpu(0),
+        dst=run.gpu(1),
+        engine=engine,
+        partition=run.partition,
+    )
     try:
-        return point_to_point(
-            run.site,
-            bench="osu_bw",
-            src=run.gpu(0),
-            dst=run.gpu(1),
-            nbytes=nbytes,
-            engine=engine,
-            partition=run.partition,
-        )
+        return point_to_point(run.site, question)
     except BusbarError:
         return None  # the site's links know no such engine, or no data supports a band
 

@@ -191,51 +191,27 @@ def _readings(
         for source, target in pairs:
             for buffers in asked.buffers:
                 for nbytes in sizes:
-                    yield _judge_reading(
+                    row = Result(
                         asked.check,
-                        readings[kind, source, target, buffers, nbytes],
-                        expect,
-                        metric="latency" if kind == "latency_us" else "bandwidth",
+                        Verdict.FAILED,
                         where=where,
                         pair=f"{source}->{target}",
+                        metric="latency" if kind == "latency_us" else "bandwidth",
                         buffers=buffers,
-                        nbytes=nbytes,
+                        bytes=nbytes,
                     )
+                    found = readings[kind, source, target, buffers, nbytes]
+                    yield _judge_reading(row, found, expect)
 
 
-def _judge_reading(
-    check: str,
-    readings: list[Reading],
-    expect: Expect,
-    *,
-    metric: str,
-    where: str,
-    pair: str,
-    buffers: str,
-    nbytes: int,
-) -> Result:
+def _judge_reading(row: Result, readings: list[Reading], expect: Expect) -> Result:
     if len(readings) != 1:
-        message = f"the {metric} is missing from the output"
+        message = f"the {row.metric} is missing from the output"
         if readings:
-            message = f"the {metric} is in the output {len(readings)} times"
-        return Result(
-            check,
-            Verdict.FAILED,
-            where=where,
-            pair=pair,
-            metric=metric,
-            buffers=buffers,
-            bytes=nbytes,
-            message=message,
-        )
+            message = f"the {row.metric} is in the output {len(readings)} times"
+        return replace(row, message=message)
     (reading,) = readings
-    result = result_of(
-        judge_reading(reading, expect),
-        check,
-        where=where,
-        pair=pair,
-        buffers=buffers,
-    )
+    result = result_of(judge_reading(reading, expect), row)
     if reading.wrong:
         message = f"{reading.wrong} bytes arrived wrong"
         return replace(result, verdict=Verdict.FAILED, message=message)

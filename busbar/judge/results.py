@@ -66,11 +66,11 @@ class Outcome:
     """All results of one check in one environment, and what they were measured with."""
 
     check: str
-    partition: str
-    environment: str
-    delivery: str
     lane: str
     results: tuple[Result, ...]
+    partition: str = ""
+    environment: str = ""
+    delivery: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     """What really ran: ``mpi``, ``ucx``, ``gpu_driver``."""
     causes: tuple[CauseRow, ...] = ()
@@ -78,6 +78,11 @@ class Outcome:
     notes: tuple[NoteRow, ...] = ()
     nodes: str = ""
     """Slurm's list of the nodes that it ran on; empty without Slurm."""
+
+    @classmethod
+    def failed(cls, check: str, lane: str, message: str) -> Outcome:
+        """Return the outcome of a check that never came to its own judgement."""
+        return cls(check, lane, (Result(check, Verdict.FAILED, message=message),))
 
     @property
     def verdict(self) -> Verdict:
@@ -113,13 +118,13 @@ class Outcome:
         return cls(**data)
 
 
-def result_of(judged: Judged, check: str, *, where: str, pair: str, buffers: str) -> Result:
-    """Return the row of a judged reading, with where and between what it was taken."""
+def result_of(judged: Judged, row: Result) -> Result:
+    """Complete the row of a judged reading; ``row`` says where and between what it was taken."""
     reading, band = judged.reading, judged.expectation
     latency = reading.kind == "latency_us"
-    result = Result(
-        check,
-        judged.verdict,
+    result = replace(
+        row,
+        verdict=judged.verdict,
         metric=_METRICS[reading.kind],
         us=reading.value if latency else None,
         gb_per_s=None if latency else reading.value,
@@ -128,9 +133,6 @@ def result_of(judged: Judged, check: str, *, where: str, pair: str, buffers: str
         typical=band.typical if band else None,
         high=band.high if band else None,
         bytes=reading.nbytes,
-        where=where,
-        pair=pair,
-        buffers=buffers,
     )
     return replace(result, message=sentence(result)) if judged.verdict.is_problem else result
 

@@ -144,8 +144,7 @@ class _Collector:
         run = self.runs.current
         if process and len(run.processes) < MOST_HOSTS:
             self._hosts.add(process.host.encode())
-            run.hosts.setdefault(process.host)
-            run.processes.add((process.host, process.pid))
+            run.note_process(process.host, process.pid)
 
     def _channel(self, number: int, line: bytes, start: int) -> None:
         run = self.runs.current
@@ -194,10 +193,7 @@ class _Collector:
         self._library(number, line)
         run = self.runs.current
         if process := ucx_log.LINE.search(line[:512]):
-            host = process["host"].decode("utf-8", "replace")
-            if len(run.processes) < MOST_HOSTS:
-                run.hosts.setdefault(host)
-                run.processes.add((host, int(process["pid"])))
+            run.note_process(process["host"].decode("utf-8", "replace"), int(process["pid"]))
         elif line[:1] in _SHELL_BYTES:
             self._shell(number, line)
         if report := nvidia_smi.parse_report(decode(line, 200)):

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from functools import cache
 from pathlib import Path, PurePath
+from typing import get_args
 
 from busbar.errors import BusbarError
 from busbar.output.job_output import JobOutput
@@ -14,20 +15,8 @@ from busbar.output.reading import Evidence
 from busbar.parse import nccl_tests
 from busbar.parse.events import Placed, Rank
 from busbar.site.load import find, load, names, ships
-from busbar.site.model import Site
+from busbar.site.model import CollectiveBench, Site
 
-_OPERATIONS = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "alltoall",
-    "broadcast",
-    "sendrecv",
-    "reduce",
-    "gather",
-    "scatter",
-    "hypercube",
-)
 _NCCL_NAMES = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",
@@ -95,7 +84,7 @@ def named_operation(facts: JobOutput) -> tuple[str, Evidence | None] | None:
     if facts.tool == "nccl-tests":
         for file in facts.files:
             words = re.sub(r"[^a-z]+", "_", PurePath(file).name.lower())
-            for operation in _OPERATIONS[:6]:
+            for operation in get_args(CollectiveBench):
                 if operation in words:
                     return operation, None
     return None

@@ -76,7 +76,8 @@ class JobOutput:
     rows: list[tuple[nccl_tests.Row, Evidence]] = field(default_factory=list)
     pending: Evidence | None = None
     """A result row that was cut and never completed."""
-    parameters: nccl_tests.Parameters | None = None
+    max_bytes: int | None = None
+    """The largest size that nccl-tests says it measures."""
     out_of_bounds: OutOfBounds | None = None
     finished: Evidence | None = None
     """The line with which the tool ends its output."""
@@ -136,6 +137,12 @@ class JobOutput:
     def note_setting(self, name: str, value: str, evidence: Evidence) -> None:
         """Add a variable that the run had; each distinct value is kept once, in order."""
         self.environment.setdefault(name, {}).setdefault(value, evidence)
+
+    def note_process(self, host: str, pid: int) -> None:
+        """Add a process that prints."""
+        if len(self.processes) < MOST_HOSTS:
+            self.hosts.setdefault(host)
+            self.processes.add((host, pid))
 
     def seen(self, kind: str) -> list[Occurrence]:
         """Return all messages of a kind, in the order of their first lines."""

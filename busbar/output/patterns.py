@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from busbar.parse import launch, nccl_log, nvidia_smi, ofi, ucx_log
-from busbar.parse.messages import Message, Pattern, match
+from busbar.parse import launch, nccl_log, nvidia_smi, ucx_log
+from busbar.parse.messages import Message, Pattern, match, table
 
 
 class Patterns:
@@ -20,13 +20,14 @@ class Patterns:
         """For what follows ``NCCL WARN``."""
         self.by_head: dict[bytes, tuple[Pattern, ...]] = {}
         """For what follows ``NCCL INFO``, by its first four bytes or its first byte."""
-        for row in (*own, *ofi.TABLE):
+        plugin = table("ofi")
+        for row in (*own, *plugin):
             for head in row.info:
                 self.by_head[head] = (*self.by_head.get(head, ()), row)
         self.unprefixed: tuple[Pattern, ...] = (
             *ucx_log.TABLE,
-            *ofi.TABLE,
-            *launch.ALL,
+            *plugin,
+            *launch.TABLE,
             *nvidia_smi.TABLE,
             *(row for row in more if not row.info),
         )

@@ -86,8 +86,8 @@ class Tables:
         if banner := osu.parse_banner(text):
             self._osu_banner(banner, evidence)
         elif buffers := osu.parse_buffers(text):
-            self._facts.buffers = buffers.kinds
-            if "D" in buffers.kinds:
+            self._facts.buffers = buffers
+            if "D" in buffers:
                 self._facts.device = self._facts.device or "GPU"
         elif "Library version" in text or "API headers version" in text:
             return False  # ucx_info
@@ -102,9 +102,9 @@ class Tables:
             self._facts.version = version.tests
             fields = {"headers": version.headers, "library": version.library}
             self._facts.note_message("tests.nccl", evidence, fields)
-        elif parameters := nccl_tests.parse_parameters(text):
+        elif (most := nccl_tests.parse_max_bytes(text)) is not None:
             self._nccl_header(evidence)
-            self._facts.parameters = parameters
+            self._facts.max_bytes = most
         elif name := nccl_tests.parse_collective(text):
             facts.names.append((name.removesuffix("_perf"), evidence))
         elif device := nccl_tests.parse_device(text):
@@ -141,7 +141,7 @@ class Tables:
 
     def _nccl_header(self, evidence: Evidence) -> None:
         if self._header:
-            if "nThread" in evidence.text and self._facts.parameters:
+            if "nThread" in evidence.text and self._facts.max_bytes:
                 self._facts.launches.append(evidence)
             return
         facts = self._facts
@@ -168,11 +168,12 @@ class Tables:
             return True
         if self._nccl_row(text, evidence):
             return True
-        if start := nccl_tests.parse_row_start(text):
-            self._pending[key] = (start.text, number)
+        start = nccl_tests.is_row_start(text)
+        if start:
+            self._pending[key] = (text.strip(), number)
         elif pending:
             self._pending[key] = pending
-        return start is not None
+        return start
 
     def _osu_row(self, row: osu.Row, evidence: Evidence) -> None:
         facts, banner = self._facts, self._banner

@@ -6,6 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 LONGEST_TEXT = 4096
 """Bytes of a line that are searched: no message is longer, and a search stays fast."""
@@ -55,10 +60,26 @@ def pattern(kind: str, needle: str, regex: str = "", *, info: Iterable[str] = ()
     return Pattern(kind, needle.encode(), compiled, heads)
 
 
-def match(table: Iterable[Pattern], line: bytes) -> Iterator[Message]:
-    """Yield the messages of ``table`` that ``line`` contains."""
+def load_yaml(file: Path) -> Any:
+    """Read a file of the package, by libyaml if there is one."""
+    return yaml.load(file.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+
+
+@cache
+def _tables() -> dict[str, tuple[Pattern, ...]]:
+    tables = load_yaml(Path(__file__).with_name("messages.yaml"))
+    return {name: tuple(pattern(**row) for row in rows) for name, rows in tables.items()}
+
+
+def table(library: str) -> tuple[Pattern, ...]:
+    """Return the patterns of one part of ``messages.yaml``."""
+    return _tables()[library]
+
+
+def match(patterns: Iterable[Pattern], line: bytes) -> Iterator[Message]:
+    """Yield the messages of ``patterns`` that ``line`` contains."""
     text = None
-    for row in table:
+    for row in patterns:
         if row.needle in line:
             if text is None:
                 text = line[:LONGEST_TEXT].decode("utf-8", "replace")

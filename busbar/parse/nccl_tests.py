@@ -36,17 +36,6 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """The line of parameters that every version prints."""
-
-    threads: int
-    gpus: int
-    min_bytes: int
-    max_bytes: int
-    validation: bool
-
-
-@dataclass(frozen=True)
 class Device:
     """A line of ``# Using devices``."""
 
@@ -100,13 +89,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class RowStart:
-    """The left columns of a row whose numbers come on later lines, cut off by log lines."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class JsonRun:
     """A whole ``-J`` document."""
 
@@ -128,8 +110,8 @@ _VERSION = re.compile(
     re.IGNORECASE,
 )
 _PARAMETERS = re.compile(
-    r"#\s*nThreads?:?\s+(?P<threads>\d{1,18})\s+nGpus:?\s+(?P<gpus>\d{1,18})"
-    r"\s+minBytes:?\s+(?P<least>\d{1,18})\s+maxBytes:?\s+(?P<most>\d{1,18})(?P<rest>.*)"
+    r"#\s*nThreads?:?\s+\d{1,18}\s+nGpus:?\s+\d{1,18}"
+    r"\s+minBytes:?\s+\d{1,18}\s+maxBytes:?\s+(?P<most>\d{1,18})"
 )
 _DEVICE = re.compile(
     r"#\s+Rank\s+(?P<rank>\d{1,18})\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d{1,18})\s+on\s+(?P<host>\S+)"
@@ -152,7 +134,6 @@ _TOO_FEW = re.compile(
     r"Invalid number of GPUs: (?P<requested>\d{1,18}) requested but only (?P<visible>\d{1,18}) w"
 )
 _FAILURE = re.compile(r"Test (?:NCCL |CUDA |HIP )?failure\b.*")
-FIRST_COLUMNS = 5
 
 
 def parse_version(line: str) -> Version | None:
@@ -161,18 +142,10 @@ def parse_version(line: str) -> Version | None:
     return Version(**version.groupdict("")) if version else None
 
 
-def parse_parameters(line: str) -> Parameters | None:
-    """The line that begins ``# nThread``."""
+def parse_max_bytes(line: str) -> int | None:
+    """The largest size, from the line that begins ``# nThread``."""
     match = _PARAMETERS.match(line)
-    if not match:
-        return None
-    return Parameters(
-        threads=int(match["threads"]),
-        gpus=int(match["gpus"]),
-        min_bytes=int(match["least"]),
-        max_bytes=int(match["most"]),
-        validation="validation: 0" not in match["rest"],
-    )
+    return int(match["most"]) if match else None
 
 
 def parse_device(line: str) -> Device | None:
@@ -212,9 +185,9 @@ def parse_row(text: str) -> Row | None:
     )
 
 
-def parse_row_start(text: str) -> RowStart | None:
-    """The beginning of a row that log lines cut in two; `parse_row` reads it once it is whole."""
-    return RowStart(text.strip()) if _ROW_START.match(text) else None
+def is_row_start(text: str) -> bool:
+    """Whether a line is the beginning of a row that log lines cut in two."""
+    return bool(_ROW_START.match(text))
 
 
 def is_numbers(text: str) -> bool:

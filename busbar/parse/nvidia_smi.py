@@ -5,24 +5,9 @@ from __future__ import annotations
 
 import re
 
-from busbar.parse.messages import Pattern, pattern
+from busbar.parse.messages import table
 
-TABLE: tuple[Pattern, ...] = (
-    # The default table: "|   0   N/A  N/A   1234   C   python3   1024MiB |".
-    pattern(
-        "gpu.process",
-        "MiB |",
-        r"^\|\s+(?P<gpu>\d{1,18})\s+(?:\S+\s+\S+\s+)?(?P<pid>\d{1,18})\s+(?:C|C\+G|M\+C)\s+"
-        r"(?P<program>\S.*?)\s+(?P<mib>\d{1,18})MiB \|",
-    ),
-    pattern(
-        "gpu.load",
-        "MiB |",
-        r"(?P<used>\d{1,18})MiB / +(?P<total>\d{1,18})MiB \|\s+(?P<percent>\d{1,18})%",
-    ),
-    # --query-gpu=index,utilization.gpu --format=csv
-    pattern("gpu.load-csv", " %", r"^(?P<gpu>\d{1,18}), (?P<percent>\d{1,18}) %"),
-)
+TABLE = table("nvidia_smi")
 _REPORTS = (
     (re.compile(r"=+NVSMI LOG=+"), "nvidia-smi -q"),
     (

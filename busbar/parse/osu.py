@@ -15,24 +15,10 @@ class Banner:
     test: str
     """Name of the program: ``osu_bw``, ``osu_allreduce``."""
     version: str
-    api: str
-    """``MPI``, ``NCCL``, ``RCCL``, ``xCCL``, ``OSHM``, ``UPC``..."""
     device: str
     """``CUDA``, ``ROCM``, ``OPENACC``...; empty for host buffers on both sides."""
     quantity: str
     """``bw`` in MB/s of 1e6 bytes, or ``latency_us``."""
-
-    @property
-    def collective(self) -> bool:
-        """Whether all ranks take part in one operation."""
-        return self.test.replace("xccl_", "") not in _POINT_TO_POINT
-
-
-@dataclass(frozen=True)
-class Buffers:
-    """Where the buffers are, as 5.x to 7.3 print it: ``D D``, ``H D``."""
-
-    kinds: str
 
 
 @dataclass(frozen=True)
@@ -66,8 +52,6 @@ _TITLES = {
     "all-to-allv personalized exchange latency": "osu_alltoallv",
     "broadcast latency": "osu_bcast",
 }
-_POINT_TO_POINT = {name for title, name in _TITLES.items() if "all" not in title.split("-")}
-_POINT_TO_POINT -= {"osu_bcast"}
 _BUFFERS = re.compile(
     r"#\s*Send Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<send>\w+)\)"
     r" and Receive Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<receive>\w+)\)"
@@ -91,15 +75,13 @@ def parse_banner(line: str) -> Banner | None:
     if match["api"] in _GPU_LIBRARIES:
         test = test.replace("osu_", "osu_xccl_", 1)
     rate = "bandwidth" in title
-    return Banner(
-        test, match["version"], match["api"], match["device"] or "", "bw" if rate else "latency_us"
-    )
+    return Banner(test, match["version"], match["device"] or "", "bw" if rate else "latency_us")
 
 
-def parse_buffers(line: str) -> Buffers | None:
+def parse_buffers(line: str) -> str | None:
     """``D D`` and the like from the line that 5.x to 7.3 print under the title."""
     match = _BUFFERS.match(line)
-    return Buffers(f"{match['send']} {match['receive']}") if match else None
+    return f"{match['send']} {match['receive']}" if match else None
 
 
 def parse_row(line: str) -> Row | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from busbar.parse.messages import Pattern, pattern
+from busbar.parse.messages import table
 
 LINE = re.compile(
     rb"\[\d+\.\d+\] \[(?P<host>[^\]:\s]+):(?P<pid>\d{1,18})[^\]]*\]\s+\S+\s+UCX\s+\w+\s+"
@@ -34,44 +34,7 @@ _ENDPOINT = re.compile(
 )
 _LANE = re.compile(r"(?P<transport>[\w-]+)/[^\s)]+")
 
-TABLE: tuple[Pattern, ...] = (
-    pattern(
-        "ucx.version",
-        "UCX  INFO  Version",
-        r"Version (?P<version>\d+\.\d+\.\d+) \(loaded from (?P<path>[^)]+)\)",
-    ),
-    pattern(
-        "ucx.api-mismatch",
-        "API version is incompatible",
-        r"required >= (?P<required>\S+), actual (?P<loaded>\S+) \(loaded from (?P<path>[^)]+)\)",
-    ),
-    pattern("ucx.env", "UCX_* env variable", r"UCX_\* env variables?: (?P<settings>.*\S)"),
-    pattern(
-        "ucx.transport-missing",
-        "not available",
-        r"UCX\s+WARN\s+(?P<text>transports? .* not available.*)",
-    ),
-    pattern("ucx.error", "UCX  ERROR", r"UCX\s+ERROR\s+(?P<text>.*\S)"),
-    pattern(
-        "ucx.mixed",
-        "symbol lookup error",
-        r"symbol lookup error: (?P<library>\S*libuc\S+): (?P<error>undefined symbol: \S+)",
-    ),
-    pattern(
-        "ucx.mixed",
-        "undefined symbol: uc",
-        r"(?P<library>\S+): (?P<error>undefined symbol: uc[pts]_\S+)",
-    ),
-    pattern(
-        "ucx.mixed",
-        "has different size in shared object",
-        r"(?P<library>\S+): (?P<error>Symbol `uc\w+' has different size in shared object)",
-    ),
-    pattern("ucx.info-library", "# Library version", r"^# Library version: (?P<version>\S+)"),
-    pattern(
-        "ucx.info-headers", "# API headers version", r"^# API headers version: (?P<version>\S+)"
-    ),
-)
+TABLE = table("ucx")
 
 
 def parse_endpoint(text: str) -> Endpoint | None:

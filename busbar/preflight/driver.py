@@ -5,51 +5,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
 
 from busbar.preflight import elf
+from busbar.preflight.elf import dotted, numbers
 from busbar.preflight.host import rocm_release
-from busbar.preflight.loader import ContainerFile
-from busbar.preflight.model import Line, Status, ready
+from busbar.preflight.loader import ContainerFile, Libraries
+from busbar.preflight.model import Line, broken, ready
 from busbar.preflight.plan import ImagePlan
 
 Version = tuple[int, ...]
 
-# The oldest driver for each CUDA major version, and for each release before CUDA 11. NVIDIA, CUDA
-# Compatibility (docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, tables
-# 1 and 2); the page gives 450.80.02 for all of CUDA 11. A newer driver runs every older CUDA.
+_TABLES = yaml.safe_load(Path(__file__).with_name("drivers.yaml").read_text("utf-8"))
 _OLDEST_DRIVER: dict[Version, Version] = {
-    (10, 0): (410, 48),
-    (10, 1): (418, 39),
-    (10, 2): (440, 33),
-    (11,): (450, 80, 2),
-    (12,): (525,),
-    (13,): (580,),
+    numbers(cuda): numbers(driver) for cuda, driver in _TABLES["cuda"].items()
 }
-# Oldest and newest user space for the kernel driver of each ROCm release. AMD, "User and AMD GPU
-# Driver support matrix" (rocm.docs.amd.com/projects/install-on-linux, reference/
-# user-kernel-space-compat-matrix, 2025-09-17: 5.3 to driver 30.10, which came with ROCm 7.0) and
-# ROCm/amdgpu-docs pull request 97 (driver 30.30 of ROCm 7.2). Neither source lists the driver of
-# 7.1; its range is derived from 7.0 and 7.2.
 _ROCM: dict[Version, tuple[Version, Version]] = {
-    (5, 3): ((5, 1), (5, 5)),
-    (5, 4): ((5, 2), (5, 6)),
-    (5, 5): ((5, 3), (5, 7)),
-    (5, 6): ((5, 4), (6, 0)),
-    (5, 7): ((5, 5), (6, 1)),
-    (6, 0): ((5, 6), (6, 2)),
-    (6, 1): ((5, 7), (6, 4)),
-    (6, 2): ((6, 0), (7, 0)),
-    (6, 3): ((6, 1), (7, 0)),
-    (6, 4): ((6, 1), (7, 0)),
-    (7, 0): ((6, 2), (7, 0)),
-    (7, 1): ((6, 3), (7, 1)),
-    (7, 2): ((6, 3), (7, 2)),
+    numbers(release): (numbers(oldest), numbers(newest))
+    for release, (oldest, newest) in _TABLES["rocm"].items()
 }
 _NCCL_CUDA = re.compile(rb"NCCL version [\d.]+\+cuda(?P<version>\d+\.\d+)")
-_TABLE = "add it to the table in busbar/preflight/driver.py"
+_TABLE = "add it to the table in busbar/preflight/drivers.yaml"
 
 
-def cuda(plan: ImagePlan, libraries: dict[str, ContainerFile | None]) -> Line:
+def cuda(plan: ImagePlan, libraries: Libraries) -> Line:
     """Check that the driver supports every CUDA version that the program loads."""
     driver = plan.host.nvidia_driver
     if driver is None:
@@ -57,18 +38,18 @@ def cuda(plan: ImagePlan, libraries: dict[str, ContainerFile | None]) -> Line:
             "no NVIDIA driver on this host (/sys/module/nvidia/version)",
             "run preflight on a compute node",
         )
-    driver_text = f"driver {_dotted(driver)}"
+    driver_text = f"driver {dotted(driver)}"
     libcuda = plan.view.search("libcuda.so.1")
     if libcuda and libcuda.origin == "image":
         if fault := _libcuda_fault(libcuda, driver):
             return fault
-        driver = _numbers(libcuda.path.name.partition(".so.")[2])
-        driver_text += f" with cuda-compat {_dotted(driver)} in the image"
+        driver = numbers(libcuda.path.name.partition(".so.")[2])
+        driver_text += f" with cuda-compat {dotted(driver)} in the image"
     toolkits = []
     for toolkit, source in _toolkits(plan, libraries):
         if fault := _toolkit_fault(toolkit, source, driver, driver_text):
             return fault
-        toolkits.append(f"CUDA {_dotted(toolkit or ())} ({source})")
+        toolkits.append(f"CUDA {dotted(toolkit or ())} ({source})")
     return ready(
         "gpu-driver",
         f"{driver_text} runs {', '.join(toolkits)}"
@@ -86,10 +67,10 @@ def _libcuda_fault(libcuda: ContainerFile, driver: Version) -> Line | None:
     version = re.fullmatch(r"libcuda\.so\.(?P<version>\d+(?:\.\d+)+)", libcuda.path.name)
     if version is None:
         return _broken(f"{reason}; its name does not give a driver version", remedy)
-    if _numbers(version["version"]) < driver:
+    if numbers(version["version"]) < driver:
         return _broken(
             f"{reason}; it is cuda-compat {version['version']}, older than the driver"
-            f" {_dotted(driver)}, so CUDA fails with a driver mismatch (error 803)",
+            f" {dotted(driver)}, so CUDA fails with a driver mismatch (error 803)",
             remedy,
         )
     return None
@@ -106,40 +87,38 @@ def _toolkit_fault(
         )
     oldest = _OLDEST_DRIVER.get(toolkit[:1]) or _OLDEST_DRIVER.get(toolkit[:2])
     if oldest is None:
-        reason = f"the oldest driver for CUDA {_dotted(toolkit)} ({source}) is unknown"
+        reason = f"the oldest driver for CUDA {dotted(toolkit)} ({source}) is unknown"
         return _broken(reason, _TABLE)
     if driver < oldest:
         return _broken(
-            f"CUDA {_dotted(toolkit)} ({source}) needs driver {_dotted(oldest)} or newer; found"
+            f"CUDA {dotted(toolkit)} ({source}) needs driver {dotted(oldest)} or newer; found"
             f" {driver_text}",
             "use a CUDA that the driver supports; cuda-compat works on data center GPUs only",
         )
     return None
 
 
-def _toolkits(
-    plan: ImagePlan, libraries: dict[str, ContainerFile | None]
-) -> Iterator[tuple[Version | None, str]]:
+def _toolkits(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[Version | None, str]]:
     """Yield the version of each CUDA that is loaded, None if unknown, and the file it is from."""
     shared = False
     for name, library in libraries.items():
         if runtime := re.fullmatch(r"libcudart\.so\.(?P<version>\d+(?:\.\d+)?)", name):
             shared = True
-            yield _numbers(runtime["version"]), name
+            yield numbers(runtime["version"]), name
         elif (
             library
             and name.startswith("libnccl.so")
             and (built := _NCCL_CUDA.search(library.local.read_bytes()))
         ):
             version = built["version"].decode()
-            yield _numbers(version)[:1], f"{name}, built with {version}"
+            yield numbers(version)[:1], f"{name}, built with {version}"
     # The static runtime opens the driver's library by its name.
     if plan.program and not shared and elf.mentions(plan.program.local, b"libcuda.so.1"):
         version = plan.environment.get("CUDA_VERSION", "")
-        yield (_numbers(version)[:2] if version else None), str(plan.program.path)
+        yield (numbers(version)[:2] if version else None), str(plan.program.path)
 
 
-def rocm(plan: ImagePlan, libraries: dict[str, ContainerFile | None]) -> Line:
+def rocm(plan: ImagePlan, libraries: Libraries) -> Line:
     """Check that AMD supports the image's ROCm on the host's driver."""
     outside = plan.host.rocm
     if outside is None:
@@ -151,34 +130,26 @@ def rocm(plan: ImagePlan, libraries: dict[str, ContainerFile | None]) -> Line:
     if inside is None:
         return ready("gpu-driver", "the image does not contain ROCm")
     supported = _ROCM.get(outside[:2])
-    releases = f"ROCm {_dotted(inside)} in the image, {_dotted(outside)} on the host"
+    releases = f"ROCm {dotted(inside)} in the image, {dotted(outside)} on the host"
     if supported is None:
         return _broken(f"{releases}: what the host's driver supports is unknown", _TABLE)
     oldest, newest = supported
     length = len(inside[:2])  # a soname gives only the major version
     if not oldest[:length] <= inside[:2] <= newest[:length]:
         return _broken(
-            f"{releases}: this driver supports {_dotted(oldest)} to {_dotted(newest)}",
-            f"build the image with ROCm {_dotted(oldest)} to {_dotted(newest)}",
+            f"{releases}: this driver supports {dotted(oldest)} to {dotted(newest)}",
+            f"build the image with ROCm {dotted(oldest)} to {dotted(newest)}",
         )
     return ready("gpu-driver", releases)
 
 
-def _hip_release(libraries: dict[str, ContainerFile | None]) -> Version | None:
+def _hip_release(libraries: Libraries) -> Version | None:
     """Return the major release of a ROCm outside /opt, from the soname of libamdhip64."""
     for name, library in libraries.items():
         if library and (hip := re.fullmatch(r"libamdhip64\.so\.(?P<major>\d+)", name)):
-            return _numbers(hip["major"])
+            return numbers(hip["major"])
     return None
 
 
 def _broken(reason: str, remedy: str) -> Line:
-    return Line("gpu-driver", Status.BROKEN, reason, remedy)
-
-
-def _numbers(text: str) -> Version:
-    return tuple(int(part) for part in re.findall(r"\d+", text))
-
-
-def _dotted(version: Version) -> str:
-    return ".".join(map(str, version))
+    return broken("gpu-driver", reason, remedy)

@@ -96,5 +96,15 @@ def mentions(path: Path, word: bytes) -> bool:
 def highest(versions: frozenset[str], family: str) -> tuple[int, ...]:
     """Return the highest version of one family: (2, 34) for ``GLIBC_2.34``; empty if none."""
     pattern = re.compile(rf"{family}_(?P<number>\d+(?:\.\d+)*)")
-    numbers = [m["number"] for version in versions if (m := pattern.fullmatch(version))]
-    return max((tuple(int(part) for part in number.split(".")) for number in numbers), default=())
+    found = [m["number"] for version in versions if (m := pattern.fullmatch(version))]
+    return max(map(numbers, found), default=())
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers in a text: (2, 34) for ``2.34``."""
+    return tuple(int(part) for part in re.findall(r"\d+", text))
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    """Return ``2.34`` for (2, 34)."""
+    return ".".join(map(str, version))

@@ -171,13 +171,19 @@ def open_image(path: Path) -> Files:
             hint="give a SIF or a sandbox; to convert an image of Docker to a SIF:"
             " docker save NAME -o image.tar && apptainer build image.sif docker-archive:image.tar",
         )
-    if tarfile.is_tarfile(path):
-        with tarfile.open(path) as archive:
-            names = archive.getnames()
-        for name, kind in (("oci-layout", "oci-archive"), ("manifest.json", "docker-archive")):
-            if name in names:
-                raise _oci_error(path, f"{kind}:{path}")
+    if kind := archive_kind(path):
+        raise _oci_error(path, f"{kind}:{path}")
     return Sif(path)
+
+
+def archive_kind(path: Path) -> str:
+    """Return ``oci-archive`` or ``docker-archive``; empty for any other file."""
+    if not tarfile.is_tarfile(path):
+        return ""
+    with tarfile.open(path) as archive:
+        names = set(archive.getnames())
+    kinds = {"oci-layout": "oci-archive", "manifest.json": "docker-archive"}
+    return next((kind for name, kind in kinds.items() if name in names), "")
 
 
 def _oci_error(path: Path, source: str) -> BusbarError:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from busbar.preflight import driver, elf
-from busbar.preflight.loader import ContainerFile
-from busbar.preflight.model import Line, Status, ready
+from busbar.preflight.loader import Libraries, ucx_core
+from busbar.preflight.model import Line, broken, ready
 from busbar.preflight.plan import ImagePlan, gtl
+from busbar.site.model import Gpus
 
 _DEVICES = {
     "nvidia": {r"nvidia\d+": "a GPU", r"nvidiactl": "control", r"nvidia-uvm": "memory"},
@@ -17,13 +18,13 @@ _DEVICES = {
 }
 
 
-def gpu_lines(plan: ImagePlan, libraries: dict[str, ContainerFile | None]) -> Iterator[Line]:
+def gpu_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[Line]:
     """Yield the lines of the GPUs; one line if the site has none."""
     gpus = plan.site.node_type().gpus
     if gpus is None:
         yield ready("gpu", "the site has no GPUs")
         return
-    yield _devices(plan, gpus.vendor, gpus.count)
+    yield _devices(plan, gpus)
     if gpus.vendor == "nvidia":
         yield _driver_libraries(plan)
         yield driver.cuda(plan, libraries)
@@ -34,28 +35,25 @@ def gpu_lines(plan: ImagePlan, libraries: dict[str, ContainerFile | None]) -> It
         yield _gtl(plan, gpus.vendor)
 
 
-def _devices(plan: ImagePlan, vendor: str, count: int) -> Line:
+def _devices(plan: ImagePlan, gpus: Gpus) -> Line:
     missing = [
         f"{pattern.replace(chr(92) + 'd+', 'N')} ({what})"
-        for pattern, what in _DEVICES[vendor].items()
+        for pattern, what in _DEVICES[gpus.vendor].items()
         if not any(re.fullmatch(pattern, device) for device in plan.host.devices)
     ]
     if missing:
-        return Line(
+        return broken(
             "gpu-devices",
-            Status.BROKEN,
             f"this host lacks /dev/{', /dev/'.join(missing)}, which {plan.gpu_option} binds",
             "run preflight on a compute node",
         )
-    pattern = next(p for p, what in _DEVICES[vendor].items() if what == "a GPU")
+    pattern = next(p for p, what in _DEVICES[gpus.vendor].items() if what == "a GPU")
     present = sum(bool(re.fullmatch(pattern, device)) for device in plan.host.devices)
     # All devices of a partitioned accelerator (CPX) share one device file, so packages count.
-    gpus = plan.site.node_type().gpus
-    counts = f"{present} GPUs on this host, {count} in site.yaml"
-    if gpus and present < gpus.packages:
-        return Line(
+    counts = f"{present} GPUs on this host, {gpus.count} in site.yaml"
+    if present < gpus.packages:
+        return broken(
             "gpu-devices",
-            Status.BROKEN,
             counts,
             "run preflight on a whole compute node; if this is one, look for a GPU that failed",
         )
@@ -69,37 +67,33 @@ def _driver_libraries(plan: ImagePlan) -> Line:
         if not ((library := plan.host.view.search(name)) and elf.read(library.local))
     ]
     if missing:
-        return Line(
+        return broken(
             "gpu-libraries",
-            Status.BROKEN,
             f"the host's loader does not find {', '.join(missing)}, so --nv cannot bind it",
             "run preflight on a compute node; if this is one, install the driver's libraries",
         )
     return ready("gpu-libraries", "--nv finds libcuda and libnvidia-ml")
 
 
-def _ucx(plan: ImagePlan, libraries: dict[str, ContainerFile | None], vendor: str) -> Line:
+def _ucx(plan: ImagePlan, libraries: Libraries, vendor: str) -> Line:
     name = "cuda" if vendor == "nvidia" else "rocm"
-    transport = next((f for n, f in libraries.items() if n.startswith("libuct.so") and f), None)
+    transport = ucx_core(libraries)
     if transport is None or plan.stack == "cray":
         return ready("ucx-gpu", "MPI does not pass device buffers to UCX")
-    directory = transport.path.parent / "ucx"
-    names = (n for n in plan.view.names(directory) if n.startswith(f"libuct_{name}.so"))
-    module = plan.view.find(directory / next(names, f"libuct_{name}.so"))
+    found = plan.view.ucx_modules(transport, rf"libuct_{name}\.so.*")
+    module = found[0][1] if found else None
     faults = plan.view.faults(module) if module else []
     if module and not faults:
         return ready("ucx-gpu", f"libuct_{name} beside {transport.path} ({transport.origin})")
     effect = "MPI reads a device pointer as host memory, and the program crashes"
     if module:
-        return Line(
+        return broken(
             "ucx-gpu",
-            Status.BROKEN,
             f"{module.path} does not load, {faults[0]}: {effect}",
             f"install it in the image; libraries of the driver come with {plan.gpu_option}",
         )
-    return Line(
+    return broken(
         "ucx-gpu",
-        Status.BROKEN,
         f"the UCX at {transport.path} has no libuct_{name}: {effect}",
         f"put a UCX with {name} first in LD_LIBRARY_PATH",
     )
@@ -109,16 +103,14 @@ def _gtl(plan: ImagePlan, vendor: str) -> Line:
     name = "libmpi_gtl_cuda.so" if vendor == "nvidia" else "libmpi_gtl_hsa.so"
     library = gtl(plan.view, vendor)
     if library is None:
-        return Line(
+        return broken(
             "gtl",
-            Status.BROKEN,
             f"MPICH_GPU_SUPPORT_ENABLED=1 without {name}: MPI_Init of Cray MPICH aborts",
             "inject the gtl directory of Cray MPICH with --inject",
         )
     if faults := plan.view.faults(library):
-        return Line(
+        return broken(
             "gtl",
-            Status.BROKEN,
             f"{library.path} does not load, {faults[0]}: MPI_Init aborts",
             "build the image with the GPU runtime that this GTL was linked with",
         )

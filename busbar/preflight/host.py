@@ -62,7 +62,7 @@ def _nvidia_driver(root: Path) -> tuple[int, ...] | None:
     text = _text(root / "proc/driver/nvidia/version")
     module = re.search(r"Module(?: for \S+)?\s+(?P<version>\d+(?:\.\d+)+)", text)
     version = module["version"] if module else _text(root / "sys/module/nvidia/version").strip()
-    return _numbers(version) or None
+    return elf.numbers(version) or None
 
 
 def _rdma_drivers(root: Path) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ def rocm_release(files: Files) -> tuple[int, ...] | None:
     for name in files.names(PurePosixPath("/opt")):
         version = PurePosixPath("/opt", name, ".info", "version")
         if name.startswith("rocm") and files.kind(version) == "file":
-            releases.append(_numbers(_text(files.local(version)).strip().partition("-")[0]))
+            releases.append(elf.numbers(_text(files.local(version)).strip().partition("-")[0]))
     return max(releases, default=None) or None
 
 
@@ -92,7 +92,3 @@ def c_library(view: View) -> elf.Elf | None:
 
 def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.is_file() else ""
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", text))

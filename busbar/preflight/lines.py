@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from busbar.preflight import elf
 from busbar.preflight.gpu import gpu_lines
 from busbar.preflight.host import c_library
-from busbar.preflight.loader import ContainerFile, View, version_faults
-from busbar.preflight.model import Line, Origin, PreflightReport, Status, ready
+from busbar.preflight.loader import ContainerFile, Libraries, View, ucx_core, version_faults
+from busbar.preflight.model import Line, Origin, PreflightReport, broken, ready
 from busbar.preflight.mpi import ImageMpi, abi, pmi
 from busbar.preflight.net import network_lines
 from busbar.preflight.node import node_line
@@ -52,7 +52,7 @@ def examine(plan: ImagePlan) -> PreflightReport:
     )
 
 
-def origins(libraries: Mapping[str, ContainerFile | None]) -> list[Origin]:
+def origins(libraries: Libraries) -> list[Origin]:
     """Return the origin of each communication library."""
     return [
         _origin(name, library)
@@ -61,14 +61,11 @@ def origins(libraries: Mapping[str, ContainerFile | None]) -> list[Origin]:
     ]
 
 
-def modules(view: View, libraries: Mapping[str, ContainerFile | None]) -> list[Origin]:
+def modules(view: View, libraries: Libraries) -> list[Origin]:
     """Return the origin of each transport module that UCX loads at run time."""
-    core = next((f for name, f in libraries.items() if name.startswith("libuct.so") and f), None)
-    if core is None:
-        return []
-    directory = core.path.parent / "ucx"
-    names = [n for n in view.names(directory) if re.fullmatch(r"libuct_\w+\.so\.\d+", n)]
-    return [_origin(name, view.find(directory / name)) for name in names]
+    core = ucx_core(libraries)
+    found = view.ucx_modules(core, r"libuct_\w+\.so\.\d+") if core else []
+    return [_origin(name, file) for name, file in found]
 
 
 def _origin(name: str, library: ContainerFile | None) -> Origin:
@@ -100,9 +97,8 @@ def _image(plan: ImagePlan) -> Line:
     stack = plan.fingerprint.stack
     suitable = {"cray": ("cray", "rocm", "cuda"), plan.stack: (plan.stack,)}[plan.stack]
     if stack not in suitable:
-        return Line(
+        return broken(
             "fingerprint",
-            Status.BROKEN,
             f"the image contains stack {stack}, but the site needs stack {plan.stack}",
             f"build it with STACK={plan.stack}",
         )
@@ -110,23 +106,21 @@ def _image(plan: ImagePlan) -> Line:
     return ready("fingerprint", f"stack {stack} by {plan.fingerprint.delivery}: {features}")
 
 
-def _glibc(plan: ImagePlan, libraries: dict[str, ContainerFile | None]) -> Line:
+def _glibc(plan: ImagePlan, libraries: Libraries) -> Line:
     inside, outside = c_library(plan.view), c_library(plan.host.view)
     version = elf.highest(inside.defines, "GLIBC") if inside else ()
     host_version = elf.highest(outside.defines, "GLIBC") if outside else ()
     if not inside or not version:
-        return Line("glibc", Status.BROKEN, "the image has no readable C library", "")
+        return broken("glibc", "the image has no readable C library", "")
     if not outside or not host_version:
-        return Line(
+        return broken(
             "glibc",
-            Status.BROKEN,
-            f"image {_dotted(version)}; this host has no readable C library",
+            f"image {elf.dotted(version)}; this host has no readable C library",
             "run preflight on a compute node, or give its whole root file system",
         )
     if inside.machine != outside.machine:
-        return Line(
+        return broken(
             "glibc",
-            Status.BROKEN,
             f"the C library of the image is for {inside.machine}, the host's for"
             f" {outside.machine}",
             "build the image for the machine of the site",
@@ -138,37 +132,30 @@ def _glibc(plan: ImagePlan, libraries: dict[str, ContainerFile | None]) -> Line:
         if facts and (needed := elf.highest(facts.required_versions, "GLIBC")) > required:
             required, user = needed, name
     if required > version:
-        return Line(
+        return broken(
             "glibc",
-            Status.BROKEN,
-            f"{user} of the host needs glibc {_dotted(required)}, the image has"
-            f" {_dotted(version)}",
+            f"{user} of the host needs glibc {elf.dotted(required)}, the image has"
+            f" {elf.dotted(version)}",
             "build the image on a base as new as the host, or inject libraries built for older",
         )
-    need = f"; libraries of the host need {_dotted(required)}" if required else ""
-    return ready("glibc", f"image {_dotted(version)}, host {_dotted(host_version)}{need}")
+    need = f"; libraries of the host need {elf.dotted(required)}" if required else ""
+    return ready("glibc", f"image {elf.dotted(version)}, host {elf.dotted(host_version)}{need}")
 
 
-def _missing(libraries: Mapping[str, ContainerFile | None]) -> Iterator[Line]:
+def _missing(libraries: Libraries) -> Iterator[Line]:
     missing = [name for name, library in libraries.items() if library is None]
     if missing:
-        yield Line(
+        yield broken(
             "libraries",
-            Status.BROKEN,
             f"the loader does not find {', '.join(missing)}",
             "install them in the image, or bind the host's directory with --inject",
         )
     # The C library has its own line.
     elif lacking := [f for f in version_faults(libraries) if not _GLIBC.search(f)]:
-        yield Line(
+        yield broken(
             "libraries",
-            Status.BROKEN,
             "; ".join(lacking[:3]),
             "take both libraries from the same side: image or host",
         )
     else:
         yield ready("libraries", f"the loader finds all {len(libraries)}")
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))

@@ -46,6 +46,10 @@ class ContainerFile:
     """``image``, ``injected``, ``driver`` or ``host``."""
 
 
+Libraries = Mapping[str, ContainerFile | None]
+"""What a program loads, by name in load order; None if missing."""
+
+
 class View:
     """The file system of a container: an image with parts of the host mounted over it."""
 
@@ -73,11 +77,9 @@ class View:
         else:
             return None
         files, inside, origin = self._place(path)
-        return (
-            ContainerFile(path, files.local(inside), origin)
-            if files.kind(inside) == "file"
-            else None
-        )
+        if files.kind(inside) != "file":
+            return None
+        return ContainerFile(path, files.local(inside), origin)
 
     def _first_link(self, path: PurePosixPath) -> PurePosixPath | None:
         """Return the path with its first symbolic link replaced; None if it has none."""
@@ -87,6 +89,14 @@ class View:
             if (target := files.link(inside)) is not None:
                 return _normal(prefix.parent / target).joinpath(*path.parts[length:])
         return None
+
+    def ucx_modules(
+        self, core: ContainerFile, pattern: str
+    ) -> list[tuple[str, ContainerFile | None]]:
+        """Return the modules beside UCX whose whole name matches ``pattern``."""
+        directory = core.path.parent / "ucx"
+        names = [name for name in self.names(directory) if re.fullmatch(pattern, name)]
+        return [(name, self.find(directory / name)) for name in names]
 
     def names(self, directory: PurePosixPath) -> list[str]:
         """Return the entries of a directory, with links followed; empty if it is missing."""
@@ -179,7 +189,12 @@ class View:
         return None
 
 
-def version_faults(libraries: Mapping[str, ContainerFile | None]) -> list[str]:
+def ucx_core(libraries: Libraries) -> ContainerFile | None:
+    """Return the transport library of UCX; None if the program does not load it."""
+    return next((f for n, f in libraries.items() if n.startswith("libuct.so") and f), None)
+
+
+def version_faults(libraries: Libraries) -> list[str]:
     """Return the reasons why the loader refuses ``libraries``: damage, undefined versions."""
     faults = []
     for user in filter(None, libraries.values()):

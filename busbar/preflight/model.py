@@ -104,3 +104,13 @@ class PreflightReport:
 def ready(name: str, reason: str) -> Line:
     """Return a line with status ready."""
     return Line(name, Status.READY, reason)
+
+
+def slow(name: str, reason: str, remedy: str) -> Line:
+    """Return a line with status slow."""
+    return Line(name, Status.SLOW, reason, remedy)
+
+
+def broken(name: str, reason: str, remedy: str) -> Line:
+    """Return a line with status broken."""
+    return Line(name, Status.BROKEN, reason, remedy)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from busbar.mpi import NAMES, SONAMES, pmi_types
-from busbar.preflight.loader import ContainerFile
-from busbar.preflight.model import Line, Status, ready
+from busbar.preflight.loader import ContainerFile, Libraries
+from busbar.preflight.model import Line, broken, ready, slow
 from busbar.preflight.plan import ImagePlan, hosts_mpirun
 from busbar.site.model import MpiFamily
 
@@ -25,7 +25,7 @@ class ImageMpi:
     """Types of ``srun --mpi`` that start its ranks as one job, best first."""
 
     @classmethod
-    def of(cls, plan: ImagePlan, libraries: dict[str, ContainerFile | None]) -> ImageMpi | None:
+    def of(cls, plan: ImagePlan, libraries: Libraries) -> ImageMpi | None:
         """Return the MPI among ``libraries``; None for a program without MPI."""
         for soname, library in libraries.items():
             if soname in _ABI:
@@ -50,7 +50,7 @@ def _pmi_types(plan: ImagePlan, soname: str, library: ContainerFile | None) -> t
     )
 
 
-def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: dict[str, ContainerFile | None]) -> Line:
+def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Line:
     """Check that the MPI that is loaded has the ABI of the program."""
     if mpi is None:
         return _no_mpi(libraries)
@@ -58,29 +58,26 @@ def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: dict[str, ContainerFil
         name for mount in plan.injected for name in plan.view.names(mount.target) if name in _ABI
     }
     if offered and mpi.soname not in offered:
-        return Line(
+        return broken(
             "mpi-abi",
-            Status.BROKEN,
             f"the program needs {mpi.soname} ({_ABI[mpi.soname]}), but the host has"
             f" {', '.join(sorted(offered))} ({_ABI[min(offered)]})",
             f"build the program with an MPI of the {_ABI[min(offered)]} ABI",
         )
     if plan.stack == "cray" and mpi.soname != "libmpi.so.12":
-        return Line(
+        return broken(
             "mpi-abi",
-            Status.BROKEN,
             f"the program needs {mpi.soname} ({_ABI[mpi.soname]}), but Cray MPICH is libmpi.so.12",
             "build the program with MPICH 3.4 to 4.x",
         )
     if plan.stack == "cray" and not offered:
-        return Line(
+        return slow(
             "mpi-abi",
-            Status.SLOW,
             "Cray MPICH is not on this host; the MPI of the image runs without its tuning",
             "run preflight on a node of the site, or name the directory with --inject",
         )
     if mpi.library is None:
-        return Line("mpi-abi", Status.BROKEN, f"the loader does not find {mpi.soname}", "")
+        return broken("mpi-abi", f"the loader does not find {mpi.soname}", "")
     side = "host" if mpi.library.origin == "injected" else "image"
     return ready(
         "mpi-abi",
@@ -88,18 +85,16 @@ def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: dict[str, ContainerFil
     )
 
 
-def _no_mpi(libraries: dict[str, ContainerFile | None]) -> Line:
+def _no_mpi(libraries: Libraries) -> Line:
     if "libmpich.so.12" in libraries:
-        return Line(
+        return broken(
             "mpi-abi",
-            Status.BROKEN,
             "the program needs libmpich.so.12, the MPICH of Debian and Ubuntu; an injected"
             " libmpi.so.12 cannot replace it",
             "build the program with an MPICH from source or from Spack",
         )
-    return Line(
+    return broken(
         "mpi-abi",
-        Status.BROKEN,
         "the program does not load libmpi.so.12 (MPICH) or libmpi.so.40 (Open MPI)",
         "give --program the file that links MPI (for mpi4py, the module MPI.*.so); a static MPI"
         " cannot use the fabric of this site",
@@ -114,17 +109,15 @@ def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[Line, str | None]:
         places = ("/opt/busbar/bin", "/usr/bin", "/usr/local/bin", "/opt/mpich/bin")
         if any("mpirun" in plan.view.names(PurePosixPath(place)) for place in places):
             return ready("pmi", "no scheduler; mpirun of the image starts the ranks"), None
-        return Line(
+        return broken(
             "pmi",
-            Status.BROKEN,
             "neither the site has a scheduler nor the image an mpirun",
             "install mpirun in the image",
         ), None
     types = plan.host.mpi_types
     if types is None:
-        return Line(
+        return broken(
             "pmi",
-            Status.BROKEN,
             "no srun on this host, so its PMI types are unknown",
             "run preflight on a host with srun",
         ), None
@@ -132,9 +125,8 @@ def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[Line, str | None]:
     for mpi_type in supported:
         if mpi_type in types:
             return ready("pmi", f"srun --mpi={mpi_type}, which the MPI supports"), mpi_type
-    return Line(
+    return broken(
         "pmi",
-        Status.BROKEN,
         f"the MPI supports {' or '.join(supported) or 'no known PMI'}, srun offers"
         f" {', '.join(types) or 'none'}: each rank would run as its own MPI job, and exit 0",
         "use an MPI with a PMI of srun, or build Slurm with a PMI of the MPI",
@@ -145,9 +137,8 @@ def _hosts_launcher(plan: ImagePlan) -> Line:
     """Check the host's mpirun, which starts ranks with an injected MPI without a scheduler."""
     if mpirun := hosts_mpirun(plan):
         return ready("pmi", f"no scheduler; {mpirun} of the host starts the ranks")
-    return Line(
+    return broken(
         "pmi",
-        Status.BROKEN,
         "the site has no scheduler, and the injected MPI has no mpirun in ../bin or on PATH",
         "put the bin directory of that MPI on PATH",
     )

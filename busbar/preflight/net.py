@@ -7,17 +7,15 @@ import re
 from collections.abc import Iterator
 
 from busbar.preflight import elf
-from busbar.preflight.loader import ContainerFile
-from busbar.preflight.model import Line, Status, ready
+from busbar.preflight.loader import ContainerFile, Libraries, ucx_core
+from busbar.preflight.model import Line, Status, broken, ready, slow
 from busbar.preflight.mpi import ImageMpi
 from busbar.preflight.plan import ImagePlan
 
 _DEVICES = {"cxi": r"cxi\d+", "efa": r"infiniband/uverbs\d+", "verbs": r"infiniband/uverbs\d+"}
 
 
-def network_lines(
-    plan: ImagePlan, mpi: ImageMpi | None, libraries: dict[str, ContainerFile | None]
-) -> Iterator[Line]:
+def network_lines(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Iterator[Line]:
     """Yield the lines of the fabric; one line if the site has none."""
     fabric = plan.site.fabric
     if fabric is None:
@@ -32,12 +30,11 @@ def network_lines(
     yield _fabric_devices(plan, provider)
 
 
-def _libfabric(plan: ImagePlan, libraries: dict[str, ContainerFile | None], provider: str) -> Line:
+def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> Line:
     library = libraries.get("libfabric.so.1") or plan.view.search("libfabric.so.1")
     if library is None:
-        return Line(
+        return slow(
             "libfabric",
-            Status.SLOW,
             f"no libfabric is loaded: traffic uses TCP instead of {provider}",
             "inject the host's libfabric, or install one with the provider in the image",
         )
@@ -48,34 +45,30 @@ def _libfabric(plan: ImagePlan, libraries: dict[str, ContainerFile | None], prov
         required = user_facts.required_versions if user_facts else frozenset()
         lacking = sorted(v for v in required - defines if v.startswith("FABRIC_"))
         if lacking:
-            return Line(
+            return broken(
                 "libfabric",
-                Status.BROKEN,
                 f"{name} needs {lacking[-1]}, which {library.path} does not define",
                 "use a newer libfabric",
             )
     source = _provider(plan, library, provider)
     if source is None:
-        return Line(
+        return slow(
             "libfabric",
-            Status.SLOW,
             f"{library.path} ({library.origin}) has no provider {provider}: it silently falls"
             " back to tcp or sockets",
             "inject the host's libfabric with --inject DIRECTORY",
         )
     if faults := plan.view.faults(source):
-        return Line(
+        return slow(
             "libfabric",
-            Status.SLOW,
             f"provider {provider} ({source.path}) does not load, {faults[0]}:"
             " libfabric silently falls back to tcp",
             "bind the directory of that library too",
         )
     verbs = plan.view.resolve(source).get("libibverbs.so.1")
-    if verbs and (
-        lack := _verbs_driver(plan, verbs, f"{provider} sees no device, and tcp is used")
-    ):
-        return Line("libfabric", *lack)
+    effect = f"{provider} sees no device, and tcp is used"
+    if verbs and (lack := _verbs_driver(plan, verbs, effect)):
+        return slow("libfabric", *lack)
     return ready("libfabric", f"provider {provider} in {source.path} ({source.origin})")
 
 
@@ -86,7 +79,7 @@ def _provider(plan: ImagePlan, library: ContainerFile, provider: str) -> Contain
     return library if elf.mentions(library.local, f"FI_{provider.upper()}_".encode()) else None
 
 
-def _plugin(plan: ImagePlan, libraries: dict[str, ContainerFile | None], provider: str) -> Line:
+def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> Line:
     kind = "rccl" if plan.gpu_option == "--rocm" else "nccl"
     if not any(re.fullmatch(rf"lib{kind}\.so\.\d+", name) for name in libraries):
         return ready("net-plugin", f"the image has no {kind.upper()}")
@@ -124,37 +117,25 @@ def _without(kind: str, forced: str | None, provider: str) -> str:
     return f"{kind.upper()} uses sockets instead of {provider}"
 
 
-def _verbs(
-    plan: ImagePlan, mpi: ImageMpi | None, libraries: dict[str, ContainerFile | None]
-) -> Line:
-    transport = next((f for n, f in libraries.items() if n.startswith("libuct.so") and f), None)
+def _verbs(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Line:
+    transport = ucx_core(libraries)
     if transport is None:
-        return Line(
+        return slow(
             "ucx",
-            Status.SLOW,
             "the program does not load UCX, so MPI uses its own TCP transport",
             "use an MPI with UCX",
         )
-    module = next(
-        (
-            file
-            for name in plan.view.names(transport.path.parent / "ucx")
-            if re.fullmatch(r"libuct_ib(?:_mlx5)?\.so\.\d+", name)
-            and (file := plan.view.find(transport.path.parent / "ucx" / name))
-        ),
-        None,
-    )
+    found = plan.view.ucx_modules(transport, r"libuct_ib(?:_mlx5)?\.so\.\d+")
+    module = next((file for _, file in found if file), None)
     if module is None:
-        return Line(
+        return slow(
             "ucx",
-            Status.SLOW,
             f"the UCX at {transport.path} has no libuct_ib: it uses TCP between nodes",
             "build UCX with verbs",
         )
     if faults := plan.view.faults(module):
-        return Line(
+        return slow(
             "ucx",
-            Status.SLOW,
             f"{module.path} does not load, {faults[0]}: UCX uses TCP",
             "install rdma-core in the image",
         )
@@ -163,14 +144,12 @@ def _verbs(
     library = needs.get("libibverbs.so.1")
     effect = "UCX sees no device, and uses TCP"
     if library and (lack := _verbs_driver(plan, library, effect)):
-        return Line("ucx", *lack)
+        return slow("ucx", *lack)
     return ready("ucx", f"{module.path} ({module.origin})")
 
 
-def _verbs_driver(
-    plan: ImagePlan, library: ContainerFile, effect: str
-) -> tuple[Status, str, str] | None:
-    """Check the rdma-core driver of the site's device; return status, reason and remedy."""
+def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> tuple[str, str] | None:
+    """Check the rdma-core driver of the site's device; return reason and remedy of a fault."""
     drivers: dict[str, tuple[int, ContainerFile]] = {}
     for directory in plan.view.directories():
         for name in plan.view.names(directory / "libibverbs"):
@@ -184,7 +163,6 @@ def _verbs_driver(
     for driver in required:
         if driver not in drivers:
             return (
-                Status.SLOW,
                 f"{library.path} ({library.origin}) has no lib{driver}-rdmav*.so beside it:"
                 f" {effect}",
                 "install ibverbs-providers in the image",
@@ -192,14 +170,12 @@ def _verbs_driver(
         number, file = drivers[driver]
         if private and number != private[0]:
             return (
-                Status.SLOW,
                 f"lib{driver}-rdmav{number}.so does not match {library.path} ({library.origin}),"
                 f" which needs rdmav{private[0]}: {effect}",
                 "use libibverbs and drivers of the same rdma-core",
             )
         if faults := plan.view.faults(file):
             return (
-                Status.SLOW,
                 f"lib{driver}-rdmav{number}.so does not load, {faults[0]}: {effect}",
                 "install ibverbs-providers in the image",
             )
@@ -211,17 +187,15 @@ def _fabric_devices(plan: ImagePlan, provider: str) -> Line:
     devices = [name for name in plan.host.devices if pattern.fullmatch(name)]
     expected = plan.site.node_type().nic_count
     if not devices:
-        return Line(
+        return broken(
             "fabric-devices",
-            Status.BROKEN,
             f"this host has no {provider} device under /dev",
             "run preflight on a compute node",
         )
     counts = f"{len(devices)} {provider} devices under /dev, {expected} in site.yaml"
     if len(devices) < expected:
-        return Line(
+        return slow(
             "fabric-devices",
-            Status.SLOW,
             counts,
             "run preflight on a compute node; if this is one, look for a port that failed",
         )

@@ -195,8 +195,8 @@ def _present(host: Host, patterns: Sequence[str]) -> list[str]:
 def _by_age(names: Sequence[str]) -> list[str]:
     """Sort versions from old to new; ``default`` comes last."""
 
-    def age(name: str) -> tuple[bool, list[int], str]:
-        return name == "default", [int(part) for part in re.findall(r"\d+", name)], name
+    def age(name: str) -> tuple[bool, tuple[int, ...], str]:
+        return name == "default", elf.numbers(name), name
 
     return sorted(names, key=age)
 

@@ -51,7 +51,7 @@ def _groups(results: Iterable[Result]) -> Iterable[list[Result]]:
 
 def _cells(rows: list[Result]) -> list[str]:
     verdict = worst(row.verdict for row in rows)
-    row = _worst_reading([row for row in rows if row.verdict is verdict])
+    row = min((row for row in rows if row.verdict is verdict), key=_quality)
     what = " ".join(
         part
         for part in (
@@ -78,12 +78,8 @@ def _cells(rows: list[Result]) -> list[str]:
     return [row.check, what, where, *numbers, f"[{STYLES[verdict]}]{verdict}[/]"]
 
 
-def _worst_reading(rows: list[Result]) -> Result:
-    """Return the lowest bandwidth or the longest latency, relative to its band."""
-    return min(rows, key=_quality)
-
-
 def _quality(row: Result) -> float:
+    """Return a number that is least for the lowest bandwidth and the longest latency."""
     if row.value is None or not row.typical:
         return 0.0
     share = row.value / row.typical

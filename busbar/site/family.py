@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -41,6 +42,10 @@ class Band(Record):
     """Where the number was published or measured."""
     when: dict[str, str] = Field(default_factory=dict)
     """Environment that it requires; ``""`` means that a variable is not set."""
+
+    def covers(self, nbytes: int | None) -> bool:
+        """Return whether the data supports a message size; None stands for any."""
+        return nbytes is None or self.bytes[0] <= nbytes <= self.bytes[1]
 
 
 class Transfer(Band):
@@ -224,18 +229,10 @@ class Family(Record):
 
     @model_validator(mode="after")
     def _variables_once(self) -> Family:
-        keys = set()
-        for variable in self.variables:
-            key = (
-                variable.name,
-                variable.stacks,
-                variable.lanes,
-                variable.profile,
-                variable.buffers,
-            )
-            if key in keys:
-                raise ValueError(f"variable {variable.name} is set twice for the same stack")
-            keys.add(key)
+        keys = ((v.name, v.stacks, v.lanes, v.profile, v.buffers) for v in self.variables)
+        for (name, *_), count in Counter(keys).items():
+            if count > 1:
+                raise ValueError(f"variable {name} is set twice for the same stack")
         return self
 
 

@@ -3,14 +3,8 @@
 # here.sh [SPEC...]: builds ci/spack/here (or only SPECs of it) in .spack/here: sources from Debian's archives verified
 # by Spack's checksums, stand-alone tests, a signed binary cache, and an installation from it under a second prefix.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-# shellcheck source=/dev/null # made by setup.sh
-. .spack/env.sh
-
-die() {
-    printf 'spack: %s\n' "$1" >&2
-    exit 1
-}
+# shellcheck source=ci/spack/common.sh
+. "$(dirname "$0")/common.sh"
 
 work=$PWD/.spack/here
 env=ci/spack/here

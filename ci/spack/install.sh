@@ -3,14 +3,8 @@
 # install.sh [SITE [LANE]] [OPTION...]: installs a site from its lock; without SITE the environment ENVIRONMENT from its lock, or
 # the host stack, concretized on this machine.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-# shellcheck source=/dev/null # made by setup.sh
-. .spack/env.sh
-
-die() {
-    printf 'spack: %s\n' "$1" >&2
-    exit 1
-}
+# shellcheck source=ci/spack/common.sh
+. "$(dirname "$0")/common.sh"
 
 env=${ENVIRONMENT:-.}
 if [[ -n ${1:-} ]]; then

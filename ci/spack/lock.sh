@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: MIT
 # lock.sh [ENV...]: solves again and writes the locks (default: all); `busbar spack diff` prints the changes.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-# shellcheck source=/dev/null # made by setup.sh
-. .spack/env.sh
+# shellcheck source=ci/spack/common.sh
+. "$(dirname "$0")/common.sh"
 
 names=("$@")
 ((${#names[@]})) || mapfile -t names < <(find site -name spack.yaml -printf '%h\n' | sed 's|^site/||' | sort)

@@ -4,17 +4,11 @@
 # recipes at their pinned commits (git), its solver (wheels) and the sources of the lock (sources). `make image SUPPLY=DIR` uses
 # it. Staff can add a signed cache (buildcache), the public keys of caches (keys), and apt sources of the GPU vendor (apt).
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-# shellcheck source=/dev/null # made by setup.sh
-. .spack/env.sh
+# shellcheck source=ci/spack/common.sh
+. "$(dirname "$0")/common.sh"
 # shellcheck source=/dev/null # assignments only
 . ci/spack/pins.env
 env=${1%/} dir=${2:-}
-
-die() {
-    printf 'spack: %s\n' "$1" >&2
-    exit 1
-}
 
 [[ -e $env/spack.lock && -n $dir ]] || die "no directory given, or no lock; for example: make spack-supply SITE=h200x4 DIR=/shared/supply"
 mkdir -p "$dir"

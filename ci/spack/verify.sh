@@ -4,9 +4,8 @@
 # proves that every recipe loads and the graph is complete. Without ENV: every lock, and an audit and a style check of the
 # recipes.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-# shellcheck source=/dev/null # made by setup.sh
-. .spack/env.sh
+# shellcheck source=ci/spack/common.sh
+. "$(dirname "$0")/common.sh"
 busbar=$PWD/.venv/bin/busbar
 failed=0
 

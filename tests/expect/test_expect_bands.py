@@ -7,7 +7,7 @@ import pytest
 
 from busbar import site as sites
 from busbar.errors import BusbarError
-from busbar.expect import NoExpectation, point_to_point
+from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.banded import fitted_numbers
 
 
@@ -41,12 +41,12 @@ def test_fitted_numbers_are_counted() -> None:
 
 def test_an_engine_that_the_links_do_not_know() -> None:
     with pytest.raises(BusbarError, match=r"unknown engine 'sdma'.*these links have none"):
-        point_to_point(sites.load("h200x4"), bench="osu_bw", src=0, dst=1, engine="sdma")
+        point_to_point(sites.load("h200x4"), Question(bench="osu_bw", src=0, dst=1, engine="sdma"))
 
 
 def test_a_band_of_other_hardware_is_not_proven() -> None:
-    borrowed = point_to_point(sites.load("p5"), bench="osu_bw", src=0, dst=1)
-    own = point_to_point(sites.load("h200x4"), bench="osu_bw", src=0, dst=1)
+    borrowed = point_to_point(sites.load("p5"), Question(bench="osu_bw", src=0, dst=1))
+    own = point_to_point(sites.load("h200x4"), Question(bench="osu_bw", src=0, dst=1))
     assert (borrowed.typical, borrowed.proof) == (own.typical, "none")
     assert own.proof == "run"
 
@@ -55,12 +55,12 @@ def test_a_band_of_other_hardware_is_not_proven() -> None:
 def test_nvlinks_without_a_switch_are_not_forwarded(dst: int, limit: float) -> None:
     """One link, two links, and none: then PCIe, and not the wider way over other GPUs."""
     with pytest.raises(NoExpectation) as caught:
-        point_to_point(sites.load("p3dn"), bench="osu_bw", src=0, dst=dst)
+        point_to_point(sites.load("p3dn"), Question(bench="osu_bw", src=0, dst=dst))
     assert caught.value.limit == limit
 
 
 def test_partitions_of_one_accelerator_and_of_two() -> None:
     site = sites.load("mi300x")
-    far = point_to_point(site, bench="osu_bw", src=0, dst=63, partition="cpx")
+    far = point_to_point(site, Question(bench="osu_bw", src=0, dst=63, partition="cpx"))
     assert far.limit == 64
     assert far.path[1] == "package0-package7: 1 x xgmi-mi300x = 64 GB/s (binds)"

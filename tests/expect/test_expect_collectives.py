@@ -10,7 +10,7 @@ import pytest
 from busbar import site as sites
 from busbar.cli import main
 from busbar.errors import BusbarError
-from busbar.expect import NoExpectation, collective
+from busbar.expect import NoExpectation, Question, collective
 from busbar.expect.bounds import bound, factor
 from busbar.expect.lint import expectation
 from busbar.judge.verdicts import verdict_on
@@ -57,7 +57,7 @@ def test_every_published_site_has_references() -> None:
 def test_published_tables_of_two_nodes(name: str, published: dict[int, float]) -> None:
     site = sites.load(name)
     for mib, value in published.items():
-        band = collective(site, bench="all_reduce", nodes=2, nbytes=mib * MIB)
+        band = collective(site, Question(bench="all_reduce", nodes=2, nbytes=mib * MIB))
         assert verdict_on(band, value) is Verdict.PASS
         assert band.typical == pytest.approx(value, rel=0.04)
 
@@ -75,7 +75,7 @@ def test_family_holds_what_the_fit_gives(name: str, published: dict[int, float])
     moved = factor("all_reduce", 16)
     points = [(m * MIB * moved, m * MIB * moved / v * 1e-3) for m, v in published.items()]
     latency_us, rate = fit_time(points)
-    limit = collective(site, bench="all_reduce", nodes=2).limit
+    limit = collective(site, Question(bench="all_reduce", nodes=2)).limit
     assert band.readings == len(published)
     assert band.latency_us == pytest.approx(latency_us, rel=0.01)
     assert band.share * limit == pytest.approx(rate, rel=0.01)
@@ -93,19 +93,21 @@ def test_p4d_is_judged_as_the_collective_that_it_is() -> None:
         assert count == nbytes // 4 // 16  # elements of one rank: reduce_scatter, not all_reduce
         band = collective(
             site,
-            bench="reduce_scatter",
-            nodes=2,
-            nbytes=nbytes,
-            algo="ring",
-            protocol="simple",
-            plugin="aws-ofi-nccl-1",
+            Question(
+                bench="reduce_scatter",
+                nodes=2,
+                nbytes=nbytes,
+                algo="ring",
+                protocol="simple",
+                plugin="aws-ofi-nccl-1",
+            ),
         )
         assert band.limit == 50
         assert band.low <= busbw <= band.high
-    as_all_reduce = collective(site, bench="all_reduce", nodes=2, nbytes=GIB)
+    as_all_reduce = collective(site, Question(bench="all_reduce", nodes=2, nbytes=GIB))
     assert verdict_on(as_all_reduce, 39.25) is Verdict.DEGRADED
     with pytest.raises(NoExpectation, match=r"no data for plugin aws-ofi-nccl-2"):
-        collective(site, bench="reduce_scatter", nodes=2, plugin="aws-ofi-nccl-2")
+        collective(site, Question(bench="reduce_scatter", nodes=2, plugin="aws-ofi-nccl-2"))
 
 
 def test_h20_before_the_repair_is_degraded_and_after_it_passes() -> None:
@@ -113,7 +115,7 @@ def test_h20_before_the_repair_is_degraded_and_after_it_passes() -> None:
     rows = [row for row in nccl("h20-roce/all_reduce_2x8_before.log") if row[0] >= GIB]
     assert len(rows) == 5
     for nbytes, value in rows:
-        band = collective(site, bench="all_reduce", nodes=2, nbytes=nbytes, algo="ring")
+        band = collective(site, Question(bench="all_reduce", nodes=2, nbytes=nbytes, algo="ring"))
         assert band.limit == 200
         assert verdict_on(band, value) is Verdict.DEGRADED
         assert verdict_on(band, 195) is Verdict.PASS
@@ -166,27 +168,27 @@ def test_unknown_algorithm_takes_the_largest_bound() -> None:
         ).gb_per_s
         for algo in ("ring", "tree", "nvls")
     ]
-    assert collective(site, bench="all_reduce", nodes=2).limit == max(limits)
+    assert collective(site, Question(bench="all_reduce", nodes=2)).limit == max(limits)
 
 
 def test_nvls_needs_multicast() -> None:
     with pytest.raises(BusbarError, match="NVLS needs multicast"):
-        collective(sites.load("h200x4"), bench="all_reduce", algo="nvls")
+        collective(sites.load("h200x4"), Question(bench="all_reduce", algo="nvls"))
     # and without it the library is not expected to use it
-    band = collective(sites.load("h20-roce"), bench="all_reduce", ranks=8)
+    band = collective(sites.load("h20-roce"), Question(bench="all_reduce", ranks=8))
     assert band.limit == 450
 
 
 def test_mi300x_fewer_gpus() -> None:
     site = sites.load("mi300x")
-    two = collective(site, bench="all_reduce", ranks=2, nbytes=GIB)
-    four = collective(site, bench="all_reduce", ranks=4, nbytes=GIB)
+    two = collective(site, Question(bench="all_reduce", ranks=2, nbytes=GIB))
+    four = collective(site, Question(bench="all_reduce", ranks=4, nbytes=GIB))
     assert (two.limit, four.limit) == (64, 192)
     assert two.low < 48 < two.high
     assert four.low < 144 < four.high
     assert two.proof == four.proof == "none"
     with pytest.raises(NoExpectation, match="NCCL_MIN_NCHANNELS=32"):
-        collective(site, bench="all_reduce", ranks=4, nbytes=GIB, environment={})
+        collective(site, Question(bench="all_reduce", ranks=4, nbytes=GIB, environment={}))
 
 
 def test_mi300x_harnesses_have_their_own_bands() -> None:
@@ -195,12 +197,14 @@ def test_mi300x_harnesses_have_their_own_bands() -> None:
     def band(harness: str, profile: str | None = None):
         return collective(
             site,
-            bench="all_reduce",
-            ranks=8,
-            nbytes=GIB,
-            harness=harness,
-            profile=profile,
-            partition="cpx",
+            Question(
+                bench="all_reduce",
+                ranks=8,
+                nbytes=GIB,
+                harness=harness,
+                profile=profile,
+                partition="cpx",
+            ),
         )
 
     assert verdict_on(band("rccl-tests", "mscclpp"), 340) is Verdict.PASS
@@ -209,13 +213,13 @@ def test_mi300x_harnesses_have_their_own_bands() -> None:
     assert band("pytorch", "pytorch").low <= 315 <= band("pytorch", "pytorch").high
     assert verdict_on(band("pytorch", "pytorch"), 170) is Verdict.DEGRADED
     # 64 ranks, one for each die of the node
-    whole = collective(site, bench="all_reduce", partition="cpx", nbytes=GIB)
+    whole = collective(site, Question(bench="all_reduce", partition="cpx", nbytes=GIB))
     assert whole.low <= 26 <= whole.high < band("pytorch").low
 
 
 def test_no_data_keeps_the_limit() -> None:
     with pytest.raises(NoExpectation, match="no data for this collective") as caught:
-        collective(sites.load("h200x4"), bench="all_gather", ranks=2)
+        collective(sites.load("h200x4"), Question(bench="all_gather", ranks=2))
     assert caught.value.limit == 450
 
 
@@ -231,7 +235,7 @@ def test_no_data_keeps_the_limit() -> None:
 )
 def test_bad_questions(options: dict[str, int | str], text: str) -> None:
     with pytest.raises(BusbarError, match=text):
-        collective(sites.load("h200x4"), bench="all_reduce", **options)
+        collective(sites.load("h200x4"), Question(bench="all_reduce", **options))
 
 
 def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:

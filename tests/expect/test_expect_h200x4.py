@@ -9,8 +9,9 @@ import pytest
 
 from busbar import site as sites
 from busbar.errors import BusbarError
-from busbar.expect import NoExpectation, collective, multi_pair, point_to_point
+from busbar.expect import NoExpectation, Question, collective, point_to_point
 from busbar.expect.expectation import Expectation
+from busbar.expect.point import multi_pair
 from busbar.judge.verdicts import verdict_on
 from busbar.site.model import Site
 from busbar.verdict import Verdict
@@ -27,11 +28,11 @@ def site() -> Site:
 
 
 def pair(site: Site, bench: str, nbytes: int, **more: object) -> Expectation:
-    return point_to_point(site, bench=bench, src=0, dst=1, nbytes=nbytes, **more)
+    return point_to_point(site, Question(bench=bench, src=0, dst=1, nbytes=nbytes, **more))
 
 
 def all_reduce(site: Site, nbytes: int) -> Expectation:
-    return collective(site, bench="all_reduce", nbytes=nbytes)
+    return collective(site, Question(bench="all_reduce", nbytes=nbytes))
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,9 @@ def test_all_pairs_share_one_band(site: Site) -> None:
     bands = {
         (band.low, band.typical, band.high, band.limit)
         for src, dst in permutations(range(4), 2)
-        for band in [point_to_point(site, bench="osu_bw", src=src, dst=dst, nbytes=16 * MIB)]
+        for band in [
+            point_to_point(site, Question(bench="osu_bw", src=src, dst=dst, nbytes=16 * MIB))
+        ]
     }
     assert len(bands) == 1
     assert bands.pop()[3] == 450
@@ -75,14 +78,14 @@ def test_both_directions_and_several_pairs(site: Site) -> None:
     rows = osu_gb_per_s("h200x4/osu_mbw_mr.log")
     assert len(rows) == 5
     for nbytes, value in rows:
-        band = multi_pair(site, nbytes=nbytes)
+        band = multi_pair(site, Question(nbytes=nbytes))
         assert band.limit == 900
         assert band.low <= value <= band.high
-        assert multi_pair(site, nbytes=nbytes, ranks=2).limit == 450
+        assert multi_pair(site, Question(nbytes=nbytes, ranks=2)).limit == 450
     with pytest.raises(NoExpectation, match="share direct links"):
-        multi_pair(sites.load("mi250x"))
+        multi_pair(sites.load("mi250x"), Question())
     with pytest.raises(BusbarError, match="cannot form pairs of 3 ranks"):
-        multi_pair(site, ranks=3)
+        multi_pair(site, Question(ranks=3))
 
 
 def test_latency(site: Site) -> None:
@@ -116,7 +119,7 @@ def test_same_gpu_is_impossible_as_a_pair(site: Site) -> None:
     for nbytes, value in osu_gb_per_s("h200x4/osu_bw_same_gpu.log"):
         assert verdict_on(pair(site, "osu_bw", nbytes), value) is Verdict.IMPOSSIBLE
     with pytest.raises(NoExpectation, match="both ranks are on GPU 0"):
-        point_to_point(site, bench="osu_bw", src=0, dst=0, nbytes=MIB)
+        point_to_point(site, Question(bench="osu_bw", src=0, dst=0, nbytes=MIB))
 
 
 @pytest.mark.parametrize("name", ["osu_bw_hd", "osu_bw_host"])

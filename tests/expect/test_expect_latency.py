@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from busbar import site as sites
-from busbar.expect import point_to_point
+from busbar.expect import Question, point_to_point
 from busbar.expect.banded import BandedExpectation
 from busbar.judge.verdicts import verdict_on
 from busbar.parse import events
@@ -18,7 +18,8 @@ RECORD = "h200x2/gpu_aware_driver_us.log"
 
 def latency(**more: float) -> BandedExpectation:
     return point_to_point(
-        sites.load("h200x4"), bench="osu_latency", src=0, dst=1, nbytes=8, lane="ucx-1.14", **more
+        sites.load("h200x4"),
+        Question(bench="osu_latency", src=0, dst=1, nbytes=8, lane="ucx-1.14", **more),
     )
 
 
@@ -47,7 +48,9 @@ def test_a_driver_that_is_far_too_slow_excuses_nothing() -> None:
 
 def test_bandwidth_does_not_depend_on_the_driver() -> None:
     with_it, without = (
-        point_to_point(sites.load("h200x4"), bench="osu_bw", src=0, dst=1, driver_us=driver)
+        point_to_point(
+            sites.load("h200x4"), Question(bench="osu_bw", src=0, dst=1, driver_us=driver)
+        )
         for driver in (20.0, None)
     )
     assert with_it == without

@@ -10,7 +10,7 @@ import pytest
 from busbar import site as sites
 from busbar.cli import main
 from busbar.errors import BusbarError
-from busbar.expect import NoExpectation, point_to_point
+from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.topology import gpu, node_graph, widest_path
 from busbar.site.model import Links, PairLink, Site
 
@@ -36,7 +36,10 @@ READINGS = readings()
 
 def expected(site: Site, reading: Reading, bench: str = "osu_bw"):
     return point_to_point(
-        site, bench=bench, src=reading.src, dst=reading.dst, nbytes=SIZE, engine=reading.engine
+        site,
+        Question(
+            bench=bench, src=reading.src, dst=reading.dst, nbytes=SIZE, engine=reading.engine
+        ),
     )
 
 
@@ -186,17 +189,17 @@ def test_sdma_cap_binds_only_on_wide_paths(site: Site) -> None:
 
 def test_direction_does_not_matter(site: Site) -> None:
     for src, dst in [(0, 1), (2, 5), (3, 4)]:
-        there = point_to_point(site, bench="osu_bw", src=src, dst=dst, nbytes=SIZE)
-        back = point_to_point(site, bench="osu_bw", src=dst, dst=src, nbytes=SIZE)
+        there = point_to_point(site, Question(bench="osu_bw", src=src, dst=dst, nbytes=SIZE))
+        back = point_to_point(site, Question(bench="osu_bw", src=dst, dst=src, nbytes=SIZE))
         assert there.typical == back.typical
 
 
 def test_no_band_where_no_data(site: Site) -> None:
     with pytest.raises(NoExpectation, match="16 MiB to 16 MiB, not 1 MiB") as caught:
-        point_to_point(site, bench="osu_bw", src=0, dst=1, nbytes=2**20, engine="sdma")
+        point_to_point(site, Question(bench="osu_bw", src=0, dst=1, nbytes=2**20, engine="sdma"))
     assert caught.value.limit == 50
     with pytest.raises(NoExpectation, match="no data"):
-        point_to_point(site, bench="osu_latency", src=0, dst=1, nbytes=8)
+        point_to_point(site, Question(bench="osu_latency", src=0, dst=1, nbytes=8))
 
 
 @pytest.mark.parametrize(
@@ -211,15 +214,15 @@ def test_no_band_where_no_data(site: Site) -> None:
 def test_the_environment_chooses_the_engine(
     site: Site, environment: dict[str, str] | None, engine: str
 ) -> None:
-    band = point_to_point(site, bench="osu_bw", src=0, dst=1, environment=environment)
-    assert band == point_to_point(site, bench="osu_bw", src=0, dst=1, engine=engine)
+    band = point_to_point(site, Question(bench="osu_bw", src=0, dst=1, environment=environment))
+    assert band == point_to_point(site, Question(bench="osu_bw", src=0, dst=1, engine=engine))
 
 
 def test_unknown_engine_and_gpu(site: Site) -> None:
     with pytest.raises(BusbarError, match=r"unknown engine 'blitz'.*kernel, sdma"):
-        point_to_point(site, bench="osu_bw", src=0, dst=1, nbytes=SIZE, engine="blitz")
+        point_to_point(site, Question(bench="osu_bw", src=0, dst=1, nbytes=SIZE, engine="blitz"))
     with pytest.raises(BusbarError, match="no GPU 8"):
-        point_to_point(site, bench="osu_bw", src=0, dst=8, nbytes=SIZE)
+        point_to_point(site, Question(bench="osu_bw", src=0, dst=8, nbytes=SIZE))
 
 
 def test_command_prints_path_and_number_of_parameters(capsys: pytest.CaptureFixture[str]) -> None:

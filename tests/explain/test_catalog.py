@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "busbar").rglob("*.py"), *(ROOT / "reframe_checks").rglob("*.py")])
 
 NEW_CAUSE = '''
+from busbar.parse.messages import pattern
+
 
 @cause(
     "gpu-on-fire",

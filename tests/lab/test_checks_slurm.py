@@ -46,7 +46,7 @@ def only(module: str, name: str) -> tuple[str | Path, ...]:
 READING = """
 import reframe as rfm
 from reframe.core.builtins import run_before
-from busbar.judge.results import result_of
+from busbar.judge.results import Result, result_of
 from busbar.judge.verdicts import judge_reading
 from busbar.output.reading import Reading
 from busbar.expect.expectation import Expectation
@@ -68,7 +68,7 @@ class reading(BusbarCheck):
         band = Expectation(limit=20, low=8, typical=10, high=12)
         return Judgement([result_of(
             judge_reading(Reading("bw", 1, float(output[0])), lambda _: band),
-            self.name, where="", pair="", buffers="",
+            Result(self.name, Verdict.PASS),
         )], {{}})
 """
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from busbar.parse import launch, nccl_log, nccl_tests, ofi, osu, ucx_log, ucx_perftest
-from busbar.parse.messages import match
+from busbar.parse import launch, nccl_log, nccl_tests, osu, ucx_log, ucx_perftest
+from busbar.parse.messages import match, table
 from busbar.parse.text import Source, line_blocks
 
 DATA = Path(__file__).parents[1] / "data"
@@ -70,7 +70,7 @@ def test_osu_rows() -> None:
     for line in ("4194304", "# Size 1", "12 abc", "", "exit_status=0"):
         assert osu.parse_row(line) is None
     line = "# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)"
-    assert osu.parse_buffers(line) == osu.Buffers("D H")
+    assert osu.parse_buffers(line) == "D H"
 
 
 def test_nccl_tests_rows_of_every_version() -> None:
@@ -91,7 +91,7 @@ def test_nccl_tests_rows_of_every_version() -> None:
     assert row is not None
     assert (row.type, row.root, row.out_of_place.wrong) == ("bfloat16", 0, None)
     assert nccl_tests.parse_row("     1048576        262144     float     sum      -1") is None
-    assert nccl_tests.parse_row_start("     1048576        262144     float     sum      -1")
+    assert nccl_tests.is_row_start("     1048576        262144     float     sum      -1")
 
 
 def test_nccl_tests_headers() -> None:
@@ -122,19 +122,19 @@ def test_nccl_json() -> None:
     [
         (
             b"Channel 00/0 : 0[0] -> 8[1] [receive] via NET/IB/1/GDRDMA",
-            nccl_log.NetPath(0, 0, 8, True, "IB", 1, None, True),
+            nccl_log.NetPath(0, 0, 8, True, "IB", 1, True),
         ),
         (
             b"Channel 03/0 : 0[0] -> 8[1] [send] via NET/IB/1(7)/GDRDMA/Shared",
-            nccl_log.NetPath(3, 0, 8, False, "IB", 1, 7, True),
+            nccl_log.NetPath(3, 0, 8, False, "IB", 1, True),
         ),
         (
             b"Channel 00 : 0[1a000] -> 1[1a000] [receive] via NET/IB/0",
-            nccl_log.NetPath(0, 0, 1, True, "IB", 0, None, False),
+            nccl_log.NetPath(0, 0, 1, True, "IB", 0, False),
         ),
         (
             b"Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0",
-            nccl_log.NetPath(0, 7, 8, False, "AWS Libfabric", 0, None, False),
+            nccl_log.NetPath(0, 7, 8, False, "AWS Libfabric", 0, False),
         ),
     ],
 )
@@ -264,7 +264,7 @@ def test_ofi_wording() -> None:
 
 
 def _providers(line: bytes) -> list[tuple[str, str, str]]:
-    return [(m["provider"], m["fabric"], m["nics"]) for m in match(ofi.TABLE, line)]
+    return [(m["provider"], m["fabric"], m["nics"]) for m in match(table("ofi"), line)]
 
 
 def test_command_lines() -> None:

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from busbar import site as sites
-from busbar.expect import NoExpectation
+from busbar.expect import NoExpectation, Question
 from busbar.expect.host_link import expectation
 from busbar.judge.verdicts import verdict_on
 from busbar.verdict import Verdict
@@ -23,13 +23,16 @@ def between(name, buffers, nbytes=16 * MIB, lane="ucx-1.14", partition=None):
     site = sites.load(name)
     return expectation(
         site,
-        src=0,
-        dst=1,
-        nbytes=nbytes,
-        buffers=buffers,
-        lane=lane,
-        environment=sites.environment(site, lane=lane),
-        partition=partition or site.partitions[0].name,
+        Question(
+            bench="osu_bw",
+            src=0,
+            dst=1,
+            nbytes=nbytes,
+            buffers=buffers,
+            lane=lane,
+            environment=sites.environment(site, lane=lane),
+            partition=partition or site.partitions[0].name,
+        ),
     )
 
 

@@ -14,7 +14,7 @@ import yaml
 from busbar import site as sites
 from busbar.cli import main
 from busbar.errors import BusbarError
-from busbar.expect import NoExpectation, point_to_point
+from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.lint import lint
 
 from .edited import edit
@@ -200,11 +200,11 @@ def test_a_new_site_touches_nothing_else(tmp_path: Path) -> None:
     (directory / "site.yaml").write_text(yaml.safe_dump(facts))
     assert lint(directory) == []
     site = sites.load(directory)
-    near = point_to_point(site, bench="osu_bw", src=0, dst=1, nbytes=2**28)
+    near = point_to_point(site, Question(bench="osu_bw", src=0, dst=1, nbytes=2**28))
     assert near.limit == 150
     assert near.proof == "none"
     with pytest.raises(NoExpectation, match="so data passes through the host"):
-        point_to_point(site, bench="osu_bw", src=0, dst=4, nbytes=2**28)
+        point_to_point(site, Question(bench="osu_bw", src=0, dst=4, nbytes=2**28))
 
 
 def test_show_prints_facts_that_load_again(tmp_path: Path, capsys) -> None:
