@@ -15,12 +15,16 @@ from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES
 from busbar.expect.bounds import factor
 from busbar.explain import Source, explain
+from busbar.explain.rulebook import PATTERNS
 from busbar.judge.bench import judge
 from busbar.judge.expectation import expectation_of
-from busbar.judge.launch import BenchLaunch, show
-from busbar.judge.run import Run
+from busbar.judge.launch import BenchLaunch, LaunchOutput, show
+from busbar.judge.run import Run, copies_of, from_output
+from busbar.output.collect import collect
+from busbar.output.identify import nodes_of, ranks_of, recognise_site
 from busbar.site.model import Site
 
+from ..explain.test_labels import DATA, LABELS, neutral
 from ..reframe.faults import H200, GpuAwareKind
 from ..reframe.kinds import KINDS
 
@@ -176,3 +180,36 @@ def test_generated_readings_of_every_site_and_collective(data: st.DataObject) ->
     # Whoever knows less accuses less.
     for mine, theirs in zip(by_explain(Run(site=site), text), expected, strict=True):
         assert mine[2].severity <= theirs[2].severity or not mine[2].is_problem
+
+
+def test_every_recorded_run_is_judged_alike() -> None:
+    """A check of the same launch makes of each reading what the explanation makes of it."""
+    compared = 0
+    for label in LABELS:
+        source = neutral(DATA / label["file"])
+        outputs = collect([source], PATTERNS)
+        output = outputs[0]
+        nodes, ranks = nodes_of(output) or 1, ranks_of(output)
+        site = sites.load(label["site"]) if "site" in label else recognise_site(output, nodes)
+        if len(outputs) > 1 or not (site and ranks and output.readings) or copies_of(output):
+            continue
+        known = Run(
+            site=site, partition=site.partitions[0].name, nodes=nodes, ranks=ranks, environment={}
+        )
+        (found,) = explain([source], known=known)
+        run = from_output(known, output, found.operation)
+        launch = BenchLaunch(
+            *(run.bench, (), ranks, (), tuple(run.gpu(rank) for rank in range(ranks))),
+            nodes=nodes,
+            buffers=run.buffers or ("H H" if run.memory == "host" else ""),
+            environment=tuple((run.environment or {}).items()),
+            placed=False,
+        )
+        check = replace(known, harness=run.harness, lane=run.lane, engine=run.engine)
+        rows = judge("check", check, launch, LaunchOutput(output))
+        assert [(r.value, r.verdict, r.limit, r.low) for r in rows if r.value is not None] == [
+            (j.reading.value, j.verdict, j.limit, j.expectation and j.expectation.low)
+            for j in found.judged
+        ], label["file"]
+        compared += 1
+    assert compared > 60
