@@ -50,6 +50,7 @@ from busbar.judge.results import Result, result_of
 from busbar.judge.verdicts import judge_reading
 from busbar.output.reading import Reading
 from busbar.expect.expectation import Expectation
+from busbar.verdict import Verdict
 from .base import BusbarCheck
 from .judging import Judgement
 
