@@ -118,7 +118,7 @@ class CheckDocument(TypedDict):
     delivery: str
     """How the stack reached the jobs."""
     lane: str
-    """Which UCX: ``ucx-1.14``, ``ucx-current``, or that of a prefix."""
+    """The UCX lane: ``ucx-1.14`` or ``ucx-current``; for a prefix, the MPI family."""
     versions: dict[str, str | None]
     """``mpi``, ``ucx``, ``gpu_driver``, and one key for each benchmark."""
     results: list[ResultRow]
@@ -231,7 +231,7 @@ class Expected(Counts):
     proof: Proof
     """How far the band is proven."""
     reason: NotRequired[str]
-    """Why there is no band."""
+    """The reason for a missing band."""
 
 
 _Ends = TypedDict("_Ends", {"from": int, "to": int})

@@ -201,11 +201,11 @@ def _is_quiet_fixture(case: dict[str, Any]) -> bool:
 
 
 _JUDGED = (None, "setup", "sanity", "performance")
-"""Where a check may have left its own judgement; in setup that of a broken image."""
+"""The phases in which a check can leave its outcome; in setup, for a broken image."""
 
 
 def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
-    """What the check left; ReFrame's reason as a failed result where it never came to judging."""
+    """Return the outcome that the check left; if it left none, a failure with ReFrame's reason."""
     kept = case["outputdir"] if case["result"] == "pass" else case["stagedir"]
     directory = Path(kept) if kept else plan.output  # a skipped check has no directory
     left = directory / RESULTS_FILE

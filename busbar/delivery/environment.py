@@ -61,7 +61,7 @@ class Image:
         return [*words, reference]
 
     def prevailing(self, name: str) -> list[str]:
-        """Return the names to export a variable by, so that it overrides that of the image."""
+        """Return the names to export a variable by, so that it overrides the image."""
         return [name, *([f"APPTAINERENV_{name}"] if self.runtime == "apptainer" else [])]
 
 

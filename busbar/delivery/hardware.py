@@ -15,7 +15,7 @@ _PLATFORMS = {"apptainer": "Apptainer", "docker": "Docker", "sarus": "Sarus"}
 
 
 def gpu_features(node: NodeType) -> list[str]:
-    """Return the features that GPU checks ask of a partition: ``gpu`` and that of the vendor."""
+    """Return the partition features of a GPU node: ``gpu``, and ``nvgpu`` or ``amdgpu``."""
     return ["gpu", _VENDOR_FEATURES[node.gpus.vendor]] if node.gpus else []
 
 

@@ -133,7 +133,7 @@ _LANES = re.compile(r"\btag\((?P<lanes>[^)]*)\)")
 
 
 def peer_transports(log: Iterable[str]) -> list[frozenset[str]]:
-    """What UCX's log names for connections to other ranks: the distinct sets of transports."""
+    """Return the distinct sets of transports that UCX logs for connections to other ranks."""
     found: dict[frozenset[str], None] = {}
     for line in log:
         if match := _LANES.search(line):
