@@ -32,6 +32,13 @@ def _cannot() -> str:
     return ""
 
 
+@pytest.fixture(autouse=True)
+def asked_for(request: pytest.FixtureRequest) -> None:
+    """Skip what is of the lab tier, also if it needs nothing of the lab: it judges live rates."""
+    if request.node.get_closest_marker("lab") and os.environ.get("BUSBAR_LAB") != "1":
+        pytest.skip(_cannot())
+
+
 @pytest.fixture(scope="session")
 def installed() -> None:
     """Slurm and Apptainer, installed where they are not."""
