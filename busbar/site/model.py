@@ -27,7 +27,8 @@ Stack = Literal["host", "cuda", "rocm", "cray"]
 MpiFamily = Literal["openmpi", "mpich", "cray-mpich"]
 DeliveryKind = Literal["wheels", "spack", "image", "modules", "prefix"]
 Proof = Literal["run", "replay", "none"]
-PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency"]
+PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency", "copy"]
+"""The benchmarks of OSU, and ``copy``: by the GPU's copy engine, without MPI."""
 CollectiveBench = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"
 ]
