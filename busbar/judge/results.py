@@ -118,6 +118,12 @@ class Outcome:
         return cls(**data)
 
 
+_DOUBT = (
+    ", more than the links carry: if the reading is right, correct links, host_link, nics or"
+    " multicast of the node type in site.yaml"
+)
+
+
 def result_of(judged: Judged, row: Result) -> Result:
     """Complete the row of a judged reading; ``row`` says where and between what it was taken."""
     reading, band = judged.reading, judged.expectation
@@ -134,7 +140,11 @@ def result_of(judged: Judged, row: Result) -> Result:
         high=band.high if band else None,
         bytes=reading.nbytes,
     )
-    return replace(result, message=sentence(result)) if judged.verdict.is_problem else result
+    if not judged.verdict.is_problem:
+        return result
+    on_gpus = reading.kind == "busbw" or "D" in reading.buffers
+    doubtful = judged.verdict is Verdict.IMPOSSIBLE and not latency and on_gpus
+    return replace(result, message=sentence(result) + (_DOUBT if doubtful else ""))
 
 
 def sentence(result: Result) -> str:
