@@ -10,7 +10,6 @@ from pathlib import Path
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, run_before, variable
 
-from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import GpuAwareRequest, judge
 from busbar.judge.launch import LaunchOutput, show
 from busbar.judge.run import Run, copies_of
@@ -141,7 +140,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         shown = show(self.name, [*output, *errors])
-        results = judge(self.asked(), shown, expectation_of(self.run_of(shown)))
+        results = judge(self.asked(), shown, self.run_of(shown))
         return Judgement(results, versions(shown))
 
 

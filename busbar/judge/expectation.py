@@ -23,6 +23,7 @@ from busbar.expect.port import no_band_of_a_port
 from busbar.expect.unstaged import expectation as unstaged
 from busbar.expect.within_gpu import expectation as within_gpu
 from busbar.judge.run import Run
+from busbar.judge.series import calibrated
 from busbar.judge.verdicts import Expect, verdict_on
 from busbar.output.reading import Reading
 from busbar.site.model import Site
@@ -56,7 +57,7 @@ def expectation_of(run: Run) -> Expect:
         # A matrix of pairs and a table of 100,000 rows ask the same again and again.
         key = (
             *(reading.kind, reading.nbytes, reading.source, reading.target, reading.buffers),
-            *(reading.operation, reading.driver_us, reading.memory_gb_per_s),
+            *(reading.operation, reading.in_place, reading.driver_us, reading.memory_gb_per_s),
             reading.value if not run.memory else None,
         )
         if key not in known:
@@ -91,11 +92,21 @@ def _candidates(run: Run, reading: Reading) -> Iterator[Expectation | BusbarErro
             for environment in _environments(run)
         ]
     for setting in settings:
-        try:
-            yield _EXPECTATIONS.get(run.bench, _of_another_tool)(setting, reading)
-        except BusbarError as error:
-            # Other errors than a missing band: the site has no such number of nodes or GPUs.
-            yield error
+        found = _of_model(setting, reading)
+        own = list(calibrated(setting, reading, getattr(found, "limit", None)))
+        if own:
+            yield from own
+        else:
+            yield found
+
+
+def _of_model(run: Run, reading: Reading) -> Expectation | BusbarError:
+    """Return what links and families say."""
+    try:
+        return _EXPECTATIONS.get(run.bench, _of_another_tool)(run, reading)
+    except BusbarError as error:
+        # Other errors than a missing band: the site has no such number of nodes or GPUs.
+        return error
 
 
 def _numbers_of_nodes(run: Run, partition: str) -> range | list[int]:
