@@ -164,7 +164,8 @@ def _print(path: Path | None, lines: tuple[Line, ...]) -> None:
     for line in below_model(lines):
         console.print(f"below the model: {line.name}, {line.model:.2f} of it", markup=False)
     if path:
-        console.print(f"wrote {path}; next, run: busbar check --site {path.parent}", markup=False)
+        text = f"wrote {path}; next, run: busbar check --site {path.parent}"
+        console.print(text, markup=False, soft_wrap=True)
     else:
         console.print("no series got a band; nothing was written")
 
