@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from busbar import site as sites
+from busbar.commands import calibrate
 from busbar.data import SITES
 from busbar.detect.compare import differences
 from busbar.detect.machine import compose, detect, match, recorded
@@ -88,6 +89,8 @@ def add_parser(subparsers: Any) -> None:
     one.add_argument("--compare", metavar="NAME", help="print the differences from this site")
     one.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     one.set_defaults(run=_detect)
+
+    calibrate.add_parser(commands)
 
     one = commands.add_parser(
         "env",

@@ -31,6 +31,8 @@ class Run:
 
     site: Site | None = None
     partition: str | None = None
+    check: str = ""
+    """The check that started it, without its parameters."""
     bench: str = ""
     """``osu_bw``, ``gpu_aware``...; for nccl-tests and rccl-tests the collective."""
     harness: str | None = None

@@ -117,6 +117,8 @@ class Reading:
     us: Number | None = None
     driver_us: Number | None = None
     """Beside a latency between GPUs: the shortest copy within a GPU, by the faster of both."""
+    memory_gb_per_s: Number | None = None
+    """Beside a copy within a GPU: what its memory carries by its clock and width."""
 
     def __post_init__(self) -> None:
         if (self.us if self.metric == "latency" else self.gb_per_s) is None:
