@@ -18,8 +18,8 @@ LONGEST_LINE = 1 << 16
 bounded."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
-# CSI sequences (colours, cursor) and OSC sequences (titles) of ECMA-48, all others of ECMA-35. None
-# crosses the end of a line, so no line is lost. An ESC without a sequence goes, too.
+# CSI sequences (colours, cursor) and OSC sequences (titles) of ECMA-48, all others of ECMA-35.
+# None crosses the end of a line, so no line is lost. An ESC without a sequence goes, too.
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])?")
 # srun -l ("3: "), mpirun --tag-output ("[1,3]<stdout>: ", "[prterun-host-1@1,3]<stderr>: "),
 # Hydra's -prepend-rank ("[3] "), and the time that a log collector puts before them
