@@ -16,6 +16,7 @@ from busbar.expect.banded import fitted_numbers
 from busbar.expect.collective import PROTOCOLS, harnesses
 from busbar.expect.point import BUFFERS
 from busbar.expect.show import Answer, counts, counts_line, matrix_table, single
+from busbar.parse import numbers
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import stdout
@@ -238,6 +239,7 @@ def _size(text: str) -> int:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
+    number = numbers.whole(text)
+    if number is None or number < 1:
         raise argparse.ArgumentTypeError(f"must be a positive integer, got {text!r}")
-    return int(text)
+    return number

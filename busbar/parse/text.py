@@ -46,7 +46,7 @@ class Source:
     @classmethod
     def from_text(cls, name: str, text: str | bytes) -> Source:
         """Output that a caller already holds."""
-        data = text.encode() if isinstance(text, str) else text
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         return cls(name, lambda: io.BytesIO(data))
 
 
