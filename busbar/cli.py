@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
     command = next((word for word in words if not word.startswith("-")), "")
+    os.umask(os.umask(0o077) | 0o002)  # others may read the reports, not change them
     try:
         args = build_parser([command]).parse_args(words)
         status: int = args.run(args)
