@@ -10,6 +10,7 @@ from pathlib import Path
 
 from busbar.documents import CauseRow, NoteRow, SeriesRow
 from busbar.judge.verdicts import Judged
+from busbar.parse import numbers
 from busbar.units import format_bytes
 from busbar.verdict import Verdict, combined
 
@@ -113,7 +114,7 @@ class Outcome:
     @classmethod
     def read(cls, path: Path) -> Outcome:
         """What :meth:`write` wrote."""
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = numbers.load_json(path.read_text(encoding="utf-8"))
         data["results"] = tuple(
             Result(**{**row, "verdict": Verdict(row["verdict"])}) for row in data["results"]
         )
