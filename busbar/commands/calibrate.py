@@ -10,9 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-from rich.console import Console
-from rich.table import Table
-
 from busbar import site as sites
 from busbar.check.calibrate import FEWEST_RUNS, Line, below_model, calibrate
 from busbar.delivery.choice import DEFAULT_LANE
@@ -21,6 +18,7 @@ from busbar.errors import BusbarError
 from busbar.site.calibration import write
 from busbar.site.load import ships
 from busbar.site.model import Site
+from busbar.terminal import Table, stderr, stdout
 
 EXIT_REFUSED = 1
 _RUNS = 5
@@ -109,7 +107,7 @@ def _runs(args: argparse.Namespace, runs: int) -> list[Path]:
     found = []
     for run in range(1, runs + 1):
         output = args.output / str(run)
-        print(f"busbar: run {run} of {runs}", file=sys.stderr, flush=True)
+        stderr().line(f"busbar: run {run} of {runs}")
         command = [sys.executable, "-m", "busbar", "check", "--site", args.site]
         command += ["--lane", args.lane, "--output", str(output)]
         command += ["--prefix", str(args.prefix)] if args.prefix else []
@@ -148,7 +146,7 @@ def _document(path: Path) -> CheckDocument:
 
 
 def _print(path: Path | None, lines: tuple[Line, ...]) -> None:
-    console = Console(highlight=False)
+    out = stdout(log_width=120)
     table = Table(box=None, pad_edge=False)
     for name in ("series", "readings", "typical", "spread", "of the model", ""):
         justify: Any = "left" if name in ("series", "") else "right"
@@ -160,14 +158,13 @@ def _print(path: Path | None, lines: tuple[Line, ...]) -> None:
             f"{line.model:.2f}" if line.model is not None else "no model",
             f"no band: {line.refused}" if line.refused else "band",
         )
-    console.print(table)
+    out.show(table)
     for line in below_model(lines):
-        console.print(f"below the model: {line.name}, {line.model:.2f} of it", markup=False)
+        out.line(f"below the model: {line.name}, {line.model:.2f} of it")
     if path:
-        text = f"wrote {path}; next, run: busbar check --site {path.parent}"
-        console.print(text, markup=False, soft_wrap=True)
+        out.line(f"wrote {path}; next, run: busbar check --site {path.parent}")
     else:
-        console.print("no series got a band; nothing was written")
+        out.line("no series got a band; nothing was written")
 
 
 def _print_json(site: Site, path: Path | None, lines: tuple[Line, ...]) -> None:
@@ -188,4 +185,4 @@ def _print_json(site: Site, path: Path | None, lines: tuple[Line, ...]) -> None:
         "file": str(path) if path else None,
         "series": rows,
     }
-    print(json.dumps(document, indent=1))
+    stdout().document(document)
