@@ -5,11 +5,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from busbar import commands
 from busbar.errors import BusbarError
+
+if TYPE_CHECKING:
+    from busbar.check.processes import Interruption
 
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
 
@@ -48,7 +54,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand and returns its exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
     command = next((word for word in words if not word.startswith("-")), "")
+    try:
+        if command != "check":
+            return _run(words, command)
+        from busbar.check.processes import supervised  # noqa: PLC0415 - only this command
+
+        # It starts ReFrame, launchers and ranks, of which nothing may be left.
+        return supervised(partial(_run, words, command))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _run(words: list[str], command: str, interruption: Interruption | None = None) -> int:
     args = build_parser([command]).parse_args(words)
+    args.interruption = interruption
     try:
         status: int = args.run(args)
         sys.stdout.flush()
