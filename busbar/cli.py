@@ -5,16 +5,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Collection, Sequence
+from functools import partial
 from tempfile import gettempdir, mkstemp
+from typing import TYPE_CHECKING
 
 from busbar import commands
 from busbar.data import full_version
 from busbar.errors import BusbarError
 from busbar.redact import redact
 from busbar.terminal import Parser, stderr, stdout, visible
+
+if TYPE_CHECKING:
+    from busbar.check.processes import Interruption
 
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
 
@@ -53,7 +59,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = next((word for word in words if not word.startswith("-")), "")
     os.umask(os.umask(0o077) | 0o002)  # others may read the reports, not change them
     try:
+        if command != "check":
+            return _run(words, command)
+        from busbar.check.processes import supervised  # noqa: PLC0415 - only this command
+
+        # It starts ReFrame, launchers and ranks, of which nothing may be left.
+        return supervised(partial(_run, words, command))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _run(words: list[str], command: str, interruption: Interruption | None = None) -> int:
+    try:
         args = build_parser([command]).parse_args(words)
+        args.interruption = interruption
         status: int = args.run(args)
         sys.stdout.flush()
     except BusbarError as error:

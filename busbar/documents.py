@@ -162,6 +162,9 @@ class CheckDocument(TypedDict):
     """Selected checks that did not run."""
     notes: list[CheckNote]
     """Facts that are not faults."""
+    interrupted: str | None
+    """The signal that ended the run: ``SIGINT``, ``SIGTERM``, ``SIGHUP``, or ``SIGKILL`` if the
+    command was killed; null if the run came to its end."""
     verdict: Verdict
     """The worst verdict of the results; ``unjudged`` counts only if no result was judged."""
 

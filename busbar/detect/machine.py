@@ -116,6 +116,8 @@ def compose(outputs: Outputs) -> Detected:
     reader = _Reader(outputs)
     for name, message in outputs.failed.items():
         reader.remark(name, f"{name} failed: {message}")
+    reader.remarks += outputs.unseen_gpus
+    reader.failed_gpu_tools += outputs.unseen_gpus
     topology = reader.read("nvidia-smi topo", nvidia_smi.parse_topology)
     gpus = detect_nvidia.gpus(
         topology,
@@ -173,8 +175,8 @@ def _is_valid(model: type[BaseModel], facts: dict[str, Any], what: str, reader: 
 def match(detected: Detected | None = None) -> str | None:
     """Return the site with the hardware of this machine; ``local`` for a machine without GPUs.
 
-    Return None if no site matches, or if a GPU vendor's tool is installed but reports no usable
-    GPU. Only GPUs, their links, NICs and the cloud's instance type are compared. Sites of
+    Return None if no site matches, or if there are GPUs that no installed tool can describe. Only
+    GPUs, their links, NICs and the cloud's instance type are compared. Sites of
     ``BUSBAR_SITE_PATH`` take precedence over shipped ones. A site that cannot be read is skipped
     with a message on standard error.
     """
