@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, run_before, variable
+from reframe.core.exceptions import ReframeError
 
 from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import GpuAwareRequest, judge
@@ -74,7 +76,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
         self.across_nodes()
         inside = self.image.programs if self.image else {}
         program = inside.get("gpu_aware") or str(Path(self.program.stagedir, "gpu_aware"))
-        self.executable, *before = [*self.wrapper.split(), program]
+        words = [*words_of(self.wrapper, "wrapper"), program]
         options = {
             "ranks": str(self.num_tasks),
             "buffers": ",".join(self.buffers()),
@@ -84,11 +86,9 @@ class GpuAwareCheck(BusbarCheck, special=True):
             "collectives": ",".join(self.collectives),
             "devices": ",".join(self.partition.bus_ids) if self.on_gpu else "",
         }
-        self.executable_opts = [
-            *before,
-            *(f"--{name}={value}" for name, value in options.items() if value),
-            *self.more_options.split(),
-        ]
+        words += [f"--{name}={value}" for name, value in options.items() if value]
+        words += words_of(self.more_options, "more_options")
+        self.executable, *self.executable_opts = map(shlex.quote, words)
 
     def asked(self) -> GpuAwareRequest:
         """The question, as the judgement reads it."""
@@ -127,6 +127,14 @@ class GpuAwareCheck(BusbarCheck, special=True):
         shown = show(self.name, [*output, *errors])
         results = judge(self.asked(), shown, expectation_of(self.run_of(shown)))
         return Judgement(results, versions(shown))
+
+
+def words_of(text: str, variable_name: str) -> list[str]:
+    """Split what a user sets with ``-S`` into words; quotes keep blanks, nothing is expanded."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ReframeError(f"{variable_name}: {error} in {text!r}") from error
 
 
 def versions(shown: LaunchOutput) -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -34,6 +33,7 @@ from busbar.documents import CheckDocument
 from busbar.errors import BusbarError
 from busbar.judge.results import Outcome
 from busbar.report.terminal import print_verdicts
+from busbar.safe_path import refuse_unsafe
 from busbar.site.load import find
 from busbar.verdict import EXIT_STATUSES, exit_status
 
@@ -157,7 +157,9 @@ def run_command(args: argparse.Namespace) -> int:
         raise BusbarError("needs an image", where="--inject", hint="name it with --image")
     if args.list:
         with TemporaryDirectory(prefix="busbar-list-") as directory:
+            refuse_unsafe(directory, "TMPDIR")
             return _list(args, Path(directory))
+    refuse_unsafe(args.output.resolve(), "--output")
     remove_old_results(args.output)
     return _run(args, args.output.resolve())
 
@@ -271,12 +273,6 @@ def _print(document: CheckDocument, outcomes: Sequence[Outcome], report: Path) -
 
 def remove_old_results(output: Path) -> None:
     """Remove the results of an earlier run: this run may end without a verdict."""
-    if re.search(r"\s", str(output.resolve())):
-        raise BusbarError(
-            "ReFrame starts no job below a path with a blank",
-            where=str(output.resolve()),
-            hint="choose another --output",
-        )
     for name in ("results.json", "report.html"):
         try:
             (output / name).unlink(missing_ok=True)
