@@ -9,9 +9,11 @@ from functools import lru_cache
 from io import BufferedReader
 from typing import Protocol, cast
 
+from elftools.construct.lib.container import Container
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
+from elftools.elf.sections import Section
 
 _MOST_READS = 20_000
 _MOST_BYTES = 16 * 2**20
@@ -71,12 +73,23 @@ class _Bounded:
         return self._stream.read(size)
 
 
+class _File(ELFFile):
+    """An object whose hash tables are not read: those of large libraries have 100,000 entries."""
+
+    def _make_gnu_hash_section(  # type: ignore[override]
+        self, section_header: Container, name: str
+    ) -> Section:
+        return Section(section_header, name, self)
+
+    _make_elf_hash_section = _make_gnu_hash_section  # type: ignore[assignment]
+
+
 @lru_cache(maxsize=512)
 def read(file: Readable) -> Elf | None:
     """Read one file; return None if it is not a readable dynamic ELF object."""
     with file.open() as stream:
         try:
-            return _dynamic(ELFFile(cast(BufferedReader, _Bounded(stream))))
+            return _dynamic(_File(cast(BufferedReader, _Bounded(stream))))
         except Exception:  # noqa: BLE001 - pyelftools raises anything on a damaged file
             return None
 
