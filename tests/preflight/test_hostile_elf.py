@@ -20,13 +20,12 @@ from busbar.preflight import elf
 from busbar.preflight.files import Directory
 from busbar.preflight.loader import View, configured, version_faults
 
-pytestmark = pytest.mark.timeout(120)
-
-# The number of inputs: BUSBAR_FUZZ=100000 pytest tests/preflight/test_hostile_elf.py
-EXAMPLES = int(os.environ.get("BUSBAR_FUZZ", "300"))
+# The number of inputs: FUZZ_EXAMPLES=100000 pytest tests/preflight/test_hostile_elf.py
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "300"))
+pytestmark = pytest.mark.timeout(120 if EXAMPLES <= 300 else 0)
 FUZZ = settings(
     max_examples=EXAMPLES,
-    deadline=2000,
+    deadline=10_000,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 REAL = Path(sys.executable).resolve().read_bytes()
