@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from busbar.parse import numbers
+
 _TIMEOUT_S = 30
 _CANCEL_S = 5
 _LOOKS = 5
@@ -97,6 +99,6 @@ def parse(text: str) -> JobEnd | None:
     return JobEnd(
         text.strip(),
         state["state"],
-        int(status["code"]) if status else 0,
+        numbers.count(status["code"]) if status else 0,
         nodes["nodes"] if nodes else "no node",
     )

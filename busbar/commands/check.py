@@ -18,8 +18,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich.console import Console
-
 from busbar import site as sites
 from busbar.check.document import document_of, missing_features
 from busbar.check.listing import Match, lines
@@ -48,6 +46,7 @@ from busbar.errors import BusbarError
 from busbar.judge.results import Outcome
 from busbar.report.terminal import print_verdicts
 from busbar.site.load import find
+from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, exit_status
 
 _REPORT = "busbar.report.html"
@@ -103,9 +102,10 @@ def _list(args: argparse.Namespace, output: Path) -> int:
         refuse_nothing(args.checks, args.name, args.tag)
     if args.json:
         rows = [{**asdict(match), "runs": bool(match.runs_in)} for match in matches]
-        print(json.dumps(rows, indent=1))
+        stdout().document(rows)
     else:
-        print("\n".join(lines(matches)))
+        for line in lines(matches):
+            stdout().line(line)
     return 0
 
 
@@ -182,7 +182,7 @@ def _conclude(args: argparse.Namespace, output: Path, state: _State) -> int:
             break
     try:
         if args.json:
-            print(json.dumps(document, indent=1))
+            stdout().document(document)
         else:
             _print(document, outcomes, output / "report.html")
         sys.stdout.flush()
@@ -256,18 +256,16 @@ def _refuse_unknown(
 
 def _tell(line: str) -> None:
     with suppress(OSError):  # nobody reads any more, but the run goes on
-        print(f"busbar: {line}", file=sys.stderr, flush=True)
+        stderr().line(f"busbar: {line}")
 
 
 def _print(document: CheckDocument, outcomes: Sequence[Outcome], report: Path) -> None:
-    console = Console(soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 200  # a log has none; the usual 80 columns would cut the table
-    print_verdicts(outcomes, console)
+    out = stdout(log_width=200)  # a log has no width; the usual 80 columns would cut the table
+    print_verdicts(outcomes, out)
     for row in document["skipped"]:
-        console.print(f"skipped {row['check']}: {row['reason']}", markup=False, highlight=False)
-    console.print(f"verdict: {document['verdict']}", style="bold")
-    console.print(f"report: {report}", highlight=False)
+        out.line(f"skipped {row['check']}: {row['reason']}")
+    out.line(f"verdict: {document['verdict']}", style="bold")
+    out.line(f"report: {report}")
 
 
 def refuse_blanks(output: Path) -> None:
@@ -306,9 +304,8 @@ def detected_site(output: Path) -> str:
     directory = output / "site" / "detected"
     shutil.rmtree(directory, ignore_errors=True)
     write_site(detected.site, directory)
-    print(
-        f"busbar: no known site is this machine ({detected.site.description}); its facts"
-        f" are in {directory}",
-        file=sys.stderr,
+    _tell(
+        f"no known site is this machine ({detected.site.description}); its facts"
+        f" are in {directory}"
     )
     return str(directory)
