@@ -32,6 +32,7 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
     valid_prog_environs = ["+memory"]
     copies = fixture(BuildMemory, scope="environment")
     size_set = parameter(["quick"])
+    own_program = True
 
     def launches(self) -> list[BenchLaunch]:
         gpus = self.gpus if self.on_gpu else 0
@@ -47,5 +48,6 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
                 validated=True,
                 bands=self.on_gpu,
                 end=True,
+                nonce=self.nonce,
             )
         ]
