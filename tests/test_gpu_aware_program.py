@@ -130,7 +130,6 @@ def test_a_rank_that_omits_prints_no_reading(launch, rank):
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_miscounts_reads_ten_times_as_much(launch, rank):
     _, _, output = launch(2, "--ranks=2", "--sizes=64K", f"--inject=miscount:{rank}", *FAST)
     lines = [json.loads(x) for x in output.splitlines() if x.startswith('{"event": "reading"')]
