@@ -32,6 +32,7 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
     valid_prog_environs = ["+memory"]
     copies = fixture(BuildMemory, scope="environment")
     size_set = parameter(["quick"])
+    own_program = True
 
     @run_before("run")
     def use_all_cores(self) -> None:
@@ -51,5 +52,6 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
                 validated=True,
                 bands=self.on_gpu,
                 end=True,
+                nonce=self.nonce,
             )
         ]

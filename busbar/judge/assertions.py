@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from busbar.judge.launch import BenchLaunch, LaunchOutput
+from busbar.judge.nonce import foreign_output
 from busbar.parse import numbers
 from busbar.parse.events import Error
 from busbar.parse.nccl_tests import Half
@@ -185,6 +186,12 @@ def _agree(one: Half | None, other: Half | None) -> bool:
     )
 
 
+def nonce(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """The output is of this job, not of an earlier one."""
+    for reason in foreign_output(launch.nonce, shown.facts):
+        yield _FAILED, reason
+
+
 ASSERTIONS: dict[str, Assertion] = {
     "ranks": ranks,
     "placement": placement,
@@ -192,5 +199,6 @@ ASSERTIONS: dict[str, Assertion] = {
     "data": data,
     "metrics": metrics,
     "report": report,
+    "nonce": nonce,
 }
 """By the names of the minimum list; ``low`` and ``impossible`` are in `busbar.judge.bench`."""

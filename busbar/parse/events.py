@@ -61,6 +61,8 @@ class Start:
     backend: Literal["host", "cuda", "hip"]
     ranks: Count
     asked_ranks: Count
+    nonce: str = ""
+    """What the check gave the job; empty without a check, and in version 1.0."""
     mpi: str = ""
     ucx: str = ""
     """Version of the UCX loaded into the process; empty when MPI uses none."""
