@@ -11,8 +11,8 @@ from pathlib import Path
 from busbar.documents import NoteRow
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
-from busbar.explain.model import Cause
-from busbar.judge.results import Outcome
+from busbar.explain.model import Cause, Explanation
+from busbar.judge.results import Outcome, Result
 from busbar.judge.run import Run
 from busbar.output.note import Note
 
@@ -22,8 +22,9 @@ UNEXPLAINED = "below-band-unexplained"
 def explained(
     outcome: Outcome, files: Sequence[Path | Source], run: Run, known: Sequence[Cause] = ()
 ) -> Outcome:
-    """The outcome with causes (unless it is a pass) and notes; its results name their ids.
+    """Return the outcome with causes (unless it is a pass) and notes; its results name their ids.
 
+    A finding that by itself makes a run bad, such as a dead rank, is a result of its own.
     ``run`` is what the check knows of its launches. ``known`` are causes that were found before
     the job ran.
     """
@@ -41,6 +42,7 @@ def explained(
         found = [cause.to_json() for each in explanations for cause in each.causes]
         causes += [cause for cause in found if not (known and cause["id"] == UNEXPLAINED)]
         notes = [note.to_json() for each in explanations for note in each.notes]
+        outcome = _worse(outcome, explanations)
     if not outcome.verdict.is_problem:
         causes = []
     ids = ",".join(dict.fromkeys(cause["id"] for cause in causes))
@@ -49,3 +51,17 @@ def explained(
         for result in outcome.results
     )
     return replace(outcome, results=results, causes=tuple(causes), notes=(*outcome.notes, *notes))
+
+
+def _worse(outcome: Outcome, explanations: Sequence[Explanation]) -> Outcome:
+    """Add a result for each explanation whose findings are worse than the outcome."""
+    rows = [
+        Result(
+            outcome.check,
+            each.verdict,
+            message="; ".join(f"{cause.id}: {cause.summary}" for cause in each.causes),
+        )
+        for each in explanations
+        if each.verdict.is_problem and each.verdict.severity > outcome.verdict.severity
+    ]
+    return replace(outcome, results=(*outcome.results, *rows))

@@ -174,7 +174,7 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
         )
         return
     slow = _slow_rank(facts.readings)
-    if slow:
+    if slow and facts.device != "host":
         rank, ratio, reading = slow
         lines = [reading.evidence] if reading.evidence else []
         for id_ in ("gpu-busy", "gpu-link-slow"):
@@ -241,6 +241,8 @@ _DEATHS = (
     "died.bad-termination",
     "died.mpich",
     "died.exit",
+    "died.message",
+    "died.gpu",
     "tests.failure",
 )
 

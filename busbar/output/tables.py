@@ -51,8 +51,9 @@ class Tables:
         if first == b"{" and line.lstrip().startswith(_EVENTS):
             self._event(number, line)
             return True
-        if first.isdigit() or (key in self._pending and first in b"N-"):
-            return self._row(number, decode(line), key)
+        numbers = first.isdigit() or (key in self._pending and first in b"N-")
+        if numbers and self._row(number, decode(line), key):
+            return True
         if b"GPU" in line or b"ailure" in line or b"requires" in line:
             return self._complaint(number, decode(line, 300))
         return False
