@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
+from busbar.judge.answer import differences
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.parse.events import Error
 from busbar.parse.nccl_tests import Half
@@ -89,8 +90,12 @@ def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         used = set(facts.transports)
         wrong = {way for way in used if not way.startswith(launch.transports)}
     else:
-        used = {lane for e in facts.endpoints if not e.loopback for lane in e.lanes}
-        wrong = set() if used & set(launch.transports) else used
+        peers = [set(e.lanes) for e in facts.endpoints if not e.loopback]
+        ways = {*launch.transports, *launch.across}
+        used = {lane for lanes in peers for lane in lanes}
+        wrong = {lane for lanes in peers if not lanes & ways for lane in lanes}
+        if not used & set(launch.transports):
+            wrong = used
     if not used:
         yield _FAILED, f"the log of {launch.log or 'ucx'} does not say how the data went"
     elif wrong:
@@ -184,6 +189,12 @@ def _agree(one: Half | None, other: Half | None) -> bool:
     )
 
 
+def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """The output agrees with itself and with what was asked for."""
+    for text in differences(launch, shown):
+        yield _FAILED, f"{launch.bench}: {text}"
+
+
 ASSERTIONS: dict[str, Assertion] = {
     "ranks": ranks,
     "placement": placement,
@@ -191,5 +202,6 @@ ASSERTIONS: dict[str, Assertion] = {
     "data": data,
     "metrics": metrics,
     "report": report,
+    "answer": answer,
 }
 """By the names of the minimum list; ``low`` and ``impossible`` are in `busbar.judge.bench`."""

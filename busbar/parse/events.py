@@ -117,6 +117,8 @@ class Reading:
     us: Number | None = None
     driver_us: Number | None = None
     """Beside a latency between GPUs: the shortest copy within a GPU, by the faster of both."""
+    algbw_gb_per_s: Number | None = None
+    """Beside a bus bandwidth: size over time, which is in ``us``."""
 
     def __post_init__(self) -> None:
         if (self.us if self.metric == "latency" else self.gb_per_s) is None:

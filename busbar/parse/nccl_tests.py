@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
+
+from busbar.parse.nccl_options import Parameters
 
 TYPE_BYTES = {
     "int8": 1,
@@ -73,6 +76,8 @@ class Half:
     busbw: float
     wrong: int | None
     """Wrong elements; None where the run did not check (``N/A``)."""
+    decimals: tuple[int, int, int] = (2, 2, 2)
+    """Decimals that were printed of the three numbers."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +102,8 @@ class JsonRun:
     devices: tuple[Device, ...]
     ranks: int | None
     rows: tuple[Row, ...]
-    out_of_bounds: int | None
+    out_of_bounds: Bounds | None
+    parameters: Parameters | None = None
     environment: dict[str, str] = field(default_factory=dict)
     complete: bool = True
     errors: tuple[str, ...] = ()
@@ -108,10 +114,6 @@ _VERSION = re.compile(
     r"(?:\s+(?:nccl|rccl)-headers=(?P<headers>\d{1,18}))?"
     r"(?:\s+(?:nccl|rccl)-library=(?P<library>\d{1,18}))?",
     re.IGNORECASE,
-)
-_PARAMETERS = re.compile(
-    r"#\s*nThreads?:?\s+\d{1,18}\s+nGpus:?\s+\d{1,18}"
-    r"\s+minBytes:?\s+\d{1,18}\s+maxBytes:?\s+(?P<most>\d{1,18})"
 )
 _DEVICE = re.compile(
     r"#\s+Rank\s+(?P<rank>\d{1,18})\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d{1,18})\s+on\s+(?P<host>\S+)"
@@ -129,7 +131,8 @@ _OUT_OF_BOUNDS = re.compile(
     r"#\s*(?:Out of bounds values|Errors with asterisks)\s*:\s*(?P<count>\d{1,18})\s*(?P<word>\w*)"
 )
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<gb_per_s>\d{1,18}(?:\.\d*)?)")
-_COLLECTIVE = re.compile(r"#\s*Collective test starting:\s*(?P<program>\S+)")
+_COLLECTIVE = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(?P<program>\S+)")
+_COLUMNS = re.compile(r"#\s+size\s+count\s+type\b.*\s(?P<last>\S+)\s*$")
 _TOO_FEW = re.compile(
     r"Invalid number of GPUs: (?P<requested>\d{1,18}) requested but only (?P<visible>\d{1,18}) w"
 )
@@ -140,12 +143,6 @@ def parse_version(line: str) -> Version | None:
     """``# nccl-tests version 2.19.6 nccl-headers=... nccl-library=...`` and rccl's like."""
     version = _VERSION.match(line)
     return Version(**version.groupdict("")) if version else None
-
-
-def parse_max_bytes(line: str) -> int | None:
-    """The largest size, from the line that begins ``# nThread``."""
-    match = _PARAMETERS.match(line)
-    return int(match["most"]) if match else None
 
 
 def parse_device(line: str) -> Device | None:
@@ -163,15 +160,20 @@ def parse_device(line: str) -> Device | None:
     )
 
 
-def parse_row(text: str) -> Row | None:
-    """A whole row, on one line or joined from its pieces."""
+def parse_row(text: str, *, errors: bool = False) -> Row | None:
+    """A whole row, on one line or joined from its pieces.
+
+    ``errors`` is whether the columns are headed ``error``, as in old versions, which print the
+    largest error instead of a count. The oldest have no column for the root either.
+    """
     match = _ROW.match(text)
     if not match:
         return None
     numbers = match["numbers"].split()
     if len(numbers) not in (4, 8):
         return None
-    halves = [_half(numbers[i : i + 4]) for i in range(0, len(numbers), 4)]
+    errors = errors or match["root"] is None
+    halves = [_half(numbers[i : i + 4], errors) for i in range(0, len(numbers), 4)]
     if halves[0] is None:
         return None
     return Row(
@@ -195,14 +197,27 @@ def is_numbers(text: str) -> bool:
     return bool(_NUMBERS.match(text))
 
 
-def _half(numbers: list[str]) -> Half | None:
+def _half(numbers: list[str], errors: bool) -> Half | None:
     try:
         time_us, algbw, busbw = (float(n) for n in numbers[:3])
-        wrong = None if numbers[3] == "N/A" else int(float(numbers[3]))
+        wrong = None if numbers[3] == "N/A" else _wrong(float(numbers[3]), errors=errors)
     except ValueError:
         return None
-    # Old versions print the largest error in place of the count: 4e-07 is correct.
-    return Half(time_us, algbw, busbw, wrong)
+    decimals = [len(number.partition(".")[2]) for number in numbers[:3]]
+    return Half(time_us, algbw, busbw, wrong, (decimals[0], decimals[1], decimals[2]))
+
+
+_LARGEST_ERROR = 0.01
+"""The closing line counts errors by the type; none of them may be larger."""
+
+
+def _wrong(printed: float, *, errors: bool) -> int:
+    """The count of wrong elements; a part of one, ``inf`` and ``nan`` are wrong as well."""
+    if not math.isfinite(printed):
+        return 1
+    if errors:
+        return int(abs(printed) > _LARGEST_ERROR)
+    return math.ceil(abs(printed))
 
 
 def parse_out_of_bounds(line: str) -> Bounds | None:
@@ -210,7 +225,8 @@ def parse_out_of_bounds(line: str) -> Bounds | None:
     bounds = _OUT_OF_BOUNDS.match(line)
     if not bounds:
         return None
-    return Bounds(int(bounds["count"]), bounds["word"].upper() == "OK")
+    count = int(bounds["count"])
+    return Bounds(count, count == 0 and bounds["word"].upper() == "OK")
 
 
 def parse_average(line: str) -> float | None:
@@ -220,9 +236,15 @@ def parse_average(line: str) -> float | None:
 
 
 def parse_collective(line: str) -> str | None:
-    """The name of the program, which 2.17 and newer print."""
+    """The name of the program, which 2.17 and newer print before the table and after it."""
     started = _COLLECTIVE.match(line)
     return started["program"] if started else None
+
+
+def parse_columns(line: str) -> str | None:
+    """The last word of the column titles: ``#wrong``, or ``error`` in old versions."""
+    columns = _COLUMNS.match(line)
+    return columns["last"] if columns else None
 
 
 def parse_too_few(line: str) -> TooFew | None:
@@ -272,12 +294,36 @@ def parse_json(text: str) -> JsonRun | None:
         devices=devices,
         ranks=_json_ranks(config, devices),
         rows=tuple(_json_row(r) for r in document["results"]),
-        out_of_bounds=int(bounds["count"]) if "count" in bounds else None,
+        out_of_bounds=_json_bounds(bounds),
+        parameters=_json_parameters(config),
         environment=dict(
             e.split("=", 1) for e in document.get("env", []) if isinstance(e, str) and "=" in e
         ),
         complete=complete and "end_time" in document,
         errors=errors,
+    )
+
+
+def _json_bounds(bounds: dict[str, Any]) -> Bounds | None:
+    if "count" not in bounds:
+        return None
+    count = float(str(bounds["count"]))
+    okay = str(bounds.get("okay", "true")).lower() == "true"
+    return Bounds(_wrong(count, errors=False), count == 0 and okay)
+
+
+def _json_parameters(config: dict[str, Any]) -> Parameters | None:
+    if "minimum_bytes" not in config or "maximum_bytes" not in config:
+        return None
+    names = {
+        "factor": "step_factor",
+        "warmup": "warmup_iters",
+        "iterations": "iterations",
+        "check": "validation",
+    }
+    return Parameters(
+        *(int(config[n]) for n in ("nthreads", "ngpus", "minimum_bytes", "maximum_bytes")),
+        **{name: int(config[key]) for name, key in names.items() if key in config},
     )
 
 
@@ -307,7 +353,7 @@ def _json_half(half: dict[str, Any]) -> Half:
         float(half["time"]),
         float(half["alg_bw"]),
         float(half["bus_bw"]),
-        None if wrong in (None, "N/A") else int(float(str(wrong))),
+        None if wrong in (None, "N/A") else _wrong(float(str(wrong)), errors=False),
     )
 
 

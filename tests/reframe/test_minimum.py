@@ -63,7 +63,7 @@ def verdict(kind: Kind | GpuAwareKind, text: str, directory: Path) -> Verdict:
         says = "differs" if text.endswith("# the JSON differs") else "agrees"
         (directory / PRIVATE).mkdir(exist_ok=True)
         lines = [f"{line}\n" for line in text.splitlines()]
-        write_json(directory / PRIVATE / path.name, lines, says)
+        write_json(directory / PRIVATE / path.name, lines, says, list(kind.launch.command))
         shown = replace(shown, report=collect_json(path))
     shown.facts.readings += kind.derive(shown)
     results = bench.judge("check", kind.run, kind.launch, shown)
