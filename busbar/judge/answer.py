@@ -13,7 +13,7 @@ from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Reading
 from busbar.parse import fabtests, nccl_options, ucx_perftest
-from busbar.parse.events import Start
+from busbar.parse.events import Rank, Start
 from busbar.units import MIB, format_bytes
 
 _ROUNDED = 0.01
@@ -118,6 +118,9 @@ def _of_parameters(
         ("iterations", asked.iterations, stated.iterations),
         ("warm-up iterations", asked.warmup, stated.warmup),
         ("validation", least, stated.check),
+        ("aggregated iterations", asked.aggregated, stated.aggregated),
+        # Not every version prints the number of launches of a graph.
+        ("graph", None if asked.graph else 0, stated.graph),
     )
     for name, wanted, printed in pairs:
         if wanted is not None and printed is not None and wanted != printed:
@@ -198,9 +201,19 @@ def _of_fabtests(launch: BenchLaunch, text: Sequence[str]) -> Iterator[str]:
 
 # ---- our own programs
 def _of_own_program(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
-    programs = {start.program for start, _ in output.events_of(Start)} - {launch.bench}
-    if programs:
-        yield f"{launch.bench} was asked for, {', '.join(sorted(programs))} ran"
+    starts = [start for start, _ in output.events_of(Start)]
+    for start in starts:
+        if start.program != launch.bench:
+            yield f"{launch.bench} was asked for, {start.program} ran"
+        if {start.ranks, start.asked_ranks} != {launch.ranks}:
+            yield f"{launch.ranks} ranks were asked for, {start.ranks} ran"
+        if launch.gpus and start.backend == "host":
+            yield "GPUs were asked for, the program ran without"
+    if output.readings and len(starts) != 1:
+        yield f"the program started {len(starts)} times"
+    ranks = sorted(rank.rank for rank, _ in output.events_of(Rank))
+    if ranks and ranks != list(range(launch.ranks)):
+        yield f"ranks {', '.join(map(str, ranks))} say where they run, of {launch.ranks}"
     for reason, line in output.malformed[:1]:
         yield f"line {line.line} is not a line of {launch.bench}: {reason}"
     asked = Counter((operation, size) for operation in launch.operations for size in launch.sizes)

@@ -86,8 +86,12 @@ def of_nccl_row(row: nccl_tests.Row, signature: Signature | None) -> Iterator[st
         yield f"{row.count} elements of type {row.type} are not {row.nbytes} bytes"
     if signature.reduces not in (None, row.redop != "none"):
         yield f"the operator is {row.redop}"
-    if row.root is not None and signature.rooted not in (None, row.root >= 0):
+    if row.root is not None and not _is_root(row.root, signature.rooted):
         yield f"the root is {row.root}"
+
+
+def _is_root(root: int, rooted: bool | None) -> bool:
+    return rooted is None or (root >= 0 if rooted else root == -1)
 
 
 def of_osu_row(banner: osu.Banner, row: osu.Row) -> str:

@@ -28,6 +28,8 @@ class Options:
     redop: str = "sum"
     root: int = 0
     cycles: int = 1
+    aggregated: int = 1
+    graph: int = 0
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -52,6 +54,8 @@ class Parameters:
     warmup: int | None = None
     iterations: int | None = None
     check: int | None = None
+    aggregated: int | None = None
+    graph: int | None = None
 
 
 _PARAMETERS = re.compile(
@@ -59,7 +63,8 @@ _PARAMETERS = re.compile(
     r"\s+minBytes:?\s+(?P<min_bytes>\d{1,18})\s+maxBytes:?\s+(?P<max_bytes>\d{1,18})"
     r"(?:\s+step:\s*(?P<step>\d{1,18})\((?P<kind>\w+)\))?"
     r"(?:\s+warmup iters:\s*(?P<warmup>\d{1,9}))?(?:\s+iters:\s*(?P<iterations>\d{1,9}))?"
-    r"(?:.*?\bvalidation:\s*(?P<check>\d{1,9}))?"
+    r"(?:\s+agg iters:\s*(?P<aggregated>\d{1,9}))?(?:\s+validation:\s*(?P<check>\d{1,9}))?"
+    r"(?:\s+graph:\s*(?P<graph>\d{1,9}))?"
 )
 _REDUCED = re.compile(r"#\s*Reducing maxBytes to (?P<most>\d{1,18})\b")
 
@@ -85,6 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-o", "--op", dest="redop", default="sum")
     parser.add_argument("-r", "--root", type=int, default=0)
     parser.add_argument("-N", "--run_cycles", dest="cycles", type=int, default=1)
+    parser.add_argument("-m", "--agg_iters", dest="aggregated", type=int, default=1)
+    parser.add_argument("-G", "--cudagraph", dest="graph", type=int, default=0)
     return parser
 
 
@@ -103,7 +110,8 @@ def parse_parameters(line: str) -> Parameters | None:
     if not match:
         return None
     names = ("threads", "gpus", "min_bytes", "max_bytes", "warmup", "iterations", "check")
-    found = {name: int(match[name]) for name in names if match[name]}
+    more = ("aggregated", "graph")
+    found = {name: int(match[name]) for name in (*names, *more) if match[name]}
     if match["kind"] == "factor":
         found["factor"] = int(match["step"])
     return Parameters(**found)

@@ -127,7 +127,7 @@ TORCH = Kind(
     first("h200x4-prefix/torch_collectives_torch-2.11.0.log") + NCCL_LOG,
     replace(H200, harness="pytorch"),
     {
-        **FOUR,
+        "ranks": replaced('"ranks": 4, "node_rank"', '"ranks": 1, "node_rank"'),
         "placement": replaced("0000:00:07.0", "0000:00:06.0"),
         **BY_SHM,
         "data": replaced('"wrong": 0}', '"wrong": 5}'),

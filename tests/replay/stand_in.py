@@ -92,7 +92,7 @@ def replay(record: dict, root: Path, arguments: list[str]) -> int:
             status = 0 if record.get("ended") else int(line.split("=")[1])
             break
         if not line.startswith(("$ ", '{"placed"')) and asked_for(line, arguments):
-            lines.append(line)
+            lines.append(with_options(line, arguments))
     sys.stdout.writelines(lines)
     if "log" in record:
         write_logs(record, root)
@@ -111,6 +111,23 @@ def asked_for(line: str, arguments: list[str]) -> bool:
         return True
     least, most = arguments[arguments.index("-m") + 1].split(":")
     return int(least) <= int(row[1]) <= int(most)
+
+
+_PARAMETERS = {"-b": "minBytes", "-e": "maxBytes", "-n": " iters:", "-w": "warmup iters:"}
+
+
+def with_options(line: str, arguments: list[str]) -> str:
+    """The line that repeats the options of nccl-tests, with those of this start."""
+    if not line.startswith("# nThread"):
+        return line
+    for option, value in zip(arguments, arguments[1:]):  # noqa: B905, RUF007 - any Python runs this
+        if option in _PARAMETERS:
+            shift = {"K": 10, "M": 20, "G": 30}.get(value[-1], 0)
+            number = int(value[:-1] if shift else value) << shift
+            before = "(?<!agg)(?<!warmup)" if option == "-n" else ""
+            name = _PARAMETERS[option]
+            line = re.sub(rf"{before}{name} \d+", f"{name} {number}", line)
+    return line
 
 
 def read(path: Path) -> Iterator[str]:
