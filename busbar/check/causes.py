@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from busbar.explain.model import Cause, Explanation
 from busbar.judge.results import Outcome, Result
 from busbar.judge.run import Run
 from busbar.output.note import Note
+from busbar.units import format_bytes
+from busbar.verdict import Verdict
 
 UNEXPLAINED = "below-band-unexplained"
 
@@ -45,12 +47,27 @@ def explained(
         outcome = _worse(outcome, explanations)
     if not outcome.verdict.is_problem:
         causes = []
+    notes += [note.to_json() for note in _without_band(outcome) if note.id not in _ids(notes)]
     ids = ",".join(dict.fromkeys(cause["id"] for cause in causes))
     results = tuple(
         replace(result, cause=ids) if result.verdict.is_problem else result
         for result in outcome.results
     )
     return replace(outcome, results=results, causes=tuple(causes), notes=(*outcome.notes, *notes))
+
+
+def _ids(notes: Sequence[NoteRow]) -> set[str]:
+    return {note["id"] for note in notes}
+
+
+def _without_band(outcome: Outcome) -> Iterator[Note]:
+    """Count the readings that nothing judged: a pass says nothing of them."""
+    measured = [row for row in outcome.results if row.value is not None]
+    unjudged = [row for row in measured if row.verdict is Verdict.UNJUDGED]
+    if unjudged:
+        sizes = ", ".join(dict.fromkeys(format_bytes(row.bytes or 0) for row in unjudged))
+        summary = f"{len(unjudged)} of {len(measured)} readings have no band: {sizes}"
+        yield Note("no-band", summary)
 
 
 def _worse(outcome: Outcome, explanations: Sequence[Explanation]) -> Outcome:

@@ -130,8 +130,13 @@ def add_parser(subparsers: Any) -> None:
         choices=range(10),
         default=1,
         metavar="N",
-        help="how often a check with readings below their band runs again at most, on the same"
-        " nodes (default: %(default)s)",
+        help="how often a check with readings below their band runs again, on the same nodes, and"
+        " once more if its runs disagree (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--require-bands",
+        action="store_true",
+        help="end with exit status 1 instead of 3 if nothing could be judged",
     )
     parser.add_argument(
         "--output",
@@ -205,7 +210,7 @@ def _run(args: argparse.Namespace, output: Path) -> int:
         print(json.dumps(document, indent=1))
     else:
         _print(document, outcomes, report)
-    return exit_status(overall(outcomes))
+    return exit_status(overall(outcomes), require_bands=args.require_bands)
 
 
 def _plan(args: argparse.Namespace, output: Path) -> tuple[RunPlan, list[Environment]]:

@@ -46,7 +46,9 @@ ALLOWED = (
     Allowed(r"\"(end|copy|flag|check)\"", rf"^[\d.]+ to|{_KEY}|repeated", "times"),
     Allowed(r"^(fi_info| +\w+:|bytes )", "", "the provider, which fabric_libfabric reads itself"),
     Allowed(r"\"window\"", "^64 to", "the number of messages in flight, which it chooses"),
-    Allowed(r"^1m ", "^200 |400|^[ms] |0.20|Mxf|0.00", "the total: size, time and rate are compared"),
+    Allowed(
+        r"^1m ", "^200 |400|^[ms] |0.20|Mxf|0.00", "the total: size, time and rate are compared"
+    ),
 )
 _EVERY = {"gpu_aware": 6}
 """Of a long output only each so many-th alteration: the whole test is to take seconds."""
