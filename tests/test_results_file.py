@@ -37,7 +37,7 @@ def left(**changes: Any) -> str:
     row = changes.pop("row", {})
     document |= changes
     for each in document["results"]:
-        each |= row
+        each.update(row)
     return json.dumps(document)
 
 
