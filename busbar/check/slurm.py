@@ -7,6 +7,8 @@ import re
 import subprocess
 from dataclasses import dataclass
 
+from busbar.parse import numbers
+
 _TIMEOUT_S = 30
 
 
@@ -56,6 +58,6 @@ def parse(text: str) -> JobEnd | None:
     return JobEnd(
         text.strip(),
         state["state"],
-        int(status["code"]) if status else 0,
+        numbers.count(status["code"]) if status else 0,
         nodes["nodes"] if nodes else "no node",
     )

@@ -7,7 +7,6 @@ import argparse
 import json
 import re
 import shutil
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -15,8 +14,6 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-
-from rich.console import Console
 
 from busbar import site as sites
 from busbar.check.document import document_of, missing_features
@@ -35,6 +32,7 @@ from busbar.errors import BusbarError
 from busbar.judge.results import Outcome
 from busbar.report.terminal import print_verdicts
 from busbar.site.load import find
+from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, exit_status
 
 
@@ -177,9 +175,10 @@ def _list(args: argparse.Namespace, output: Path) -> int:
         refuse_nothing(args.checks, args.name, args.tag)
     if args.json:
         rows = [{**asdict(match), "runs": bool(match.runs_in)} for match in matches]
-        print(json.dumps(rows, indent=1))
+        stdout().document(rows)
     else:
-        print("\n".join(lines(matches)))
+        for line in lines(matches):
+            stdout().line(line)
     return 0
 
 
@@ -207,7 +206,7 @@ def _run(args: argparse.Namespace, output: Path) -> int:
 
     html.write(report, document, outcomes)
     if args.json:
-        print(json.dumps(document, indent=1))
+        stdout().document(document)
     else:
         _print(document, outcomes, report)
     return exit_status(overall(outcomes), require_bands=args.require_bands)
@@ -260,18 +259,16 @@ def _refuse_unknown(
 
 
 def _tell(line: str) -> None:
-    print(f"busbar: {line}", file=sys.stderr, flush=True)
+    stderr().line(f"busbar: {line}")
 
 
 def _print(document: CheckDocument, outcomes: Sequence[Outcome], report: Path) -> None:
-    console = Console(soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 200  # a log has none; the usual 80 columns would cut the table
-    print_verdicts(outcomes, console)
+    out = stdout(log_width=200)  # a log has no width; the usual 80 columns would cut the table
+    print_verdicts(outcomes, out)
     for row in document["skipped"]:
-        console.print(f"skipped {row['check']}: {row['reason']}", markup=False, highlight=False)
-    console.print(f"verdict: {document['verdict']}", style="bold")
-    console.print(f"report: {report}", highlight=False)
+        out.line(f"skipped {row['check']}: {row['reason']}")
+    out.line(f"verdict: {document['verdict']}", style="bold")
+    out.line(f"report: {report}")
 
 
 def remove_old_results(output: Path) -> None:
@@ -307,9 +304,8 @@ def detected_site(output: Path) -> str:
     directory = output / "site" / "detected"
     shutil.rmtree(directory, ignore_errors=True)
     write(detected.site, directory)
-    print(
-        f"busbar: no known site is this machine ({detected.site.description}); its facts"
-        f" are in {directory}",
-        file=sys.stderr,
+    _tell(
+        f"no known site is this machine ({detected.site.description}); its facts"
+        f" are in {directory}"
     )
     return str(directory)

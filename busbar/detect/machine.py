@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from busbar.site.cpulist import cpu_list
 from busbar.site.load import load, names, ships
 from busbar.site.model import Gpus, Name, Nic, Numa, Site
 from busbar.site.yamlfile import dotted
+from busbar.terminal import stderr
 
 Parsed = TypeVar("Parsed")
 _PARSERS: dict[str, Callable[[str], object]] = {
@@ -188,7 +188,7 @@ def match(detected: Detected | None = None) -> str | None:
         try:
             site = load(name)
         except BusbarError as error:
-            sys.stderr.write(f"busbar: skipping site {name!r}: {error}\n")
+            stderr().line(f"busbar: skipping site {name!r}: {error}")
             continue
         if site.node_type().gpus is None:
             continue

@@ -12,7 +12,7 @@ from busbar.judge.consistency import contradictions
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Reading
-from busbar.parse import fabtests, nccl_options, ucx_perftest
+from busbar.parse import fabtests, nccl_options, numbers, ucx_perftest
 from busbar.parse.events import Rank, Start
 from busbar.units import MIB, format_bytes
 
@@ -156,8 +156,8 @@ def _of_osu(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
 def _window(command: Sequence[str]) -> int:
     """OSU's own default is 64."""
     for option, value in pairwise(command):
-        if option in ("-W", "--window-size") and value.isascii() and value.isdigit():
-            return int(value)
+        if option in ("-W", "--window-size") and numbers.is_whole(value):
+            return numbers.count(value)
     return 64
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -58,7 +59,7 @@ def rate_of(nbytes: int, time_us: float, rate: float, decimals: tuple[int, int])
     unit = _half_unit(decimals[0])
     if not time_us > 0:
         return not nbytes
-    high = nbytes / (time_us - unit) * 1e-3 if time_us > unit else float("inf")
+    high = nbytes / (time_us - unit) * 1e-3 if time_us > unit else math.inf
     return agrees(rate, decimals[1], nbytes / (time_us + unit) * 1e-3, high)
 
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from busbar.parse import numbers
+
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _THOUSANDS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3}
 _DIGITS = 1e-3
@@ -43,8 +45,11 @@ def rows(lines: Iterable[str]) -> list[Row]:
             row = dict(zip(names, words, strict=True))
             size = _SIZE.match(row["bytes"])
             assert size is not None
-            nbytes = int(size["number"]) * _UNITS[size["unit"]]
-            rate, each = float(row["MB/sec"]), float(row.get("usec/xfer", "nan"))
+            nbytes = numbers.count(size["number"]) * _UNITS[size["unit"]]
+            rate, each = numbers.real(row["MB/sec"]), numbers.real(row.get("usec/xfer", "nan"))
+            if rate is None:
+                raise ValueError(f"{line.strip()!r} has no rate")
+            each = math.nan if each is None else each
             back = row.get("#ack", "").removeprefix("=") or row.get("#sent", "")
             # The rate has two decimals.
             same = math.isnan(each) or math.isclose(
@@ -57,7 +62,7 @@ def rows(lines: Iterable[str]) -> list[Row]:
                     rate / 1e3,
                     back == row.get("#sent", ""),
                     same,
-                    int(sent["number"]) * _THOUSANDS[sent["unit"]] if sent else None,
+                    numbers.count(sent["number"]) * _THOUSANDS[sent["unit"]] if sent else None,
                 )
             )
     return table

@@ -8,6 +8,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from busbar.parse import numbers
+
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE = re.compile(r"(?P<number>\d{1,15})(?P<unit>[KMGT]?)B?$", re.IGNORECASE)
 
@@ -73,7 +75,7 @@ def _size(text: str) -> int:
     match = _SIZE.match(text)
     if not match:
         raise argparse.ArgumentTypeError(f"invalid size {text!r}")
-    return int(match["number"]) << _UNITS[match["unit"].upper()]
+    return numbers.count(match["number"]) << _UNITS[match["unit"].upper()]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,13 +113,13 @@ def parse_parameters(line: str) -> Parameters | None:
         return None
     names = ("threads", "gpus", "min_bytes", "max_bytes", "warmup", "iterations", "check")
     more = ("aggregated", "graph")
-    found = {name: int(match[name]) for name in (*names, *more) if match[name]}
+    found = {name: numbers.count(match[name]) for name in (*names, *more) if match[name]}
     if match["kind"] == "factor":
-        found["factor"] = int(match["step"])
+        found["factor"] = numbers.count(match["step"])
     return Parameters(**found)
 
 
 def parse_reduced(line: str) -> int | None:
     """Parse ``# Reducing maxBytes to 1024 due to memory limitation``."""
     match = _REDUCED.match(line)
-    return int(match["most"]) if match else None
+    return numbers.count(match["most"]) if match else None

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from busbar.parse import numbers
 from busbar.parse.nccl_options import Parameters
 
 TYPE_BYTES = {
@@ -151,10 +152,10 @@ def parse_device(line: str) -> Device | None:
     if not match:
         return None
     return Device(
-        int(match["rank"]),
-        int(match["pid"]),
+        numbers.count(match["rank"]),
+        numbers.count(match["pid"]),
         match["host"],
-        int(match["device"]),
+        numbers.count(match["device"]),
         match["bus"],
         match["name"],
     )
@@ -169,19 +170,19 @@ def parse_row(text: str, *, errors: bool = False) -> Row | None:
     match = _ROW.match(text)
     if not match:
         return None
-    numbers = match["numbers"].split()
-    if len(numbers) not in (4, 8):
+    words = match["numbers"].split()
+    if len(words) not in (4, 8):
         return None
     errors = errors or match["root"] is None
-    halves = [_half(numbers[i : i + 4], errors) for i in range(0, len(numbers), 4)]
+    halves = [_half(words[i : i + 4], errors) for i in range(0, len(words), 4)]
     if halves[0] is None:
         return None
     return Row(
-        int(match["nbytes"]),
-        int(match["count"]),
+        numbers.count(match["nbytes"]),
+        numbers.count(match["count"]),
         match["type"],
         match["redop"],
-        int(match["root"]) if match["root"] else None,
+        numbers.count(match["root"]) if match["root"] else None,
         halves[0],
         halves[1] if len(halves) > 1 else None,
     )
@@ -197,13 +198,12 @@ def is_numbers(text: str) -> bool:
     return bool(_NUMBERS.match(text))
 
 
-def _half(numbers: list[str], errors: bool) -> Half | None:
-    try:
-        time_us, algbw, busbw = (float(n) for n in numbers[:3])
-        wrong = None if numbers[3] == "N/A" else _wrong(float(numbers[3]), errors=errors)
-    except ValueError:
+def _half(words: list[str], errors: bool) -> Half | None:
+    time_us, algbw, busbw = (numbers.real(word) for word in words[:3])
+    if time_us is None or algbw is None or busbw is None:
         return None
-    decimals = [len(number.partition(".")[2]) for number in numbers[:3]]
+    wrong = None if words[3] == "N/A" else _wrong(numbers.real(words[3]), errors=errors)
+    decimals = [len(word.partition(".")[2]) for word in words[:3]]
     return Half(time_us, algbw, busbw, wrong, (decimals[0], decimals[1], decimals[2]))
 
 
@@ -211,10 +211,10 @@ _LARGEST_ERROR = 0.01
 """The closing line counts errors by the type; none of them may be larger."""
 
 
-def _wrong(printed: float, *, errors: bool) -> int:
-    """The count of wrong elements; a part of one, ``inf`` and ``nan`` are wrong as well."""
-    if not math.isfinite(printed):
-        return 1
+def _wrong(printed: float | None, *, errors: bool) -> int:
+    """The count of wrong elements; a part of one, and what is not a number, are wrong as well."""
+    if printed is None or not abs(printed) <= numbers.MOST:
+        return numbers.MOST
     if errors:
         return int(abs(printed) > _LARGEST_ERROR)
     return math.ceil(abs(printed))
@@ -225,14 +225,14 @@ def parse_out_of_bounds(line: str) -> Bounds | None:
     bounds = _OUT_OF_BOUNDS.match(line)
     if not bounds:
         return None
-    count = int(bounds["count"])
+    count = numbers.count(bounds["count"])
     return Bounds(count, count == 0 and bounds["word"].upper() == "OK")
 
 
 def parse_average(line: str) -> float | None:
     """The mean over all sizes; it says that the table is whole and nothing of the links."""
     average = _AVERAGE.match(line)
-    return float(average["gb_per_s"]) if average else None
+    return numbers.real(average["gb_per_s"]) if average else None
 
 
 def parse_collective(line: str) -> str | None:
@@ -250,7 +250,9 @@ def parse_columns(line: str) -> str | None:
 def parse_too_few(line: str) -> TooFew | None:
     """Parse the complaint that GPUs are missing."""
     gpus = _TOO_FEW.search(line)
-    return TooFew(int(gpus["requested"]), int(gpus["visible"])) if gpus else None
+    return (
+        TooFew(numbers.count(gpus["requested"]), numbers.count(gpus["visible"])) if gpus else None
+    )
 
 
 def parse_failure(line: str) -> str | None:
@@ -263,23 +265,30 @@ def parse_json(text: str) -> JsonRun | None:
     """A ``-J`` document, None for JSON of another kind.
 
     A document that breaks off is read up to its last whole result and marked incomplete.
-    Raises ``ValueError`` when nothing of it can be read.
+    Raises ``ValueError`` when nothing of it can be read, or when it has another form.
     """
     complete = True
     try:
-        document = json.loads(text)
+        document = numbers.load_json(text)
     except json.JSONDecodeError:
         complete = False
-        document = json.loads(_mend(text))
+        document = numbers.load_json(_mend(text))
     if not isinstance(document, dict) or "results" not in document or "config" not in document:
         return None
+    try:
+        return _json_run(document, complete=complete)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the JSON has another form: {error!r}") from error
+
+
+def _json_run(document: dict[str, Any], *, complete: bool) -> JsonRun:
     config: dict[str, Any] = document["config"]
     devices = tuple(
         Device(
-            int(d["rank"]),
-            int(d["pid"]),
+            numbers.json_whole(d["rank"]),
+            numbers.json_whole(d["pid"]),
             str(d["hostname"]),
-            int(d["device"]),
+            numbers.json_whole(d["device"]),
             str(d["device_hex"]),
             str(d["device_info"]),
         )
@@ -287,7 +296,7 @@ def parse_json(text: str) -> JsonRun | None:
     )
     arguments = [str(a) for a in document.get("args", [])]
     bounds = document.get("out_of_bounds") or {}
-    errors = tuple(e for e in document.get("errors", []) if e)
+    errors = tuple(str(e) for e in document.get("errors", []) if e)
     return JsonRun(
         program=arguments[0].rsplit("/", 1)[-1] if arguments else "",
         version=str(document.get("nccl_version", "")),
@@ -307,7 +316,7 @@ def parse_json(text: str) -> JsonRun | None:
 def _json_bounds(bounds: dict[str, Any]) -> Bounds | None:
     if "count" not in bounds:
         return None
-    count = float(str(bounds["count"]))
+    count = numbers.json_real(bounds["count"])
     okay = str(bounds.get("okay", "true")).lower() == "true"
     return Bounds(_wrong(count, errors=False), count == 0 and okay)
 
@@ -322,26 +331,28 @@ def _json_parameters(config: dict[str, Any]) -> Parameters | None:
         "check": "validation",
     }
     return Parameters(
-        *(int(config[n]) for n in ("nthreads", "ngpus", "minimum_bytes", "maximum_bytes")),
-        **{name: int(config[key]) for name, key in names.items() if key in config},
+        *(
+            numbers.json_whole(config[n])
+            for n in ("nthreads", "ngpus", "minimum_bytes", "maximum_bytes")
+        ),
+        **{name: numbers.json_whole(config[key]) for name, key in names.items() if key in config},
     )
 
 
 def _json_ranks(config: dict[str, Any], devices: tuple[Device, ...]) -> int | None:
     # The list names only the devices of the process that writes; with -g N that is one of N.
-    per_process = int(config.get("ngpus", 1)) * int(config.get("nthreads", 1))
+    gpus, threads = (numbers.json_whole(config.get(key, 1)) for key in ("ngpus", "nthreads"))
     named = max((d.rank for d in devices), default=-1) + 1
-    return max(per_process, named) or None
+    return max(gpus * threads, named) or None
 
 
 def _json_row(result: dict[str, Any]) -> Row:
-    root = str(result.get("root", "")).strip()
     return Row(
-        int(result["size"]),
-        int(result["count"]),
+        numbers.json_whole(result["size"]),
+        numbers.json_whole(result["count"]),
         str(result["type"]),
         str(result["redop"]),
-        int(root) if root.lstrip("-").isdigit() else None,
+        numbers.whole(str(result.get("root", ""))[:20]),
         _json_half(result["out_of_place"]),
         _json_half(result["in_place"]) if result.get("in_place") else None,
     )
@@ -350,10 +361,10 @@ def _json_row(result: dict[str, Any]) -> Row:
 def _json_half(half: dict[str, Any]) -> Half:
     wrong = half.get("nwrong")
     return Half(
-        float(half["time"]),
-        float(half["alg_bw"]),
-        float(half["bus_bw"]),
-        None if wrong in (None, "N/A") else _wrong(float(str(wrong)), errors=False),
+        numbers.json_real(half["time"]),
+        numbers.json_real(half["alg_bw"]),
+        numbers.json_real(half["bus_bw"]),
+        None if wrong in (None, "N/A") else _wrong(numbers.json_real(wrong), errors=False),
     )
 
 

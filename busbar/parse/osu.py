@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from busbar.parse import numbers
+
 
 @dataclass(frozen=True)
 class Banner:
@@ -110,8 +112,9 @@ def parse_row(line: str) -> Row | None:
     if not row:
         return None
     valid = row["check"].lower() == "pass" if row["check"] else None
-    first, *others = map(float, row["values"].split())
-    return Row(int(row["nbytes"]), first, valid, tuple(others))
+    first, *others = (numbers.real(word) for word in row["values"].split())
+    known = tuple(other for other in others if other is not None)
+    return None if first is None else Row(numbers.count(row["nbytes"]), first, valid, known)
 
 
 def parse_setting(line: str) -> Setting | None:
@@ -122,8 +125,8 @@ def parse_setting(line: str) -> Setting | None:
             return Setting(
                 found.get("unit"),
                 found.get("datatype"),
-                int(found["pairs"]) if "pairs" in found else None,
-                int(found["window"]) if "window" in found else None,
+                numbers.count(found["pairs"]) if "pairs" in found else None,
+                numbers.count(found["window"]) if "window" in found else None,
             )
     return None
 

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from busbar.parse import numbers
+
 _MIB = 2**20
 # Median, average and overall time, average and overall bandwidth, two message rates. After the
 # last interval nothing may be left to average: its columns are then `inf`, `nan` or 0.
@@ -51,8 +53,10 @@ def final_row(lines: Iterable[str]) -> Row | None:
     last = None
     for line in lines:
         if row := _ROW.match(line):
-            _, _, overall, _, rate, _, messages = map(float, row["values"].split())
-            last = Row(int(row["iterations"]), overall, rate * _MIB / 1e9, messages)
+            words = [numbers.real(word) for word in row["values"].split()]
+            values = [math.nan if word is None else word for word in words]
+            _, _, overall, _, rate, _, messages = values
+            last = Row(numbers.count(row["iterations"]), overall, rate * _MIB / 1e9, messages)
     return last
 
 

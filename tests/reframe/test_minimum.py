@@ -16,7 +16,6 @@ import yaml
 
 from busbar.judge import assertions, bench, mode, verdicts
 from busbar.judge import gpu_aware as gpu_judge
-from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import show
 from busbar.judge.verdicts import Expect, Judged
 from busbar.output.nccl_json import PRIVATE, collect_json
@@ -54,7 +53,7 @@ def verdict(kind: Kind | GpuAwareKind, text: str, directory: Path) -> Verdict:
         found = gpu_judge.judge(
             kind.asked,
             show("record", text.splitlines()),
-            expectation_of(replace(H200, bench="gpu_aware")),
+            replace(H200, bench="gpu_aware"),
         )
         return combined(result.verdict for result in found)
     shown = show("record", text.splitlines())
