@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
+from busbar.judge.consistency import contradictions
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
 from busbar.parse import numbers
@@ -175,7 +176,7 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
         )
         return
     slow = _slow_rank(facts.readings)
-    if slow:
+    if slow and facts.device != "host":
         rank, ratio, reading = slow
         lines = [reading.evidence] if reading.evidence else []
         for id_ in ("gpu-busy", "gpu-link-slow"):
@@ -242,6 +243,8 @@ _DEATHS = (
     "died.bad-termination",
     "died.mpich",
     "died.exit",
+    "died.message",
+    "died.gpu",
     "tests.failure",
 )
 
@@ -313,7 +316,9 @@ def _cut(evidence: Evidence, summary: str) -> Finding:
 
 @cause("invalid-reading")
 def no_number(context: Context) -> Iterator[Finding]:
-    """Readings are ``nan`` or ``inf``."""
+    """Readings are ``nan`` or ``inf``, or the output contradicts itself."""
+    for text, line in contradictions(context.facts, context.operation, context.ranks):
+        yield failure("invalid-reading", [line] if line else [], text)
     odd = [r for r in context.facts.readings if not math.isfinite(r.value) and r.evidence]
     if odd:
         lines = list(dict.fromkeys(r.evidence for r in odd if r.evidence))
