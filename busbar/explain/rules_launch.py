@@ -10,7 +10,7 @@ from busbar.explain.rules import Context, Explains, Finding, failure, lines_of
 from busbar.explain.rules_mpi import frames
 from busbar.judge.expectation import kernel_limit
 from busbar.judge.verdicts import Judged
-from busbar.parse.events import Error, Rank
+from busbar.parse.events import Error, Rank, Start
 from busbar.verdict import Verdict
 
 
@@ -113,8 +113,9 @@ def same_gpu(context: Context) -> Iterator[Finding]:
     """Two ranks report the same GPU, or a rate is that of one GPU's memory."""
     facts = context.facts
     placed: dict[tuple[str, str], int] = {}
+    shared = any(start.share_devices for start, _ in facts.events_of(Start))
     for event, evidence in facts.events_of(Rank):
-        if not event.device:
+        if shared or not event.device:
             continue
         where, rank = (event.host, event.device), event.rank
         if where in placed and placed[where] != rank:

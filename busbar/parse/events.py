@@ -63,6 +63,8 @@ class Start:
     asked_ranks: Count
     nonce: str = ""
     """What the check gave the job; empty without a check, and in version 1.0."""
+    share_devices: Count = 0
+    """1 if several ranks were told to use one GPU."""
     mpi: str = ""
     ucx: str = ""
     """Version of the UCX loaded into the process; empty when MPI uses none."""

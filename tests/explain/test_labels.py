@@ -22,6 +22,8 @@ LABELS: list[dict[str, Any]] = [
 ]
 FOLDERS = (
     "h200x2/nccl",
+    "h200x2/prefix-a",
+    "h200x2/prefix-b",
     "h20-roce",
     "h200x2",
     "h200x4",
@@ -30,7 +32,11 @@ FOLDERS = (
     "mi250x",
     "p4d-efa",
 )
-NO_RUN = {"h200x2/osu_tuning.tsv", "h200x2/gpu_aware_driver_us.log"}
+NO_RUN = {
+    "h200x2/osu_tuning.tsv",
+    "h200x2/torch_collectives.tsv",
+    "h200x2/gpu_aware_driver_us.log",
+}
 """A table that this project wrote; no tool prints it."""
 _GENERAL = {"no-band", "site-recognised", "setting-harmless", "error-shown", "slow-at-one-size"}
 
