@@ -29,7 +29,7 @@ from busbar.verdict import Verdict
 
 from .base import BusbarCheck
 from .judging import Judgement
-from .programs import SOURCES
+from .programs import BUSY, SHOW_BUSY, SOURCES
 
 ASKED = "asked.json"
 """What a check asks of each launch; it is kept beside the results."""
@@ -37,6 +37,7 @@ PLACED = str(SOURCES / "placed.sh")
 TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 _VISIBLE["cray"] = _VISIBLE["rocm"]
+_ENDED = ("status=$?", SHOW_BUSY, 'echo "exit_status=$status"')
 
 
 class BenchCheck(BusbarCheck, special=True):
@@ -131,13 +132,13 @@ class BenchCheck(BusbarCheck, special=True):
             if launch is self.planned[-1]:
                 break
             lines.append(shlex.join([*start, *launch.command]) + asked)
-            lines.append('echo "exit_status=$?"')
+            lines += _ENDED
         self.prerun_cmds = [*self.prerun_cmds, *lines]
         last = self.planned[-1]
         wrapped = [*self.placing(last), *last.command]
         self.executable, *self.executable_opts = [shlex.quote(word) for word in wrapped]
         self.executable_opts += ['"${json[@]}"'] if last.json else []
-        self.postrun_cmds = ['echo "exit_status=$?"']
+        self.postrun_cmds = list(_ENDED)
 
     def names_for_image(self) -> list[str]:
         """Those of single launches too."""
@@ -152,7 +153,7 @@ class BenchCheck(BusbarCheck, special=True):
         return [*words, program]
 
     def start_of(self, launch: BenchLaunch) -> list[str]:
-        """What stands before the program: the launcher, and the script that says who is where."""
+        """Return what comes before the program: the launcher, and the scripts of each rank."""
         launcher = shlex.split(self.job.launcher.run_command(self.job))
         return [*launcher, *self.placing(launch)]
 
@@ -161,8 +162,11 @@ class BenchCheck(BusbarCheck, special=True):
         return self.planned[0].ranks
 
     def placing(self, launch: BenchLaunch) -> list[str]:
-        """The script that says where a rank is, before a program that does not."""
-        return [PLACED] if launch.placed else []
+        """Return the scripts of a rank: one that records, one that says where the rank is.
+
+        The second is for programs that do not say it.
+        """
+        return [BUSY, *([PLACED] if launch.placed else [])]
 
     def remarks(self) -> list[NoteRow]:
         """JSON that was asked for and could not be used."""

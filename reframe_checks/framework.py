@@ -23,7 +23,7 @@ from busbar.parse.events import Start
 from busbar.units import GIB, MIB, option_bytes
 from busbar.verdict import Verdict
 
-from .programs import SOURCES
+from .programs import BUSY, SOURCES
 from .xccl import XcclPerf
 
 _OLDEST_ROCM = (6, 3)
@@ -72,7 +72,7 @@ class Torch(XcclPerf, special=True):
         return self.nodes
 
     def placing(self, launch: BenchLaunch) -> list[str]:
-        return []  # the program says itself where its ranks are
+        return [BUSY]  # the program says itself where its ranks are
 
     harness = "pytorch"
 

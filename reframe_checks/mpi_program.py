@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, run_before, variable
 
+from busbar.judge.busy import loads
 from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import GpuAwareRequest, judge
 from busbar.judge.launch import LaunchOutput, show
@@ -19,7 +21,7 @@ from busbar.units import option_bytes, parse_bytes
 
 from .base import BusbarCheck
 from .judging import Judgement
-from .programs import BuildProgram
+from .programs import BUSY, SHOW_BUSY, BuildProgram
 
 
 class Sizes(tuple[int, ...]):
@@ -61,6 +63,8 @@ class GpuAwareCheck(BusbarCheck, special=True):
     more_options = variable(str, value="")
     #: A command before the program, as in ``numactl --cpunodebind=0``.
     wrapper = variable(str, value="")
+    #: What records beside the program what else uses the node.
+    recorder: Sequence[str] = (BUSY,)
 
     def buffers(self) -> tuple[str, ...]:
         """Kinds of memory of sender and receiver; concrete checks choose."""
@@ -74,7 +78,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
         self.across_nodes()
         inside = self.image.programs if self.image else {}
         program = inside.get("gpu_aware") or str(Path(self.program.stagedir, "gpu_aware"))
-        self.executable, *before = [*self.wrapper.split(), program]
+        self.executable, *before = [*self.recorder, *self.wrapper.split(), program]
         options = {
             "ranks": str(self.num_tasks),
             "buffers": ",".join(self.buffers()),
@@ -89,6 +93,8 @@ class GpuAwareCheck(BusbarCheck, special=True):
             *(f"--{name}={value}" for name, value in options.items() if value),
             *self.more_options.split(),
         ]
+        if self.recorder:
+            self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(SHOW_BUSY)} EXIT"]
 
     def asked(self) -> GpuAwareRequest:
         """The question, as the judgement reads it."""
@@ -125,7 +131,8 @@ class GpuAwareCheck(BusbarCheck, special=True):
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         shown = show(self.name, [*output, *errors])
-        results = judge(self.asked(), shown, expectation_of(self.run_of(shown)))
+        run = self.run_of(shown)
+        results = judge(self.asked(), shown, expectation_of(run), loads(shown.facts, run))
         return Judgement(results, versions(shown))
 
 

@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from busbar.judge.busy import Load, excused
 from busbar.judge.launch import LaunchOutput
 from busbar.judge.results import Result, result_of
 from busbar.judge.verdicts import Expect, judge_reading
@@ -37,10 +38,12 @@ class GpuAwareRequest:
     """The libfabric provider that must join two nodes, where MPICH uses libfabric."""
 
 
-def judge(asked: GpuAwareRequest, shown: LaunchOutput, expect: Expect) -> list[Result]:
-    """Readings with their verdicts, and what is wrong with the run itself.
+def judge(
+    asked: GpuAwareRequest, shown: LaunchOutput, expect: Expect, found: Sequence[Load] = ()
+) -> list[Result]:
+    """Return readings with their verdicts, and what is wrong with the run itself.
 
-    A requested reading that is missing gives a ``failed`` result.
+    A requested reading that is missing gives a ``failed`` result. ``found`` slowed the run down.
     """
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
     problems = list(_run_problems(asked, shown))
@@ -50,7 +53,7 @@ def judge(asked: GpuAwareRequest, shown: LaunchOutput, expect: Expect) -> list[R
         Result(asked.check, verdict, where=where, message=message) for verdict, message in problems
     ]
     results += _correctness(asked, shown, where)
-    results += _readings(asked, shown, where, expect)
+    results += _readings(asked, shown, where, expect, found)
     return results
 
 
@@ -177,7 +180,11 @@ def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Ite
 
 
 def _readings(
-    asked: GpuAwareRequest, shown: LaunchOutput, where: str, expect: Expect
+    asked: GpuAwareRequest,
+    shown: LaunchOutput,
+    where: str,
+    expect: Expect,
+    loads: Sequence[Load],
 ) -> Iterator[Result]:
     readings = defaultdict(list)
     for r in shown.readings:
@@ -201,17 +208,20 @@ def _readings(
                         bytes=nbytes,
                     )
                     found = readings[kind, source, target, buffers, nbytes]
-                    yield _judge_reading(row, found, expect)
+                    yield _judge_reading(row, found, expect, loads)
 
 
-def _judge_reading(row: Result, readings: list[Reading], expect: Expect) -> Result:
+def _judge_reading(
+    row: Result, readings: list[Reading], expect: Expect, loads: Sequence[Load]
+) -> Result:
     if len(readings) != 1:
         message = f"the {row.metric} is missing from the output"
         if readings:
             message = f"the {row.metric} is in the output {len(readings)} times"
         return replace(row, message=message)
     (reading,) = readings
-    result = result_of(judge_reading(reading, expect), row)
+    (judged,) = excused([judge_reading(reading, expect)], loads)
+    result = result_of(judged, row)
     if reading.wrong:
         message = f"{reading.wrong} bytes arrived wrong"
         return replace(result, verdict=Verdict.FAILED, message=message)
