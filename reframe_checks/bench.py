@@ -34,9 +34,12 @@ from .programs import BUSY, SHOW_BUSY, SOURCES
 ASKED = "asked.json"
 """What a check asks of each launch; it is kept beside the results."""
 PLACED = str(SOURCES / "placed.sh")
+NEAR_GPU = str(SOURCES / "near_gpu.sh")
 TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 _VISIBLE["cray"] = _VISIBLE["rocm"]
+_DRIVERS = {"cuda": "/sys/bus/pci/drivers/nvidia", "rocm": "/sys/bus/pci/drivers/amdgpu"}
+_DRIVERS["cray"] = _DRIVERS["rocm"]
 _ENDED = ("status=$?", SHOW_BUSY, 'echo "exit_status=$status"')
 
 
@@ -49,6 +52,8 @@ class BenchCheck(BusbarCheck, special=True):
     size_set = parameter(["quick", "full"])
     #: More options of the benchmark.
     more_options = variable(str, value="")
+    #: Bind each rank to all CPUs near its GPU: one core is too few for a rank with helper threads.
+    near_gpus = False
     #: What the job runs, and what it showed.
     planned: Sequence[BenchLaunch] = ()
     shown: Sequence[LaunchOutput] = ()
@@ -64,6 +69,12 @@ class BenchCheck(BusbarCheck, special=True):
     @run_after("init")
     def set_tags(self) -> None:
         self.tags |= TAGS[self.size_set]
+
+    @run_after("setup")
+    def leave_binding_to_script(self) -> None:
+        """Keep the launcher from binding ranks to single cores."""
+        if self.near_gpus:
+            self.leave_all_cores()
 
     @property
     def gpus(self) -> int:
@@ -162,11 +173,12 @@ class BenchCheck(BusbarCheck, special=True):
         return self.planned[0].ranks
 
     def placing(self, launch: BenchLaunch) -> list[str]:
-        """Return the scripts of a rank: one that records, one that says where the rank is.
+        """Return the scripts of a rank: to record, to bind, and to say where the rank is.
 
-        The second is for programs that do not say it.
+        The last is for programs that do not say it.
         """
-        return [BUSY, *([PLACED] if launch.placed else [])]
+        near = [NEAR_GPU, _DRIVERS[self.environment.stack]] if self.near_gpus else []
+        return [BUSY, *near, *([PLACED] if launch.placed else [])]
 
     def remarks(self) -> list[NoteRow]:
         """JSON that was asked for and could not be used."""

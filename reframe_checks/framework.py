@@ -35,6 +35,7 @@ class Torch(XcclPerf, special=True):
     """Collectives through ``torch.distributed.run``, which starts a process for each GPU."""
 
     valid_prog_environs = ["+torch +cuda", "+torch +rocm"]
+    near_gpus = False  # torch.distributed.run starts the ranks, on all CPUs
     collective = parameter(["all"])
     size_set = parameter(["quick"])
     message_sizes = (16 * MIB, 256 * MIB, GIB)

@@ -5,18 +5,23 @@ Such a reading is ``unknown``: it neither passes nor speaks against the machine.
 ``busy.awk`` has to account for it: each load has a floor, the share of the band's end that a
 reading keeps at worst. A reading below the product of the floors stays ``degraded``.
 
-CPU: a run with ``n`` ranks advances while all of them run. If the one worst off loses the share L
-of its time to others, ``(1 - L) ** n`` remains. Memory: programs on other CPUs take their part of
-its bandwidth, in proportion to their number, but not more than three quarters. GPU: contexts take
-turns, and copies share the links. Clock: rates follow it. Network: what others sent before.
+CPU: a run advances while all its ranks run. If W of them wait for a CPU in the mean, because of
+others, all of them run for at least 1 - W of the time. Memory: programs on other CPUs take their
+part of its bandwidth, in proportion to their number, but not more than three quarters. GPU:
+contexts take turns, and copies share the links. Clock: rates follow it. Network: what others sent
+before the job did is not left for it.
+
+A limit that was measured in the same run, as on a host, is too low under such a load: a reading
+beyond it is ``unknown`` as well. A limit of physics stays one.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Literal
 
 from busbar.judge.run import Run
@@ -32,8 +37,7 @@ LoadKind = Literal["cpu-busy", "gpu-busy", "gpu-throttled", "nic-busy"]
 _MARGIN = 0.7
 """The record is a mean over the run; a reading is a part of it."""
 _LOST = 0.1
-"""A smaller share is noise that bands allow for. A daemon at 1 % of a CPU costs less."""
-_MOST_RANKS = 8
+"""Ranks that wait in the mean. Bands allow for less. A daemon at 1 % of a CPU costs far less."""
 _QUEUED = 2
 """The most ranks that wait at the same time for one program of others."""
 _FULL = 0.9
@@ -64,6 +68,8 @@ class Load:
     """The lowest share of its band's end that a reading falls to by this alone."""
     summary: str
     evidence: Evidence
+    slows_limit: bool = False
+    """Whether the limits of the run were measured under it."""
 
 
 def loads(facts: JobOutput, run: Run) -> tuple[Load, ...]:
@@ -78,42 +84,51 @@ def loads(facts: JobOutput, run: Run) -> tuple[Load, ...]:
 
 
 def excused(judged: Iterable[Judged], found: Sequence[Load]) -> list[Judged]:
-    """Return the readings; those below their band that ``found`` accounts for are ``unknown``."""
+    """Return the readings; those for which ``found`` accounts are ``unknown``."""
     return [
-        replace(each, verdict=Verdict.UNKNOWN)
-        if each.verdict is Verdict.DEGRADED and accounts_for(found, _share(each))
-        else each
+        replace(each, verdict=Verdict.UNKNOWN) if _accounted(each, found) else each
         for each in judged
     ]
 
 
+def _accounted(judged: Judged, found: Sequence[Load]) -> bool:
+    if judged.verdict is Verdict.DEGRADED:
+        return accounts_for(found, _ratio(judged, judged.bound))
+    if judged.verdict is Verdict.IMPOSSIBLE and judged.limit:
+        slowed = [load for load in found if load.slows_limit]
+        return accounts_for(slowed, 1 / _ratio(judged, judged.limit))
+    return False
+
+
 def accounts_for(found: Sequence[Load], share: float) -> bool:
     """Whether loads can bring a reading down to ``share`` of what it should be."""
-    return bool(found) and share >= _MARGIN * prod(load.floor for load in found)
+    return bool(found) and share >= _MARGIN * math.prod(load.floor for load in found)
 
 
-def _share(judged: Judged) -> float:
-    value = judged.reading.value
-    if not judged.bound:
-        return 0.0
-    latency = judged.reading.kind == "latency_us"
-    return judged.bound / value if latency else value / judged.bound
+def _ratio(judged: Judged, reference: float) -> float:
+    """Return how good a reading is, over a reference of its unit."""
+    good, bad = judged.reading.value, reference
+    if judged.reading.kind == "latency_us":
+        good, bad = bad, good
+    return good / bad if bad else math.inf
 
 
 def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iterator[Load]:
     through_host = run.memory != "device" or "H" in run.buffers
     lost = _lost(busy)
-    runs = (1 - min(lost, 1)) ** min(max(run.ranks or 2, 1), _MOST_RANKS)
+    together = max(1 - lost, 0.0)
     memory = _memory_share(busy) if through_host else 1.0
     if lost >= _LOST or memory < 1:
-        yield Load("cpu-busy", runs * memory, _cpu_summary(busy, lost), evidence)
+        measured = run.copies is not None
+        yield Load("cpu-busy", together * memory, _cpu_summary(busy, lost), evidence, measured)
     if run.memory == "host":
         return
     used = _used_gpus(busy, facts)
     strangers = [each for each in busy.gpu_processes if each.gpu in used]
     active = [each for each in strangers if _may_be_active(used[each.gpu])]
     if active:
-        yield Load("gpu-busy", 1 / (1 + len(active)), _gpu_summary(busy, active, used), evidence)
+        most = max(Counter(each.gpu for each in active).values())
+        yield Load("gpu-busy", 1 / (1 + most), _gpu_summary(busy, active, used), evidence)
     for gpu in used.values():
         clock = gpu.mhz / gpu.max_mhz if gpu.max_mhz else 0.0
         if 0 < clock < _SLOW_CLOCK:
@@ -129,18 +144,14 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
 
 
 def _lost(busy: Busy) -> float:
-    """Return the share of its time that the rank worst off lost to others and the hypervisor."""
-    stolen = busy.steal / busy.cpus if busy.cpus else 0.0
-    if busy.wait is None or busy.waiting is None:
+    """Return how many ranks wait, in the mean, for others and for the hypervisor."""
+    if busy.waiting is None:
         # The kernel does not count. CPUs that are not full let everyone run.
-        full = busy.cpus and busy.own + busy.others >= _FULL * busy.cpus
-        return (busy.others / busy.cpus if full else 0.0) + stolen
-    if not busy.waiting:
-        return stolen
+        full = busy.own + busy.others >= _FULL * busy.cpus
+        return (busy.others if full else 0.0) + busy.steal
     # More ranks than CPUs wait for each other, others or not.
     by_ranks = max(busy.own + busy.waiting - busy.cpus, 0.0)
-    by_others = min(busy.waiting - by_ranks, _QUEUED * busy.others)
-    return busy.wait * max(by_others, 0.0) / busy.waiting + stolen
+    return max(min(busy.waiting - by_ranks, _QUEUED * busy.others), 0.0) + busy.steal
 
 
 def _memory_share(busy: Busy) -> float:
@@ -153,7 +164,9 @@ def _cpu_summary(busy: Busy, lost: float) -> str:
     text = f"other programs use {busy.others:.3g} of the {busy.cpus} CPUs of the ranks"
     if busy.node_cpus > busy.cpus:
         text += f" and {busy.node_others:.3g} of the {busy.node_cpus} CPUs of {busy.host}"
-    text += f"; a rank loses {lost:.0%} of its time"
+    text += f"; {lost:.2g} ranks wait for them in the mean"
+    if busy.wait is not None:
+        text += f", one for {busy.wait:.0%} of its time"
     if busy.steal >= _LOST * busy.cpus:
         text += f"; the hypervisor takes {busy.steal:.3g} CPUs"
     named = ", ".join(f"{each} ({each.cpus:.2g} CPUs)" for each in busy.processes)
