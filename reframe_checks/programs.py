@@ -15,7 +15,7 @@ from .configured import Configured
 SOURCES = Path(__file__).with_name("src")
 BUSY = str(SOURCES / "busy.sh")
 """Records beside a program what else uses the node."""
-SHOW_BUSY = "cat busy.* 2>/dev/null; rm -f busy.*"
+SHOW_BUSY = "cat busy-record.* 2>/dev/null; rm -f busy-record.*"
 """Prints what it recorded."""
 
 

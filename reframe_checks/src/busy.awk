@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # busy.awk: records what else uses a node while a rank runs, as one line of JSON that is written again at each sample.
-# busy.sh sets: rank, the process of the rank; root, its parent, whose descendants are the job's; host; file.
+# busy.sh sets: rank, the process of the rank; root, its parent; host; file.
 # CPU times are in ticks of 10 ms; waiting for a CPU is in ns. Only files of /proc and /sys are read, and nvidia-smi is run if there
 # is one: a compute node or an image needs nothing else. Any awk will do.
 
@@ -79,6 +79,21 @@ function read_processes(    line, paths, count, i, pid, words, name, key, ticks)
         if (!(key in base_of_children)) base_of_children[key] = samples ? 0 : of_children[key]
         name_of[key] = name
     }
+}
+
+# The launcher on this node, whose descendants are the ranks; without one the parent, as the job script's shell. A rank that is alone
+# in a container does not see the others: what they use cannot be told from what strangers use, and nothing is recorded.
+function find_root(    pid, line, words) {
+    for (pid = root; pid > 1; pid = words[2]) {
+        line = first_line("/proc/" pid "/stat")
+        if (line ~ /\((prterun|prted|orterun|orted|mpirun|mpiexec[^)]*|hydra_[^)]*|slurmstepd|palsd?)\) /) {
+            root = pid
+            return
+        }
+        sub(/.*\) /, "", line)
+        if (split(line, words, " ") < 2) break
+    }
+    if (root <= 1) exit
 }
 
 function is_ours(pid,    steps) {
@@ -364,8 +379,8 @@ function taken(    line) { # the job script has printed the file
 }
 
 function pause(    gap, cost) {
-    # At most one percent of a core, and at most twice the time so far.
-    cost = own_cost() * 100 - elapsed()
+    # Half a percent of a core; but a job that ends soon needs samples soon.
+    cost = own_cost() * 200 - elapsed()
     gap = cost < elapsed() ? cost : elapsed()
     if (gap < 0.25) gap = 0.25
     while (gap > 0 && alive()) {
@@ -383,7 +398,7 @@ function alive(    line) {
 BEGIN {
     split(first_line("/proc/self/stat"), words, " ")
     self = words[1]
-    if (root <= 1) root = rank # the first process of a container: its descendants cannot be known otherwise
+    find_root()
     began = 0
     began = elapsed()
     gpu_fields = "index,pci.bus_id,utilization.gpu,clocks.sm,clocks.max.sm,"

@@ -66,7 +66,7 @@ run() {
         printf '$ %s\n' "${job[*]}"
         "$busy" timeout 60 "${job[@]}" 2>&1 || status=$?
         sleep 0.6 # for the last sample
-        cat busy.* 2>/dev/null
+        cat busy-record.* 2>/dev/null
         printf 'exit_status=%s\n' "$status"
     ) >"$directory/job.log"
     [[ -z $load ]] || kill -- "-$load"

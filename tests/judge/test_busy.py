@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,7 @@ COMPILERS = {
     "runnable": 5.2,
     "processes": [{"pid": 12191, "user": "root", "command": "cc1plus", "cpus": 0.3788}],
 }
-# The same job when little else ran.
+# What the record of such a job shows when little else runs.
 QUIET = COMPILERS | {
     "own": 1.893,
     "others": 0.021,
@@ -51,7 +52,7 @@ QUIET = COMPILERS | {
     "waiting": 0.008,
     "processes": [],
 }
-# One of 16 CPUs is used by a program that streams memory; nobody waits.
+# Others stream memory on 4 of 16 CPUs; nobody waits.
 NEIGHBOUR = QUIET | {"cpus": 16, "node_cpus": 16, "others": 4.0, "node_others": 4.0}
 IDLE_GPU = {"percent": 0, "mhz": 0, "max_mhz": 1980, "throttle": 0}
 GPUS = [
@@ -259,6 +260,33 @@ def test_a_wrong_transport_stays_degraded_on_a_busy_node(name: str) -> None:
     (busy,) = explain([Source.from_text("log", text + json.dumps(COMPILERS) + "\n")])
     assert alone.verdict == busy.verdict == "degraded"
     assert [c.id for c in busy.causes] == [c.id for c in alone.causes]
+
+
+RECORDED = sorted(DATA.glob("local-busy/*.log"))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_without_its_record_a_slow_run_is_accused(path: Path) -> None:
+    """The last line of these logs is the record."""
+    lines = path.read_text().splitlines()
+    (found,) = explain([Source.from_text("log", "\n".join(lines) + "\n")])
+    assert (found.verdict, [cause.id for cause in found.causes]) == ("unknown", ["cpu-busy"])
+    idle = json.dumps(json.loads(lines[-1]) | {"others": 0.02, "node_others": 0.02})
+    for ending in ([], [idle]):
+        (found,) = explain([Source.from_text("log", "\n".join([*lines[:-1], *ending]) + "\n")])
+        assert found.verdict in (Verdict.DEGRADED, Verdict.IMPOSSIBLE)
+        assert "cpu-busy" not in {cause.id for cause in found.causes}
+
+
+def test_a_dip_is_excused_as_a_reading_is() -> None:
+    """Recorded while another process copied between both GPUs; the record is synthetic."""
+    text = gzip.decompress((DATA / "h200x2/busy_copy_all_gather.log.gz").read_bytes()).decode()
+    (alone,) = explain([Source.from_text("log", text)])
+    assert alone.verdict is Verdict.DEGRADED
+    (busy,) = explain(
+        [Source.from_text("log", text + json.dumps(with_stranger(link_gb_per_s=330.0)) + "\n")]
+    )
+    assert (busy.verdict, [cause.id for cause in busy.causes]) == ("unknown", ["gpu-busy"])
 
 
 LOGS = sorted(path for path in DATA.glob("h200x4/*.log") if "synthetic" not in path.name)
