@@ -94,22 +94,35 @@ def test_a_job_alone_is_not_its_own_load(tmp_path: Path) -> None:
     assert not any("python3 -c" in process.command for process in busy.processes)
 
 
-def test_ranks_that_enter_containers_are_not_strangers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("launcher", "known"), [("prterun", True), ("other", False)])
+def test_ranks_that_enter_containers_are_not_strangers(
+    tmp_path: Path, launcher: str, known: bool
+) -> None:
     """Each rank has a parent of its own there; the launcher is the parent of those."""
-    (tmp_path / "prterun").symlink_to(shutil.which("sh") or "sh")
-    spin = f"python3 -c '{SPIN.format(seconds=2)}'"
-    rank = f'sh -c "{SOURCES / "busy.sh"} sleep 2; true"'
-    environment = {**os.environ, "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
-    for launcher, known in (("prterun", True), ("sh", False)):
-        program = shutil.which(launcher, path=f"{tmp_path}:{os.environ['PATH']}") or launcher
-        for file in tmp_path.glob("busy-record.*"):
-            file.unlink()
-        script = f"{spin} & {rank}; wait"
-        subprocess.run([program, "-c", script], cwd=tmp_path, env=environment, check=False)
-        (file,) = tmp_path.glob("busy-record.*")
-        busy = parse(file.read_text())
-        assert isinstance(busy, Busy)
-        assert (busy.wait is not None) == known
+    tools = nvidia_smi(tmp_path)
+    (tools / launcher).symlink_to(shutil.which("sh") or "sh")
+    rank = f'sh -c "{SOURCES / "busy.sh"} sleep 3; true"'
+    script = f"sleep 30 & export STRANGER=$!; {rank}; kill $STRANGER"
+    environment = {
+        **os.environ,
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "COUNTER": str(tmp_path / "counter"),
+        "OLD": "yes",
+    }
+    subprocess.run([tools / launcher, "-c", script], cwd=tmp_path, env=environment, check=False)
+    (file,) = tmp_path.glob("busy-record.*")
+    busy = parse(file.read_text())
+    assert isinstance(busy, Busy)
+    assert [process.command for process in busy.gpu_processes] == ([] if known else ["sleep 30"])
+
+
+def nvidia_smi(directory: Path) -> Path:
+    """Return a directory with a stand-in for nvidia-smi."""
+    tools = directory / "bin"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text(NVIDIA_SMI)
+    (tools / "nvidia-smi").chmod(0o755)
+    return tools
 
 
 @pytest.mark.parametrize("status", [0, 3])
@@ -163,10 +176,7 @@ def test_a_printed_record_is_not_written_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("old", ["", "yes"])
 def test_gpus(tmp_path: Path, other: subprocess.Popen[bytes], old: str) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    (tools / "nvidia-smi").write_text(NVIDIA_SMI)
-    (tools / "nvidia-smi").chmod(0o755)
+    tools = nvidia_smi(tmp_path)
     busy = record(
         tmp_path,
         *("sleep", "3"),

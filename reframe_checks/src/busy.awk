@@ -23,6 +23,15 @@ function safe(text) {
     return substr(text, 1, 80)
 }
 
+function is_on_path(name,    directories, count, i, line) {
+    count = split(ENVIRON["PATH"], directories, ":")
+    for (i = 1; i <= count; ++i) if ((getline line < (directories[i] "/" name)) >= 0) {
+        close(directories[i] "/" name)
+        return 1
+    }
+    return 0
+}
+
 function elapsed(    words) {
     split(first_line("/proc/uptime"), words, " ")
     return words[1] - began
@@ -109,25 +118,30 @@ function serves_interrupts(name) {
     return name ~ /^(ksoftirqd|irq\/|napi|migration|nv|rcu)/
 }
 
-function read_ranks(    pid, files, count, i, words, run, wait, task) {
+function read_ranks(    pid, line, globs, files, count, i, words, run, wait) {
     for (pid in ours) if (state[pid] != "Z" && pid != root && !(pid in recorder)) {
         while ((getline line < ("/proc/" pid "/status")) > 0) {
             if (line ~ /^Cpus_allowed_list/) { split(line, words, /[: \t]+/); read_cpu_list(words[2]) }
             if (line ~ /^nonvoluntary/) { split(line, words, /[: \t]+/); switches[key_of[pid]] = words[2] }
         }
         close("/proc/" pid "/status")
-        count = split(output("echo /proc/" pid "/task/*/schedstat"), files, " ")
-        run = wait = 0
-        for (i = 1; i <= count; ++i) {
-            if (split(first_line(files[i]), words, " ") < 3) continue
-            run += words[1]
-            wait += words[2]
-        }
-        if (run + wait >= ran[key_of[pid]] + waited[key_of[pid]]) { # fewer if threads have ended
-            ran[key_of[pid]] = run
-            waited[key_of[pid]] = wait
-        }
+        globs = globs " /proc/" pid "/task/*/schedstat"
     }
+    count = globs == "" ? 0 : split(output("echo" globs), files, " ")
+    for (i = 1; i <= count; ++i) {
+        if (split(first_line(files[i]), words, " ") < 3) continue
+        run[pid_in(files[i])] += words[1]
+        wait[pid_in(files[i])] += words[2]
+    }
+    for (pid in run) if (run[pid] + wait[pid] >= ran[key_of[pid]] + waited[key_of[pid]]) { # fewer if threads have ended
+        ran[key_of[pid]] = run[pid]
+        waited[key_of[pid]] = wait[pid]
+    }
+}
+
+function pid_in(path,    words) {
+    split(path, words, "/")
+    return words[3]
 }
 
 function read_cpus(    line, words) {
@@ -251,9 +265,10 @@ function gpus_as_json(    gpu, bit, bits, list, pair, words) {
 
 # Ports of a network: what they have carried, in bytes.
 function read_ports(    paths, count, i, path, words, name, speed, of_infiniband) {
-    count = split(output("ls -d /sys/class/infiniband/*/ports/* /sys/class/net/*/device 2>/dev/null | tr '\n' ' '"), paths, " ")
+    count = split(output("echo /sys/class/infiniband/*/ports/* /sys/class/net/*/device"), paths, " ")
     for (i = 1; i <= count; ++i) {
         path = paths[i]
+        if (path ~ /\*/) continue
         split(path, words, "/")
         name = words[5]
         of_infiniband = path ~ /infiniband/
@@ -298,16 +313,23 @@ function user_of(pid,    line, words, uid) {
         if (line ~ /^Uid:/) { split(line, words, /[: \t]+/); uid = words[2] }
     close("/proc/" pid "/status")
     if (uid == "") return ""
+    if (!length_of(user_name)) {
+        user_name[0] = "root"
+        while ((getline line < "/etc/passwd") > 0) if (split(line, words, ":") > 2) user_name[words[3]] = safe(words[1])
+        close("/etc/passwd")
+    }
     if (!(uid in user_name)) user_name[uid] = safe(output("id -nu " uid " 2>/dev/null || echo " uid))
     return user_name[uid]
 }
 
 # The program, and its first argument if that is no option: others' arguments may hold secrets.
-function describe(key,    pid, words, command) {
+function describe(key,    pid, line, words, command) {
     if (key in described) return
     pid = key
     sub(/ .*/, "", pid)
-    split(output("tr '\\0' ' ' 2>/dev/null </proc/" pid "/cmdline"), words, " ")
+    line = first_line("/proc/" pid "/cmdline")
+    gsub(/[^!-~]/, " ", line) # some awk end the line at the first NUL
+    split(line, words, " ")
     command = words[1] == "" ? name_of[key] : words[1]
     if (words[2] != "" && words[2] !~ /^-|=/) command = safe(command) " " safe(words[2])
     else command = safe(command)
@@ -403,7 +425,7 @@ BEGIN {
     began = elapsed()
     gpu_fields = "index,pci.bus_id,utilization.gpu,clocks.sm,clocks.max.sm,"
     reasons = "clocks_throttle_reasons.active"
-    has_gpus = output("command -v nvidia-smi") != ""
+    has_gpus = is_on_path("nvidia-smi")
     read_ports()
     ports_read = elapsed()
     sample()
