@@ -21,7 +21,6 @@ from busbar.delivery.environment import Image
 from busbar.documents import NoteRow
 from busbar.explain.containers import layer_cause
 from busbar.explain.model import Cause
-from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import judge
 from busbar.judge.launch import LaunchOutput, show
 from busbar.judge.parity import LEAST, Parity, compare, enough
@@ -127,7 +126,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             lane = self.preflighted.fingerprint.lane
         shown = show(f"{side}-{turn}", [*lines, *log])
         asked = replace(self.asked(), sizes=(), latency_sizes=(), check_sizes=(), lane=lane)
-        wrong = judge(asked, shown, expectation_of(Run()))
+        wrong = judge(asked, shown, Run())
         if status != "0":
             message = f"it ended with exit status {status}"
             wrong.append(Result(self.name, Verdict.FAILED, message=message))

@@ -20,6 +20,7 @@ class link_matrix(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what 
     """Bandwidth and latency of every ordered pair of a node, in one launch."""
 
     descr = "bandwidth and latency of every pair"
+    valid_systems = ["+pair"]
     tags = {"gate", "nightly"}
     latency_sizes = Sizes((8,))
 

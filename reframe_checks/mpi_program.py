@@ -11,8 +11,6 @@ from pathlib import Path
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, run_before, variable
 
-from busbar.judge.busy import loads
-from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import GpuAwareRequest, judge
 from busbar.judge.launch import LaunchOutput, show
 from busbar.judge.run import Run, copies_of
@@ -70,9 +68,18 @@ class GpuAwareCheck(BusbarCheck, special=True):
         """Kinds of memory of sender and receiver; concrete checks choose."""
         return ("DD",) if self.on_gpu else ("HH",)
 
+    def ranks_per_node(self) -> int:
+        """A rank for each GPU or core; concrete checks may choose."""
+        return self.partition.ranks_per_node
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether several ranks have to use one GPU."""
+        return self.on_gpu and self.num_tasks_per_node > self.partition.ranks_per_node
+
     @run_before("run")
     def set_command(self) -> None:
-        self.num_tasks_per_node = self.partition.ranks_per_node
+        self.num_tasks_per_node = self.ranks_per_node()
         self.num_tasks = self.nodes * self.num_tasks_per_node
         self.job.num_tasks, self.job.num_tasks_per_node = self.num_tasks, self.num_tasks_per_node
         self.across_nodes()
@@ -86,15 +93,21 @@ class GpuAwareCheck(BusbarCheck, special=True):
             "latency-sizes": self.latency_sizes.option(),
             "check": self.check_sizes.option(),
             "collectives": ",".join(self.collectives),
-            "devices": ",".join(self.partition.bus_ids) if self.on_gpu else "",
+            "devices": ",".join(self.bus_ids()) if self.on_gpu else "",
         }
         self.executable_opts = [
             *before,
             *(f"--{name}={value}" for name, value in options.items() if value),
+            *(["--share-devices"] if self.shares_gpu else []),
             *self.more_options.split(),
         ]
         if self.recorder:
             self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(SHOW_BUSY)} EXIT"]
+
+    def bus_ids(self) -> tuple[str, ...]:
+        """The PCI bus id of the GPU of each rank of a node; empty if the site lists none."""
+        ids = self.partition.bus_ids
+        return ids * self.num_tasks_per_node if self.shares_gpu else ids
 
     def asked(self) -> GpuAwareRequest:
         """The question, as the judgement reads it."""
@@ -111,6 +124,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
             lane=environment.lane,
             transports=environment.across if self.nodes > 1 else environment.transports,
             provider=environment.provider if self.nodes > 1 else "",
+            share_gpus=self.shares_gpu,
         )
 
     def run_of(self, shown: LaunchOutput) -> Run:
@@ -131,8 +145,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         shown = show(self.name, [*output, *errors])
-        run = self.run_of(shown)
-        results = judge(self.asked(), shown, expectation_of(run), loads(shown.facts, run))
+        results = judge(self.asked(), shown, self.run_of(shown))
         return Judgement(results, versions(shown))
 
 

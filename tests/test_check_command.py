@@ -219,6 +219,26 @@ def test_wrong_usage_is_refused(options, says):
     assert says in done.stderr
 
 
+@pytest.mark.parametrize("name", ["valid_systems", "valid_prog_environs"])
+@pytest.mark.parametrize("options", [(), ("--list",)])
+def test_a_check_for_nothing_is_one_line(tmp_path, name, options):
+    values = {"valid_systems": ["*"], "valid_prog_environs": ["*"]} | {name: []}
+    lines = ["import reframe as rfm", "@rfm.simple_test", "class x(rfm.RunOnlyRegressionTest):"]
+    lines += ['    executable = "true"', *(f"    {key} = {each}" for key, each in values.items())]
+    (tmp_path / "x.py").write_text("\n".join(lines) + "\n")
+    done = subprocess.run(
+        [BIN / "busbar", "check", "--site=local", "-c", tmp_path / "x.py", *options],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    last = (done.stdout + done.stderr).splitlines()[-1]
+    assert f"the check has an empty {name}" in last
+    assert done.returncode == (0 if options else 2)
+    assert "Traceback" not in done.stderr
+
+
 @pytest.fixture
 def earlier(tmp_path):
     """What a run has left in ``out``, and a script may read."""

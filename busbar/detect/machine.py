@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +21,7 @@ from busbar.site.cpulist import cpu_list
 from busbar.site.load import load, names, ships
 from busbar.site.model import Gpus, Name, Nic, Numa, Site
 from busbar.site.yamlfile import dotted
+from busbar.terminal import stderr
 
 Parsed = TypeVar("Parsed")
 _PARSERS: dict[str, Callable[[str], object]] = {
@@ -116,6 +116,8 @@ def compose(outputs: Outputs) -> Detected:
     reader = _Reader(outputs)
     for name, message in outputs.failed.items():
         reader.remark(name, f"{name} failed: {message}")
+    reader.remarks += outputs.unseen_gpus
+    reader.failed_gpu_tools += outputs.unseen_gpus
     topology = reader.read("nvidia-smi topo", nvidia_smi.parse_topology)
     gpus = detect_nvidia.gpus(
         topology,
@@ -173,8 +175,8 @@ def _is_valid(model: type[BaseModel], facts: dict[str, Any], what: str, reader: 
 def match(detected: Detected | None = None) -> str | None:
     """Return the site with the hardware of this machine; ``local`` for a machine without GPUs.
 
-    Return None if no site matches, or if a GPU vendor's tool is installed but reports no usable
-    GPU. Only GPUs, their links, NICs and the cloud's instance type are compared. Sites of
+    Return None if no site matches, or if there are GPUs that no installed tool can describe. Only
+    GPUs, their links, NICs and the cloud's instance type are compared. Sites of
     ``BUSBAR_SITE_PATH`` take precedence over shipped ones. A site that cannot be read is skipped
     with a message on standard error.
     """
@@ -188,7 +190,7 @@ def match(detected: Detected | None = None) -> str | None:
         try:
             site = load(name)
         except BusbarError as error:
-            sys.stderr.write(f"busbar: skipping site {name!r}: {error}\n")
+            stderr().line(f"busbar: skipping site {name!r}: {error}")
             continue
         if site.node_type().gpus is None:
             continue

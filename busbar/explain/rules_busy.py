@@ -10,6 +10,7 @@ from busbar.explain.catalog import cause, note
 from busbar.explain.rules import Context, Explains, Finding
 from busbar.output.note import Note
 from busbar.output.reading import Reading
+from busbar.parse import numbers
 from busbar.verdict import Verdict
 
 _BUSY_PERCENT = 10
@@ -37,11 +38,11 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
     """The GPU table shows other processes or load, or all pairs of one GPU are slow."""
     facts = context.facts
     own = {pid for _, pid in facts.processes}
-    others = [s for s in facts.seen("gpu.process") if int(s["pid"]) not in own]
+    others = [s for s in facts.seen("gpu.process") if numbers.count(s["pid"]) not in own]
     load = [
         s
         for s in facts.seen("gpu.load") + facts.seen("gpu.load-csv")
-        if int(s["percent"]) >= _BUSY_PERCENT
+        if numbers.count(s["percent"]) >= _BUSY_PERCENT
     ]
     if others or load:
         lines = [s.evidence for s in (others + load)[:3]]

@@ -12,6 +12,7 @@ from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
+from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
 from busbar.site.cpulist import parse_cpu_list
 from busbar.verdict import Verdict
@@ -78,7 +79,7 @@ def _set_by_nccl(facts: JobOutput) -> Iterator[_Place]:
     """Parse ``Setting affinity for GPU 0 to ffff,0000ffff``; newer versions print a CPU list."""
     for seen in facts.seen("nccl.affinity-set"):
         text = seen["cpus"]
-        if text.isdigit() and not text.startswith("0"):
+        if numbers.is_whole(text) and not text.startswith("0"):
             continue  # it can be a mask or a CPU number
         mask = text.startswith("0") and len(text) > 1 and "-" not in text
         if cpus := cpu_set(f"0x{text}" if mask else text):
@@ -242,8 +243,8 @@ def truncated(context: Context) -> Iterator[Finding]:
 def _requested_size(context: Context) -> int | None:
     for command, _ in context.facts.commands:
         for option, value in zip(command.arguments, command.arguments[1:], strict=False):
-            if option == "-m" and value.rsplit(":", 1)[-1].isdigit():
-                return int(value.rsplit(":", 1)[-1])
+            if option == "-m":
+                return numbers.whole(value.rsplit(":", 1)[-1])
     return None
 
 

@@ -8,9 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from busbar.judge.busy import Load, excused
+from busbar.judge.busy import Load, excused, loads
+from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import LaunchOutput
 from busbar.judge.results import Result, result_of
+from busbar.judge.run import Run
+from busbar.judge.series import series_row
 from busbar.judge.verdicts import Expect, judge_reading
 from busbar.output.reading import Kind, Reading
 from busbar.parse.events import Check, Error, Start
@@ -36,14 +39,14 @@ class GpuAwareRequest:
     """UCX transports of which one must join two ranks; empty where MPI does not use UCX."""
     provider: str = ""
     """The libfabric provider that must join two nodes, where MPICH uses libfabric."""
+    share_gpus: bool = False
+    """Whether ranks share a GPU because the node has only one."""
 
 
-def judge(
-    asked: GpuAwareRequest, shown: LaunchOutput, expect: Expect, found: Sequence[Load] = ()
-) -> list[Result]:
-    """Return readings with their verdicts, and what is wrong with the run itself.
+def judge(asked: GpuAwareRequest, shown: LaunchOutput, run: Run) -> list[Result]:
+    """Readings with their verdicts, and what is wrong with the run itself.
 
-    A requested reading that is missing gives a ``failed`` result. ``found`` slowed the run down.
+    A requested reading that is missing gives a ``failed`` result.
     """
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
     problems = list(_run_problems(asked, shown))
@@ -53,7 +56,7 @@ def judge(
         Result(asked.check, verdict, where=where, message=message) for verdict, message in problems
     ]
     results += _correctness(asked, shown, where)
-    results += _readings(asked, shown, where, expect, found)
+    results += _readings(asked, shown, where, run)
     return results
 
 
@@ -96,7 +99,7 @@ def _place_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tup
         yield failed, f"asked for {asked.nodes} node(s), the ranks ran on {names}"
     places = Counter((rank.host, rank.device) for rank in ranks if rank.device)
     for (host, device), count in places.items():
-        if count > 1:
+        if count > 1 and not asked.share_gpus:
             yield failed, f"{count} ranks share GPU {device} of {host}"
 
 
@@ -180,12 +183,9 @@ def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Ite
 
 
 def _readings(
-    asked: GpuAwareRequest,
-    shown: LaunchOutput,
-    where: str,
-    expect: Expect,
-    loads: Sequence[Load],
+    asked: GpuAwareRequest, shown: LaunchOutput, where: str, run: Run
 ) -> Iterator[Result]:
+    expect, busy = expectation_of(run), loads(shown.facts, run)
     readings = defaultdict(list)
     for r in shown.readings:
         readings[r.kind, r.source, r.target, r.buffers, r.nbytes].append(r)
@@ -208,11 +208,11 @@ def _readings(
                         bytes=nbytes,
                     )
                     found = readings[kind, source, target, buffers, nbytes]
-                    yield _judge_reading(row, found, expect, loads)
+                    yield _judge_reading(row, found, run, busy, expect)
 
 
 def _judge_reading(
-    row: Result, readings: list[Reading], expect: Expect, loads: Sequence[Load]
+    row: Result, readings: list[Reading], run: Run, busy: Sequence[Load], expect: Expect
 ) -> Result:
     if len(readings) != 1:
         message = f"the {row.metric} is missing from the output"
@@ -220,8 +220,8 @@ def _judge_reading(
             message = f"the {row.metric} is in the output {len(readings)} times"
         return replace(row, message=message)
     (reading,) = readings
-    (judged,) = excused([judge_reading(reading, expect)], loads)
-    result = result_of(judged, row)
+    (judged,) = excused([judge_reading(reading, expect)], busy)
+    result = replace(result_of(judged, row), series=series_row(run, reading))
     if reading.wrong:
         message = f"{reading.wrong} bytes arrived wrong"
         return replace(result, verdict=Verdict.FAILED, message=message)

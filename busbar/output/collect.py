@@ -16,7 +16,7 @@ from busbar.output.json_runs import from_json
 from busbar.output.patterns import Patterns, patterns
 from busbar.output.runs import Runs
 from busbar.output.tables import Tables
-from busbar.parse import launch, nccl_log, nccl_tests, nvidia_smi, ucx_log
+from busbar.parse import launch, nccl_log, nccl_tests, numbers, nvidia_smi, ucx_log
 from busbar.parse.messages import HEAD_BYTES, Message, Pattern, match
 from busbar.parse.text import (
     LABEL,
@@ -82,7 +82,7 @@ def _read_json(source: Source) -> JobOutput | None:
         text = (start + read_bytes(stream, MOST_JSON_BYTES)).decode("utf-8", "replace")
     try:
         run = nccl_tests.parse_json(text)
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
+    except ValueError:
         return None  # JSON of another kind, or broken beyond reading: the line reader goes on
     return from_json(run, source.name, text) if run else None
 
@@ -193,7 +193,9 @@ class _Collector:
         self._library(number, line)
         run = self.runs.current
         if process := ucx_log.LINE.search(line[:512]):
-            run.note_process(process["host"].decode("utf-8", "replace"), int(process["pid"]))
+            run.note_process(
+                process["host"].decode("utf-8", "replace"), numbers.count(process["pid"])
+            )
         elif line[:1] in _SHELL_BYTES:
             self._shell(number, line)
         if report := nvidia_smi.parse_report(decode(line, 200)):

@@ -21,6 +21,7 @@ LABELS: list[dict[str, Any]] = [
     for label in yaml.safe_load(table.read_text())
 ]
 FOLDERS = (
+    "h200x2/nccl",
     "h20-roce",
     "h200x2",
     "h200x4",

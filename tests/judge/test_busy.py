@@ -18,6 +18,7 @@ from busbar.judge.verdicts import Judged, judge_reading
 from busbar.output.collect import collect
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Reading
+from busbar.site import load
 from busbar.verdict import Verdict
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -278,14 +279,18 @@ def test_without_its_record_a_slow_run_is_accused(path: Path) -> None:
         assert "cpu-busy" not in {cause.id for cause in found.causes}
 
 
-def test_a_dip_is_excused_as_a_reading_is() -> None:
-    """Recorded while another process copied between both GPUs; the record is synthetic."""
-    text = gzip.decompress((DATA / "h200x2/busy_copy_all_gather.log.gz").read_bytes()).decode()
-    (alone,) = explain([Source.from_text("log", text)])
+COPIED = sorted(DATA.glob("h200x2/nccl/busy_copy_*.log.gz"))
+
+
+@pytest.mark.parametrize("path", COPIED, ids=lambda path: path.name)
+def test_collectives_beside_a_copying_process(path: Path) -> None:
+    """The runs are recorded, the line of the recorder is synthetic."""
+    text = gzip.decompress(path.read_bytes()).decode()
+    site = load("h200x4")
+    (alone,) = explain([Source.from_text("log", text)], site=site)
     assert alone.verdict is Verdict.DEGRADED
-    (busy,) = explain(
-        [Source.from_text("log", text + json.dumps(with_stranger(link_gb_per_s=330.0)) + "\n")]
-    )
+    record = json.dumps(with_stranger(link_gb_per_s=330.0)) + "\n"
+    (busy,) = explain([Source.from_text("log", text + record)], site=site)
     assert (busy.verdict, [cause.id for cause in busy.causes]) == ("unknown", ["gpu-busy"])
 
 
