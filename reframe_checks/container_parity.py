@@ -34,7 +34,7 @@ from busbar.verdict import Verdict
 
 from .in_image import InImage, launcher_outside
 from .judging import Judgement
-from .mpi_program import GpuAwareCheck, Sizes, versions
+from .mpi_program import GpuAwareCheck, Sizes, versions, words_of
 from .programs import SOURCES
 
 _SIDES = ("bare", "image")
@@ -73,7 +73,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             self.sizes = self.sizes or Sizes((1 << 20, 4 << 20))
             best = "--statistic=best --window=4 --seconds=0.2"
             self.more_options = f"{best} {self.more_options}"
-            self.wrapper = f"{SOURCES / 'own_core.sh'} {self.wrapper}"
+            self.wrapper = f"{shlex.quote(str(SOURCES / 'own_core.sh'))} {self.wrapper}"
 
     @run_before("run")
     def set_turns(self) -> None:
@@ -87,8 +87,8 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             "bare": host,
             "image": InImage(inside, image, self.names_for_image, [str(SOURCES)]),
         }
-        words = [self.executable, *self.executable_opts]
-        program = len(self.wrapper.split())
+        words = shlex.split(" ".join([self.executable, *self.executable_opts]))
+        program = len(words_of(self.wrapper, "wrapper"))
         turns = [f"for turn in $(seq {self.repetitions}); do"]
         for side in _SIDES:
             if side == "image":
@@ -180,7 +180,8 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         known = super().known_causes()
         if all(parity.verdict is not Verdict.DEGRADED for parity in self.parities.values()):
             return known
-        image, outside = self.preflighted, dict(self.current_environ.env_vars)
+        image, exported = self.preflighted, self.current_environ.env_vars
+        outside = {name: " ".join(shlex.split(value)) for name, value in exported.items()}
         forced = "APPTAINERENV_"
         inside = outside | image.settings
         inside |= {

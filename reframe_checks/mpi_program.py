@@ -10,6 +10,7 @@ from pathlib import Path
 
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, run_before, variable
+from reframe.core.exceptions import ReframeError
 
 from busbar.judge.gpu_aware import GpuAwareRequest, judge
 from busbar.judge.launch import LaunchOutput, show
@@ -85,7 +86,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
         self.across_nodes()
         inside = self.image.programs if self.image else {}
         program = inside.get("gpu_aware") or str(Path(self.program.stagedir, "gpu_aware"))
-        self.executable, *before = [*self.recorder, *self.wrapper.split(), program]
+        words = [*self.recorder, *words_of(self.wrapper, "wrapper"), program]
         options = {
             "ranks": str(self.num_tasks),
             "buffers": ",".join(self.buffers()),
@@ -95,12 +96,10 @@ class GpuAwareCheck(BusbarCheck, special=True):
             "collectives": ",".join(self.collectives),
             "devices": ",".join(self.bus_ids()) if self.on_gpu else "",
         }
-        self.executable_opts = [
-            *before,
-            *(f"--{name}={value}" for name, value in options.items() if value),
-            *(["--share-devices"] if self.shares_gpu else []),
-            *self.more_options.split(),
-        ]
+        words += [f"--{name}={value}" for name, value in options.items() if value]
+        words += ["--share-devices"] if self.shares_gpu else []
+        words += words_of(self.more_options, "more_options")
+        self.executable, *self.executable_opts = map(shlex.quote, words)
         if self.recorder:
             self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(SHOW_BUSY)} EXIT"]
 
@@ -147,6 +146,14 @@ class GpuAwareCheck(BusbarCheck, special=True):
         shown = show(self.name, [*output, *errors])
         results = judge(self.asked(), shown, self.run_of(shown))
         return Judgement(results, versions(shown))
+
+
+def words_of(text: str, variable_name: str) -> list[str]:
+    """Split what a user sets with ``-S`` into words; quotes keep blanks, nothing is expanded."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ReframeError(f"{variable_name}: {error} in {text!r}") from error
 
 
 def versions(shown: LaunchOutput) -> dict[str, str]:

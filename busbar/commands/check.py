@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -45,6 +44,7 @@ from busbar.documents import CheckDocument
 from busbar.errors import BusbarError
 from busbar.judge.results import Outcome
 from busbar.report.terminal import print_verdicts
+from busbar.safe_path import refuse_unsafe
 from busbar.site.load import find
 from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, exit_status
@@ -75,9 +75,10 @@ def run_command(args: argparse.Namespace) -> int:
     set_home()
     if args.list:
         with TemporaryDirectory(prefix="busbar-list-") as directory:
+            refuse_unsafe(directory, "TMPDIR")
             return _list(args, Path(directory))
     output = args.output.resolve()
-    refuse_blanks(output)
+    refuse_unsafe(output, "--output")
     make_directory(output)
     with own(output):
         remove_old_results(output)
@@ -268,16 +269,6 @@ def _print(document: CheckDocument, outcomes: Sequence[Outcome], report: Path) -
     out.line(f"report: {report}")
 
 
-def refuse_blanks(output: Path) -> None:
-    """Raise ``BusbarError`` for a path that ReFrame cannot use."""
-    if re.search(r"\s", str(output)):
-        raise BusbarError(
-            "ReFrame starts no job below a path with a blank",
-            where=str(output),
-            hint="choose another --output",
-        )
-
-
 def remove_old_results(output: Path) -> None:
     """Remove the results of an earlier run: this run may end without a verdict."""
     for name in ("results.json", "report.html"):
@@ -305,6 +296,7 @@ def detected_site(output: Path) -> str:
     shutil.rmtree(directory, ignore_errors=True)
     write_site(detected.site, directory)
     _tell(
-        f"no known site is this machine ({detected.site.description}); its facts are in {directory}"
+        f"no known site is this machine ({detected.site.description}); its facts"
+        f" are in {directory}"
     )
     return str(directory)

@@ -11,7 +11,7 @@ from busbar import site as sites
 from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
 from busbar.preflight.model import PreflightReport, Status
-from busbar.preflight.plan import make_plan
+from busbar.preflight.plan import Contents, make_plan
 from busbar.terminal import Table, Text, stdout
 
 _COLOR = {Status.READY: "green", Status.SLOW: "yellow", Status.BROKEN: "red"}
@@ -60,7 +60,8 @@ def add_parser(subparsers: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     site = sites.load(args.site)
     host = gather(args.host_root, site)
-    report = examine(make_plan(args.image, site, host, args.inject, args.program))
+    contents = Contents.of_file(args.image)
+    report = examine(make_plan(contents, site, host, args.inject, args.program))
     if args.json:
         stdout().document({"schema": "busbar-preflight/1", **report.document}, indent=2)
     else:

@@ -20,8 +20,9 @@ from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, ro
 from busbar.site.cpulist import cpu_list
 from busbar.site.load import load, names, ships
 from busbar.site.model import Gpus, Name, Nic, Numa, Site
-from busbar.site.yamlfile import dotted
+from busbar.site.yamlfile import dotted, rule_of
 from busbar.terminal import stderr
+from busbar.text_file import read_text
 
 Parsed = TypeVar("Parsed")
 _PARSERS: dict[str, Callable[[str], object]] = {
@@ -67,6 +68,9 @@ class _Reader:
             return None
 
 
+_MOST_BYTES = 64 * 2**20
+
+
 def recorded(files: Sequence[Path]) -> Outputs:
     """Read outputs saved on another machine; each is recognised by its content.
 
@@ -75,7 +79,7 @@ def recorded(files: Sequence[Path]) -> Outputs:
     text: dict[str, str] = {}
     for file in files:
         try:
-            content = file.read_text(errors="replace")
+            content = read_text(file, _MOST_BYTES, errors="replace")
         except OSError as error:
             raise BusbarError(f"cannot be read: {error.strerror}", where=str(file)) from error
         name = next((name for name, parser in _PARSERS.items() if _reads(parser, content)), None)
@@ -149,7 +153,15 @@ def compose(outputs: Outputs) -> Detected:
     facts |= {"numa": numa} if numa else {}
     facts |= {"cores": cores} if cores else {}
     facts |= {"instance_type": outputs.instance_type} if outputs.instance_type else {}
-    site = Site.model_validate(_site(outputs, facts, gpus, nodes))
+    try:
+        site = Site.model_validate(_site(outputs, facts, gpus, nodes))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BusbarError(
+            rule_of(first)[0],
+            where=f"the detected site: {dotted(first['loc'])}",
+            hint="check the outputs of the tools; with --from, all of one machine",
+        ) from error
     return Detected(
         site,
         tuple(reader.remarks),
