@@ -38,6 +38,7 @@ class Torch(XcclPerf, special=True):
     near_gpus = False  # torch.distributed.run starts the ranks, on all CPUs
     collective = parameter(["all"])
     size_set = parameter(["quick"])
+    own_program = True
     message_sizes = (16 * MIB, 256 * MIB, GIB)
 
     def command(self) -> tuple[str, ...]:
@@ -56,11 +57,13 @@ class Torch(XcclPerf, special=True):
                 ranks=self.gpus * self.nodes,
                 nodes=self.nodes,
                 sizes=self.message_sizes,
+                operations=tuple((name, None, None) for name in COLLECTIVES),
                 gpus=tuple(range(self.gpus)),
                 transports=self.ways(),
                 log="nccl",
                 validated=True,
                 end=True,
+                nonce=self.nonce,
             )
         ]
 

@@ -49,6 +49,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
 
     valid_prog_environs = ["+gpu_aware"]
     program = fixture(BuildGpuAware, scope="environment")
+    own_program = True
 
     #: Sizes of the bandwidth readings.
     sizes = variable(Sizes, value=Sizes())
@@ -121,6 +122,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
             check_sizes=self.check_sizes,
             collectives=tuple(self.collectives),
             lane=environment.lane,
+            nonce=self.nonce,
             transports=environment.across if self.nodes > 1 else environment.transports,
             provider=environment.provider if self.nodes > 1 else "",
             share_gpus=self.shares_gpu,

@@ -145,12 +145,32 @@ def test_corrupted_payload_fails(tmp_path):
     assert any("bytes arrived wrong" in row["message"] for row in document["results"])
 
 
-def test_missing_metric_fails(tmp_path):
-    status, document, _ = check(tmp_path, *matrix("--inject=omit:1"))
+@pytest.mark.parametrize(("option", "pair"), [("omit", "0->1"), ("omit:1", "1->0")])
+def test_missing_metric_fails(tmp_path, option, pair):
+    status, document, _ = check(tmp_path, *matrix(f"--inject={option}"))
     assert status == 1
     assert document["verdict"] == "failed"
     missing = [row for row in document["results"] if "missing from the output" in row["message"]]
-    assert {row["pair"] for row in missing} == {"1->0"}
+    assert {row["pair"] for row in missing} == {pair}
+
+
+def test_output_of_another_run_fails(tmp_path):
+    status, document, _ = check(
+        tmp_path, "-n", "gpu_aware", "-S", "gpu_aware.wrapper=env BUSBAR_NONCE=6a09e667f3bcc908"
+    )
+    assert status == 1
+    assert document["verdict"] == "failed"
+    assert any("the output is of another run" in row["message"] for row in document["results"])
+
+
+def test_miscounted_bytes_are_impossible(tmp_path):
+    for attempt in range(3):  # on a machine that is busy, even ten times a reading may be small
+        status, document, _ = check(tmp_path / str(attempt), *matrix("--inject=miscount"))
+        assert status == 1
+        impossible = {row["pair"] for row in document["results"] if row["verdict"] == "impossible"}
+        if impossible:
+            break
+    assert impossible == {"0->1"}
 
 
 def test_check_file_that_fails_to_import_fails(tmp_path, root):

@@ -54,7 +54,7 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
         )
         return
     slow = _slow_rank(facts.readings)
-    if slow and not context.excused:
+    if slow and not context.excused and facts.device != "host":
         rank, ratio, reading = slow
         lines = [reading.evidence] if reading.evidence else []
         for id_ in ("gpu-busy", "gpu-link-slow"):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
+from busbar.judge.consistency import contradictions
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.parse import numbers
@@ -183,6 +184,8 @@ _DEATHS = (
     "died.bad-termination",
     "died.mpich",
     "died.exit",
+    "died.message",
+    "died.gpu",
     "tests.failure",
 )
 
@@ -254,7 +257,9 @@ def _cut(evidence: Evidence, summary: str) -> Finding:
 
 @cause("invalid-reading")
 def no_number(context: Context) -> Iterator[Finding]:
-    """Readings are ``nan`` or ``inf``."""
+    """Readings are ``nan`` or ``inf``, or the output contradicts itself."""
+    for text, line in contradictions(context.facts, context.operation, context.ranks):
+        yield failure("invalid-reading", [line] if line else [], text)
     odd = [r for r in context.facts.readings if not math.isfinite(r.value) and r.evidence]
     if odd:
         lines = list(dict.fromkeys(r.evidence for r in odd if r.evidence))

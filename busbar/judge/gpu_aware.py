@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from busbar.judge.busy import Load, excused, loads
 from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import LaunchOutput
+from busbar.judge.nonce import foreign_output
 from busbar.judge.results import Result, result_of
 from busbar.judge.run import Run
 from busbar.judge.series import series_row
@@ -37,6 +38,8 @@ class GpuAwareRequest:
     lane: str = ""
     transports: tuple[str, ...] = ()
     """UCX transports of which one must join two ranks; empty where MPI does not use UCX."""
+    nonce: str = ""
+    """What the program must repeat in its start event; empty for recorded runs."""
     provider: str = ""
     """The libfabric provider that must join two nodes, where MPICH uses libfabric."""
     share_gpus: bool = False
@@ -80,12 +83,18 @@ def _run_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple
     if start.ranks != asked.ranks:
         yield failed, f"asked for {asked.ranks} ranks, MPI started {start.ranks}"
         return
+    yield from _nonce_problems(asked, shown)
     yield from _place_problems(asked, shown)
     if not facts.finished:
         yield failed, "the output ends before the program's last line"
     wanted = re.match(r"ucx-(?P<version>\d+\.\d+)$", asked.lane)
     if start.ucx and wanted and not start.ucx.startswith(wanted["version"] + "."):
         yield failed, f"lane {asked.lane} was asked for, UCX {start.ucx} was loaded"
+
+
+def _nonce_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple[Verdict, str]]:
+    for reason in foreign_output(asked.nonce, shown.facts):
+        yield Verdict.FAILED, reason
 
 
 def _place_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple[Verdict, str]]:

@@ -28,12 +28,18 @@ def only_below_band(outcome: Outcome) -> bool:
     )
 
 
+def disagree(outcome: Outcome) -> bool:
+    """Whether a reading was slow in one of the runs behind this outcome, and not in another."""
+    return any(note["id"] == _NOTE for note in outcome.notes)
+
+
 def confirmed(first: Outcome, second: Outcome) -> Outcome:
     """Return the second outcome, in which only readings that were slow in both runs are bad.
 
-    ``first`` is only below its band. If a reading was slow in both, the row with the worse verdict
-    counts: a node that was busy once does not excuse the other run. A reading that was slow in one
-    run gets the row of the other, and a note keeps it. A second outcome that lacks one of the slow
+    So only a reading that is slow in every run condemns, with the worse verdict: a node that was
+    busy once does not excuse the other run. ``first`` is only below its band; of more than two
+    runs it is what this function made of the earlier ones. A reading that was slow in one run
+    gets the row of the other, and a note keeps it. A second outcome that lacks one of the slow
     readings clears nothing.
     """
     before, after = _keyed(first.results), _keyed(second.results)

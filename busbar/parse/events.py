@@ -62,6 +62,8 @@ class Start:
     backend: Literal["host", "cuda", "hip"]
     ranks: Count
     asked_ranks: Count
+    nonce: str = ""
+    """What the check gave the job; empty without a check, and in version 1.0."""
     mpi: str = ""
     ucx: str = ""
     """Version of the UCX loaded into the process; empty when MPI uses none."""
@@ -119,6 +121,8 @@ class Reading:
     us: Number | None = None
     driver_us: Number | None = None
     """Beside a latency between GPUs: the shortest copy within a GPU, by the faster of both."""
+    algbw_gb_per_s: Number | None = None
+    """Beside a bus bandwidth: size over time, which is in ``us``."""
     memory_gb_per_s: Number | None = None
     """Beside a copy within a GPU: what its memory carries by its clock and width."""
 

@@ -25,6 +25,7 @@ _FRAMES = (
 
 TABLE = (
     *table("launch"),
+    *table("fatal"),
     *(pattern("frame", f"({name}", rf"\((?P<function>{name}\w*)") for name in _FRAMES),
 )
 

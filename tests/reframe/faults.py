@@ -49,6 +49,15 @@ def placed(name: str, ranks: int, *hosts: str) -> str:
     return "\n".join([*lines, *[x for x in text.splitlines() if not x.startswith("$ ")]])
 
 
+NONCE = "6a09e667f3bcc908"
+
+
+def of_job(text: str) -> str:
+    """A record of one of our programs as a job with this nonce would have printed it."""
+    start = '{"event": "start", '
+    return text.replace(start, f'{start}"nonce": "{NONCE}", ')
+
+
 def scaled(pattern: str, by: float) -> Break:
     """The numbers in the groups of ``pattern`` times ``by``."""
 
@@ -63,6 +72,30 @@ def scaled(pattern: str, by: float) -> Break:
         return re.sub(pattern, scale, text, flags=re.MULTILINE)
 
     return change
+
+
+def rows_scaled(by: float, nbytes: int | None = None) -> Break:
+    """The rates of a table of nccl-tests times ``by``, or those of one size."""
+
+    def change(text: str) -> str:
+        lines = []
+        for printed in text.splitlines():
+            line, words = printed, printed.split()
+            row = len(words) == 13 and words[0].isdigit() and words[2] == "float"
+            if row and nbytes in (None, int(words[0])):
+                for at, factor in ((5, 1 / by), (6, by), (7, by), (9, 1 / by), (10, by), (11, by)):
+                    words[at] = f"{float(words[at]) * factor:.4f}"
+                line = f"  {'  '.join(words)}"
+            lines.append(line)
+        return "\n".join(lines)
+
+    return change
+
+
+def events_scaled(by: float) -> Break:
+    """The rates of our own programs times ``by``."""
+    faster, slower = scaled(r'gb_per_s": ([\d.]+)', by), scaled(r'"us": ([\d.]+)', 1 / by)
+    return lambda text: slower(faster(text))
 
 
 def replaced(old: str, new: str) -> Break:
