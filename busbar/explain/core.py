@@ -14,6 +14,7 @@ from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains
 from busbar.explain.select import select
 from busbar.explain.without_band import asked_versions, unjudged
+from busbar.judge.busy import loads
 from busbar.judge.expectation import bus_bandwidths
 from busbar.judge.output import judge_output
 from busbar.judge.run import Run, from_output
@@ -86,8 +87,11 @@ def _explain_run(
     ranks, nodes = ranks or known.ranks, nodes or known.nodes
     run = from_output(replace(known, ranks=ranks, nodes=nodes), facts, operation)
     readings = [*facts.readings, *bus_bandwidths(run.bench, facts.readings, run.ranks)]
-    judgement = judge_output(run, readings)
-    context = Context(facts, run, judgement.banded, operation, ranks, nodes)
+    judgement = judge_output(run, readings, loads(facts, run))
+    excused = judgement.excused or verdict is Verdict.UNKNOWN
+    context = Context(
+        facts, run, judgement.banded, operation, ranks, nodes, judgement.loads, excused
+    )
     findings = [finding for rule in RULES for finding in rule(context)]
     findings += unjudged(context) if not judgement.banded else []
     findings += asked_versions(context, asked)

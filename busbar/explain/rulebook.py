@@ -8,6 +8,7 @@ from busbar.explain import (  # noqa: F401 - each declares causes
     containers,
     declared,
     notes,
+    rules_busy,
     rules_efa,
     rules_fabric,
     rules_launch,

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Causes in the machine and the job: CPUs, other programs, time limits, crashes, cut output."""
+"""Causes in the machine and the job: CPUs, time limits, crashes, cut output."""
 
 from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -13,7 +12,7 @@ from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
 from busbar.judge.consistency import contradictions
 from busbar.output.job_output import JobOutput
-from busbar.output.reading import Evidence, Reading
+from busbar.output.reading import Evidence
 from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
 from busbar.site.cpulist import parse_cpu_list
@@ -23,8 +22,9 @@ _LONGEST_SET = 4096
 _DAEMON = re.compile(r"\[(?P<host>[^\]:\s]+):\d+\]")
 # Open MPI 5: package[0][core:0-3]; Open MPI 4: socket 0[core 3[hwt 0-1]].
 _CORES = re.compile(r"\bcore[: ](?P<cpus>[\d,-]+)")
+_THREADED = ("nccl-tests", "torch_collectives")
+"""Tools whose ranks have threads that move data beside the main one."""
 _TIMEOUT_STATUS = 124  # coreutils timeout
-_BUSY_PERCENT = 10
 _STAGED_GB_PER_S = 10.0
 """Every link between GPUs is faster at large sizes; PCIe gen 4 x16 carries 26."""
 _PAGEABLE = 5.0
@@ -124,7 +124,7 @@ def cpu_affinity(context: Context) -> Iterator[Finding]:
     elif ignored and ignored.value not in ("0", ""):
         summary = f"{ignored.name} is {ignored.value}: NCCL binds its threads only by the GPU"
         yield Finding("cpu-affinity", "likely", (ignored.evidence,), summary)
-    elif single and facts.tool != "gpu_aware":
+    elif single and facts.tool in _THREADED:
         summary = "a rank and its helper threads have one CPU"
         yield Finding("cpu-affinity", "likely", tuple(single[0][:2]), summary)
 
@@ -153,65 +153,6 @@ def host_staging(context: Context) -> Iterator[Finding]:
             f"{top.value:.3g} GB/s at most although UCX has a transport between the GPUs",
             effect=Verdict.DEGRADED if top.buffers and top.value < _PAGEABLE else Verdict.PASS,
         )
-
-
-@cause("gpu-busy", "gpu-link-slow")
-def gpu_busy(context: Context) -> Iterator[Finding]:
-    """The GPU table shows other processes or load, or all pairs of one GPU are slow."""
-    facts = context.facts
-    own = {pid for _, pid in facts.processes}
-    others = [s for s in facts.seen("gpu.process") if numbers.count(s["pid"]) not in own]
-    load = [
-        s
-        for s in facts.seen("gpu.load") + facts.seen("gpu.load-csv")
-        if numbers.count(s["percent"]) >= _BUSY_PERCENT
-    ]
-    if others or load:
-        lines = [s.evidence for s in (others + load)[:3]]
-        yield Finding(
-            "gpu-busy",
-            "certain" if others and load else "likely",
-            tuple(lines),
-            f"{len(others)} other processes, {len(load)} GPUs under load",
-        )
-        return
-    slow = _slow_rank(facts.readings)
-    if slow and facts.device != "host":
-        rank, ratio, reading = slow
-        lines = [reading.evidence] if reading.evidence else []
-        for id_ in ("gpu-busy", "gpu-link-slow"):
-            yield Finding(
-                id_,
-                "likely",
-                tuple(lines),
-                f"pairs with rank {rank} reach {ratio:.0%} of what the others reach",
-                details={"rank": rank},
-                effect=Verdict.DEGRADED if ratio < 0.7 else Verdict.PASS,
-            )
-
-
-def _slow_rank(readings: list[Reading]) -> tuple[int, float, Reading] | None:
-    """Return the rank whose pairs are all slower than every other pair."""
-    rates = [
-        r for r in readings if r.kind == "bw" and r.source is not None and r.target is not None
-    ]
-    if not rates:
-        return None
-    largest = max(r.nbytes for r in rates)
-    rates = [r for r in rates if r.nbytes == largest and r.buffers == rates[0].buffers]
-    ranks = {r.source for r in rates} | {r.target for r in rates}
-    if len(ranks) < 4:  # with three, one pair is all that is left to compare with
-        return None
-    for rank in sorted(r for r in ranks if r is not None):
-        mine = [r for r in rates if rank in (r.source, r.target)]
-        others = [r.value for r in rates if rank not in (r.source, r.target)]
-        if not mine or len(others) < 2:
-            continue
-        top = max(mine, key=lambda r: r.value)
-        ratio = top.value / statistics.median(others)
-        if ratio < 0.85 and top.value < min(others):
-            return rank, ratio, min(mine, key=lambda r: r.value)
-    return None
 
 
 @cause("timeout", hides=["truncated-output"])

@@ -235,7 +235,7 @@ def sdma_cap(context: Context) -> Iterator[Finding]:
     """Readings below the kernel engine's band are at the copy engine's maximum."""
     if context.run.engine not in ("kernel", None) or not context.site:
         return
-    slow = [j for j in context.judged if j.verdict is Verdict.DEGRADED and j.reading.evidence]
+    slow = [j for j in context.judged if j.is_slow and j.reading.evidence]
     for judged in slow[-1:]:
         cap = engine_band(context.run, judged.reading.nbytes, "sdma")
         if (

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from busbar.explain.catalog import cause
+from busbar.explain.catalog import cause, note
 from busbar.explain.rules import Context, Finding, failure, lines_of
+from busbar.output.note import Note
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_log, numbers
 from busbar.parse.events import Check, Error
@@ -242,7 +243,7 @@ def no_gpu_for_a_rank(context: Context) -> Iterator[Finding]:
 
 @cause("nccl-version-mismatch")
 def version_mismatch(context: Context) -> Iterator[Finding]:
-    """NCCL versions differ among the ranks, or between headers and library."""
+    """NCCL versions differ among the ranks."""
     facts = context.facts
     versions = {s["version"]: s.evidence for s in facts.seen("nccl.version")}
     if len(versions) > 1:
@@ -252,12 +253,13 @@ def version_mismatch(context: Context) -> Iterator[Finding]:
             tuple(versions.values())[:3],
             f"ranks have {', '.join(versions)}",
         )
-    for message in facts.seen("tests.nccl"):
+
+
+@note("nccl-version-mismatch")
+def _headers(context: Context) -> Iterator[Note]:
+    """Newer or older headers make no run slow; what they break fails to start."""
+    for message in context.facts.seen("tests.nccl"):
         headers, library = message["headers"], message["library"]
         if headers and library and headers != library:
-            yield Finding(
-                "nccl-version-mismatch",
-                "likely",
-                (message.evidence,),
-                f"built with {headers}, running with {library}",
-            )
+            summary = f"built with {headers}, running with {library}"
+            yield Note("nccl-version-mismatch", summary, (message.evidence,))

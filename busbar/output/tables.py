@@ -16,6 +16,7 @@ from busbar.output.job_output import (
 from busbar.output.reading import Evidence, Kind, Reading
 from busbar.output.runs import Runs
 from busbar.parse import events, nccl_options, nccl_tests, osu
+from busbar.parse.busy import Busy
 from busbar.parse.text import decode
 
 _EVENTS = tuple(beginning.encode() for beginning in events.BEGINNINGS)
@@ -237,7 +238,7 @@ class Tables:
             return
         if isinstance(event, events.Start):
             facts = self._start(event, evidence)
-        elif not isinstance(event, events.Placed):
+        elif not isinstance(event, events.Placed | Busy):
             facts.tool = facts.tool or _PROGRAM
         if isinstance(event, events.Reading):
             self._event_reading(event, evidence)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""JSON lines of our own programs: gpu_aware, memory, torch_collectives and placed.sh.
+"""JSON lines of our own programs: gpu_aware, memory, torch_collectives, placed.sh and busy.awk.
 
 `parse` reads one line. Types are strict and an unknown event is refused; unknown keys are ignored,
 so that output of a newer program can be explained.
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from busbar.parse import numbers
+from busbar.parse.busy import Busy
 
 BEGINNINGS = ('{"event"', '{"placed"')
 """How the lines begin."""
@@ -197,7 +198,7 @@ class End:
     seconds: Number | None = None
 
 
-Event = Start | Rank | Placed | Reading | Copy | Flag | Check | Error | Idle | End
+Event = Start | Rank | Placed | Reading | Copy | Flag | Check | Error | Idle | End | Busy
 
 
 def _tag(document: Any) -> str | None:
@@ -218,7 +219,8 @@ def _events() -> TypeAdapter[Event]:
             | Annotated[Check, Tag("check")]
             | Annotated[Error, Tag("error")]
             | Annotated[Idle, Tag("idle")]
-            | Annotated[End, Tag("end")],
+            | Annotated[End, Tag("end")]
+            | Annotated[Busy, Tag("busy")],
             Discriminator(
                 _tag, custom_error_type="event", custom_error_message="not a known event"
             ),

@@ -29,6 +29,7 @@ FOLDERS = (
     "h200x4",
     "h200x4-image",
     "h200x4-labelled",
+    "local-busy",
     "mi250x",
     "p4d-efa",
 )
