@@ -105,6 +105,9 @@ def no_gpu_transport(context: Context) -> Iterator[Finding]:
         and not _tls_is_tcp(tls.value)
     ):
         summary = f"UCX_TLS is {tls.value}"
+        crash = context.facts.first("died.signal") or context.facts.first("died.backtrace")
+        if crash and not context.facts.readings:
+            yield failure("ucx-no-gpu-transport", lines_of(tls, crash), summary, "likely")
         yield Finding("ucx-no-gpu-transport", "likely", (tls.evidence,), summary)
     if not staged or len(staged) < len(peers):
         return

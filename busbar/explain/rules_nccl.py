@@ -15,6 +15,8 @@ from busbar.verdict import Verdict
 
 _LARGE = 1 << 24
 """From this size on NCCL by default uses SIMPLE on NVLink and on networks."""
+_HOST_GB_PER_S = 40.0
+"""Copies through the host are slower; NVLink and XGMI are faster."""
 _FEW_CHANNELS = 4
 _LIMITED_CHANNELS = 16
 _ENOUGH_CHANNELS = 24
@@ -47,7 +49,7 @@ def p2p_off(context: Context) -> Iterator[Finding]:
         evidence.insert(0, setting.evidence)
     if refused:
         evidence.insert(0, refused.evidence)
-    shown = bool(ways and (linked or setting or refused))
+    shown = bool(ways and (linked or setting or refused)) or bool(setting and _staged(context))
     yield Finding(
         "nccl-p2p-off",
         "certain" if shown else "likely",
@@ -57,6 +59,13 @@ def p2p_off(context: Context) -> Iterator[Finding]:
         + (f"; {setting.name} is {setting.value}" if setting else ""),
         effect=Verdict.DEGRADED if shown else Verdict.PASS,
     )
+
+
+def _staged(context: Context) -> bool:
+    """Return whether the rates of one node without a band are those of copies by the host."""
+    rates = [r.value for r in context.largest_rates if r.nbytes >= _LARGE]
+    one_node = context.nodes in (None, 1)
+    return one_node and not context.judged and bool(rates) and max(rates) < _HOST_GB_PER_S
 
 
 def _site_links(context: Context) -> bool:

@@ -111,6 +111,8 @@ class JobOutput:
     """Descriptions of the machine in the input, by tool."""
     incomplete: Evidence | None = None
     """The line at which the input was cut."""
+    complaint: Evidence | None = None
+    """The nearest line that complains before the first death, or else before the end."""
 
     @property
     def empty(self) -> bool:
@@ -194,6 +196,7 @@ class JobOutput:
         self.single_starts += other.single_starts
         self.exit_status = self.exit_status or other.exit_status
         self.incomplete = self.incomplete or other.incomplete
+        self.complaint = self.complaint or other.complaint
         self.ranks = self.ranks or other.ranks
         self.files += [name for name in other.files if name not in self.files]
 
