@@ -24,6 +24,10 @@ class Example:
     text: str
     site: str = ""
     """The site whose bands the example needs."""
+    engine: str = ""
+    """What copies between AMD GPUs, if the site's default is another one."""
+    verdict: str = ""
+    """What a check found of the run, where the output alone has no verdict."""
 
 
 @cache
@@ -46,11 +50,9 @@ def page(cause: str) -> Iterator[str]:
         yield f"**Hides:** {', '.join(f'`{each}`' for each in hides)}"
         yield ""
     for example in examples().get(cause, ()):
-        yield (
-            f"{example.tool} ([source]({example.source})):"
-            if example.source
-            else f"{example.tool}:"
-        )
+        link = example.source.startswith("https://")
+        source = f"[source]({example.source})" if link else f"`{example.source}`"
+        yield f"{example.tool} ({source}):"
         yield ""
         yield "```text"
         yield from example.text.rstrip().splitlines()

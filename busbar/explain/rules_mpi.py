@@ -90,7 +90,7 @@ def not_usable(context: Context) -> Iterator[Finding]:
         )
 
 
-@cause("ucx-no-gpu-transport")
+@cause("ucx-no-gpu-transport", fatal=True)
 def no_gpu_transport(context: Context) -> Iterator[Finding]:
     """GPU buffers, and the endpoints inside the node have no CUDA or ROCm IPC."""
     if not context.on_gpu:

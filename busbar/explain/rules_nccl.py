@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure, lines_of
+from busbar.explain.rules_fabric import spans_nodes
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_log
 from busbar.parse.events import Check, Error
@@ -28,7 +29,7 @@ def p2p_off(context: Context) -> Iterator[Finding]:
     """Connections inside a node are not P2P although GPUs have links, or a setting forbids it."""
     facts = context.facts
     ways = {way for way in facts.transports if way.startswith("SHM")}
-    if context.nodes == 1:
+    if context.nodes == 1 and not spans_nodes(context):
         ways |= {way for way in facts.transports if way.startswith("NET/")}
     setting = facts.setting("NCCL_P2P_DISABLE")
     if setting and setting.value.strip() in ("0", ""):

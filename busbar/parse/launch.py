@@ -24,7 +24,7 @@ _FRAMES = (
 
 TABLE = (
     *table("launch"),
-    # "lib.so(name+0x1)" of glibc and UCX, "#3 0x... in name ()" of gdb, "2 0x... name()  file" of UCX.
+    # glibc: "lib.so(name+0x1)", gdb: "#3 0x... in name ()", UCX: "2 0x... name()  file".
     *(
         pattern("frame", name, rf"(?:\(|\bin |0x[0-9a-f]+ )(?P<function>{name}\w*)")
         for name in _FRAMES
