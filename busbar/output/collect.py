@@ -114,7 +114,7 @@ class _Collector:
         self._tokens: set[bytes] = set()
         self._hosts: set[bytes] = set()
         self._block: tuple[int, list[bytes]] = (1, [])
-        """The number of its first line, and the lines that are being read."""
+        """The lines that are being read and those just before, with the number of the first."""
         self._continued = b""
         """A command line whose last line ended in a backslash."""
 
@@ -126,7 +126,8 @@ class _Collector:
 
     def block(self, number: int, lines: list[bytes]) -> None:
         """Read lines. This loop is written for logs of half a gigabyte, with millions of lines."""
-        self._block = (number, lines)
+        before = self._block[1][-_MOST_RECENT:]
+        self._block = (number - len(before), before + lines)
         marker, width = nccl_log.INFO, len(nccl_log.INFO)
         by_head = self._patterns.by_head
         prefixes = self._prefixes

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from busbar.cli import main
+from busbar.errors import BusbarError
 from busbar.explain import Explanation, Source, explain
 from busbar.explain.catalog import CAUSES
 from busbar.explain.page import Example, examples
 from busbar.site import load
 from busbar.verdict import Verdict
+
+from .mutations import HARMLESS, accusations, healthy
 
 DATA = Path(__file__).parents[1] / "data"
 OF_PREFLIGHT = {"image-broken", "image-slow-path", "deliveries-differ", "container-runtime"}
@@ -104,3 +107,19 @@ def test_the_page_of_no_cause(capsys: pytest.CaptureFixture[str]) -> None:
     assert "shm-too-small" in capsys.readouterr().err
     assert main(["explain"]) == 2
     assert "--cause" in capsys.readouterr().err
+
+
+# ---- healthy runs
+def test_mutated_healthy_runs_accuse_nobody() -> None:
+    assert len(healthy()) > 20
+    assert not list(accusations(200, seed=1))
+
+
+def test_lines_with_words_of_faults_accuse_nobody() -> None:
+    for line in HARMLESS:
+        try:
+            found = explain([Source.from_text("job.out", line + "\n")])
+        except BusbarError:
+            continue  # nothing in it is known
+        assert not named(found), line
+        assert not any(run.verdict.is_problem for run in found), line
