@@ -64,7 +64,7 @@ def explain(
             "no known tool output found",
             where=", ".join(source.name for source in sources),
             hint="expected the output of OSU, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX,"
-            " MPI or Slurm",
+            " MPI or Slurm, or a known error message",
         )
     known = known or Run(site=site, engine=engine)
     return [_explain_run(output, known, verdict, asked or {}) for output in outputs]

@@ -168,7 +168,8 @@ def test_a_sentence_is_no_command() -> None:
 def timeout(rank: int, number: int, operation: str = "ALLREDUCE", group: str = "") -> str:
     return (
         f"[rank{rank}]:[E ProcessGroupNCCL.cpp:607] [{group}Rank {rank}] Watchdog caught"
-        f" collective operation timeout: WorkNCCL(SeqNum={number}, OpType={operation}, Timeout(ms)=600000)"
+        f" collective operation timeout: WorkNCCL(SeqNum={number}, OpType={operation},"
+        " Timeout(ms)=600000)"
         " ran for 600010 milliseconds before timing out.\n"
     )
 
