@@ -62,6 +62,13 @@ HARMLESS = (
     "Hello from rank 0 of 4",
     "dmesg: no Xid found",
     "UCX_TLS not set",
+    "-x HCOLL_MAIN_IB=mlx5_0:1 -x FI_EFA_FORK_SAFE=1",
+    "export RDMAV_FORK_SAFE=1",
+    "RLIMIT_MEMLOCK unlimited",
+    "cilium: VNI 100 is not available for this tunnel",
+    "Physical state: Disabled",
+    "MemoryError handling is on",
+    "SLURM_MEM_PER_NODE=1000 oom_score_adj=0",
 )
 """Lines that healthy jobs print, with words of faults."""
 
