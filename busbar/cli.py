@@ -5,11 +5,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Collection, Sequence
+from functools import partial
+from tempfile import gettempdir, mkstemp
+from typing import TYPE_CHECKING
 
 from busbar import commands
+from busbar.data import full_version
 from busbar.errors import BusbarError
+from busbar.redact import redact
+from busbar.terminal import Parser, stderr, stdout, visible
+
+if TYPE_CHECKING:
+    from busbar.check.processes import Interruption
 
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
 
@@ -21,15 +32,13 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from busbar.data import full_version  # noqa: PLC0415 - nothing else needs it
-
-        print(f"busbar {full_version()}")
+        stdout().line(f"busbar {full_version()}")
         parser.exit()
 
 
 def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
     """Return the command line; only the subcommands in ``loaded`` have their options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="busbar",
         description="Proves that a GPU communication stack is as fast as the links allow.",
         epilog="Each command lists its exit statuses.",
@@ -45,21 +54,54 @@ def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand and returns its exit status."""
+    """Run one subcommand and return its exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
     command = next((word for word in words if not word.startswith("-")), "")
-    args = build_parser([command]).parse_args(words)
+    os.umask(os.umask(0o077) | 0o002)  # others may read the reports, not change them
     try:
+        if command != "check":
+            return _run(words, command)
+        from busbar.check.processes import supervised  # noqa: PLC0415 - only this command
+
+        # It starts ReFrame, launchers and ranks, of which nothing may be left.
+        return supervised(partial(_run, words, command))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _run(words: list[str], command: str, interruption: Interruption | None = None) -> int:
+    try:
+        args = build_parser([command]).parse_args(words)
+        args.interruption = interruption
         status: int = args.run(args)
         sys.stdout.flush()
     except BusbarError as error:
-        print(f"busbar {args.command}: {error}", file=sys.stderr)
+        stderr().line(f"busbar {command}: {error}")
         return EXIT_USAGE
     except BrokenPipeError:
         # The reader (head, less) went away; nothing is lost that it wanted.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:  # noqa: BLE001 - a bug is never a verdict: 1 would say so
+        stderr().line(f"busbar {command}: internal error: {_summary(error)}; {_logged(error)}")
+        return EXIT_USAGE
     return status
+
+
+def _summary(error: Exception) -> str:
+    return redact(f"{type(error).__name__}: {error}")[:200]
+
+
+def _logged(error: Exception) -> str:
+    """Write the traceback, without secrets, to a file that only the user can read."""
+    text = f"busbar {full_version()}\n{redact(''.join(traceback.format_exception(error)))}"
+    try:
+        descriptor, name = mkstemp(prefix="busbar-", suffix=".log")
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(visible(text))
+    except OSError as problem:
+        return f"the log cannot be written to {gettempdir()}: {problem.strerror}"
+    return f"please report it with the log {name}"
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ class Torch(XcclPerf, special=True):
     valid_prog_environs = ["+torch +cuda", "+torch +rocm"]
     collective = parameter(["all"])
     size_set = parameter(["quick"])
+    own_program = True
     message_sizes = (16 * MIB, 256 * MIB, GIB)
 
     def command(self) -> tuple[str, ...]:
@@ -60,6 +61,7 @@ class Torch(XcclPerf, special=True):
                 log="nccl",
                 validated=True,
                 end=True,
+                nonce=self.nonce,
             )
         ]
 

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import secrets
 import shlex
 from collections.abc import Iterable
 
-from reframe.core.builtins import run_before, variable
+from reframe.core.builtins import run_after, run_before, variable
+
+from busbar.judge.nonce import NONCE
 
 from .configured import Configured
 
@@ -16,6 +19,19 @@ class LaunchingMixin(Configured):
 
     #: Nodes that the job takes.
     nodes = variable(int, value=1)
+    #: Whether the job runs a program of ours, which repeats the nonce.
+    own_program = False
+
+    @run_after("setup")
+    def set_nonce(self) -> None:
+        """Give the job a nonce, by which its output is known from that of another."""
+        if self.own_program:
+            self.env_vars[NONCE] = secrets.token_hex(8)
+
+    @property
+    def nonce(self) -> str:
+        """The nonce of the job; empty for programs that are not ours."""
+        return str(self.env_vars.get(NONCE, ""))
 
     @run_before("run")
     def set_pmi_of_srun(self) -> None:

@@ -145,12 +145,32 @@ def test_corrupted_payload_fails(tmp_path):
     assert any("bytes arrived wrong" in row["message"] for row in document["results"])
 
 
-def test_missing_metric_fails(tmp_path):
-    status, document, _ = check(tmp_path, *matrix("--inject=omit:1"))
+@pytest.mark.parametrize(("option", "pair"), [("omit", "0->1"), ("omit:1", "1->0")])
+def test_missing_metric_fails(tmp_path, option, pair):
+    status, document, _ = check(tmp_path, *matrix(f"--inject={option}"))
     assert status == 1
     assert document["verdict"] == "failed"
     missing = [row for row in document["results"] if "missing from the output" in row["message"]]
-    assert {row["pair"] for row in missing} == {"1->0"}
+    assert {row["pair"] for row in missing} == {pair}
+
+
+def test_output_of_another_run_fails(tmp_path):
+    status, document, _ = check(
+        tmp_path, "-n", "gpu_aware", "-S", "gpu_aware.wrapper=env BUSBAR_NONCE=6a09e667f3bcc908"
+    )
+    assert status == 1
+    assert document["verdict"] == "failed"
+    assert any("the output is of another run" in row["message"] for row in document["results"])
+
+
+def test_miscounted_bytes_are_impossible(tmp_path):
+    for attempt in range(3):  # on a machine that is busy, even ten times a reading may be small
+        status, document, _ = check(tmp_path / str(attempt), *matrix("--inject=miscount"))
+        assert status == 1
+        impossible = {row["pair"] for row in document["results"] if row["verdict"] == "impossible"}
+        if impossible:
+            break
+    assert impossible == {"0->1"}
 
 
 def test_check_file_that_fails_to_import_fails(tmp_path, root):
@@ -177,7 +197,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
         (["--site=no-such-site"], "no site 'no-such-site'"),
         (["--output=/proc/nowhere"], "cannot be made"),
         (["--output=/proc/version"], "cannot be removed: Not a directory"),
-        (["--output=/tmp/a b"], "path with a blank"),
+        (["--output=/tmp/a b"], "--output: '/tmp/a b' has the character ' '"),
         (["-n", "link_matrx"], "no check has 'link_matrx'; there are, among others: link_matrix"),
         (["-n", "("], "is not a valid regular expression"),
         (["-t", "gat"], "no check has 'gat'; there are, among others: gate"),
@@ -217,6 +237,26 @@ def test_wrong_usage_is_refused(options, says):
     )
     assert done.returncode == 2
     assert says in done.stderr
+
+
+@pytest.mark.parametrize("name", ["valid_systems", "valid_prog_environs"])
+@pytest.mark.parametrize("options", [(), ("--list",)])
+def test_a_check_for_nothing_is_one_line(tmp_path, name, options):
+    values = {"valid_systems": ["*"], "valid_prog_environs": ["*"]} | {name: []}
+    lines = ["import reframe as rfm", "@rfm.simple_test", "class x(rfm.RunOnlyRegressionTest):"]
+    lines += ['    executable = "true"', *(f"    {key} = {each}" for key, each in values.items())]
+    (tmp_path / "x.py").write_text("\n".join(lines) + "\n")
+    done = subprocess.run(
+        [BIN / "busbar", "check", "--site=local", "-c", tmp_path / "x.py", *options],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    last = (done.stdout + done.stderr).splitlines()[-1]
+    assert f"the check has an empty {name}" in last
+    assert done.returncode == (0 if options else 2)
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture
@@ -320,17 +360,3 @@ def test_a_program_that_does_not_compile_fails_with_the_compilers_word(tmp_path,
     messages = {row["check"]: row["message"] for row in document["results"]}
     assert "error: " in messages["BuildGpuAware"]
     assert "what it depends on failed" in messages["gpu_aware"]
-
-
-def test_a_checkout_whose_path_has_a_space(tmp_path, root):
-    """The environment of the checks, as a job script exports it."""
-    from busbar.delivery.environments import _quoted
-
-    value = _quoted(f"{tmp_path}/a b/bin:$HOME")
-    shown = subprocess.run(
-        ["bash", "-c", f'export X={value}; printf %s "$X"'],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert shown.stdout == f"{tmp_path}/a b/bin:{os.environ['HOME']}"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,8 @@ import pytest
 
 from busbar.delivery.reframe import configuration
 from busbar.judge.launch import LaunchOutput, show
-from busbar.parse.events import Check, Copy, Error, Event, Flag, Idle
+from busbar.judge.nonce import NONCE
+from busbar.parse.events import Check, Copy, Error, Event, Flag, Idle, Start
 
 pytestmark = [pytest.mark.run, pytest.mark.xdist_group("mpi")]
 
@@ -105,16 +107,48 @@ def test_idle_ranks_sleep(launch):
         assert rank.cpu_seconds < 0.2 * rank.seconds
 
 
-def test_a_flipped_byte_is_seen(launch):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_spoilt_bytes_are_seen(launch, rank):
     status, run, output = launch(
-        2, "--ranks=2", "--sizes=64K", "--check=4099", "--inject=corrupt:1", *FAST
+        2, "--ranks=2", "--sizes=64K", "--check=4099", f"--inject=corrupt:{rank}", *FAST
     )
     assert status == 1
     assert "bytes arrived wrong" in output
     wrong = {(check.source, check.target): check.wrong for check in events(run, Check)}
-    assert wrong[(1, 0)] > 0
-    assert wrong[(0, 1)] == 0
-    assert [r.wrong for r in run.readings if (r.source, r.target) == (1, 0)] == [1]
+    assert wrong[(rank, 1 - rank)] > 0
+    assert wrong[(1 - rank, rank)] == 0
+    readings = {(reading.source, reading.target): reading.wrong for reading in run.readings}
+    assert readings[(rank, 1 - rank)] > 0
+    assert readings[(1 - rank, rank)] == 0
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_omits_prints_no_reading(launch, rank):
+    status, run, _ = launch(2, "--ranks=2", "--sizes=64K", f"--inject=omit:{rank}", *FAST)
+    assert status == 0
+    assert pairs(run) == {(1 - rank, rank)}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_miscounts_reads_ten_times_as_much(launch, rank):
+    _, _, output = launch(2, "--ranks=2", "--sizes=64K", f"--inject=miscount:{rank}", *FAST)
+    lines = [json.loads(x) for x in output.splitlines() if x.startswith('{"event": "reading"')]
+    moved = {x["from"]: 1e9 * x["gb_per_s"] * x["seconds"] for x in lines}
+    carried = {x["from"]: x["bytes"] * x["window"] for x in lines}
+    assert moved[rank] == pytest.approx(10 * carried[rank], rel=1e-3)
+    assert moved[1 - rank] == pytest.approx(carried[1 - rank], rel=1e-3)
+
+
+def test_a_rank_that_hangs_does_not_end(launch):
+    with pytest.raises(subprocess.TimeoutExpired) as stopped:
+        launch(2, "--ranks=2", "--sizes=64K", "--inject=hang", *FAST, timeout=20)
+    assert b'"event": "reading"' in stopped.value.stdout
+    assert b'"event": "end"' not in stopped.value.stdout
+
+
+def test_the_nonce_is_repeated(launch):
+    _, run, _ = launch(2, "--ranks=2", **{NONCE: "6a09e667f3bcc908"})
+    assert [start.nonce for start in events(run, Start)] == ["6a09e667f3bcc908"]
 
 
 def test_a_dead_rank_ends_the_run(launch):

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from busbar.explain.model import Explanation
 from busbar.output.reading import Evidence, Reading
 from busbar.redact import redact
+from busbar.terminal import Table, Terminal
 from busbar.units import format_bytes
 from busbar.verdict import STYLES
 
@@ -19,53 +16,45 @@ _MOST_ROWS = 24
 _EVIDENCE_WIDTH = 160
 
 
-def print_explanations(
-    explanations: Sequence[Explanation], console: Console | None = None
-) -> None:
+def print_explanations(explanations: Sequence[Explanation], out: Terminal) -> None:
     """Print each run: what ran, its readings, the verdict, causes and notes."""
-    out = console or Console()
     for index, explanation in enumerate(explanations):
         if index:
             out.rule()
         _print(explanation, out)
 
 
-def _say(out: Console, text: Text) -> None:
-    # Do not wrap lines: people grep them.
-    out.print(text, soft_wrap=True)
-
-
-def _print(explanation: Explanation, out: Console) -> None:
+def _print(explanation: Explanation, out: Terminal) -> None:
     what = f"{explanation.tool} {explanation.version or ''}".strip()
     if explanation.operation and explanation.operation != explanation.tool:
         what += f", {explanation.operation}"
     scale = [f"{explanation.ranks} ranks"] if explanation.ranks else []
     scale += [f"{explanation.nodes} node(s)"] if explanation.nodes else []
     scale += [f"site {explanation.site}"] if explanation.site else []
-    _say(out, Text(", ".join([what, *scale]), style="bold"))
+    out.line(", ".join([what, *scale]), style="bold")
     if explanation.hosts:
         shown = ", ".join(explanation.hosts[:8])
-        _say(out, Text(f"on {shown}{' ...' if len(explanation.hosts) > 8 else ''}"))
+        out.line(f"on {shown}{' ...' if len(explanation.hosts) > 8 else ''}")
     if explanation.readings:
-        out.print(_readings(explanation.readings))
+        out.show(_readings(explanation.readings))
     colour = STYLES[explanation.verdict]
-    _say(out, Text.assemble("verdict: ", (str(explanation.verdict), colour)))
+    out.line("verdict: ", (explanation.verdict, colour))
     for cause in explanation.causes:
         title = f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}"
-        _say(out, Text(title, style="bold"))
+        out.line(title, style="bold")
         _evidence(cause.evidence, out)
-        _say(out, Text(f"  remedy: {cause.remedy}"))
+        out.line(f"  remedy: {cause.remedy}")
     for note in explanation.notes:
-        _say(out, Text(f"note {note.id}: {redact(note.summary)}"))
+        out.line(f"note {note.id}: {redact(note.summary)}")
         _evidence(note.evidence[:1], out)
 
 
-def _evidence(lines: Sequence[Evidence], out: Console) -> None:
+def _evidence(lines: Sequence[Evidence], out: Terminal) -> None:
     for line in lines:
         text = redact(line.text).strip()
         if len(text) > _EVIDENCE_WIDTH:
             text = text[:_EVIDENCE_WIDTH] + "..."
-        _say(out, Text(f"  {line.file}:{line.line}: {text}", style="dim"))
+        out.line(f"  {line.file}:{line.line}: {text}", style="dim")
 
 
 def _readings(readings: Sequence[Reading]) -> Table:

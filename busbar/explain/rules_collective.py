@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
 from busbar.output.job_output import Occurrence
+from busbar.parse import numbers
 from busbar.parse.messages import pattern
 
 
@@ -35,8 +36,8 @@ def watchdog(context: Context) -> Iterator[Finding]:
         first = {each["rank"]: each for each in reversed(timeouts)}
         if len({(each["number"], each["operation"]) for each in first.values()}) < 2:
             continue
-        lagging = min(first.values(), key=lambda each: int(each["number"]))
-        leading = max(first.values(), key=lambda each: int(each["number"]))
+        lagging = min(first.values(), key=lambda each: numbers.count(each["number"]))
+        leading = max(first.values(), key=lambda each: numbers.count(each["number"]))
         yield failure(
             "collective-mismatch",
             [lagging.evidence, leading.evidence],
@@ -52,7 +53,9 @@ def counts(context: Context) -> Iterator[Finding]:
     """NCCL's RAS counts different numbers of collectives on ranks of one communicator."""
     behind = context.facts.seen("ras.behind")
     if behind:
-        last = max(behind, key=lambda seen: int(seen["most"]) - int(seen["count"]))
+        last = max(
+            behind, key=lambda seen: numbers.count(seen["most"]) - numbers.count(seen["count"])
+        )
         yield failure(
             "collective-mismatch",
             [seen.evidence for seen in behind[:3]],

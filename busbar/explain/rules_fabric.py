@@ -11,6 +11,7 @@ from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding, degraded, failure
 from busbar.output.identify import gpu_models
 from busbar.output.reading import Evidence
+from busbar.parse import numbers
 from busbar.site.family import Instance
 from busbar.site.load import family_named
 from busbar.verdict import Verdict
@@ -39,7 +40,7 @@ def spans_nodes(context: Context) -> bool:
     facts = context.facts
     if across_nodes(context):
         return True
-    ranks = max((int(value) for value in facts.values("nccl.init", "ranks")), default=0)
+    ranks = max(map(numbers.count, facts.values("nccl.init", "ranks")), default=0)
     return ranks > _MOST_GPUS and len(facts.hosts) <= 1 and len(facts.processes) < ranks
 
 
@@ -50,7 +51,9 @@ def _staging_costs(context: Context) -> bool:
         return True
     if context.judged:
         return any(each.verdict is not Verdict.PASS for each in context.judged)
-    speeds = {s["nic"]: float(s["gb_per_s"]) for s in context.facts.seen("nccl.net-speed")}
+    speeds = {
+        s["nic"]: numbers.real(s["gb_per_s"]) or 0.0 for s in context.facts.seen("nccl.net-speed")
+    }
     if speeds:
         return max(rates) < _LINE_RATE * sum(speeds.values())
     models = gpu_models(context.facts)
@@ -231,7 +234,7 @@ def nic_count(context: Context) -> Iterator[Finding]:
     if not expected:
         return
     for seen in facts.seen("ofi.provider"):
-        if seen["nics"] and int(seen["nics"]) < expected:
+        if seen["nics"] and numbers.count(seen["nics"]) < expected:
             yield degraded(
                 "nic-count-short",
                 (seen.evidence,),

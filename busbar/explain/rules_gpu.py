@@ -9,6 +9,7 @@ from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
 from busbar.explain.xid import UNKNOWN, catalog
 from busbar.output.job_output import Occurrence
+from busbar.parse import numbers
 from busbar.parse.messages import pattern
 
 _CODE = r"(?P<code>\d{1,4})"
@@ -34,12 +35,12 @@ def xid(context: Context) -> Iterator[Finding]:
     known = catalog()
 
     def gravity(seen: Occurrence) -> int:
-        return _GRAVITY.index(known.get(int(seen["code"]), UNKNOWN).kind)
+        return _GRAVITY.index(known.get(numbers.count(seen["code"]), UNKNOWN).kind)
 
     codes = sorted(context.facts.seen("gpu.xid"), key=gravity)
     if not codes:
         return
-    first = known.get(int(codes[0]["code"]), UNKNOWN)
+    first = known.get(numbers.count(codes[0]["code"]), UNKNOWN)
     if first.kind in ("notice", "consequence") and context.facts.readings:
         return
     summary = f"Xid {codes[0]['code']}: {first.meaning}; {first.action}"

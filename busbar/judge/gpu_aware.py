@@ -8,8 +8,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import LaunchOutput
+from busbar.judge.nonce import foreign_output
 from busbar.judge.results import Result, result_of
+from busbar.judge.run import Run
+from busbar.judge.series import series_row
 from busbar.judge.verdicts import Expect, judge_reading
 from busbar.output.reading import Kind, Reading
 from busbar.parse.events import Check, Error, Start
@@ -33,11 +37,15 @@ class GpuAwareRequest:
     lane: str = ""
     transports: tuple[str, ...] = ()
     """UCX transports of which one must join two ranks; empty where MPI does not use UCX."""
+    nonce: str = ""
+    """What the program must repeat in its start event; empty for recorded runs."""
     provider: str = ""
     """The libfabric provider that must join two nodes, where MPICH uses libfabric."""
+    share_gpus: bool = False
+    """Whether ranks share a GPU because the node has only one."""
 
 
-def judge(asked: GpuAwareRequest, shown: LaunchOutput, expect: Expect) -> list[Result]:
+def judge(asked: GpuAwareRequest, shown: LaunchOutput, run: Run) -> list[Result]:
     """Readings with their verdicts, and what is wrong with the run itself.
 
     A requested reading that is missing gives a ``failed`` result.
@@ -50,7 +58,7 @@ def judge(asked: GpuAwareRequest, shown: LaunchOutput, expect: Expect) -> list[R
         Result(asked.check, verdict, where=where, message=message) for verdict, message in problems
     ]
     results += _correctness(asked, shown, where)
-    results += _readings(asked, shown, where, expect)
+    results += _readings(asked, shown, where, run)
     return results
 
 
@@ -74,12 +82,18 @@ def _run_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple
     if start.ranks != asked.ranks:
         yield failed, f"asked for {asked.ranks} ranks, MPI started {start.ranks}"
         return
+    yield from _nonce_problems(asked, shown)
     yield from _place_problems(asked, shown)
     if not facts.finished:
         yield failed, "the output ends before the program's last line"
     wanted = re.match(r"ucx-(?P<version>\d+\.\d+)$", asked.lane)
     if start.ucx and wanted and not start.ucx.startswith(wanted["version"] + "."):
         yield failed, f"lane {asked.lane} was asked for, UCX {start.ucx} was loaded"
+
+
+def _nonce_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple[Verdict, str]]:
+    for reason in foreign_output(asked.nonce, shown.facts):
+        yield Verdict.FAILED, reason
 
 
 def _place_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple[Verdict, str]]:
@@ -93,7 +107,7 @@ def _place_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tup
         yield failed, f"asked for {asked.nodes} node(s), the ranks ran on {names}"
     places = Counter((rank.host, rank.device) for rank in ranks if rank.device)
     for (host, device), count in places.items():
-        if count > 1:
+        if count > 1 and not asked.share_gpus:
             yield failed, f"{count} ranks share GPU {device} of {host}"
 
 
@@ -177,8 +191,9 @@ def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Ite
 
 
 def _readings(
-    asked: GpuAwareRequest, shown: LaunchOutput, where: str, expect: Expect
+    asked: GpuAwareRequest, shown: LaunchOutput, where: str, run: Run
 ) -> Iterator[Result]:
+    expect = expectation_of(run)
     readings = defaultdict(list)
     for r in shown.readings:
         readings[r.kind, r.source, r.target, r.buffers, r.nbytes].append(r)
@@ -201,10 +216,10 @@ def _readings(
                         bytes=nbytes,
                     )
                     found = readings[kind, source, target, buffers, nbytes]
-                    yield _judge_reading(row, found, expect)
+                    yield _judge_reading(row, found, run, expect)
 
 
-def _judge_reading(row: Result, readings: list[Reading], expect: Expect) -> Result:
+def _judge_reading(row: Result, readings: list[Reading], run: Run, expect: Expect) -> Result:
     if len(readings) != 1:
         message = f"the {row.metric} is missing from the output"
         if readings:
@@ -212,6 +227,7 @@ def _judge_reading(row: Result, readings: list[Reading], expect: Expect) -> Resu
         return replace(row, message=message)
     (reading,) = readings
     result = result_of(judge_reading(reading, expect), row)
+    result = replace(result, series=series_row(run, reading))
     if reading.wrong:
         message = f"{reading.wrong} bytes arrived wrong"
         return replace(result, verdict=Verdict.FAILED, message=message)

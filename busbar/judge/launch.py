@@ -48,6 +48,8 @@ class BenchLaunch:
     """Whether a reading is asked for that a band judges; without one the run alone is judged."""
     end: bool = False
     """Whether the tool ends its output with a line that says so."""
+    nonce: str = ""
+    """What the program must repeat in its start event; empty for programs that are not ours."""
     json: str = ""
     """The file for its results, which it is asked for where its usage has ``-J``."""
 

@@ -18,7 +18,15 @@ from busbar.output.monitor import INSPECTOR_BEGINNINGS, from_ras, note_record
 from busbar.output.patterns import Patterns, patterns
 from busbar.output.runs import Runs
 from busbar.output.tables import Tables
-from busbar.parse import launch, nccl_log, nccl_monitor, nccl_tests, nvidia_smi, ucx_log
+from busbar.parse import (
+    launch,
+    nccl_log,
+    nccl_monitor,
+    nccl_tests,
+    numbers,
+    nvidia_smi,
+    ucx_log,
+)
 from busbar.parse.messages import HEAD_BYTES, Message, Pattern, match
 from busbar.parse.text import (
     LABEL,
@@ -98,7 +106,7 @@ def _read_json(source: Source) -> JobOutput | None:
         if ras := nccl_monitor.parse_ras(text):
             return from_ras(ras, source.name, text)
         run = nccl_tests.parse_json(text)
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
+    except ValueError:
         return None  # JSON of another kind, or broken beyond reading: the line reader goes on
     return from_json(run, source.name, text) if run else None
 
@@ -224,7 +232,9 @@ class _Collector:
         self._library(number, line)
         run = self.runs.current
         if process := ucx_log.LINE.search(line[:512]):
-            run.note_process(process["host"].decode("utf-8", "replace"), int(process["pid"]))
+            run.note_process(
+                process["host"].decode("utf-8", "replace"), numbers.count(process["pid"])
+            )
         elif (
             self._continued
             or line[:1] in _SHELL_BYTES

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from busbar.parse import numbers
 
 
 @dataclass(frozen=True)
@@ -65,26 +66,34 @@ class Place:
 
 
 def parse_ras(text: str) -> Ras | None:
-    """Parse the document; None for anything else. Raises as lookups do if it is broken."""
+    """Parse the document; None for anything else. Raises ``ValueError`` if it is broken."""
     try:
-        document = json.loads(text)
+        document = numbers.load_json(text)
     except ValueError:
         return None
     if not isinstance(document, dict) or "communicators" not in document:
         return None
+    try:
+        return _ras(document)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a document of ncclras: {error}") from None
+
+
+def _ras(document: Mapping[str, Any]) -> Ras:
+    whole = numbers.json_whole
     communicators = document["communicators"]
     ranks = [rank for each in communicators for rank in each["ranks"]]
-    errors = {int(r["rank"]): int(r.get("status", {}).get("async_error", 0)) for r in ranks}
+    errors = {whole(r["rank"]): whole(r.get("status", {}).get("async_error", 0)) for r in ranks}
     return Ras(
         version=str(document.get("nccl_version", "")),
-        ranks=max((int(each["size"]) for each in communicators), default=0),
+        ranks=max((whole(each["size"]) for each in communicators), default=0),
         hosts=tuple(dict.fromkeys(str(rank["host"]) for rank in ranks)),
         behind=tuple(rank for each in communicators for rank in _behind(each["ranks"])),
         missing=tuple(
             Missing(
-                int(rank["rank"]),
+                whole(rank["rank"]),
                 str(rank["host"]),
-                int(rank["pid"]),
+                whole(rank["pid"]),
                 bool(rank.get("status", {}).get("considered_dead")),
             )
             for each in communicators
@@ -95,14 +104,15 @@ def parse_ras(text: str) -> Ras | None:
 
 
 def _behind(ranks: Sequence[Mapping[str, Any]]) -> Iterator[Behind]:
+    whole = numbers.json_whole
     most: Counter[str] = Counter()
     for rank in ranks:
         for operation, count in rank.get("collective_counts", {}).items():
-            most[operation] = max(most[operation], int(count))
+            most[operation] = max(most[operation], whole(count))
     for rank in ranks:
         for operation, count in rank.get("collective_counts", {}).items():
-            if int(count) < most[operation]:
-                yield Behind(int(rank["rank"]), operation, int(count), most[operation])
+            if whole(count) < most[operation]:
+                yield Behind(whole(rank["rank"]), operation, whole(count), most[operation])
 
 
 def parse_record(line: bytes) -> tuple[Place | None, Operation | None] | None:
@@ -110,24 +120,25 @@ def parse_record(line: bytes) -> tuple[Place | None, Operation | None] | None:
 
     Before version 4.3 of its format each line names its process, then only the first of a dump.
     """
+    whole, real = numbers.json_whole, numbers.json_real
     try:
-        record = json.loads(line)
+        record = numbers.load_json(line)
         place = operation = None
         if "header" in record and "metadata" in record:
             header, metadata = record["header"], record["metadata"]
             place = Place(
                 str(metadata["hostname"]),
-                int(metadata["pid"]),
-                int(header["n_ranks"]),
-                int(header["nnodes"]),
+                whole(metadata["pid"]),
+                whole(header["n_ranks"]),
+                whole(header["nnodes"]),
             )
         if "coll_perf" in record:
             row = record["coll_perf"]
             operation = Operation(
                 str(row["coll"]),
-                int(row["coll_msg_size_bytes"]),
-                float(row["coll_busbw_gbs"]),
-                float(row["coll_algobw_gbs"]),
+                whole(row["coll_msg_size_bytes"]),
+                real(row["coll_busbw_gbs"]),
+                real(row["coll_algobw_gbs"]),
             )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

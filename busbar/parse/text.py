@@ -18,8 +18,9 @@ LONGEST_LINE = 1 << 16
 bounded."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
-# CSI sequences (colours, cursor) and OSC sequences (titles), as ECMA-48 has them.
-_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+# CSI sequences (colours, cursor) and OSC sequences (titles) of ECMA-48, all others of ECMA-35.
+# None crosses the end of a line, so no line is lost. An ESC without a sequence goes, too.
+_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])?")
 # srun -l ("3: "), mpirun --tag-output ("[1,3]<stdout>: ", "[prterun-host-1@1,3]<stderr>: "),
 # Hydra's -prepend-rank ("[3] "), and the time that a log collector puts before them
 # ("2026-11-21T07:23:34.5Z ").
@@ -45,7 +46,7 @@ class Source:
     @classmethod
     def from_text(cls, name: str, text: str | bytes) -> Source:
         """Output that a caller already holds."""
-        data = text.encode() if isinstance(text, str) else text
+        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
         return cls(name, lambda: io.BytesIO(data))
 
 
@@ -87,9 +88,11 @@ def read_bytes(stream: BinaryIO, nbytes: int) -> bytes:
 
 
 def _clean(lines: list[bytes]) -> list[bytes]:
+    """Remove what hides words from the parsers. `busbar.terminal` decides what is shown."""
     joined = b"\n".join(lines)
     if b"\x1b" in joined or b"\r" in joined or b"\0" in joined:
-        joined = _ANSI.sub(b"", joined).replace(b"\r", b"").replace(b"\0", b"")
+        # What goes inside of a sequence goes first, so that none is put together afterwards.
+        joined = _ANSI.sub(b"", joined.translate(None, b"\0\r"))
         lines = joined.split(b"\n")
     return lines
 

@@ -24,6 +24,7 @@ ASSERTIONS = {
     "data": "The tool validated the data and found no wrong element.",
     "metrics": "The program ended well, and every requested size has a reading.",
     "report": "The tool's JSON agrees with its table.",
+    "nonce": "The start event repeats the nonce of the job, so the output is of this run.",
     "dip": "The bandwidth does not fall after its peak as messages grow.",
     "low": "No reading is below its band.",
     "impossible": "No reading is above the limit of the links.",
@@ -106,6 +107,9 @@ FEATURES = {
         "more than one node", "a partition with `nodes: 2` or more", "a site with a cluster"
     ),
     "gpu": Feature("GPUs", "a partition with GPUs", "the node type in `site.yaml`"),
+    "pair": Feature(
+        "two GPUs in a node, or a node without GPUs", "the partition", "a node with a second GPU"
+    ),
     "nvgpu": Feature("NVIDIA GPUs", "a partition with GPUs", "the same"),
     "amdgpu": Feature("AMD GPUs", "a partition with GPUs", "the same"),
     "efa": Feature("Elastic Fabric Adapter of AWS", _PARTITION, "`features` in `site.yaml`"),

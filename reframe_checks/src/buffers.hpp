@@ -12,9 +12,9 @@
 
 class BufferSet {
   public:
-    // `bytes` is the room of each buffer; a `corrupt` one spoils the first byte of what it is loaded with.
+    // `bytes` is the room of each buffer; a `corrupt` one spoils a byte in every KiB of what it is loaded with.
     BufferSet(const std::vector<Buffers> &all, std::size_t bytes, bool corrupt) : bytes_(bytes), corrupt_(corrupt) {
-        shadow_ = static_cast<unsigned char *>(device::allocate_staging(bytes));
+        shadow_ = static_cast<unsigned char *>(device::allocate_staging(staging));
         const auto uses = [&](char kind) {
             return std::any_of(all.begin(), all.end(), [&](Buffers b) { return b.send == kind || b.receive == kind; });
         };
@@ -27,8 +27,8 @@ class BufferSet {
     BufferSet(const BufferSet &) = delete;
     BufferSet &operator=(const BufferSet &) = delete;
 
-    void *send(char kind) const { return kind == 'D' ? device_[0] : host_[0]; }
-    void *receive(char kind) const { return kind == 'D' ? device_[1] : host_[1]; }
+    char *send(char kind) const { return static_cast<char *>(kind == 'D' ? device_[0] : host_[0]); }
+    char *receive(char kind) const { return static_cast<char *>(kind == 'D' ? device_[1] : host_[1]); }
     std::size_t bytes() const { return bytes_; }
     std::size_t wrong() const { return wrong_; }  // bytes, in all that was verified so far
 
@@ -40,41 +40,70 @@ class BufferSet {
             std::memset(memory, 0xff, bytes);
     }
 
-    void load(void *to, std::size_t bytes, std::uint64_t seed) {
-        fill_payload(shadow_, bytes, seed);
-        if (corrupt_) shadow_[0] ^= 1;
-        device::copy(to, shadow_, bytes);
+    void load(char *to, std::size_t bytes, std::uint64_t seed) {
+        for (std::size_t at = 0; at < bytes; at += staging) {
+            const std::size_t part = std::min(staging, bytes - at);
+            fill_payload(shadow_, part, seed, at / 8);
+            for (std::size_t i = 0; corrupt_ && i < part; i += 1024) shadow_[i] ^= 1;
+            device::copy(to + at, shadow_, part);
+        }
     }
 
     // Loads every send buffer that there is.
     void load_all(std::uint64_t seed) {
-        for (void *memory : {host_[0], device_[0]})
-            if (memory) load(memory, bytes_, seed);
+        for (char kind : {'H', 'D'})
+            if (send(kind)) load(send(kind), bytes_, seed);
     }
 
-    std::size_t verify(const void *from, std::size_t bytes, std::uint64_t seed) {
-        device::copy(shadow_, from, bytes);
-        const std::size_t wrong = count_wrong(shadow_, bytes, seed);
+    // Counts bytes that are wrong for a reason that the bytes do not show.
+    std::size_t count(std::size_t wrong) {
         wrong_ += wrong;
+        return wrong;
+    }
+
+    // Compares with the payload of `seed` from word `first` on.
+    std::size_t verify(char kind, const char *from, std::size_t bytes, std::uint64_t seed, std::uint64_t first = 0) {
+        if (kind == 'H') return count(count_wrong(reinterpret_cast<const unsigned char *>(from), bytes, seed, first));
+        std::size_t wrong = 0;
+        for (std::size_t at = 0; at < bytes; at += staging) {
+            const std::size_t part = std::min(staging, bytes - at);
+            device::copy(shadow_, from + at, part);
+            wrong += count_wrong(shadow_, part, seed, first + at / 8);
+        }
+        return count(wrong);
+    }
+
+    // Compares `messages` messages that lie `stride` bytes apart; message i begins with word `first_of(i)`.
+    template <typename FirstOf>
+    std::size_t verify_each(char kind, const char *from, std::size_t stride, std::size_t messages, std::size_t bytes, std::uint64_t seed,
+                            FirstOf first_of) {
+        if (kind == 'D' && stride * messages <= staging) {  // one copy from the GPU instead of many
+            device::copy(shadow_, from, stride * messages);
+            from = reinterpret_cast<const char *>(shadow_);
+            kind = 'H';
+        }
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < messages; ++i) wrong += verify(kind, from + i * stride, bytes, seed, first_of(i));
         return wrong;
     }
 
     // `words` words, each the sum of the same word of every rank's payload.
     template <typename SeedOf>
-    std::size_t verify_sum(const void *from, int words, int ranks, SeedOf seed_of) {
-        device::copy(shadow_, from, static_cast<std::size_t>(words) * 8);
+    std::size_t verify_sum(const char *from, std::size_t words, int ranks, SeedOf seed_of) {
         std::size_t wrong = 0;
-        for (int i = 0; i < words; ++i) {
+        for (std::size_t i = 0; i < words; ++i) {
+            const std::size_t at = i % (staging / 8);
+            if (at == 0) device::copy(shadow_, from + i * 8, std::min(staging, (words - i) * 8));
             std::uint64_t expected = 0, got = 0;
-            for (int rank = 0; rank < ranks; ++rank) expected += payload_word(seed_of(rank), static_cast<std::uint64_t>(i));
-            std::memcpy(&got, &shadow_[static_cast<std::size_t>(i) * 8], 8);
+            for (int rank = 0; rank < ranks; ++rank) expected += payload_word(seed_of(rank), i);
+            std::memcpy(&got, &shadow_[at * 8], 8);
             if (got != expected) wrong += 8;
         }
-        wrong_ += wrong;
-        return wrong;
+        return count(wrong);
     }
 
   private:
+    static constexpr std::size_t staging = 4 << 20;  // small enough to stay in a cache
     std::size_t bytes_, wrong_ = 0;
     bool corrupt_;
     unsigned char *shadow_ = nullptr;  // host side of filling and checking

@@ -14,13 +14,14 @@
 
 #include "buffers.hpp"
 #include "device.hpp"
+#include "exchange.hpp"
 #include "node_copy.hpp"
 #include "pair_meter.hpp"
 #include "support.hpp"
 
 namespace {
 
-constexpr const char *version = "1.0";
+constexpr const char *version = "1.1";
 
 struct World {
     int rank = 0, size = 0, node_rank = 0, node_size = 0;
@@ -82,7 +83,7 @@ class Program {
         MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
         if (world_.rank == 0)
             Line("end").add("wrong", static_cast<std::size_t>(all)).add("seconds", now() - start).print();
-        if (all == 0) return 0;
+        if (all == 0 && mine == 0) return 0;
         if (world_.rank == 0) std::fprintf(stderr, "gpu_aware: %llu bytes arrived wrong\n", all);
         return fault::wrong_data;
     }
@@ -98,6 +99,7 @@ class Program {
             Line("start")
                 .add("program", "gpu_aware")
                 .add("version", version)
+                .add("nonce", nonce())
                 .add("backend", device::backend)
                 .add("ranks", world_.size)
                 .add("asked_ranks", options_.ranks)
@@ -172,13 +174,14 @@ class Program {
     }
 
     void allocate() {
-        std::size_t largest = 4096;
+        std::size_t largest = 4096, together = 0;
         for (const auto *sizes : {&options_.sizes, &options_.latency_sizes, &options_.check_sizes})
             for (std::size_t bytes : *sizes) largest = std::max(largest, bytes);
-        const auto messages = static_cast<std::size_t>(messages_in_flight);
-        for (std::size_t bytes : options_.check_sizes)
-            largest = std::max(largest, std::max(bytes, std::size_t{8}) * std::max(messages, static_cast<std::size_t>(world_.size)));
-        memory_.emplace(options_.buffers, largest, options_.inject == "corrupt" && world_.rank == options_.inject_rank);
+        if (!options_.collectives.empty())
+            for (std::size_t bytes : options_.check_sizes) together = std::max(together, std::max(bytes, std::size_t{8}) * static_cast<std::size_t>(world_.size));
+        // As many messages side by side as a window has, but no more than two of those that are large.
+        const std::size_t window = std::max(2 * largest, std::min(static_cast<std::size_t>(options_.window) * largest, std::size_t{64} << 20));
+        memory_.emplace(options_.buffers, std::max(window, together) + Exchange::margin, options_.inject == "corrupt" && world_.rank == options_.inject_rank);
     }
 
     // Waits for the others without using a core: a spinning rank would take memory bandwidth and power from
@@ -235,43 +238,27 @@ class Program {
     }
 
     // ---- correctness
-    static constexpr int messages_in_flight = 4;
+    static constexpr int messages_in_flight = 4, messages_checked = 128;
 
     void check_pairs() {
+        memory_->load_all(stream_seed(world_.rank));
         for_each_pair([&](int from, int to) {
+            Exchange exchange(*memory_, from, to, world_.rank, messages_in_flight);
             for (const Buffers &buffers : options_.buffers)
-                for (std::size_t bytes : options_.check_sizes) check_pair(from, to, buffers, bytes);
+                for (std::size_t bytes : options_.check_sizes) {
+                    const std::size_t wrong = exchange.verified(buffers, bytes, messages_checked);
+                    if (exchange.sender()) continue;
+                    Line("check")
+                        .add("operation", "send_recv")
+                        .add("buffers", buffers.name())
+                        .add("from", from)
+                        .add("to", to)
+                        .add("bytes", bytes)
+                        .add("messages", messages_checked)
+                        .add("wrong", wrong)
+                        .print();
+                }
         });
-    }
-
-    void check_pair(int from, int to, Buffers buffers, std::size_t bytes) {
-        MPI_Request requests[messages_in_flight];
-        const bool sender = world_.rank == from;
-        auto *memory = static_cast<char *>(sender ? memory_->send(buffers.send) : memory_->receive(buffers.receive));
-        const auto seed = [&](int i) { return static_cast<std::uint64_t>(from * messages_in_flight + i); };
-        for (int i = 0; i < messages_in_flight; ++i) {
-            char *message = memory + static_cast<std::size_t>(i) * bytes;
-            if (sender) {
-                memory_->load(message, bytes, seed(i));
-                MPI_Isend(message, static_cast<int>(bytes), MPI_BYTE, to, tag_data, MPI_COMM_WORLD, &requests[i]);
-            } else {
-                BufferSet::clear(buffers.receive, message, bytes);
-                MPI_Irecv(message, static_cast<int>(bytes), MPI_BYTE, from, tag_data, MPI_COMM_WORLD, &requests[i]);
-            }
-        }
-        MPI_Waitall(messages_in_flight, requests, MPI_STATUSES_IGNORE);
-        if (sender) return;
-        std::size_t wrong = 0;
-        for (int i = 0; i < messages_in_flight; ++i)
-            wrong += memory_->verify(memory + static_cast<std::size_t>(i) * bytes, bytes, seed(i));
-        Line("check")
-            .add("operation", "send_recv")
-            .add("buffers", buffers.name())
-            .add("from", from)
-            .add("to", to)
-            .add("bytes", bytes)
-            .add("wrong", wrong)
-            .print();
     }
 
     void check_collectives() {
@@ -280,11 +267,29 @@ class Program {
             for (std::size_t bytes : options_.check_sizes) check_collective(operation, kind, std::max(bytes / 8 * 8, std::size_t{8}));
     }
 
+    // Every result of a collective is compared whole, and its payload is another each time.
     void check_collective(const std::string &operation, char kind, std::size_t bytes) {
+        const int times = bytes <= 65536 ? 128 : 8;
+        std::size_t wrong = 0;
+        for (int turn = 0; turn < times; ++turn) wrong += collective_wrong(operation, kind, bytes, static_cast<std::uint64_t>(turn));
+        unsigned long long mine = wrong, all = 0;
+        MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
+        if (world_.rank == 0)
+            Line("check")
+                .add("operation", operation)
+                .add("buffers", Buffers{kind, kind}.name())
+                .add("bytes", bytes)
+                .add("messages", times)
+                .add("wrong", static_cast<std::size_t>(all))
+                .print();
+    }
+
+    // The bytes that are wrong at this rank.
+    std::size_t collective_wrong(const std::string &operation, char kind, std::size_t bytes, std::uint64_t turn) {
         const int n = world_.size, words = static_cast<int>(bytes / 8), count = static_cast<int>(bytes);
-        auto *out = static_cast<char *>(memory_->send(kind)), *in = static_cast<char *>(memory_->receive(kind));
+        char *out = memory_->send(kind), *in = memory_->receive(kind);
         const auto part = [&](int i) { return static_cast<std::size_t>(i) * bytes; };
-        const auto seed = [&](int from, int to) { return static_cast<std::uint64_t>((from + 1) * (n + 1) + to); };
+        const auto seed = [&](int from, int to) { return turn << 40 | static_cast<std::uint64_t>((from + 1) * (n + 1) + to); };
         const bool many_out = operation == "alltoall" || operation == "reduce_scatter_block";
         for (int to = 0; to < (many_out ? n : 1); ++to) memory_->load(out + part(to), bytes, seed(world_.rank, many_out ? to : 0));
         BufferSet::clear(kind, in, part(n));
@@ -300,37 +305,25 @@ class Program {
         } else {
             MPI_Reduce_scatter_block(out, in, words, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
         }
+        if (operation == "bcast") return memory_->verify(kind, in, bytes, seed(0, 0));
+        if (operation == "allreduce" || operation == "reduce_scatter_block")
+            return memory_->verify_sum(in, bytes / 8, n, [&](int from) { return seed(from, many_out ? world_.rank : 0); });
         std::size_t wrong = 0;
-        if (operation == "bcast") {
-            wrong = memory_->verify(in, bytes, seed(0, 0));
-        } else if (operation == "allgather" || operation == "alltoall") {
-            for (int from = 0; from < n; ++from)
-                wrong += memory_->verify(in + part(from), bytes, seed(from, operation == "alltoall" ? world_.rank : 0));
-        } else {
-            wrong = memory_->verify_sum(in, words, n, [&](int from) { return seed(from, many_out ? world_.rank : 0); });
-        }
-        unsigned long long mine = wrong, all = 0;
-        MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
-        if (world_.rank == 0)
-            Line("check")
-                .add("operation", operation)
-                .add("buffers", Buffers{kind, kind}.name())
-                .add("bytes", bytes)
-                .add("wrong", static_cast<std::size_t>(all))
-                .print();
+        for (int from = 0; from < n; ++from)
+            wrong += memory_->verify(kind, in + part(from), bytes, seed(from, operation == "alltoall" ? world_.rank : 0));
+        return wrong;
     }
 
     // ---- measurement
     void measure_pairs() {
-        memory_->load_all(stream_seed + static_cast<std::uint64_t>(world_.rank));
+        memory_->load_all(stream_seed(world_.rank));
         int round = 0;
         for_each_pair([&](int from, int to) {
             // The second pair of a rank meets the fault, so that there is output before it.
-            const bool faulty = round++ == 1 && world_.rank == options_.inject_rank;
-            if (faulty) die_or_hang();
-            PairMeter meter(options_, *memory_, from, to, world_.rank, faulty && options_.inject == "omit");
+            if (round++ == 1 && world_.rank == options_.inject_rank) die_or_hang();
+            PairMeter meter(options_, *memory_, from, to, world_.rank);
             NodeCopy copy(options_.copy && memory_->send('H') && world_.node_of[static_cast<std::size_t>(from)] == world_.node_of[static_cast<std::size_t>(to)],
-                          from, to, world_.rank == from, memory_->bytes());
+                          from, to, world_.rank == from, options_.sizes.empty() ? 0 : *std::max_element(options_.sizes.begin(), options_.sizes.end()));
             if (copy.active() && !options_.latency_sizes.empty()) copy.measure_flag(options_.seconds);
             for (const Buffers &buffers : options_.buffers) {
                 for (std::size_t bytes : options_.latency_sizes) meter.latency(buffers, bytes);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a plain copy reaches without MPI: the host's memory, each GPU's own, and from every GPU to every other.
+// What a plain copy reaches without MPI: the host's memory, each GPU's own, between each GPU and the host, and from
+// every GPU to every other.
 // It is the ceiling that MPI is judged against. Output: JSON lines as gpu_aware prints them; all rates are bytes
 // copied over time, once, though a local copy both reads and writes them.
 #include <algorithm>
@@ -16,52 +17,74 @@
 
 namespace {
 
-// Runs `copy` until `seconds` are over, at least three times after one that is not timed; the best rate in GB/s.
-double best_rate(std::size_t bytes, double seconds, const std::function<void()> &copy) {
-    copy();
-    double best = 0;
-    const double begin = now();
-    for (int runs = 0; runs < 3 || now() - begin < seconds; ++runs) {
+// A copy from a place in the source that begins `shift` bytes behind its start, and the bytes that are wrong after it.
+using Copy = std::function<void(std::size_t shift)>;
+using Wrong = std::function<std::size_t(std::size_t shift)>;
+
+constexpr std::size_t step = 4096, steps = 16, margin = step * steps;  // where sources of copies begin
+
+struct Rate {
+    double gb_per_s = 0;
+    std::size_t wrong = 0;
+};
+
+// Copies until `seconds` of copying are over, at least three times after one that is not timed; the best rate. Each copy
+// begins elsewhere in the source, so it changes every word of the target. It is compared whole, outside its time, while
+// that takes less than five times as long as the copies; the first and the last always are, the last into memory
+// that was cleared.
+Rate best_rate(std::size_t bytes, double seconds, const Copy &copy, const Wrong &wrong, const std::function<void()> &clear) {
+    Rate rate;
+    double copying = 0, comparing = 0;
+    std::size_t turn = 0;
+    for (bool last = false; !last; ++turn) {
+        last = turn >= 4 && copying >= seconds;
+        const std::size_t shift = turn % steps * step;
+        if (turn == 0 || last) clear();
         const double start = now();
-        copy();
-        best = std::max(best, 1e-9 * static_cast<double>(bytes) / (now() - start));
+        copy(shift);
+        const double copied = now();
+        if (last || turn == 0 || comparing < 5 * copying) rate.wrong += wrong(shift);
+        if (turn == 0 || last) continue;
+        copying += copied - start;
+        comparing += now() - copied;
+        rate.gb_per_s = std::max(rate.gb_per_s, 1e-9 * static_cast<double>(bytes) / (copied - start));
     }
-    return best;
+    return rate;
 }
 
-void report(const char *kind, int from, int to, const char *buffers, std::size_t bytes, double rate, std::size_t wrong) {
-    Line("reading")
+// `memory_rate` in GB/s is what the GPU's memory carries by its own word, reading and writing together; 0 if it does not say.
+std::size_t report(const char *kind, int from, int to, const char *buffers, std::size_t bytes, const Rate &rate, double memory_rate = 0) {
+    Line line("reading");
+    line
         .add("metric", "bandwidth")
         .add("operation", kind)
         .add("from", from)
         .add("to", to)
         .add("buffers", buffers)
         .add("bytes", bytes)
-        .add("gb_per_s", rate)
-        .add("wrong", wrong)
-        .print();
-}
-
-std::size_t wrong_bytes(const std::vector<unsigned char> &got, std::uint64_t seed) {
-    return count_wrong(got.data(), got.size(), seed);
+        .add("gb_per_s", rate.gb_per_s)
+        .add("wrong", rate.wrong);
+    if (memory_rate > 0) line.add("memory_gb_per_s", memory_rate);
+    line.print();
+    return rate.wrong;
 }
 
 // All cores copy parts of one buffer at once, as STREAM's copy does; one core alone is what a rank of MPI has.
 std::size_t host(std::size_t bytes, double seconds, unsigned threads) {
-    std::vector<unsigned char> from(bytes), to(bytes);
-    fill_payload(from.data(), bytes, 1);
-    const std::size_t part = bytes / threads;
-    const double rate = best_rate(part * threads, seconds, [&] {
+    const std::size_t part = bytes / threads, whole = part * threads;
+    std::vector<unsigned char> from(whole + margin), to(whole);
+    fill_payload(from.data(), from.size(), 1);
+    const Copy copy = [&](std::size_t shift) {
         std::vector<std::thread> team;
         for (unsigned t = 1; t < threads; ++t)
-            team.emplace_back([&, t] { std::memcpy(to.data() + t * part, from.data() + t * part, part); });
-        std::memcpy(to.data(), from.data(), part);
+            team.emplace_back([&, t] { std::memcpy(to.data() + t * part, from.data() + shift + t * part, part); });
+        std::memcpy(to.data(), from.data() + shift, part);
         for (auto &member : team) member.join();
-    });
-    to.resize(part * threads);
-    const std::size_t wrong = wrong_bytes(to, 1);
-    report(threads == 1 ? "one_core" : "all_cores", 0, 0, "H", part * threads, rate, wrong);
-    return wrong;
+    };
+    const Rate rate = best_rate(
+        whole, seconds, copy, [&](std::size_t shift) { return count_wrong(to.data(), whole, 1, shift / 8); },
+        [&] { std::fill(to.begin(), to.end(), 0xff); });
+    return report(threads == 1 ? "one_core" : "all_cores", 0, 0, "H", whole, rate);
 }
 
 struct Free {
@@ -79,11 +102,11 @@ using Memory = std::unique_ptr<void, Free>;
 // From one GPU to another, or within one; peer access lets the copy go over the links between them.
 std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
     const std::uint64_t seed = static_cast<std::uint64_t>(from) + 1;
-    std::vector<unsigned char> payload(bytes);
-    fill_payload(payload.data(), bytes, seed);
+    std::vector<unsigned char> payload(bytes + margin);
+    fill_payload(payload.data(), payload.size(), seed);
     device::select(from);
-    Memory source(device::allocate(bytes));
-    device::copy(source.get(), payload.data(), bytes);
+    Memory source(device::allocate(bytes + margin));
+    device::copy(source.get(), payload.data(), payload.size());
     int direct = 1;
     if (from != to) {
         device::check(GPU(DeviceCanAccessPeer)(&direct, from, to), "asking for peer access");
@@ -95,22 +118,64 @@ std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
     }
     device::select(to);
     Memory target(device::allocate(bytes));
-    device::clear(target.get(), bytes);
     device::select(from);
-    const double rate = best_rate(bytes, seconds, [&] {
-        if (from == to)
-            device::copy(target.get(), source.get(), bytes);
-        else {
-            device::check(GPU(MemcpyPeer)(target.get(), to, source.get(), from, bytes), "copying between GPUs");
+    const Copy copy = [&](std::size_t shift) {
+        const char *begin = static_cast<const char *>(source.get()) + shift;
+        if (from == to) {
+            device::copy(target.get(), begin, bytes);
+        } else {
+            device::check(GPU(MemcpyPeer)(target.get(), to, begin, from, bytes), "copying between GPUs");
             device::check(GPU(DeviceSynchronize)(), "waiting for the GPU");
         }
-    });
-    device::select(to);
-    std::fill(payload.begin(), payload.end(), 0);
-    device::copy(payload.data(), target.get(), bytes);
-    const std::size_t wrong = wrong_bytes(payload, seed);
-    report(from == to ? "local" : direct ? "peer" : "peer_through_host", from, to, from == to ? "D" : "D D", bytes, rate, wrong);
-    return wrong;
+    };
+    // The other GPU is current only while its memory is looked at.
+    const auto at_target = [&](auto look) {
+        device::select(to);
+        look();
+        device::select(from);
+    };
+    const Wrong wrong = [&](std::size_t shift) {
+        std::size_t bytes_wrong = 0;
+        at_target([&] {
+            device::copy(payload.data(), target.get(), bytes);
+            bytes_wrong = count_wrong(payload.data(), bytes, seed, shift / 8);
+        });
+        return bytes_wrong;
+    };
+    const Rate rate = best_rate(bytes, seconds, copy, wrong, [&] { at_target([&] { device::clear(target.get(), bytes); }); });
+    const char *kind = from == to ? "local" : direct ? "peer" : "peer_through_host";
+    return report(kind, from, to, from == to ? "D" : "D D", bytes, rate, from == to ? device::memory_rate(from) : 0);
+}
+
+struct FreePinned {
+    void operator()(void *pointer) const { device::free_staging(pointer); }
+};
+
+// Between a GPU and pinned host memory, in one direction. The memory is that of the GPU's NUMA node, which is local to the
+// CPUs beside the GPU.
+std::size_t host_link(int index, bool to_gpu, std::size_t bytes, double seconds) {
+    const NearCpus near(device::bus_id(index));
+    device::select(index);
+    std::unique_ptr<void, FreePinned> pinned(device::allocate_staging(bytes + margin));
+    Memory memory(device::allocate(bytes + margin));
+    char *source = static_cast<char *>(to_gpu ? pinned.get() : memory.get());
+    void *target = to_gpu ? memory.get() : pinned.get();
+    const std::uint64_t seed = 2 * static_cast<std::uint64_t>(index) + (to_gpu ? 101 : 102);
+    std::vector<unsigned char> payload(bytes + margin);
+    fill_payload(payload.data(), payload.size(), seed);
+    device::copy(source, payload.data(), payload.size());
+    const Wrong wrong = [&](std::size_t shift) {
+        device::copy(payload.data(), target, bytes);
+        return count_wrong(payload.data(), bytes, seed, shift / 8);
+    };
+    const auto clear = [&] {
+        if (to_gpu)
+            device::clear(target, bytes);
+        else
+            std::memset(target, 0xff, bytes);
+    };
+    const Rate rate = best_rate(bytes, seconds, [&](std::size_t shift) { device::copy(target, source + shift, bytes); }, wrong, clear);
+    return report(to_gpu ? "to_gpu" : "from_gpu", index, index, to_gpu ? "H D" : "D H", bytes, rate);
 }
 #endif
 
@@ -121,7 +186,8 @@ int run(int argc, char **argv) {
     const std::size_t bytes = parse_bytes(argv[2]);
     Line("start")
         .add("program", "memory")
-        .add("version", "1.0")
+        .add("version", "1.1")
+        .add("nonce", nonce())
         .add("backend", device::backend)
         .add("ranks", 1)
         .add("asked_ranks", 1)
@@ -134,6 +200,8 @@ int run(int argc, char **argv) {
     std::size_t wrong = host(bytes, 0.2, 1);
     wrong += host(bytes, 0.2, std::max(2U, std::thread::hardware_concurrency()));
 #ifdef GPU
+    for (int index = 0; index < asked; ++index)
+        for (bool to_gpu : {true, false}) wrong += host_link(index, to_gpu, bytes, 0.02);
     for (int from = 0; from < asked; ++from)
         for (int to = 0; to < asked; ++to) wrong += gpu(from, to, bytes, 0.02);
 #endif

@@ -1,79 +1,132 @@
 // SPDX-License-Identifier: MIT
-// Bandwidth and latency between two ranks, as osu_bw and osu_latency measure them.
+// Bandwidth and latency between two ranks, as osu_bw and osu_latency measure them, and whether the data was right.
+//
+// What is verified, of each pair, kind of buffers and size:
+// - Latency: every message, whole.
+// - Bandwidth, timed windows: the count of every message, and the first and last cache line of what the window left. All
+//   messages of a window go from one buffer to one buffer, as osu_bw sends them, so only the last can be looked at. It is
+//   compared whole after every n-th window, so often that this takes about a twentieth of the measured time.
+// - Bandwidth, verified windows before, amid and after the timed ones: every message, whole, each different in every word,
+//   into memory that was cleared. There are 512 after the timed windows, so a fault at every n-th message is caught for
+//   certain up to n = 512, and one that hits each message with probability 1/97 with 99.5 %; over the two directions and
+//   three sizes of two host ranks 1/668 is caught with 99 %. They may take three times --seconds; a path on which 512 take
+//   longer gets fewer. It gets 104 of up to 4 MiB unless these take 10 s, and of larger ones unless these take eight times
+//   --seconds; never less than 4. A reading tells how many there were; of large messages between GPUs there
+//   are few, because the host compares what it copies from the GPU.
+// The sender's clock ends with the receiver's acknowledgement, before any comparison. It waits for the end of those that take
+// long; the ends of a message in host memory are compared while it begins the next window.
 #pragma once
 
-#include <mpi.h>
-
-#include <algorithm>
 #include <numeric>
-#include <vector>
 
-#include "buffers.hpp"
-
-constexpr std::uint64_t stream_seed = 1 << 20;  // the payload of rank r in the measurements; checks use lower seeds
-constexpr int tag_data = 1, tag_control = 2, tag_ack = 3;
+#include "exchange.hpp"
 
 // Made by both ranks of a pair; the sender prints.
 class PairMeter {
   public:
-    PairMeter(const Options &options, BufferSet &buffers, int from, int to, int rank, bool silent)
-        : options_(options), buffers_(buffers), from_(from), to_(to), sender_(rank == from), peer_(sender_ ? to : from), silent_(silent) {}
+    PairMeter(const Options &options, BufferSet &buffers, int from, int to, int rank)
+        : options_(options), buffers_(buffers), exchange_(buffers, from, to, rank, options.window),
+          faulty_(options.inject_rank == from) {}
 
     void bandwidth(Buffers kinds, std::size_t bytes) {
-        void *memory = sender_ ? buffers_.send(kinds.send) : buffers_.receive(kinds.receive);
-        if (!sender_) BufferSet::clear(kinds.receive, memory, bytes);
-        agree(0);
+        Timed timed{kinds, bytes, exchange_.sender() ? buffers_.send(kinds.send) : buffers_.receive(kinds.receive)};
+        if (!exchange_.sender()) BufferSet::clear(kinds.receive, timed.memory, bytes);
         // The first message opens connections and memory handles. The second tells whether a whole window would
         // take too long: a path that is a hundred times too slow must still give a reading before the time limit.
         constexpr double longest_window = 0.25;
-        window(memory, bytes, 1);
-        const double message = window(memory, bytes, 1);
-        const int messages = agree(static_cast<int>(std::clamp(longest_window / message, 1.0, 1.0 * options_.window)));
-        const double once = window(memory, bytes, messages);
-        const int windows = agree(static_cast<int>(std::clamp(options_.seconds / once, 3.0, 10000.0)));
+        window(timed, 1);
+        const double message = window(timed, 1);
+        const int messages = exchange_.agree(static_cast<int>(std::clamp(longest_window / message, 1.0, 1.0 * options_.window)));
+        const double once = window(timed, messages);
+        const int windows = exchange_.agree(static_cast<int>(std::clamp(options_.seconds / once, 3.0, 10000.0)));
+        std::size_t wrong = 0;
+        double shortest = 1e9;
+        for (int i = 0; i < 2; ++i) {
+            const double start = now();
+            wrong += exchange_.verified(kinds, bytes, least_verified);
+            shortest = std::min(shortest, now() - start);
+        }
+        const int verified = exchange_.agree(affordable(shortest / least_verified, bytes));
+        const int each_whole = exchange_.agree(static_cast<int>(std::clamp(shortest / least_verified / (0.05 * once), 0.0, 1000.0)) | 1);
         std::vector<double> times;
-        for (int i = 0; i < windows; ++i) times.push_back(window(memory, bytes, messages));
-        const std::size_t wrong = wrong_at_receiver(memory, bytes);
-        if (!sender_) return;
+        for (int i = 0; i < windows; ++i) {
+            if (i == windows / 2) wrong += exchange_.verified(kinds, bytes, least_verified);
+            times.push_back(window(timed, messages, i % each_whole == 0));
+        }
+        wrong += exchange_.verified(kinds, bytes, verified);
+        wrong += exchange_.settle(timed.wrong);
+        if (!exchange_.sender()) return;
         std::sort(times.begin(), times.end());
         // One window in ten may have been interrupted on a machine that is shared (in less than ten, which are long, that
         // counts for little); a path that stalls more often is slow.
         const int kept = windows - windows / 10;
         const double each = options_.best ? times.front() : std::accumulate(times.begin(), times.begin() + kept, 0.0) / kept;
-        const double counted = static_cast<double>(bytes) * messages * (options_.inject == "miscount" ? 10 : 1);
+        const double counted = static_cast<double>(bytes) * messages * (faulty_ && options_.inject == "miscount" ? 10 : 1);
         reading("bandwidth", kinds, bytes)
             .add("gb_per_s", counted / each / 1e9)
             .add("window", messages)
             .add("windows", windows)
+            .add("seconds", each)
+            .add("verified", verified + 3 * least_verified)
             .add("wrong", wrong)
-            .print_unless(silent_);
+            .print_unless(omitted());
     }
 
     // Half of a round trip. In many short batches, of which a machine that is shared interrupts some: one in ten is
     // faster than what is reported, and `best` is the fastest. A path that is slow is slow in all of them.
     void latency(Buffers kinds, std::size_t bytes) {
-        void *out = buffers_.send(sender_ ? kinds.send : kinds.receive);
-        void *in = buffers_.receive(sender_ ? kinds.send : kinds.receive);
-        BufferSet::clear(sender_ ? kinds.send : kinds.receive, in, bytes);
-        agree(0);
-        const auto batch = [&](int trips) { return round_trips(out, in, bytes, trips) / (2.0 * trips); };
-        const double once = std::min({batch(10), batch(10), batch(10)});
+        const bool sender = exchange_.sender();
+        const char kind = sender ? kinds.send : kinds.receive;
+        Trips way{kind, bytes, (bytes + 7) / 8 * 8, buffers_.send(kind), buffers_.receive(kind)};
+        const double most = std::min(1000.0, static_cast<double>(buffers_.bytes() / way.stride));
+        BufferSet::clear(kind, way.in, way.stride * static_cast<std::size_t>(most));
+        const auto batch = [&](int trips) { return round_trips(way, trips) / (2.0 * trips); };
+        const int warm = static_cast<int>(std::min(10.0, most));
+        const double once = std::min({batch(warm), batch(warm), batch(warm)});
         constexpr double batch_seconds = 2e-4;
-        const int trips = agree(static_cast<int>(std::clamp(batch_seconds / (2 * once), 2.0, 1000.0)));
-        const int batches = agree(static_cast<int>(std::clamp(options_.seconds / (trips * 2 * once), 3.0, 10000.0)));
+        const int trips = exchange_.agree(static_cast<int>(std::clamp(batch_seconds / (2 * once), 2.0, most)));
+        const int batches = exchange_.agree(static_cast<int>(std::clamp(options_.seconds / (trips * 2 * once), 3.0, 10000.0)));
         std::vector<double> times;
         for (int i = 0; i < batches; ++i) times.push_back(batch(trips));
-        const std::size_t mine = sender_ ? buffers_.verify(in, bytes, stream_seed + static_cast<std::uint64_t>(to_)) : 0;
-        const std::size_t wrong = mine + wrong_at_receiver(in, bytes);
+        const std::size_t wrong = (sender ? way.wrong : 0) + exchange_.settle(way.wrong);
         const double driver = kinds.send == 'D' && kinds.receive == 'D' ? driver_time() : 0;
-        if (!sender_) return;
+        if (!sender) return;
         Line line = reading("latency", kinds, bytes);
         line.add("us", chosen(times) * 1e6).add("trips", trips * batches).add("wrong", wrong);
         if (driver > 0) line.add("driver_us", driver * 1e6);
-        line.print_unless(silent_);
+        line.print_unless(omitted());
     }
 
   private:
+    static constexpr int certain = 512, common = 104, least_verified = 4;
+
+    // What the timed windows of one reading share.
+    struct Timed {
+        Buffers kinds;
+        std::size_t bytes;
+        char *memory;
+        std::uint64_t turn = 0;
+        std::size_t wrong = 0;  // at the receiver
+    };
+
+    // What the round trips of one reading share.
+    struct Trips {
+        char kind;  // of this rank's memory
+        std::size_t bytes, stride;
+        char *out, *in;
+        std::size_t wrong = 0;
+    };
+
+    bool omitted() const { return faulty_ && options_.inject == "omit"; }
+
+    // How many messages of a size can be verified, of which each takes `seconds`.
+    int affordable(double seconds, std::size_t bytes) const {
+        const int count = static_cast<int>(std::min(3 * options_.seconds / seconds, 1.0 * certain));
+        if (count >= common) return count;
+        const double longest = bytes <= std::size_t{4} << 20 ? 10 : 8 * options_.seconds;
+        return common * seconds < longest ? common : std::max(count, least_verified);
+    }
+
     // Of times of the same thing the one that one in ten beats, or the best.
     double chosen(std::vector<double> &times) const {
         const auto place = times.begin() + (options_.best ? 0 : static_cast<std::ptrdiff_t>(times.size() / 10));
@@ -83,79 +136,88 @@ class PairMeter {
 
     // What a driver takes for a copy that goes nowhere: how fast the CPUs are at this moment. The faster of both counts, so
     // that an end that is sick does not excuse itself.
-    double driver_time() const {
+    double driver_time() {
         std::vector<double> times;
         for (int i = 0; i < 200; ++i) {
             const double start = now();
             device::shortest_copy(buffers_.receive('D'), buffers_.send('D'));
             times.push_back(now() - start);
         }
-        double mine = chosen(times), other = 0;
-        MPI_Sendrecv(&mine, 1, MPI_DOUBLE, peer_, tag_control, &other, 1, MPI_DOUBLE, peer_, tag_control, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        return std::min(mine, other);
+        const double mine = chosen(times);
+        return std::min(mine, 1e-12 * static_cast<double>(exchange_.settle(static_cast<std::size_t>(mine * 1e12))));
     }
 
-    // The sender says how much work there is; it alone has timed the warm-up.
-    int agree(int count) const {
-        if (sender_)
-            MPI_Send(&count, 1, MPI_INT, peer_, tag_control, MPI_COMM_WORLD);
-        else
-            MPI_Recv(&count, 1, MPI_INT, peer_, tag_control, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        return count;
-    }
-
-    // A window of messages, then an acknowledgement; in seconds.
-    double window(void *memory, std::size_t bytes, int messages) const {
+    // A window of messages from one place to one place, then an acknowledgement; in seconds, by the sender's clock. Each
+    // window sends from another page: no two that follow each other leave the same bytes, and nothing is written.
+    double window(Timed &timed, int messages, bool whole = false) {
+        // The last page and the first come first: a transport that registers memory has registered all of it then.
+        const std::uint64_t half = timed.turn / 2 % 8, page = (timed.turn % 2 ? half : 15 - half) * 4096;
+        ++timed.turn;
         std::vector<MPI_Request> requests(static_cast<std::size_t>(messages));
-        char ack = 0;
+        std::vector<MPI_Status> statuses(static_cast<std::size_t>(messages));
+        const int count = static_cast<int>(timed.bytes);
         const double start = now();
         for (auto &request : requests) {
-            if (sender_)
-                MPI_Isend(memory, static_cast<int>(bytes), MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &request);
+            if (exchange_.sender())
+                MPI_Isend(timed.memory + page, count, MPI_BYTE, exchange_.peer(), tag_data, MPI_COMM_WORLD, &request);
             else
-                MPI_Irecv(memory, static_cast<int>(bytes), MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &request);
+                MPI_Irecv(timed.memory, count, MPI_BYTE, exchange_.peer(), tag_data, MPI_COMM_WORLD, &request);
         }
-        MPI_Waitall(messages, requests.data(), MPI_STATUSES_IGNORE);
-        if (sender_)
-            MPI_Recv(&ack, 1, MPI_CHAR, peer_, tag_ack, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        else
-            MPI_Send(&ack, 1, MPI_CHAR, peer_, tag_ack, MPI_COMM_WORLD);
-        return now() - start;
-    }
-
-    double round_trips(void *out, void *in, std::size_t bytes, int trips) const {
-        const int count = static_cast<int>(bytes);
-        const double start = now();
-        for (int i = 0; i < trips; ++i) {
-            if (sender_) MPI_Send(out, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD);
-            MPI_Recv(in, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-            if (!sender_) MPI_Send(out, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD);
+        MPI_Waitall(messages, requests.data(), statuses.data());
+        const bool waits = whole || timed.kinds.receive == 'D';
+        if (exchange_.sender()) {
+            exchange_.hear();
+            const double took = now() - start;
+            if (waits) exchange_.hear();
+            return took;
         }
-        return now() - start;
-    }
-
-    // The receiver checks the last message of the stream; the sender prints the count beside the reading.
-    std::size_t wrong_at_receiver(const void *memory, std::size_t bytes) {
-        unsigned long long wrong = 0;
-        if (sender_) {
-            MPI_Recv(&wrong, 1, MPI_UNSIGNED_LONG_LONG, peer_, tag_control, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        exchange_.say(timed.turn);
+        const double took = now() - start;
+        for (auto &status : statuses) timed.wrong += buffers_.count(exchange_.status_wrong(status, timed.bytes));
+        const auto compare = [&](std::size_t at, std::size_t bytes) {
+            timed.wrong += buffers_.verify(timed.kinds.receive, timed.memory + at, bytes, stream_seed(exchange_.from()), (page + at) / 8);
+        };
+        if (whole || timed.bytes <= 128) {
+            compare(0, timed.bytes);
         } else {
-            wrong = buffers_.verify(memory, bytes, stream_seed + static_cast<std::uint64_t>(from_));
-            MPI_Send(&wrong, 1, MPI_UNSIGNED_LONG_LONG, peer_, tag_control, MPI_COMM_WORLD);
+            compare(0, 64);
+            compare(timed.bytes / 8 * 8 - 64, timed.bytes % 8 + 64);
         }
-        return static_cast<std::size_t>(wrong);
+        if (waits) exchange_.say(timed.turn);
+        return took;
+    }
+
+    double round_trips(Trips &way, int trips) {
+        const int count = static_cast<int>(way.bytes), peer = exchange_.peer();
+        std::vector<MPI_Status> statuses(static_cast<std::size_t>(trips));
+        std::vector<std::size_t> offsets(static_cast<std::size_t>(trips));
+        for (auto &offset : offsets) offset = Exchange::offset(exchange_.next(), way.bytes);
+        if (exchange_.sender())
+            exchange_.hear();
+        else
+            exchange_.say(0);
+        const double start = now();
+        char *in = way.in;
+        for (std::size_t i = 0; i < statuses.size(); ++i, in += way.stride) {
+            if (exchange_.sender()) MPI_Send(way.out + offsets[i], count, MPI_BYTE, peer, tag_data, MPI_COMM_WORLD);
+            MPI_Recv(in, count, MPI_BYTE, peer, tag_data, MPI_COMM_WORLD, &statuses[i]);
+            if (!exchange_.sender()) MPI_Send(way.out + offsets[i], count, MPI_BYTE, peer, tag_data, MPI_COMM_WORLD);
+        }
+        const double took = now() - start;
+        for (auto &status : statuses) way.wrong += buffers_.count(exchange_.status_wrong(status, way.bytes));
+        way.wrong += buffers_.verify_each(way.kind, way.in, way.stride, statuses.size(), way.bytes, stream_seed(peer),
+                                          [&](std::size_t i) { return offsets[i] / 8; });
+        return took;
     }
 
     Line reading(const char *metric, Buffers kinds, std::size_t bytes) const {
         Line line("reading");
-        line.add("metric", metric).add("from", from_).add("to", to_).add("buffers", kinds.name()).add("bytes", bytes);
+        line.add("metric", metric).add("from", exchange_.from()).add("to", exchange_.to()).add("buffers", kinds.name()).add("bytes", bytes);
         return line;
     }
 
     const Options &options_;
     BufferSet &buffers_;
-    int from_, to_;
-    bool sender_;
-    int peer_;
-    bool silent_;
+    Exchange exchange_;
+    bool faulty_;  // whether the sender is the rank with the injected fault
 };

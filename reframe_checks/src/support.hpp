@@ -7,11 +7,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -111,24 +113,28 @@ class Line {
 };
 
 // ---- payload: each 8-byte word tells its place and who sent it, so that a byte that is stale, moved or from another
-// rank is seen. A Weyl sequence: compilers turn it into vector additions, and checking keeps up with the memory.
+// rank is seen. A message that begins at another word differs in every word. A Weyl sequence: compilers turn it into
+// vector additions, and checking keeps up with the memory.
+constexpr std::uint64_t payload_seed_step = 0xd1342543de82ef95ULL, payload_word_step = 0x9e3779b97f4a7c15ULL;
+
 inline std::uint64_t payload_word(std::uint64_t seed, std::uint64_t index) {
-    const std::uint64_t weyl = seed * 0xd1342543de82ef95ULL + (index + 1) * 0x9e3779b97f4a7c15ULL;
+    const std::uint64_t weyl = seed * payload_seed_step + (index + 1) * payload_word_step;
     return weyl ^ (weyl >> 29);
 }
 
-inline void fill_payload(unsigned char *to, std::size_t bytes, std::uint64_t seed) {
+// The payload of `seed` from word `first` on.
+inline void fill_payload(unsigned char *to, std::size_t bytes, std::uint64_t seed, std::uint64_t first = 0) {
     for (std::size_t at = 0; at < bytes; at += 8) {
-        const std::uint64_t word = payload_word(seed, at / 8);
+        const std::uint64_t word = payload_word(seed, first + at / 8);
         std::memcpy(to + at, &word, bytes - at < 8 ? bytes - at : 8);
     }
 }
 
-inline std::size_t count_wrong_bytes(const unsigned char *got, std::size_t begin, std::size_t end, std::uint64_t seed) {
+inline std::size_t count_wrong_bytes(const unsigned char *got, std::size_t begin, std::size_t end, std::uint64_t seed, std::uint64_t first) {
     std::size_t wrong = 0;
     for (std::size_t at = begin; at < end; at += 8) {
         const std::size_t width = end - at < 8 ? end - at : 8;
-        const std::uint64_t word = payload_word(seed, at / 8);
+        const std::uint64_t word = payload_word(seed, first + at / 8);
         if (std::memcmp(got + at, &word, width) == 0) continue;
         const auto *expected = reinterpret_cast<const unsigned char *>(&word);
         for (std::size_t i = 0; i < width; ++i) wrong += got[at + i] != expected[i];
@@ -136,18 +142,24 @@ inline std::size_t count_wrong_bytes(const unsigned char *got, std::size_t begin
     return wrong;
 }
 
-// The number of bytes that differ from the payload of `seed`.
-inline std::size_t count_wrong(const unsigned char *got, std::size_t bytes, std::uint64_t seed) {
+// The number of bytes that differ from the payload of `seed` from word `first` on.
+inline std::size_t count_wrong(const unsigned char *got, std::size_t bytes, std::uint64_t seed, std::uint64_t first = 0) {
     // Whole blocks first, without a branch for each word; only a block that differs is looked at byte by byte.
     constexpr std::size_t words = 512, block = 8 * words;
     std::size_t wrong = 0, at = 0;
     for (; at + block <= bytes; at += block) {
         std::uint64_t part[words], difference = 0;
         std::memcpy(part, got + at, block);
-        for (std::size_t i = 0; i < words; ++i) difference |= part[i] ^ payload_word(seed, at / 8 + i);
-        if (difference) wrong += count_wrong_bytes(got, at, at + block, seed);
+        for (std::size_t i = 0; i < words; ++i) difference |= part[i] ^ payload_word(seed, first + at / 8 + i);
+        if (difference) wrong += count_wrong_bytes(got, at, at + block, seed, first);
     }
-    return wrong + count_wrong_bytes(got, at, bytes, seed);
+    return wrong + count_wrong_bytes(got, at, bytes, seed, first);
+}
+
+// What the check that started the job gave it; the start event repeats it, so that no other output is taken for this job's.
+inline std::string nonce() {
+    const char *value = std::getenv("BUSBAR_NONCE");
+    return value ? value : "";
 }
 
 // ---- clocks and CPUs
@@ -178,6 +190,35 @@ inline std::string cpu_list() {
     }
     return text;
 }
+
+// Keeps this thread on the CPUs beside a PCI device while it lives, so that new memory is local to them; on all CPUs where
+// the kernel does not say which those are, or where the thread may use none of them.
+class NearCpus {
+  public:
+    explicit NearCpus(std::string bus_id) {
+        std::transform(bus_id.begin(), bus_id.end(), bus_id.begin(), ::tolower);
+        cpu_set_t near;
+        CPU_ZERO(&near);
+        std::ifstream list("/sys/bus/pci/devices/" + bus_id.substr(bus_id.size() > 12 ? bus_id.size() - 12 : 0) + "/local_cpulist");
+        for (std::string range; std::getline(list, range, ',');) {
+            int first = 0, last = 0;
+            const int numbers = std::sscanf(range.c_str(), "%d-%d", &first, &last);
+            for (int cpu = first; numbers > 0 && cpu <= (numbers == 2 ? last : first) && cpu < CPU_SETSIZE; ++cpu) CPU_SET(cpu, &near);
+        }
+        if (sched_getaffinity(0, sizeof before_, &before_)) return;
+        CPU_AND(&near, &near, &before_);
+        moved_ = CPU_COUNT(&near) > 0 && sched_setaffinity(0, sizeof near, &near) == 0;
+    }
+    NearCpus(const NearCpus &) = delete;
+    NearCpus &operator=(const NearCpus &) = delete;
+    ~NearCpus() {
+        if (moved_) sched_setaffinity(0, sizeof before_, &before_);
+    }
+
+  private:
+    cpu_set_t before_;
+    bool moved_ = false;
+};
 
 // ---- options
 struct Buffers {

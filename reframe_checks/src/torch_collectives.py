@@ -22,15 +22,18 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-VERSION = "1.0"
+VERSION = "1.1"
 WRONG_DATA, WRONG_RANKS, NO_GPU, ERROR = 1, 3, 4, 5
 CODES = {WRONG_RANKS: "rank-count", NO_GPU: "too-few-gpus", ERROR: "runtime"}
 _SUFFIXES = {"K": 10, "M": 20, "G": 30}
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
-# The two halves of an 8-bit pattern stay exact in float32 and in the sums of any job that fits.
+# Whole numbers below this stay exact in float32, and so do the sums of any job that fits.
 _PATTERN = 251
+# Patterns begin at different places in one payload, as buffers of programs are aligned.
+_ALIGNED, _SHIFTS, _CHUNK = 32, 509, 1 << 24
+_VERIFIED, _LEAST_VERIFIED, _VERIFIED_SECONDS = 104, 4, 2.0
 _BATCHES, _LEAST_ROUNDS, _BATCH_BYTES = 5, 4, 4 << 30
 
 
@@ -64,19 +67,45 @@ class Job:
     rank: int
     ranks: int
     device: torch.device
+    payload: torch.Tensor
+    """Small whole numbers without a period, more than the largest message has."""
 
-    def pattern(self, rank: int, count: int) -> torch.Tensor:
-        """What ``rank`` sends: ``count`` small whole numbers that tell rank and place."""
-        place = torch.arange(count, device=self.device, dtype=torch.int64)
-        return ((place * 7 + rank * 13) % _PATTERN).to(torch.float32)
+    def pattern(self, rank: int, turn: int, count: int, start: int = 0) -> torch.Tensor:
+        """What ``rank`` sends in a turn: each rank and turn begins elsewhere in the payload."""
+        shift = _ALIGNED * ((rank * 61 + turn) % _SHIFTS)
+        return self.payload[shift + start : shift + start + count]
+
+    def expected_sum(self, turn: int, count: int, start: int = 0) -> torch.Tensor:
+        """The sum of what all ranks send in a turn."""
+        total = torch.zeros(count, device=self.device)
+        for rank in range(self.ranks):
+            total += self.pattern(rank, turn, count, start)
+        return total
+
+    def empty(self, count: int) -> torch.Tensor:
+        """Room for a result."""
+        return torch.empty(count, device=self.device)
+
+
+def payload_of(count: int, device: torch.device) -> torch.Tensor:
+    """Fill the payload for messages of up to ``count`` elements."""
+    payload = torch.empty(count + _ALIGNED * _SHIFTS, device=device)
+    for start in range(0, len(payload), _CHUNK):
+        part = payload[start : start + _CHUNK]
+        place = torch.arange(start, start + len(part), device=device, dtype=torch.int64)
+        part.copy_((place * 2654435761 % (1 << 32) >> 16) % _PATTERN)
+    return payload
 
 
 @dataclass(frozen=True)
 class Operation:
     """A collective on a message of ``nbytes`` bytes, as nccl-tests counts them."""
 
+    load: Callable[[int], object]
+    """Prepare what this rank sends in a turn and clear the room for the result."""
     run: Callable[[], object]
-    wrong: Callable[[], int]
+    wrong: Callable[[int], int]
+    """Count the elements that differ from the result of a turn."""
     factor: float
     """Bus bandwidth over algorithm bandwidth."""
 
@@ -85,111 +114,108 @@ def _differ(got: torch.Tensor, expected: torch.Tensor) -> int:
     return int((got != expected).sum().item())
 
 
-def _sum(job: Job, count: int) -> torch.Tensor:
-    total = torch.zeros(count, device=job.device)
-    for rank in range(job.ranks):
-        total += job.pattern(rank, count)
-    return total
-
-
 def all_reduce(job: Job, nbytes: int) -> Operation:
-    """In place, as PyTorch does it; the check runs once on fresh data."""
+    """In place, as PyTorch does it.
+
+    The timed runs, whose turns are negative, add zeros: what any of them spoils stays until the
+    last, which is compared.
+    """
     count = nbytes // 4
-    data = torch.ones(count, device=job.device)
+    data = job.empty(count)
 
-    def wrong() -> int:
-        fresh = job.pattern(job.rank, count)
-        dist.all_reduce(fresh)
-        return _differ(fresh, _sum(job, count))
+    def load(turn: int) -> None:
+        data.zero_() if turn < 0 else data.copy_(job.pattern(job.rank, turn, count))
 
-    return Operation(lambda: dist.all_reduce(data), wrong, 2 * (job.ranks - 1) / job.ranks)
+    def wrong(turn: int) -> int:
+        expected = torch.zeros_like(data) if turn < 0 else job.expected_sum(turn, count)
+        return _differ(data, expected)
+
+    return Operation(load, lambda: dist.all_reduce(data), wrong, 2 * (job.ranks - 1) / job.ranks)
+
+
+def _out_of_place(
+    job: Job,
+    counts: tuple[int, int],
+    run: Callable[[torch.Tensor, torch.Tensor], object],
+    expected: Callable[[int], list[torch.Tensor]],
+    factor: float,
+) -> Operation:
+    """``run(out, mine)``; ``expected`` returns the parts of the result of a turn."""
+    mine, out = (job.empty(count) for count in counts)
+
+    def load(turn: int) -> None:
+        mine.copy_(job.pattern(job.rank, turn, len(mine)))
+        out.fill_(-1)
+
+    def wrong(turn: int) -> int:
+        parts = expected(turn)
+        return sum(_differ(*pair) for pair in zip(out.split(len(parts[0])), parts, strict=True))
+
+    return Operation(load, lambda: run(out, mine), wrong, factor)
 
 
 def all_gather(job: Job, nbytes: int) -> Operation:
     """``nbytes`` is what each rank receives."""
     part = max(1, nbytes // 4 // job.ranks)
-    mine = job.pattern(job.rank, part)
-    out = torch.empty(part * job.ranks, device=job.device)
-
-    def wrong() -> int:
-        out.zero_()
-        dist.all_gather_into_tensor(out, mine)
-        return sum(
-            _differ(out[r * part : (r + 1) * part], job.pattern(r, part)) for r in range(job.ranks)
-        )
-
-    return Operation(
-        lambda: dist.all_gather_into_tensor(out, mine), wrong, (job.ranks - 1) / job.ranks
+    return _out_of_place(
+        job,
+        (part, part * job.ranks),
+        dist.all_gather_into_tensor,
+        lambda turn: [job.pattern(rank, turn, part) for rank in range(job.ranks)],
+        (job.ranks - 1) / job.ranks,
     )
 
 
 def reduce_scatter(job: Job, nbytes: int) -> Operation:
     """``nbytes`` is what each rank sends."""
     part = max(1, nbytes // 4 // job.ranks)
-    mine = job.pattern(job.rank, part * job.ranks)
-    out = torch.empty(part, device=job.device)
-
-    def wrong() -> int:
-        out.zero_()
-        dist.reduce_scatter_tensor(out, mine)
-        whole = _sum(job, part * job.ranks)
-        return _differ(out, whole[job.rank * part : (job.rank + 1) * part])
-
-    return Operation(
-        lambda: dist.reduce_scatter_tensor(out, mine), wrong, (job.ranks - 1) / job.ranks
+    return _out_of_place(
+        job,
+        (part * job.ranks, part),
+        dist.reduce_scatter_tensor,
+        lambda turn: [job.expected_sum(turn, part, job.rank * part)],
+        (job.ranks - 1) / job.ranks,
     )
 
 
 def alltoall(job: Job, nbytes: int) -> Operation:
     """``nbytes`` is what each rank sends."""
     part = max(1, nbytes // 4 // job.ranks)
-    mine = job.pattern(job.rank, part * job.ranks)
-    out = torch.empty_like(mine)
-
-    def wrong() -> int:
-        out.zero_()
-        dist.all_to_all_single(out, mine)
-        own = slice(job.rank * part, (job.rank + 1) * part)
-        return sum(
-            _differ(out[r * part : (r + 1) * part], job.pattern(r, part * job.ranks)[own])
-            for r in range(job.ranks)
-        )
-
-    return Operation(lambda: dist.all_to_all_single(out, mine), wrong, (job.ranks - 1) / job.ranks)
+    return _out_of_place(
+        job,
+        (part * job.ranks, part * job.ranks),
+        dist.all_to_all_single,
+        lambda turn: [job.pattern(rank, turn, part, job.rank * part) for rank in range(job.ranks)],
+        (job.ranks - 1) / job.ranks,
+    )
 
 
 def broadcast(job: Job, nbytes: int) -> Operation:
     """From rank 0."""
     count = nbytes // 4
-    data = job.pattern(job.rank, count)
-
-    def wrong() -> int:
-        fresh = job.pattern(job.rank, count)
-        dist.broadcast(fresh, 0)
-        return _differ(fresh, job.pattern(0, count))
-
-    return Operation(lambda: dist.broadcast(data, 0), wrong, 1.0)
+    data = job.empty(count)
+    return Operation(
+        lambda turn: data.copy_(job.pattern(job.rank, turn, count)),
+        lambda: dist.broadcast(data, 0),
+        lambda turn: _differ(data, job.pattern(0, turn, count)),
+        1.0,
+    )
 
 
 def sendrecv(job: Job, nbytes: int) -> Operation:
     """Each rank sends to the next and receives from the one before."""
     count = nbytes // 4
-    mine = job.pattern(job.rank, count)
-    out = torch.empty_like(mine)
     after, before = (job.rank + 1) % job.ranks, (job.rank - 1) % job.ranks
 
-    def run() -> None:
+    def run(out: torch.Tensor, mine: torch.Tensor) -> None:
         for request in dist.batch_isend_irecv(
             [dist.P2POp(dist.isend, mine, after), dist.P2POp(dist.irecv, out, before)]
         ):
             request.wait()
 
-    def wrong() -> int:
-        out.zero_()
-        run()
-        return _differ(out, job.pattern(before, count))
-
-    return Operation(run, wrong, 1.0)
+    return _out_of_place(
+        job, (count, count), run, lambda turn: [job.pattern(before, turn, count)], 1.0
+    )
 
 
 OPERATIONS: dict[str, Callable[[Job, int], Operation]] = {
@@ -221,25 +247,53 @@ def timed(job: Job, operation: Operation, iterations: int) -> float:
     return float(begin.elapsed_time(end)) / iterations * 1e-3
 
 
+def verified(operation: Operation, turns: range) -> int:
+    """Run one turn after the other, each with another payload, and compare each whole."""
+    wrong = 0
+    for turn in turns:
+        operation.load(turn)
+        operation.run()
+        wrong += operation.wrong(turn)
+    return wrong
+
+
+def slowest(job: Job, seconds: list[float]) -> list[float]:
+    """The times of the slowest rank, which is what a program waits for."""
+    times = torch.tensor(seconds, device=job.device)
+    dist.all_reduce(times, op=dist.ReduceOp.MAX)
+    return [float(each) for each in times.tolist()]
+
+
 def measure(job: Job, name: str, nbytes: int, *, warmup: int, iterations: int) -> int:
-    """Checks and times one collective at one size; returns the wrong elements of all ranks.
+    """Check and time one collective at one size; return the wrong elements of all ranks.
 
     Of several batches the slowest does not count: a machine that is shared interrupts some. Large
     messages need fewer rounds for as steady a mean.
+
+    The last result of each batch is compared whole, outside its time. After the batches 104 turns
+    follow, all compared, so that a fault in every n-th result is caught up to n = 104; fewer, but
+    at least 4, if they would take more than 2 s.
     """
     operation = OPERATIONS[name](job, nbytes)
-    count = torch.tensor([operation.wrong()], device=job.device, dtype=torch.int64)
-    dist.all_reduce(count)
+    wrong = verified(operation, range(_LEAST_VERIFIED))
+    begin = time.perf_counter()
+    wrong += verified(operation, range(_LEAST_VERIFIED))
+    cost = slowest(job, [(time.perf_counter() - begin) / _LEAST_VERIFIED])[0]
     for _ in range(warmup):
         operation.run()
     rounds = min(iterations, max(_LEAST_ROUNDS, _BATCH_BYTES // nbytes))
-    times = [timed(job, operation, rounds) for _ in range(_BATCHES)]
-    # The slowest rank is what a program waits for.
-    slowest = torch.tensor(times, device=job.device)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    seconds = statistics.mean(sorted(slowest.tolist())[:-1])
+    times = []
+    for batch in range(-_BATCHES, 0):
+        operation.load(batch)
+        times.append(timed(job, operation, rounds))
+        wrong += operation.wrong(batch)
+    turns = int(max(_LEAST_VERIFIED, min(_VERIFIED, _VERIFIED_SECONDS / cost)))
+    wrong += verified(operation, range(_LEAST_VERIFIED, _LEAST_VERIFIED + turns))
+    seconds = statistics.mean(sorted(slowest(job, times))[:-1])
     algbw = nbytes / seconds * 1e-9
-    wrong = int(count.item())
+    count = torch.tensor([wrong], device=job.device, dtype=torch.int64)
+    dist.all_reduce(count)
+    wrong = max(wrong, int(count.item()))
     if job.rank == 0:
         emit(
             "reading",
@@ -249,6 +303,7 @@ def measure(job: Job, name: str, nbytes: int, *, warmup: int, iterations: int) -
             gb_per_s=round(algbw * operation.factor, 4),
             algbw_gb_per_s=round(algbw, 4),
             us=round(seconds * 1e6, 3),
+            verified=turns + 2 * _LEAST_VERIFIED + _BATCHES,
             wrong=wrong,
         )
     return wrong
@@ -297,6 +352,7 @@ def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
             "start",
             program="torch_collectives",
             version=VERSION,
+            nonce=os.environ.get("BUSBAR_NONCE", ""),
             backend=("hip" if hip else "cuda") if on_gpu else "host",
             ranks=ranks,
             asked_ranks=args.ranks,
@@ -330,10 +386,12 @@ def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
         own["device_id"] = device
     limit = timedelta(seconds=args.seconds)
     dist.init_process_group(args.backend, rank=rank, world_size=ranks, timeout=limit, **own)
-    job, begin, wrong = Job(rank, ranks, device), time.monotonic(), 0
+    sizes = [size(text) for text in args.sizes.split(",")]
+    job = Job(rank, ranks, device, payload_of(max(sizes) // 4 + ranks, device))
+    begin, wrong = time.monotonic(), 0
     for name in args.collectives.split(","):
-        for text in args.sizes.split(","):
-            wrong += measure(job, name, size(text), warmup=args.warmup, iterations=args.iterations)
+        for nbytes in sizes:
+            wrong += measure(job, name, nbytes, warmup=args.warmup, iterations=args.iterations)
     dist.destroy_process_group()
     if rank == 0:
         emit("end", wrong=wrong, seconds=round(time.monotonic() - begin, 3))

@@ -49,6 +49,15 @@ def placed(name: str, ranks: int, *hosts: str) -> str:
     return "\n".join([*lines, *[x for x in text.splitlines() if not x.startswith("$ ")]])
 
 
+NONCE = "6a09e667f3bcc908"
+
+
+def of_job(text: str) -> str:
+    """A record of one of our programs as a job with this nonce would have printed it."""
+    start = '{"event": "start", '
+    return text.replace(start, f'{start}"nonce": "{NONCE}", ')
+
+
 def scaled(pattern: str, by: float) -> Break:
     """The numbers in the groups of ``pattern`` times ``by``."""
 

@@ -27,10 +27,12 @@ from .faults import (
     GIB,
     H200,
     MI300X,
+    NONCE,
     SIZE,
     GpuAwareKind,
     Kind,
     first,
+    of_job,
     perftest,
     placed,
     replaced,
@@ -108,6 +110,7 @@ XCCL = Kind(
         **CUT,
     },
 )
+FOREIGN = {"nonce": replaced(NONCE, "another")}
 TORCH = Kind(
     BenchLaunch(
         *("torch_collectives", ("python3",), 4, (SIZE, 1 << 28, GIB), (0, 1, 2, 3)),
@@ -115,10 +118,12 @@ TORCH = Kind(
         log="nccl",
         validated=True,
         end=True,
+        nonce=NONCE,
     ),
-    first("h200x4-prefix/torch_collectives_torch-2.11.0.log") + NCCL_LOG,
+    of_job(first("h200x4-prefix/torch_collectives_torch-2.11.0.log")) + NCCL_LOG,
     replace(H200, harness="pytorch"),
     {
+        **FOREIGN,
         **FOUR,
         "placement": replaced("0000:00:07.0", "0000:00:06.0"),
         **BY_SHM,
@@ -239,7 +244,7 @@ CPX = rccl(
     *(64, "all_reduce_cpx64_synthetic.log", "rccl_log_cpx64_synthetic.log", {}),
     ("nranks 64 ", "nranks 8 "),
 )
-GPU_LOG = (DATA / "h200x4/gpu_aware_healthy.log").read_text()
+GPU_LOG = of_job((DATA / "h200x4/gpu_aware_healthy.log").read_text())
 GPU_AWARE = GpuAwareKind(
     gpu_judge.GpuAwareRequest(
         *("check", 4, ("D D",)),
@@ -247,10 +252,12 @@ GPU_AWARE = GpuAwareKind(
         latency_sizes=(8,),
         check_sizes=(1 << 16,),
         lane="ucx-1.14",
+        nonce=NONCE,
         transports=("cuda_ipc",),
     ),
     GPU_LOG,
     {
+        **FOREIGN,
         "ranks": replaced('"ranks": 4, "asked', '"ranks": 1, "asked'),
         "placement": replaced("0000:00:07.0", "0000:00:06.0"),
         "transport": replaced("cuda_ipc/cuda", "cuda_copy/cuda"),
@@ -342,10 +349,12 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
             placed=False,
             validated=True,
             end=True,
+            nonce=NONCE,
         ),
-        first("h200x4-prefix/memory_1.0.log"),
+        of_job(first("h200x4-prefix/memory_1.0.log")),
         H200,
         {
+            **FOREIGN,
             "data": replaced('"wrong": 0}', '"wrong": 5}'),
             "low": scaled(COPIES, 0.8),
             "impossible": scaled(COPIES, 1.5),

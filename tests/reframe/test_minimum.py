@@ -36,6 +36,7 @@ MINIMUM: dict[str, list[str]] = yaml.safe_load((HERE / "minimum.yaml").read_text
 _GPU_AWARE = {
     "ranks": "_run_problems",
     "metrics": "_run_problems",
+    "nonce": "_nonce_problems",
     "placement": "_place_problems",
     "transport": "_transport_problems",
     "data": "_correctness",

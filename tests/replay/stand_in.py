@@ -92,7 +92,7 @@ def replay(record: dict, root: Path, arguments: list[str]) -> int:
             status = 0 if record.get("ended") else int(line.split("=")[1])
             break
         if not line.startswith(("$ ", '{"placed"')):
-            lines.append(line)
+            lines.append(with_nonce(line))
     sys.stdout.writelines(lines)
     if "log" in record:
         write_logs(record, root)
@@ -102,6 +102,12 @@ def replay(record: dict, root: Path, arguments: list[str]) -> int:
         for number in range(record["traces"]):
             Path(os.environ["NPKIT_DUMP_DIR"], f"gpu_events_rank_{number}_buf_0").touch()
     return status
+
+
+def with_nonce(line: str) -> str:
+    """The start event of our own programs repeats the nonce of the job."""
+    start, nonce = '{"event": "start", ', os.environ.get("BUSBAR_NONCE", "")
+    return line.replace(start, f'{start}"nonce": "{nonce}", ', 1) if nonce else line
 
 
 def read(path: Path) -> Iterator[str]:

@@ -24,12 +24,13 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     # for an installed one. `make spack-pin` writes them and brings the locks up to date.
     has_code = False
     sources = {
-        "buffers.hpp": "e7479529d0c2c1ac6c315133f8724a7a30df78d36bc705f38fe103b97b0c505a",
+        "buffers.hpp": "0fdf7e6ca3d7b7cc837ca9401e9ae0bf2e497e9f41510a75717c951a3be5c68c",
         "device.hpp": "7f9aecdefc33a723f9c55e9e78d9732e7e148eadd1bbbbf8a2e156b45d33cbbf",
-        "gpu_aware.cpp": "361c2792f4f8ce536fa86d10835c8c4aecd4d8eb3bd3f2b1cf0635eb438050f9",
+        "exchange.hpp": "e2cb7f18bc9caca82f5cec111ae9b8e1bc185a9ef9eac0f57186111ac4e69903",
+        "gpu_aware.cpp": "14fb557f64ee17733728e8992cf0d05fa8c226ea60ef924ab2c84abc11c68487",
         "node_copy.hpp": "0817b57e61e8d5d4f43d0d70d42f58cad002661c0ab827524fb5bedd3e33f518",
-        "pair_meter.hpp": "2c9ade19318e75f938e7462b33974940c1379d7927d5423c02c416572a4515c8",
-        "support.hpp": "afc346cb98a56c9a0864f403c8a5c164eb2b251eeeb86d83990e09c46883e111",
+        "pair_meter.hpp": "3be80384fdcc7a3c64e75dbdaf34f4082ab027b0c2883600503b9002a4a0be02",
+        "support.hpp": "203c4f72d693a4493c8fee1bc690f1830a79a4fb0af80aabde8e42a7ca9b3dae",
     }
 
     version("1.0")

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# Runs gpu_aware between two NVIDIA GPUs with libraries that spoil messages, and memory with one that spoils copies, and
+# fails if a run with wrong data ends well. What tests/wire does on host memory.
+#
+#   OUT=dir MPIRUN=.../mpirun [UCX_LIB=.../libucx/lib] [CUDA_HOME=/usr/local/cuda] [CUDA_LIB=dir of libcudart] tests/gpu/wire_faults.sh
+#
+# mpic++ and mpicc are taken from the directory of MPIRUN. $OUT/NAME.log has the output of each run, its exit status in the
+# last line; $OUT/summary.tsv one line for each: name, exit status, seconds, faults, wrong bytes, whether it was caught.
+set -u -o pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+: "${OUT:?set OUT to an empty directory}"
+mpirun=${MPIRUN:-$(command -v mpirun)}
+bin=$(dirname "$mpirun")
+cuda=${CUDA_HOME:-/usr/local/cuda}
+cuda_lib=${CUDA_LIB:-$cuda/lib64}
+work=$(mktemp -d)
+mkdir -p "$OUT"
+export LD_LIBRARY_PATH="${UCX_LIB:+$UCX_LIB:}$cuda_lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+
+cudart=$(find "$cuda_lib" -maxdepth 1 -name 'libcudart.so*' | head -n 1)
+cxx=(-O2 -std=c++17 -pthread -DGPU_CUDA "-I$cuda/include")
+"$bin/mpic++" "${cxx[@]}" "$root/reframe_checks/src/gpu_aware.cpp" "$cudart" -ldl -o "$work/gpu_aware" || exit 2
+c++ "${cxx[@]}" "$root/reframe_checks/src/memory.cpp" "$cudart" -ldl -o "$work/memory" || exit 2
+"$bin/mpicc" -shared -fPIC -O2 "$root/tests/wire/faulty_mpi.c" -ldl -o "$work/faulty_mpi.so" || exit 2
+cc -shared -fPIC -O2 "$root/tests/wire/faulty_copy.c" -ldl -o "$work/faulty_copy.so" || exit 2
+
+missed=0
+
+# record NAME WANTED COMMAND...: WANTED is "wrong" or "right".
+record() {
+    local name=$1 wanted=$2 status=0 begin=$SECONDS log=$OUT/$1.log
+    shift 2
+    printf '$ %s\n' "$*" >"$log"
+    timeout -k 5 90 "$@" >>"$log" 2>&1 </dev/null || status=$?
+    printf 'exit_status=%s\n' "$status" >>"$log"
+    local faults wrong result=caught
+    faults=$(sed -n 's/^faulty_mpi: \([0-9]*\) faults$/\1/p' "$log" | awk '{ sum += $1 } END { print sum + 0 }')
+    wrong=$(sed -n 's/.*"event": "end", "wrong": \([0-9]*\).*/\1/p' "$log" | tail -n 1)
+    if [[ $wanted == right ]]; then
+        result=right
+        [[ $status == 0 && ${wrong:-1} == 0 ]] || result=FALSE-ALARM
+    elif grep -q 'a control message' "$log"; then
+        [[ $status != 0 ]] || result=MISSED
+    elif [[ $faults == 0 && $name == mpi-* ]]; then
+        result=NO-FAULT
+    elif [[ $status == 0 || ${wrong:-0} == 0 ]]; then
+        result=MISSED
+    fi
+    [[ $result == caught || $result == right ]] || missed=$((missed + 1))
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$name" "$status" $((SECONDS - begin)) "$faults" "${wrong:--}" "$result" | tee -a "$OUT/summary.tsv"
+}
+
+# pair NAME WANTED BUFFERS [VARIABLE=VALUE...] -- OPTIONS...
+pair() {
+    local name=$1 wanted=$2 buffers=$3 variables=()
+    shift 3
+    while [[ $1 != -- ]]; do variables+=("$1"); shift; done
+    shift
+    local forwarded=(-x LD_LIBRARY_PATH -x UCX_LOG_LEVEL=info -x OMPI_MCA_opal_common_ucx_tls=any -x OMPI_MCA_opal_common_ucx_devices=any)
+    record "mpi-$name" "$wanted" "$mpirun" --allow-run-as-root --oversubscribe --mca pml ucx -n 2 "${forwarded[@]}" \
+        env "LD_PRELOAD=$work/faulty_mpi.so" "${variables[@]}" "$work/gpu_aware" --ranks=2 "--buffers=$buffers" "$@"
+}
+
+matrix=("--sizes=1M,16M" --latency-sizes=8)
+pair healthy right DD -- --sizes=1M,4M,16M,64M,256M --latency-sizes=8
+pair healthy-kinds right DD,HD,DH,HH -- --check=1,4099,1M --sizes=1M --latency-sizes=8
+for fault in flip half repeat swap truncate; do
+    for every in 50 97 500; do
+        pair "$fault-$every" wrong DD FAULT=$fault FAULT_EVERY=$every -- "${matrix[@]}"
+    done
+    pair "$fault-check" wrong DD,HD,DH,HH FAULT=$fault FAULT_EVERY=7 -- --check=1,4099,1M
+done
+pair flip-large wrong DD FAULT=flip FAULT_EVERY=97 FAULT_LEAST=16777216 -- "${matrix[@]}"
+pair flip-rank0 wrong DD FAULT=flip FAULT_EVERY=97 FAULT_RANK=0 -- "${matrix[@]}"
+pair flip-late wrong DD FAULT=flip FAULT_EVERY=200 FAULT_AFTER=2000 -- "${matrix[@]}"
+pair flip-host-to-device wrong HD FAULT=flip FAULT_EVERY=97 -- "${matrix[@]}"
+pair flip-device-to-host wrong DH FAULT=flip FAULT_EVERY=97 -- "${matrix[@]}"
+
+record memory-healthy right "$work/memory" 2 256M
+for every in 3 11; do
+    record "memory-flip-$every" wrong env "LD_PRELOAD=$work/faulty_copy.so" "FAULT_EVERY=$every" "$work/memory" 2 256M
+done
+printf '%s runs, %s not as they should be\n' "$(wc -l <"$OUT/summary.tsv")" "$missed"
+exit $((missed != 0))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: MIT
+"""No run with wrong data passes: a library that spoils messages is preloaded into every rank.
+
+The tests here use host memory. `tests/gpu/wire_faults.sh` runs the same on GPU memory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from busbar.judge.expectation import expectation_of
+from busbar.judge.gpu_aware import GpuAwareRequest, judge
+from busbar.judge.launch import LaunchOutput, show
+from busbar.judge.nonce import NONCE
+from busbar.judge.results import Result
+from busbar.judge.run import Run
+from busbar.units import parse_bytes
+from busbar.verdict import Verdict, combined
+
+from ..test_gpu_aware_program import environment
+
+pytestmark = [pytest.mark.run, pytest.mark.xdist_group("mpi")]
+
+BIN = Path(sys.executable).parent
+COLLECTIVES = "bcast,allgather,alltoall,allreduce,reduce_scatter_block"
+FAULTS = ("flip", "half", "repeat", "swap", "truncate")
+RATES = (50, 97, 500)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What the library does, and to which program."""
+
+    fault: str
+    every: int = 97
+    sizes: str = "64K,1M"
+    check: str = ""
+    more: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "-".join([self.fault, str(self.every), self.check, *self.more, *self.more.values()])
+
+
+ATTACKS = (
+    *(Attack(fault, every) for fault in FAULTS for every in RATES),
+    *(Attack(fault, 7, sizes="", check="1,4099,1M") for fault in FAULTS),
+    Attack("sent", 97),
+    Attack("flip", 97, sizes="4M"),
+    Attack("flip", 97, more={"FAULT_LEAST": "1048576"}),
+    Attack("half", 200, more={"FAULT_MOST": "65536", "FAULT_LEAST": "65536"}),
+    Attack("flip", 97, more={"FAULT_RANK": "0"}),
+    Attack("repeat", 97, more={"FAULT_RANK": "1"}),
+    Attack("flip", 200, more={"FAULT_AFTER": "3000"}),
+    Attack("flip", 97, more={"FAULT_AT": "0"}),
+    Attack("flip", 97, more={"FAULT_AT": "100"}),
+    Attack("flip", 97, more={"FAULT_MOST": "8"}),
+    Attack("truncate", 50, more={"FAULT_MOST": "24"}),
+)
+
+
+@pytest.fixture(scope="module")
+def library(root, tmp_path_factory):
+    target = tmp_path_factory.mktemp("library") / "faulty_mpi.so"
+    source = root / "tests" / "wire" / "faulty_mpi.c"
+    flags = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([BIN / "mpicc", *flags, source, "-o", target, "-ldl"], check=True)
+    return target
+
+
+@pytest.fixture(scope="module")
+def judged(root, program, library):
+    """Run the program and judge its output as a check does: (results, faults, output)."""
+    base = environment(root)
+
+    def run(attack: Attack | None, sizes: str, check: str) -> tuple[list[Result], int, str]:
+        options = ["--ranks=2", "--buffers=HH", "--window=4", "--seconds=0.05"]
+        options += [f"--sizes={sizes}", "--latency-sizes=8"] if sizes else []
+        options += [f"--check={check}", f"--collectives={COLLECTIVES}"] if check else []
+        faults = {}
+        if attack:
+            faults = {"FAULT": attack.fault, "FAULT_EVERY": str(attack.every), **attack.more}
+        crowd = ["--map-by", ":oversubscribe"] if len(os.sched_getaffinity(0)) < 2 else []
+        done = subprocess.run(
+            [
+                *(BIN / "mpirun", *crowd, "-n", "2", "env", f"LD_PRELOAD={library}"),
+                *(program, *options),
+            ],
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            env={**base, **faults, NONCE: "0123"},
+            timeout=120,
+            check=False,
+        )
+        text = done.stdout + done.stderr
+        asked = GpuAwareRequest(
+            "link_matrix",
+            2,
+            ("H H",),
+            sizes=tuple(map(parse_bytes, sizes.split(","))) if sizes else (),
+            latency_sizes=(8,) if sizes else (),
+            check_sizes=tuple(map(parse_bytes, check.split(","))) if check else (),
+            collectives=tuple(COLLECTIVES.split(",")) if check else (),
+            nonce="0123",
+        )
+        shown: LaunchOutput = show("output", text.splitlines())
+        # No band, so that nothing but wrong data can fail.
+        results = judge(asked, shown, expectation_of(Run()))
+        if done.returncode:
+            results.append(Result("link_matrix", Verdict.FAILED, message="exit status"))
+        counts = re.findall(r"faulty_mpi: (\d+) faults", text)
+        return results, sum(map(int, counts)), text
+
+    return run
+
+
+@pytest.mark.parametrize(("sizes", "check"), [("64K,1M,4M", ""), ("", "1,4099,1M")])
+def test_nothing_fails_without_a_fault(judged, sizes, check):
+    results, _, text = judged(None, sizes, check)
+    assert not [result for result in results if result.verdict is Verdict.FAILED], text
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+def test_wrong_data_never_passes(judged, attack):
+    results, faults, text = judged(attack, attack.sizes, attack.check)
+    # A rank that stops at a control message does not come to its count.
+    assert faults or "a control message" in text, text
+    assert combined(result.verdict for result in results) is Verdict.FAILED, text
+    assert "arrived wrong" in text
+
+
+def test_every_message_that_is_checked_is_spoiled_and_seen(judged):
+    """Faults are counted by bytes, and none is overlooked where every message is compared."""
+    results, faults, _ = judged(Attack("flip", 7), "", "4099")
+    wrong = [int(n[0]) for r in results if (n := re.findall(r"^(\d+) bytes", r.message))]
+    assert sum(wrong) == faults > 0

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""No wrong result of a collective passes through PyTorch: `faulty_torch.py` spoils every n-th."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from busbar.data import CHECKS
+from busbar.delivery.programs import python_with_torch
+from busbar.judge.bench import judge
+from busbar.judge.launch import BenchLaunch, show
+from busbar.judge.nonce import NONCE
+from busbar.judge.run import Run
+from busbar.units import parse_bytes
+from busbar.verdict import Verdict
+
+pytestmark = [pytest.mark.run, pytest.mark.xdist_group("torch")]
+
+HERE = Path(__file__).parent
+MOST = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast")
+
+
+def judged(collectives: str, **faults: str) -> tuple[list[str], dict[str, int]]:
+    """Run two ranks and judge their output: (what failed, wrong elements of each collective)."""
+    python = python_with_torch()
+    if not python:
+        pytest.skip("no PyTorch is here (BUSBAR_TORCH_PYTHON names a Python that has it)")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+        place["MASTER_PORT"] = str(free.getsockname()[1])
+    ranks = [
+        subprocess.Popen(
+            [
+                *(python, HERE / "faulty_torch.py", CHECKS / "src" / "torch_collectives.py"),
+                *("--ranks", "2", "--backend", "gloo", "--sizes", "64K", "--warmup", "1"),
+                *("--iterations", "4", "--collectives", collectives),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **place, "RANK": str(rank), NONCE: "0123", **faults},
+        )
+        for rank in range(2)
+    ]
+    output = "".join(rank.communicate(timeout=300)[0] for rank in ranks)
+    status = max(rank.returncode for rank in ranks)
+    launch = BenchLaunch(
+        *("torch_collectives", (), 2, (parse_bytes("64K"),)),
+        placed=False,
+        validated=True,
+        end=True,
+        nonce="0123",
+    )
+    shown = show("output", [*output.splitlines(), f"exit_status={status}"])
+    results = judge("framework", Run(), launch, shown)
+    assert shown.readings, output
+    failed = [result.message for result in results if result.verdict is Verdict.FAILED]
+    return failed, {reading.operation: reading.wrong or 0 for reading in shown.readings}
+
+
+def test_nothing_fails_without_a_fault():
+    failed, wrong = judged(f"{','.join(MOST)},sendrecv")
+    assert failed == []
+    assert set(wrong.values()) == {0}
+
+
+@pytest.mark.parametrize("fault", ["flip", "half", "repeat"])
+def test_a_wrong_result_never_passes(fault):
+    failed, wrong = judged(",".join(MOST), FAULT=fault)
+    assert any("wrong at 64 KiB" in message for message in failed), failed
+    assert set(wrong) == set(MOST)
+    assert 0 not in wrong.values(), wrong
