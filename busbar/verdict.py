@@ -51,10 +51,13 @@ EXIT_STATUSES = (
 """For the help of the commands that end with a verdict."""
 
 
-def exit_status(verdict: Verdict) -> int:
-    """Return the exit status of a command: 0 for pass, 3 for unjudged, 1 for worse."""
+def exit_status(verdict: Verdict, *, require_bands: bool = False) -> int:
+    """Return the exit status of a command: 0 for pass, 3 for unjudged, 1 for worse.
+
+    With ``require_bands`` it is 1 for unjudged as well.
+    """
     if verdict is Verdict.UNJUDGED:
-        return EXIT_UNJUDGED
+        return 1 if require_bands else EXIT_UNJUDGED
     return int(verdict.is_problem)
 
 

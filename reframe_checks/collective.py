@@ -55,6 +55,7 @@ class OsuCollective(BenchCheck, special=True):
                 nodes=self.nodes,
                 buffers="D D",
                 transports=self.environment.transports,
+                across=self.environment.across if self.nodes > 1 else (),
             )
         ]
 

@@ -56,6 +56,7 @@ class Torch(XcclPerf, special=True):
                 ranks=self.gpus * self.nodes,
                 nodes=self.nodes,
                 sizes=self.message_sizes,
+                operations=tuple((name, None, None) for name in COLLECTIVES),
                 gpus=tuple(range(self.gpus)),
                 transports=self.ways(),
                 log="nccl",

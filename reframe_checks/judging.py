@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -82,6 +83,7 @@ class JudgingMixin(Configured):
         output = Path(self.stagedir, self.stdout.evaluate())
         errors = Path(self.stagedir, self.stderr.evaluate())
         results, versions = self.judgement(_lines(output), _lines(errors))
+        results += self.elsewhere(results)
         files: list[Path | Source] = [output, errors, *self.logs()]
         slurm = self.current_partition.scheduler.registered_name != "local"
         end = job_end(self.job.jobid) if slurm else None
@@ -94,6 +96,23 @@ class JudgingMixin(Configured):
         elif status and passed:
             results.append(Result(self.name, Verdict.FAILED, message=status))
         self.conclude(Judgement(results, versions), files, end.nodes if end else "")
+
+    def elsewhere(self, results: Sequence[Result]) -> Iterator[Result]:
+        """Yield a failure if ranks say that they ran on hosts that are not of the job."""
+        nodes = [*(self.job.nodelist or ())]
+        file = os.environ.get("BUSBAR_HOSTFILE", "")
+        if Path(file).is_file():
+            nodes += [line.split()[0] for line in Path(file).read_text().splitlines() if line]
+        # Nodes may be listed by address, and a container may have a name of its own.
+        if not nodes or any(node[:1].isdigit() or ":" in node for node in nodes):
+            return
+        image = self.environment.image
+        if image and image.runtime != "apptainer":
+            return
+        ran = {_short(host) for result in results for host in result.where.split(",") if host}
+        if others := ran - {_short(node) for node in nodes}:
+            message = f"ranks ran on {', '.join(sorted(others))}, the job on {', '.join(nodes)}"
+            yield Result(self.name, Verdict.FAILED, message=message)
 
     def conclude(self, judged: Judgement, files: Sequence[Path | Source], nodes: str = "") -> None:
         """Keep the outcome, with the causes that ``files`` show and those already known."""
@@ -122,6 +141,10 @@ class JudgingMixin(Configured):
         return sn.assert_true(
             not wrong, msg=self.outcome.sentence() if wrong else "no result is wrong"
         )
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0]
 
 
 @cache

@@ -11,7 +11,7 @@ from pathlib import Path
 import reframe as rfm
 from reframe.core.builtins import fixture, parameter, run_before
 
-from busbar.judge.launch import BenchLaunch
+from busbar.judge.launch import BenchLaunch, Operation
 from busbar.units import MIB, option_bytes
 
 from .bench import BenchCheck
@@ -22,6 +22,13 @@ class BuildMemory(BuildProgram):
     """The program that copies."""
 
     sourcepath = "memory.cpp"
+
+
+def operations(gpus: int) -> tuple[Operation, ...]:
+    """Return what the program copies: in host memory, in each GPU, and between each two GPUs."""
+    host: tuple[Operation, ...] = (("one_core", 0, 0), ("all_cores", 0, 0))
+    every = range(gpus)
+    return host + tuple(("local" if a == b else "peer", a, b) for a in every for b in every)
 
 
 @rfm.simple_test
@@ -48,6 +55,7 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
                 command=(program, str(gpus), option_bytes(size)),
                 ranks=1,
                 sizes=(size,),
+                operations=operations(gpus),
                 placed=False,
                 validated=True,
                 bands=self.on_gpu,

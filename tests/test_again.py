@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from busbar.expect.expectation import Expectation
-from busbar.judge.repeat import confirmed, only_below_band
+from busbar.judge.repeat import confirmed, disagree, only_below_band
 from busbar.judge.results import Outcome, Result, result_of
 from busbar.judge.verdicts import judge_reading
 from busbar.output.reading import Reading
@@ -42,9 +42,9 @@ class reading(BusbarCheck):
             failed = Result(self.name, Verdict.FAILED, message="wrong data")
             return Judgement([failed], {{}})
         return Judgement([result_of(
-            judge_reading(Reading("bw", 1, float(output[0])), lambda _: band),
-            Result(self.name, Verdict.PASS),
-        )], {{}})
+            judge_reading(Reading("bw", 1, float(value)), lambda _: band),
+            Result(self.name, Verdict.PASS, pair=str(place)),
+        ) for place, value in enumerate(output[0].split())], {{}})
 """
 
 
@@ -119,6 +119,20 @@ def test_each_run_leaves_its_note():
     ]
 
 
+def test_only_a_reading_that_is_slow_in_every_run_condemns():
+    slow = (reading(5), reading(5, "1->0"), reading(5, "2->0"))
+    fast = (reading(10), reading(10, "1->0"), reading(10, "2->0"))
+    first = outcome(slow[0], slow[1], fast[2])
+    second = outcome(slow[0], fast[1], slow[2])
+    two = confirmed(first, second)
+    assert [r.verdict for r in two.results] == ["degraded", "pass", "pass"]
+    assert disagree(two)
+    assert confirmed(two, outcome(fast[0], slow[1], slow[2])).verdict is Verdict.PASS
+    again = confirmed(two, outcome(slow[0], slow[1], fast[2]))
+    assert [r.verdict for r in again.results] == ["degraded", "pass", "pass"]
+    assert not disagree(confirmed(first, first))
+
+
 def test_what_is_worse_in_the_second_run_stands():
     failed = outcome(reading(10), Result("matrix", Verdict.FAILED, message="wrong data"))
     assert confirmed(outcome(reading(5)), failed).results == failed.results
@@ -160,6 +174,9 @@ def run(tmp_path, root):
     [
         (("5", "10"), (), ("pass", True, 0)),
         (("5", "6"), (), ("degraded", False, 0)),
+        (("5 5 10", "5 10 5", "10 5 5"), (), ("pass", True, 0)),
+        (("5 5 10", "5 10 5", "5 10 10"), (), ("degraded", True, 0)),
+        (("5 10", "10 5"), (), ("pass", True, 0)),
         (("5", "wrong"), (), ("failed", False, 0)),
         (("10", "5"), (), ("pass", False, 1)),
         (("5", "10"), ("--max-retries", "0"), ("degraded", False, 1)),

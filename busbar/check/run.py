@@ -17,7 +17,7 @@ from busbar.check.processes import Interruption
 from busbar.check.reframe import ReFrame
 from busbar.data import CHECKS
 from busbar.errors import BusbarError
-from busbar.judge.repeat import confirmed, only_below_band
+from busbar.judge.repeat import confirmed, disagree, only_below_band
 from busbar.judge.results import RESULTS_FILE, Outcome, Result
 from busbar.judge.run import Run
 from busbar.parse.text import Source
@@ -45,7 +45,7 @@ class RunPlan:
     variables: tuple[str, ...] = ()
     """``check.variable=value``, as ``reframe -S`` takes them."""
     retries: int = 0
-    """How often readings below their band are measured again."""
+    """How often readings below their band are measured again; once more if the runs disagree."""
     nodes: str = ""
     """Slurm's list of the nodes to run on; empty for any."""
     within: tuple[str, str] | None = None
@@ -85,13 +85,14 @@ def run(
     again = plan.output / "reframe" / "again"
     shutil.rmtree(again, ignore_errors=True)  # of an earlier run
     found = _run_once(plan, progress, reframe, interruption)
-    for attempt in range(1, plan.retries + 1):
+    for attempt in range(1, plan.retries + 2 if plan.retries else 1):
         places: dict[tuple[str, str, str], list[str]] = {}
         for case, outcome in found:
             # On other nodes than before they would say nothing.
             if (
                 case
                 and only_below_band(outcome)
+                and (attempt <= plan.retries or disagree(outcome))
                 and (outcome.nodes or plan.site.scheduler == "local")
             ):
                 place = (outcome.nodes, case["partition"], case["environ"])
@@ -245,7 +246,10 @@ def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
     if case["result"] == "abort":
         return interrupted(name, plan.lane, f"it was interrupted; see {directory}")
     if kept and left.exists() and case["fail_phase"] in _JUDGED:
-        outcome = Outcome.read(left)
+        try:
+            outcome = _of_case(Outcome.read(left), case)
+        except ValueError as error:
+            return Outcome.failed(name, plan.lane, f"{error}; see {directory}")
         if case["result"] == "pass" or outcome.verdict.is_problem:
             return outcome
     message = _reason(case, directory)
@@ -279,6 +283,20 @@ def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
         [*files, Source.from_text("reframe.log", message)],
         Run(site=plan.site, partition=case["partition"]),
     )
+
+
+def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:
+    """Return an outcome that a check has left; raise ``ValueError`` if it is of another run."""
+    left = (outcome.check, outcome.partition, outcome.environment)
+    ran = (case["display_name"], case["partition"], case["environ"])
+    for name, mine, theirs in zip(("check", "partition", "environment"), left, ran, strict=True):
+        if mine != theirs and (name, mine) != ("check", case["name"]):
+            raise ValueError(f"{RESULTS_FILE} is of {name} {mine!r}, {theirs!r} ran")
+    for row in outcome.results:
+        measured = row.metric == "correctness" or (row.value is not None and row.value > 0)
+        if row.verdict is Verdict.PASS and not measured:
+            raise ValueError(f"{RESULTS_FILE} has a pass without a measurement")
+    return outcome
 
 
 def _reason(case: dict[str, Any], directory: Path) -> str:

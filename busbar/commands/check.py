@@ -192,7 +192,11 @@ def _conclude(args: argparse.Namespace, output: Path, state: _State) -> int:
     if failure:
         raise failure
     refuse_without_space(output)
-    return interruption.status if name else exit_status(overall(outcomes))
+    return (
+        interruption.status
+        if name
+        else exit_status(overall(outcomes), require_bands=args.require_bands)
+    )
 
 
 def _not_run(state: _State, name: str) -> list[Match]:

@@ -94,8 +94,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=range(10),
         default=1,
         metavar="N",
-        help="how often a check with readings below their band runs again at most, on the same"
-        " nodes (default: %(default)s)",
+        help="how often a check with readings below their band runs again, on the same nodes, and"
+        " once more if its runs disagree (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--require-bands",
+        action="store_true",
+        help="end with exit status 1 instead of 3 if nothing could be judged",
     )
     parser.add_argument(
         "--output",

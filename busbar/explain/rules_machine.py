@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
+from busbar.judge.consistency import contradictions
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
 from busbar.parse import numbers
@@ -177,7 +178,7 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
         )
         return
     slow = _slow_rank(facts.readings)
-    if slow:
+    if slow and facts.device != "host":
         rank, ratio, reading = slow
         lines = [reading.evidence] if reading.evidence else []
         for id_ in ("gpu-busy", "gpu-link-slow"):
@@ -239,6 +240,7 @@ _DEATHS = (
     "died.node",
     "died.cancelled",
     "died.task",
+    "died.oom",
     "died.backtrace",
     "died.gpu",
     "died.ras",
@@ -246,6 +248,8 @@ _DEATHS = (
     "died.bad-termination",
     "died.mpich",
     "died.exit",
+    "died.message",
+    "died.gpu",
     "tests.failure",
 )
 
@@ -259,7 +263,7 @@ def rank_died(context: Context) -> Iterator[Finding]:
     # After a time limit srun reports its own kill in the same words.
     if facts.first("timeout") or (facts.exit_status and facts.exit_status.code == _TIMEOUT_STATUS):
         # Messages of the ranks that it kills are not causes either.
-        deaths = facts.seen("died.signal")
+        deaths = facts.seen("died.oom") + facts.seen("died.signal")
         errors = []
     elif not facts.readings:
         deaths += facts.seen("trouble")
@@ -327,9 +331,12 @@ def _cut(facts: JobOutput, evidence: Evidence, summary: str) -> Finding:
 
 @cause("invalid-reading")
 def no_number(context: Context) -> Iterator[Finding]:
-    """Readings are ``nan``, ``inf`` or negative, or no memory is as fast."""
+    """Readings are no rates, no memory is as fast, or the output contradicts itself."""
     odd = [r for r in context.facts.readings if r.evidence and _impossible(r)]
     odd += list(_without_traffic(context.facts.readings))
+    if not odd:
+        for text, line in contradictions(context.facts, context.operation, context.ranks):
+            yield failure("invalid-reading", [line] if line else [], text)
     if odd:
         lines = list(dict.fromkeys(r.evidence for r in odd if r.evidence))
         summary = f"{odd[0].kind} of {odd[0].value:g} at {odd[0].nbytes} bytes is not a rate"

@@ -12,10 +12,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
+from busbar.judge.answer import differences
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.judge.nonce import foreign_output
 from busbar.parse import numbers
-from busbar.parse.events import Error
+from busbar.parse.events import End, Error
 from busbar.parse.nccl_tests import Half
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
@@ -50,9 +51,29 @@ def ranks(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         yield _FAILED, f"asked for {launch.ranks} ranks, the launcher started {started}"
     elif missing := [rank for rank in range(launch.ranks) if rank not in numbers]:
         yield _FAILED, f"no word of where rank {', '.join(map(str, missing))} ran"
-    hosts = {place.host for place in shown.ranks}
-    if shown.ranks and len(hosts) != launch.nodes:
+    yield from _places(launch, shown)
+
+
+def _places(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """Each rank once, on the nodes of the job; nothing in the output is of another host."""
+    per_node = launch.ranks // launch.nodes
+    strange = [p for p in shown.ranks if p.rank >= launch.ranks or p.node_rank >= per_node]
+    for place in strange[:1]:
+        yield _FAILED, f"rank {place.rank}, {place.node_rank} of its node, was not asked for"
+    counts = Counter((type(place), place.rank) for place in shown.ranks)
+    for rank in [rank for (_, rank), count in counts.items() if count > 1][:1]:
+        yield _FAILED, f"rank {rank} says more than once where it runs"
+    hosts = {_short(place.host) for place in shown.ranks}
+    if not hosts:
+        return
+    if len(hosts) != launch.nodes:
         yield _FAILED, f"asked for {launch.nodes} nodes, the ranks ran on {len(hosts)}"
+    if others := {_short(host) for host in shown.facts.hosts} - hosts:
+        yield _FAILED, f"the output is of {', '.join(sorted(others))}, where no rank ran"
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0]
 
 
 def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
@@ -91,8 +112,12 @@ def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         used = set(facts.transports)
         wrong = {way for way in used if not way.startswith(launch.transports)}
     else:
-        used = {lane for e in facts.endpoints if not e.loopback for lane in e.lanes}
-        wrong = set() if used & set(launch.transports) else used
+        peers = [set(e.lanes) for e in facts.endpoints if not e.loopback]
+        ways = {*launch.transports, *launch.across}
+        used = {lane for lanes in peers for lane in lanes}
+        wrong = {lane for lanes in peers if not lanes & ways for lane in lanes}
+        if not used & set(launch.transports):
+            wrong = used
     if not used:
         yield _FAILED, f"the log of {launch.log or 'ucx'} does not say how the data went"
     elif wrong:
@@ -103,27 +128,27 @@ def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
 def data(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """No wrong element, and checked where checking was asked for."""
     facts = shown.facts
-    for reading in shown.readings:
-        if reading.wrong:
-            size = format_bytes(reading.nbytes)
-            yield _FAILED, f"{reading.wrong} wrong at {size}"
-            break
+    for reading in [reading for reading in shown.readings if reading.wrong][:1]:
+        yield _FAILED, f"{reading.wrong} wrong at {format_bytes(reading.nbytes)}"
+    for end in [end for end, _ in facts.events_of(End) if end.wrong]:
+        yield _FAILED, f"the program counts {end.wrong} wrong"
     if facts.out_of_bounds and not facts.out_of_bounds.okay:
         yield _FAILED, f"the tool counts {facts.out_of_bounds.wrong} values out of bounds"
-    if not launch.validated:
-        return
+    if launch.validated and not _checked(launch, shown):
+        yield _FAILED, "the data was to be checked and the output does not say that it was"
+
+
+def _checked(launch: BenchLaunch, shown: LaunchOutput) -> bool:
+    facts = shown.facts
     if facts.tool == "nccl-tests":
         halves = [row.out_of_place for row, _ in facts.rows]
         if launch.bench not in _NOT_CHECKED_IN_PLACE:
             halves += [row.in_place for row, _ in facts.rows if row.in_place]
-        checked = bool(halves) and all(half.wrong is not None for half in halves)
-    elif launch.bench.startswith("osu_"):
+        return bool(halves) and all(half.wrong is not None for half in halves)
+    if launch.bench.startswith("osu_"):
         rows = [line.split() for line in shown.text if _OSU_ROW.match(line)]
-        checked = bool(rows) and all(row[-1] == "Pass" for row in rows)
-    else:
-        checked = bool(facts.readings)
-    if not checked:
-        yield _FAILED, "the data was to be checked and the output does not say that it was"
+        return bool(rows) and all(row[-1] == "Pass" for row in rows)
+    return bool(facts.readings)
 
 
 def metrics(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
@@ -192,6 +217,12 @@ def nonce(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         yield _FAILED, reason
 
 
+def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """The output agrees with itself and with what was asked for."""
+    for text in differences(launch, shown):
+        yield _FAILED, f"{launch.bench}: {text}"
+
+
 ASSERTIONS: dict[str, Assertion] = {
     "ranks": ranks,
     "placement": placement,
@@ -200,5 +231,6 @@ ASSERTIONS: dict[str, Assertion] = {
     "metrics": metrics,
     "report": report,
     "nonce": nonce,
+    "answer": answer,
 }
 """By the names of the minimum list; ``low`` and ``impossible`` are in `busbar.judge.bench`."""

@@ -15,6 +15,9 @@ from busbar.output.reading import Reading
 from busbar.parse.events import Place
 from busbar.parse.text import Source
 
+Operation = tuple[str, int | None, int | None]
+"""The name of an operation, and from and to which rank or GPU if it has a pair."""
+
 
 @dataclass(frozen=True)
 class BenchLaunch:
@@ -36,6 +39,8 @@ class BenchLaunch:
     """What this launch sets beside the environment of the job."""
     transports: tuple[str, ...] = ()
     """Ways of which one must carry the data, as UCX or NCCL name them."""
+    across: tuple[str, ...] = ()
+    """Ways that may carry it between nodes instead."""
     log: str = ""
     """Whose log says how the data went: ``ucx`` or ``nccl``; empty where none does."""
     logs: str = "*"
@@ -50,6 +55,8 @@ class BenchLaunch:
     """Whether the tool ends its output with a line that says so."""
     nonce: str = ""
     """What the program must repeat in its start event; empty for programs that are not ours."""
+    operations: tuple[Operation, ...] = ()
+    """What one of our own programs measures at each size."""
     json: str = ""
     """The file for its results, which it is asked for where its usage has ``-J``."""
 

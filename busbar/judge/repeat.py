@@ -26,11 +26,18 @@ def only_below_band(outcome: Outcome) -> bool:
     )
 
 
+def disagree(outcome: Outcome) -> bool:
+    """Whether a reading was slow in one of the runs behind this outcome, and not in another."""
+    return any(note["id"] == _NOTE for note in outcome.notes)
+
+
 def confirmed(first: Outcome, second: Outcome) -> Outcome:
     """Return the second outcome, in which only readings that were slow in both runs are degraded.
 
-    ``first`` is only below its band. A reading that was slow in one run gets the row of the other,
-    and a note keeps it. A second outcome that lacks one of the slow readings clears nothing.
+    So only a reading that is slow in every run condemns. ``first`` is only below its band; of
+    more than two runs it is what this function made of the earlier ones. A reading that was slow
+    in one run gets the row of the other, and a note keeps it. A second outcome that lacks one of
+    the slow readings clears nothing.
     """
     before, after = _keyed(first.results), _keyed(second.results)
     slow = {key for key, row in before.items() if row.verdict.is_problem}

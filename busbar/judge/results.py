@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from math import isfinite
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from busbar.documents import CauseRow, NoteRow, SeriesRow
 from busbar.judge.verdicts import Judged
@@ -107,19 +110,32 @@ class Outcome:
             text += f": {cause['summary']}; {cause['remedy']}"
         return text
 
+    def to_json(self) -> str:
+        """Return the text of :data:`RESULTS_FILE`."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
     def write(self, path: Path) -> None:
-        """Writes it as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        """Write it as JSON."""
+        path.write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Outcome:
-        """What :meth:`write` wrote."""
-        data = numbers.load_json(path.read_text(encoding="utf-8"))
-        data["results"] = tuple(
-            Result(**{**row, "verdict": Verdict(row["verdict"])}) for row in data["results"]
-        )
-        data["causes"], data["notes"] = tuple(data["causes"]), tuple(data["notes"])
-        return cls(**data)
+        """Read what :meth:`write` wrote; raise ``ValueError`` for anything else."""
+        text = path.read_text(encoding="utf-8")
+        try:
+            outcome = _outcomes().validate_json(text, strict=False)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{path.name}, {where}: {first['msg']}") from error
+        if numbers.load_json(text).keys() - {each.name for each in fields(cls)}:
+            raise ValueError(f"{path.name} has keys that no outcome has")
+        return outcome
+
+
+@cache
+def _outcomes() -> TypeAdapter[Outcome]:
+    return TypeAdapter(Outcome)
 
 
 _DOUBT = (

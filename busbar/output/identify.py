@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import get_args
 
 from busbar.errors import BusbarError
+from busbar.output.contradictions import signatures
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_tests, numbers
@@ -102,32 +103,14 @@ def columns_operation(facts: JobOutput, ranks: int | None) -> set[str]:
             continue  # not a number
         fit = {
             name
-            for name, (share, factor, reduces, rooted) in _signatures(ranks).items()
-            if abs(row.count * width - row.nbytes * share) <= row.nbytes * 0.02
+            for name, (parts, factor, reduces, rooted) in signatures(ranks).items()
+            if abs(row.count * width * parts - row.nbytes) <= row.nbytes * 0.02 * parts
             and abs(half.busbw / half.algbw - factor) <= 0.01 * factor + 0.02 / half.algbw
             and (reduces is None or reduces == (row.redop != "none"))
             and (rooted is None or row.root is None or rooted == (row.root >= 0))
         }
         candidates = fit if candidates is None else candidates & fit
     return candidates or set()
-
-
-def _signatures(n: int) -> dict[str, tuple[float, float, bool | None, bool | None]]:
-    """Return by collective: count times type over size, busbw over algbw, reduces, has a root.
-
-    From nccl-tests' doc/PERFORMANCE.md and the ``*GetCollByteCount`` of each test.
-    """
-    return {
-        "all_reduce": (1, 2 * (n - 1) / n, True, False),
-        "reduce": (1, 1, True, True),
-        "broadcast": (1, 1, False, True),
-        "sendrecv": (1, 1, None, False),
-        "all_gather": (1 / n, (n - 1) / n, False, False),
-        "reduce_scatter": (1 / n, (n - 1) / n, True, False),
-        "alltoall": (1 / n, (n - 1) / n, False, False),
-        "gather": (1 / n, (n - 1) / n, False, True),
-        "scatter": (1 / n, (n - 1) / n, False, True),
-    }
 
 
 def gpu_models(facts: JobOutput) -> set[str]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from busbar.output.reading import Evidence, Reading
-from busbar.parse import nccl_tests
+from busbar.parse import nccl_tests, osu
 from busbar.parse.events import Event
 from busbar.parse.launch import CommandLine
 from busbar.parse.nccl_log import NetPath, Ring
+from busbar.parse.nccl_options import Parameters
 from busbar.parse.ucx_log import Endpoint
 
 MOST_VALUES = 4096
@@ -78,6 +79,10 @@ class JobOutput:
     """A result row that was cut and never completed."""
     max_bytes: int | None = None
     """The largest size that nccl-tests says it measures."""
+    parameters: tuple[Parameters, Evidence] | None = None
+    """How nccl-tests says that it measures."""
+    settings: list[tuple[osu.Setting, Evidence]] = field(default_factory=list)
+    """What OSU prints between its title and its table."""
     out_of_bounds: OutOfBounds | None = None
     finished: Evidence | None = None
     """The line with which the tool ends its output."""
@@ -109,6 +114,8 @@ class JobOutput:
     """Lines that begin as those and cannot be read, with the reason."""
     reports: dict[str, Evidence] = field(default_factory=dict)
     """Descriptions of the machine in the input, by tool."""
+    contradictions: list[tuple[str, Evidence]] = field(default_factory=list)
+    """Lines whose own numbers or words contradict each other, with what is wrong."""
     incomplete: Evidence | None = None
     """The line at which the input was cut."""
     complaint: Evidence | None = None
@@ -139,6 +146,11 @@ class JobOutput:
     def note_setting(self, name: str, value: str, evidence: Evidence) -> None:
         """Add a variable that the run had; each distinct value is kept once, in order."""
         self.environment.setdefault(name, {}).setdefault(value, evidence)
+
+    def note_contradiction(self, text: str, evidence: Evidence) -> None:
+        """Add a line that contradicts itself."""
+        if text and len(self.contradictions) < MOST_VALUES:
+            self.contradictions.append((text, evidence))
 
     def note_process(self, host: str, pid: int) -> None:
         """Add a process that prints."""
@@ -192,6 +204,7 @@ class JobOutput:
         self.commands += other.commands
         self.events += other.events
         self.malformed += other.malformed
+        self.contradictions += other.contradictions
         self.launches += other.launches
         self.single_starts += other.single_starts
         self.exit_status = self.exit_status or other.exit_status

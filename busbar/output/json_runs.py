@@ -90,8 +90,11 @@ def from_json(run: nccl_tests.JsonRun, name: str, text: str) -> JobOutput:
         first = halves[0] if halves else nowhere
         add_row(facts, row, first, halves[1] if len(halves) > 1 else first)
     if run.out_of_bounds is not None:
-        bounds = places.find(r'"count"\s*:\s*"?\d+', after='"out_of_bounds"')
-        facts.out_of_bounds = OutOfBounds(run.out_of_bounds, run.out_of_bounds == 0, bounds)
+        line = places.find(r'"count"\s*:\s*"?\d+', after='"out_of_bounds"')
+        bounds = run.out_of_bounds
+        facts.out_of_bounds = OutOfBounds(bounds.count, bounds.okay, line)
+    if run.parameters is not None:
+        facts.parameters = run.parameters, places.find(r'"maximum_bytes"\s*:\s*\d+')
     if run.complete:
         facts.finished = places.find(r'"end_time"')
     else:

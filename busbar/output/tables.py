@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 
+from busbar.output.contradictions import of_event, of_osu_row
 from busbar.output.job_output import (
     MOST_HOSTS,
     MOST_READINGS,
@@ -14,7 +15,7 @@ from busbar.output.job_output import (
 )
 from busbar.output.reading import Evidence, Kind, Reading
 from busbar.output.runs import Runs
-from busbar.parse import events, nccl_tests, osu
+from busbar.parse import events, nccl_options, nccl_tests, osu
 from busbar.parse.text import decode
 
 _EVENTS = tuple(beginning.encode() for beginning in events.BEGINNINGS)
@@ -40,6 +41,8 @@ class Tables:
         self._banner: osu.Banner | None = None
         self._header = False
         """Inside the header of an nccl-tests table, which spans several lines."""
+        self._errors = False
+        """Whether its table prints errors instead of counts of wrong elements."""
 
     @property
     def _facts(self) -> JobOutput:
@@ -53,8 +56,9 @@ class Tables:
         if first == b"{" and line.lstrip().startswith(_EVENTS):
             self._event(number, line)
             return True
-        if first.isdigit() or (key in self._pending and first in b"N-"):
-            return self._row(number, decode(line), key)
+        numbers = first.isdigit() or (key in self._pending and first in b"N-")
+        if numbers and self._row(number, decode(line), key):
+            return True
         if b"GPU" in line or b"ailure" in line or b"requires" in line:
             self._complaint(number, decode(line, 300))
         return False
@@ -84,6 +88,8 @@ class Tables:
         evidence = Evidence(self._runs.file, number, text)
         if banner := osu.parse_banner(text):
             self._osu_banner(banner, evidence)
+        elif self._banner and (setting := osu.parse_setting(text)):
+            self._osu_setting(self._banner, setting, evidence)
         elif buffers := osu.parse_buffers(text):
             self._facts.buffers = buffers
             if "D" in buffers:
@@ -101,9 +107,14 @@ class Tables:
             self._facts.version = version.tests
             fields = {"headers": version.headers, "library": version.library}
             self._facts.note_message("tests.nccl", evidence, fields)
-        elif (most := nccl_tests.parse_max_bytes(text)) is not None:
+        elif parameters := nccl_options.parse_parameters(text):
             self._nccl_header(evidence)
-            self._facts.max_bytes = most
+            self._facts.max_bytes = parameters.max_bytes
+            self._facts.parameters = parameters, evidence
+        elif most := nccl_options.parse_reduced(text):
+            facts.max_bytes = most
+        elif last := nccl_tests.parse_columns(text):
+            self._errors = last == "error"
         elif name := nccl_tests.parse_collective(text):
             facts.names.append((name.removesuffix("_perf"), evidence))
         elif device := nccl_tests.parse_device(text):
@@ -137,6 +148,13 @@ class Tables:
         facts.table_seen = True
         facts.names.append((banner.test, evidence))
         self._banner, self._header = banner, False
+
+    def _osu_setting(self, banner: osu.Banner, setting: osu.Setting, evidence: Evidence) -> None:
+        self._facts.settings.append((setting, evidence))
+        unit = "MB/s" if banner.quantity == "bw" else "us"
+        if setting.unit and setting.unit != unit:
+            text = f"the table is in {setting.unit}, {banner.test} prints {unit}"
+            self._facts.note_contradiction(text, evidence)
 
     def _nccl_header(self, evidence: Evidence) -> None:
         if self._header:
@@ -179,6 +197,7 @@ class Tables:
         if banner is None or len(facts.readings) >= MOST_READINGS:
             return
         rate = banner.quantity == "bw"
+        facts.note_contradiction(of_osu_row(banner, row), evidence)
         facts.readings.append(
             Reading(
                 "bw" if rate else "latency_us",
@@ -193,7 +212,7 @@ class Tables:
     def _nccl_row(self, text: str, evidence: Evidence) -> bool:
         """Takes a whole row; half of one, with the numbers out of place alone, is still to
         come."""
-        row = nccl_tests.parse_row(text)
+        row = nccl_tests.parse_row(text, errors=self._errors)
         if row is None or row.in_place is None:
             return False
         facts = self._facts
@@ -251,6 +270,7 @@ class Tables:
         return facts
 
     def _event_reading(self, reading: events.Reading, evidence: Evidence) -> None:
+        self._facts.note_contradiction(of_event(reading, self._facts.ranks), evidence)
         if len(self._facts.readings) < MOST_READINGS:
             self._facts.readings.append(
                 Reading(

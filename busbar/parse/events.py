@@ -120,6 +120,8 @@ class Reading:
     us: Number | None = None
     driver_us: Number | None = None
     """Beside a latency between GPUs: the shortest copy within a GPU, by the faster of both."""
+    algbw_gb_per_s: Number | None = None
+    """Beside a bus bandwidth: size over time, which is in ``us``."""
     memory_gb_per_s: Number | None = None
     """Beside a copy within a GPU: what its memory carries by its clock and width."""
 

@@ -25,6 +25,7 @@ _FRAMES = (
 
 TABLE = (
     *table("launch"),
+    *table("fatal"),
     # glibc: "lib.so(name+0x1)", gdb: "#3 0x... in name ()", UCX: "2 0x... name()  file".
     *(
         pattern("frame", name, rf"(?:\(|\bin |0x[0-9a-f]+ )(?P<function>{name}\w*)")

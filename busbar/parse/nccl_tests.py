@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from busbar.parse import numbers
+from busbar.parse.nccl_options import Parameters
 
 TYPE_BYTES = {
     "int8": 1,
@@ -75,6 +77,8 @@ class Half:
     busbw: float
     wrong: int | None
     """Wrong elements; None where the run did not check (``N/A``)."""
+    decimals: tuple[int, int, int] = (2, 2, 2)
+    """Decimals that were printed of the three numbers."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,8 @@ class JsonRun:
     devices: tuple[Device, ...]
     ranks: int | None
     rows: tuple[Row, ...]
-    out_of_bounds: int | None
+    out_of_bounds: Bounds | None
+    parameters: Parameters | None = None
     environment: dict[str, str] = field(default_factory=dict)
     complete: bool = True
     errors: tuple[str, ...] = ()
@@ -110,10 +115,6 @@ _VERSION = re.compile(
     r"(?:\s+(?:nccl|rccl)-headers=(?P<headers>\d{1,18}))?"
     r"(?:\s+(?:nccl|rccl)-library=(?P<library>\d{1,18}))?",
     re.IGNORECASE,
-)
-_PARAMETERS = re.compile(
-    r"#\s*nThreads?:?\s+\d{1,18}\s+nGpus:?\s+\d{1,18}"
-    r"\s+minBytes:?\s+\d{1,18}\s+maxBytes:?\s+(?P<most>\d{1,18})"
 )
 _DEVICE = re.compile(
     r"#\s+Rank\s+(?P<rank>\d{1,18})\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d{1,18})\s+on\s+(?P<host>\S+)"
@@ -131,7 +132,8 @@ _OUT_OF_BOUNDS = re.compile(
     r"#\s*(?:Out of bounds values|Errors with asterisks)\s*:\s*(?P<count>\d{1,18})\s*(?P<word>\w*)"
 )
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<gb_per_s>\d{1,18}(?:\.\d*)?)")
-_COLLECTIVE = re.compile(r"#\s*Collective test starting:\s*(?P<program>\S+)")
+_COLLECTIVE = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(?P<program>\S+)")
+_COLUMNS = re.compile(r"#\s+size\s+count\s+type\b.*\s(?P<last>\S+)\s*$")
 _TOO_FEW = re.compile(
     r"Invalid number of GPUs: (?P<requested>\d{1,18}) requested but only (?P<visible>\d{1,18}) w"
 )
@@ -142,12 +144,6 @@ def parse_version(line: str) -> Version | None:
     """``# nccl-tests version 2.19.6 nccl-headers=... nccl-library=...`` and rccl's like."""
     version = _VERSION.match(line)
     return Version(**version.groupdict("")) if version else None
-
-
-def parse_max_bytes(line: str) -> int | None:
-    """The largest size, from the line that begins ``# nThread``."""
-    match = _PARAMETERS.match(line)
-    return numbers.count(match["most"]) if match else None
 
 
 def parse_device(line: str) -> Device | None:
@@ -165,15 +161,20 @@ def parse_device(line: str) -> Device | None:
     )
 
 
-def parse_row(text: str) -> Row | None:
-    """A whole row, on one line or joined from its pieces."""
+def parse_row(text: str, *, errors: bool = False) -> Row | None:
+    """A whole row, on one line or joined from its pieces.
+
+    ``errors`` is whether the columns are headed ``error``, as in old versions, which print the
+    largest error instead of a count. The oldest have no column for the root either.
+    """
     match = _ROW.match(text)
     if not match:
         return None
     words = match["numbers"].split()
     if len(words) not in (4, 8):
         return None
-    halves = [_half(words[i : i + 4]) for i in range(0, len(words), 4)]
+    errors = errors or match["root"] is None
+    halves = [_half(words[i : i + 4], errors) for i in range(0, len(words), 4)]
     if halves[0] is None:
         return None
     return Row(
@@ -197,20 +198,26 @@ def is_numbers(text: str) -> bool:
     return bool(_NUMBERS.match(text))
 
 
-def _half(words: list[str]) -> Half | None:
+def _half(words: list[str], errors: bool) -> Half | None:
     time_us, algbw, busbw = (numbers.real(word) for word in words[:3])
     if time_us is None or algbw is None or busbw is None:
         return None
-    wrong = None if words[3] == "N/A" else _wrong(numbers.real(words[3]))
-    return Half(time_us, algbw, busbw, wrong)
+    wrong = None if words[3] == "N/A" else _wrong(numbers.real(words[3]), errors=errors)
+    decimals = [len(word.partition(".")[2]) for word in words[:3]]
+    return Half(time_us, algbw, busbw, wrong, (decimals[0], decimals[1], decimals[2]))
 
 
-def _wrong(value: float | None) -> int:
-    """Return the count of wrong elements; all that a number can say for what is not a count.
+_LARGEST_ERROR = 0.01
+"""The closing line counts errors by the type; none of them may be larger."""
 
-    Old versions print the largest error instead: 4e-07 is correct, and inf is not.
-    """
-    return int(value) if value is not None and abs(value) <= numbers.MOST else numbers.MOST
+
+def _wrong(printed: float | None, *, errors: bool) -> int:
+    """The count of wrong elements; a part of one, and what is not a number, are wrong as well."""
+    if printed is None or not abs(printed) <= numbers.MOST:
+        return numbers.MOST
+    if errors:
+        return int(abs(printed) > _LARGEST_ERROR)
+    return math.ceil(abs(printed))
 
 
 def parse_out_of_bounds(line: str) -> Bounds | None:
@@ -218,7 +225,8 @@ def parse_out_of_bounds(line: str) -> Bounds | None:
     bounds = _OUT_OF_BOUNDS.match(line)
     if not bounds:
         return None
-    return Bounds(numbers.count(bounds["count"]), bounds["word"].upper() == "OK")
+    count = numbers.count(bounds["count"])
+    return Bounds(count, count == 0 and bounds["word"].upper() == "OK")
 
 
 def parse_average(line: str) -> float | None:
@@ -228,9 +236,15 @@ def parse_average(line: str) -> float | None:
 
 
 def parse_collective(line: str) -> str | None:
-    """The name of the program, which 2.17 and newer print."""
+    """The name of the program, which 2.17 and newer print before the table and after it."""
     started = _COLLECTIVE.match(line)
     return started["program"] if started else None
+
+
+def parse_columns(line: str) -> str | None:
+    """The last word of the column titles: ``#wrong``, or ``error`` in old versions."""
+    columns = _COLUMNS.match(line)
+    return columns["last"] if columns else None
 
 
 def parse_too_few(line: str) -> TooFew | None:
@@ -289,12 +303,39 @@ def _json_run(document: dict[str, Any], *, complete: bool) -> JsonRun:
         devices=devices,
         ranks=_json_ranks(config, devices),
         rows=tuple(_json_row(r) for r in document["results"]),
-        out_of_bounds=numbers.json_whole(bounds["count"]) if "count" in bounds else None,
+        out_of_bounds=_json_bounds(bounds),
+        parameters=_json_parameters(config),
         environment=dict(
             e.split("=", 1) for e in document.get("env", []) if isinstance(e, str) and "=" in e
         ),
         complete=complete and "end_time" in document,
         errors=errors,
+    )
+
+
+def _json_bounds(bounds: dict[str, Any]) -> Bounds | None:
+    if "count" not in bounds:
+        return None
+    count = numbers.json_real(bounds["count"])
+    okay = str(bounds.get("okay", "true")).lower() == "true"
+    return Bounds(_wrong(count, errors=False), count == 0 and okay)
+
+
+def _json_parameters(config: dict[str, Any]) -> Parameters | None:
+    if "minimum_bytes" not in config or "maximum_bytes" not in config:
+        return None
+    names = {
+        "factor": "step_factor",
+        "warmup": "warmup_iters",
+        "iterations": "iterations",
+        "check": "validation",
+    }
+    return Parameters(
+        *(
+            numbers.json_whole(config[n])
+            for n in ("nthreads", "ngpus", "minimum_bytes", "maximum_bytes")
+        ),
+        **{name: numbers.json_whole(config[key]) for name, key in names.items() if key in config},
     )
 
 
@@ -323,7 +364,7 @@ def _json_half(half: dict[str, Any]) -> Half:
         numbers.json_real(half["time"]),
         numbers.json_real(half["alg_bw"]),
         numbers.json_real(half["bus_bw"]),
-        None if wrong in (None, "N/A") else _wrong(numbers.json_real(wrong)),
+        None if wrong in (None, "N/A") else _wrong(numbers.json_real(wrong), errors=False),
     )
 
 

@@ -32,6 +32,19 @@ class Row:
     """In the unit of the table's column."""
     valid: bool | None = None
     """The verdict of ``-c``; None without it."""
+    others: tuple[float, ...] = ()
+    """The further columns: message rate, smallest and largest latency."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A line between the title and the table; None for what it does not name."""
+
+    unit: str | None = None
+    """Of the first column: ``MB/s`` or ``us``."""
+    datatype: str | None = None
+    pairs: int | None = None
+    window: int | None = None
 
 
 _BANNER = re.compile(
@@ -61,6 +74,13 @@ _BUFFERS = re.compile(
 _ROW = re.compile(
     r"\s*(?P<nbytes>\d{1,18})(?P<values>(?:\s+\d+(?:\.\d+)?){1,12})(?:\s+(?P<check>Pass|Fail))?\s*$",
     re.IGNORECASE,
+)
+_SETTINGS = (
+    re.compile(r"#\s*Size\b.*?(?:\s|\()(?P<unit>[A-Za-z]{0,5}[Bb]\w{0,4}/s\w*|[mnpu]?s|sec)\b"),
+    re.compile(r"#\s*Datatype:\s*(?P<datatype>\w+)"),
+    re.compile(
+        r"#\s*\[\s*pairs:\s*(?P<pairs>\d{1,9})\s*\]\s*\[\s*window size:\s*(?P<window>\d{1,9})\s*\]"
+    ),
 )
 _WRONG_RANKS = re.compile(r"This test requires (?:exactly|at least) (?P<ranks>\w+) processes")
 
@@ -92,8 +112,23 @@ def parse_row(line: str) -> Row | None:
     if not row:
         return None
     valid = row["check"].lower() == "pass" if row["check"] else None
-    value = numbers.real(row["values"].split()[0])
-    return None if value is None else Row(numbers.count(row["nbytes"]), value, valid)
+    first, *others = (numbers.real(word) for word in row["values"].split())
+    known = tuple(other for other in others if other is not None)
+    return None if first is None else Row(numbers.count(row["nbytes"]), first, valid, known)
+
+
+def parse_setting(line: str) -> Setting | None:
+    """The units of the table, the type, or the number of pairs; None for any other line."""
+    for pattern in _SETTINGS:
+        if match := pattern.match(line):
+            found = match.groupdict()
+            return Setting(
+                found.get("unit"),
+                found.get("datatype"),
+                numbers.count(found["pairs"]) if "pairs" in found else None,
+                numbers.count(found["window"]) if "window" in found else None,
+            )
+    return None
 
 
 def parse_rank_complaint(line: str) -> str | None:

@@ -3,25 +3,64 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from busbar.parse import numbers
 
 _MIB = 2**20
-# Iterations, median, average and overall time, average and overall bandwidth, two message rates.
-# After the last interval nothing may be left to average, which is then `inf`.
-_ROW = re.compile(r"\s*(?:Final:)?\s*\d+(?P<values>(?:\s+(?:\d+(?:\.\d+)?|inf)){7})\s*$")
+# Median, average and overall time, average and overall bandwidth, two message rates. After the
+# last interval nothing may be left to average: its columns are then `inf`, `nan` or 0.
+_ROW = re.compile(
+    r"\s*(?:Final:)?\s*(?P<iterations>\d{1,18})"
+    r"(?P<values>(?:\s+(?:\d+(?:\.\d+)?|-?inf|-?nan)){7})\s*$"
+)
+_TITLE = re.compile(r"\|.*\((?:usec|nsec)\).*bandwidth \(MB/s\)")
+_DIGITS = 0.005
+"""Share by which printed numbers may differ: of a message rate there may be three digits."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The overall columns of the last row."""
+
+    iterations: int
+    time_us: float
+    gb_per_s: float
+    """What the tool calls MB/s is 2**20 bytes a second (it divides by 1024 * 1024)."""
+    messages: float
+    """Messages per second."""
+
+    def agrees(self, nbytes: int) -> bool:
+        """Whether time, rate and messages belong to one another, for messages of ``nbytes``."""
+        if not (self.time_us > 0 and math.isfinite(self.time_us)):
+            return False
+        rate, messages = nbytes / self.time_us * 1e-3, 1e6 / self.time_us
+        return math.isclose(rate, self.gb_per_s, rel_tol=_DIGITS) and math.isclose(
+            messages, self.messages, rel_tol=_DIGITS, abs_tol=1.0
+        )
+
+
+def is_title(line: str) -> bool:
+    """Whether this line heads the table in the units that are known."""
+    return bool(_TITLE.match(line))
+
+
+def final_row(lines: Iterable[str]) -> Row | None:
+    """Parse the last result row; None without one."""
+    last = None
+    for line in lines:
+        if row := _ROW.match(line):
+            words = [numbers.real(word) for word in row["values"].split()]
+            values = [math.nan if word is None else word for word in words]
+            _, _, overall, _, rate, _, messages = values
+            last = Row(numbers.count(row["iterations"]), overall, rate * _MIB / 1e9, messages)
+    return last
 
 
 def bandwidth(lines: Iterable[str]) -> float | None:
-    """Overall bandwidth in GB/s of the last result row; None without one.
-
-    What the tool calls MB/s is 2**20 bytes a second (``ucx_perftest.c`` divides by 1024 * 1024).
-    """
-    gb_per_s = None
-    for line in lines:
-        if row := _ROW.match(line):
-            rate = numbers.real(row["values"].split()[4])
-            gb_per_s = None if rate is None else rate * _MIB / 1e9
-    return gb_per_s
+    """Return the overall bandwidth in GB/s of the last result row; None without one."""
+    row = final_row(lines)
+    return row.gb_per_s if row else None

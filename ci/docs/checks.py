@@ -25,6 +25,7 @@ ASSERTIONS = {
     "metrics": "The program ended well, and every requested size has a reading.",
     "report": "The tool's JSON agrees with its table.",
     "nonce": "The start event repeats the nonce of the job, so the output is of this run.",
+    "answer": "Names, types, sizes, units, parameters and rates agree with the launch.",
     "dip": "The bandwidth does not fall after its peak as messages grow.",
     "low": "No reading is below its band.",
     "impossible": "No reading is above the limit of the links.",

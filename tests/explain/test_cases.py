@@ -288,6 +288,6 @@ def test_far_below_the_limit_where_no_band_is_known() -> None:
 
 def test_message_rate_test_does_not_tell_its_buffers() -> None:
     title = "# OSU MPI Multiple Bandwidth / Message Rate Test v7.4\n"
-    on_host = run(title + "67108864 13000.0 200.0\n", site="h200x4")
+    on_host = run(title + "67108864 13000.00 193.72\n", site="h200x4")
     assert str(on_host.verdict) == "unjudged"
     assert "no-band" in {note.id for note in on_host.notes}

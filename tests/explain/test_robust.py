@@ -98,6 +98,11 @@ def test_interleaved_ranks() -> None:
     assert outcome(b"\n".join(lines)) == outcome(CUT_ROWS.read_bytes())
 
 
+def half(nbytes: int, busbw: float) -> str:
+    """One half of a row of four ranks."""
+    return f" {nbytes / busbw * 1.5e-3:.2f} {busbw / 1.5:.2f} {busbw:.2f} 0"
+
+
 def test_files_of_each_rank_are_one_run() -> None:
     data = (DATA / "h200x4/nccl_p2p_disabled.log").read_text()
     is_log = [" NCCL INFO " in line for line in data.splitlines()]
@@ -112,8 +117,7 @@ def test_files_of_each_rank_are_one_run() -> None:
         head
         + "\n"
         + "\n".join(
-            f"{r.nbytes} {r.nbytes // 4} float sum -1 1.0 {r.value / 1.5:.2f} {r.value} 0 1.0"
-            f" {r.value / 1.5:.2f} {r.value} 0"
+            f"{r.nbytes} {r.nbytes // 4} float sum -1" + 2 * half(r.nbytes, r.value)
             for r in rows.readings
             if r.kind == "busbw" and r.in_place is False
         )

@@ -61,11 +61,13 @@ def test_osu_banner(line: str, test: str, version: str, device: str, quantity: s
 
 def test_osu_rows() -> None:
     assert osu.parse_row("4194304            285624.83") == osu.Row(4194304, 285624.83)
-    assert osu.parse_row("8      12.1     11.9    12.3    1000") == osu.Row(8, 12.1)
+    assert osu.parse_row("8      12.1     11.9    12.3    1000") == osu.Row(
+        8, 12.1, others=(11.9, 12.3, 1000)
+    )
     assert osu.parse_row("8      12.1     Pass") == osu.Row(8, 12.1, valid=True)
     assert osu.parse_row("8      12.1     Fail") == osu.Row(8, 12.1, valid=False)
     assert osu.parse_row("4194304            569147.63         135695.37") == osu.Row(
-        4194304, 569147.63
+        4194304, 569147.63, others=(135695.37,)
     )
     for line in ("4194304", "# Size 1", "12 abc", "", "exit_status=0"):
         assert osu.parse_row(line) is None

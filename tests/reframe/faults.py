@@ -74,6 +74,30 @@ def scaled(pattern: str, by: float) -> Break:
     return change
 
 
+def rows_scaled(by: float, nbytes: int | None = None) -> Break:
+    """The rates of a table of nccl-tests times ``by``, or those of one size."""
+
+    def change(text: str) -> str:
+        lines = []
+        for printed in text.splitlines():
+            line, words = printed, printed.split()
+            row = len(words) == 13 and words[0].isdigit() and words[2] == "float"
+            if row and nbytes in (None, int(words[0])):
+                for at, factor in ((5, 1 / by), (6, by), (7, by), (9, 1 / by), (10, by), (11, by)):
+                    words[at] = f"{float(words[at]) * factor:.4f}"
+                line = f"  {'  '.join(words)}"
+            lines.append(line)
+        return "\n".join(lines)
+
+    return change
+
+
+def events_scaled(by: float) -> Break:
+    """The rates of our own programs times ``by``."""
+    faster, slower = scaled(r'gb_per_s": ([\d.]+)', by), scaled(r'"us": ([\d.]+)', 1 / by)
+    return lambda text: slower(faster(text))
+
+
 def replaced(old: str, new: str) -> Break:
     return lambda text: text.replace(old, new)
 

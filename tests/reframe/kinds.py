@@ -10,6 +10,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from busbar import site as sites
+from busbar.expect import COLLECTIVES
 from busbar.judge import gpu_aware as gpu_judge
 from busbar.judge import mode
 from busbar.judge.assertions import Problem
@@ -20,6 +21,7 @@ from busbar.output.reading import Reading
 from busbar.parse.fabtests import rows
 from busbar.verdict import Verdict
 from reframe_checks.fabric_ofi import fabric_ofi
+from reframe_checks.memory import operations
 
 from .faults import (
     CRAY,
@@ -29,13 +31,16 @@ from .faults import (
     MI300X,
     NONCE,
     SIZE,
+    Break,
     GpuAwareKind,
     Kind,
+    events_scaled,
     first,
     of_job,
     perftest,
     placed,
     replaced,
+    rows_scaled,
     scaled,
 )
 
@@ -48,16 +53,9 @@ OSU = {
     "transport": replaced("cuda_ipc/cuda", "cuda_copy/cuda"),
     "low": scaled(OSU_ROW, 0.8),
     "impossible": scaled(OSU_ROW, 1.4),
+    "answer": replaced("(MB/s)", "(GB/s)"),
     **CUT,
 }
-ROW = r"^ +\d+ +\d+ +float +sum +-1 +[\d.]+ +[\d.]+ +([\d.]+) +0 +[\d.]+ +[\d.]+ +([\d.]+) +0"
-
-
-def row_of(nbytes: int) -> str:
-    """The pattern of one row."""
-    return ROW.replace(r"^ +\d+", rf"^ +{nbytes}", 1)
-
-
 COPIES = r'"gb_per_s": ([\d.]+)'
 NCCL_LOG = "\n" + "\n".join(
     line
@@ -66,7 +64,11 @@ NCCL_LOG = "\n" + "\n".join(
 )
 BY_SHM = {"transport": replaced("via P2P/CUMEM", "via SHM/direct/direct")}
 PAIR = Kind(
-    BenchLaunch("osu_bw", ("osu_bw",), 2, (SIZE,), (0, 1), transports=("cuda_ipc",)),
+    BenchLaunch(
+        *("osu_bw", ("osu_bw", "-m", f"{SIZE}:{SIZE}", "D", "D"), 2, (SIZE,), (0, 1)),
+        buffers="D D",
+        transports=("cuda_ipc",),
+    ),
     first("h200x4-prefix/osu_bw_osu-7.4.log"),
     H200,
     OSU,
@@ -76,11 +78,13 @@ LATENCY = {
     "transport": OSU["transport"],
     "low": scaled(OSU_ROW, 3),
     "impossible": scaled(OSU_ROW, 0.3),
+    "answer": replaced("Latency(us)", "Latency(ms)"),
     **CUT,
 }
 COLLECTIVE = Kind(
     BenchLaunch(
         *("osu_bcast", ("osu_bcast",), 4, powers(1 << 22, 1 << 26), (0, 1, 2, 3)),
+        buffers="D D",
         transports=("cuda_ipc",),
     ),
     first("h200x4-prefix/osu_bcast_osu-7.4.log"),
@@ -89,7 +93,9 @@ COLLECTIVE = Kind(
 )
 XCCL = Kind(
     BenchLaunch(
-        *("all_reduce", ("all_reduce_perf",), 4, powers(1 << 20, GIB, 4), (0, 1, 2, 3)),
+        "all_reduce",
+        ("all_reduce_perf", "-b", "1M", "-e", "1G", "-f", "4", "-g", "1", "-n", "20"),
+        *(4, powers(1 << 20, GIB, 4), (0, 1, 2, 3)),
         transports=("P2P", "NVLS"),
         log="nccl",
         validated=True,
@@ -104,9 +110,10 @@ XCCL = Kind(
         "transport": BY_SHM["transport"],
         "data": replaced("Out of bounds values : 0 OK", "Out of bounds values : 3 FAILED"),
         "report": lambda text: text + "\n# the JSON differs",
-        "dip": scaled(row_of(1 << 28), 1.2),
-        "low": scaled(ROW, 0.8),
-        "impossible": scaled(ROW, 1.5),
+        "dip": rows_scaled(1.2, 1 << 28),
+        "low": rows_scaled(0.8),
+        "impossible": rows_scaled(1.5),
+        "answer": replaced("iters: 20", "iters: 2"),
         **CUT,
     },
 )
@@ -114,6 +121,7 @@ FOREIGN = {"nonce": replaced(NONCE, "another")}
 TORCH = Kind(
     BenchLaunch(
         *("torch_collectives", ("python3",), 4, (SIZE, 1 << 28, GIB), (0, 1, 2, 3)),
+        operations=tuple((name, None, None) for name in COLLECTIVES),
         transports=("P2P", "NVLS"),
         log="nccl",
         validated=True,
@@ -124,12 +132,13 @@ TORCH = Kind(
     replace(H200, harness="pytorch"),
     {
         **FOREIGN,
-        **FOUR,
+        "ranks": replaced('"ranks": 4, "node_rank"', '"ranks": 1, "node_rank"'),
         "placement": replaced("0000:00:07.0", "0000:00:06.0"),
         **BY_SHM,
         "data": replaced('"wrong": 0}', '"wrong": 5}'),
-        "low": scaled(COPIES, 0.8),
-        "impossible": scaled(COPIES, 1.4),
+        "low": events_scaled(0.8),
+        "impossible": events_scaled(1.4),
+        "answer": replaced('"operation": "sendrecv"', '"operation": "send"'),
         **CUT,
     },
 )
@@ -161,10 +170,15 @@ OFI = Kind(
 
 
 def ucx(name: str, buffers: str, transports: tuple[str, ...]) -> Kind:
-    rate = r"^Final: +\d+(?: +[\d.]+){4} +([\d.]+)"
+    rates = r"^Final: +\d+ +[\d.]+ +[\d.]+ +[\d.]+ +([\d.]+) +([\d.]+) +(\d+) +(\d+)"
+
+    def faster(by: float) -> Break:
+        overall = scaled(r"^Final: +\d+ +[\d.]+ +[\d.]+ +([\d.]+)", 1 / by)
+        return lambda text: overall(scaled(rates, by)(text))
+
     return Kind(
         BenchLaunch(
-            *("ucx_perftest", ("ucx_perftest",), 1, (1 << 26,)),
+            *("ucx_perftest", ("ucx_perftest", "-n", "50"), 1, (1 << 26,)),
             buffers=buffers,
             transports=transports,
             placed=False,
@@ -174,8 +188,9 @@ def ucx(name: str, buffers: str, transports: tuple[str, ...]) -> Kind:
         H200,
         {
             "transport": lambda text: re.sub(r"tag\(.*\)", "tag(tcp/lo)", text),
-            "low": scaled(rate, 0.1),
-            "impossible": scaled(rate, 1.4),
+            "low": faster(0.1),
+            "impossible": faster(1.4),
+            "answer": replaced("bandwidth (MB/s)", "bandwidth (GB/s)"),
             **CUT,
         },
         derive=perftest,
@@ -183,9 +198,11 @@ def ucx(name: str, buffers: str, transports: tuple[str, ...]) -> Kind:
 
 
 def osu_xccl(name: str, launch: BenchLaunch) -> Kind:
+    text = placed(f"h200x4-synthetic/{name}_synthetic.log", launch.ranks, "vm") + NCCL_LOG
     return Kind(
-        replace(launch, transports=("P2P", "NVLS"), log="nccl"),
-        placed(f"h200x4-synthetic/{name}_synthetic.log", launch.ranks, "vm") + NCCL_LOG,
+        replace(launch, transports=("P2P", "NVLS"), log="nccl", buffers="D D"),
+        # It has more sizes than the check asks for.
+        re.sub(r"(?m)^\d{1,6} .*\n|^[1-3]\d{6} .*\n", "", text),
         H200,
         {**LATENCY, **BY_SHM, "ranks": replaced(f'"ranks": {launch.ranks}', '"ranks": 1')},
     )
@@ -195,7 +212,7 @@ def rccl(
     ranks: int, table: str, log: str, settings: dict[str, str], said: tuple[str, str]
 ) -> Kind:
     """``said`` is what the log says of the mode, and what it would say without it."""
-    last = 16 * GIB if ranks < 8 else GIB
+    first, last = (8, 16 * GIB) if ranks < 8 else (32, GIB)
     partition = "spx" if ranks < 8 else "cpx"
     known = Run(site=MI300X, partition=partition, harness="rccl-tests", environment={})
     text = placed(f"mi300x-synthetic/{table}", ranks, "mi300x")
@@ -213,7 +230,7 @@ def rccl(
 
     return Kind(
         BenchLaunch(
-            *("all_reduce", ("all_reduce_perf",), ranks, powers(1 << 20, last)),
+            *("all_reduce", ("all_reduce_perf",), ranks, powers(first, last)),
             transports=("P2P",),
             log="nccl",
             validated=True,
@@ -225,10 +242,11 @@ def rccl(
         {
             "ranks": replaced(f'"ranks": {ranks}', '"ranks": 1'),
             "data": replaced("Out of bounds values : 0 OK", "Out of bounds values : 3 FAILED"),
-            "low": scaled(row_of(last // 2), 0.8),
-            "impossible": scaled(row_of(last), 200),
+            "low": rows_scaled(0.8, last // 2),
+            "impossible": rows_scaled(200, last),
+            "answer": replaced("float     sum", "float     max"),
             "mode": replaced(*said),
-            "gain": scaled(row_of(last), 0.96),
+            "gain": rows_scaled(0.96, last),
             **CUT,
         },
         also=also,
@@ -271,10 +289,14 @@ GPU_AWARE = GpuAwareKind(
     },
 )
 LIBFABRIC = Kind(
-    BenchLaunch("fi_pingpong", ("fi_pingpong",), 1, (), placed=False, bands=False),
+    BenchLaunch(
+        *("fi_pingpong", ("fi_pingpong", "-I", "200"), 1, (1 << 20,)),
+        placed=False,
+        bands=False,
+    ),
     (DATA / "libfabric/fi_pingpong_1.17.0_tcp.log").read_text() + "\nexit_status=0\n",
     H200,
-    CUT,
+    {"answer": replaced("2124.37", "4124.37"), **CUT},
     derive=lambda shown: [Reading("bw", r.nbytes, r.gb_per_s) for r in rows(shown.text)],
 )
 UCX_HOST = ucx("memory", "H H", ("sysv", "cma"))
@@ -310,8 +332,9 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
             **OSU,
             **FOUR,
             "placement": replaced('"visible": "0,1,2,3"', '"visible": "0,0,2,3"'),
-            "low": scaled(r"^\d+ +([\d.]+) +[\d.]+$", 0.8),
-            "impossible": scaled(r"^\d+ +([\d.]+) +[\d.]+$", 1.7),
+            "answer": replaced("window size: 64", "window size: 1"),
+            "low": scaled(r"^\d+ +([\d.]+) +([\d.]+)$", 0.8),
+            "impossible": scaled(r"^\d+ +([\d.]+) +([\d.]+)$", 1.7),
         },
     ),
     "pt2pt_nodes": Kind(
@@ -346,6 +369,7 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
     "memory": Kind(
         BenchLaunch(
             *("memory", ("memory", "4", "256M"), 1, (1 << 28,)),
+            operations=operations(4),
             placed=False,
             validated=True,
             end=True,
@@ -358,6 +382,7 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
             "data": replaced('"wrong": 0}', '"wrong": 5}'),
             "low": scaled(COPIES, 0.8),
             "impossible": scaled(COPIES, 1.5),
+            "answer": replaced('"to": 3', '"to": 4'),
             **CUT,
         },
     ),

@@ -16,7 +16,6 @@ import yaml
 
 from busbar.judge import assertions, bench, mode, verdicts
 from busbar.judge import gpu_aware as gpu_judge
-from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import show
 from busbar.judge.verdicts import Expect, Judged
 from busbar.output.nccl_json import PRIVATE, collect_json
@@ -55,7 +54,7 @@ def verdict(kind: Kind | GpuAwareKind, text: str, directory: Path) -> Verdict:
         found = gpu_judge.judge(
             kind.asked,
             show("record", text.splitlines()),
-            expectation_of(replace(H200, bench="gpu_aware")),
+            replace(H200, bench="gpu_aware"),
         )
         return combined(result.verdict for result in found)
     shown = show("record", text.splitlines())
@@ -64,7 +63,7 @@ def verdict(kind: Kind | GpuAwareKind, text: str, directory: Path) -> Verdict:
         says = "differs" if text.endswith("# the JSON differs") else "agrees"
         (directory / PRIVATE).mkdir(exist_ok=True)
         lines = [f"{line}\n" for line in text.splitlines()]
-        write_json(directory / PRIVATE / path.name, lines, says)
+        write_json(directory / PRIVATE / path.name, lines, says, list(kind.launch.command))
         shown = replace(shown, report=collect_json(path))
     shown.facts.readings += kind.derive(shown)
     results = bench.judge("check", kind.run, kind.launch, shown)

@@ -91,13 +91,13 @@ def replay(record: dict, root: Path, arguments: list[str]) -> int:
         if line.startswith("exit_status="):
             status = 0 if record.get("ended") else int(line.split("=")[1])
             break
-        if not line.startswith(("$ ", '{"placed"')):
-            lines.append(with_nonce(line))
+        if not line.startswith(("$ ", '{"placed"')) and asked_for(line, arguments):
+            lines.append(with_nonce(with_options(line, arguments)))
     sys.stdout.writelines(lines)
     if "log" in record:
         write_logs(record, root)
     if "-J" in arguments:
-        write_json(Path(arguments[arguments.index("-J") + 1]), lines, record["json"])
+        write_json(Path(arguments[arguments.index("-J") + 1]), lines, record["json"], sys.argv)
     if "traces" in record:
         for number in range(record["traces"]):
             Path(os.environ["NPKIT_DUMP_DIR"], f"gpu_events_rank_{number}_buf_0").touch()
@@ -108,6 +108,32 @@ def with_nonce(line: str) -> str:
     """The start event of our own programs repeats the nonce of the job."""
     start, nonce = '{"event": "start", ', os.environ.get("BUSBAR_NONCE", "")
     return line.replace(start, f'{start}"nonce": "{nonce}", ', 1) if nonce else line
+
+
+def asked_for(line: str, arguments: list[str]) -> bool:
+    """Whether OSU would print this line: a record may have more sizes than are asked for."""
+    row = re.match(r"(\d+)\s", line)
+    if not row or "-m" not in arguments:
+        return True
+    least, most = arguments[arguments.index("-m") + 1].split(":")
+    return int(least) <= int(row[1]) <= int(most)
+
+
+_PARAMETERS = {"-b": "minBytes", "-e": "maxBytes", "-n": " iters:", "-w": "warmup iters:"}
+
+
+def with_options(line: str, arguments: list[str]) -> str:
+    """The line that repeats the options of nccl-tests, with those of this start."""
+    if not line.startswith("# nThread"):
+        return line
+    for option, value in zip(arguments, arguments[1:]):  # noqa: B905, RUF007 - any Python runs this
+        if option in _PARAMETERS:
+            shift = {"K": 10, "M": 20, "G": 30}.get(value[-1], 0)
+            number = int(value[:-1] if shift else value) << shift
+            before = "(?<!agg)(?<!warmup)" if option == "-n" else ""
+            name = _PARAMETERS[option]
+            line = re.sub(rf"{before}{name} \d+", f"{name} {number}", line)
+    return line
 
 
 def read(path: Path) -> Iterator[str]:
@@ -124,7 +150,7 @@ def write_logs(record: dict, root: Path) -> None:
     Path(name).write_text("# TEST DOUBLE\n" + "".join(lines))
 
 
-def write_json(path: Path, lines: list[str], kind: str) -> None:
+def write_json(path: Path, lines: list[str], kind: str, arguments: list[str]) -> None:
     """What nccl-tests 2.19 writes with ``-J``, its whole environment in it, from its table."""
     results = []
     for match in filter(None, map(_ROW.match, lines)):
@@ -143,10 +169,12 @@ def write_json(path: Path, lines: list[str], kind: str) -> None:
             }
         )
     if kind == "differs":
-        results[-1]["in_place"]["bus_bw"] *= 1.02
+        half = results[-1]["in_place"]
+        half |= {name: half[name] * 1.02 for name in ("alg_bw", "bus_bw")}
+        half["time"] /= 1.02
     document = {
         "version": 3,
-        "args": sys.argv,
+        "args": arguments,
         "env": [f"{name}={value}" for name, value in os.environ.items()],
         "nccl_version": 22809,
         "config": {"nthreads": 1, "ngpus": 1},

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""What nccl-tests and rccl-tests are asked to do: their options and the line that repeats them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from busbar.parse import numbers
+
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+_SIZE = re.compile(r"(?P<number>\d{1,15})(?P<unit>[KMGT]?)B?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a command line; None for those that depend on the version."""
+
+    min_bytes: int | None = None
+    max_bytes: int | None = None
+    factor: int | None = None
+    threads: int = 1
+    gpus: int = 1
+    iterations: int | None = None
+    warmup: int | None = None
+    check: int | None = None
+    type: str = "float"
+    redop: str = "sum"
+    root: int = 0
+    cycles: int = 1
+    aggregated: int = 1
+    graph: int = 0
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes of one sweep; empty if the options leave them open."""
+        if not self.min_bytes or not self.max_bytes or not self.factor or self.factor < 2:
+            return ()
+        sizes = [self.min_bytes]
+        while sizes[-1] * self.factor <= self.max_bytes:
+            sizes.append(sizes[-1] * self.factor)
+        return tuple(sizes)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The line that begins ``# nThread``; None for what a version does not print."""
+
+    threads: int
+    gpus: int
+    min_bytes: int
+    max_bytes: int
+    factor: int | None = None
+    warmup: int | None = None
+    iterations: int | None = None
+    check: int | None = None
+    aggregated: int | None = None
+    graph: int | None = None
+
+
+_PARAMETERS = re.compile(
+    r"#\s*nThreads?:?\s+(?P<threads>\d{1,9})\s+nGpus:?\s+(?P<gpus>\d{1,9})"
+    r"\s+minBytes:?\s+(?P<min_bytes>\d{1,18})\s+maxBytes:?\s+(?P<max_bytes>\d{1,18})"
+    r"(?:\s+step:\s*(?P<step>\d{1,18})\((?P<kind>\w+)\))?"
+    r"(?:\s+warmup iters:\s*(?P<warmup>\d{1,9}))?(?:\s+iters:\s*(?P<iterations>\d{1,9}))?"
+    r"(?:\s+agg iters:\s*(?P<aggregated>\d{1,9}))?(?:\s+validation:\s*(?P<check>\d{1,9}))?"
+    r"(?:\s+graph:\s*(?P<graph>\d{1,9}))?"
+)
+_REDUCED = re.compile(r"#\s*Reducing maxBytes to (?P<most>\d{1,18})\b")
+
+
+def _size(text: str) -> int:
+    match = _SIZE.match(text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"invalid size {text!r}")
+    return numbers.count(match["number"]) << _UNITS[match["unit"].upper()]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("-b", "--minbytes", dest="min_bytes", type=_size)
+    parser.add_argument("-e", "--maxbytes", dest="max_bytes", type=_size)
+    parser.add_argument("-f", "--stepfactor", dest="factor", type=int)
+    parser.add_argument("-t", "--nthreads", dest="threads", type=int, default=1)
+    parser.add_argument("-g", "--ngpus", dest="gpus", type=int, default=1)
+    parser.add_argument("-n", "--iters", dest="iterations", type=int)
+    parser.add_argument("-w", "--warmup_iters", dest="warmup", type=int)
+    parser.add_argument("-c", "--check", type=int)
+    parser.add_argument("-d", "--datatype", dest="type", default="float")
+    parser.add_argument("-o", "--op", dest="redop", default="sum")
+    parser.add_argument("-r", "--root", type=int, default=0)
+    parser.add_argument("-N", "--run_cycles", dest="cycles", type=int, default=1)
+    parser.add_argument("-m", "--agg_iters", dest="aggregated", type=int, default=1)
+    parser.add_argument("-G", "--cudagraph", dest="graph", type=int, default=0)
+    return parser
+
+
+def parse_options(arguments: Sequence[str]) -> Options:
+    """Parse what follows the program on its command line; unknown options are ignored."""
+    try:
+        known, _ = _parser().parse_known_args(list(arguments))
+    except argparse.ArgumentError:
+        return Options()  # the tool refuses them as well
+    return Options(**vars(known))
+
+
+def parse_parameters(line: str) -> Parameters | None:
+    """Parse ``# nThread 1 nGpus 1 minBytes 8 maxBytes 1024 step: 2(factor) ...``."""
+    match = _PARAMETERS.match(line)
+    if not match:
+        return None
+    names = ("threads", "gpus", "min_bytes", "max_bytes", "warmup", "iterations", "check")
+    more = ("aggregated", "graph")
+    found = {name: numbers.count(match[name]) for name in (*names, *more) if match[name]}
+    if match["kind"] == "factor":
+        found["factor"] = numbers.count(match["step"])
+    return Parameters(**found)
+
+
+def parse_reduced(line: str) -> int | None:
+    """Parse ``# Reducing maxBytes to 1024 due to memory limitation``."""
+    match = _REDUCED.match(line)
+    return numbers.count(match["most"]) if match else None
