@@ -65,7 +65,7 @@ def explain(
             "no known tool output found",
             where=", ".join(source.name for source in sources),
             hint="expected the output of OSU, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX,"
-            " MPI or Slurm",
+            " MPI or Slurm, or a known error message",
         )
     known = known or Run(site=site, engine=engine)
     return [_explain_run(output, known, verdict, asked or {}) for output in outputs]
@@ -96,8 +96,8 @@ def _explain_run(
     findings += unjudged(context) if not judgement.banded else []
     findings += asked_versions(context, asked)
     outcome = judgement.verdict(
-        verdict,
-        [*([] if verdict else [_measured(facts)]), *(f.effect for f in findings)],
+        verdict or (None if facts.readings else _measured(facts)),
+        [finding.effect for finding in findings],
         explained=any(f.explains is Explains.SLOW and f.confidence == "certain" for f in findings),
     )
     if judgement.waived and not outcome.is_problem:
@@ -160,12 +160,11 @@ def _operation(facts: JobOutput, ranks: int | None) -> tuple[str | None, list[No
 
 
 def _measured(facts: JobOutput) -> Verdict:
-    """A run without a measurement is never a pass."""
-    if facts.readings:
-        return Verdict.PASS
+    """Return the verdict of a run without readings: it passes only if it shows its completion."""
     if facts.tool == "nccl_message_transfer":
         done = set(facts.values("ofi.completions", "rank"))
         return Verdict.PASS if len(done) >= 2 else Verdict.FAILED
     if facts.events_of(Check) and facts.finished:
         return Verdict.PASS
-    return Verdict.FAILED
+    # The description of a machine is not what explain was asked for; its note says so.
+    return Verdict.FAILED if facts.reports and not facts.tool else Verdict.UNJUDGED

@@ -91,7 +91,9 @@ class Context:
     @property
     def on_gpu(self) -> bool:
         """Whether the run is known to use GPU buffers on at least one side."""
-        return bool(self.facts.device) and self.facts.device != "host"
+        if self.facts.device:
+            return self.facts.device != "host"
+        return self.run.memory == "device"
 
     @property
     def slow_sizes(self) -> list[int]:

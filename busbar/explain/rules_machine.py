@@ -6,13 +6,13 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
 from busbar.judge.consistency import contradictions
 from busbar.output.job_output import JobOutput
-from busbar.output.reading import Evidence
+from busbar.output.reading import Evidence, Reading
 from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
 from busbar.site.cpulist import parse_cpu_list
@@ -30,6 +30,8 @@ _STAGED_GB_PER_S = 10.0
 _PAGEABLE = 5.0
 """GB/s: copies of pageable memory are slower, every link between host and GPU is faster."""
 _LARGE = 1 << 22
+_MEMORY_GB_PER_S = 25_000.0
+"""More than the memory of any GPU carries: HBM4 of Rubin has 22 TB/s."""
 
 
 def cpu_set(text: str) -> frozenset[int] | None:
@@ -180,6 +182,9 @@ _DEATHS = (
     "died.cancelled",
     "died.task",
     "died.oom",
+    "died.backtrace",
+    "died.gpu",
+    "died.ras",
     "died.daemon",
     "died.bad-termination",
     "died.mpich",
@@ -199,8 +204,10 @@ def rank_died(context: Context) -> Iterator[Finding]:
     # After a time limit srun reports its own kill in the same words.
     if facts.first("timeout") or (facts.exit_status and facts.exit_status.code == _TIMEOUT_STATUS):
         # Messages of the ranks that it kills are not causes either.
-        deaths = [s for s in deaths if s in facts.seen("died.oom") + facts.seen("died.signal")]
+        deaths = facts.seen("died.oom") + facts.seen("died.signal")
         errors = []
+    elif not facts.readings:
+        deaths += facts.seen("trouble")
     status = facts.exit_status
     failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
     if not deaths and not errors and not failed:
@@ -210,7 +217,12 @@ def rank_died(context: Context) -> Iterator[Finding]:
         lines = [status.evidence]
     first = deaths[0].evidence.text if deaths else errors[0][0].text if errors else ""
     summary = first.strip() or f"exit status {status.code if status else ''}"
-    yield failure("rank-died", lines, summary, "certain" if deaths or errors else "likely")
+    yield failure("rank-died", [*lines, *_reason(facts, lines)], summary, "likely")
+
+
+def _reason(facts: JobOutput, lines: Sequence[Evidence]) -> list[Evidence]:
+    """Return the nearest line that can say why a run ended, if ``lines`` do not have it."""
+    return [facts.complaint] if facts.complaint and facts.complaint not in lines else []
 
 
 @cause("truncated-output")
@@ -218,29 +230,31 @@ def truncated(context: Context) -> Iterator[Finding]:
     """The output stops inside a row, or before its last size or closing lines."""
     facts = context.facts
     if facts.incomplete and not facts.finished:
-        yield _cut(facts.incomplete, "the input ends inside a record")
+        yield _cut(facts, facts.incomplete, "the input ends inside a record")
         return
     if facts.pending and not facts.finished:
-        yield _cut(facts.pending, "a result row is incomplete")
+        yield _cut(facts, facts.pending, "a result row is incomplete")
         return
     if facts.finished or not facts.tool:
         return
     if facts.tool == "nccl_message_transfer":
         started = facts.first("ofi.process")
         if started and len(set(facts.values("ofi.completions", "rank"))) < 2:
-            yield _cut(started.evidence, "not every rank reports that its messages completed")
+            yield _cut(
+                facts, started.evidence, "not every rank reports that its messages completed"
+            )
         return
     if facts.tool in ("gpu_aware", "torch_collectives") and facts.launches:
         last = facts.readings[-1].evidence if facts.readings else facts.launches[-1]
-        yield _cut(last or facts.launches[-1], "the program's last line is missing")
+        yield _cut(facts, last or facts.launches[-1], "the program's last line is missing")
         return
     largest = max((r.nbytes for r in facts.readings), default=-1)
     requested = facts.max_bytes or _requested_size(context)
     line = next((r.evidence for r in reversed(facts.readings) if r.evidence), None)
     if requested and 0 <= largest < requested * 0.9 and line:
-        yield _cut(line, f"the last size is {largest} bytes, {requested} were requested")
+        yield _cut(facts, line, f"the last size is {largest} bytes, {requested} were requested")
     elif not facts.readings and facts.table_seen and facts.launches:
-        yield _cut(facts.launches[-1], "the table has no rows")
+        yield _cut(facts, facts.launches[-1], "the table has no rows")
 
 
 def _requested_size(context: Context) -> int | None:
@@ -251,17 +265,40 @@ def _requested_size(context: Context) -> int | None:
     return None
 
 
-def _cut(evidence: Evidence, summary: str) -> Finding:
-    return failure("truncated-output", [evidence], summary)
+def _cut(facts: JobOutput, evidence: Evidence, summary: str) -> Finding:
+    lines = [evidence, *_reason(facts, [evidence])]
+    return failure("truncated-output", lines, summary, "likely")
 
 
 @cause("invalid-reading")
 def no_number(context: Context) -> Iterator[Finding]:
-    """Readings are ``nan`` or ``inf``, or the output contradicts itself."""
-    for text, line in contradictions(context.facts, context.operation, context.ranks):
-        yield failure("invalid-reading", [line] if line else [], text)
-    odd = [r for r in context.facts.readings if not math.isfinite(r.value) and r.evidence]
+    """Readings are no rates, no memory is as fast, or the output contradicts itself."""
+    odd = [r for r in context.facts.readings if r.evidence and _impossible(r)]
+    odd += list(_without_traffic(context.facts.readings))
+    if not odd:
+        for text, line in contradictions(context.facts, context.operation, context.ranks):
+            yield failure("invalid-reading", [line] if line else [], text)
     if odd:
         lines = list(dict.fromkeys(r.evidence for r in odd if r.evidence))
-        summary = f"{odd[0].value} at {odd[0].nbytes} bytes is not a rate"
+        summary = f"{odd[0].kind} of {odd[0].value:g} at {odd[0].nbytes} bytes is not a rate"
         yield failure("invalid-reading", lines[:3], summary)
+
+
+def _impossible(reading: Reading) -> bool:
+    rate = reading.kind != "latency_us"
+    return (
+        not math.isfinite(reading.value)
+        or reading.value < 0
+        or (rate and reading.value > _MEMORY_GB_PER_S)
+    )
+
+
+def _without_traffic(readings: Sequence[Reading]) -> Iterator[Reading]:
+    """Yield bus bandwidths of 0 beside a large algorithm bandwidth: nothing left the GPU."""
+    rates: dict[tuple[Evidence | None, bool | None], float] = {
+        (r.evidence, r.in_place): r.value for r in readings if r.kind == "algbw"
+    }
+    for reading in readings:
+        beside = rates.get((reading.evidence, reading.in_place), 0.0)
+        if reading.kind == "busbw" and reading.value == 0 and beside >= 1 and reading.evidence:
+            yield reading

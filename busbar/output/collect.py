@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from busbar.output.job_output import (
@@ -13,10 +14,19 @@ from busbar.output.job_output import (
     Occurrence,
 )
 from busbar.output.json_runs import from_json
+from busbar.output.monitor import INSPECTOR_BEGINNINGS, from_ras, note_record
 from busbar.output.patterns import Patterns, patterns
 from busbar.output.runs import Runs
 from busbar.output.tables import Tables
-from busbar.parse import launch, nccl_log, nccl_tests, numbers, nvidia_smi, ucx_log
+from busbar.parse import (
+    launch,
+    nccl_log,
+    nccl_monitor,
+    nccl_tests,
+    numbers,
+    nvidia_smi,
+    ucx_log,
+)
 from busbar.parse.messages import HEAD_BYTES, Message, Pattern, match
 from busbar.parse.text import (
     LABEL,
@@ -29,9 +39,21 @@ from busbar.parse.text import (
 )
 
 MOST_JSON_BYTES = 16 << 20
+MOST_RECORD_BYTES = 1 << 16
 MOST_PREFIXES = 100_000
 _SHELL_BYTES = (b"$", b"+", b"e", b"E", b"r", b" ")
 """How a traced command and ``exit_status=N`` begin."""
+_COMMAND_WORDS = (b"mpirun", b"mpiexec", b"srun", b"prterun", b"_perf", b"osu_")
+_ASSIGNMENT = re.compile(rb"[A-Z][A-Z0-9_]+=\S")
+_MOST_RECENT = 40
+"""Lines before the end of a run in which its reason is searched."""
+_LONGEST_COMMAND = 8192
+_COMPLAINT = re.compile(
+    rb"(?i)error|fail|fatal|cannot|can't|unable|abort|denied|refused|no such|not found|invalid"
+    rb"|killed|timed out|exception|warn|illegal|unreachable|exceeded|unexpected|corrupt"
+)
+_NO_COMPLAINT = re.compile(rb"(?i)no errors?\b|\b0 errors?\b|errors?\s*[:=]?\s*0\b|without error")
+"""What healthy output says of errors."""
 _CONNECTIONS = (b"Chan", b"Ring")
 _ROW_BYTES = frozenset(b" \t0123456789")
 _STARTS_OF_A_PROCESS = frozenset({"ucx.version", "ucx.api-mismatch", "ucx.env"})
@@ -81,6 +103,8 @@ def _read_json(source: Source) -> JobOutput | None:
             return None
         text = (start + read_bytes(stream, MOST_JSON_BYTES)).decode("utf-8", "replace")
     try:
+        if ras := nccl_monitor.parse_ras(text):
+            return from_ras(ras, source.name, text)
         run = nccl_tests.parse_json(text)
     except ValueError:
         return None  # JSON of another kind, or broken beyond reading: the line reader goes on
@@ -97,13 +121,21 @@ class _Collector:
         self._prefixes: set[bytes] = set()
         self._tokens: set[bytes] = set()
         self._hosts: set[bytes] = set()
+        self._block: tuple[int, list[bytes]] = (1, [])
+        """The lines that are being read and those just before, with the number of the first."""
+        self._continued = b""
+        """A command line whose last line ended in a backslash."""
 
     def finish(self) -> list[JobOutput]:
         self.tables.end_of_file()
+        first, lines = self._block
+        self._note_complaint(self.runs.current, first + len(lines))
         return self.runs.finish()
 
-    def block(self, number: int, lines: Iterable[bytes]) -> None:
+    def block(self, number: int, lines: list[bytes]) -> None:
         """Read lines. This loop is written for logs of half a gigabyte, with millions of lines."""
+        before = self._block[1][-_MOST_RECENT:]
+        self._block = (number - len(before), before + lines)
         marker, width = nccl_log.INFO, len(nccl_log.INFO)
         by_head = self._patterns.by_head
         prefixes = self._prefixes
@@ -173,6 +205,8 @@ class _Collector:
             if message.kind in _STARTS_OF_A_PROCESS and self.runs.current.readings:
                 self.runs.begin()
             run, evidence = self.runs.current, self.runs.evidence(number, line)
+            if message.kind.startswith("died"):
+                self._note_complaint(run, number)
             run.note_message(message.kind, evidence, message.fields)
             if message.kind == "nccl.env":
                 run.note_setting(message["name"], message["value"], evidence)
@@ -190,16 +224,37 @@ class _Collector:
             line = line[label.end() :]
         if self.tables.line(number, line, label_key(label)):
             return
+        if line.startswith(INSPECTOR_BEGINNINGS) and (
+            record := nccl_monitor.parse_record(line[:MOST_RECORD_BYTES])
+        ):
+            note_record(self.runs.current, *record, self.runs.evidence(number, line))
+            return
         self._library(number, line)
         run = self.runs.current
         if process := ucx_log.LINE.search(line[:512]):
             run.note_process(
                 process["host"].decode("utf-8", "replace"), numbers.count(process["pid"])
             )
-        elif line[:1] in _SHELL_BYTES:
+        elif (
+            self._continued
+            or line[:1] in _SHELL_BYTES
+            or _ASSIGNMENT.match(line)
+            or any(word in line for word in _COMMAND_WORDS)
+        ):
             self._shell(number, line)
         if report := nvidia_smi.parse_report(decode(line, 200)):
             self.runs.current.reports.setdefault(report, self.runs.evidence(number, line))
+
+    def _note_complaint(self, run: JobOutput, end: int) -> None:
+        """Note the nearest line before ``end`` that complains: it can say why a run ended."""
+        first, lines = self._block
+        if run.complaint:
+            return
+        for number in range(end - 1, max(first, end - _MOST_RECENT) - 1, -1):
+            line = lines[number - first][:1024]
+            if _COMPLAINT.search(line) and not _NO_COMPLAINT.search(line):
+                run.complaint = self.runs.evidence(number, line)
+                return
 
     def _library(self, number: int, line: bytes) -> None:
         """Read messages of NCCL without its INFO prefix, of UCX, MPI and the launcher."""
@@ -234,9 +289,14 @@ class _Collector:
             if run.exit_status is None or run.exit_status.code == 0:
                 run.exit_status = ExitStatus(status, evidence)
             return
+        joined = f"{decode(self._continued, _LONGEST_COMMAND)} {text}" if self._continued else text
+        self._continued = b""
         exported = launch.parse_export(text)
-        command = None if exported else launch.parse_command(text)
+        command = None if exported else launch.parse_command(joined)
         if not (exported or command):
+            return
+        if command and text.endswith("\\") and len(joined) < _LONGEST_COMMAND:
+            self._continued = joined.rstrip("\\").encode()
             return
         if run.readings or run.exit_status:
             run = self.runs.begin()

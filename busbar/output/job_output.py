@@ -118,6 +118,8 @@ class JobOutput:
     """Lines whose own numbers or words contradict each other, with what is wrong."""
     incomplete: Evidence | None = None
     """The line at which the input was cut."""
+    complaint: Evidence | None = None
+    """The nearest line that complains before the first death, or else before the end."""
 
     @property
     def empty(self) -> bool:
@@ -207,6 +209,7 @@ class JobOutput:
         self.single_starts += other.single_starts
         self.exit_status = self.exit_status or other.exit_status
         self.incomplete = self.incomplete or other.incomplete
+        self.complaint = self.complaint or other.complaint
         self.ranks = self.ranks or other.ranks
         self.files += [name for name in other.files if name not in self.files]
 

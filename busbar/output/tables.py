@@ -21,6 +21,8 @@ from busbar.parse.text import decode
 
 _EVENTS = tuple(beginning.encode() for beginning in events.BEGINNINGS)
 _PROGRAM = "gpu_aware"
+_FRAME = re.compile(rb"\s*#\d+\s")
+"""How gdb numbers the frames of a backtrace."""
 _LOOKS_LIKE_ROW = re.compile(rb"\s*\d+\s+(?:\d+\s+(?:u?int|fp|float|half|double|bfloat|f8)|\d)")
 _KINDS: dict[str, Kind] = {
     "bandwidth": "bw",
@@ -50,7 +52,7 @@ class Tables:
     def line(self, number: int, line: bytes, key: bytes) -> bool:
         """Takes a line that belongs to a table; False for all others."""
         first = line.lstrip()[:1]
-        if first == b"#":
+        if first == b"#" and not _FRAME.match(line):
             return self._comment(number, decode(line))
         if first == b"{" and line.lstrip().startswith(_EVENTS):
             self._event(number, line)
@@ -59,11 +61,11 @@ class Tables:
         if numbers and self._row(number, decode(line), key):
             return True
         if b"GPU" in line or b"ailure" in line or b"requires" in line:
-            return self._complaint(number, decode(line, 300))
+            self._complaint(number, decode(line, 300))
         return False
 
-    def _complaint(self, number: int, text: str) -> bool:
-        """What the tests say instead of a table."""
+    def _complaint(self, number: int, text: str) -> None:
+        """Note what the tests say instead of a table; it can be a library's message, too."""
         facts, evidence = self._facts, Evidence(self._runs.file, number, text)
         if few := nccl_tests.parse_too_few(text):
             fields = {"requested": str(few.requested), "visible": str(few.visible)}
@@ -75,9 +77,6 @@ class Tables:
             facts.note_message("osu.ranks", evidence, {"ranks": needed})
             facts.launches.append(evidence)
             facts.single_starts += 1
-        else:
-            return False
-        return True
 
     def piece(self, number: int, text: bytes, key: bytes) -> None:
         """Takes what stands before a log line on the same line: a part of a row, or nothing of
