@@ -22,11 +22,18 @@ def add_parser(subparsers: Any) -> None:
         "explain",
         description=(
             "Reads the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the"
-            " scheduler's log; plain or gzip) and names what ran, the verdict, and the causes with"
+            " scheduler's log; plain, gzip, bzip2 or xz; with any prefix of a launcher or log"
+            " collector before each line) and names what ran, the verdict, and the causes with"
             f" the lines that show them. {EXIT_STATUSES}"
         ),
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="an output of the job")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="an output of the job, a directory of them, or - for standard input",
+    )
     parser.add_argument(
         "--site",
         help="name or directory of the site whose bands judge the readings (default: detected"

@@ -25,6 +25,7 @@ from busbar.output.identify import (
     ranks_of,
     recognise_site,
 )
+from busbar.output.inputs import named
 from busbar.output.job_output import JobOutput
 from busbar.output.note import Note
 from busbar.parse.events import Check, Rank
@@ -51,8 +52,8 @@ def explain(
     version is met by any that begins with it. Raises ``BusbarError`` for a file that cannot be
     read and for input in which nothing is recognised.
     """
-    sources = [f if isinstance(f, Source) else Source.from_path(f) for f in files]
     try:
+        sources = [s for f in files for s in ([f] if isinstance(f, Source) else named(f))]
         outputs = collect(sources, PATTERNS)
     except OSError as error:
         raise BusbarError(
@@ -62,7 +63,9 @@ def explain(
     if not outputs:
         raise BusbarError(
             "no known tool output found",
-            where=", ".join(source.name for source in sources),
+            where=", ".join(
+                [source.name for source in sources[:3]] + ["..."] * (len(sources) > 3)
+            ),
             hint="expected the output of OSU, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX,"
             " MPI or Slurm",
         )

@@ -50,6 +50,12 @@ def _api_mismatch(context: Context) -> Iterator[Note]:
         )
 
 
+@note("input-damaged")
+def _damaged(context: Context) -> Iterator[Note]:
+    for file, reason in context.facts.damage.items():
+        yield Note("input-damaged", f"{file} was read as far as it goes: {reason}")
+
+
 @note("sdma-cap")
 def _sdma(context: Context) -> Iterator[Note]:
     if context.run.engine != "sdma" or not context.site:

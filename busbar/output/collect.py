@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from busbar.output.inputs import Stream
 from busbar.output.job_output import (
     MOST_HOSTS,
     MOST_PATHS,
@@ -13,25 +14,18 @@ from busbar.output.job_output import (
     Occurrence,
 )
 from busbar.output.json_runs import from_json
-from busbar.output.patterns import Patterns, patterns
+from busbar.output.patterns import Patterns, Role, patterns
 from busbar.output.runs import Runs
 from busbar.output.tables import Tables
 from busbar.parse import launch, nccl_log, nccl_tests, nvidia_smi, ucx_log
 from busbar.parse.messages import HEAD_BYTES, Message, Pattern, match
-from busbar.parse.text import (
-    LABEL,
-    Source,
-    decode,
-    label_key,
-    line_blocks,
-    open_plain,
-    read_bytes,
-)
+from busbar.parse.prefix import Prefixes
+from busbar.parse.text import BLOCK_BYTES, Source, blocks, decode
 
 MOST_JSON_BYTES = 16 << 20
 MOST_PREFIXES = 100_000
-_SHELL_BYTES = (b"$", b"+", b"e", b"E", b"r", b" ")
-"""How a traced command and ``exit_status=N`` begin."""
+MOST_INFO = 4
+"""In a block with more lines of NCCL's log than one in so many, each line is looked at."""
 _CONNECTIONS = (b"Chan", b"Ring")
 _ROW_BYTES = frozenset(b" \t0123456789")
 _STARTS_OF_A_PROCESS = frozenset({"ucx.version", "ucx.api-mismatch", "ucx.env"})
@@ -64,27 +58,38 @@ def collect(sources: Sequence[Source], more: Sequence[Pattern] = ()) -> list[Job
 
 def read(source: Source, more: Sequence[Pattern] = ()) -> list[JobOutput]:
     """Return the runs of one file: at least one, which is empty if nothing was recognised."""
-    facts = _read_json(source)
-    if facts is not None:
-        return [facts]
-    collector = _Collector(source.name, patterns(tuple(more)))
-    for number, lines in line_blocks(source):
-        collector.block(number, lines)
-    return collector.finish()
+    with Stream(source) as stream:
+        facts = _read_json(stream, source.name)
+        if facts is not None:
+            return [facts]
+        collector = _Collector(source.name, patterns(tuple(more)))
+        for number, block in blocks(stream):
+            collector.block(number, block)
+        runs = collector.finish()
+    if stream.damage:
+        runs[-1].damage[source.name] = stream.damage
+    return runs
 
 
-def _read_json(source: Source) -> JobOutput | None:
-    with open_plain(source) as stream:
-        start = read_bytes(stream, 4096)
-        head = start.lstrip()
-        if not head.startswith(b"{") or b'"event"' in head.split(b"\n", 1)[0]:
-            return None
-        text = (start + read_bytes(stream, MOST_JSON_BYTES)).decode("utf-8", "replace")
+def _read_json(stream: Stream, name: str) -> JobOutput | None:
+    head = stream.head.lstrip()
+    if not head.startswith(b"{") or b'"event"' in head.split(b"\n", 1)[0]:
+        return None
+    pieces: list[bytes] = []
+    nbytes = 0
+    while nbytes < MOST_JSON_BYTES and (piece := stream.read(BLOCK_BYTES)):
+        pieces.append(piece)
+        nbytes += len(piece)
+    data = b"".join(pieces)
+    text = data.decode("utf-8", "replace")
     try:
         run = nccl_tests.parse_json(text)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
-        return None  # JSON of another kind, or broken beyond reading: the line reader goes on
-    return from_json(run, source.name, text) if run else None
+        run = None  # JSON of another kind, or broken beyond reading: the line reader goes on
+    if run is None:
+        stream.unread(data)
+        return None
+    return from_json(run, name, text)
 
 
 class _Collector:
@@ -94,6 +99,14 @@ class _Collector:
         self.runs = Runs(name)
         self.tables = Tables(self.runs)
         self._patterns = table
+        self._line_prefixes = Prefixes()
+        self._readers: dict[Role, Callable[[int, bytes], None]] = {
+            Role.WARNING: self._warning,
+            Role.VERSION: self._version,
+            Role.SHELL: self._shell,
+            Role.PROCESS: self._process,
+            Role.ENDPOINT: self._endpoint,
+        }
         self._prefixes: set[bytes] = set()
         self._tokens: set[bytes] = set()
         self._hosts: set[bytes] = set()
@@ -102,44 +115,102 @@ class _Collector:
         self.tables.end_of_file()
         return self.runs.finish()
 
-    def block(self, number: int, lines: Iterable[bytes]) -> None:
-        """Read lines. This loop is written for logs of half a gigabyte, with millions of lines."""
-        marker, width = nccl_log.INFO, len(nccl_log.INFO)
-        by_head = self._patterns.by_head
-        prefixes = self._prefixes
+    def block(self, number: int, block: bytes) -> None:
+        """Read a block of lines, the first of which has the given number."""
+        if number == 1:
+            self._learn(block)
+        marked = block.count(nccl_log.INFO)
+        if marked * MOST_INFO > block.count(b"\n"):
+            self._all_lines(number, block.split(b"\n"))
+        else:
+            self._some_lines(number, block)
+
+    def _learn(self, block: bytes) -> None:
+        """Learn the prefixes of the first block before its first line is read."""
+        for _, line in self._triggered(1, block):
+            owners = self._patterns.triggers.of(line)
+            if Role.BEGINNING in owners or Role.SHELL in owners:
+                self._line_prefixes.learn(line)
+        self._line_prefixes.learn_repeated(block[: BLOCK_BYTES >> 4].split(b"\n", 99)[:99])
+
+    def _all_lines(self, number: int, lines: Iterable[bytes]) -> None:
+        """Read lines, most of them of NCCL's log.
+
+        This loop is written for logs of half a gigabyte, with millions of lines.
+        """
+        marker = nccl_log.INFO
         for at, line in enumerate(lines, number):
             prefix_bytes = line.find(marker)
-            if prefix_bytes < 0:
-                if line:
-                    self._other(at, line)
-                continue
-            prefix = line[:prefix_bytes]
-            if prefix not in prefixes:
-                self._new_prefix(at, line, prefix)
-            start = prefix_bytes + width
-            head = line[start : start + HEAD_BYTES]
-            if head in _CONNECTIONS:
-                self._channel(at, line, start)
-            for pattern in by_head.get(head) or by_head.get(head[:1], ()):
-                if pattern.needle in line:
-                    self._messages(at, line, match((pattern,), line[start:]))
+            if prefix_bytes >= 0:
+                self._info(at, line, prefix_bytes)
+            elif line:
+                self._other(at, line)
+
+    def _some_lines(self, number: int, block: bytes) -> None:
+        """Read the lines of a block that a parser could read."""
+        for at, line in self._triggered(number, block):
+            prefix_bytes = line.find(nccl_log.INFO)
+            if prefix_bytes >= 0:
+                self._info(at, line, prefix_bytes)
+            elif line:
+                self._other(at, line)
+
+    def _triggered(self, number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines with a trigger; after the head of a table those like a row as well."""
+        table, tables = self._patterns, self.tables
+        start = 0
+        while True:
+            search = (
+                table.any_or_number
+                if tables.row_is_cut
+                else table.any_or_row
+                if tables.rows_are_plain
+                else table.any
+            )
+            trigger = search.search(block, start)
+            if trigger is None:
+                return
+            begin = block.rfind(b"\n", start, trigger.start()) + 1 or start
+            end = block.find(b"\n", trigger.start())
+            number += block.count(b"\n", start, begin)
+            if end < 0:
+                yield number, block[begin:]
+                return
+            yield number, block[begin:end]
+            start = end + 1
+            number += 1
+
+    def _info(self, at: int, line: bytes, prefix_bytes: int) -> None:
+        """Read a line of ``NCCL_DEBUG=INFO``."""
+        prefix = line[:prefix_bytes]
+        if prefix not in self._prefixes:
+            self._new_prefix(at, line, prefix)
+        start = prefix_bytes + len(nccl_log.INFO)
+        head = line[start : start + HEAD_BYTES]
+        if head in _CONNECTIONS:
+            self._channel(at, line, start)
+        by_head = self._patterns.by_head
+        for pattern in by_head.get(head) or by_head.get(head[:1], ()):
+            if pattern.needle in line:
+                self._messages(at, line, match((pattern,), line[start:]))
 
     def _new_prefix(self, number: int, line: bytes, prefix: bytes) -> None:
         """Note the process that prints; text before it is a label, a time, or part of a row."""
         token = prefix.rpartition(b" [")[0].rpartition(b" ")[2]
-        if token in self._tokens and line[0] not in _ROW_BYTES:
+        known = token in self._tokens or len(self._tokens) >= MOST_PREFIXES
+        if known and line[0] not in _ROW_BYTES:
             return  # only the time before it is new
-        start = nccl_log.process_start(line[:4096], self._hosts)
-        front = line[:start]
-        label = LABEL.match(front)
-        if label:
-            front = front[label.end() :]
+        start = len(prefix) - len(token) - len(prefix.rpartition(b" [")[2]) - 2 if known else 0
+        start = start or nccl_log.process_start(line[:4096], self._hosts)
+        rank, front = self._line_prefixes.cut(line[:start])
         if front.strip():
-            self.tables.piece(number, front, label_key(label))
+            self.tables.piece(number, front, rank)
         elif len(self._prefixes) < MOST_PREFIXES:
             self._prefixes.add(prefix)
+        if known:
+            return
         process = nccl_log.parse_process(line[start:])
-        if process and line.startswith(token, start) and len(self._tokens) < MOST_PREFIXES:
+        if process and line.startswith(token, start):
             self._tokens.add(token)
         run = self.runs.current
         if process and len(run.processes) < MOST_HOSTS:
@@ -172,7 +243,10 @@ class _Collector:
         for message in messages:
             if message.kind in _STARTS_OF_A_PROCESS and self.runs.current.readings:
                 self.runs.begin()
-            run, evidence = self.runs.current, self.runs.evidence(number, line)
+            run = self.runs.current
+            if run.counts(message.kind, message.fields):
+                continue
+            evidence = self.runs.evidence(number, line)
             run.note_message(message.kind, evidence, message.fields)
             if message.kind == "nccl.env":
                 run.note_setting(message["name"], message["value"], evidence)
@@ -185,34 +259,46 @@ class _Collector:
                 run.hosts.setdefault(message["host"])
 
     def _other(self, number: int, line: bytes) -> None:
-        label = LABEL.match(line)
-        if label:
-            line = line[label.end() :]
-        if self.tables.line(number, line, label_key(label)):
+        owners = self._patterns.triggers.of(line)
+        if Role.BEGINNING in owners or Role.SHELL in owners:
+            self._line_prefixes.learn(line)
+        rank, text = self._line_prefixes.cut(line)
+        if self.tables.line(number, text, rank) or not owners:
             return
-        self._library(number, line)
-        run = self.runs.current
-        if process := ucx_log.LINE.search(line[:512]):
-            run.note_process(process["host"].decode("utf-8", "replace"), int(process["pid"]))
-        elif line[:1] in _SHELL_BYTES:
-            self._shell(number, line)
-        if report := nvidia_smi.parse_report(decode(line, 200)):
-            self.runs.current.reports.setdefault(report, self.runs.evidence(number, line))
+        for owner in owners:
+            if isinstance(owner, Pattern):
+                found = list(match((owner,), line))
+                if not found and owner.anchored:
+                    found = list(match((owner,), text))
+                self._messages(number, text, found)
+            elif owner is Role.REPORT:
+                self._report(number, line, text)
+            elif owner in self._readers:
+                self._readers[owner](number, text)
 
-    def _library(self, number: int, line: bytes) -> None:
-        """Read messages of NCCL without its INFO prefix, of UCX, MPI and the launcher."""
-        at = line.find(nccl_log.WARN)
-        if at >= 0:
-            text = line[at + len(nccl_log.WARN) :]
-            self._messages(number, line, match(self._patterns.warnings, text))
-            warning = {"text": decode(text, 300)}
-            self.runs.current.note_message("nccl.warn", self.runs.evidence(number, line), warning)
-        elif b"CCL version" in line:
+    def _process(self, _: int, line: bytes) -> None:
+        if process := ucx_log.LINE.search(line[:512]):
+            host = process["host"].decode("utf-8", "replace")
+            self.runs.current.note_process(host, int(process["pid"]))
+
+    def _report(self, number: int, *texts: bytes) -> None:
+        for text in texts:
+            if report := nvidia_smi.parse_report(decode(text, 200)):
+                self.runs.current.reports.setdefault(report, self.runs.evidence(number, text))
+                return
+
+    def _version(self, number: int, line: bytes) -> None:
+        if nccl_log.WARN not in line:
             at = max(line.find(b"NCCL version"), line.find(b"RCCL version"))
-            self._messages(number, line, match(self._patterns.warnings, line[at:]))
-        self._messages(number, line, self._patterns.other(line))
-        if b"tag(" in line or b"cfg[" in line or b"cfg#" in line:
-            self._endpoint(number, line)
+            self._messages(number, line, self._patterns.warning(line[at:]))
+
+    def _warning(self, number: int, line: bytes) -> None:
+        text = line[line.find(nccl_log.WARN) + len(nccl_log.WARN) :]
+        self._messages(number, line, self._patterns.warning(text))
+        warning = {"text": decode(text, 300)}
+        run = self.runs.current
+        if not run.counts("nccl.warn", warning):
+            run.note_message("nccl.warn", self.runs.evidence(number, line), warning)
 
     def _endpoint(self, number: int, line: bytes) -> None:
         endpoint = ucx_log.parse_endpoint(decode(line))

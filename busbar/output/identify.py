@@ -105,7 +105,7 @@ def columns_operation(facts: JobOutput, ranks: int | None) -> set[str]:
             for name, (share, factor, reduces, rooted) in _signatures(ranks).items()
             if abs(row.count * width - row.nbytes * share) <= row.nbytes * 0.02
             and abs(half.busbw / half.algbw - factor) <= 0.01 * factor + 0.02 / half.algbw
-            and (reduces is None or reduces == (row.redop != "none"))
+            and (reduces is None or not row.redop or reduces == (row.redop != "none"))
             and (rooted is None or row.root is None or rooted == (row.root >= 0))
         }
         candidates = fit if candidates is None else candidates & fit

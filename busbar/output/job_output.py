@@ -111,6 +111,8 @@ class JobOutput:
     """Descriptions of the machine in the input, by tool."""
     incomplete: Evidence | None = None
     """The line at which the input was cut."""
+    damage: dict[str, str] = field(default_factory=dict)
+    """Why a compressed file could not be read to its end, by file."""
 
     @property
     def empty(self) -> bool:
@@ -127,6 +129,16 @@ class JobOutput:
             or self.commands
             or self.readings
         )
+
+    def counts(self, kind: str, fields: Mapping[str, str]) -> bool:
+        """Count a message like one that is kept already; False if none is and it has to be."""
+        occurrences = self.messages.get(kind)
+        if occurrences is None:
+            return False
+        if mine := occurrences.get(tuple(fields.items())):
+            mine.count += 1
+            return True
+        return len(occurrences) >= MOST_VALUES
 
     def note_message(
         self, kind: str, evidence: Evidence, fields: Mapping[str, str] | None = None
@@ -195,6 +207,7 @@ class JobOutput:
         self.exit_status = self.exit_status or other.exit_status
         self.incomplete = self.incomplete or other.incomplete
         self.ranks = self.ranks or other.ranks
+        self.damage |= other.damage
         self.files += [name for name in other.files if name not in self.files]
 
     def _add_message(self, kind: str, new: Occurrence) -> None:

@@ -18,6 +18,8 @@ from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 BEGINNINGS = ('{"event"', '{"placed"')
 """How the lines begin."""
 
+TRIGGERS = (r'\{"(?:event|placed)"',)
+
 # Strict: "8" and true are not numbers.
 Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
 Number = Annotated[float, Field(strict=True)]

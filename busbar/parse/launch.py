@@ -37,6 +37,15 @@ _PROGRAM = re.compile(
 )
 _MPIRUN = ("mpirun", "mpiexec", "prterun", "srun", "orterun")
 
+TRIGGERS = (
+    r"(?i:exit[_ ]?(?:status|code))",
+    r"(?i:\brc\s*[=:])",
+    r"export [A-Za-z_]",
+    r"mpirun|mpiexec|prterun|srun|orterun",
+    r"osu_\w|_perf|gpu_aware|nccl_message_transfer|torch_collectives",
+)
+"""Texts in the lines that a shell prints, for `busbar.parse.triggers`."""
+
 
 @dataclass(frozen=True)
 class CommandLine:
