@@ -26,6 +26,8 @@ MOST_JSON_BYTES = 16 << 20
 MOST_PREFIXES = 100_000
 MOST_INFO = 4
 """In a block with more lines of NCCL's log than one in so many, each line is looked at."""
+_BEGINNINGS = frozenset((Role.BEGINNING, Role.ROW, Role.SHELL))
+"""Lines whose beginning shows where a prefix ends."""
 _CONNECTIONS = (b"Chan", b"Ring")
 _ROW_BYTES = frozenset(b" \t0123456789")
 _STARTS_OF_A_PROCESS = frozenset({"ucx.version", "ucx.api-mismatch", "ucx.env"})
@@ -109,6 +111,8 @@ class _Collector:
         }
         self._prefixes: set[bytes] = set()
         self._tokens: set[bytes] = set()
+        self._transports: dict[bytes, str] = {}
+        """Names by what follows `via` in a line."""
         self._hosts: set[bytes] = set()
 
     def finish(self) -> list[JobOutput]:
@@ -128,8 +132,7 @@ class _Collector:
     def _learn(self, block: bytes) -> None:
         """Learn the prefixes of the first block before its first line is read."""
         for _, line in self._triggered(1, block):
-            owners = self._patterns.triggers.of(line)
-            if Role.BEGINNING in owners or Role.SHELL in owners:
+            if not _BEGINNINGS.isdisjoint(self._patterns.triggers.of(line)):
                 self._line_prefixes.learn(line)
         self._line_prefixes.learn_repeated(block[: BLOCK_BYTES >> 4].split(b"\n", 99)[:99])
 
@@ -160,13 +163,12 @@ class _Collector:
         table, tables = self._patterns, self.tables
         start = 0
         while True:
-            search = (
-                table.any_or_number
-                if tables.row_is_cut
-                else table.any_or_row
-                if tables.rows_are_plain
-                else table.any
-            )
+            if tables.full and self.runs.current.dropped_from:
+                search = table.any_but_rows
+            elif tables.row_is_cut:
+                search = table.any_or_number
+            else:
+                search = table.any_or_row if tables.rows_are_plain else table.any
             trigger = search.search(block, start)
             if trigger is None:
                 return
@@ -226,15 +228,20 @@ class _Collector:
                 run.rings.setdefault(ring.channel, (ring, self.runs.evidence(number, line)))
             return
         transport = line[via + 5 : via + 69]
-        if transport.startswith((b"NET/", b"COLLNET/")):
-            path = nccl_log.parse_net_path(line[start : start + 512])
-            if path is None:
+        name = self._transports.get(transport)
+        crosses = transport.startswith((b"NET/", b"COLLNET/"))
+        if name is None or (crosses and len(run.paths) < MOST_PATHS):
+            path = nccl_log.parse_net_path(line[start : start + 512]) if crosses else None
+            if path:
+                name = f"NET/{path.network}" + ("/GDRDMA" if path.gdr else "")
+                if path not in run.paths and len(run.paths) < MOST_PATHS:
+                    run.paths[path] = self.runs.evidence(number, line)
+            elif crosses:
                 return
-            name = f"NET/{path.network}" + ("/GDRDMA" if path.gdr else "")
-            if path not in run.paths and len(run.paths) < MOST_PATHS:
-                run.paths[path] = self.runs.evidence(number, line)
-        else:
-            name = transport.split(b"[", 1)[0].decode("utf-8", "replace").strip()
+            else:
+                name = transport.split(b"[", 1)[0].decode("utf-8", "replace").strip()
+            if len(self._transports) < MOST_HOSTS:
+                self._transports[transport] = name
         if name not in run.transports:
             run.transport_lines[name] = self.runs.evidence(number, line)
         run.transports[name] += 1
@@ -260,7 +267,7 @@ class _Collector:
 
     def _other(self, number: int, line: bytes) -> None:
         owners = self._patterns.triggers.of(line)
-        if Role.BEGINNING in owners or Role.SHELL in owners:
+        if owners and not _BEGINNINGS.isdisjoint(owners):
             self._line_prefixes.learn(line)
         rank, text = self._line_prefixes.cut(line)
         if self.tables.line(number, text, rank) or not owners:

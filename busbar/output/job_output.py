@@ -17,8 +17,8 @@ from busbar.parse.ucx_log import Endpoint
 
 MOST_VALUES = 4096
 """Distinct values kept of one kind of message."""
-MOST_READINGS = 100_000
-MOST_PATHS = 200_000
+MOST_READINGS = 50_000
+MOST_PATHS = 40_000
 MOST_HOSTS = 65_536
 _E = TypeVar("_E")
 
@@ -111,6 +111,8 @@ class JobOutput:
     """Descriptions of the machine in the input, by tool."""
     incomplete: Evidence | None = None
     """The line at which the input was cut."""
+    dropped_from: Evidence | None = None
+    """The first row that was not kept because there are too many."""
     damage: dict[str, str] = field(default_factory=dict)
     """Why a compressed file could not be read to its end, by file."""
 

@@ -27,7 +27,9 @@ class Role(Enum):
     WARNING = auto()
     VERSION = auto()
     BEGINNING = auto()
-    """Of a table, or of a row."""
+    """Of a table, or of an event."""
+    ROW = auto()
+    """Of a table, or a reading."""
     SHELL = auto()
     PROCESS = auto()
     ENDPOINT = auto()
@@ -39,6 +41,7 @@ _TRIGGERS = {
     Role.WARNING: (literal(nccl_log.WARN.decode()),),
     Role.VERSION: ("CCL version",),
     Role.BEGINNING: (*nccl_tests.TRIGGERS, *osu.TRIGGERS, *events.TRIGGERS),
+    Role.ROW: (nccl_tests.ROW_TRIGGER, events.READING_TRIGGER),
     Role.SHELL: launch.TRIGGERS,
     Role.PROCESS: ucx_log.TRIGGERS,
     Role.ENDPOINT: ucx_log.ENDPOINT_TRIGGERS,
@@ -76,6 +79,7 @@ class Patterns:
         self.any = self.triggers.searcher()
         self.any_or_row = self.triggers.searcher(osu.ROW_TRIGGER)
         self.any_or_number = self.triggers.searcher(_NUMBER_AT_END)
+        self.any_but_rows = self.triggers.searcher(without=Role.ROW)
 
     def warning(self, text: bytes) -> Iterator[Message]:
         """Yield the messages in what follows ``NCCL WARN``."""

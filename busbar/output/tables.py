@@ -50,6 +50,11 @@ class Tables:
         return self._banner is not None
 
     @property
+    def full(self) -> bool:
+        """Whether no more readings of the run are kept."""
+        return len(self._facts.readings) >= MOST_READINGS
+
+    @property
     def row_is_cut(self) -> bool:
         """Whether the rest of a row is still to come."""
         return bool(self._pending)
@@ -191,7 +196,10 @@ class Tables:
 
     def _osu_row(self, row: osu.Row, evidence: Evidence) -> None:
         facts, banner = self._facts, self._banner
-        if banner is None or len(facts.readings) >= MOST_READINGS:
+        if banner is None:
+            return
+        if self.full:
+            facts.dropped_from = facts.dropped_from or evidence
             return
         rate = banner.quantity == "bw"
         facts.readings.append(
@@ -215,7 +223,9 @@ class Tables:
         if not facts.tool:
             facts.tool, facts.table_seen = "nccl-tests", True
         self._header = False
-        if len(facts.readings) < MOST_READINGS:
+        if self.full:
+            facts.dropped_from = facts.dropped_from or evidence
+        else:
             add_row(facts, row, evidence)
         return True
 
@@ -266,21 +276,23 @@ class Tables:
         return facts
 
     def _event_reading(self, reading: events.Reading, evidence: Evidence) -> None:
-        if len(self._facts.readings) < MOST_READINGS:
-            self._facts.readings.append(
-                Reading(
-                    _KINDS[reading.metric],
-                    reading.nbytes,
-                    reading.value,
-                    wrong=reading.wrong,
-                    evidence=evidence,
-                    source=reading.source,
-                    target=reading.target,
-                    buffers=reading.buffers,
-                    operation=reading.operation,
-                    driver_us=reading.driver_us,
-                )
+        if self.full and not reading.wrong:
+            self._facts.dropped_from = self._facts.dropped_from or evidence
+            return
+        self._facts.readings.append(
+            Reading(
+                _KINDS[reading.metric],
+                reading.nbytes,
+                reading.value,
+                wrong=reading.wrong,
+                evidence=evidence,
+                source=reading.source,
+                target=reading.target,
+                buffers=reading.buffers,
+                operation=reading.operation,
+                driver_us=reading.driver_us,
             )
+        )
 
     def end_of_file(self) -> None:
         """Marks a row that was left unfinished."""

@@ -112,11 +112,12 @@ TRIGGERS = (
     "Out of bounds values",
     "Errors with asterisks",
     "Avg bus bandwidth",
-    r"\d[ \t]+(?:u?int\d|fp\d|f\d|bfloat\d|half|float|double)",
     "Invalid number of GPUs",
     r"Test (?:NCCL |CUDA |HIP )?failure",
 )
 """Texts in the lines that the functions of this module parse, for `busbar.parse.triggers`."""
+ROW_TRIGGER = r"\d[ \t]+(?:u?int\d|fp\d|f\d|bfloat\d|half|float|double)"
+"""A row of the table."""
 
 _VERSION = re.compile(
     r"#?\s*(?:nccl|rccl)-tests:?\s+version\s+(?P<tests>\S+)"

@@ -42,9 +42,13 @@ class Triggers(Generic[_T]):
             return []
         return [owner for index in sorted(indices) for owner in self._of_index[index]]
 
-    def searcher(self, *more: str) -> re2.Expression:
-        """Return one expression that finds any trigger, or one of ``more``, in a text."""
-        return re2.compile("|".join([*self._owners, *more]).encode(), _options())
+    def searcher(self, *more: str, without: _T | None = None) -> re2.Expression:
+        """Return one expression that finds any trigger, or one of ``more``, in a text.
+
+        Triggers for ``without`` only are left out.
+        """
+        own = [trigger for trigger, owners in self._owners.items() if owners != [without]]
+        return re2.compile("|".join([*own, *more]).encode(), _options())
 
 
 def _options() -> re2.Options:
