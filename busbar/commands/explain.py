@@ -63,6 +63,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print JSON: an object, or a list for several runs"
     )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print every reading and every line of evidence",
+    )
     parser.set_defaults(run=run)
 
 
@@ -87,5 +93,5 @@ def run(args: argparse.Namespace) -> int:
         documents = [explanation.to_json() for explanation in explanations]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))
     else:
-        print_explanations(explanations)
+        print_explanations(explanations, verbose=args.verbose)
     return exit_status(combined(each.verdict for each in explanations))

@@ -114,7 +114,7 @@ def _explain_run(
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
     return Explanation(
         files=tuple(facts.files),
-        tool=facts.tool or next(iter(facts.reports), "unknown"),
+        tool=facts.tool or next(iter(facts.reports), "") or _library(facts),
         version=facts.version or next(facts.values("nccl.version", "version"), None),
         ranks=ranks,
         nodes=nodes,
@@ -127,7 +127,30 @@ def _explain_run(
         site=run.site.name if run.site and judgement.banded else None,
         hosts=tuple(facts.hosts)[:1024],
         devices=_device_names(facts),
+        libraries=_libraries(facts) if facts.tool else (),
     )
+
+
+_LIBRARIES = {
+    "rccl": "RCCL",
+    "nccl": "NCCL",
+    "ofi": "aws-ofi-nccl",
+    "ucx": "UCX",
+    "mpich": "MPICH",
+}
+
+
+def _library(facts: JobOutput) -> str:
+    """Name the library whose messages the input has, for an input without a benchmark."""
+    families = {kind.partition(".")[0] for kind in facts.messages}
+    return next((name for each, name in _LIBRARIES.items() if each in families), "unknown tool")
+
+
+def _libraries(facts: JobOutput) -> tuple[str, ...]:
+    name = "RCCL" if any(kind.startswith("rccl.") for kind in facts.messages) else "NCCL"
+    nccl = [f"{name} {v}" for v in sorted(set(facts.values("nccl.version", "version")))]
+    ucx = [f"UCX {v}" for v in sorted(set(facts.values("ucx.version", "version")))]
+    return (*nccl, *ucx)
 
 
 def _device_names(facts: JobOutput) -> tuple[str, ...]:

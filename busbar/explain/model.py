@@ -64,6 +64,8 @@ class Explanation:
     """The site whose expectation judged the run; None when no band was applied."""
     hosts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    """Libraries that ran beneath the tool, with their versions."""
 
     def to_json(self) -> ExplainDocument:
         """Return the document that ``busbar explain --json`` prints for a run."""

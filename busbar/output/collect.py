@@ -24,8 +24,8 @@ from busbar.parse.text import BLOCK_BYTES, Source, blocks, decode
 
 MOST_JSON_BYTES = 16 << 20
 MOST_PREFIXES = 100_000
-MOST_INFO = 4
-"""In a block with more lines of NCCL's log than one in so many, each line is looked at."""
+DENSE = 4
+"""If more lines than one in so many are read, looking at each is faster than a search."""
 _BEGINNINGS = frozenset((Role.BEGINNING, Role.ROW, Role.SHELL))
 """Lines whose beginning shows where a prefix ends."""
 _CONNECTIONS = (b"Chan", b"Ring")
@@ -111,6 +111,8 @@ class _Collector:
         }
         self._prefixes: set[bytes] = set()
         self._tokens: set[bytes] = set()
+        self._share = 0.0
+        """How many lines of the last block were read."""
         self._transports: dict[bytes, str] = {}
         """Names by what follows `via` in a line."""
         self._hosts: set[bytes] = set()
@@ -123,11 +125,12 @@ class _Collector:
         """Read a block of lines, the first of which has the given number."""
         if number == 1:
             self._learn(block)
-        marked = block.count(nccl_log.INFO)
-        if marked * MOST_INFO > block.count(b"\n"):
-            self._all_lines(number, block.split(b"\n"))
+        nlines = block.count(b"\n") + 1
+        if max(block.count(nccl_log.INFO), self._share * nlines) * DENSE > nlines:
+            self._lines(enumerate(block.split(b"\n"), number))
+            self._share = 0.0  # of the next block, the lines are searched again
         else:
-            self._some_lines(number, block)
+            self._share = self._lines(self._triggered(number, block)) / nlines
 
     def _learn(self, block: bytes) -> None:
         """Learn the prefixes of the first block before its first line is read."""
@@ -136,27 +139,20 @@ class _Collector:
                 self._line_prefixes.learn(line)
         self._line_prefixes.learn_repeated(block[: BLOCK_BYTES >> 4].split(b"\n", 99)[:99])
 
-    def _all_lines(self, number: int, lines: Iterable[bytes]) -> None:
-        """Read lines, most of them of NCCL's log.
+    def _lines(self, lines: Iterable[tuple[int, bytes]]) -> int:
+        """Read lines and return their number.
 
         This loop is written for logs of half a gigabyte, with millions of lines.
         """
-        marker = nccl_log.INFO
-        for at, line in enumerate(lines, number):
+        marker, nlines = nccl_log.INFO, 0
+        for at, line in lines:
+            nlines += 1
             prefix_bytes = line.find(marker)
             if prefix_bytes >= 0:
                 self._info(at, line, prefix_bytes)
             elif line:
                 self._other(at, line)
-
-    def _some_lines(self, number: int, block: bytes) -> None:
-        """Read the lines of a block that a parser could read."""
-        for at, line in self._triggered(number, block):
-            prefix_bytes = line.find(nccl_log.INFO)
-            if prefix_bytes >= 0:
-                self._info(at, line, prefix_bytes)
-            elif line:
-                self._other(at, line)
+        return nlines
 
     def _triggered(self, number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield the lines with a trigger; after the head of a table those like a row as well."""
@@ -269,11 +265,15 @@ class _Collector:
         owners = self._patterns.triggers.of(line)
         if owners and not _BEGINNINGS.isdisjoint(owners):
             self._line_prefixes.learn(line)
+        elif not owners and not (self.tables.rows_are_plain or self.tables.row_is_cut):
+            return
         rank, text = self._line_prefixes.cut(line)
         if self.tables.line(number, text, rank) or not owners:
             return
         for owner in owners:
             if isinstance(owner, Pattern):
+                if self.runs.current.has_enough(owner.kind):
+                    continue
                 found = list(match((owner,), line))
                 if not found and owner.anchored:
                     found = list(match((owner,), text))
@@ -302,6 +302,8 @@ class _Collector:
     def _warning(self, number: int, line: bytes) -> None:
         text = line[line.find(nccl_log.WARN) + len(nccl_log.WARN) :]
         self._messages(number, line, self._patterns.warning(text))
+        if self.runs.current.has_enough("nccl.warn"):
+            return
         warning = {"text": decode(text, 300)}
         run = self.runs.current
         if not run.counts("nccl.warn", warning):

@@ -132,6 +132,10 @@ class JobOutput:
             or self.readings
         )
 
+    def has_enough(self, kind: str) -> bool:
+        """Whether no more messages of a kind are kept."""
+        return len(self.messages.get(kind, ())) >= MOST_VALUES
+
     def counts(self, kind: str, fields: Mapping[str, str]) -> bool:
         """Count a message like one that is kept already; False if none is and it has to be."""
         occurrences = self.messages.get(kind)

@@ -41,8 +41,7 @@ TRIGGERS = (
     r"(?i:exit[_ ]?(?:status|code))",
     r"(?i:\brc\s*[=:])",
     r"export [A-Za-z_]",
-    r"mpirun|mpiexec|prterun|srun|orterun",
-    r"osu_\w|_perf|gpu_aware|nccl_message_transfer|torch_collectives",
+    r"[$+] .*(?:mpirun|mpiexec|prterun|srun|orterun|osu_|_perf|gpu_aware|nccl_message|torch_coll)",
 )
 """Texts in the lines that a shell prints, for `busbar.parse.triggers`."""
 
