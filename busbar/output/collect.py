@@ -26,6 +26,8 @@ MOST_JSON_BYTES = 16 << 20
 MOST_PREFIXES = 100_000
 DENSE = 4
 """If more lines than one in so many are read, looking at each is faster than a search."""
+DENSE_BLOCKS = 16
+"""Blocks that are taken for dense after one that was."""
 _BEGINNINGS = frozenset((Role.BEGINNING, Role.ROW, Role.SHELL))
 """Lines whose beginning shows where a prefix ends."""
 _CONNECTIONS = (b"Chan", b"Ring")
@@ -111,8 +113,8 @@ class _Collector:
         }
         self._prefixes: set[bytes] = set()
         self._tokens: set[bytes] = set()
-        self._share = 0.0
-        """How many lines of the last block were read."""
+        self._dense_blocks = 0
+        """In so many blocks more, each line is looked at."""
         self._transports: dict[bytes, str] = {}
         """Names by what follows `via` in a line."""
         self._hosts: set[bytes] = set()
@@ -126,11 +128,11 @@ class _Collector:
         if number == 1:
             self._learn(block)
         nlines = block.count(b"\n") + 1
-        if max(block.count(nccl_log.INFO), self._share * nlines) * DENSE > nlines:
+        if self._dense_blocks or block.count(nccl_log.INFO) * DENSE > nlines:
             self._lines(enumerate(block.split(b"\n"), number))
-            self._share = 0.0  # of the next block, the lines are searched again
-        else:
-            self._share = self._lines(self._triggered(number, block)) / nlines
+            self._dense_blocks = max(0, self._dense_blocks - 1)
+        elif self._lines(self._triggered(number, block)) * DENSE > nlines:
+            self._dense_blocks = DENSE_BLOCKS
 
     def _learn(self, block: bytes) -> None:
         """Learn the prefixes of the first block before its first line is read."""
@@ -263,12 +265,14 @@ class _Collector:
 
     def _other(self, number: int, line: bytes) -> None:
         owners = self._patterns.triggers.of(line)
-        if owners and not _BEGINNINGS.isdisjoint(owners):
+        begins = not _BEGINNINGS.isdisjoint(owners)
+        if begins:
             self._line_prefixes.learn(line)
-        elif not owners and not (self.tables.rows_are_plain or self.tables.row_is_cut):
+        in_table = begins or self.tables.rows_are_plain or self.tables.row_is_cut
+        if not owners and not in_table:
             return
         rank, text = self._line_prefixes.cut(line)
-        if self.tables.line(number, text, rank) or not owners:
+        if in_table and self.tables.line(number, text, rank):
             return
         for owner in owners:
             if isinstance(owner, Pattern):

@@ -38,8 +38,7 @@ _PROGRAM = re.compile(
 _MPIRUN = ("mpirun", "mpiexec", "prterun", "srun", "orterun")
 
 TRIGGERS = (
-    r"(?i:exit[_ ]?(?:status|code))",
-    r"(?i:\brc\s*[=:])",
+    r"(?i:(?:exit[_ ]?(?:status|code)|\brc)\s*[=:])",
     r"export [A-Za-z_]",
     r"[$+] .*(?:mpirun|mpiexec|prterun|srun|orterun|osu_|_perf|gpu_aware|nccl_message|torch_coll)",
 )
