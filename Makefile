@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test test-fast lint lock bench docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-here spack-supply spack-mirror spack-push
+.PHONY: help setup check test test-fast lint lock bench fuzz docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-here spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -82,9 +82,13 @@ lock: ## resolve the requirements again and write the locks (needs uv)
 	$(UV_COMPILE) locks/spack.in -o locks/spack.txt
 	$(UV_COMPILE) locks/spack-style.in -o locks/spack-style.txt
 
-bench: setup ## measure the run times that have a limit: busbar explain on a log of 1,024 ranks, busbar check against its bare jobs (ARGS=)
+bench: setup ## measure the run times that have a limit: busbar explain on a log of 1,024 ranks and on other texts, busbar check against its bare jobs (ARGS=)
 	@$(BIN)/python tests/bench/explain_large.py
+	@$(BIN)/python tests/bench/explain_any.py
 	@$(BIN)/python tests/bench/harness_cost.py $(ARGS)
+
+fuzz: setup ## feed a million altered inputs to every parser, in about two hours on 2 cores (COUNT=, ARGS=targets of tests/fuzz/targets.py)
+	@$(BIN)/python -m tests.fuzz $(or $(COUNT),1000000) $(ARGS)
 
 docs: setup ## write the pages of docs/reference/ from the code
 	@$(BIN)/python -m ci.docs.reference

@@ -4,15 +4,24 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import signal
 import sys
+import traceback
 from collections.abc import Collection, Sequence
-from typing import NoReturn
+from functools import partial
+from tempfile import gettempdir, mkstemp
+from typing import TYPE_CHECKING, NoReturn
 
 from busbar import commands
+from busbar.data import full_version
 from busbar.documents import ErrorDocument
 from busbar.errors import BusbarError
+from busbar.redact import redact
+from busbar.terminal import Parser, stderr, stdout, visible
+
+if TYPE_CHECKING:
+    from busbar.check.processes import Interruption
 
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
 
@@ -24,25 +33,26 @@ class _Version(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from busbar.data import full_version  # noqa: PLC0415 - nothing else needs it
-
-        print(f"busbar {full_version()}")
+        stdout().line(f"busbar {full_version()}")
         parser.exit()
 
 
-class _UsageError(Exception):
-    """Arguments that a parser refuses."""
+class _UsageExit(SystemExit):
+    """Arguments that a parser refuses, after it has printed why."""
 
-    def __init__(self, usage: str, program: str, message: str) -> None:
-        super().__init__(f"{usage}{program}: error: {message}")
+    def __init__(self, message: str) -> None:
+        super().__init__(EXIT_USAGE)
         self.message = message
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raise an error, which can be printed as JSON as well."""
+class _Parser(Parser):
+    """Keep the message of an error, which is printed as JSON as well."""
 
     def error(self, message: str) -> NoReturn:
-        raise _UsageError(self.format_usage(), self.prog, message)
+        try:
+            super().error(message)
+        except SystemExit:
+            raise _UsageExit(message) from None
 
 
 def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
@@ -63,28 +73,43 @@ def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand and returns its exit status."""
+    """Run one subcommand and return its exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
     command = next((word for word in words if not word.startswith("-")), "")
-    as_json = "--json" in words
+    os.umask(os.umask(0o077) | 0o002)  # others may read the reports, not change them
+    try:
+        if command != "check":
+            return _run(words, command)
+        from busbar.check.processes import supervised  # noqa: PLC0415 - only this command
+
+        # It starts ReFrame, launchers and ranks, of which nothing may be left.
+        return supervised(partial(_run, words, command))
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _run(words: list[str], command: str, interruption: Interruption | None = None) -> int:
     try:
         args = build_parser([command]).parse_args(words)
+        args.interruption = interruption
         status: int = args.run(args)
         sys.stdout.flush()
-    except _UsageError as error:
-        print(error, file=sys.stderr)
-        if as_json:
-            _print_error(command, BusbarError(error.message, hint=f"see busbar {command} --help"))
-        raise SystemExit(EXIT_USAGE) from None
+    except _UsageExit as end:
+        if "--json" in words:
+            _print_error(command, BusbarError(end.message, hint=f"see busbar {command} --help"))
+        raise
     except BusbarError as error:
-        print(f"busbar {args.command}: {error}", file=sys.stderr)
-        if as_json:
+        stderr().line(f"busbar {command}: {error}")
+        if "--json" in words:
             _print_error(command, error)
         return EXIT_USAGE
     except BrokenPipeError:
         # The reader (head, less) went away; nothing is lost that it wanted.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:  # noqa: BLE001 - a bug is never a verdict: 1 would say so
+        stderr().line(f"busbar {command}: internal error: {_summary(error)}; {_logged(error)}")
+        return EXIT_USAGE
     return status
 
 
@@ -92,9 +117,29 @@ def _print_error(command: str, error: BusbarError) -> None:
     document: ErrorDocument = {
         "schema": "busbar-error/1",
         "command": command,
-        "error": {"what": error.what, "where": error.where, "hint": error.hint},
+        "error": {
+            "what": redact(error.what),
+            "where": redact(error.where),
+            "hint": redact(error.hint),
+        },
     }
-    print(json.dumps(document, indent=1))
+    stdout().document(document)
+
+
+def _summary(error: Exception) -> str:
+    return redact(f"{type(error).__name__}: {error}")[:200]
+
+
+def _logged(error: Exception) -> str:
+    """Write the traceback, without secrets, to a file that only the user can read."""
+    text = f"busbar {full_version()}\n{redact(''.join(traceback.format_exception(error)))}"
+    try:
+        descriptor, name = mkstemp(prefix="busbar-", suffix=".log")
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(visible(text))
+    except OSError as problem:
+        return f"the log cannot be written to {gettempdir()}: {problem.strerror}"
+    return f"please report it with the log {name}"
 
 
 if __name__ == "__main__":

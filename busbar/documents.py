@@ -69,6 +69,37 @@ class Skipped(TypedDict):
     """The feature that is missing, and why."""
 
 
+class SeriesRow(TypedDict):
+    """What a reading is of: readings of one series compare with each other."""
+
+    check: str
+    """The check without its parameters."""
+    partition: str
+    """Partition of the site."""
+    bench: str
+    """The benchmark; for nccl-tests and rccl-tests the collective."""
+    harness: str
+    """What timed a collective."""
+    lane: str
+    """Lane of UCX."""
+    nodes: int
+    """Nodes of the run."""
+    ranks: int
+    """Ranks of all nodes."""
+    kind: str
+    """``bw``, ``busbw`` or ``latency_us``."""
+    operation: str
+    """What ran, where one run measures several."""
+    buffers: str
+    """Memory of sender and receiver."""
+    in_place: bool | None
+    """Which half of the row of nccl-tests."""
+    links: str
+    """The links between both ends of a pair of GPUs."""
+    bytes: int
+    """Message size."""
+
+
 class ResultRow(TypedDict):
     """One reading, or one thing that went wrong."""
 
@@ -102,6 +133,8 @@ class ResultRow(TypedDict):
     """Cause ids, separated by commas; empty for a pass."""
     message: str
     """One sentence if the verdict is not pass."""
+    series: SeriesRow | None
+    """What the reading is of; null for what is no reading."""
     share_of_limit: float | None
     """Reading over limit; null for a latency."""
 
@@ -129,6 +162,9 @@ class CheckDocument(TypedDict):
     """Selected checks that did not run."""
     notes: list[CheckNote]
     """Facts that are not faults."""
+    interrupted: str | None
+    """The signal that ended the run: ``SIGINT``, ``SIGTERM``, ``SIGHUP``, or ``SIGKILL`` if the
+    command was killed; null if the run came to its end."""
     verdict: Verdict
     """The worst verdict of the results; ``unjudged`` counts only if no result was judged."""
 

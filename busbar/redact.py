@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Keep secrets out of stored and printed text: filter variables by name, values by pattern."""
+"""Keep secrets out of stored and printed text: filter variables by name, values by pattern.
+
+Every step takes time in proportion to the text, whatever it contains: a run of characters is
+entered only at its beginning (lookbehind) and never given back (possessive quantifiers).
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from enum import Enum, auto
+from functools import lru_cache
 from typing import Any
 
 KEPT_PREFIXES = (
@@ -31,62 +37,221 @@ KEPT_PREFIXES = (
 """Prefixes of the variables that a stored result may contain."""
 REPLACEMENT = "[redacted]"
 
-# A variable whose name contains one of these is a secret, whatever its prefix.
-_SECRET_NAME = re.compile(
-    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|PRIVATE|AUTH|COOKIE|JWT|(?:^|_)KEY(?:$|_)"
-    r"|(?:^|_)(?:PWD|PW|PASS)$|NAMESPACE_?KEY",
+
+# Formats that are secrets wherever they are.
+_KNOWN = re.compile(
+    r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}"  # AWS access keys
+    r"|gh[opsur]_[A-Za-z0-9]{20,}+|github_pat_\w{20,}+"
+    r"|gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent)-[\w-]{16,}+"
+    r"|hf_[A-Za-z0-9]{20,}+|(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{20,}+"
+    r"|(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{8,}+|xox[a-z]-[\w-]{8,}+|xapp-[\w-]{8,}+"
+    r"|npm_[A-Za-z0-9]{30,}+|nvapi-[\w-]{20,}+|wandb_v\d_\w{20,}+|pypi-[\w-]{20,}+"
+    r"|(?<![\w.])hv[sbr]\.[\w-]{8,}+|AIza[\w-]{35}|ya29\.[\w-]{10,}+|dckr_[po]at_[\w-]{10,}+"
+    r"|SG\.[\w-]{10,}+\.[\w-]{10,}+|AGE-SECRET-KEY-1\w{10,}+|MUNGE:[A-Za-z0-9+/=]{4,}+:?"
+    r"|(?<![\w-])eyJ[\w-]{8,}+(?:\.[\w-]++){1,4}"  # JSON web tokens
+    r"|(?<![\w+/])(?:b3BlbnNzaC1rZXk|MII[A-Za-z])[\w+/]{20,}+={0,2}"  # bodies of keys
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?(?:-----END [A-Z ]*-----|\Z))"
+)
+_WEBHOOK = re.compile(
+    r"(?P<host>(?:hooks\.slack\.com|discord(?:app)?\.com/api|webhook\.office\.com)/)[^\s\"'<>]++"
+)
+_URL = re.compile(
+    r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*+)://(?P<rest>[^\s\"'<>]++)"
+)
+_PORT = re.compile(r"\d{1,5}(?=\D|$)")
+_WEB = ("http", "https", "ftp", "ftps", "git+https", "oci", "docker")
+_BEARER = re.compile(
+    r"(?<!\w)(?P<scheme>(?i:Bearer)\s++|(?i:Basic)\s++(?=[a-z]*+[\d+/=A-Z]))[\w.~+/-]{8,}+={0,2}"
+)
+
+# Options of commands: curl -u user:password, sshpass -p, docker login -p; and the lines of .netrc.
+_USER = re.compile(
+    r"(?P<option>(?<!\S)(?:-u|-U|--user|--proxy-user)(?:\s++|=)?+[\"']?+)"
+    r"[^\s:\"'=-][^\s:\"']*+:[^\s\"']++"
+)
+_LOGIN = re.compile(r"(?<![\w-])(?:login|sshpass|mysql\w*+|mariadb\w*+)(?![\w-])")
+_PASSWORD_OPTION = re.compile(
+    r"(?P<option>(?<!\S)-p(?:\s++|=)?+)(?:\"[^\"]*+\"?|'[^']*+'?|[^\s\"']++)"
+)
+_NETRC = re.compile(
+    r"(?P<before>(?<!\S)login\s++\S++\s++(?:password|passwd)\s++"
+    r"|^[ \t]*+(?:password|passwd)[ \t]++(?=\S++[ \t]*+$))\S++",
+    re.MULTILINE,
+)
+
+# Names and what follows them: NAME=x, "name": "x", --name x, <name>x</name>, setenv NAME x.
+_NAME = re.compile(
+    r"(?<![\w.-])(?P<name>[\w.-]++)"
+    r"(?P<between>\\?[\"']?[ \t]*+(?:[:=]{1,2}>?|%3[AaDd])[ \t]*+| set by environment to |>|\s++)"
+)
+_SETENV = ("setenv", "ENV", "-gx", "-Ux")
+_QUOTE = re.compile(r"\\?[\"']")
+_QUOTED = {
+    '"': re.compile(r"(?:[^\"\\]|\\.)*+\"?", re.DOTALL),
+    "'": re.compile(r"(?:[^'\\]|\\.)*+'?", re.DOTALL),
+    '\\"': re.compile(r"(?:[^\"\\]|\\[^\"])*+(?:\\?\")?", re.DOTALL),
+    "\\'": re.compile(r"(?:[^'\\]|\\[^'])*+(?:\\?')?", re.DOTALL),
+}
+_AFTER_QUOTE = re.compile(r"[^\s,;)}\]>:\"'&]*+")
+_INSIDE = {'"': re.compile(r"[^\n\"]*+"), "'": re.compile(r"[^\n']*+")}
+_WORD = re.compile(r"(?:\\.|[^\s\\])*+", re.DOTALL)
+_PARAMETER = re.compile(r"[^\s&#\"'<>]*+")
+_ELEMENT = re.compile(r"[^<]*+")
+_REST_OF_LINE = re.compile(r"[^\n]*+")
+
+# The words of a name: accessKey, X-API-Key, HTTPToken.
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_STRONG = re.compile(
+    r"TOKEN(?!S|IZ)|SECRET|SSHPASS|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|COOKIE|JWT|SIGNATURE"
+    r"|AUTHORI[ZS]ATION|API_?KEY|PRIV(?:ATE)?_?KEY|PRECONDITION_TRANSPORT"
+    r"|(?:ACCESS|ACCOUNT|SHARED|SSH|SIGNING|ENCRYPTION|MASTER|STORAGE|DEPLOY|LICENSE)_?KEY"
+    r"|(?:^|_)(?:PWD|PW|CREDS?)(?:$|_)|_PASS(?:$|_)|(?:^|_)PASS_"
+)
+_WEAK = re.compile(r"(?:^|_)(?:O?AUTH|KEY|PRIVATE)(?:$|_)|^PASS$")
+_PARAMETERS = re.compile(r"(?:^|_)(?:KEY|SIG|CODE)$")
+# These tell about a secret: key_size, password_file.
+_ABOUT = re.compile(
+    r"_(?:SIZE|LEN|LENGTH|COUNT|BYTES|BITS|TYPE|MODE|METHOD|FILE|PATH|DIR|TIMEOUT|TTL|VERSION"
+    r"|ENABLED?|SUPPORT|SUPPORTED)$"
+)
+# Most text has none of them.
+_HINT = re.compile(
+    "token|secret|pass|pwd|pw|cred|cookie|jwt|sig|code|auth|key|private|precondition",
     re.IGNORECASE,
 )
-_KNOWN_SECRETS = re.compile(
-    r"(?:AKIA|ASIA)[0-9A-Z]{16}"  # AWS access keys
-    r"|gh[opsur]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
-    r"|glpat-[\w-]{16,}|hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|xox[abprs]-[\w-]{10,}"
-    r"|npm_[A-Za-z0-9]{30,}|nvapi-[\w-]{20,}|wandb_v\d_\w{20,}"
-    r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # JSON web tokens
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
-)
-# user:password options of curl and wget.
-_USER = re.compile(r"(?P<option>(?:^|\s)(?:-u|--user)(?:\s+|=))[\"']?[^\s:\"']+:[^\s\"']+")
-_URL_PASSWORD = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
-_BEARER = re.compile(r"\b(?P<scheme>Bearer|Basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
-# A quoted value ends at its closing quote; a quote before a colon is JSON's.
-_ASSIGNMENT = re.compile(
-    r"\b(?P<name>[A-Za-z_][\w-]*)(?P<between>[\"']?\s*[=:]\s*|\s+set by environment to )"
-    r"(?P<value>\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s'\"]+)"
-)
-_OPTION = re.compile(
-    r"(?P<option>--?(?:[\w-]*(?:token|password|passwd|secret|api-?key|credential)[\w-]*)(?:\s+|=))"
-    r"(?:\"[^\"]*\"?|'[^']*'?|\S+)",
+# A value of several words is the rule for these, so all of the line goes.
+_OF_SEVERAL_WORDS = re.compile(r"PASSW|PASSPHRASE|SECRET|COOKIE|AUTHORI[ZS]ATION")
+_HARMLESS = re.compile(
+    r"[\"']?(?:\d{1,5}|0x[0-9A-Fa-f]{1,16}|true|false|yes|no|on|off|none|null|\(null\)"
+    r"|(?:auth/)?munge)?[\"',;)\]}]*",
     re.IGNORECASE,
 )
-_LONG_WORD = re.compile(r"(?<![\w/.+-])[A-Za-z0-9_+-]{24,}={0,2}(?![\w/.])")
+
+# Words that look random.
+_LONG_WORD = re.compile(r"(?<![\w+/-])(?<!\w\.)[A-Za-z0-9_+/-]{24,}+={0,2}(?!\.\w)")
+_HEXADECIMAL = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}")
+# UUIDs, which GPUs have, and names that compilers mangle.
+_NAMED = re.compile(r"(?:[A-Z]{3}-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|_+[ZR].*")
+_RUNS = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]+|[a-z]|[0-9]+")
+
+
+class _Kind(Enum):
+    """What a name says of its value."""
+
+    PLAIN = auto()
+    WEAK = auto()
+    """A secret, unless the value is a small number: the key of a memory region is one."""
+    STRONG = auto()
 
 
 def redact(text: str) -> str:
     """Replace everything in ``text`` that looks like a secret."""
-    text = _KNOWN_SECRETS.sub(REPLACEMENT, text)
-    text = _URL_PASSWORD.sub(REPLACEMENT, text)
-    text = _BEARER.sub(rf"\g<scheme> {REPLACEMENT}", text)
+    text = _KNOWN.sub(REPLACEMENT, text)
+    text = _WEBHOOK.sub(rf"\g<host>{REPLACEMENT}", text)
+    text = _URL.sub(_redact_url, text)
+    text = _BEARER.sub(rf"\g<scheme>{REPLACEMENT}", text)
     text = _USER.sub(rf"\g<option>{REPLACEMENT}", text)
-    text = _OPTION.sub(rf"\g<option>{REPLACEMENT}", text)
-    text = _ASSIGNMENT.sub(_redact_assignment, text)
-    return _LONG_WORD.sub(lambda m: REPLACEMENT if looks_like_token(m[0]) else m[0], text)
+    text = _NETRC.sub(rf"\g<before>{REPLACEMENT}", text)
+    if _LOGIN.search(text):
+        text = "\n".join(map(_redact_login, text.split("\n")))
+    if _HINT.search(text):
+        text = "".join(_without_values(text))
+    return _LONG_WORD.sub(lambda m: REPLACEMENT if _is_random(m[0]) else m[0], text)
 
 
-def _redact_assignment(match: re.Match[str]) -> str:
-    name, between, value = match["name"], match["between"], match["value"]
-    if _SECRET_NAME.search(name) or looks_like_token(value):
-        return f"{name}{between}{REPLACEMENT}"
-    # A value can be a list of further assignments.
-    parts = [_redact_part(part) for part in re.split(r"(?P<comma>[,;])", value)]
-    return f"{name}{between}{''.join(parts)}"
+def _redact_url(match: re.Match[str]) -> str:
+    """Redact user and password. A password can contain ``/`` and ``@``, unescaped."""
+    scheme, rest = match["scheme"], match["rest"]
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    user, colon, after = authority.partition(":")
+    if colon and "@" not in user and (authority.count("@") or not _PORT.match(after)):
+        at = rest.rfind("@")
+    elif scheme.lower() in _WEB and user != "git":
+        at = authority.rfind("@")
+    else:
+        at = -1
+    return match[0] if at < 0 else f"{scheme}://{REPLACEMENT}{rest[at:]}"
 
 
-def _redact_part(part: str) -> str:
-    names, equals, value = part.rpartition("=")
-    if (equals and _SECRET_NAME.search(names)) or looks_like_token(value):
-        return f"{names}{equals}{REPLACEMENT}"
-    return part
+def _redact_login(line: str) -> str:
+    login = _LOGIN.search(line)
+    if not login:
+        return line
+    options = _PASSWORD_OPTION.sub(rf"\g<option>{REPLACEMENT}", line[login.end() :])
+    return line[: login.end()] + options
+
+
+def _without_values(text: str) -> Iterator[str]:
+    """Yield ``text`` in pieces, without the values of names that say that they are secret."""
+    done = at = 0
+    before = ""
+    while found := _NAME.search(text, at):
+        at = found.end()
+        end = _end_of_secret(text, found, before)
+        before = found["name"] if found["between"].isspace() else ""
+        if end > at:
+            yield text[done:at]
+            yield REPLACEMENT
+            done = at = end
+    yield text[done:]
+
+
+def _end_of_secret(text: str, found: re.Match[str], before: str) -> int:
+    """Return where the value of a name ends; 0 if it is not a secret."""
+    name, between, at = found["name"], found["between"], found.end()
+    front = text[found.start() - 1 : found.start()]
+    kind, words = _kind(name[:200])
+    in_url = front in ("?", "&") and bool(front)
+    option = name.startswith("-")
+    if kind is _Kind.PLAIN and in_url and _PARAMETERS.search(words):
+        kind = _Kind.STRONG
+    if kind is _Kind.PLAIN or (between.isspace() and not (option or before in _SETENV)):
+        return 0
+    if (between == ">") != (front == "<"):
+        return 0
+    # "invalid key: mlx5_0" is a message, and a key without another word is one of a table.
+    message = words == "KEY" or (":" in between and not re.search("[\"']", between))
+    if kind is _Kind.WEAK and message and not (in_url or option):
+        return 0
+    if text.startswith(REPLACEMENT, at):
+        return 0
+    end = _end_of_value(text, found, words, front)
+    value = text[at:end]
+    if kind is _Kind.WEAK and _HARMLESS.fullmatch(value[:64]):
+        return 0
+    return 0 if name == "PWD" and value.startswith("/") else end
+
+
+def _end_of_value(text: str, found: re.Match[str], words: str, front: str) -> int:
+    between, at = found["between"], found.end()
+    if between == ">":
+        return _end(_ELEMENT, text, at)
+    if front in ("?", "&") or "%3" in between:
+        return _end(_PARAMETER, text, at)
+    if quote := _QUOTE.match(text, at):
+        return _end(_AFTER_QUOTE, text, _end(_QUOTED[quote[0]], text, quote.end()))
+    if front in _INSIDE and not re.search("[\"']", between):
+        return _end(_INSIDE[front], text, at)
+    begins = found.start() == 0 or front == "\n"
+    if _OF_SEVERAL_WORDS.search(words) and (begins or ": " in between or " =" in between):
+        return _end(_REST_OF_LINE, text, at)
+    return _end(_WORD, text, at)
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    match = pattern.match(text, at)
+    return match.end() if match else at
+
+
+@lru_cache(4096)
+def _kind(name: str) -> tuple[_Kind, str]:
+    """Return what a name says of its value, and its words."""
+    words = "_".join(_WORDS.findall(name)).upper()
+    if _ABOUT.search(words):
+        return _Kind.PLAIN, words
+    if _STRONG.search(f"{words} {name.upper()}"):
+        return _Kind.STRONG, words
+    return (_Kind.WEAK if _WEAK.search(words) else _Kind.PLAIN), words
 
 
 def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -94,10 +259,15 @@ def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: redact(value)
         for name, value in environment.items()
-        if name.startswith(KEPT_PREFIXES)
-        and not _SECRET_NAME.search(name)
-        and not looks_like_token(value)
+        if name.startswith(KEPT_PREFIXES) and not _is_secret(name, value)
     }
+
+
+def _is_secret(name: str, value: str) -> bool:
+    kind, words = _kind(name[:200])
+    if kind is _Kind.WEAK and words != "KEY":
+        return not _HARMLESS.fullmatch(value[:64])
+    return kind is _Kind.STRONG or redact(value) == REPLACEMENT
 
 
 def redact_document(document: Any) -> Any:
@@ -107,10 +277,10 @@ def redact_document(document: Any) -> Any:
     """
     if isinstance(document, Mapping):
         return {
-            str(key): _redact_env(value)
+            redact(str(key)): _redact_env(value)
             if str(key) in ("env", "environment")
             else REPLACEMENT
-            if isinstance(value, str) and value and _SECRET_NAME.search(str(key))
+            if isinstance(value, str | int | float) and _is_secret(str(key), str(value))
             else redact_document(value)
             for key, value in document.items()
         }
@@ -128,17 +298,20 @@ def _redact_env(value: Any) -> Any:
     return redact_document(value)
 
 
-def looks_like_token(value: str) -> bool:
-    """Return whether a value looks like a key: a known format, or a long random word."""
-    if _KNOWN_SECRETS.search(value):
-        return True
-    word = value.strip("\"'")
-    if not re.fullmatch(r"[A-Za-z0-9_+/=-]{24,}", word) or "/" in word[:1]:
+def _is_random(word: str) -> bool:
+    """Return whether a long word is one of no language: a key, and not a path or a name."""
+    word = word.rstrip("=")
+    if _NAMED.fullmatch(word):
         return False
-    if re.fullmatch(r"[0-9a-f]{32,}|[0-9A-F]{32,}", word):
+    if _HEXADECIMAL.fullmatch(word):
         return True  # a hexadecimal key, or a commit id, which a result does not need
-    kinds = sum(bool(re.search(kind, word)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
-    return kinds == 3 and _entropy(word) > 3.7
+    if not all(re.search(kind, word) for kind in ("[a-z]", "[A-Z]", "[0-9]")):
+        return False
+    # Letters of a random word change between the classes twice as often as those of a name.
+    letters = sum(map(str.isalnum, word))
+    # A word of 40 with a slash inside is the form of an AWS key, and hardly that of a path.
+    often = 0.45 if word.startswith("/") else 0.33 if "/" in word and len(word) == 40 else 0.4
+    return _entropy(word) > 3.7 and len(_RUNS.findall(word)) > often * letters
 
 
 def _entropy(word: str) -> float:

@@ -16,7 +16,7 @@ def parse_bytes(text: str) -> int:
     Raises ``ValueError`` for anything else.
     """
     match = re.fullmatch(
-        r"(?P<count>\d+)\s*(?P<suffix>[KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE
+        r"(?P<count>[0-9]{1,18})\s*(?P<suffix>[KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE
     )
     if not match:
         raise ValueError(f"invalid size {text!r}; write a size such as 65536, 64K or 16MiB")

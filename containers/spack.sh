@@ -7,19 +7,17 @@ set -eu
 stack=$1 prefix=$2
 env=$(cat environment.txt)
 find /lib /usr/lib -name '*.so*' -exec realpath {} + | sort -u >/tmp/base-libraries # the final stage has them too
-apt-get update -qq
-apt-get install -y -qq --no-install-recommends bzip2 ca-certificates file g++ gcc gfortran git gnupg gzip make patch python3 python3-venv unzip xz-utils zstd >/dev/null
+sh containers/apt.sh bzip2 ca-certificates file g++ gcc gfortran git gnupg gzip make patch python3 python3-venv unzip xz-utils zstd
 if [ -d supply/apt ]; then # for the CUDA or ROCm that is an external of the lock
     cp supply/apt/* /etc/apt/sources.list.d/
-    apt-get update -qq
     # Both vendors have the release in the package name; the lock has it in a prefix: /usr/local/cuda-12.8, /opt/rocm-6.3.3.
     release=$(grep -oE '"/(usr/local/cuda|opt/rocm)-[0-9.]+' "$env/spack.lock" | grep -oE '[0-9.]+$' | sort -u)
     [ "$stack" != cuda ] || release=$(echo "$release" | tr . -)
     # shellcheck disable=SC2046 # a list of packages
-    apt-get install -y -qq --no-install-recommends $(sed "s/RELEASE/$release/" "containers/$stack/gpu-packages.txt") >/dev/null
+    sh containers/apt.sh $(sed "s/RELEASE/$release/" "containers/$stack/gpu-packages.txt")
 fi
 # shellcheck disable=SC2046 # a list of packages
-[ ! -e "$env/packages.txt" ] || apt-get install -y -qq --no-install-recommends $(cat "$env/packages.txt") >/dev/null
+[ ! -e "$env/packages.txt" ] || sh containers/apt.sh $(cat "$env/packages.txt")
 [ ! -d wheels ] || cp -a wheels/. "$prefix/"
 
 if [ -d supply/git ]; then

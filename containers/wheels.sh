@@ -4,8 +4,7 @@
 # and compiles gpu_aware with it.
 set -eu
 stack=$1 prefix=$2
-apt-get update -qq
-apt-get install -y -qq --no-install-recommends g++ >/dev/null
+sh containers/apt.sh g++
 
 cp -a wheels/. "$prefix/"
 packages=$prefix/lib/python3/site-packages

@@ -19,6 +19,7 @@ from .bench import BenchCheck
 class OsuCollective(BenchCheck, special=True):
     """Latency as OSU prints it, and the bus bandwidth that it makes."""
 
+    valid_systems = ["+pair"]
     bench = parameter(
         ["osu_allreduce", "osu_allgather", "osu_alltoall", "osu_bcast", "osu_reduce_scatter"]
     )

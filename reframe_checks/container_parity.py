@@ -21,7 +21,6 @@ from busbar.delivery.environment import Image
 from busbar.documents import NoteRow
 from busbar.explain.containers import layer_cause
 from busbar.explain.model import Cause
-from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import judge
 from busbar.judge.launch import LaunchOutput, show
 from busbar.judge.parity import LEAST, Parity, compare, enough
@@ -35,7 +34,7 @@ from busbar.verdict import Verdict
 
 from .in_image import InImage, launcher_outside
 from .judging import Judgement
-from .mpi_program import GpuAwareCheck, Sizes, versions
+from .mpi_program import GpuAwareCheck, Sizes, versions, words_of
 from .programs import SOURCES
 
 _SIDES = ("bare", "image")
@@ -72,7 +71,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             self.sizes = self.sizes or Sizes((1 << 20, 4 << 20))
             best = "--statistic=best --window=4 --seconds=0.2"
             self.more_options = f"{best} {self.more_options}"
-            self.wrapper = f"{SOURCES / 'own_core.sh'} {self.wrapper}"
+            self.wrapper = f"{shlex.quote(str(SOURCES / 'own_core.sh'))} {self.wrapper}"
 
     @run_before("run")
     def set_turns(self) -> None:
@@ -86,8 +85,8 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             "bare": host,
             "image": InImage(inside, image, self.names_for_image, [str(SOURCES)]),
         }
-        words = [self.executable, *self.executable_opts]
-        program = len(self.wrapper.split())
+        words = shlex.split(" ".join([self.executable, *self.executable_opts]))
+        program = len(words_of(self.wrapper, "wrapper"))
         turns = [f"for turn in $(seq {self.repetitions}); do"]
         for side in _SIDES:
             if side == "image":
@@ -125,7 +124,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             lane = self.preflighted.fingerprint.lane
         shown = show(f"{side}-{turn}", [*lines, *log])
         asked = replace(self.asked(), sizes=(), latency_sizes=(), check_sizes=(), lane=lane)
-        wrong = judge(asked, shown, expectation_of(Run()))
+        wrong = judge(asked, shown, Run())
         if status != "0":
             message = f"it ended with exit status {status}"
             wrong.append(Result(self.name, Verdict.FAILED, message=message))
@@ -179,7 +178,8 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         known = super().known_causes()
         if all(parity.verdict is not Verdict.DEGRADED for parity in self.parities.values()):
             return known
-        image, outside = self.preflighted, dict(self.current_environ.env_vars)
+        image, exported = self.preflighted, self.current_environ.env_vars
+        outside = {name: " ".join(shlex.split(value)) for name, value in exported.items()}
         forced = "APPTAINERENV_"
         inside = outside | image.settings
         inside |= {

@@ -82,6 +82,7 @@ class fabric_ucx_gpu(UcxPerf):  # noqa: N801 - see above
     """UCX alone, from GPU to GPU."""
 
     descr = "ucx_perftest between two GPUs"
+    valid_systems = ["+pair"]
     valid_prog_environs = _ON_GPUS
 
     @property

@@ -27,6 +27,11 @@ class gpu_aware(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what us
     def buffers(self) -> tuple[str, ...]:
         return ("DD", "HD", "DH", "HH") if self.on_gpu else ("HH",)
 
+    def ranks_per_node(self) -> int:
+        """Two ranks on the GPU of a node that has only one: a message needs two."""
+        alone = self.on_gpu and self.nodes == 1
+        return max(self.partition.ranks_per_node, 2 if alone else 1)
+
     @run_after("setup")
     def set_collectives(self) -> None:
         if "collectives" in self.current_environ.features and not self.collectives:

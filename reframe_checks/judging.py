@@ -56,6 +56,7 @@ class JudgingMixin(Configured):
         """Return what the check knows of its launches; it decides what they are compared with."""
         return Run(
             site=self.site,
+            check=type(self).__name__,
             partition=self.current_partition.name,
             lane=self.environment.lane,
             nodes=self.nodes,

@@ -6,6 +6,8 @@ $ gpu_aware --ranks=4 --buffers=DD --sizes=1M,4M,16M,64M,256M --latency-sizes=8
 
 from __future__ import annotations
 
+import shlex
+
 import reframe as rfm
 from reframe.core.builtins import run_after
 
@@ -20,6 +22,7 @@ class link_matrix(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what 
     """Bandwidth and latency of every ordered pair of a node, in one launch."""
 
     descr = "bandwidth and latency of every pair"
+    valid_systems = ["+pair"]
     tags = {"gate", "nightly"}
     latency_sizes = Sizes((8,))
 
@@ -33,4 +36,4 @@ class link_matrix(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what 
             self.sizes = self.sizes or Sizes((64 << 10, 1 << 20, 4 << 20))
             best = "--copy --statistic=best --window=4 --seconds=0.2"
             self.more_options = f"{best} {self.more_options}"
-            self.wrapper = f"{SOURCES / 'own_core.sh'} {self.wrapper}"
+            self.wrapper = f"{shlex.quote(str(SOURCES / 'own_core.sh'))} {self.wrapper}"

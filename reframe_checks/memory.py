@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import reframe as rfm
-from reframe.core.builtins import fixture, parameter
+from reframe.core.builtins import fixture, parameter, run_before
 
 from busbar.judge.launch import BenchLaunch
 from busbar.units import MIB, option_bytes
@@ -26,12 +26,16 @@ class BuildMemory(BuildProgram):
 
 @rfm.simple_test
 class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users type
-    """Host memory with one core and with all, each GPU's own memory, and every pair of GPUs."""
+    """Host memory with one core and with all, each GPU's own, to and from the host, every pair."""
 
-    descr = "plain copies: host, GPU, GPU to GPU"
+    descr = "plain copies: host, GPU, host to GPU, GPU to GPU"
     valid_prog_environs = ["+memory"]
     copies = fixture(BuildMemory, scope="environment")
     size_set = parameter(["quick"])
+
+    @run_before("run")
+    def use_all_cores(self) -> None:
+        self.leave_all_cores()
 
     def launches(self) -> list[BenchLaunch]:
         gpus = self.gpus if self.on_gpu else 0

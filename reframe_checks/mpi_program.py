@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, run_before, variable
+from reframe.core.exceptions import ReframeError
 
-from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import GpuAwareRequest, judge
 from busbar.judge.launch import LaunchOutput, show
 from busbar.judge.run import Run, copies_of
@@ -66,15 +67,24 @@ class GpuAwareCheck(BusbarCheck, special=True):
         """Kinds of memory of sender and receiver; concrete checks choose."""
         return ("DD",) if self.on_gpu else ("HH",)
 
+    def ranks_per_node(self) -> int:
+        """A rank for each GPU or core; concrete checks may choose."""
+        return self.partition.ranks_per_node
+
+    @property
+    def shares_gpu(self) -> bool:
+        """Whether several ranks have to use one GPU."""
+        return self.on_gpu and self.num_tasks_per_node > self.partition.ranks_per_node
+
     @run_before("run")
     def set_command(self) -> None:
-        self.num_tasks_per_node = self.partition.ranks_per_node
+        self.num_tasks_per_node = self.ranks_per_node()
         self.num_tasks = self.nodes * self.num_tasks_per_node
         self.job.num_tasks, self.job.num_tasks_per_node = self.num_tasks, self.num_tasks_per_node
         self.across_nodes()
         inside = self.image.programs if self.image else {}
         program = inside.get("gpu_aware") or str(Path(self.program.stagedir, "gpu_aware"))
-        self.executable, *before = [*self.wrapper.split(), program]
+        words = [*words_of(self.wrapper, "wrapper"), program]
         options = {
             "ranks": str(self.num_tasks),
             "buffers": ",".join(self.buffers()),
@@ -82,13 +92,17 @@ class GpuAwareCheck(BusbarCheck, special=True):
             "latency-sizes": self.latency_sizes.option(),
             "check": self.check_sizes.option(),
             "collectives": ",".join(self.collectives),
-            "devices": ",".join(self.partition.bus_ids) if self.on_gpu else "",
+            "devices": ",".join(self.bus_ids()) if self.on_gpu else "",
         }
-        self.executable_opts = [
-            *before,
-            *(f"--{name}={value}" for name, value in options.items() if value),
-            *self.more_options.split(),
-        ]
+        words += [f"--{name}={value}" for name, value in options.items() if value]
+        words += ["--share-devices"] if self.shares_gpu else []
+        words += words_of(self.more_options, "more_options")
+        self.executable, *self.executable_opts = map(shlex.quote, words)
+
+    def bus_ids(self) -> tuple[str, ...]:
+        """The PCI bus id of the GPU of each rank of a node; empty if the site lists none."""
+        ids = self.partition.bus_ids
+        return ids * self.num_tasks_per_node if self.shares_gpu else ids
 
     def asked(self) -> GpuAwareRequest:
         """The question, as the judgement reads it."""
@@ -105,6 +119,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
             lane=environment.lane,
             transports=environment.across if self.nodes > 1 else environment.transports,
             provider=environment.provider if self.nodes > 1 else "",
+            share_gpus=self.shares_gpu,
         )
 
     def run_of(self, shown: LaunchOutput) -> Run:
@@ -125,8 +140,16 @@ class GpuAwareCheck(BusbarCheck, special=True):
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         shown = show(self.name, [*output, *errors])
-        results = judge(self.asked(), shown, expectation_of(self.run_of(shown)))
+        results = judge(self.asked(), shown, self.run_of(shown))
         return Judgement(results, versions(shown))
+
+
+def words_of(text: str, variable_name: str) -> list[str]:
+    """Split what a user sets with ``-S`` into words; quotes keep blanks, nothing is expanded."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ReframeError(f"{variable_name}: {error} in {text!r}") from error
 
 
 def versions(shown: LaunchOutput) -> dict[str, str]:

@@ -23,6 +23,7 @@ from .bench import BenchCheck
 class OsuPair(BenchCheck, special=True):
     """Runs one OSU test between two GPUs, a launch for each pair."""
 
+    valid_systems = ["+pair"]
     valid_prog_environs = ["+osu +cuda", "+osu +rocm"]
     bench = parameter(["osu_bw"])
     buffers = parameter(["D D"])

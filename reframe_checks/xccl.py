@@ -61,6 +61,7 @@ class Sweep(NamedTuple):
 class XcclPerf(BenchCheck, special=True):
     """Runs one program of nccl-tests or rccl-tests with a rank for each GPU."""
 
+    valid_systems = ["+pair"]
     valid_prog_environs = ["+xccl +cuda", "+xccl +rocm"]
     collective = parameter(list(COLLECTIVES))
     size_set = parameter(["quick", "nightly", "full"])

@@ -148,7 +148,7 @@ class xccl_few(RcclMode):  # noqa: N801 - see above
 
     descr = "RCCL on two and on four GPUs with NCCL_MIN_NCHANNELS"
     ranks = parameter([2, 4])
-    valid_systems = ["-cpx"]
+    valid_systems = ["+pair -cpx"]
     sweeps = {"full": Sweep(8, 16 * GIB, 2)}
 
 

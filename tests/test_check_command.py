@@ -177,7 +177,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
         (["--site=no-such-site"], "no site 'no-such-site'"),
         (["--output=/proc/nowhere"], "cannot be made"),
         (["--output=/proc/version"], "cannot be removed: Not a directory"),
-        (["--output=/tmp/a b"], "path with a blank"),
+        (["--output=/tmp/a b"], "--output: '/tmp/a b' has the character ' '"),
         (["-n", "link_matrx"], "no check has 'link_matrx'; there are, among others: link_matrix"),
         (["-n", "("], "is not a valid regular expression"),
         (["-t", "gat"], "no check has 'gat'; there are, among others: gate"),
@@ -217,6 +217,26 @@ def test_wrong_usage_is_refused(options, says):
     )
     assert done.returncode == 2
     assert says in done.stderr
+
+
+@pytest.mark.parametrize("name", ["valid_systems", "valid_prog_environs"])
+@pytest.mark.parametrize("options", [(), ("--list",)])
+def test_a_check_for_nothing_is_one_line(tmp_path, name, options):
+    values = {"valid_systems": ["*"], "valid_prog_environs": ["*"]} | {name: []}
+    lines = ["import reframe as rfm", "@rfm.simple_test", "class x(rfm.RunOnlyRegressionTest):"]
+    lines += ['    executable = "true"', *(f"    {key} = {each}" for key, each in values.items())]
+    (tmp_path / "x.py").write_text("\n".join(lines) + "\n")
+    done = subprocess.run(
+        [BIN / "busbar", "check", "--site=local", "-c", tmp_path / "x.py", *options],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    last = (done.stdout + done.stderr).splitlines()[-1]
+    assert f"the check has an empty {name}" in last
+    assert done.returncode == (0 if options else 2)
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture
@@ -320,17 +340,3 @@ def test_a_program_that_does_not_compile_fails_with_the_compilers_word(tmp_path,
     messages = {row["check"]: row["message"] for row in document["results"]}
     assert "error: " in messages["BuildGpuAware"]
     assert "what it depends on failed" in messages["gpu_aware"]
-
-
-def test_a_checkout_whose_path_has_a_space(tmp_path, root):
-    """The environment of the checks, as a job script exports it."""
-    from busbar.delivery.environments import _quoted
-
-    value = _quoted(f"{tmp_path}/a b/bin:$HOME")
-    shown = subprocess.run(
-        ["bash", "-c", f'export X={value}; printf %s "$X"'],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert shown.stdout == f"{tmp_path}/a b/bin:{os.environ['HOME']}"

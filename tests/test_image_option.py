@@ -30,7 +30,7 @@ containers: {{runtime: {runtime}}}
 
 
 @pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     """The one line that ``busbar check`` prints; each runtime is here by name, and fails."""
     tools = tmp_path / "bin"
     tools.mkdir()
@@ -47,7 +47,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         (site / "reframe.py").write_text(REFRAME_FILE)
         words = ["check", "--site", site, "--output", tmp_path / "out", *options]
         assert main([str(word) for word in words]) == 2
-        said = capsys.readouterr()
+        said = capfd.readouterr()
         assert not said.out
         return said.err
 

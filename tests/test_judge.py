@@ -13,7 +13,6 @@ from busbar import site as sites
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.expect.measured import expectation as measured
-from busbar.judge.expectation import expectation_of
 from busbar.judge.gpu_aware import GpuAwareRequest, judge, peer_transports
 from busbar.judge.launch import show
 from busbar.judge.results import Outcome, Result
@@ -39,7 +38,7 @@ def recorded(data: Path, name: str) -> list[str]:
 
 def judged(lines: list[str], asked: GpuAwareRequest = H200) -> list[Result]:
     run = Run(site=sites.load("h200x4"), bench="gpu_aware", lane="ucx-1.14", environment={})
-    return judge(asked, show("record", lines), expectation_of(run))
+    return judge(asked, show("record", lines), run)
 
 
 def verdict(results: list[Result]) -> Verdict:

@@ -16,7 +16,11 @@ from busbar.judge.results import Outcome
 
 
 def document_of(
-    plan: RunPlan, outcomes: Sequence[Outcome], skipped: Sequence[Match]
+    site: str,
+    lane: str,
+    outcomes: Sequence[Outcome],
+    skipped: Sequence[Match] = (),
+    interrupted: str = "",
 ) -> CheckDocument:
     """Return what ``--json`` prints; its keys are stable."""
     versions: dict[str, str | None] = {"mpi": None, "ucx": None, "gpu_driver": None}
@@ -29,15 +33,16 @@ def document_of(
     ]
     return {
         "schema": "busbar-check/1",
-        "site": plan.site.name,
+        "site": site,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "delivery": next((o.delivery for o in outcomes if o.delivery), ""),
-        "lane": next((o.lane for o in outcomes if o.delivery), plan.lane),
+        "lane": next((o.lane for o in outcomes if o.delivery), lane),
         "versions": versions,
         "results": rows,
         "causes": [{"check": o.check, **cause} for o in outcomes for cause in o.causes],
         "skipped": [{"check": match.name, "reason": match.reason} for match in skipped],
         "notes": [{"check": o.check, **note} for o in outcomes for note in o.notes],
+        "interrupted": interrupted or None,
         "verdict": overall(outcomes),
     }
 

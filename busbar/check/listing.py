@@ -44,7 +44,10 @@ def match(check: RegressionTest) -> Match:
     valid = runtime.valid_sysenv_comb(check.valid_systems, check.valid_prog_environs)
     pairs: list[str] = []
     lacks: list[str] = []
-    for partition in runtime.runtime().system.partitions:
+    empty = [name for name in ("valid_systems", "valid_prog_environs") if not getattr(check, name)]
+    if empty:
+        lacks.append(f"the check has an empty {' and '.join(empty)}")
+    for partition in () if empty else runtime.runtime().system.partitions:
         if partition not in valid:
             systems = _alternatives(check.valid_systems)
             lacks.append(f"partition {partition.name} lacks {systems}")

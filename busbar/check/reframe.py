@@ -7,6 +7,7 @@ The imports take as long as the look at the machine that decides on the argument
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -16,8 +17,10 @@ from typing import Self
 from pydantic import TypeAdapter
 
 from busbar.check.listing import MATCHES, Match
-from busbar.delivery.visibility import without_visible_devices
+from busbar.check.surroundings import environment_of_jobs
 from busbar.errors import BusbarError
+
+_END_S = 10
 
 
 class ReFrame:
@@ -31,13 +34,12 @@ class ReFrame:
             stderr=subprocess.STDOUT,
             text=True,
             errors="backslashreplace",
-            env={**without_visible_devices(), "PYTHONUNBUFFERED": "1"},
+            env={**environment_of_jobs(), "PYTHONUNBUFFERED": "1"},
         )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout
         self._lines: list[str] = []
-        self._running = False
 
     def load(self, arguments: Sequence[str]) -> list[Match]:
         """Load the checks that the arguments name; return all of them, by name.
@@ -59,11 +61,16 @@ class ReFrame:
 
     def run(self) -> Iterator[str]:
         """Do what the arguments say; yield the lines that ReFrame prints, from the first one."""
-        self._running = True
         self._write("run")
         yield from self._lines
         yield from self._output
         self._process.wait()
+
+    @property
+    def killed_by(self) -> str:
+        """The signal that ended the process; empty if none did."""
+        status = self._process.returncode
+        return signal.Signals(-status).name if status and status < 0 else ""
 
     def _write(self, line: str) -> None:
         try:
@@ -81,7 +88,10 @@ class ReFrame:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End a process that waits; let one that runs checks cancel its jobs."""
-        if not self._running:
-            self._process.terminate()
-        self._process.communicate()
+        """End the process; if it still runs checks, it cancels their jobs."""
+        self._process.terminate()
+        try:
+            self._process.communicate(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()

@@ -18,6 +18,7 @@ from reframe.frontend.loader import RegressionCheckLoader
 
 import busbar.check.causes  # noqa: F401 - the checks import it
 from busbar.check.listing import MATCHES, Match, match
+from busbar.check.processes import adopt_orphans, end_descendants, end_with_parent
 
 
 class _Loader(RegressionCheckLoader):
@@ -31,14 +32,19 @@ class _Loader(RegressionCheckLoader):
 
 
 def main() -> None:
-    """Wait for the arguments and run ReFrame."""
+    """Wait for the arguments and run ReFrame; leave no process behind."""
+    adopt_orphans()
+    end_with_parent()
     line = sys.stdin.readline()
     if not line:
         return
     # ReFrame has no hook between the loading of checks and the filtering of those that cannot run.
     cli.RegressionCheckLoader = _Loader  # type: ignore[misc]
     sys.argv = ["reframe", *json.loads(line)]
-    cli.main()
+    try:
+        cli.main()
+    finally:
+        end_descendants()
 
 
 if __name__ == "__main__":

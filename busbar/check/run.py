@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.check.listing import Match
+from busbar.check.processes import Interruption
 from busbar.check.reframe import ReFrame
 from busbar.data import CHECKS
 from busbar.errors import BusbarError
@@ -72,15 +73,18 @@ def make_directory(path: Path) -> None:
         ) from error
 
 
-def run(plan: RunPlan, progress: Progress, reframe: ReFrame) -> list[Outcome]:
+def run(
+    plan: RunPlan, progress: Progress, reframe: ReFrame, interruption: Interruption
+) -> list[Outcome]:
     """Run the checks that ``reframe`` has loaded; return the outcome of each.
 
     What ReFrame refuses is a failed outcome of its own. ``progress`` gets one line when a check
-    starts and one when it ends.
+    starts and one when it ends. After a signal, the outcomes are those of the checks that have
+    ended.
     """
     again = plan.output / "reframe" / "again"
     shutil.rmtree(again, ignore_errors=True)  # of an earlier run
-    found = _run_once(plan, progress, reframe)
+    found = _run_once(plan, progress, reframe, interruption)
     for attempt in range(1, plan.retries + 1):
         places: dict[tuple[str, str, str], list[str]] = {}
         for case, outcome in found:
@@ -93,6 +97,8 @@ def run(plan: RunPlan, progress: Progress, reframe: ReFrame) -> list[Outcome]:
                 place = (outcome.nodes, case["partition"], case["environ"])
                 places.setdefault(place, []).append(case["hashcode"])
         for number, (place, hashes) in enumerate(places.items()):
+            if interruption.name:
+                break
             nodes, partition, environment = place
             progress("again    readings below their band" + (f" on {nodes}" if nodes else ""))
             repeated = replace(
@@ -106,7 +112,7 @@ def run(plan: RunPlan, progress: Progress, reframe: ReFrame) -> list[Outcome]:
             with ReFrame() as another:
                 with suppress(BusbarError):  # the outcome says so
                     load(repeated, another)
-                found = _merged(found, _run_once(repeated, progress, another))
+                found = _merged(found, _run_once(repeated, progress, another, interruption))
     return [outcome for _, outcome in found]
 
 
@@ -116,7 +122,11 @@ _Found = list[tuple[dict[str, Any] | None, Outcome]]
 
 def _merged(found: _Found, again: _Found) -> _Found:
     """Each outcome that is only below its band with that of its repetition, where that has run."""
-    repeated = {_key(case, outcome): outcome for case, outcome in again if case}
+    repeated = {
+        _key(case, outcome): outcome
+        for case, outcome in again
+        if case and case["result"] != "abort"
+    }
     return [
         (case, confirmed(outcome, repeated[_key(case, outcome)]))
         if case and _key(case, outcome) in repeated and only_below_band(outcome)
@@ -129,18 +139,39 @@ def _key(case: dict[str, Any], outcome: Outcome) -> tuple[str, ...]:
     return case["hashcode"], case["partition"], case["environ"], outcome.nodes
 
 
-def _run_once(plan: RunPlan, progress: Progress, reframe: ReFrame) -> _Found:
+def _run_once(
+    plan: RunPlan, progress: Progress, reframe: ReFrame, interruption: Interruption
+) -> _Found:
     log = plan.output / "reframe.log"
-    with log.open("w", encoding="utf-8") as kept:
+    earlier = _left(plan)
+    lines: list[str] = []
+    with log.open("wb", buffering=0) as kept:
         for line in reframe.run():
-            kept.write(line)
+            lines.append(line)
+            with suppress(OSError):  # a full disk must not lose what ran
+                kept.write(line.encode(errors="backslashreplace"))
             if step := _progress(line):
                 progress(step)
     cases = _test_cases(_report(plan))
     found: _Found = [(c, _outcome(plan, c)) for c in cases if not _is_quiet_fixture(c)]
-    if all(case["fixture"] for case in cases):
-        found += [(None, outcome) for outcome in _refused(plan, log)]
+    if not cases:  # ReFrame writes its report at the end
+        for path, _ in sorted(_left(plan) - earlier):
+            with suppress(OSError, ValueError):
+                found.append((None, Outcome.read(path)))
+    if reframe.killed_by and not interruption.name:
+        message = f"{reframe.killed_by} ended ReFrame (see {log})"
+        found.append((None, Outcome.failed("reframe", plan.lane, message)))
+    elif all(case["fixture"] for case in cases) and not interruption.name:
+        found += [(None, outcome) for outcome in _refused(plan, lines, log)]
     return found
+
+
+def _left(plan: RunPlan) -> set[tuple[Path, int]]:
+    """Return the outcomes that checks have left, with the times of their files."""
+    return {
+        (path, path.stat().st_mtime_ns)
+        for path in (plan.output / "reframe").glob(f"*/**/{RESULTS_FILE}")
+    }
 
 
 def _report(plan: RunPlan) -> Path:
@@ -190,9 +221,10 @@ def _progress(line: str) -> str:
 
 
 def _test_cases(report: Path) -> list[dict[str, Any]]:
-    if not report.exists():
+    try:
+        runs = json.loads(report.read_text(encoding="utf-8"))["runs"]
+    except (OSError, ValueError):  # it is missing, or the disk was full
         return []
-    runs = json.loads(report.read_text(encoding="utf-8"))["runs"]
     return list(runs[-1]["testcases"]) if runs else []
 
 
@@ -210,6 +242,8 @@ def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
     directory = Path(kept) if kept else plan.output  # a skipped check has no directory
     left = directory / RESULTS_FILE
     name = case["name"].split(" ")[0]
+    if case["result"] == "abort":
+        return interrupted(name, plan.lane, f"it was interrupted; see {directory}")
     if kept and left.exists() and case["fail_phase"] in _JUDGED:
         outcome = Outcome.read(left)
         if case["result"] == "pass" or outcome.verdict.is_problem:
@@ -259,9 +293,14 @@ def _reason(case: dict[str, Any], directory: Path) -> str:
     return said
 
 
-def _refused(plan: RunPlan, log: Path) -> Iterator[Outcome]:
+def interrupted(check: str, lane: str, message: str) -> Outcome:
+    """Return the outcome of what a signal ended."""
+    return Outcome(check, lane, (Result(check, Verdict.UNKNOWN, message=message),))
+
+
+def _refused(plan: RunPlan, lines: Sequence[str], log: Path) -> Iterator[Outcome]:
     """Yield a failure for a run without a check that ReFrame has an error or a warning for."""
-    text = log.read_text(encoding="utf-8", errors="backslashreplace")
+    text = "".join(lines)
     errors = re.findall(r"^ERROR: (?P<text>.+)$", text, re.MULTILINE)
     warnings = re.findall(r"^WARNING: (?P<text>.+)$", text, re.MULTILINE)
     for message in (errors or warnings)[:1]:

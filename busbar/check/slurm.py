@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from busbar.parse import numbers
 
 _TIMEOUT_S = 30
+_CANCEL_S = 5
+_LOOKS = 5
+_LOOK_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,39 @@ def job_end(job: str) -> JobEnd | None:
     return parse(done.stdout)
 
 
+def cancel_jobs(directory: Path) -> None:
+    """Cancel the jobs of this user that were submitted from below a directory, also queued ones.
+
+    SIGKILL follows for those that do not end of SIGTERM.
+    """
+    if not shutil.which("squeue"):
+        return
+    for options in ([], ["--full", "--signal=KILL"]):
+        for look in range(_LOOKS):
+            jobs = _jobs(directory)
+            if not jobs:
+                return
+            if not look:
+                _call(["scancel", *options, *jobs])
+            time.sleep(_LOOK_S)
+
+
+def _jobs(directory: Path) -> list[str]:
+    listed = _call(["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A|%Z"])
+    jobs = (line.strip().partition("|") for line in listed.splitlines())
+    return [job for job, _, place in jobs if Path(place).is_relative_to(directory)]
+
+
+def _call(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_CANCEL_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
 def parse(text: str) -> JobEnd | None:
     """The end of the job of one line of ``scontrol --oneliner show job``."""
     state = re.search(r"\bJobState=(?P<state>\w+)", text)
@@ -56,6 +99,6 @@ def parse(text: str) -> JobEnd | None:
     return JobEnd(
         text.strip(),
         state["state"],
-        int(status["code"]) if status else 0,
+        numbers.count(status["code"]) if status else 0,
         nodes["nodes"] if nodes else "no node",
     )

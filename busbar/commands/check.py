@@ -5,37 +5,51 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
+import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rich.console import Console
-
 from busbar import site as sites
 from busbar.check.document import document_of, missing_features
 from busbar.check.listing import Match, lines
+from busbar.check.processes import Interrupted, Interruption
 from busbar.check.reframe import ReFrame
-from busbar.check.run import RunPlan, load, make_directory, overall, run
+from busbar.check.run import RunPlan, interrupted, load, make_directory, overall, run
 from busbar.check.selection import expression, refuse_nothing, refuse_unknown, selected
+from busbar.check.slurm import cancel_jobs
+from busbar.check.surroundings import (
+    ignored_variables,
+    own,
+    refuse_without_shared_memory,
+    refuse_without_space,
+    set_home,
+    write,
+)
+from busbar.commands.check_options import add_options
 from busbar.data import CHECKS
 from busbar.delivery import reframe as reframe_configuration
-from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, Choice
+from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
 from busbar.detect.machine import detect, match
-from busbar.detect.write import write
+from busbar.detect.write import write as write_site
 from busbar.documents import CheckDocument
 from busbar.errors import BusbarError
 from busbar.judge.results import Outcome
 from busbar.report.terminal import print_verdicts
+from busbar.safe_path import refuse_unsafe
 from busbar.site.load import find
+from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, exit_status
+
+_REPORT = "busbar.report.html"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -44,122 +58,39 @@ def add_parser(subparsers: Any) -> None:
         "check",
         description=(
             "Runs ReFrame on reframe_checks/ with the configuration of the site, prints one row"
-            f" for each size, and writes report.html and results.json. {EXIT_STATUSES}"
+            f" for each size, and writes report.html and results.json. {EXIT_STATUSES} 128 + N"
+            " after signal N: what was measured is written."
         ),
     )
-    parser.add_argument("--site", help="name or directory of a site (default: detected)")
-    parser.add_argument(
-        "--lane",
-        default=DEFAULT_LANE,
-        help="which UCX: ucx-1.14 or ucx-current (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--prefix",
-        type=Path,
-        metavar="DIR",
-        help="a directory in which osu-micro-benchmarks, nccl-tests and so on, or an MPI, are"
-        " installed",
-    )
-    parser.add_argument(
-        "--delivery",
-        choices=DELIVERY_ORDER,
-        help="which delivery of the site (default: the first that is installed)",
-    )
-    parser.add_argument(
-        "--image",
-        metavar="FILE",
-        help="run the checks in this image: a SIF, a sandbox, an OCI archive, or a name in the"
-        " store of Docker or Podman",
-    )
-    parser.add_argument(
-        "--inject",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a library directory of the host that the image takes before its own, as with"
-        " busbar preflight (repeatable)",
-    )
-    parser.add_argument(
-        "--require",
-        action="append",
-        default=[],
-        metavar="FEATURE",
-        help="fail if no environment has this feature: osu, xccl, torch... (repeatable)",
-    )
-    parser.add_argument(
-        "--list",
-        action="store_true",
-        help="print which checks can run with the stacks that the site declares, and why others"
-        " cannot; with --prefix, --delivery or --image, with what that one contains",
-    )
-    parser.add_argument(
-        "-n",
-        "--name",
-        action="append",
-        default=[],
-        help="only checks of this name, as --list prints it, or a regular expression (repeatable)",
-    )
-    parser.add_argument(
-        "-t",
-        "--tag",
-        action="append",
-        default=[],
-        help="only checks with this tag: gate, nightly, full (repeatable; default: gate, or any"
-        " with -n)",
-    )
-    parser.add_argument(
-        "-c",
-        "--checks",
-        action="append",
-        type=_existing,
-        default=[],
-        metavar="PATH",
-        help="file or directory of checks, instead of reframe_checks/ (repeatable)",
-    )
-    parser.add_argument(
-        "-S",
-        "--setvar",
-        action="append",
-        default=[],
-        metavar="[CHECK.]VAR=VALUE",
-        help="set a variable of the checks, as reframe -S does (repeatable)",
-    )
-    parser.add_argument(
-        "--max-retries",
-        type=int,
-        choices=range(10),
-        default=1,
-        metavar="N",
-        help="how often a check with readings below their band runs again at most, on the same"
-        " nodes (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("busbar-report"),
-        metavar="DIR",
-        help="directory for the report and the files of ReFrame (default: %(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_options(parser)
     parser.set_defaults(run=run_command)
-
-
-def _existing(text: str) -> Path:
-    path = Path(text).resolve()
-    if not path.exists():
-        raise argparse.ArgumentTypeError(f"{text!r} does not exist")
-    return path
 
 
 def run_command(args: argparse.Namespace) -> int:
     """Run the checks; progress goes to standard error, the verdicts to standard output."""
     if args.inject and not args.image:
         raise BusbarError("needs an image", where="--inject", hint="name it with --image")
+    if variables := ignored_variables():
+        _tell(f"ignoring {', '.join(variables)}: only the options of busbar check count")
+    set_home()
     if args.list:
         with TemporaryDirectory(prefix="busbar-list-") as directory:
+            refuse_unsafe(directory, "TMPDIR")
             return _list(args, Path(directory))
-    remove_old_results(args.output)
-    return _run(args, args.output.resolve())
+    output = args.output.resolve()
+    refuse_unsafe(output, "--output")
+    make_directory(output)
+    with own(output):
+        remove_old_results(output)
+        refuse_without_space(output)
+        try:
+            return _run(args, output)
+        except OSError as error:
+            raise BusbarError(
+                f"cannot be used: {error.strerror or error}",
+                where=str(error.filename or output),
+                hint="make room, or choose another --output",
+            ) from error
 
 
 def _list(args: argparse.Namespace, output: Path) -> int:
@@ -172,40 +103,106 @@ def _list(args: argparse.Namespace, output: Path) -> int:
         refuse_nothing(args.checks, args.name, args.tag)
     if args.json:
         rows = [{**asdict(match), "runs": bool(match.runs_in)} for match in matches]
-        print(json.dumps(rows, indent=1))
+        stdout().document(rows)
     else:
-        print("\n".join(lines(matches)))
+        for line in lines(matches):
+            stdout().line(line)
     return 0
 
 
+@dataclass
+class _State:
+    """What is known of the run so far."""
+
+    site: str
+    lane: str
+    chosen: Sequence[Match] = ()
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
 def _run(args: argparse.Namespace, output: Path) -> int:
-    with ReFrame() as reframe, ThreadPoolExecutor() as beside:
-        plan, environments = _plan(args, output)
-        try:
-            matches = load(plan, reframe)
-        except BusbarError:
-            matches = []  # the outcome of the run says why
-        else:
-            _refuse_unknown(args, matches, environments)
-        _tell(f"site {plan.site.name}, lane {plan.lane}")
+    interruption: Interruption = args.interruption
+    state = _State(args.site or "", args.lane)
+    with suppress(Interrupted), ReFrame() as reframe, ThreadPoolExecutor() as beside:
         # The library of the plots takes half a second to load: beside the checks, not before them.
-        beside.submit(import_module, "busbar.report.html")
-        outcomes = run(plan, _tell, reframe)
-    outcomes += missing_features(plan, environments, args.require)
-    skipped = [m for m in selected(matches, args.name, plan.tags) if not m.runs_in]
-    if not outcomes:
-        refuse_nothing(args.checks, args.name, plan.tags, [m.reason for m in skipped])
-    document = document_of(plan, outcomes, skipped)
-    (plan.output / "results.json").write_text(json.dumps(document, indent=1) + "\n", "utf-8")
-    report = plan.output / "report.html"
+        _measure(args, output, state, reframe, lambda: beside.submit(import_module, _REPORT))
+    with interruption.held():
+        if interruption.name:
+            interruption.finish()
+            cancel_jobs(output)
+        elif not state.outcomes:
+            reasons = [match.reason for match in state.chosen if not match.runs_in]
+            refuse_nothing(args.checks, args.name, _tags(args), reasons)
+        return _conclude(args, output, state)
+
+
+def _measure(
+    args: argparse.Namespace,
+    output: Path,
+    state: _State,
+    reframe: ReFrame,
+    beside: Callable[[], object],
+) -> None:
+    plan, environments = _plan(args, output)
+    state.site, state.lane = plan.site.name, plan.lane
+    refuse_without_shared_memory(plan.site)
+    try:
+        matches = load(plan, reframe)
+    except BusbarError:
+        matches = []  # the outcome of the run says why
+    else:
+        _refuse_unknown(args, matches, environments)
+    state.chosen = selected(matches, args.name, plan.tags)
+    _tell(f"site {state.site}, lane {state.lane}")
+    beside()
+    with args.interruption.held():
+        state.outcomes = run(plan, _tell, reframe, args.interruption)
+        state.outcomes += missing_features(plan, environments, args.require)
+
+
+def _conclude(args: argparse.Namespace, output: Path, state: _State) -> int:
+    """Write what was measured, print it, and return the exit status."""
     from busbar.report import html  # noqa: PLC0415 - see above
 
-    html.write(report, document, outcomes)
-    if args.json:
-        print(json.dumps(document, indent=1))
-    else:
-        _print(document, outcomes, report)
-    return exit_status(overall(outcomes))
+    interruption: Interruption = args.interruption
+    failure: OSError | None = None
+    while True:
+        name = interruption.name
+        outcomes = [*state.outcomes]
+        skipped = [match for match in state.chosen if not match.runs_in]
+        if name:
+            skipped += _not_run(state, name)
+            outcomes.append(interrupted("busbar check", state.lane, f"{name} ended the run"))
+        document = document_of(state.site, state.lane, outcomes, skipped, name)
+        try:
+            write(output / "results.json", json.dumps(document, indent=1) + "\n")
+            html.write(output / "report.html", document, outcomes)
+        except OSError as error:
+            failure = error
+        if interruption.name == name:
+            break
+    try:
+        if args.json:
+            stdout().document(document)
+        else:
+            _print(document, outcomes, output / "report.html")
+        sys.stdout.flush()
+    except OSError:  # the reader or the terminal is gone; what matters is in the files
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if failure:
+        raise failure
+    refuse_without_space(output)
+    return interruption.status if name else exit_status(overall(outcomes))
+
+
+def _not_run(state: _State, name: str) -> list[Match]:
+    """Return the checks that an interrupted run did not come to."""
+    begun = {outcome.check for outcome in state.outcomes}
+    return [
+        replace(match, reason=f"{name} ended the run before it")
+        for match in state.chosen
+        if match.runs_in and not {match.name, match.test} & begun
+    ]
 
 
 def _plan(args: argparse.Namespace, output: Path) -> tuple[RunPlan, list[Environment]]:
@@ -234,12 +231,16 @@ def _plan(args: argparse.Namespace, output: Path) -> tuple[RunPlan, list[Environ
         lane=choice.lane,
         output=output,
         names=tuple(expression(name) for name in args.name),
-        tags=tuple(args.tag) or (() if args.name or args.checks else ("gate",)),
+        tags=_tags(args),
         checks=tuple(args.checks) or (CHECKS,),
         variables=tuple(args.setvar),
         retries=args.max_retries,
     )
     return plan, environments
+
+
+def _tags(args: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(args.tag) or (() if args.name or args.checks else ("gate",))
 
 
 def _refuse_unknown(
@@ -255,28 +256,21 @@ def _refuse_unknown(
 
 
 def _tell(line: str) -> None:
-    print(f"busbar: {line}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # nobody reads any more, but the run goes on
+        stderr().line(f"busbar: {line}")
 
 
 def _print(document: CheckDocument, outcomes: Sequence[Outcome], report: Path) -> None:
-    console = Console(soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 200  # a log has none; the usual 80 columns would cut the table
-    print_verdicts(outcomes, console)
+    out = stdout(log_width=200)  # a log has no width; the usual 80 columns would cut the table
+    print_verdicts(outcomes, out)
     for row in document["skipped"]:
-        console.print(f"skipped {row['check']}: {row['reason']}", markup=False, highlight=False)
-    console.print(f"verdict: {document['verdict']}", style="bold")
-    console.print(f"report: {report}", highlight=False)
+        out.line(f"skipped {row['check']}: {row['reason']}")
+    out.line(f"verdict: {document['verdict']}", style="bold")
+    out.line(f"report: {report}")
 
 
 def remove_old_results(output: Path) -> None:
     """Remove the results of an earlier run: this run may end without a verdict."""
-    if re.search(r"\s", str(output.resolve())):
-        raise BusbarError(
-            "ReFrame starts no job below a path with a blank",
-            where=str(output.resolve()),
-            hint="choose another --output",
-        )
     for name in ("results.json", "report.html"):
         try:
             (output / name).unlink(missing_ok=True)
@@ -295,16 +289,14 @@ def detected_site(output: Path) -> str:
         return name
     if detected.gpu_tool_failed:
         raise BusbarError(
-            f"the tools of a GPU vendor are here, but no GPU can be used:"
-            f" {'; '.join(detected.gpu_tool_failed)}",
-            hint="repair the driver, or name a site with --site",
+            f"the GPUs of this machine cannot be used: {'; '.join(detected.gpu_tool_failed)}",
+            hint="repair the driver, or name a site with --site (--site local checks no GPU)",
         )
     directory = output / "site" / "detected"
     shutil.rmtree(directory, ignore_errors=True)
-    write(detected.site, directory)
-    print(
-        f"busbar: no known site is this machine ({detected.site.description}); its facts"
-        f" are in {directory}",
-        file=sys.stderr,
+    write_site(detected.site, directory)
+    _tell(
+        f"no known site is this machine ({detected.site.description}); its facts"
+        f" are in {directory}"
     )
     return str(directory)

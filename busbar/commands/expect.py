@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
 
 from busbar import site as sites
 from busbar.errors import BusbarError
@@ -19,8 +16,10 @@ from busbar.expect.banded import fitted_numbers
 from busbar.expect.collective import PROTOCOLS, harnesses
 from busbar.expect.point import BUFFERS
 from busbar.expect.show import Answer, counts, counts_line, matrix_table, single
+from busbar.parse import numbers
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
+from busbar.terminal import stdout
 from busbar.units import format_bytes, parse_bytes
 
 SCHEMA = "busbar-expect/1"
@@ -133,9 +132,9 @@ def _run(args: argparse.Namespace) -> int:
     answer = _ask(site, question)
     head = {"schema": SCHEMA, "site": site.name, "bench": args.bench}
     if args.json:
-        print(json.dumps({**head, **answer.as_json()}, indent=2))
+        stdout().document({**head, **answer.as_json()}, indent=2)
     else:
-        Console().print(single(site, args.bench, answer))
+        stdout().show(single(site, args.bench, answer))
     return 0
 
 
@@ -197,11 +196,10 @@ def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
     if args.json:
         rows = [{"from": a, "to": b, **answer.as_json()} for (a, b), answer in answers.items()]
         head = {"schema": SCHEMA, "site": site.name, "bench": args.bench}
-        print(json.dumps({**head, **counts(fitted, readings), "pairs": rows}, indent=2))
+        stdout().document({**head, **counts(fitted, readings), "pairs": rows}, indent=2)
     else:
-        console = Console()
-        console.print(matrix_table(site, args.bench, answers))
-        console.print(counts_line(fitted, readings))
+        stdout().show(matrix_table(site, args.bench, answers))
+        stdout().line(counts_line(fitted, readings))
     if args.plot:
         from busbar.expect.plot import plot_matrix  # noqa: PLC0415 - matplotlib loads slowly
 
@@ -241,6 +239,7 @@ def _size(text: str) -> int:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or not int(text):
+    number = numbers.whole(text)
+    if number is None or number < 1:
         raise argparse.ArgumentTypeError(f"must be a positive integer, got {text!r}")
-    return int(text)
+    return number

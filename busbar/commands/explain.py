@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from busbar.explain import explain
 from busbar.explain.render import print_explanations
 from busbar.judge.run import Run
 from busbar.site import load
+from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, combined, exit_status
 
 
@@ -86,12 +85,12 @@ def run(args: argparse.Namespace) -> int:
         site.node_type(args.partition)  # refuses one that the site does not have
     known = Run(site=site, partition=args.partition, engine=args.engine)
     if args.asked:
-        print("busbar explain: --asked is deprecated, use --expect-version", file=sys.stderr)
+        stderr().line("busbar explain: --asked is deprecated, use --expect-version")
     versions = dict(args.asked + args.expect_version)
     explanations = explain(args.files, known=known, asked=versions)
     if args.json:
         documents = [explanation.to_json() for explanation in explanations]
-        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=1))
+        stdout().document(documents[0] if len(documents) == 1 else documents)
     else:
-        print_explanations(explanations, verbose=args.verbose)
+        print_explanations(explanations, stdout(), verbose=args.verbose)
     return exit_status(combined(each.verdict for each in explanations))

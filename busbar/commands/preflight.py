@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from busbar import site as sites
 from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
 from busbar.preflight.model import PreflightReport, Status
-from busbar.preflight.plan import make_plan
+from busbar.preflight.plan import Contents, make_plan
+from busbar.terminal import Table, Text, stdout
 
 _COLOR = {Status.READY: "green", Status.SLOW: "yellow", Status.BROKEN: "red"}
 
@@ -63,28 +60,29 @@ def add_parser(subparsers: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     site = sites.load(args.site)
     host = gather(args.host_root, site)
-    report = examine(make_plan(args.image, site, host, args.inject, args.program))
+    contents = Contents.of_file(args.image)
+    report = examine(make_plan(contents, site, host, args.inject, args.program))
     if args.json:
-        print(json.dumps({"schema": "busbar-preflight/1", **report.document}, indent=2))
+        stdout().document({"schema": "busbar-preflight/1", **report.document}, indent=2)
     else:
         _show(report)
     return 0 if report.verdict is Status.READY else 1
 
 
 def _show(report: PreflightReport) -> None:
-    console = Console()
+    out = stdout()
     table = Table(title=f"{report.image} on {report.site}")
     for column in ("line", "verdict", "reason"):
         table.add_column(column, overflow="fold", no_wrap=column != "reason")
     for line in report.lines:
         reason = f"{line.reason}\n-> {line.remedy}" if line.remedy else line.reason
-        table.add_row(line.name, f"[{_COLOR[line.status]}]{line.status}[/]", reason)
-    console.print(table)
+        table.add_row(line.name, Text(line.status, _COLOR[line.status]), reason)
+    out.show(table)
     origins = Table(title="libraries as the loader resolves them")
     for column in ("library", "origin", "path in the container"):
         origins.add_column(column, overflow="fold")
     for library in report.libraries:
         origins.add_row(library.name, library.origin, library.path)
-    console.print(origins)
-    print(f"verdict: {report.verdict}")
-    print(f"run: {report.command}")
+    out.show(origins)
+    out.line(f"verdict: {report.verdict}")
+    out.line(f"run: {report.command}")

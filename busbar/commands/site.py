@@ -4,18 +4,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from busbar import site as sites
+from busbar.commands import calibrate
 from busbar.data import SITES
 from busbar.detect.compare import differences
 from busbar.detect.machine import compose, detect, match, recorded
@@ -25,6 +21,7 @@ from busbar.expect.lint import lint
 from busbar.site.load import find
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
+from busbar.terminal import Table, stderr, stdout
 
 EXIT_FINDINGS = 1
 _COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "from", "description", "note")
@@ -89,6 +86,8 @@ def add_parser(subparsers: Any) -> None:
     one.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     one.set_defaults(run=_detect)
 
+    calibrate.add_parser(commands)
+
     one = commands.add_parser(
         "env",
         help="print the environment for the fabric, with reason and source",
@@ -136,15 +135,15 @@ def _list(args: argparse.Namespace) -> int:
             row["note"] = f"broken: {error}"
         rows.append({column: row.get(column, "") for column in _COLUMNS})
     if args.json:
-        print(json.dumps(rows, indent=2))
+        stdout().document(rows, indent=2)
     else:
         columns = [column for column in _COLUMNS if column != "description"]
         table = Table()
         for column in columns:
             table.add_column(column, overflow="fold", no_wrap=column in ("name", "proof"))
         for row in rows:
-            table.add_row(*(Text(row[column]) for column in columns))
-        Console().print(table)
+            table.add_row(*(row[column] for column in columns))
+        stdout().show(table)
     return EXIT_FINDINGS if broken else 0
 
 
@@ -174,22 +173,24 @@ def _show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(document: object, *, as_json: bool) -> None:
+def _print(document: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(document, indent=2))
+        stdout().document(document, indent=2)
     else:
-        sys.stdout.write(yaml.safe_dump(document, sort_keys=False, width=99, allow_unicode=True))
+        stdout().text(yaml.safe_dump(document, sort_keys=False, width=99))
 
 
 def _lint(args: argparse.Namespace) -> int:
     names = args.names or sites.names()
     findings = [finding for name in names for finding in lint(name)]
     if args.json:
-        print(json.dumps([vars(finding) for finding in findings], indent=2))
+        stdout().document([vars(finding) for finding in findings], indent=2)
     else:
         for finding in findings:
-            print(finding)
-        print(f"{len(names)} site{'s' if len(names) != 1 else ''}, {len(findings)} findings")
+            stdout().line(str(finding))
+        stdout().line(
+            f"{len(names)} site{'s' if len(names) != 1 else ''}, {len(findings)} findings"
+        )
     return EXIT_FINDINGS if findings else 0
 
 
@@ -197,24 +198,24 @@ def _detect(args: argparse.Namespace) -> int:
     detected = compose(recorded(args.files)) if args.files else detect()
     site = detected.site
     for remark in detected.remarks:
-        print(f"busbar site detect: {remark}", file=sys.stderr)
+        stderr().line(f"busbar site detect: {remark}")
     if args.compare:
         compared = differences(detected, sites.load(args.compare))
         if args.json:
-            print(json.dumps([vars(difference) for difference in compared], indent=2))
+            stdout().document([vars(difference) for difference in compared], indent=2)
         else:
             for difference in compared:
-                print(difference)
+                stdout().line(str(difference))
             plural = "s" if len(compared) != 1 else ""
-            print(f"{len(compared)} difference{plural} from {args.compare}")
+            stdout().line(f"{len(compared)} difference{plural} from {args.compare}")
         return EXIT_FINDINGS if compared else 0
     if args.output:
         file = write(site, args.output)
-        print(f"wrote {file} and reframe.py; next, run: busbar site lint {args.output}")
+        stdout().line(f"wrote {file} and reframe.py; next, run: busbar site lint {args.output}")
         return 0
     _print(facts(site), as_json=args.json)
     if name := match(detected):
-        print(f"busbar site detect: this machine is of site {name}", file=sys.stderr)
+        stderr().line(f"busbar site detect: this machine is of site {name}")
     return 0
 
 
@@ -240,23 +241,22 @@ def _env(args: argparse.Namespace) -> int:
         buffers=args.buffers,
     )
     if args.json:
-        print(json.dumps({variable.name: variable.value for variable in chosen}, indent=2))
+        stdout().document({variable.name: variable.value for variable in chosen}, indent=2)
     elif args.slurm:
         # Slurm takes the rest of a TaskProlog's line as the value, so it must not be quoted.
         for variable in chosen:
-            print(f"export {variable.name}={variable.value}")
+            stdout().line(f"export {variable.name}={variable.value}")
     elif args.shell:
         for variable in chosen:
-            print(f"# {variable.reason} ({variable.source})")
-            print(f"export {variable.name}={shlex.quote(variable.value)}")
+            stdout().line(f"# {variable.reason} ({variable.source})")
+            stdout().line(f"export {variable.name}={shlex.quote(variable.value)}")
     else:
         table = Table(title=f"environment of {site.name}")
         for column in ("variable", "value", "reason", "source"):
             table.add_column(column, no_wrap=column == "variable", overflow="fold")
         for variable in chosen:
             table.add_row(variable.name, variable.value, variable.reason, variable.source)
-        console = Console()
-        console.print(table)
+        stdout().show(table)
         if modes:
-            console.print(f"profiles (--profile): {', '.join(modes)}")
+            stdout().line(f"profiles (--profile): {', '.join(modes)}")
     return 0

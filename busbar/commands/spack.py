@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from busbar import data
 from busbar.errors import BusbarError
 from busbar.spack import check, lock, manifest, modules
+from busbar.terminal import stdout
 
 EXIT_FINDINGS = 1
 _SITES_HELP = "environment below site/, such as p5 or p5/ucx-current (default: all)"
@@ -75,23 +74,22 @@ def _chosen(names: list[str]) -> dict[str, manifest.Manifest]:
 def _check(args: argparse.Namespace) -> int:
     problems = {name: check.problems(item) for name, item in _chosen(args.sites).items()}
     if args.json:
-        json.dump(problems, sys.stdout, indent=2)
-        print()
+        stdout().document(problems, indent=2)
     else:
         for name, sentences in problems.items():
-            print(f"{name}: {'ok' if not sentences else f'{len(sentences)} findings'}")
+            stdout().line(f"{name}: {'ok' if not sentences else f'{len(sentences)} findings'}")
             for sentence in sentences:
-                print(f"  {sentence}")
+                stdout().line(f"  {sentence}")
     return EXIT_FINDINGS if any(problems.values()) else 0
 
 
 def _diff(args: argparse.Namespace) -> int:
     lines = lock.differences(lock.load(args.old), lock.load(args.new))
     if args.json:
-        json.dump(lines, sys.stdout, indent=2)
-        print()
+        stdout().document(lines, indent=2)
     else:
-        print("\n".join(lines) or "both locks install the same")
+        for line in lines or ["both locks install the same"]:
+            stdout().line(line)
     return EXIT_FINDINGS if lines else 0
 
 
@@ -105,8 +103,8 @@ def _modules(args: argparse.Namespace) -> int:
             continue
         if args.write:
             path.write_text(text)
-            print(f"{name}: written")
+            stdout().line(f"{name}: written")
         else:
-            print(f"{name}: differs from its family; run `busbar spack modules --write`")
+            stdout().line(f"{name}: differs from its family; run `busbar spack modules --write`")
             status = EXIT_FINDINGS
     return status

@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from busbar.safe_path import refuse_unsafe, refuse_unsafe_reference
+
 DEFAULT_LANE = "ucx-1.14"
 LANES = (DEFAULT_LANE, "ucx-current")
 DELIVERY_ORDER = ("prefix", "wheels", "spack", "modules", "image")
@@ -29,6 +31,17 @@ class Choice:
     """Library directories of the host that take precedence over those of the image."""
     scratch: Path | None = None
     """Where a converted image is kept; None refuses images that need conversion."""
+
+    def __post_init__(self) -> None:
+        """Refuse names that job scripts or bind mounts would read as something else."""
+        if self.prefix:
+            refuse_unsafe(self.prefix, "--prefix")
+        for directory in self.inject:
+            refuse_unsafe(directory, "--inject")
+        if self.image and (self.image[0] in "./" or Path(self.image).exists()):
+            refuse_unsafe(Path(self.image).absolute(), "--image")
+        elif self.image:
+            refuse_unsafe_reference(self.image, "--image")
 
     @classmethod
     def from_variables(cls) -> Choice:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-import re
+import shlex
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -225,16 +225,17 @@ def _build_flags(site: Site, stack: Stack) -> BuildFlags:
     if stack == "cuda":
         cuda = find_cuda()
         return BuildFlags(
-            cxxflags=("-DGPU_CUDA", f"-I{cuda.include}"),
-            ldflags=(f"-L{cuda.lib}", "-lcudart", "-ldl"),
+            cxxflags=("-DGPU_CUDA", f"-I{shlex.quote(str(cuda.include))}"),
+            ldflags=(f"-L{shlex.quote(str(cuda.lib))}", "-lcudart", "-ldl"),
             libraries=(str(cuda.lib),),
         )
     if stack in ("rocm", "cray"):
         rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
+        quoted = shlex.quote(str(rocm))
         return BuildFlags(
-            cxxflags=("-DGPU_HIP", "-D__HIP_PLATFORM_AMD__", f"-I{rocm}/include"),
+            cxxflags=("-DGPU_HIP", "-D__HIP_PLATFORM_AMD__", f"-I{quoted}/include"),
             ldflags=(
-                *(f"-L{rocm}/lib", "-lamdhip64", "-lhsa-runtime64", "-ldl"),
+                *(f"-L{quoted}/lib", "-lamdhip64", "-lhsa-runtime64", "-ldl"),
                 *(_gtl(site) if stack == "cray" else ()),
             ),
             libraries=(f"{rocm}/lib",),
@@ -286,19 +287,22 @@ def environment_of(
     offered: Sequence[str] | None = None,
 ) -> Environment:
     """Build the environment; ``offered`` are the types of ``srun --mpi``, None if unknown."""
+    # The job's own values follow: ReFrame writes `export NAME=VALUE` into a script of bash.
     variables = {}
     if parts.path:
-        variables["PATH"] = ":".join([*parts.path, "$PATH"])
+        variables["PATH"] = shlex.quote(":".join(parts.path)) + ":$PATH"
     if parts.libraries:
         joined = ":".join(dict.fromkeys(parts.libraries))
-        variables["LD_LIBRARY_PATH"] = joined + "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-    variables |= parts.variables
+        variables["LD_LIBRARY_PATH"] = (
+            shlex.quote(joined) + "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+        )
+    variables |= {name: shlex.quote(value) for name, value in parts.variables.items()}
     features = [*stack_features(delivery.stack), *delivery_features(delivery, parts)]
     return Environment(
         # ReFrame allows no dot in a name.
         name=f"{delivery.kind}-{lane}".replace(".", "_"),
         features=tuple(dict.fromkeys(features)),
-        variables={name: _quoted(value) for name, value in variables.items()},
+        variables=variables,
         compiler=install.compiler,
         delivery=delivery.kind,
         stack=delivery.stack,
@@ -312,11 +316,6 @@ def environment_of(
         cxxflags=parts.flags.cxxflags,
         ldflags=parts.flags.ldflags,
     )
-
-
-def _quoted(value: str) -> str:
-    """Quote a value for ``export`` in a job script; variables in it are still expanded."""
-    return f'"{value}"' if re.search(r"[\s;&|()<>*?]", value) else value
 
 
 def delivery_features(delivery: Delivery, parts: Parts) -> list[str]:

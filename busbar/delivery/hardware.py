@@ -15,8 +15,14 @@ _PLATFORMS = {"apptainer": "Apptainer", "docker": "Docker", "sarus": "Sarus"}
 
 
 def gpu_features(node: NodeType) -> list[str]:
-    """Return the partition features of a GPU node: ``gpu``, and ``nvgpu`` or ``amdgpu``."""
-    return ["gpu", _VENDOR_FEATURES[node.gpus.vendor]] if node.gpus else []
+    """Return the partition features of a node: ``gpu`` and ``nvgpu`` or ``amdgpu``, and ``pair``.
+
+    Two ranks of a node are a pair unless they have to share its only GPU.
+    """
+    if not node.gpus:
+        return ["pair"]
+    alone = node.gpus.count == 1
+    return ["gpu", _VENDOR_FEATURES[node.gpus.vendor], *([] if alone else ["pair"])]
 
 
 def devices(node: NodeType) -> list[dict[str, Any]]:

@@ -3,29 +3,44 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from typing import IO
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from busbar.delivery.environment import Image
 from busbar.delivery.programs import PATTERNS
 from busbar.errors import BusbarError
-from busbar.preflight.files import Files, archive_kind, open_image
+from busbar.json_text import load_json
 from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
-from busbar.preflight.model import Fingerprint, PreflightReport
-from busbar.preflight.plan import FINGERPRINT, fingerprint_of, image_variables, make_plan
+from busbar.preflight.loader import View
+from busbar.preflight.model import PreflightReport
+from busbar.preflight.packed import Archive, archive_kind
+from busbar.preflight.plan import (
+    FINGERPRINT,
+    LONGEST_VALUE,
+    Contents,
+    fingerprint_of,
+    make_plan,
+)
+from busbar.preflight.tarball import is_archive
+from busbar.safe_path import refuse_unsafe, refuse_unsafe_reference
 from busbar.site.model import Site
 
 _PROGRAMS = PurePosixPath("/opt/busbar")
+_MOST_FILES = 100_000
+_MOST_BYTES = 128 * 2**30
+_EXPORT_S = 1800
+_BLOCK = 2**20
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RUNTIMES = ("apptainer", "docker", "podman")
 
 
@@ -51,8 +66,8 @@ def inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path | N
 def _inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path) -> Image:
     runtime = _runtime(reference, site)
     if runtime == "apptainer":
-        kept = _sif(reference, scratch)
-        reference, root = str(kept), kept
+        reference = str(_sif(reference, scratch))
+        contents = Contents.of_file(Path(reference))
     else:
         if site.scheduler != "local":
             raise BusbarError(
@@ -61,16 +76,20 @@ def _inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path) -
                 hint="convert the image to a SIF and run it by Apptainer",
             )
         reference = _loaded(runtime, reference)
-        root = _unpacked(runtime, reference, scratch)
-    files = open_image(root)
-    fingerprint = _fingerprint(files, reference)
+        contents = _exported(runtime, reference, scratch)
+    if contents.fingerprint is None:
+        raise BusbarError(
+            f"has no {FINGERPRINT}, which says what checks can run in it",
+            where=reference,
+            hint="build it with make image; busbar preflight judges any image",
+        )
     return Image(
         reference=reference,
         runtime=runtime,
-        fingerprint=fingerprint,
-        programs=_programs(files),
-        settings=image_variables(files),
-        preflight=_preflight(root, site, inject, runtime, reference),
+        fingerprint=contents.fingerprint,
+        programs=_programs(View.of(contents.files), reference),
+        settings=contents.variables,
+        preflight=_preflight(contents, site, inject, runtime),
     )
 
 
@@ -84,7 +103,7 @@ def _runtime(reference: str, site: Site) -> str:
             hint=f"they run by {', '.join(_RUNTIMES)}",
         )
     path = Path(reference)
-    of_apptainer = path.is_dir() or (path.is_file() and not tarfile.is_tarfile(path))
+    of_apptainer = path.is_dir() or (path.is_file() and not is_archive(path))
     if wanted in ("docker", "podman") and of_apptainer:
         raise BusbarError(
             f"the site's runtime is {wanted}, which takes no SIF and no sandbox",
@@ -126,7 +145,7 @@ def _answers(runtime: str) -> bool:
 def _sif(reference: str, scratch: Path) -> Path:
     """Return the SIF or sandbox; an archive or an image in a registry is converted to a SIF."""
     path = Path(reference)
-    if path.is_dir() or (path.is_file() and not tarfile.is_tarfile(path)):
+    if path.is_dir() or (path.is_file() and not is_archive(path)):
         return path.absolute()
     if not path.is_file() and "://" not in reference:
         raise _no_image(reference, stores=False)
@@ -157,6 +176,7 @@ def _loaded(runtime: str, reference: str) -> str:
         names = re.findall(r"(?m)^Loaded image(?:\(s\))?(?: ID)?: (?P<image>\S+)$", output)
         if not names:
             raise BusbarError(f"{runtime} load names no image: {output.strip()}", where=reference)
+        refuse_unsafe_reference(names[-1], reference)
         return str(names[-1])
     name = reference.removeprefix("docker://")
     if _do([runtime, "image", "inspect", name]).returncode:
@@ -164,60 +184,105 @@ def _loaded(runtime: str, reference: str) -> str:
     return name
 
 
-def _unpacked(runtime: str, reference: str, scratch: Path) -> Path:
-    """Unpack an image of a store into a sandbox as Apptainer makes it, for preflight."""
-    root = scratch / "image"
-    shutil.rmtree(root, ignore_errors=True)
-    root.mkdir(parents=True)
-    container = _must([runtime, "create", reference, "true"], reference).split()[-1]
-    try:
-        with subprocess.Popen([runtime, "export", container], stdout=subprocess.PIPE) as export:
-            unpack = ["tar", "-x", "--no-same-owner", "--exclude=dev/*", "-C", str(root)]
-            subprocess.run(unpack, stdin=export.stdout, check=True)
-    finally:
-        _do([runtime, "rm", container])
+def _exported(runtime: str, reference: str, scratch: Path) -> Contents:
+    """Export an image of a store into one archive, which preflight reads without unpacking it."""
+    scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=scratch, suffix=".tar") as archive:
+        container = _must([runtime, "create", reference, "true"], reference).split()[-1]
+        try:
+            _export(runtime, container, archive, reference)
+        except OSError as error:
+            what = f"its files cannot be written: {error.strerror}"
+            raise BusbarError(what, where=str(scratch), hint="choose another --output") from error
+        finally:
+            _do([runtime, "rm", container])
+        files = Archive(Path(archive.name), reference)  # it stays readable once it is removed
+    output = _must([runtime, "image", "inspect", reference], reference)
+    variables = variables_of(output, reference)
+    return Contents(reference, files, fingerprint_of(View.of(files), reference), variables)
+
+
+def _export(runtime: str, container: str, archive: IO[bytes], reference: str) -> None:
+    command = [runtime, "export", container]
+    end = time.monotonic() + _EXPORT_S
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as export:
+        assert export.stdout
+        try:
+            while block := export.stdout.read(_BLOCK):
+                if archive.tell() > _MOST_BYTES or time.monotonic() > end:
+                    raise BusbarError(
+                        f"its files are more than {_MOST_BYTES >> 30} GiB, or their export takes"
+                        f" more than {_EXPORT_S // 60} minutes",
+                        where=reference,
+                    )
+                archive.write(block)
+            archive.flush()
+        except BaseException:
+            export.kill()
+            raise
     if export.returncode:
         raise BusbarError(f"{runtime} export failed", where=reference)
-    config = json.loads(_must([runtime, "image", "inspect", reference], reference))[0]["Config"]
-    environment = root / ".singularity.d" / "env" / "10-docker2singularity.sh"
-    environment.parent.mkdir(parents=True, exist_ok=True)
-    pairs = (line.partition("=") for line in config.get("Env") or ())
-    environment.write_text("".join(f'export {name}="{value}"\n' for name, _, value in pairs))
-    return root
 
 
-def _fingerprint(files: Files, reference: str) -> Fingerprint:
-    if fingerprint := fingerprint_of(files, reference):
-        return fingerprint
-    raise BusbarError(
-        f"has no {FINGERPRINT}, which says what checks can run in it",
-        where=reference,
-        hint="build it with make image; busbar preflight judges any image",
-    )
+def variables_of(inspected: str, reference: str) -> dict[str, str]:
+    """Return the variables in what ``docker image inspect`` or ``podman image inspect`` prints."""
+    try:
+        lines = _INSPECTED.validate_python(load_json(inspected))[0].config.env or []
+    except (ValueError, IndexError) as error:
+        raise BusbarError("its configuration cannot be read", where=reference) from error
+    pairs = [line.partition("=") for line in lines]
+    variables = {name: value for name, _, value in pairs if _VARIABLE.fullmatch(name)}
+    for name, value in variables.items():
+        if len(value) > LONGEST_VALUE:
+            what = f"{name[:80]} has more than {LONGEST_VALUE} characters"
+            raise BusbarError(what, where=f"{reference}, Env")
+    return variables
 
 
-def _programs(files: Files) -> dict[str, str]:
-    programs: dict[str, str] = {}
-    for path in sorted(files.paths()):
-        named = any(path.match(pattern) for pattern in (*PATTERNS, "gpu_aware"))
-        if named and _PROGRAMS in path.parents:
-            programs.setdefault(path.name, str(path))
-    return programs
+class _Config(BaseModel):
+    env: list[str] | None = Field(default=None, alias="Env")
+
+
+class _Inspected(BaseModel):
+    config: _Config = Field(alias="Config")
+
+
+_INSPECTED = TypeAdapter(list[_Inspected])
+
+
+def _programs(view: View, reference: str) -> dict[str, str]:
+    """Return name and path of the programs below /opt/busbar, of the first path of each name."""
+    programs: dict[str, PurePosixPath] = {}
+    pending, count = [_PROGRAMS], 0
+    while pending:
+        directory = pending.pop()
+        for name in view.names(directory):
+            path = directory / name
+            count += 1
+            if count > _MOST_FILES:
+                raise BusbarError(
+                    f"has more than {_MOST_FILES:,} files in {_PROGRAMS}", where=reference
+                )
+            if view.kind(path) == "directory" and not view.link(path):
+                pending.append(path)
+            elif any(path.match(pattern) for pattern in (*PATTERNS, "gpu_aware")):
+                refuse_unsafe(str(path), reference)
+                programs[name] = min(path, programs.get(name, path))
+    return {name: str(path) for name, path in programs.items()}
 
 
 def _preflight(
-    root: Path, site: Site, inject: Sequence[str], runtime: str, reference: str
+    contents: Contents, site: Site, inject: Sequence[str], runtime: str
 ) -> PreflightReport:
     """Run preflight on a compute node: on this host, or where the scheduler puts it."""
     if site.scheduler != "local" and shutil.which("srun"):
-        return _on_a_node(root, site, inject)
-    plan = make_plan(root, site, gather(Path("/"), site), inject, None, runtime, reference)
-    return examine(plan)
+        return _on_a_node(contents.reference, site, inject)
+    return examine(make_plan(contents, site, gather(Path("/"), site), inject, None, runtime))
 
 
-def _on_a_node(root: Path, site: Site, inject: Sequence[str]) -> PreflightReport:
+def _on_a_node(image: str, site: Site, inject: Sequence[str]) -> PreflightReport:
     command = ["srun", "--quiet", "--nodes=1", "--ntasks=1", *site.partitions[0].access]
-    command += [sys.executable, "-m", "busbar", "preflight", str(root), "--json"]
+    command += [sys.executable, "-m", "busbar", "preflight", image, "--json"]
     command += ["--site", str(site.directory)]
     command += [word for directory in inject for word in ("--inject", directory)]
     done = _do(command)

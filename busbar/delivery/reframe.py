@@ -24,6 +24,7 @@ from busbar.delivery.image import inspect
 from busbar.delivery.image_environment import image_environments
 from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus
 from busbar.errors import BusbarError
+from busbar.safe_path import refuse_unsafe
 from busbar.site.model import NodeType, Partition, Site
 
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
@@ -50,6 +51,7 @@ def configuration(directory: Path, choice: Choice | None = None) -> dict[str, An
 
 
 def _configuration(directory: Path, choice: Choice) -> dict[str, Any]:
+    refuse_unsafe(directory.resolve(), "--site")
     site = sites.load(str(directory))
     if not choice.declared:
         refuse_hidden_gpus(site)

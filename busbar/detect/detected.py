@@ -19,8 +19,8 @@ class Detected:
     rdma_listed: bool = False
     """RDMA devices were listed: if the site has none, the machine has none."""
     gpu_tool_failed: tuple[str, ...] = ()
-    """Messages of GPU vendor tools that are installed but report no usable GPU. If there are any,
-    a site without GPUs does not mean a machine without GPUs."""
+    """Why GPUs cannot be described: a vendor's tool is missing, or reports no usable GPU. If there
+    are any messages, a site without GPUs does not mean a machine without GPUs."""
 
 
 class NumaDomain(NamedTuple):

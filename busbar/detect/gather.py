@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from busbar.detect.pci import compute_gpus, without_tool
+
 _TOOLS: dict[str, tuple[str, ...]] = {
     "nvidia-smi topo": ("nvidia-smi", "topo", "-m"),
     "nvidia-smi nvlink": ("nvidia-smi", "nvlink", "-s"),
@@ -44,12 +46,14 @@ class Outputs:
     cpus: tuple[int, ...] = ()
     """Logical CPUs that this process may use."""
     instance_type: str | None = None
+    unseen_gpus: tuple[str, ...] = ()
+    """One sentence for each vendor whose GPUs are there without a tool that describes them."""
     rdma_listed: bool = False
     """RDMA devices were listed, so none in ``text`` means that there are none."""
 
 
 def gather(root: Path = Path("/")) -> Outputs:
-    """Run the installed tools; ``root`` is the directory that contains `sys`."""
+    """Run the installed tools; ``root`` is the directory that contains `sys` and `dev`."""
     host = socket.gethostname()
     tools = dict(_TOOLS)
     tools["scontrol"] = ("scontrol", "show", "node", host.split(".")[0])
@@ -68,6 +72,9 @@ def gather(root: Path = Path("/")) -> Outputs:
         host=host,
         cpus=tuple(sorted(os.sched_getaffinity(0))),
         instance_type=_instance_type(root),
+        unseen_gpus=tuple(
+            without_tool(compute_gpus(root), frozenset(c[0] for c in installed.values()))
+        ),
         rdma_listed=True,
     )
 

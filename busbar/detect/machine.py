@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,9 @@ from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, ro
 from busbar.site.cpulist import cpu_list
 from busbar.site.load import load, names, ships
 from busbar.site.model import Gpus, Name, Nic, Numa, Site
-from busbar.site.yamlfile import dotted
+from busbar.site.yamlfile import dotted, rule_of
+from busbar.terminal import stderr
+from busbar.text_file import read_text
 
 Parsed = TypeVar("Parsed")
 _PARSERS: dict[str, Callable[[str], object]] = {
@@ -67,6 +68,9 @@ class _Reader:
             return None
 
 
+_MOST_BYTES = 64 * 2**20
+
+
 def recorded(files: Sequence[Path]) -> Outputs:
     """Read outputs saved on another machine; each is recognised by its content.
 
@@ -75,7 +79,7 @@ def recorded(files: Sequence[Path]) -> Outputs:
     text: dict[str, str] = {}
     for file in files:
         try:
-            content = file.read_text(errors="replace")
+            content = read_text(file, _MOST_BYTES, errors="replace")
         except OSError as error:
             raise BusbarError(f"cannot be read: {error.strerror}", where=str(file)) from error
         name = next((name for name, parser in _PARSERS.items() if _reads(parser, content)), None)
@@ -116,6 +120,8 @@ def compose(outputs: Outputs) -> Detected:
     reader = _Reader(outputs)
     for name, message in outputs.failed.items():
         reader.remark(name, f"{name} failed: {message}")
+    reader.remarks += outputs.unseen_gpus
+    reader.failed_gpu_tools += outputs.unseen_gpus
     topology = reader.read("nvidia-smi topo", nvidia_smi.parse_topology)
     gpus = detect_nvidia.gpus(
         topology,
@@ -147,7 +153,15 @@ def compose(outputs: Outputs) -> Detected:
     facts |= {"numa": numa} if numa else {}
     facts |= {"cores": cores} if cores else {}
     facts |= {"instance_type": outputs.instance_type} if outputs.instance_type else {}
-    site = Site.model_validate(_site(outputs, facts, gpus, nodes))
+    try:
+        site = Site.model_validate(_site(outputs, facts, gpus, nodes))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BusbarError(
+            rule_of(first)[0],
+            where=f"the detected site: {dotted(first['loc'])}",
+            hint="check the outputs of the tools; with --from, all of one machine",
+        ) from error
     return Detected(
         site,
         tuple(reader.remarks),
@@ -173,8 +187,8 @@ def _is_valid(model: type[BaseModel], facts: dict[str, Any], what: str, reader: 
 def match(detected: Detected | None = None) -> str | None:
     """Return the site with the hardware of this machine; ``local`` for a machine without GPUs.
 
-    Return None if no site matches, or if a GPU vendor's tool is installed but reports no usable
-    GPU. Only GPUs, their links, NICs and the cloud's instance type are compared. Sites of
+    Return None if no site matches, or if there are GPUs that no installed tool can describe. Only
+    GPUs, their links, NICs and the cloud's instance type are compared. Sites of
     ``BUSBAR_SITE_PATH`` take precedence over shipped ones. A site that cannot be read is skipped
     with a message on standard error.
     """
@@ -188,7 +202,7 @@ def match(detected: Detected | None = None) -> str | None:
         try:
             site = load(name)
         except BusbarError as error:
-            sys.stderr.write(f"busbar: skipping site {name!r}: {error}\n")
+            stderr().line(f"busbar: skipping site {name!r}: {error}")
             continue
         if site.node_type().gpus is None:
             continue

@@ -69,12 +69,13 @@ def bound(
 ) -> Bound:
     """Return the bound for ``algo``; None: the largest of the algorithms that the nodes support.
 
-    Raises ``BusbarError`` for an unknown algorithm, for NVLS without multicast, and for GPUs
+    Where the site does not say whether the switch has multicast, the bound allows for it. Raises
+    ``BusbarError`` for an unknown algorithm, for NVLS without multicast, and for GPUs
     without links.
     """
     if algo not in (None, *ALGORITHMS):
         raise BusbarError(f"unknown algorithm {algo!r}", hint=f"known: {', '.join(ALGORITHMS)}")
-    multicast = bool(node.gpus and node.gpus.multicast)
+    multicast = bool(node.gpus and node.gpus.may_multicast)
     if algo == NVLS and not multicast:
         raise BusbarError(
             "NVLS needs multicast in the switch, which is off on these nodes",

@@ -7,13 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
-from rich.text import Text
-
 from busbar.expect.banded import BandedExpectation, few_parameters
 from busbar.expect.errors import NoExpectation
 from busbar.site.model import Site
+from busbar.terminal import Group, Table
 from busbar.units import format_bytes
 
 _NUMBERS = ("limit", "low", "typical", "high")
@@ -103,7 +100,7 @@ def single(site: Site, bench: str, answer: Answer) -> Group:
         lines.append(f"no band: {answer.refusal.what}")
     else:
         lines.append(counts_line(*answer.evidence))
-    return Group(table, *(Text(line) for line in lines))
+    return Group(table, *lines)
 
 
 def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answer]) -> Group:
@@ -136,7 +133,7 @@ def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answe
     lines += [f"proof: {', '.join(proofs)}"] if proofs else []
     sources = sorted({source for answer in answers.values() for source in answer.content.sources})
     lines += [f"source: {source}" for source in sources]
-    return Group(*tables, *(Text(line) for line in lines))
+    return Group(*tables, *lines)
 
 
 def _shown(value: float | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from busbar.explain.catalog import CAUSES, Entry, cause
 from busbar.explain.rules import Context, Finding, failure, lines_of
+from busbar.parse import numbers
 from busbar.parse.messages import pattern
 
 
@@ -30,10 +31,10 @@ def _below_default(id_: str, entry: Entry) -> None:
     @cause(id_)
     def rule(context: Context) -> Iterator[Finding]:
         setting = context.facts.setting(*entry.defaults)
-        if not setting or not setting.value.isdigit():
+        if not setting or not numbers.is_whole(setting.value):
             return
         default = entry.defaults[setting.name]
-        if int(setting.value) < default:
+        if numbers.count(setting.value) < default:
             effect = context.facts.first(entry.shown)
             yield Finding(
                 id_,

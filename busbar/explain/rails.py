@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
+from busbar.parse import numbers
 from busbar.site.model import NodeType
 
 _LISTED = re.compile(r"\[(?P<index>\d{1,6})\](?P<nic>[^\s:]+)")
@@ -51,9 +52,9 @@ def places(facts: JobOutput) -> dict[int, _Place]:
     if listed:
         return listed
     for seen in facts.seen("nccl.init"):
-        if seen["device"].isdigit():
+        if numbers.is_whole(seen["device"]):
             host = seen.evidence.text.split(":", 1)[0].rsplit(" ", 1)[-1]
-            listed[int(seen["rank"])] = _Place(host, int(seen["device"]))
+            listed[numbers.count(seen["rank"])] = _Place(host, numbers.count(seen["device"]))
     return listed
 
 
@@ -136,7 +137,7 @@ def _listed_nics(facts: JobOutput) -> dict[int, str]:
     lists = {seen["devices"].strip() for seen in facts.seen("nccl.ib-devices")}
     if len(lists) != 1:
         return {}
-    return {int(nic["index"]): nic["nic"] for nic in _LISTED.finditer(lists.pop())}
+    return {numbers.count(nic["index"]): nic["nic"] for nic in _LISTED.finditer(lists.pop())}
 
 
 def _near_nic(node: NodeType | None, device: int) -> _Nic | None:

@@ -6,15 +6,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from busbar.explain.model import Cause, Explanation
 from busbar.explain.summary import Row, rows
 from busbar.output.note import Note
 from busbar.output.reading import Evidence
 from busbar.redact import redact
+from busbar.terminal import Table, Terminal, Text
 from busbar.units import format_bytes
 from busbar.verdict import STYLES
 
@@ -26,35 +23,29 @@ _BEFORE = 80
 
 
 def print_explanations(
-    explanations: Sequence[Explanation], console: Console | None = None, *, verbose: bool = False
+    explanations: Sequence[Explanation], out: Terminal, *, verbose: bool = False
 ) -> None:
     """Print each run: verdict and causes, its readings, then notes."""
-    out = console or Console()
     for index, explanation in enumerate(explanations):
         if index:
             out.rule()
         _print(explanation, out, verbose)
 
 
-def _say(out: Console, text: Text) -> None:
-    # Do not wrap lines: people grep them.
-    out.print(text, soft_wrap=True)
-
-
-def _print(explanation: Explanation, out: Console, verbose: bool) -> None:
-    _say(out, Text(_what_ran(explanation), style="bold"))
+def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
+    out.line(_what_ran(explanation), style="bold")
     if hosts := explanation.hosts:
         shown = hosts if verbose else hosts[:_MOST_HOSTS]
         more = f" and {len(hosts) - len(shown)} more" if len(hosts) > len(shown) else ""
-        _say(out, Text(f"on {', '.join(shown)}{more}"))
+        out.line(f"on {', '.join(shown)}{more}")
     for device in explanation.devices if verbose else ():
-        _say(out, Text(f"  {device}", style="dim"))
+        out.line(f"  {device}", style="dim")
     verdict = explanation.verdict
-    _say(out, Text.assemble("verdict: ", (str(verdict), STYLES[verdict])))
+    out.line("verdict: ", (verdict, STYLES[verdict]))
     for cause in explanation.causes:
         _cause(cause, out, verbose)
     if table := rows(explanation):
-        out.print(_table(table, len(table) if verbose else _MOST_ROWS))
+        out.show(_table(table, len(table) if verbose else _MOST_ROWS))
     shown_lines = {line for cause in explanation.causes for line in cause.evidence}
     for note in explanation.notes:
         if note.id == "site-recognised" and explanation.site and not verbose:
@@ -81,33 +72,30 @@ def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _cause(cause: Cause, out: Console, verbose: bool) -> None:
+def _cause(cause: Cause, out: Terminal, verbose: bool) -> None:
     """Print the finding, the line that proves it and the remedy."""
-    _say(
-        out,
-        Text(f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}", style="bold"),
-    )
+    out.line(f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}", style="bold")
     for line in cause.evidence if verbose else cause.evidence[:1]:
         _evidence(line, cause.summary, out, whole=verbose)
-    _say(out, Text(f"  remedy: {cause.remedy}"))
+    out.line(f"  remedy: {cause.remedy}")
 
 
-def _note(note: Note, out: Console, shown: set[Evidence], verbose: bool) -> None:
-    _say(out, Text(f"note {note.id}: {redact(note.summary)}"))
+def _note(note: Note, out: Terminal, shown: set[Evidence], verbose: bool) -> None:
+    out.line(f"note {note.id}: {redact(note.summary)}")
     for line in note.evidence if verbose else note.evidence[:1]:
         if line not in shown:
             _evidence(line, note.summary, out, whole=verbose)
             shown.add(line)
 
 
-def _evidence(line: Evidence, summary: str, out: Console, *, whole: bool) -> None:
+def _evidence(line: Evidence, summary: str, out: Terminal, *, whole: bool) -> None:
     """Print a line of the input; only its place if the summary has the words already."""
     text = redact(line.text).strip()
     if text and text in redact(summary):
         text = ""
     elif len(text) > _LONG_LINE and not whole:
         text = _around(text, summary)
-    _say(out, Text(f"  {line.file}:{line.line}{': ' if text else ''}{text}", style="dim"))
+    out.line(f"  {line.file}:{line.line}{': ' if text else ''}{text}", style="dim")
 
 
 def _around(text: str, summary: str) -> str:
@@ -132,7 +120,7 @@ def _table(shown: Sequence[Row], most: int) -> Table:
             row.measured,
             row.expected,
             str(row.wrong) if row.wrong else "",
-            "" if row.verdict is None else Text(str(row.verdict), STYLES[row.verdict]),
+            "" if row.verdict is None else Text(row.verdict, STYLES[row.verdict]),
         )
     if len(shown) > most:
         table.caption = f"the last {most} of {len(shown)} lines; -v shows all"

@@ -10,6 +10,7 @@ from busbar.explain.catalog import cause
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding, degraded
 from busbar.output.reading import Evidence
+from busbar.parse import numbers
 from busbar.site.family import Instance
 from busbar.site.load import family_named
 from busbar.verdict import Verdict
@@ -194,7 +195,7 @@ def nic_count(context: Context) -> Iterator[Finding]:
     if not expected:
         return
     for seen in facts.seen("ofi.provider"):
-        if seen["nics"] and int(seen["nics"]) < expected:
+        if seen["nics"] and numbers.count(seen["nics"]) < expected:
             yield degraded(
                 "nic-count-short",
                 (seen.evidence,),

@@ -13,6 +13,7 @@ from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
+from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
 from busbar.site.cpulist import parse_cpu_list
 from busbar.verdict import Verdict
@@ -78,7 +79,7 @@ def _set_by_nccl(facts: JobOutput) -> Iterator[_Place]:
     """Parse ``Setting affinity for GPU 0 to ffff,0000ffff``; newer versions print a CPU list."""
     for seen in facts.seen("nccl.affinity-set"):
         text = seen["cpus"]
-        if text.isdigit() and not text.startswith("0"):
+        if numbers.is_whole(text) and not text.startswith("0"):
             continue  # it can be a mask or a CPU number
         mask = text.startswith("0") and len(text) > 1 and "-" not in text
         if cpus := cpu_set(f"0x{text}" if mask else text):
@@ -158,11 +159,11 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
     """The GPU table shows other processes or load, or all pairs of one GPU are slow."""
     facts = context.facts
     own = {pid for _, pid in facts.processes}
-    others = [s for s in facts.seen("gpu.process") if int(s["pid"]) not in own]
+    others = [s for s in facts.seen("gpu.process") if numbers.count(s["pid"]) not in own]
     load = [
         s
         for s in facts.seen("gpu.load") + facts.seen("gpu.load-csv")
-        if int(s["percent"]) >= _BUSY_PERCENT
+        if numbers.count(s["percent"]) >= _BUSY_PERCENT
     ]
     if others or load:
         lines = [s.evidence for s in (others + load)[:3]]
@@ -301,8 +302,8 @@ def truncated(context: Context) -> Iterator[Finding]:
 def _requested_size(context: Context) -> int | None:
     for command, _ in context.facts.commands:
         for option, value in zip(command.arguments, command.arguments[1:], strict=False):
-            if option == "-m" and value.rsplit(":", 1)[-1].isdigit():
-                return int(value.rsplit(":", 1)[-1])
+            if option == "-m":
+                return numbers.whole(value.rsplit(":", 1)[-1])
     return None
 
 

@@ -11,6 +11,7 @@ from busbar.explain.rules import Context, Explains, Finding, degraded, failure, 
 from busbar.judge.expectation import engine_band
 from busbar.output.job_output import Occurrence
 from busbar.parse.ucx_log import Endpoint
+from busbar.units import parse_bytes
 from busbar.verdict import Verdict
 
 _SHARED_MEMORY = frozenset({"sysv", "posix", "cma", "xpmem", "knem", "mm", "self"})
@@ -195,10 +196,10 @@ def forced_eager(context: Context) -> Iterator[Finding]:
 
 
 def _size(text: str) -> int:
-    digits = text.strip().lower().removesuffix("b").removesuffix("i")
-    factor = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}.get(digits[-1:], 1)
-    digits = digits.rstrip("kmg")
-    return int(digits) * factor if digits.isdigit() else 0
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        return 0
 
 
 @cause("ucx-api-mismatch", fatal=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure, lines_of
 from busbar.output.reading import Evidence
-from busbar.parse import nccl_log
+from busbar.parse import nccl_log, numbers
 from busbar.parse.events import Check, Error
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
@@ -75,14 +75,14 @@ def few_channels(context: Context) -> Iterator[Finding]:
     )
     channels = facts.first("nccl.channels")
     ring = next(iter(facts.rings.values()), None)
-    count = int(channels["channels"]) if channels else ring[0].channels if ring else None
+    count = numbers.count(channels["channels"]) if channels else ring[0].channels if ring else None
     evidence: list[Evidence] = []
     if channels:
         evidence.append(channels.evidence)
     elif ring:
         evidence.append(ring[1])
-    if setting and setting.value.strip().isdigit():
-        limit = int(setting.value)
+    if setting and numbers.is_whole(setting.value.strip()):
+        limit = numbers.count(setting.value)
         # NCCL uses fewer than the limit allows: the limit is not the cause.
         if limit >= _ENOUGH_CHANNELS or (channels and count is not None and limit > count):
             setting = configured = None
@@ -110,14 +110,15 @@ def slow_protocol(context: Context) -> Iterator[Finding]:
         seen
         for seen in facts.seen("nccl.algorithm")
         if nccl_log.protocol_name(seen["protocol"]) in ("LL", "LL128")
-        and int(seen["nbytes"]) >= _LARGE
+        and numbers.count(seen["nbytes"]) >= _LARGE
     ]
     if not setting:
         # By default NCCL uses LL128 with trees; it uses LL for large messages only if forced.
         used = [
             s
             for s in used
-            if nccl_log.protocol_name(s["protocol"]) == "LL" and int(s["nbytes"]) >= 4 * _LARGE
+            if nccl_log.protocol_name(s["protocol"]) == "LL"
+            and numbers.count(s["nbytes"]) >= 4 * _LARGE
         ]
     forced = setting and "SIMPLE" not in setting.value.upper() and "^" not in setting.value
     excluded = setting and setting.value.startswith("^") and "SIMPLE" in setting.value.upper()
@@ -132,7 +133,7 @@ def slow_protocol(context: Context) -> Iterator[Finding]:
         evidence,
         (
             f"{nccl_log.protocol_name(used[-1]['protocol'])} carries"
-            f" {format_bytes(int(used[-1]['nbytes']))}"
+            f" {format_bytes(numbers.count(used[-1]['nbytes']))}"
             if used
             else f"NCCL_PROTO is {setting.value if setting else ''}"
         ),
@@ -164,7 +165,7 @@ def forced_algorithm(context: Context) -> Iterator[Finding]:
     value = setting.value.upper()
     ran = {nccl_log.algorithm_name(s["algorithm"]): s for s in facts.seen("nccl.algorithm")}
     large = {
-        name: s for name, s in ran.items() if int(s["nbytes"]) >= _LARGE or len(ran) == 1
+        name: s for name, s in ran.items() if numbers.count(s["nbytes"]) >= _LARGE or len(ran) == 1
     } or ran
     multicast = bool(context.node and context.node.gpus and context.node.gpus.multicast)
     # By default NCCL uses a ring for large messages, unless a switch reduces.
@@ -222,7 +223,7 @@ def too_few_gpus(context: Context) -> Iterator[Finding]:
     """The test complains that GPUs are missing."""
     complaints = context.facts.seen("tests.too-few")
     if complaints:
-        most = max(complaints, key=lambda complaint: int(complaint["requested"]))
+        most = max(complaints, key=lambda complaint: numbers.count(complaint["requested"]))
         summary = f"{most['requested']} GPUs needed, {most['visible']} visible"
         yield failure("nccl-too-few-gpus", [most.evidence], summary)
 

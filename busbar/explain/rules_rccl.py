@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding
 from busbar.output.reading import Evidence
-from busbar.parse import nccl_tests
+from busbar.parse import nccl_tests, numbers
 from busbar.units import format_bytes
 
 MI300X_CHANNELS = 32
@@ -47,10 +47,10 @@ def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
         yield "RCCL does not report it enabled", whole.evidence
     if context.operation and context.operation not in ("all_reduce", "all_gather"):
         yield f"it does not serve {context.operation}", None
-    threshold = int(enabled["threshold"]) if enabled else _MSCCLPP_THRESHOLD
+    threshold = numbers.count(enabled["threshold"]) if enabled else _MSCCLPP_THRESHOLD
     setting = facts.setting("RCCL_MSCCLPP_THRESHOLD")
-    if setting and setting.value.isdigit():
-        threshold = int(setting.value)
+    if setting and numbers.is_whole(setting.value):
+        threshold = numbers.count(setting.value)
     slow = set(context.slow_sizes)
     smallest = min((row.nbytes for row, _ in facts.rows), default=0)
     for row, evidence in facts.rows:
@@ -95,9 +95,9 @@ def few_gpus_few_channels(context: Context) -> Iterator[Finding]:
     if context.ranks >= (site_gpus.count if site_gpus else 8):
         return
     minimum = facts.setting("NCCL_MIN_NCHANNELS")
-    if minimum and minimum.value.isdigit() and int(minimum.value) >= MI300X_CHANNELS:
+    if minimum and numbers.count(minimum.value) >= MI300X_CHANNELS:
         return
-    if channels and int(channels["channels"]) < MI300X_CHANNELS:
+    if channels and numbers.count(channels["channels"]) < MI300X_CHANNELS:
         yield Finding(
             "rccl-few-gpus-few-channels",
             "certain",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from busbar.explain.catalog import declare
 from busbar.explain.rules import Context, Explains, Finding, degraded, lines_of
 from busbar.output.reading import Evidence
+from busbar.parse import numbers
 from busbar.verdict import Verdict
 
 declare("same-gpu", "below-band-unexplained")
@@ -46,7 +47,9 @@ def unjudged(context: Context) -> list[Finding]:
                 Verdict.IMPOSSIBLE,
             )
         ]
-    estimate = max((float(v) for v in facts.values("nccl.nvlink", "gb_per_s")), default=0.0)
+    estimate = max(
+        (numbers.real(v) or 0.0 for v in facts.values("nccl.nvlink", "gb_per_s")), default=0.0
+    )
     last = context.largest_rates
     if (
         estimate
@@ -76,7 +79,7 @@ def asked_versions(context: Context, asked: Mapping[str, str]) -> list[Finding]:
     shown: dict[str, list[tuple[str, Evidence]]] = {
         "nccl": [(s["version"], s.evidence) for s in facts.seen("nccl.version")],
         "cuda": [
-            (f"{int(s['version']) // 1000}.{int(s['version']) % 1000 // 10}", s.evidence)
+            (_cuda_version(numbers.count(s["version"])), s.evidence)
             for s in facts.seen("ofi.cuda-runtime")
         ],
         "ucx": [(s["version"], s.evidence) for s in facts.seen("ucx.version")]
@@ -96,3 +99,8 @@ def asked_versions(context: Context, asked: Mapping[str, str]) -> list[Finding]:
         for found, evidence in shown.get(name, [])
         if not f"{found}.".startswith(f"{version}.")
     ]
+
+
+def _cuda_version(number: int) -> str:
+    """Return ``12.4`` for 12040."""
+    return f"{number // 1000}.{number % 1000 // 10}"

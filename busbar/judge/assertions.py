@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from busbar.judge.launch import BenchLaunch, LaunchOutput
+from busbar.parse import numbers
 from busbar.parse.events import Error
 from busbar.parse.nccl_tests import Half
 from busbar.units import format_bytes
@@ -64,7 +65,7 @@ def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         visible = [v for v in place.visible.split(",") if v]
         used = visible[place.node_rank % len(visible)] if visible else str(place.node_rank)
         # A device that is named by UUID or partition says nothing of its index.
-        if used.isdigit() and int(used) != expected:
+        if numbers.is_whole(used) and numbers.count(used) != expected:
             yield _FAILED, f"rank {place.rank} was to use GPU {expected}, it sees {used}"
     # Versions before 2.12 print the bus alone, on which two GPUs may sit.
     named = [

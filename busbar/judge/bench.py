@@ -10,6 +10,7 @@ from busbar.judge.expectation import bus_bandwidths, expectation_of
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.judge.results import Result, result_of
 from busbar.judge.run import Run, of_launch
+from busbar.judge.series import series_row
 from busbar.judge.verdicts import dips, judge_readings
 from busbar.output.reading import Reading
 from busbar.verdict import Verdict
@@ -39,9 +40,8 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
     for judged in judge_readings(readings, expectation_of(run)):
         reading = judged.reading
         buffers = reading.buffers or launch.buffers
-        results.append(
-            result_of(judged, replace(row, pair=_pair(launch, reading), buffers=buffers))
-        )
+        row = replace(row, pair=_pair(launch, reading), buffers=buffers)
+        results.append(replace(result_of(judged, row), series=series_row(run, reading)))
     return results
 
 

@@ -21,7 +21,9 @@ from busbar.expect.measured import expectation as measured
 from busbar.expect.point import multi_pair
 from busbar.expect.port import no_band_of_a_port
 from busbar.expect.unstaged import expectation as unstaged
+from busbar.expect.within_gpu import expectation as within_gpu
 from busbar.judge.run import Run
+from busbar.judge.series import calibrated
 from busbar.judge.verdicts import Expect, verdict_on
 from busbar.output.reading import Reading
 from busbar.site.model import Site
@@ -55,7 +57,8 @@ def expectation_of(run: Run) -> Expect:
         # A matrix of pairs and a table of 100,000 rows ask the same again and again.
         key = (
             *(reading.kind, reading.nbytes, reading.source, reading.target, reading.buffers),
-            *(reading.operation, reading.driver_us, reading.value if not run.memory else None),
+            *(reading.operation, reading.in_place, reading.driver_us, reading.memory_gb_per_s),
+            reading.value if not run.memory else None,
         )
         if key not in known:
             known[key] = list(_candidates(run, reading))
@@ -89,11 +92,21 @@ def _candidates(run: Run, reading: Reading) -> Iterator[Expectation | BusbarErro
             for environment in _environments(run)
         ]
     for setting in settings:
-        try:
-            yield _EXPECTATIONS.get(run.bench, _of_another_tool)(setting, reading)
-        except BusbarError as error:
-            # Other errors than a missing band: the site has no such number of nodes or GPUs.
-            yield error
+        found = _of_model(setting, reading)
+        own = list(calibrated(setting, reading, getattr(found, "limit", None)))
+        if own:
+            yield from own
+        else:
+            yield found
+
+
+def _of_model(run: Run, reading: Reading) -> Expectation | BusbarError:
+    """Return what links and families say."""
+    try:
+        return _EXPECTATIONS.get(run.bench, _of_another_tool)(run, reading)
+    except BusbarError as error:
+        # Other errors than a missing band: the site has no such number of nodes or GPUs.
+        return error
 
 
 def _numbers_of_nodes(run: Run, partition: str) -> range | list[int]:
@@ -171,9 +184,17 @@ def _gpu_aware(run: Run, reading: Reading) -> Expectation:
 
 
 def _memory(run: Run, reading: Reading) -> Expectation:
-    if reading.source is None or reading.source == reading.target:
-        raise NoExpectation("a copy within one memory uses no link")
-    return _pair(run, reading)
+    """A plain copy: between two GPUs, between a GPU and the host, or within one memory."""
+    if reading.source is not None and reading.source != reading.target:
+        return _pair(run, reading)
+    if reading.buffers in ("H D", "D H"):
+        gpu = reading.source or 0
+        question = replace(_question(run, reading), bench="copy", src=gpu, dst=gpu)
+        return host_link(_site(run), replace(question, buffers=reading.buffers))
+    if reading.buffers == "D" and reading.memory_gb_per_s:
+        gpus = _site(run).node_type(run.partition).gpus
+        return within_gpu(gpus.model if gpus else "", reading.memory_gb_per_s, reading.nbytes)
+    raise NoExpectation("nothing is known of copies within this memory")
 
 
 def _multi_pair(run: Run, reading: Reading) -> Expectation:

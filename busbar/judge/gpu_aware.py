@@ -8,8 +8,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import LaunchOutput
 from busbar.judge.results import Result, result_of
+from busbar.judge.run import Run
+from busbar.judge.series import series_row
 from busbar.judge.verdicts import Expect, judge_reading
 from busbar.output.reading import Kind, Reading
 from busbar.parse.events import Check, Error, Start
@@ -35,9 +38,11 @@ class GpuAwareRequest:
     """UCX transports of which one must join two ranks; empty where MPI does not use UCX."""
     provider: str = ""
     """The libfabric provider that must join two nodes, where MPICH uses libfabric."""
+    share_gpus: bool = False
+    """Whether ranks share a GPU because the node has only one."""
 
 
-def judge(asked: GpuAwareRequest, shown: LaunchOutput, expect: Expect) -> list[Result]:
+def judge(asked: GpuAwareRequest, shown: LaunchOutput, run: Run) -> list[Result]:
     """Readings with their verdicts, and what is wrong with the run itself.
 
     A requested reading that is missing gives a ``failed`` result.
@@ -50,7 +55,7 @@ def judge(asked: GpuAwareRequest, shown: LaunchOutput, expect: Expect) -> list[R
         Result(asked.check, verdict, where=where, message=message) for verdict, message in problems
     ]
     results += _correctness(asked, shown, where)
-    results += _readings(asked, shown, where, expect)
+    results += _readings(asked, shown, where, run)
     return results
 
 
@@ -93,7 +98,7 @@ def _place_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tup
         yield failed, f"asked for {asked.nodes} node(s), the ranks ran on {names}"
     places = Counter((rank.host, rank.device) for rank in ranks if rank.device)
     for (host, device), count in places.items():
-        if count > 1:
+        if count > 1 and not asked.share_gpus:
             yield failed, f"{count} ranks share GPU {device} of {host}"
 
 
@@ -177,8 +182,9 @@ def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Ite
 
 
 def _readings(
-    asked: GpuAwareRequest, shown: LaunchOutput, where: str, expect: Expect
+    asked: GpuAwareRequest, shown: LaunchOutput, where: str, run: Run
 ) -> Iterator[Result]:
+    expect = expectation_of(run)
     readings = defaultdict(list)
     for r in shown.readings:
         readings[r.kind, r.source, r.target, r.buffers, r.nbytes].append(r)
@@ -201,10 +207,10 @@ def _readings(
                         bytes=nbytes,
                     )
                     found = readings[kind, source, target, buffers, nbytes]
-                    yield _judge_reading(row, found, expect)
+                    yield _judge_reading(row, found, run, expect)
 
 
-def _judge_reading(row: Result, readings: list[Reading], expect: Expect) -> Result:
+def _judge_reading(row: Result, readings: list[Reading], run: Run, expect: Expect) -> Result:
     if len(readings) != 1:
         message = f"the {row.metric} is missing from the output"
         if readings:
@@ -212,6 +218,7 @@ def _judge_reading(row: Result, readings: list[Reading], expect: Expect) -> Resu
         return replace(row, message=message)
     (reading,) = readings
     result = result_of(judge_reading(reading, expect), row)
+    result = replace(result, series=series_row(run, reading))
     if reading.wrong:
         message = f"{reading.wrong} bytes arrived wrong"
         return replace(result, verdict=Verdict.FAILED, message=message)

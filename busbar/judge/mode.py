@@ -11,6 +11,7 @@ from busbar.judge.launch import LaunchOutput
 from busbar.judge.verdicts import Expect
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Reading
+from busbar.parse import numbers
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -27,10 +28,12 @@ def not_in_use(facts: JobOutput, mode: Mapping[str, str], ranks: int) -> Iterato
     if mode.get("RCCL_MSCCLPP_ENABLE") == "1":
         yield from _mscclpp(facts, mode.get("RCCL_MSCCLPP_THRESHOLD"))
     if minimum := mode.get("NCCL_MIN_NCHANNELS"):
-        channels = sorted({int(count) for count in facts.values("nccl.channels", "channels")})
+        channels = sorted(
+            {numbers.count(count) for count in facts.values("nccl.channels", "channels")}
+        )
         if not channels:
             yield Verdict.FAILED, "the log does not say how many channels there are"
-        elif channels[0] < int(minimum):
+        elif channels[0] < numbers.count(minimum):
             yield Verdict.DEGRADED, f"there are {channels[0]} channels, asked for {minimum}"
     joined = set(facts.values("nccl.init", "ranks"))
     if joined != {str(ranks)}:

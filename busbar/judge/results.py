@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 
-from busbar.documents import CauseRow, NoteRow
+from busbar.documents import CauseRow, NoteRow, SeriesRow
 from busbar.judge.verdicts import Judged
+from busbar.parse import numbers
 from busbar.units import format_bytes
 from busbar.verdict import Verdict, combined
 
@@ -47,6 +49,8 @@ class Result:
     """Cause id, or several with commas; empty for a pass."""
     message: str = ""
     """One sentence for a verdict that is not pass."""
+    series: SeriesRow | None = None
+    """What the reading is of; None for what is no reading."""
 
     @property
     def value(self) -> float | None:
@@ -110,12 +114,18 @@ class Outcome:
     @classmethod
     def read(cls, path: Path) -> Outcome:
         """What :meth:`write` wrote."""
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = numbers.load_json(path.read_text(encoding="utf-8"))
         data["results"] = tuple(
             Result(**{**row, "verdict": Verdict(row["verdict"])}) for row in data["results"]
         )
         data["causes"], data["notes"] = tuple(data["causes"]), tuple(data["notes"])
         return cls(**data)
+
+
+_DOUBT = (
+    ", more than the links carry: if the reading is right, correct links, host_link, nics or"
+    " multicast of the node type in site.yaml"
+)
 
 
 def result_of(judged: Judged, row: Result) -> Result:
@@ -128,13 +138,17 @@ def result_of(judged: Judged, row: Result) -> Result:
         metric=_METRICS[reading.kind],
         us=reading.value if latency else None,
         gb_per_s=None if latency else reading.value,
-        limit=judged.limit,
+        limit=judged.limit if judged.limit is not None and isfinite(judged.limit) else None,
         low=band.low if band else None,
         typical=band.typical if band else None,
         high=band.high if band else None,
         bytes=reading.nbytes,
     )
-    return replace(result, message=sentence(result)) if judged.verdict.is_problem else result
+    if not judged.verdict.is_problem:
+        return result
+    on_gpus = reading.kind == "busbw" or "D" in reading.buffers
+    doubtful = judged.verdict is Verdict.IMPOSSIBLE and not latency and on_gpus
+    return replace(result, message=sentence(result) + (_DOUBT if doubtful else ""))
 
 
 def sentence(result: Result) -> str:

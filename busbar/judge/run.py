@@ -16,6 +16,7 @@ from busbar.expect import COLLECTIVES
 from busbar.judge.launch import BenchLaunch
 from busbar.output.identify import gpu_models, ranks_per_host
 from busbar.output.job_output import JobOutput
+from busbar.parse import numbers
 from busbar.parse.events import Copy, Event, Flag, Rank, Start
 from busbar.site.model import NodeType, Site
 
@@ -31,6 +32,8 @@ class Run:
 
     site: Site | None = None
     partition: str | None = None
+    check: str = ""
+    """The check that started it, without its parameters."""
     bench: str = ""
     """``osu_bw``, ``gpu_aware``...; for nccl-tests and rccl-tests the collective."""
     harness: str | None = None
@@ -196,9 +199,11 @@ def visible_gpus(output: JobOutput) -> tuple[int, ...]:
     """The GPUs in the order of the ``*_VISIBLE_DEVICES`` that the output shows; (0, 1) if none."""
     setting = output.setting(*_VISIBLE)
     if setting:
-        numbers = tuple(int(n) for n in setting.value.split(",") if n.strip().isdigit())
-        if len(numbers) >= 2:
-            return numbers
+        listed = tuple(
+            numbers.count(n) for n in setting.value.split(",") if numbers.is_whole(n.strip())
+        )
+        if len(listed) >= 2:
+            return listed
     return (0, 1)
 
 

@@ -17,7 +17,7 @@ from busbar.output.json_runs import from_json
 from busbar.output.patterns import Patterns, Role, patterns
 from busbar.output.runs import Runs
 from busbar.output.tables import Tables
-from busbar.parse import launch, nccl_log, nccl_tests, nvidia_smi, ucx_log
+from busbar.parse import launch, nccl_log, nccl_tests, numbers, nvidia_smi, ucx_log
 from busbar.parse.messages import HEAD_BYTES, Message, Pattern, match
 from busbar.parse.prefix import Prefixes
 from busbar.parse.text import BLOCK_BYTES, Source, blocks, decode
@@ -88,7 +88,7 @@ def _read_json(stream: Stream, name: str) -> JobOutput | None:
     text = data.decode("utf-8", "replace")
     try:
         run = nccl_tests.parse_json(text)
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
+    except ValueError:
         run = None  # JSON of another kind, or broken beyond reading: the line reader goes on
     if run is None:
         stream.unread(data)
@@ -290,7 +290,7 @@ class _Collector:
     def _process(self, _: int, line: bytes) -> None:
         if process := ucx_log.LINE.search(line[:512]):
             host = process["host"].decode("utf-8", "replace")
-            self.runs.current.note_process(host, int(process["pid"]))
+            self.runs.current.note_process(host, numbers.count(process["pid"]))
 
     def _report(self, number: int, *texts: bytes) -> None:
         for text in texts:

@@ -12,7 +12,7 @@ from typing import get_args
 from busbar.errors import BusbarError
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
-from busbar.parse import nccl_tests
+from busbar.parse import nccl_tests, numbers
 from busbar.parse.events import Placed, Rank
 from busbar.site.load import find, load, names, ships
 from busbar.site.model import CollectiveBench, Site
@@ -43,12 +43,12 @@ def _printed_ranks(facts: JobOutput) -> int | None:
         return facts.ranks
     printed = [*facts.values("nccl.init", "ranks"), *facts.values("nccl.nodes", "ranks")]
     if printed:
-        return max(map(int, printed))
+        return max(map(numbers.count, printed))
     if facts.devices:
         return max(d.rank for d in facts.devices.values()) + 1
     if facts.tool == "nccl_message_transfer":
         printed = [*facts.values("ofi.process", "rank"), *facts.values("ofi.completions", "rank")]
-        return max(map(int, printed)) + 1
+        return max(map(numbers.count, printed)) + 1
     if facts.tool in ("osu_bw", "osu_bibw", "osu_latency") and facts.readings:
         return 2  # these tests refuse any other number
     places = [place.ranks for place, _ in facts.events_of(Placed) if place.ranks]
@@ -64,7 +64,7 @@ def nodes_of(facts: JobOutput) -> int | None:
     listed = {d.host for d in facts.devices.values()}
     if listed and facts.tool == "nccl-tests" and not facts.reports:
         return len(listed)
-    printed = max((int(v) for v in facts.values("nccl.nodes", "nodes")), default=0)
+    printed = max((numbers.count(v) for v in facts.values("nccl.nodes", "nodes")), default=0)
     ranks = ranks_of(facts)
     if printed and (not ranks or len(facts.processes) < ranks):
         return max(printed, len(facts.hosts))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from busbar.output.job_output import JobOutput
 from busbar.output.json_runs import from_json
-from busbar.parse import nccl_tests
+from busbar.parse import nccl_tests, numbers
 from busbar.redact import redact_document
 
 FILES = "nccl-tests.*.json"
@@ -61,10 +61,10 @@ def _clean(written: Path | None, path: Path) -> NcclJson:
     if written is None:
         return NcclJson(None, "was not written")
     try:
-        document = json.loads(written.read_text(encoding="utf-8", errors="replace"))
+        document = numbers.load_json(written.read_text(encoding="utf-8", errors="replace"))
         text = json.dumps(redact_document(document), indent=1) + "\n"
         run = nccl_tests.parse_json(text)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, RecursionError):
         return NcclJson(None, "is empty or breaks off")
     if run is None:
         return NcclJson(None, "is JSON of another kind")

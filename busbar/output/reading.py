@@ -50,6 +50,8 @@ class Reading:
     """What ran, where one run measures several: ``all_reduce``."""
     driver_us: float | None = None
     """Beside a latency of ``gpu_aware``: the shortest copy within a GPU."""
+    memory_gb_per_s: float | None = None
+    """Beside a copy within a GPU: what its memory carries, reading and writing together."""
 
     @property
     def gb_per_s(self) -> float:

@@ -291,6 +291,7 @@ class Tables:
                 buffers=reading.buffers,
                 operation=reading.operation,
                 driver_us=reading.driver_us,
+                memory_gb_per_s=reading.memory_gb_per_s,
             )
         )
 

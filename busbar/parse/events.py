@@ -7,13 +7,14 @@ so that output of a newer program can be explained.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
+
+from busbar.parse import numbers
 
 BEGINNINGS = ('{"event"', '{"placed"')
 """How the lines begin."""
@@ -122,6 +123,8 @@ class Reading:
     us: Number | None = None
     driver_us: Number | None = None
     """Beside a latency between GPUs: the shortest copy within a GPU, by the faster of both."""
+    memory_gb_per_s: Number | None = None
+    """Beside a copy within a GPU: what its memory carries by its clock and width."""
 
     def __post_init__(self) -> None:
         if (self.us if self.metric == "latency" else self.gb_per_s) is None:
@@ -228,8 +231,8 @@ def parse(line: str | bytes) -> Event:
     Raises ``MalformedEventError`` if it is not JSON, not a known event, or lacks a value.
     """
     try:
-        document = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        document = numbers.load_json(line)
+    except ValueError as error:
         raise MalformedEventError(str(error), cut=True) from error
     if isinstance(document, dict):
         _update(document)

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from busbar.parse import numbers
+
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE = re.compile(r"(?P<number>\d+)(?P<unit>[kmg]?)$")
 _PROVIDER = re.compile(r"\s*prov_name: (?P<name>\S+)\s*$")
@@ -36,11 +38,14 @@ def rows(lines: Iterable[str]) -> list[Row]:
             row = dict(zip(names, words, strict=True))
             size = _SIZE.match(row["bytes"])
             assert size is not None
+            rate = numbers.real(row["MB/sec"])
+            if rate is None:
+                raise ValueError(f"{line.strip()!r} has no rate")
             back = row.get("#ack", "").removeprefix("=") or row.get("#sent", "")
             table.append(
                 Row(
-                    int(size["number"]) * _UNITS[size["unit"]],
-                    float(row["MB/sec"]) / 1e3,
+                    numbers.count(size["number"]) * _UNITS[size["unit"]],
+                    rate / 1e3,
                     back == row.get("#sent", ""),
                 )
             )

@@ -7,6 +7,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 
+from busbar.parse import numbers
 from busbar.parse.messages import pattern, table
 
 _FRAMES = (
@@ -60,7 +61,7 @@ class CommandLine:
 def parse_exit_status(line: str) -> int | None:
     """Parse ``exit_status=124``, which a job script prints after a step."""
     status = _EXIT.match(line)
-    return int(status["code"]) if status else None
+    return numbers.count(status["code"]) if status else None
 
 
 def parse_export(line: str) -> tuple[str, str] | None:
@@ -97,8 +98,8 @@ def _options(words: list[str]) -> tuple[dict[str, str], int | None]:
         if re.fullmatch(r"[A-Z][A-Z0-9_]+=\S*", word):  # after -x, or before the launcher
             name, _, value = word.partition("=")
             environment[name] = value
-        elif word in ("-n", "-np", "--np", "--ntasks") and following.isdigit():
-            ranks = int(following)
+        elif word in ("-n", "-np", "--np", "--ntasks") and numbers.is_whole(following):
+            ranks = numbers.count(following)
         elif word == "--mca" and following == "pml":
             environment["OMPI_MCA_pml"] = after
     return environment, ranks

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from busbar.parse import numbers
 from busbar.parse.messages import table
 
 INFO = b"NCCL INFO "
@@ -65,8 +66,8 @@ def parse_ring(message: bytes) -> Ring | None:
     line = _RING.match(message)
     if not line:
         return None
-    ranks = tuple(int(rank) for rank in line["ranks"].split())
-    return Ring(int(line["channel"]), int(line["channels"]), ranks)
+    ranks = tuple(numbers.count(rank) for rank in line["ranks"].split())
+    return Ring(numbers.count(line["channel"]), numbers.count(line["channels"]), ranks)
 
 
 def parse_net_path(message: bytes) -> NetPath | None:
@@ -75,12 +76,12 @@ def parse_net_path(message: bytes) -> NetPath | None:
     if not line:
         return None
     return NetPath(
-        channel=int(line["channel"]),
-        source=int(line["source"]),
-        target=int(line["target"]),
+        channel=numbers.count(line["channel"]),
+        source=numbers.count(line["source"]),
+        target=numbers.count(line["target"]),
         receives=line["end"] == b"receive",
         network=line["network"].decode("utf-8", "replace"),
-        device=int(line["device"]),
+        device=numbers.count(line["device"]),
         gdr=bool(line["gdr"]),
     )
 
@@ -107,7 +108,7 @@ def parse_process(line: bytes) -> Process | None:
     process = _PROCESS.match(line)
     if not process:
         return None
-    return Process(process["host"].decode("utf-8", "replace"), int(process["pid"]))
+    return Process(process["host"].decode("utf-8", "replace"), numbers.count(process["pid"]))
 
 
 def algorithm_name(text: str) -> str:
@@ -121,6 +122,6 @@ def protocol_name(text: str) -> str:
 
 
 def _named(names: tuple[str, ...], text: str) -> str:
-    if text.isdigit() and int(text) < len(names):
-        return names[int(text)]
+    if numbers.is_whole(text) and numbers.count(text) < len(names):
+        return names[numbers.count(text)]
     return text.upper()

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from busbar.parse import numbers
+
 TYPE_BYTES = {
     "int8": 1,
     "uint8": 1,
@@ -162,7 +164,7 @@ def parse_version(line: str) -> Version | None:
 def parse_max_bytes(line: str) -> int | None:
     """The largest size, from the line that begins ``# nThread``."""
     match = _PARAMETERS.match(line)
-    return int(match["most"]) if match else None
+    return numbers.count(match["most"]) if match else None
 
 
 def parse_device(line: str) -> Device | None:
@@ -171,10 +173,10 @@ def parse_device(line: str) -> Device | None:
     if not match:
         return None
     return Device(
-        int(match["rank"]),
-        int(match["pid"]),
+        numbers.count(match["rank"]),
+        numbers.count(match["pid"]),
         match["host"],
-        int(match["device"]),
+        numbers.count(match["device"]),
         match["bus"],
         match["name"],
     )
@@ -185,22 +187,26 @@ def parse_row(text: str) -> Row | None:
     match = _ROW.match(text)
     if not match:
         return None
-    numbers = match["numbers"].split()
+    words = match["words"].split()
     # Old versions print no root, and collectives without an operator can leave it blank.
-    root = numbers.pop(0) if len(numbers) in (5, 9) else ""
-    if len(numbers) not in (4, 8) or (root and not _ROOT.match(root)):
+    root = words.pop(0) if len(words) in (5, 9) else ""
+    if len(words) not in (4, 8) or (root and not _ROOT.match(root)):
         return None
-    halves = [_half(numbers[i : i + 4]) for i in range(0, len(numbers), 4)]
+    halves = [_half(words[i : i + 4]) for i in range(0, len(words), 4)]
     if halves[0] is None:
         return None
-    if not root and _ROOT.match(numbers[0]) and not _consistent(int(match["nbytes"]), halves[0]):
+    if (
+        not root
+        and _ROOT.match(words[0])
+        and not _consistent(numbers.count(match["nbytes"]), halves[0])
+    ):
         return None  # the first number is a root, and the last one is still to come
     return Row(
-        int(match["nbytes"]),
-        int(match["count"]),
+        numbers.count(match["nbytes"]),
+        numbers.count(match["count"]),
         match["type"],
         match["redop"] or "",
-        int(root) if root else None,
+        numbers.count(root) if root else None,
         halves[0],
         halves[1] if len(halves) > 1 else None,
     )
@@ -231,14 +237,20 @@ def is_numbers(text: str) -> bool:
     return bool(_NUMBERS.match(text))
 
 
-def _half(numbers: list[str]) -> Half | None:
-    try:
-        time_us, algbw, busbw = (float(n) for n in numbers[:3])
-        wrong = None if numbers[3] == "N/A" else int(float(numbers[3]))
-    except ValueError:
+def _half(words: list[str]) -> Half | None:
+    time_us, algbw, busbw = (numbers.real(word) for word in words[:3])
+    if time_us is None or algbw is None or busbw is None:
         return None
-    # Old versions print the largest error in place of the count: 4e-07 is correct.
+    wrong = None if words[3] == "N/A" else _wrong(numbers.real(words[3]))
     return Half(time_us, algbw, busbw, wrong)
+
+
+def _wrong(value: float | None) -> int:
+    """Return the count of wrong elements; all that a number can say for what is not a count.
+
+    Old versions print the largest error instead: 4e-07 is correct, and inf is not.
+    """
+    return int(value) if value is not None and abs(value) <= numbers.MOST else numbers.MOST
 
 
 def parse_out_of_bounds(line: str) -> Bounds | None:
@@ -246,13 +258,13 @@ def parse_out_of_bounds(line: str) -> Bounds | None:
     bounds = _OUT_OF_BOUNDS.match(line)
     if not bounds:
         return None
-    return Bounds(int(bounds["count"]), bounds["word"].upper() == "OK")
+    return Bounds(numbers.count(bounds["count"]), bounds["word"].upper() == "OK")
 
 
 def parse_average(line: str) -> float | None:
     """The mean over all sizes; it says that the table is whole and nothing of the links."""
     average = _AVERAGE.match(line)
-    return float(average["gb_per_s"]) if average else None
+    return numbers.real(average["gb_per_s"]) if average else None
 
 
 def parse_collective(line: str) -> str | None:
@@ -264,7 +276,9 @@ def parse_collective(line: str) -> str | None:
 def parse_too_few(line: str) -> TooFew | None:
     """Parse the complaint that GPUs are missing."""
     gpus = _TOO_FEW.search(line)
-    return TooFew(int(gpus["requested"]), int(gpus["visible"])) if gpus else None
+    return (
+        TooFew(numbers.count(gpus["requested"]), numbers.count(gpus["visible"])) if gpus else None
+    )
 
 
 def parse_failure(line: str) -> str | None:
@@ -277,23 +291,30 @@ def parse_json(text: str) -> JsonRun | None:
     """A ``-J`` document, None for JSON of another kind.
 
     A document that breaks off is read up to its last whole result and marked incomplete.
-    Raises ``ValueError`` when nothing of it can be read.
+    Raises ``ValueError`` when nothing of it can be read, or when it has another form.
     """
     complete = True
     try:
-        document = json.loads(text)
+        document = numbers.load_json(text)
     except json.JSONDecodeError:
         complete = False
-        document = json.loads(_mend(text))
+        document = numbers.load_json(_mend(text))
     if not isinstance(document, dict) or "results" not in document or "config" not in document:
         return None
+    try:
+        return _json_run(document, complete=complete)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the JSON has another form: {error!r}") from error
+
+
+def _json_run(document: dict[str, Any], *, complete: bool) -> JsonRun:
     config: dict[str, Any] = document["config"]
     devices = tuple(
         Device(
-            int(d["rank"]),
-            int(d["pid"]),
+            numbers.json_whole(d["rank"]),
+            numbers.json_whole(d["pid"]),
             str(d["hostname"]),
-            int(d["device"]),
+            numbers.json_whole(d["device"]),
             str(d["device_hex"]),
             str(d["device_info"]),
         )
@@ -301,14 +322,14 @@ def parse_json(text: str) -> JsonRun | None:
     )
     arguments = [str(a) for a in document.get("args", [])]
     bounds = document.get("out_of_bounds") or {}
-    errors = tuple(e for e in document.get("errors", []) if e)
+    errors = tuple(str(e) for e in document.get("errors", []) if e)
     return JsonRun(
         program=arguments[0].rsplit("/", 1)[-1] if arguments else "",
         version=str(document.get("nccl_version", "")),
         devices=devices,
         ranks=_json_ranks(config, devices),
         rows=tuple(_json_row(r) for r in document["results"]),
-        out_of_bounds=int(bounds["count"]) if "count" in bounds else None,
+        out_of_bounds=numbers.json_whole(bounds["count"]) if "count" in bounds else None,
         environment=dict(
             e.split("=", 1) for e in document.get("env", []) if isinstance(e, str) and "=" in e
         ),
@@ -319,19 +340,18 @@ def parse_json(text: str) -> JsonRun | None:
 
 def _json_ranks(config: dict[str, Any], devices: tuple[Device, ...]) -> int | None:
     # The list names only the devices of the process that writes; with -g N that is one of N.
-    per_process = int(config.get("ngpus", 1)) * int(config.get("nthreads", 1))
+    gpus, threads = (numbers.json_whole(config.get(key, 1)) for key in ("ngpus", "nthreads"))
     named = max((d.rank for d in devices), default=-1) + 1
-    return max(per_process, named) or None
+    return max(gpus * threads, named) or None
 
 
 def _json_row(result: dict[str, Any]) -> Row:
-    root = str(result.get("root", "")).strip()
     return Row(
-        int(result["size"]),
-        int(result["count"]),
+        numbers.json_whole(result["size"]),
+        numbers.json_whole(result["count"]),
         str(result["type"]),
         str(result["redop"]),
-        int(root) if root.lstrip("-").isdigit() else None,
+        numbers.whole(str(result.get("root", ""))[:20]),
         _json_half(result["out_of_place"]),
         _json_half(result["in_place"]) if result.get("in_place") else None,
     )
@@ -340,10 +360,10 @@ def _json_row(result: dict[str, Any]) -> Row:
 def _json_half(half: dict[str, Any]) -> Half:
     wrong = half.get("nwrong")
     return Half(
-        float(half["time"]),
-        float(half["alg_bw"]),
-        float(half["bus_bw"]),
-        None if wrong in (None, "N/A") else int(float(str(wrong))),
+        numbers.json_real(half["time"]),
+        numbers.json_real(half["alg_bw"]),
+        numbers.json_real(half["bus_bw"]),
+        None if wrong in (None, "N/A") else _wrong(numbers.json_real(wrong)),
     )
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from busbar.parse import numbers
+
 
 @dataclass(frozen=True)
 class Banner:
@@ -95,7 +97,8 @@ def parse_row(line: str) -> Row | None:
     if not row:
         return None
     valid = row["check"].lower() == "pass" if row["check"] else None
-    return Row(int(row["nbytes"]), float(row["values"].split()[0]), valid)
+    value = numbers.real(row["values"].split()[0])
+    return None if value is None else Row(numbers.count(row["nbytes"]), value, valid)
 
 
 def parse_rank_complaint(line: str) -> str | None:

@@ -16,8 +16,9 @@ LONGEST_LINE = 1 << 16
 """What follows in a longer line is dropped: no tool prints such lines, and memory stays
 bounded."""
 
-# CSI sequences (colours, cursor) and OSC sequences (titles), as ECMA-48 has them.
-_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+# CSI sequences (colours, cursor) and OSC sequences (titles) of ECMA-48, all others of ECMA-35.
+# None crosses the end of a line, so no line is lost. An ESC without a sequence goes, too.
+_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])?")
 _UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
@@ -80,8 +81,10 @@ def _utf8(stream: Readable) -> Iterator[bytes]:
 
 
 def _clean(text: bytes) -> bytes:
+    """Remove what hides words from the parsers. `busbar.terminal` decides what is shown."""
     if b"\x1b" in text or b"\r" in text or b"\0" in text:
-        text = _ANSI.sub(b"", text).replace(b"\r", b"").replace(b"\0", b"")
+        # What goes inside of a sequence goes first, so that none is put together afterwards.
+        text = _ANSI.sub(b"", text.translate(None, b"\0\r"))
     return text
 
 

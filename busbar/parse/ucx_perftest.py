@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from busbar.parse import numbers
+
 _MIB = 2**20
 # Iterations, median, average and overall time, average and overall bandwidth, two message rates.
 # After the last interval nothing may be left to average, which is then `inf`.
@@ -20,5 +22,6 @@ def bandwidth(lines: Iterable[str]) -> float | None:
     gb_per_s = None
     for line in lines:
         if row := _ROW.match(line):
-            gb_per_s = float(row["values"].split()[4]) * _MIB / 1e9
+            rate = numbers.real(row["values"].split()[4])
+            gb_per_s = None if rate is None else rate * _MIB / 1e9
     return gb_per_s

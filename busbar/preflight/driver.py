@@ -12,7 +12,7 @@ import yaml
 from busbar.preflight import elf
 from busbar.preflight.elf import dotted, numbers
 from busbar.preflight.host import rocm_release
-from busbar.preflight.loader import ContainerFile, Libraries
+from busbar.preflight.loader import ContainerFile, Libraries, View
 from busbar.preflight.model import Line, broken, ready
 from busbar.preflight.plan import ImagePlan
 
@@ -26,7 +26,7 @@ _ROCM: dict[Version, tuple[Version, Version]] = {
     numbers(release): (numbers(oldest), numbers(newest))
     for release, (oldest, newest) in _TABLES["rocm"].items()
 }
-_NCCL_CUDA = re.compile(rb"NCCL version [\d.]+\+cuda(?P<version>\d+\.\d+)")
+_NCCL_CUDA = re.compile(rb"NCCL version [\d.]{1,32}\+cuda(?P<version>\d{1,4}\.\d{1,4})")
 _TABLE = "add it to the table in busbar/preflight/drivers.yaml"
 
 
@@ -108,12 +108,12 @@ def _toolkits(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[Version |
         elif (
             library
             and name.startswith("libnccl.so")
-            and (built := _NCCL_CUDA.search(library.local.read_bytes()))
+            and (built := elf.search(library, _NCCL_CUDA))
         ):
             version = built["version"].decode()
             yield numbers(version)[:1], f"{name}, built with {version}"
     # The static runtime opens the driver's library by its name.
-    if plan.program and not shared and elf.mentions(plan.program.local, b"libcuda.so.1"):
+    if plan.program and not shared and elf.mentions(plan.program, b"libcuda.so.1"):
         version = plan.environment.get("CUDA_VERSION", "")
         yield (numbers(version)[:2] if version else None), str(plan.program.path)
 
@@ -126,7 +126,7 @@ def rocm(plan: ImagePlan, libraries: Libraries) -> Line:
             "no ROCm on this host (/opt/rocm*/.info/version), so the driver release is unknown",
             "run preflight on a compute node",
         )
-    inside = rocm_release(plan.view.image) or _hip_release(libraries)
+    inside = rocm_release(View.of(plan.contents.files)) or _hip_release(libraries)
     if inside is None:
         return ready("gpu-driver", "the image does not contain ROCm")
     supported = _ROCM.get(outside[:2])

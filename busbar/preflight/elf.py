@@ -3,18 +3,33 @@
 
 from __future__ import annotations
 
-import mmap
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from io import BufferedReader
+from typing import Protocol, cast
 
-from elftools.common.exceptions import ELFError
+from elftools.construct.lib.container import Container
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerDefSection, GNUVerNeedSection
+from elftools.elf.sections import Section
 
+_MOST_READS = 20_000
+_MOST_BYTES = 16 * 2**20
+_BLOCK = 8 * 2**20
+_OVERLAP = 2**10
+_DIGITS = 18
 _WEAK = 2  # VER_FLG_WEAK: the loader only warns if such a version is missing
+
+
+class Readable(Protocol):
+    """A file that can be opened, and compared with others."""
+
+    def open(self) -> BufferedReader:
+        """Open it for reading."""
+
+    def __hash__(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -38,14 +53,45 @@ class Elf:
         return frozenset(version for _, version in self.versions)
 
 
+class _Bounded:
+    """A file for pyelftools, which trusts every count in it.
+
+    Each of its loops reads something in each step, so a limit on reads ends all of them.
+    """
+
+    def __init__(self, stream: BufferedReader) -> None:
+        self._stream = stream
+        self._reads = 0
+        self._bytes = 0
+        self.seek, self.tell = stream.seek, stream.tell
+
+    def read(self, size: int = -1) -> bytes:
+        self._reads += 1
+        self._bytes += max(size, 0)
+        if size < 0 or self._reads > _MOST_READS or self._bytes > _MOST_BYTES:
+            raise ValueError("more sections, versions or names than any library has")
+        return self._stream.read(size)
+
+
+class _File(ELFFile):
+    """An object whose hash tables are not read: those of large libraries have 100,000 entries."""
+
+    def _make_gnu_hash_section(  # type: ignore[override]
+        self, section_header: Container, name: str
+    ) -> Section:
+        return Section(section_header, name, self)
+
+    _make_elf_hash_section = _make_gnu_hash_section  # type: ignore[assignment]
+
+
 @lru_cache(maxsize=512)
-def read(path: Path) -> Elf | None:
+def read(file: Readable) -> Elf | None:
     """Read one file; return None if it is not a readable dynamic ELF object."""
-    try:
-        with path.open("rb") as stream:
-            return _dynamic(ELFFile(stream))
-    except (ELFError, ValueError, KeyError, UnicodeDecodeError, OverflowError):
-        return None  # pyelftools raises any of these on a damaged file
+    with file.open() as stream:
+        try:
+            return _dynamic(_File(cast(BufferedReader, _Bounded(stream))))
+        except Exception:  # noqa: BLE001 - pyelftools raises anything on a damaged file
+            return None
 
 
 def _dynamic(file: ELFFile) -> Elf | None:
@@ -85,12 +131,20 @@ def _directories(values: list[str]) -> tuple[str, ...]:
     return tuple(part for value in values for part in value.split(":") if part)
 
 
-def mentions(path: Path, word: bytes) -> bool:
+def search(file: Readable, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
+    """Search the bytes of a file; a match has at most 1 KiB."""
+    kept = b""
+    with file.open() as stream:
+        while block := stream.read(_BLOCK):
+            if found := pattern.search(kept + block):
+                return found
+            kept = block[-_OVERLAP:]
+    return None
+
+
+def mentions(file: Readable, word: bytes) -> bool:
     """Return whether a file contains ``word``; detects a provider that is compiled in."""
-    if path.stat().st_size == 0:
-        return False
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        return text.find(word) >= 0
+    return search(file, re.compile(re.escape(word))) is not None
 
 
 def highest(versions: frozenset[str], family: str) -> tuple[int, ...]:
@@ -102,7 +156,7 @@ def highest(versions: frozenset[str], family: str) -> tuple[int, ...]:
 
 def numbers(text: str) -> tuple[int, ...]:
     """Return the numbers in a text: (2, 34) for ``2.34``."""
-    return tuple(int(part) for part in re.findall(r"\d+", text))
+    return tuple(int(part[:_DIGITS]) for part in re.findall(r"[0-9]+", text))
 
 
 def dotted(version: tuple[int, ...]) -> str:

@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""Access to the files of an image, a sandbox directory or a SIF, and of a host."""
+"""Read the files of an untrusted image, a sandbox directory or a SIF, and of a host.
+
+Nothing here follows a symbolic link: :class:`busbar.preflight.loader.View` resolves links inside
+the root. Only regular files are opened.
+"""
 
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import tarfile
-import tempfile
+import stat
+import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from busbar.errors import BusbarError
 
-_PAGE = 4096  # a SIF aligns its file system to this
-_SQUASHFS = b"hsqs"
-_SEARCHED_BYTES = 16 * 2**20
+ROOT = PurePosixPath("/")
+LARGEST = 4 * 2**30
+"""Bytes of the largest file that is opened; the largest communication libraries have one GiB."""
+_MOST_NAMES = 200_000
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_STEP = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Files(Protocol):
@@ -26,169 +33,111 @@ class Files(Protocol):
         """Return the target of a symbolic link; None for anything else."""
 
     def kind(self, path: PurePosixPath) -> str:
-        """Return ``file``, ``directory``, or empty if missing; do not follow links."""
+        """Return ``file``, ``directory``, ``link``, ``special``, or empty if missing."""
 
     def names(self, path: PurePosixPath) -> list[str]:
         """Return the entries of a directory; empty for anything else."""
 
-    def local(self, path: PurePosixPath) -> Path:
-        """Return a local path with the content of the file."""
-
-    def paths(self) -> Iterator[PurePosixPath]:
-        """Yield every path except those in /proc, /sys and /dev."""
+    def open(self, path: PurePosixPath) -> BufferedReader:
+        """Open a regular file; raise ``BusbarError`` for anything else."""
 
 
 class Directory:
-    """A root file system in a directory."""
+    """A root file system in a directory.
+
+    Each component of a path is opened by itself without following links, so no link leads out,
+    even one that is made while the directory is read.
+    """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._where = root
+        try:
+            self._root = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise BusbarError(f"cannot be read: {error.strerror}", where=str(root)) from error
+        weakref.finalize(self, os.close, self._root)
+        self._entries: dict[PurePosixPath, tuple[str, str]] = {}
 
-    def local(self, path: PurePosixPath) -> Path:
-        return self._root / path.relative_to("/")
+    @contextmanager
+    def _parent(self, path: PurePosixPath) -> Iterator[tuple[int, str]]:
+        """Open the directory that contains ``path``; yield it and the name in it."""
+        at = os.dup(self._root)
+        try:
+            for part in path.parts[1:-1]:
+                below = os.open(part, _STEP, dir_fd=at)
+                os.close(at)
+                at = below
+            yield at, path.name or "."
+        finally:
+            os.close(at)
+
+    def _entry(self, path: PurePosixPath) -> tuple[str, str]:
+        """Return the kind of an entry, and the target of a link."""
+        if path not in self._entries:
+            try:
+                with self._parent(path) as (at, name):
+                    mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+                    target = os.readlink(name, dir_fd=at) if stat.S_ISLNK(mode) else ""
+                self._entries[path] = _kind(mode), target
+            except (OSError, ValueError):
+                # Missing, or unreadable: the loader runs as the same user. Or a name that no
+                # file can have: too long, or with a null character.
+                self._entries[path] = "", ""
+        return self._entries[path]
 
     def link(self, path: PurePosixPath) -> str | None:
-        local = self.local(path)
-        return os.readlink(local) if local.is_symlink() else None
+        kind, target = self._entry(path)
+        return target if kind == "link" else None
 
     def kind(self, path: PurePosixPath) -> str:
-        local = self.local(path)
-        try:
-            if local.is_dir():
-                return "directory"
-            return "file" if local.exists() else ""
-        except PermissionError:
-            return ""  # the loader cannot read it either, as it runs as the same user
+        return self._entry(path)[0]
 
     def names(self, path: PurePosixPath) -> list[str]:
-        local = self.local(path)
-        try:
-            return sorted(os.listdir(local)) if local.is_dir() else []
-        except PermissionError:
+        if self.kind(path) != "directory":
             return []
-
-    def paths(self) -> Iterator[PurePosixPath]:
-        for directory, subdirectories, files in os.walk(self._root):
-            at = PurePosixPath("/", Path(directory).relative_to(self._root).as_posix())
-            if at == PurePosixPath("/"):
-                subdirectories[:] = [d for d in subdirectories if d not in ("proc", "sys", "dev")]
-            for name in (*files, *subdirectories):
-                yield at / name
-
-
-class Sif:
-    """The squashfs partition of a SIF; a file is extracted when it is first read."""
-
-    def __init__(self, image: Path) -> None:
-        self._image = image
-        self._offset = _offset(image)
-        self._scratch = tempfile.TemporaryDirectory(prefix="busbar-preflight-")
-        self._links: dict[PurePosixPath, str] = {}
-        self._kinds: dict[PurePosixPath, str] = {PurePosixPath("/"): "directory"}
-        self._children: dict[PurePosixPath, list[str]] = {}
-        for line in self._unsquashfs("-lln").splitlines():
-            fields = line.split(maxsplit=5)
-            if len(fields) != 6 or "squashfs-root/" not in fields[5]:
-                continue
-            name, _, target = fields[5].partition(" -> ")
-            path = PurePosixPath("/" + name.removeprefix("squashfs-root/"))
-            self._children.setdefault(path.parent, []).append(path.name)
-            if fields[0].startswith("l"):
-                self._links[path] = target
-            else:
-                self._kinds[path] = "directory" if fields[0].startswith("d") else "file"
-
-    def _unsquashfs(self, *options: str) -> str:
-        command = ["unsquashfs", *options[:1], "-offset", str(self._offset), *options[1:]]
-        if options[0] == "-lln":
-            command.append(str(self._image))
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-        except FileNotFoundError as error:
-            raise BusbarError(
-                "unsquashfs is needed to read a SIF",
-                where=str(self._image),
-                hint="install squashfs-tools, or give a sandbox directory",
-            ) from error
-        except subprocess.CalledProcessError as error:
-            raise BusbarError(
-                f"unsquashfs cannot read it ({error.stderr.strip().splitlines()[-1:]})",
-                where=str(self._image),
-                hint="check that the file is complete with apptainer sif list",
-            ) from error
-        return done.stdout
+            with self._parent(path) as (at, name):
+                directory = os.open(name, _READ | os.O_DIRECTORY, dir_fd=at)
+            try:
+                names = []
+                with os.scandir(directory) as entries:
+                    for entry in entries:
+                        names.append(entry.name)
+                        if len(names) > _MOST_NAMES:
+                            raise BusbarError(
+                                f"{path} has more than {_MOST_NAMES:,} entries",
+                                where=str(self._where),
+                            )
+            finally:
+                os.close(directory)
+        except OSError:
+            return []
+        return sorted(names)
 
-    def link(self, path: PurePosixPath) -> str | None:
-        return self._links.get(path)
-
-    def kind(self, path: PurePosixPath) -> str:
-        return self._kinds.get(path, "")
-
-    def names(self, path: PurePosixPath) -> list[str]:
-        return self._children.get(path, [])
-
-    def local(self, path: PurePosixPath) -> Path:
-        target = Path(self._scratch.name) / path.relative_to("/")
-        if not target.exists():
-            escaped = re.sub(r"[\\*?\[\]]", r"\\\g<0>", str(path.relative_to("/")))
-            self._unsquashfs(
-                "-force", "-no-xattrs", "-dest", self._scratch.name, str(self._image), escaped
-            )
-        return target
-
-    def paths(self) -> Iterator[PurePosixPath]:
-        yield from self._kinds
-        yield from self._links
+    def open(self, path: PurePosixPath) -> BufferedReader:
+        where = f"{self._where}: {path}"
+        # A device must not even be opened: that alone can have an effect.
+        if self.kind(path) != "file":
+            raise BusbarError("not a regular file", where=where)
+        try:
+            with self._parent(path) as (at, name):
+                stream = os.fdopen(os.open(name, _READ, dir_fd=at), "rb")
+        except OSError as error:
+            raise BusbarError(f"cannot be read: {error.strerror}", where=where) from error
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
+            stream.close()
+            raise not_readable(where)
+        return stream
 
 
-def _offset(image: Path) -> int:
-    with image.open("rb") as stream:
-        for offset in range(0, _SEARCHED_BYTES, _PAGE):
-            stream.seek(offset)
-            if stream.read(4) == _SQUASHFS:
-                return offset
-    raise BusbarError(
-        "not a SIF with a squashfs partition",
-        where=str(image),
-        hint="give a SIF or a sandbox",
-    )
-
-
-def open_image(path: Path) -> Files:
-    """Open a sandbox directory or a SIF; raise ``BusbarError`` for anything else."""
-    if path.is_dir():
-        if (path / "oci-layout").exists():
-            raise _oci_error(path, f"oci:{path}")
-        if not any((path / name).is_dir() for name in ("usr", "lib", "bin", "opt")):
-            raise BusbarError(
-                "not a root file system", where=str(path), hint="give a SIF or a sandbox"
-            )
-        return Directory(path)
-    if not path.is_file():
-        raise BusbarError(
-            "no such file or directory",
-            where=str(path),
-            hint="give a SIF or a sandbox; to convert an image of Docker to a SIF:"
-            " docker save NAME -o image.tar && apptainer build image.sif docker-archive:image.tar",
-        )
-    if kind := archive_kind(path):
-        raise _oci_error(path, f"{kind}:{path}")
-    return Sif(path)
-
-
-def archive_kind(path: Path) -> str:
-    """Return ``oci-archive`` or ``docker-archive``; empty for any other file."""
-    if not tarfile.is_tarfile(path):
-        return ""
-    with tarfile.open(path) as archive:
-        names = set(archive.getnames())
-    kinds = {"oci-layout": "oci-archive", "manifest.json": "docker-archive"}
-    return next((kind for name, kind in kinds.items() if name in names), "")
-
-
-def _oci_error(path: Path, source: str) -> BusbarError:
+def not_readable(where: str) -> BusbarError:
+    """Return the error for a file that is not opened."""
     return BusbarError(
-        "is an OCI image; preflight reads a SIF or a sandbox",
-        where=str(path),
-        hint=f"convert it: apptainer build image.sif {source}",
+        f"is not a regular file of at most {LARGEST >> 30} GiB", where=where, hint="remove it"
     )
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    return kinds.get(stat.S_IFMT(mode), "special")

@@ -64,7 +64,7 @@ def _driver_libraries(plan: ImagePlan) -> Line:
     missing = [
         name
         for name in ("libcuda.so.1", "libnvidia-ml.so.1")
-        if not ((library := plan.host.view.search(name)) and elf.read(library.local))
+        if not ((library := plan.host.view.search(name)) and elf.read(library))
     ]
     if missing:
         return broken(

@@ -40,55 +40,52 @@ def gather(root: Path, site: Site) -> Host:
     if not root.is_dir():
         raise BusbarError("no such directory", where=f"--host-root {root}")
     files = Directory(root)
-    view = View(files, files, (), ())
+    view = View.of(files)
     return Host(
         files=files,
         view=view,
         mpi_types=srun_types() if site.scheduler != "local" else None,
-        nvidia_driver=_nvidia_driver(root),
-        rocm=rocm_release(files),
-        rdma_drivers=_rdma_drivers(root),
+        nvidia_driver=_nvidia_driver(view),
+        rocm=rocm_release(view),
+        rdma_drivers=_rdma_drivers(view),
         devices=tuple(
-            f"{prefix}{path.name}"
-            for directory, prefix in (("", ""), ("infiniband", "infiniband/"), ("dri", "dri/"))
-            for path in sorted((root / "dev" / directory).glob("*"))
+            f"{directory}{name}"
+            for directory in ("", "infiniband/", "dri/")
+            for name in view.names(PurePosixPath("/dev", directory))
         ),
     )
 
 
-def _nvidia_driver(root: Path) -> tuple[int, ...] | None:
+def _nvidia_driver(view: View) -> tuple[int, ...] | None:
     """Read the version of the kernel module; /proc/driver is missing on some virtual machines."""
     # "NVIDIA UNIX x86_64 Kernel Module  570.86.15", "... Open Kernel Module for x86_64  570.86.15"
-    text = _text(root / "proc/driver/nvidia/version")
+    text = view.text(PurePosixPath("/proc/driver/nvidia/version"))
     module = re.search(r"Module(?: for \S+)?\s+(?P<version>\d+(?:\.\d+)+)", text)
-    version = module["version"] if module else _text(root / "sys/module/nvidia/version").strip()
+    version = (
+        module["version"] if module else view.text(PurePosixPath("/sys/module/nvidia/version"))
+    )
     return elf.numbers(version) or None
 
 
-def _rdma_drivers(root: Path) -> tuple[str, ...]:
+def _rdma_drivers(view: View) -> tuple[str, ...]:
     """Derive the libraries from the kernel modules of the devices (mlx5_core, efa, bnxt_en)."""
-    modules = {
-        link.resolve().name.partition("_")[0]
-        for link in (root / "sys/class/infiniband").glob("*/device/driver")
-    }
-    return tuple(sorted(_RDMA_CORE.get(m, m) for m in modules))
+    devices = PurePosixPath("/sys/class/infiniband")
+    drivers = [view.resolved(devices / name / "device/driver") for name in view.names(devices)]
+    modules = {driver.name.partition("_")[0] for driver in drivers if driver}
+    return tuple(sorted(_RDMA_CORE.get(m, m) for m in modules - {"driver"}))
 
 
-def rocm_release(files: Files) -> tuple[int, ...] | None:
+def rocm_release(view: View) -> tuple[int, ...] | None:
     """Return the release of the newest /opt/rocm*; None if there is none."""
     releases = []
-    for name in files.names(PurePosixPath("/opt")):
+    for name in view.names(PurePosixPath("/opt")):
         version = PurePosixPath("/opt", name, ".info", "version")
-        if name.startswith("rocm") and files.kind(version) == "file":
-            releases.append(elf.numbers(_text(files.local(version)).strip().partition("-")[0]))
+        if name.startswith("rocm") and view.kind(version) == "file":
+            releases.append(elf.numbers(view.text(version).strip().partition("-")[0]))
     return max(releases, default=None) or None
 
 
 def c_library(view: View) -> elf.Elf | None:
     """Read the C library of a file system; None if there is none that can be read."""
     library = view.search("libc.so.6")
-    return elf.read(library.local) if library else None
-
-
-def _text(path: Path) -> str:
-    return path.read_text(errors="replace") if path.is_file() else ""
+    return elf.read(library) if library else None

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from busbar.preflight.files import Directory
 from busbar.preflight.lines import loaded, modules, origins
-from busbar.preflight.loader import ContainerFile, View
+from busbar.preflight.loader import View
 from busbar.preflight.model import Origin
 
 _SETTING = re.compile(r"(?:UCX|OMPI|PRTE|MPICH|MPIR|NCCL|RCCL|FI|HSA|CUDA|ROCR|HIP)_")
@@ -40,11 +40,11 @@ class LayerDifference:
 
 def bare_origins(program: Path, library_path: str) -> list[Origin]:
     """Return the libraries and UCX modules of a program on this host."""
-    files = Directory(Path("/"))
     directories = [part for part in library_path.split(":") if part.startswith("/")]
+    files = Directory(Path("/"))
     view = View(files, files, (), directories)
-    path = PurePosixPath(program)
-    libraries = loaded(view, view.find(path) or ContainerFile(path, program, "host"))
+    found = view.find(PurePosixPath(program))
+    libraries = loaded(view, found) if found else {}
     return [*origins(libraries), *modules(view, libraries)]
 
 

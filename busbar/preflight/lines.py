@@ -42,7 +42,7 @@ def examine(plan: ImagePlan) -> PreflightReport:
         *gpu_lines(plan, libraries),
     ]
     return PreflightReport(
-        image=plan.reference,
+        image=plan.contents.reference,
         site=plan.site.name,
         lines=lines,
         libraries=origins(libraries),
@@ -71,7 +71,7 @@ def modules(view: View, libraries: Libraries) -> list[Origin]:
 def _origin(name: str, library: ContainerFile | None) -> Origin:
     if library is None:
         return Origin(name, "", "missing")
-    with library.local.open("rb") as stream:
+    with library.open() as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return Origin(name, str(library.path), library.origin, digest)
 
@@ -81,7 +81,7 @@ def loaded(view: View, program: ContainerFile | None) -> dict[str, ContainerFile
     roots = [program] if program else view.matching(r"libmpi\.so\.\d+")[:1]
     libraries: dict[str, ContainerFile | None] = {}
     for root in roots:
-        facts = elf.read(root.local)
+        facts = elf.read(root)
         if facts and facts.soname:
             libraries[facts.soname] = root
         libraries |= view.resolve(root)
@@ -92,9 +92,10 @@ def loaded(view: View, program: ContainerFile | None) -> dict[str, ContainerFile
 
 
 def _image(plan: ImagePlan) -> Line:
-    if plan.fingerprint is None:
+    fingerprint = plan.contents.fingerprint
+    if fingerprint is None:
         return ready("fingerprint", "none; only the files of the image are examined")
-    stack = plan.fingerprint.stack
+    stack = fingerprint.stack
     suitable = {"cray": ("cray", "rocm", "cuda"), plan.stack: (plan.stack,)}[plan.stack]
     if stack not in suitable:
         return broken(
@@ -102,8 +103,8 @@ def _image(plan: ImagePlan) -> Line:
             f"the image contains stack {stack}, but the site needs stack {plan.stack}",
             f"build it with STACK={plan.stack}",
         )
-    features = ", ".join(plan.fingerprint.features)
-    return ready("fingerprint", f"stack {stack} by {plan.fingerprint.delivery}: {features}")
+    features = ", ".join(fingerprint.features)
+    return ready("fingerprint", f"stack {stack} by {fingerprint.delivery}: {features}")
 
 
 def _glibc(plan: ImagePlan, libraries: Libraries) -> Line:
@@ -128,7 +129,7 @@ def _glibc(plan: ImagePlan, libraries: Libraries) -> Line:
     required: tuple[int, ...] = ()
     user = ""
     for name, library in libraries.items():
-        facts = elf.read(library.local) if library and library.origin != "image" else None
+        facts = elf.read(library) if library and library.origin != "image" else None
         if facts and (needed := elf.highest(facts.required_versions, "GLIBC")) > required:
             required, user = needed, name
     if required > version:

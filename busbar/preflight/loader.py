@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
-from pathlib import Path, PurePosixPath
+from functools import cached_property
+from io import BufferedReader
+from pathlib import PurePosixPath
 
+from busbar.errors import BusbarError
 from busbar.preflight import elf
-from busbar.preflight.files import Files
+from busbar.preflight.files import ROOT, Files
 
 _DEFAULT = (
     "/lib/x86_64-linux-gnu",
@@ -23,6 +27,11 @@ _DEFAULT = (
     "/usr/lib",
 )
 _MAX_LINKS = 40  # the limit of the kernel
+_MAX_STEPS = 500
+_MAX_LIBRARIES = 2000
+_MAX_DIRECTORIES = 256
+_MAX_INCLUDES = 256
+_MOST_TEXT = 2**20
 
 
 @dataclass(frozen=True)
@@ -40,10 +49,16 @@ class ContainerFile:
 
     path: PurePosixPath
     """In the container, with links resolved."""
-    local: Path
-    """The same file on this host, for reading."""
+    files: Files
+    """The root file system that has it."""
+    inside: PurePosixPath
+    """Its path there."""
     origin: str
     """``image``, ``injected``, ``driver`` or ``host``."""
+
+    def open(self) -> BufferedReader:
+        """Open it for reading."""
+        return self.files.open(self.inside)
 
 
 Libraries = Mapping[str, ContainerFile | None]
@@ -56,39 +71,67 @@ class View:
     def __init__(
         self, image: Files, host: Files, mounts: Sequence[Mount], library_path: Sequence[str]
     ) -> None:
-        self.image = image
+        self._image = image
         self.library_path = tuple(library_path)
         self._host = host
         self._mounts = sorted(mounts, key=lambda mount: len(mount.target.parts), reverse=True)
+
+    @classmethod
+    def of(cls, files: Files) -> View:
+        """Return the view of one root file system by itself."""
+        return cls(files, files, (), ())
 
     def _place(self, path: PurePosixPath) -> tuple[Files, PurePosixPath, str]:
         for mount in self._mounts:
             if path == mount.target or mount.target in path.parents:
                 return self._host, mount.source / path.relative_to(mount.target), mount.origin
-        return self.image, path, "image"
+        return self._image, path, "image"
+
+    def resolved(self, path: PurePosixPath) -> PurePosixPath | None:
+        """Return ``path`` without links, resolved inside the container as the kernel does.
+
+        None if there are too many links or steps. A relative path starts at the root.
+        """
+        at, steps, links = ROOT, 0, 0
+        remaining = list(reversed(path.parts))
+        while remaining:
+            part = remaining.pop()
+            steps += 1
+            if steps > _MAX_STEPS:
+                return None
+            if part in ("/", "//"):
+                at = ROOT
+            elif part == "..":
+                at = at.parent
+            else:
+                files, inside, _ = self._place(at / part)
+                target = files.link(inside)
+                if target is None:
+                    at /= part
+                    continue
+                links += 1
+                if links > _MAX_LINKS:
+                    return None
+                remaining += reversed(PurePosixPath(target).parts)
+        return at
 
     def find(self, path: PurePosixPath) -> ContainerFile | None:
-        """Return the file at ``path``, with links resolved in the container; None if missing."""
-        for _ in range(_MAX_LINKS):
-            link = self._first_link(path)
-            if link is None:
-                break
-            path = link
-        else:
+        """Return the regular file at ``path``, with links resolved; None if there is none."""
+        found = self.resolved(path)
+        if found is None:
             return None
-        files, inside, origin = self._place(path)
+        files, inside, origin = self._place(found)
         if files.kind(inside) != "file":
             return None
-        return ContainerFile(path, files.local(inside), origin)
+        return ContainerFile(found, files, inside, origin)
 
-    def _first_link(self, path: PurePosixPath) -> PurePosixPath | None:
-        """Return the path with its first symbolic link replaced; None if it has none."""
-        for length in range(2, len(path.parts) + 1):
-            prefix = PurePosixPath(*path.parts[:length])
-            files, inside, _ = self._place(prefix)
-            if (target := files.link(inside)) is not None:
-                return _normal(prefix.parent / target).joinpath(*path.parts[length:])
-        return None
+    def kind(self, path: PurePosixPath) -> str:
+        """Return ``file``, ``directory``, ``special`` or empty, with links followed."""
+        found = self.resolved(path)
+        if found is None:
+            return ""
+        files, inside, _ = self._place(found)
+        return files.kind(inside)
 
     def ucx_modules(
         self, core: ContainerFile, pattern: str
@@ -98,44 +141,54 @@ class View:
         names = [name for name in self.names(directory) if re.fullmatch(pattern, name)]
         return [(name, self.find(directory / name)) for name in names]
 
+    def link(self, path: PurePosixPath) -> bool:
+        """Return whether ``path`` itself is a link; the directories above it are followed."""
+        parent = self.resolved(path.parent)
+        if parent is None:
+            return False
+        files, inside, _ = self._place(parent / path.name)
+        return files.link(inside) is not None
+
     def names(self, directory: PurePosixPath) -> list[str]:
         """Return the entries of a directory, with links followed; empty if it is missing."""
-        for _ in range(_MAX_LINKS):
-            link = self._first_link(directory)
-            if link is None:
-                break
-            directory = link
-        files, inside, _ = self._place(directory)
-        mounted = {m.target.name for m in self._mounts if m.target.parent == directory}
+        found = self.resolved(directory)
+        if found is None:
+            return []
+        files, inside, _ = self._place(found)
+        mounted = {m.target.name for m in self._mounts if m.target.parent == found}
         return sorted(mounted.union(files.names(inside)))
 
-    def text(self, path: str) -> str:
-        """Read a text file; return an empty text if it is missing."""
-        file = self.find(PurePosixPath(path))
-        return file.local.read_text(errors="replace") if file else ""
+    def text(self, path: PurePosixPath) -> str:
+        """Read a text file; return an empty text if it is missing.
 
-    def directories(self) -> list[PurePosixPath]:
-        """Return the search path: LD_LIBRARY_PATH, /etc/ld.so.conf, the defaults."""
-        places = (*self.library_path, *self._configured("/etc/ld.so.conf"), *_DEFAULT)
-        return [PurePosixPath(place) for place in dict.fromkeys(places)]
+        Raises ``BusbarError`` for anything but a regular file of at most 1 MiB.
+        """
+        if not self.kind(path):
+            return ""
+        if (file := self.find(path)) is None:
+            raise BusbarError("not a regular file", where=str(path))
+        with file.open() as stream:
+            data = stream.read(_MOST_TEXT + 1)
+        if len(data) > _MOST_TEXT:
+            raise BusbarError("has more than 1 MiB of text", where=str(path))
+        return data.decode(errors="replace")
 
-    def _configured(self, file: str) -> list[str]:
-        directories: list[str] = []
-        for line in self.text(file).splitlines():
-            words = line.partition("#")[0].split()
-            if words[:1] == ["include"]:
-                for pattern in words[1:]:
-                    parent = PurePosixPath(file).parent / PurePosixPath(pattern).parent
-                    for name in self.names(parent):
-                        if fnmatch(name, PurePosixPath(pattern).name):
-                            directories += self._configured(str(parent / name))
-            else:
-                directories += words
-        return directories
+    @cached_property
+    def directories(self) -> tuple[PurePosixPath, ...]:
+        """The search path: LD_LIBRARY_PATH, /etc/ld.so.conf, the defaults."""
+        places = dict.fromkeys((*self.library_path, *configured(self), *_DEFAULT))
+        if len(places) > _MAX_DIRECTORIES:
+            raise BusbarError(
+                f"the loader would search more than {_MAX_DIRECTORIES} directories",
+                where="LD_LIBRARY_PATH and /etc/ld.so.conf of the image",
+                hint="remove directories",
+            )
+        # The loader takes a relative directory from wherever the program starts.
+        return tuple(PurePosixPath(place) for place in places if place.startswith("/"))
 
     def search(self, name: str) -> ContainerFile | None:
         """Search a library by file name, as ``dlopen`` without a path does."""
-        for directory in self.directories():
+        for directory in self.directories:
             if library := self.find(directory / name):
                 return library
         return None
@@ -145,7 +198,7 @@ class View:
         expression = re.compile(pattern)
         return [
             library
-            for directory in self.directories()
+            for directory in self.directories
             for name in self.names(directory)
             if expression.fullmatch(name) and (library := self.find(directory / name))
         ]
@@ -153,10 +206,10 @@ class View:
     def resolve(self, root: ContainerFile) -> dict[str, ContainerFile | None]:
         """Return the libraries that a program loads, by name in load order; None if missing."""
         libraries: dict[str, ContainerFile | None] = {}
-        queue: list[tuple[ContainerFile, tuple[str, ...]]] = [(root, ())]
+        queue: deque[tuple[ContainerFile, tuple[str, ...]]] = deque([(root, ())])
         while queue:
-            user, inherited = queue.pop(0)
-            facts = elf.read(user.local)
+            user, inherited = queue.popleft()
+            facts = elf.read(user)
             if facts is None:
                 continue
             # DT_RPATH also applies to the libraries of a library; DT_RUNPATH disables it.
@@ -166,6 +219,10 @@ class View:
                     continue
                 library = self._needed(name, rpath, _expand(facts.runpath, user.path))
                 libraries[name] = library
+                if len(libraries) > _MAX_LIBRARIES:
+                    raise BusbarError(
+                        f"loads more than {_MAX_LIBRARIES} libraries", where=str(root.path)
+                    )
                 if library:
                     queue.append((library, rpath))
         return libraries
@@ -181,12 +238,43 @@ class View:
     ) -> ContainerFile | None:
         if "/" in name:
             return self.find(PurePosixPath(name))
-        common = [str(directory) for directory in self.directories()]
-        split = len(self.library_path)
-        for directory in (*rpath, *common[:split], *runpath, *common[split:]):
-            if library := self.find(_normal(PurePosixPath(directory) / name)):
+        common = self.directories
+        split = len({d for d in self.library_path if d.startswith("/")})
+        own, others = map(PurePosixPath, rpath), map(PurePosixPath, runpath)
+        for directory in (*own, *common[:split], *others, *common[split:]):
+            if library := self.find(directory / name):
                 return library
         return None
+
+
+def configured(view: View) -> list[str]:
+    """Return the directories of /etc/ld.so.conf and of what it includes, each file once."""
+    directories: dict[str, None] = {}
+    read: set[PurePosixPath] = set()
+    pending = [(PurePosixPath("/etc"), "include ld.so.conf")]  # the next line is the last one
+    while pending:
+        at, line = pending.pop()
+        words = line.partition("#")[0].split()
+        if words[:1] != ["include"]:
+            directories |= dict.fromkeys(words)
+        else:
+            files = [file for word in words[1:] for file in _included(view, at / word)]
+            new = [file for file in dict.fromkeys(files) if file not in read]
+            read.update(new)
+            lines = [(file.parent, text) for file in new for text in view.text(file).split("\n")]
+            pending += reversed(lines)
+        if len(read) > _MAX_INCLUDES or len(directories) > _MAX_DIRECTORIES:
+            raise BusbarError(
+                f"names more than {_MAX_DIRECTORIES} directories or {_MAX_INCLUDES} files",
+                where="/etc/ld.so.conf",
+                hint="remove some",
+            )
+    return list(directories)
+
+
+def _included(view: View, pattern: PurePosixPath) -> list[PurePosixPath]:
+    names = view.names(pattern.parent)
+    return [pattern.parent / name for name in fnmatch.filter(names, pattern.name)]
 
 
 def ucx_core(libraries: Libraries) -> ContainerFile | None:
@@ -198,13 +286,13 @@ def version_faults(libraries: Libraries) -> list[str]:
     """Return the reasons why the loader refuses ``libraries``: damage, undefined versions."""
     faults = []
     for user in filter(None, libraries.values()):
-        facts = elf.read(user.local)
+        facts = elf.read(user)
         if facts is None:
             faults.append(f"{user.path} ({user.origin}) is not a readable library")
             continue
         for name, version in sorted(facts.versions):
             library = libraries.get(name)
-            offered = elf.read(library.local) if library else None
+            offered = elf.read(library) if library else None
             if library and offered and offered.defines and version not in offered.defines:
                 faults.append(
                     f"{user.path.name} ({user.origin}) needs {version}, which {library.path}"
@@ -213,16 +301,7 @@ def version_faults(libraries: Libraries) -> list[str]:
     return faults
 
 
-def _normal(path: PurePosixPath) -> PurePosixPath:
-    parts: list[str] = []
-    for part in path.parts[1:]:
-        if part == "..":
-            parts = parts[:-1]
-        else:
-            parts.append(part)
-    return PurePosixPath("/", *parts)
-
-
 def _expand(directories: Sequence[str], user: PurePosixPath) -> tuple[str, ...]:
     origin = str(user.parent)
-    return tuple(d.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for d in directories)
+    expanded = (d.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for d in directories)
+    return tuple(directory for directory in expanded if directory.startswith("/"))

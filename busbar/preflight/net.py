@@ -38,10 +38,10 @@ def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> Line:
             f"no libfabric is loaded: traffic uses TCP instead of {provider}",
             "inject the host's libfabric, or install one with the provider in the image",
         )
-    facts = elf.read(library.local)
+    facts = elf.read(library)
     defines = facts.defines if facts else frozenset()
     for name, user in libraries.items():
-        user_facts = elf.read(user.local) if user and user.path != library.path else None
+        user_facts = elf.read(user) if user and user.path != library.path else None
         required = user_facts.required_versions if user_facts else frozenset()
         lacking = sorted(v for v in required - defines if v.startswith("FABRIC_"))
         if lacking:
@@ -76,7 +76,7 @@ def _provider(plan: ImagePlan, library: ContainerFile, provider: str) -> Contain
     """Return the file with the provider: a plugin beside the library, or the library itself."""
     if plugin := plan.view.find(library.path.parent / "libfabric" / f"lib{provider}-fi.so"):
         return plugin
-    return library if elf.mentions(library.local, f"FI_{provider.upper()}_".encode()) else None
+    return library if elf.mentions(library, f"FI_{provider.upper()}_".encode()) else None
 
 
 def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> Line:
@@ -151,13 +151,13 @@ def _verbs(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Line:
 def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> tuple[str, str] | None:
     """Check the rdma-core driver of the site's device; return reason and remedy of a fault."""
     drivers: dict[str, tuple[int, ContainerFile]] = {}
-    for directory in plan.view.directories():
+    for directory in plan.view.directories:
         for name in plan.view.names(directory / "libibverbs"):
             of = re.fullmatch(r"lib(?P<driver>\w+)-rdmav(?P<number>\d+)\.so", name)
             if of and (file := plan.view.find(directory / "libibverbs" / name)):
                 drivers.setdefault(of["driver"], (int(of["number"]), file))
     required = plan.host.rdma_drivers or tuple(drivers)[:1] or ("mlx5",)
-    facts = elf.read(library.local)
+    facts = elf.read(library)
     # The interface between libibverbs and a driver is private and numbered.
     private = elf.highest(facts.defines, "IBVERBS_PRIVATE") if facts else ()
     for driver in required:

@@ -15,7 +15,7 @@ def node_line(plan: ImagePlan, libraries: Libraries) -> Line:
     core = ucx_core(libraries)
     if core is None or plan.stack == "cray":
         return ready("shared-memory", "MPI does not use UCX within a node")
-    chosen = plan.variables.get("UCX_TLS", "all")
+    chosen = plan.contents.variables.get("UCX_TLS", "all")
     if not chosen.startswith("^") and not _SHARED & set(chosen.split(",")):
         return slow(
             "shared-memory",

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
@@ -15,16 +14,24 @@ from pydantic import ValidationError
 
 from busbar import site as sites
 from busbar.errors import BusbarError
+from busbar.json_text import load_json
 from busbar.preflight import elf
-from busbar.preflight.files import Files, open_image
+from busbar.preflight.files import Files
 from busbar.preflight.host import Host
 from busbar.preflight.loader import ContainerFile, Mount, View
 from busbar.preflight.model import Fingerprint, LaunchLine
+from busbar.preflight.packed import open_image
+from busbar.safe_path import refuse_unsafe
 from busbar.site.model import Site, Stack
 from busbar.site.yamlfile import dotted, rule_of
 
 FINGERPRINT = PurePosixPath("/opt/busbar/fingerprint.json")
 _ENV = PurePosixPath("/.singularity.d/env")
+_ASSIGNMENT = re.compile(
+    r"^[ \t]*(?:export[ \t]+)?(?P<name>[A-Z]\w*)=(?P<value>.*)$", re.ASCII | re.MULTILINE
+)
+LONGEST_VALUE = 2**17 - 1
+"""Characters of a variable; Linux starts no program with a longer one."""
 _DRIVER_LIBS = PurePosixPath("/.singularity.d/libs")
 # The libraries that Apptainer binds from the host's loader cache, by nvliblist.conf and
 # rocmliblist.conf of Apptainer 1.4.5, as far as communication needs them. --rocm does not bind HIP
@@ -62,18 +69,34 @@ _GPUS = {
 
 
 @dataclass(frozen=True)
+class Contents:
+    """What an untrusted image contains."""
+
+    reference: str
+    """The image for the runtime: a file, or a name in its store."""
+    files: Files
+    fingerprint: Fingerprint | None
+    """None for an image that Busbar did not build."""
+    variables: dict[str, str]
+    """The variables that the image sets."""
+
+    @classmethod
+    def of_file(cls, image: Path) -> Contents:
+        """Read a SIF or a sandbox."""
+        files = open_image(image)
+        view = View.of(files)
+        return cls(str(image), files, fingerprint_of(view, image), image_variables(view))
+
+
+@dataclass(frozen=True)
 class ImagePlan:
     """One way to run one image on one site."""
 
-    image: Path
+    contents: Contents
     site: Site
     stack: Stack
-    fingerprint: Fingerprint | None
-    """None for an image that Busbar did not build."""
     environment: dict[str, str]
     """The variables of the image, overridden by those of the site for the stack."""
-    variables: dict[str, str]
-    """The variables of the image only."""
     injected: tuple[Mount, ...]
     binds: tuple[Mount, ...]
     """Directories of the host other than libraries."""
@@ -88,32 +111,27 @@ class ImagePlan:
     """The program's path as given; it may be a link."""
     runtime: str
     """``apptainer``, ``docker`` or ``podman``."""
-    reference: str
-    """The image for the runtime: a file, or a name in its store."""
 
 
 def make_plan(  # noqa: PLR0917 - each is a part of the plan
-    image: Path,
+    contents: Contents,
     site: Site,
     host: Host,
     inject: Sequence[str],
     program: str | None,
     runtime: str = "apptainer",
-    reference: str | None = None,
 ) -> ImagePlan:
-    """Plan the launch of ``image``; ``inject`` are library directories of the host.
+    """Plan the launch of an image; ``inject`` are library directories of the host.
 
     Raises ``BusbarError`` if the image, a directory or the program cannot be used.
     """
-    files = open_image(image)
-    fingerprint = fingerprint_of(files, image)
+    files, variables = contents.files, contents.variables
     stack = next((d.stack for d in site.deliveries if d.kind == "image"), None)
     stack = stack or site.deliveries[0].stack
     gpus = site.node_type().gpus
     option = {"nvidia": "--nv", "amd": "--rocm"}[gpus.vendor] if gpus else ""
     injected = _injected(host, inject or (_present(host, _CRAY) if stack == "cray" else ()))
     driver = _driver(host, option) if option else ()
-    variables = image_variables(files)
     own = [part for part in variables.get("LD_LIBRARY_PATH", "").split(":") if part[:1] == "/"]
 
     def view_with(extra: tuple[Mount, ...]) -> View:
@@ -125,18 +143,16 @@ def make_plan(  # noqa: PLR0917 - each is a part of the plan
     needed = _needed(injected, host, view_with)
     view = view_with(needed)
     binds = [Mount(_CRAY_SPOOL, _CRAY_SPOOL, "host")] if stack == "cray" else []
-    path = program or ("/opt/busbar/bin/gpu_aware" if fingerprint else "")
+    path = program or ("/opt/busbar/bin/gpu_aware" if contents.fingerprint else "")
     file = _program(view, program) if program else view.find(PurePosixPath(path or "/"))
     environment = variables | sites.environment(site, stack=stack)
     return ImagePlan(
-        image=image,
+        contents=contents,
         site=site,
         stack=stack,
-        fingerprint=fingerprint,
         environment=environment,
-        variables=variables,
         injected=(*injected, *needed),
-        binds=tuple(bind for bind in binds if host.files.kind(bind.source) == "directory"),
+        binds=tuple(bind for bind in binds if host.view.kind(bind.source) == "directory"),
         preload=_preload(view, file, environment, gpus.vendor if gpus else ""),
         gpu_option=option,
         view=view,
@@ -144,13 +160,15 @@ def make_plan(  # noqa: PLR0917 - each is a part of the plan
         program=file,
         runs=path if file else "PROGRAM",
         runtime=runtime,
-        reference=reference or str(image),
     )
 
 
 def _injected(host: Host, directories: Sequence[str]) -> tuple[Mount, ...]:
     for directory in directories:
-        if host.files.kind(PurePosixPath(directory)) != "directory":
+        refuse_unsafe(directory, "--inject")
+        if not directory.startswith("/"):
+            raise BusbarError("must be an absolute path", where=f"--inject {directory}")
+        if host.view.kind(PurePosixPath(directory)) != "directory":
             raise BusbarError("not a directory on the host", where=f"--inject {directory}")
         if "libc.so.6" in host.view.names(PurePosixPath(directory)):
             raise BusbarError(
@@ -168,7 +186,7 @@ def _program(view: View, program: str) -> ContainerFile:
     file = view.find(PurePosixPath(program))
     if not file:
         raise BusbarError("not in the image", where=f"--program {program}")
-    if elf.read(file.local) is None:
+    if elf.read(file) is None:
         raise BusbarError(
             "not a dynamically linked program",
             where=f"--program {program}",
@@ -255,23 +273,22 @@ def _driver(host: Host, option: str) -> tuple[Mount, ...]:
     # A link of the host is dangling in the container, so the file behind it is mounted.
     return tuple(
         Mount(_DRIVER_LIBS / name, library.path, "driver")
-        for directory in reversed(host.view.directories())
+        for directory in reversed(host.view.directories)
         for name in host.view.names(directory)
         if _DRIVER[option].fullmatch(name) and (library := host.view.find(directory / name))
     )
 
 
-def fingerprint_of(files: Files, image: object) -> Fingerprint | None:
+def fingerprint_of(view: View, image: object) -> Fingerprint | None:
     """Read the fingerprint of an image; None for an image that Busbar did not build.
 
     Raises ``BusbarError`` for a fingerprint that cannot be read.
     """
-    if files.kind(FINGERPRINT) != "file":
+    if not view.kind(FINGERPRINT):
         return None
     where, again = f"{image}: {FINGERPRINT}", "build the image again"
     try:
-        document = json.loads(files.local(FINGERPRINT).read_text(encoding="utf-8"))
-        return Fingerprint.model_validate(document)
+        return Fingerprint.model_validate(load_json(view.text(FINGERPRINT)))
     except ValidationError as error:
         first = error.errors()[0]
         rule, _ = rule_of(first)
@@ -281,20 +298,24 @@ def fingerprint_of(files: Files, image: object) -> Fingerprint | None:
         raise BusbarError(f"not valid JSON ({error})", where=where, hint=again) from error
 
 
-def image_variables(files: Files) -> dict[str, str]:
+def image_variables(view: View) -> dict[str, str]:
     """Return the environment that the image's own files in /.singularity.d/env set, in order."""
     values: dict[str, str] = {}
-    for name in files.names(_ENV):
+    for name in view.names(_ENV):
         # 10 is from a converted OCI image, 90 and 91 from a definition, the rest from Apptainer.
-        if not name.startswith(("10-", "90-", "91-")) or files.kind(_ENV / name) != "file":
+        if not name.startswith(("10-", "90-", "91-")):
             continue
-        text = files.local(_ENV / name).read_text(errors="replace")
-        for line in re.finditer(r"(?m)^\s*(?:export\s+)?(?P<name>[A-Z]\w*)=(?P<value>.*)$", text):
+        for line in _ASSIGNMENT.finditer(view.text(_ENV / name)):
             variable, value = line["name"], line["value"].replace('"', "").replace("'", "")
             use = re.search(rf"\$\{{?{variable}(?::-(?P<default>[^}}]*))?\}}?", value)
             if use:
                 before = values.get(variable) or use["default"] or ""
                 value = value.replace(use.group(), before)
+            if len(value) > LONGEST_VALUE:
+                raise BusbarError(
+                    f"{variable[:80]} has more than {LONGEST_VALUE} characters",
+                    where=str(_ENV / name),
+                )
             values[variable] = value
     return values
 
@@ -346,7 +367,7 @@ def _enter(plan: ImagePlan) -> list[str]:
         words += ["--env", f"LD_LIBRARY_PATH={path}"]
     if plan.preload:
         words += ["--env", f"LD_PRELOAD={plan.preload}"]
-    return [*words, plan.reference]
+    return [*words, plan.contents.reference]
 
 
 def command(plan: ImagePlan, line: LaunchLine) -> str:

@@ -7,11 +7,15 @@ import io
 import re
 from collections.abc import Sequence
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
 from busbar.judge.results import Result
+from busbar.terminal import one_line
 from busbar.units import format_bytes
+
+mpl.rcParams["text.parse_math"] = False  # a "$" in a name is no formula
 
 
 def svg(figure: Figure) -> str:
@@ -19,6 +23,11 @@ def svg(figure: Figure) -> str:
     text = io.StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None})
     return re.sub(r"^.*?(?=<svg)", "", text.getvalue(), count=1, flags=re.DOTALL)
+
+
+def _label(text: str) -> str:
+    """Return text for which the font has all characters."""
+    return one_line(text[:40]).encode("ascii", "backslashreplace").decode()
 
 
 def matrix(results: Sequence[Result]) -> Figure:
@@ -45,7 +54,7 @@ def matrix(results: Sequence[Result]) -> Figure:
     axes.set_yticks(range(ranks))
     axes.set_xlabel("to rank")
     axes.set_ylabel("from rank")
-    axes.set_title(f"{results[0].buffers}, {format_bytes(results[0].bytes or 0)}")
+    axes.set_title(f"{_label(results[0].buffers)}, {format_bytes(results[0].bytes or 0)}")
     return figure
 
 

@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console
-from rich.table import Table
-
 from busbar.judge.results import Outcome, Result
+from busbar.terminal import Table, Terminal, Text
 from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst
 
@@ -17,7 +15,7 @@ _MAX_SHOWN = 3
 """Failures of one size that are printed."""
 
 
-def print_verdicts(outcomes: Sequence[Outcome], console: Console) -> None:
+def print_verdicts(outcomes: Sequence[Outcome], out: Terminal) -> None:
     """Print one row per size and buffers (of the worst pair), then the reasons, then the notes."""
     table = Table(box=None, pad_edge=False)
     for name in ("check", "what", "where"):
@@ -28,10 +26,10 @@ def print_verdicts(outcomes: Sequence[Outcome], console: Console) -> None:
     for outcome in outcomes:
         for rows in _groups(outcome.results):
             table.add_row(*_cells(rows))
-    console.print(table)
+    out.show(table)
     for outcome in outcomes:
-        _print_reasons(outcome, console)
-    _print_notes(outcomes, console)
+        _print_reasons(outcome, out)
+    _print_notes(outcomes, out)
 
 
 def _groups(results: Iterable[Result]) -> Iterable[list[Result]]:
@@ -49,7 +47,7 @@ def _groups(results: Iterable[Result]) -> Iterable[list[Result]]:
     return groups.values()
 
 
-def _cells(rows: list[Result]) -> list[str]:
+def _cells(rows: list[Result]) -> list[str | Text]:
     verdict = worst(row.verdict for row in rows)
     row = min((row for row in rows if row.verdict is verdict), key=_quality)
     what = " ".join(
@@ -75,7 +73,7 @@ def _cells(rows: list[Result]) -> list[str]:
         numbers[2] = f"{row.limit:.4g}"
     if row.share_of_limit is not None:
         numbers[3] = f"{row.share_of_limit:.0%}"
-    return [row.check, what, where, *numbers, f"[{STYLES[verdict]}]{verdict}[/]"]
+    return [row.check, what, where, *numbers, Text(verdict, STYLES[verdict])]
 
 
 def _quality(row: Result) -> float:
@@ -86,17 +84,14 @@ def _quality(row: Result) -> float:
     return -share if row.metric == "latency" else share
 
 
-def _print_reasons(outcome: Outcome, console: Console) -> None:
+def _print_reasons(outcome: Outcome, out: Terminal) -> None:
     for verdict, message in _reasons(outcome.results):
-        console.print(f"[{STYLES[verdict]}]{verdict}[/] {outcome.check}: ", end="")
-        console.print(message, markup=False, highlight=False)
+        out.line((verdict, STYLES[verdict]), f" {outcome.check}: {message}")
     for cause in outcome.causes:
-        console.print(f"cause {cause['id']}", style="bold", end="")
-        console.print(f" ({outcome.check}): {cause['summary']}", markup=False, highlight=False)
+        out.line((f"cause {cause['id']}", "bold"), f" ({outcome.check}): {cause['summary']}")
         for evidence in cause["evidence"]:
-            text = f"  {evidence['file']}:{evidence['line']}: {evidence['text'].strip()}"
-            console.print(text, markup=False, highlight=False)
-        console.print(f"  remedy: {cause['remedy']}", markup=False, highlight=False)
+            out.line(f"  {evidence['file']}:{evidence['line']}: {evidence['text'].strip()}")
+        out.line(f"  remedy: {cause['remedy']}")
 
 
 def _reasons(results: Iterable[Result]) -> Iterable[tuple[Verdict, str]]:
@@ -116,9 +111,9 @@ def _reasons(results: Iterable[Result]) -> Iterable[tuple[Verdict, str]]:
             )
 
 
-def _print_notes(outcomes: Sequence[Outcome], console: Console) -> None:
+def _print_notes(outcomes: Sequence[Outcome], out: Terminal) -> None:
     """Print each note once, as most apply to every check; their evidence is in the JSON only."""
     for text in dict.fromkeys(
         f"note {note['id']}: {note['summary']}" for o in outcomes for note in o.notes
     ):
-        console.print(text, markup=False, highlight=False)
+        out.line(text)

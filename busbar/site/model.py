@@ -27,11 +27,16 @@ Stack = Literal["host", "cuda", "rocm", "cray"]
 MpiFamily = Literal["openmpi", "mpich", "cray-mpich"]
 DeliveryKind = Literal["wheels", "spack", "image", "modules", "prefix"]
 Proof = Literal["run", "replay", "none"]
-PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency"]
+PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency", "copy"]
+"""The benchmarks of OSU, and ``copy``: by the GPU's copy engine, without MPI."""
 CollectiveBench = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"
 ]
 Bench = PointBench | CollectiveBench
+
+
+_HOPPER = 90
+"""Compute capability times ten of the first GPUs with NVLink SHARP."""
 
 
 def _cpu_list(text: str) -> str:
@@ -164,8 +169,10 @@ class Gpus(Record):
     """Links between the GPUs of a node."""
     host_link: Bundle | None = None
     """Links of one GPU to its host."""
-    multicast: bool = False
-    """The switch supports reduction and multicast (NVLink SHARP), and the driver enables it."""
+    multicast: bool | None = None
+    """The switch supports reduction and multicast (NVLink SHARP), and the driver enables it.
+
+    Omit it if you do not know: limits then allow for it, and no band asks for it."""
     partitioning: Partitioning | None = None
     """How AMD accelerators are divided; omit it for other GPUs."""
 
@@ -173,6 +180,14 @@ class Gpus(Record):
     def stack(self) -> Stack:
         """The stack for these GPUs."""
         return "cuda" if self.vendor == "nvidia" else "rocm"
+
+    @property
+    def may_multicast(self) -> bool:
+        """Whether the switch may reduce: NVSwitches do from Hopper on, unless it is turned off."""
+        if self.multicast is not None:
+            return self.multicast
+        switched = self.links is not None and self.links.switched is not None
+        return switched and self.vendor == "nvidia" and int(self.arch[3:].rstrip("abf")) >= _HOPPER
 
     @property
     def packages(self) -> int:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,21 +12,114 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from busbar.errors import BusbarError
+from busbar.text_file import read_text
 
 Model = TypeVar("Model", bound=BaseModel)
 Location = Sequence[int | str]
-_NESTING = re.compile(r"[\[{?:-]")
-_MOST_NESTING = 2000
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast
+_MOST_DEPTH = 64
+_MOST_NODES = 100_000
+"""Nodes of a file with its aliases written out."""
+_MOST_NUMBER = 64
+"""Characters of a number or date; YAML's numbers of base 60 take quadratic time."""
+_UNKNOWN = -1
+_TEXT_TAG = "tag:yaml.org,2002:str"
 
 
-def _loader(text: str) -> Any:
-    """Return libyaml's loader, which is ten times as fast, if there is one.
+def load_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
+    """Read an untrusted YAML file; return its nodes and its data.
 
-    Deep nesting overflows its stack, at about 20,000 levels. Each level has one of these marks.
+    Raises ``BusbarError`` for invalid YAML, explicit tags, merge keys, and too large a file.
     """
-    if len(_NESTING.findall(text)) > _MOST_NESTING:
-        return yaml.SafeLoader
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        text = read_text(path)
+        _refuse_events(text, path)
+        node = yaml.compose(text, Loader=_LOADER)
+        _expanded(node, shown(path), {})
+        data = node and yaml.constructor.SafeConstructor().construct_document(node)
+    except BusbarError:
+        raise
+    except FileNotFoundError:
+        raise BusbarError(
+            "no such file", where=shown(path), hint="see `busbar site list`"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BusbarError(f"cannot be read: {reason}", where=shown(path)) from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{shown(path)}:{mark.line + 1}" if mark else shown(path)
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise BusbarError(
+            f"invalid YAML: {problem}", where=where, hint="correct the line"
+        ) from error
+    except RecursionError:
+        raise _too_deep(shown(path)) from None
+    except Exception as error:
+        raise BusbarError(
+            f"invalid value: {error}", where=shown(path), hint="quote it if it is text"
+        ) from error
+    return node, data
+
+
+def _refuse_events(text: str, path: Path) -> None:
+    """Refuse what a file of facts does not need, before the nodes are built."""
+    depth = 0
+    file = shown(path)
+    event: Any
+    for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        where = f"{file}:{event.start_mark.line + 1}"
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _MOST_DEPTH:
+            raise _too_deep(where)
+        if count > 2 * _MOST_NODES:
+            raise _too_large(where)
+        if getattr(event, "tag", None):
+            raise BusbarError(
+                f"has the tag {event.tag!r}", where=where, hint="write the value without a tag"
+            )
+        if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
+            raise BusbarError("has a merge key (<<)", where=where, hint="write the keys instead")
+
+
+def _expanded(node: yaml.Node | None, file: str, sizes: dict[int, int]) -> int:
+    """Return the number of nodes below ``node``, each alias written out; refuse too many."""
+    if node is None:
+        return 0
+    where = f"{file}:{node.start_mark.line + 1}"
+    if isinstance(node, yaml.ScalarNode):
+        if node.tag != _TEXT_TAG and len(node.value) > _MOST_NUMBER:
+            what = f"a number has {len(node.value)} characters"
+            raise BusbarError(what, where=where, hint="quote it if it is text")
+        return 1
+    if sizes.get(id(node)) == _UNKNOWN:
+        raise BusbarError(
+            "an alias refers to a node that contains it",
+            where=where,
+            hint="write the value instead of the alias",
+        )
+    if id(node) not in sizes:
+        sizes[id(node)] = _UNKNOWN
+        items = node.value
+        if isinstance(node, yaml.MappingNode):
+            items = [item for pair in node.value for item in pair]
+        sizes[id(node)] = 1 + sum(_expanded(item, file, sizes) for item in items)
+    if sizes[id(node)] > _MOST_NODES:
+        raise _too_large(where)
+    return sizes[id(node)]
+
+
+def _too_deep(where: str) -> BusbarError:
+    return BusbarError("nested too deeply", where=where, hint="write a flat list or mapping")
+
+
+def _too_large(where: str) -> BusbarError:
+    return BusbarError(
+        f"has more than {_MOST_NODES:,} values, aliases included", where=where, hint="shorten it"
+    )
 
 
 class Document:
@@ -35,34 +127,8 @@ class Document:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            text = path.read_text(encoding="utf-8")
-            self._node = yaml.compose(text, Loader=_loader(text))
-            self.data: Any = self._node and yaml.constructor.SafeConstructor().construct_document(
-                self._node
-            )
-            self._refuse_repeats(self._node, {})
-        except FileNotFoundError:
-            raise BusbarError(
-                "no such file", where=shown(path), hint="see `busbar site list`"
-            ) from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise BusbarError(f"cannot be read: {error}", where=shown(path)) from error
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            where = f"{shown(path)}:{mark.line + 1}" if mark else shown(path)
-            problem = getattr(error, "problem", None) or str(error)
-            raise BusbarError(
-                f"invalid YAML: {problem}", where=where, hint="correct the line"
-            ) from error
-        except RecursionError:
-            raise BusbarError(
-                "nested too deeply", where=shown(path), hint="write a flat list or mapping"
-            ) from None
-        except ValueError as error:  # such as a date with month 13
-            raise BusbarError(
-                f"invalid value: {error}", where=shown(path), hint="quote it if it is text"
-            ) from error
+        self._node, self.data = load_yaml(path)
+        self._refuse_repeats(self._node, set())
         if not isinstance(self.data, dict):
             raise BusbarError(
                 "must be a mapping of keys to values",
@@ -94,20 +160,11 @@ class Document:
         file = f"{shown(self.path)}:{line}" if line else shown(self.path)
         return f"{file}: {dotted(location)}" if location else file
 
-    def _refuse_repeats(self, node: yaml.Node | None, done: dict[int, bool]) -> None:
-        """Refuse duplicate keys, and aliases to a node that contains the alias.
-
-        ``done`` is False for the parents of this node and True for the nodes already checked.
-        """
-        if node is None or isinstance(node, yaml.ScalarNode) or done.get(id(node)):
+    def _refuse_repeats(self, node: yaml.Node | None, done: set[int]) -> None:
+        """Refuse duplicate keys."""
+        if node is None or isinstance(node, yaml.ScalarNode) or id(node) in done:
             return
-        if id(node) in done:
-            raise BusbarError(
-                "an alias refers to a node that contains it",
-                where=self._line(node),
-                hint="write the value instead of the alias",
-            )
-        done[id(node)] = False
+        done.add(id(node))
         items = node.value
         if isinstance(node, yaml.MappingNode):
             keys = set()
@@ -122,7 +179,6 @@ class Document:
             items = [value for _, value in node.value]
         for item in items:
             self._refuse_repeats(item, done)
-        done[id(node)] = True
 
     def _line(self, node: yaml.Node) -> str:
         return f"{shown(self.path)}:{node.start_mark.line + 1}"

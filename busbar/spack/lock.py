@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from busbar.errors import BusbarError
+from busbar.json_text import load_json
+from busbar.text_file import read_text
 
+_MOST_BYTES = 64 * 2**20
 _FORMAT = 6
 _HASH_SHOWN = 7
 
@@ -70,7 +72,7 @@ class Lock:
 def load(path: Path) -> Lock:
     """Read a lock; raise ``BusbarError`` if it is missing, damaged or of another format."""
     try:
-        data = json.loads(path.read_text())
+        data = load_json(read_text(path, _MOST_BYTES))
         version = data["_meta"]["lockfile-version"]
         if version != _FORMAT:
             raise BusbarError(
@@ -85,7 +87,7 @@ def load(path: Path) -> Lock:
         raise BusbarError(
             f"cannot be read: {error.strerror}", where=str(path), hint="run `make spack-lock`"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BusbarError(
             f"not a lock of Spack ({type(error).__name__}: {error})",
             where=str(path),

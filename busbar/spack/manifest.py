@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from busbar.errors import BusbarError
+from busbar.site.yamlfile import load_yaml
 
 # The scope that a machine adds; it is not part of the repository.
 _MACHINE = "machine"
@@ -136,14 +135,7 @@ def _prefixes(sections: list[tuple[dict[str, Any], Path]]) -> list[str]:
 
 
 def _mapping(path: Path) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise BusbarError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    except yaml.YAMLError as error:
-        raise BusbarError(
-            f"invalid YAML: {' '.join(str(error).split())}", where=str(path), hint="correct it"
-        ) from error
+    _, data = load_yaml(path)
     if not isinstance(data, dict):
         raise BusbarError("must be a mapping", where=str(path), hint="see site/local/spack.yaml")
     return data

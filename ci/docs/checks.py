@@ -106,6 +106,9 @@ FEATURES = {
         "more than one node", "a partition with `nodes: 2` or more", "a site with a cluster"
     ),
     "gpu": Feature("GPUs", "a partition with GPUs", "the node type in `site.yaml`"),
+    "pair": Feature(
+        "two GPUs in a node, or a node without GPUs", "the partition", "a node with a second GPU"
+    ),
     "nvgpu": Feature("NVIDIA GPUs", "a partition with GPUs", "the same"),
     "amdgpu": Feature("AMD GPUs", "a partition with GPUs", "the same"),
     "efa": Feature("Elastic Fabric Adapter of AWS", _PARTITION, "`features` in `site.yaml`"),

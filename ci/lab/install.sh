@@ -32,6 +32,7 @@ if ((${#missing[@]})); then
     printf 'lab: installing %s\n' "${missing[*]}" >&2
     { apt-get update && apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 ||
         die "apt-get failed: $(grep -m1 '^E:' "$log")"
+    dpkg-query -W "${missing[@]}" >&2
 fi
 # `apptainer build --fakeroot` needs a range of ids, even for root.
 for file in /etc/subuid /etc/subgid; do
@@ -60,6 +61,7 @@ CONF
 (cd "$work" && APT_CONFIG=$work/apt.conf apt-get update && APT_CONFIG=$work/apt.conf apt-get download apptainer libc6 libseccomp2 libsqlite3-0) >"$log" 2>&1 ||
     die "apt-get could not download Apptainer: $(grep -m1 '^E:' "$log")"
 for package in "$work"/*.deb; do
+    dpkg-deb -W "$package" >&2
     dpkg -x "$package" "$work/root"
 done
 

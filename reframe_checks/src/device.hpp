@@ -19,7 +19,8 @@ using DeviceProperties = cudaDeviceProp;
 #include <hip/hip_runtime_api.h>
 #define GPU(name) hip##name
 #define GPU_BACKEND "hip"
-#define hipHostAlloc hipHostMalloc  // HIP's older name, which every ROCm has
+#define hipHostAlloc hipHostMalloc  // HIP's older names, which every ROCm has
+#define hipFreeHost hipHostFree
 using DeviceProperties = hipDeviceProp_t;
 #else
 #define GPU_BACKEND "host"
@@ -78,6 +79,22 @@ inline void *allocate_staging(std::size_t bytes) {
     void *pointer = nullptr;
     check(GPU(HostAlloc)(&pointer, bytes, 0), "allocating pinned host memory");
     return pointer;
+}
+
+inline void free_staging(void *pointer) { static_cast<void>(GPU(FreeHost)(pointer)); }
+
+// GB/s that the GPU's memory carries, from its clock and width: two transfers a cycle. 0 on AMD GPUs, where HBM3 makes
+// four and the runtime does not say which.
+inline double memory_rate(int index) {
+#ifdef GPU_CUDA
+    int kilohertz = 0, bits = 0;
+    check(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, index), "reading the clock of a GPU's memory");
+    check(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, index), "reading the width of a GPU's memory");
+    return 2e-6 * kilohertz * bits / 8;
+#else
+    static_cast<void>(index);
+    return 0;
+#endif
 }
 
 inline void clear(void *pointer, std::size_t bytes) {

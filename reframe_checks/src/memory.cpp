@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a plain copy reaches without MPI: the host's memory, each GPU's own, and from every GPU to every other.
+// What a plain copy reaches without MPI: the host's memory, each GPU's own, between each GPU and the host, and from
+// every GPU to every other.
 // It is the ceiling that MPI is judged against. Output: JSON lines as gpu_aware prints them; all rates are bytes
 // copied over time, once, though a local copy both reads and writes them.
 #include <algorithm>
@@ -29,8 +30,10 @@ double best_rate(std::size_t bytes, double seconds, const std::function<void()> 
     return best;
 }
 
-void report(const char *kind, int from, int to, const char *buffers, std::size_t bytes, double rate, std::size_t wrong) {
-    Line("reading")
+// `memory_rate` in GB/s is what the GPU's memory carries by its own word, reading and writing together; 0 if it does not say.
+void report(const char *kind, int from, int to, const char *buffers, std::size_t bytes, double rate, std::size_t wrong, double memory_rate = 0) {
+    Line line("reading");
+    line
         .add("metric", "bandwidth")
         .add("operation", kind)
         .add("from", from)
@@ -38,8 +41,9 @@ void report(const char *kind, int from, int to, const char *buffers, std::size_t
         .add("buffers", buffers)
         .add("bytes", bytes)
         .add("gb_per_s", rate)
-        .add("wrong", wrong)
-        .print();
+        .add("wrong", wrong);
+    if (memory_rate > 0) line.add("memory_gb_per_s", memory_rate);
+    line.print();
 }
 
 std::size_t wrong_bytes(const std::vector<unsigned char> &got, std::uint64_t seed) {
@@ -109,7 +113,36 @@ std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
     std::fill(payload.begin(), payload.end(), 0);
     device::copy(payload.data(), target.get(), bytes);
     const std::size_t wrong = wrong_bytes(payload, seed);
-    report(from == to ? "local" : direct ? "peer" : "peer_through_host", from, to, from == to ? "D" : "D D", bytes, rate, wrong);
+    const char *kind = from == to ? "local" : direct ? "peer" : "peer_through_host";
+    report(kind, from, to, from == to ? "D" : "D D", bytes, rate, wrong, from == to ? device::memory_rate(from) : 0);
+    return wrong;
+}
+
+struct FreePinned {
+    void operator()(void *pointer) const { device::free_staging(pointer); }
+};
+
+// Between a GPU and pinned host memory, in one direction. The memory is that of the GPU's NUMA node, which is local to the
+// CPUs beside the GPU.
+std::size_t host_link(int index, bool to_gpu, std::size_t bytes, double seconds) {
+    const NearCpus near(device::bus_id(index));
+    device::select(index);
+    std::unique_ptr<void, FreePinned> pinned(device::allocate_staging(bytes));
+    Memory memory(device::allocate(bytes));
+    void *source = to_gpu ? pinned.get() : memory.get(), *target = to_gpu ? memory.get() : pinned.get();
+    const std::uint64_t seed = 2 * static_cast<std::uint64_t>(index) + (to_gpu ? 101 : 102);
+    std::vector<unsigned char> payload(bytes);
+    fill_payload(payload.data(), bytes, seed);
+    device::copy(source, payload.data(), bytes);
+    if (to_gpu)
+        device::clear(target, bytes);
+    else
+        std::memset(target, 0xff, bytes);
+    const double rate = best_rate(bytes, seconds, [&] { device::copy(target, source, bytes); });
+    std::fill(payload.begin(), payload.end(), 0);
+    device::copy(payload.data(), target, bytes);
+    const std::size_t wrong = wrong_bytes(payload, seed);
+    report(to_gpu ? "to_gpu" : "from_gpu", index, index, to_gpu ? "H D" : "D H", bytes, rate, wrong);
     return wrong;
 }
 #endif
@@ -134,6 +167,8 @@ int run(int argc, char **argv) {
     std::size_t wrong = host(bytes, 0.2, 1);
     wrong += host(bytes, 0.2, std::max(2U, std::thread::hardware_concurrency()));
 #ifdef GPU
+    for (int index = 0; index < asked; ++index)
+        for (bool to_gpu : {true, false}) wrong += host_link(index, to_gpu, bytes, 0.02);
     for (int from = 0; from < asked; ++from)
         for (int to = 0; to < asked; ++to) wrong += gpu(from, to, bytes, 0.02);
 #endif

@@ -7,11 +7,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -178,6 +180,35 @@ inline std::string cpu_list() {
     }
     return text;
 }
+
+// Keeps this thread on the CPUs beside a PCI device while it lives, so that new memory is local to them; on all CPUs where
+// the kernel does not say which those are, or where the thread may use none of them.
+class NearCpus {
+  public:
+    explicit NearCpus(std::string bus_id) {
+        std::transform(bus_id.begin(), bus_id.end(), bus_id.begin(), ::tolower);
+        cpu_set_t near;
+        CPU_ZERO(&near);
+        std::ifstream list("/sys/bus/pci/devices/" + bus_id.substr(bus_id.size() > 12 ? bus_id.size() - 12 : 0) + "/local_cpulist");
+        for (std::string range; std::getline(list, range, ',');) {
+            int first = 0, last = 0;
+            const int numbers = std::sscanf(range.c_str(), "%d-%d", &first, &last);
+            for (int cpu = first; numbers > 0 && cpu <= (numbers == 2 ? last : first) && cpu < CPU_SETSIZE; ++cpu) CPU_SET(cpu, &near);
+        }
+        if (sched_getaffinity(0, sizeof before_, &before_)) return;
+        CPU_AND(&near, &near, &before_);
+        moved_ = CPU_COUNT(&near) > 0 && sched_setaffinity(0, sizeof near, &near) == 0;
+    }
+    NearCpus(const NearCpus &) = delete;
+    NearCpus &operator=(const NearCpus &) = delete;
+    ~NearCpus() {
+        if (moved_) sched_setaffinity(0, sizeof before_, &before_);
+    }
+
+  private:
+    cpu_set_t before_;
+    bool moved_ = false;
+};
 
 // ---- options
 struct Buffers {

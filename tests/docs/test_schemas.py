@@ -40,10 +40,10 @@ def validate(name: str, document: Any) -> None:
     Draft202012Validator(strict(schema)).validate(document)
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+def printed(capfd: pytest.CaptureFixture[str], *words: str) -> Any:
     """The JSON document that a command prints."""
     assert main(words) != EXIT_USAGE
-    return json.loads(capsys.readouterr().out)
+    return json.loads(capfd.readouterr().out)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
@@ -63,8 +63,8 @@ def test_explain() -> None:
     validate("busbar-explain-1", json.loads(json.dumps(documents)))
 
 
-def test_explain_of_one_run_is_an_object(capsys: pytest.CaptureFixture[str]) -> None:
-    document = printed(capsys, "explain", "--json", str(DATA / "h200x4/osu_bibw_healthy.log"))
+def test_explain_of_one_run_is_an_object(capfd: pytest.CaptureFixture[str]) -> None:
+    document = printed(capfd, "explain", "--json", str(DATA / "h200x4/osu_bibw_healthy.log"))
     assert document["schema"] == "busbar-explain/1"
     validate("busbar-explain-1", document)
 
@@ -79,8 +79,8 @@ def test_explain_of_one_run_is_an_object(capsys: pytest.CaptureFixture[str]) -> 
         ("p4d", "--bench", "all_reduce", "--nodes", "2"),
     ],
 )
-def test_expect(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    document = printed(capsys, "expect", "--json", "--site", *words)
+def test_expect(words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    document = printed(capfd, "expect", "--json", "--site", *words)
     assert document["schema"] == "busbar-expect/1"
     validate("busbar-expect-1", document)
 
@@ -104,25 +104,25 @@ def test_expect(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> N
 def test_other_documents(
     name: str,
     words: tuple[str, ...],
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(ROOT)
-    document = printed(capsys, *words, "--json")
+    document = printed(capfd, *words, "--json")
     assert document
     validate(f"busbar-{name}-1", document)
 
 
-def test_site_lint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_site_lint(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "site.yaml").write_text("name: broken\n")
-    findings = printed(capsys, "site", "lint", str(tmp_path), "--json")
+    findings = printed(capfd, "site", "lint", str(tmp_path), "--json")
     assert findings
     validate("busbar-site-lint-1", findings)
 
 
-def test_preflight(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_preflight(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "usr").mkdir()
-    document = printed(capsys, "preflight", str(tmp_path), "--site", "local", "--json")
+    document = printed(capfd, "preflight", str(tmp_path), "--site", "local", "--json")
     assert document["schema"] == "busbar-preflight/1"
     validate("busbar-preflight-1", document)
 
@@ -158,8 +158,8 @@ def test_check(tmp_path: Path) -> None:
     ],
 )
 def test_another_document_is_refused(
-    wrong: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    wrong: dict[str, Any], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    document = printed(capsys, "expect", "--json", "--site", "p5", "--bench", "all_reduce")
+    document = printed(capfd, "expect", "--json", "--site", "p5", "--bench", "all_reduce")
     with pytest.raises(ValidationError):
         validate("busbar-expect-1", document | wrong)

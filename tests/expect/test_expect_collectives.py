@@ -174,9 +174,22 @@ def test_unknown_algorithm_takes_the_largest_bound() -> None:
 def test_nvls_needs_multicast() -> None:
     with pytest.raises(BusbarError, match="NVLS needs multicast"):
         collective(sites.load("h200x4"), Question(bench="all_reduce", algo="nvls"))
-    # and without it the library is not expected to use it
-    band = collective(sites.load("h20-roce"), Question(bench="all_reduce", ranks=8))
-    assert band.limit == 450
+
+
+def test_a_switch_of_which_nothing_is_said_may_reduce() -> None:
+    site = sites.load("h20-roce")
+    assert site.node_type().gpus.multicast is None
+    band = collective(site, Question(bench="all_reduce", ranks=8))
+    # The limit allows for it; the band is that of a ring, which no healthy run is below.
+    assert band.limit == 700
+    assert verdict_on(band, 480) is Verdict.PASS
+    assert verdict_on(band, 300) is Verdict.DEGRADED
+    assert verdict_on(band, 701) is Verdict.IMPOSSIBLE
+
+
+@pytest.mark.parametrize("name", ["p4d", "mi300x"])
+def test_older_switches_and_direct_links_do_not_reduce(name: str) -> None:
+    assert not sites.load(name).node_type().gpus.may_multicast
 
 
 def test_mi300x_fewer_gpus() -> None:
@@ -219,7 +232,7 @@ def test_mi300x_harnesses_have_their_own_bands() -> None:
 
 def test_no_data_keeps_the_limit() -> None:
     with pytest.raises(NoExpectation, match="no data for this collective") as caught:
-        collective(sites.load("h200x4"), Question(bench="all_gather", ranks=2))
+        collective(sites.load("h200x4"), Question(bench="all_gather", ranks=3))
     assert caught.value.limit == 450
 
 

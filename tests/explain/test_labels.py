@@ -20,7 +20,16 @@ LABELS: list[dict[str, Any]] = [
     for table in sorted(Path(__file__).parent.glob("labels*.yaml"))
     for label in yaml.safe_load(table.read_text())
 ]
-FOLDERS = ("h20-roce", "h200x2", "h200x4", "h200x4-image", "h200x4-labelled", "mi250x", "p4d-efa")
+FOLDERS = (
+    "h200x2/nccl",
+    "h20-roce",
+    "h200x2",
+    "h200x4",
+    "h200x4-image",
+    "h200x4-labelled",
+    "mi250x",
+    "p4d-efa",
+)
 NO_RUN = {"h200x2/osu_tuning.tsv", "h200x2/gpu_aware_driver_us.log"}
 """Tables that this project wrote; no tool prints them."""
 _GENERAL = {"no-band", "site-recognised", "setting-harmless", "error-shown", "slow-at-one-size"}

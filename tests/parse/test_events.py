@@ -75,7 +75,7 @@ def test_keys_of_a_newer_program_are_ignored() -> None:
     ("line", "says", "cut"),
     [
         (RATE[:40], "Unterminated string", True),
-        ("[" * 100_000, "recursion", True),
+        ("[" * 100_000, "nested", True),
         ("[1]", "not a known event", False),
         ('{"event": "rate"}', "not a known event", False),
         ('{"event": "end"}', "end.wrong: Field required", False),

@@ -83,7 +83,7 @@ def test_a_failed_tool_beside_one_that_told_of_the_gpus_counts_for_nothing() -> 
 
 @pytest.mark.parametrize("tool", ["nvidia-smi", "rocm-smi"])
 def test_check_refuses_a_machine_whose_driver_is_dead(
-    tool: str, tmp_path: Path, monkeypatch, capsys
+    tool: str, tmp_path: Path, monkeypatch, capfd
 ) -> None:
     program = tmp_path / tool
     program.write_text(f"#!/bin/sh\necho '{tool} cannot reach the driver' >&2\nexit 9\n")
@@ -91,7 +91,7 @@ def test_check_refuses_a_machine_whose_driver_is_dead(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     assert main(["check", "--list"]) == 2
-    said = capsys.readouterr().err
+    said = capfd.readouterr().err
     assert f"{tool} cannot reach the driver" in said
     assert "name a site with --site" in said
 

@@ -106,7 +106,7 @@ def test_a_fault_in_the_family_is_placed_there(copy: Path) -> None:
         ("", "must be a mapping"),
         ("a: &a [*a]\n", r"site\.yaml:1: an alias refers to a node that contains it"),
         ("a: &a {b: {c: *a}}\n", r"site\.yaml:1: an alias refers to a node that contains it"),
-        ("a: " + "[" * 3000 + "]" * 3000, r"site\.yaml: nested too deeply"),
+        ("a: " + "[" * 3000 + "]" * 3000, r"site\.yaml:1: nested too deeply"),
         ("a: 2026-13-01\n", r"site\.yaml: invalid value: month"),
         ("a: &a [1]\nb: [*a, *a]\n", "name: missing key"),
         ("name: wrong\n", "description: missing key; add it; 4 more findings"),

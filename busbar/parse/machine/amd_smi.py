@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from busbar.parse import numbers
+
 
 @dataclass(frozen=True)
 class AmdLink:
@@ -52,7 +54,9 @@ def parse_topology(text: str) -> tuple[AmdLink, ...]:
                 if kind != "SELF":
                     rate = _rate((entry.get("numa_bandwidth") or {}).get(name))
                     hops = _integer(entry.get("hops") or {}, name)
-                    links.append(AmdLink(src, int(name.removeprefix("gpu_")), kind, hops, rate))
+                    links.append(
+                        AmdLink(src, numbers.count(name.removeprefix("gpu_")), kind, hops, rate)
+                    )
         else:
             raise ValueError(f"GPU {src} has neither links nor link_type")
     return tuple(links)
@@ -84,7 +88,7 @@ def parse_static(text: str) -> tuple[AmdGpu, ...]:
 
 def _array(text: str) -> list[dict[str, Any]]:
     try:
-        document = json.loads(text)
+        document = numbers.load_json(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"invalid JSON: {error}") from error
     if isinstance(document, dict):
@@ -103,7 +107,7 @@ def _integer(entry: dict[str, Any], key: str) -> int:
 
 def _rate(text: object) -> tuple[int, int] | None:
     rates = re.fullmatch(r"(?P<low>\d+)-(?P<high>\d+)", str(text))
-    return (int(rates["low"]), int(rates["high"])) if rates else None
+    return (numbers.count(rates["low"]), numbers.count(rates["high"])) if rates else None
 
 
 def _mode(value: object) -> str | None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 
+from busbar.parse import numbers
+
 
 @dataclass(frozen=True)
 class NumaNode:
@@ -32,11 +34,11 @@ def parse_machine(text: str) -> Machine:
     if root.tag != "topology":
         raise ValueError(f"root element {root.tag} instead of topology")
     objects = list(root.iter("object"))
-    cpus = sorted(int(o.get("os_index", "-1")) for o in objects if o.get("type") == "PU")
+    cpus = sorted(numbers.count(o.get("os_index", "-1")) for o in objects if o.get("type") == "PU")
     if not cpus or cpus[0] < 0:
         raise ValueError("no processing units")
     numa = [
-        NumaNode(int(o.get("os_index", "0")), cpus_of_mask(o.get("cpuset", "0x0")))
+        NumaNode(numbers.count(o.get("os_index", "0")), cpus_of_mask(o.get("cpuset", "0x0")))
         for o in objects
         if o.get("type") == "NUMANode"
     ]

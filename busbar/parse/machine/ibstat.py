@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from busbar.parse import numbers
+
 
 @dataclass(frozen=True)
 class Port:
@@ -29,7 +31,7 @@ def parse_ibstat(text: str) -> tuple[Port, ...]:
                 raise ValueError(f"{device} port {number} has no state or rate")
             active = state["state"] == "Active"
             ethernet = bool(re.search(r"^\s*Link layer: Ethernet\b", body, re.MULTILINE))
-            ports.append(Port(device, active, int(rate["rate"]), ethernet))
+            ports.append(Port(device, active, numbers.count(rate["rate"]), ethernet))
     if not ports:
         raise ValueError("no port listed")
     return tuple(ports)
@@ -40,9 +42,9 @@ def parse_rate(text: str) -> int:
     rate = re.match(r"(?P<gbit>\d+)(?:\.\d+)? Gb/sec", text)
     if not rate:
         raise ValueError(f"invalid rate {text.strip()!r}")
-    return int(rate["gbit"])
+    return numbers.count(rate["gbit"])
 
 
 def _ports(part: str) -> list[tuple[int, str]]:
     pieces = re.split(r"^\s*Port (?P<number>\d+):\s*$", part, flags=re.MULTILINE)[1:]
-    return [(int(n), body) for n, body in zip(pieces[::2], pieces[1::2], strict=True)]
+    return [(numbers.count(n), body) for n, body in zip(pieces[::2], pieces[1::2], strict=True)]

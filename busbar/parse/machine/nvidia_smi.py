@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from busbar.parse import numbers
+
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _DEVICE = re.compile(r"(?:GPU|NIC)\d+|mlx\d+_\w+|hfi\d_\d|bnxt_re\d+")
 _CODE = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")
@@ -28,7 +30,7 @@ class Topology:
     def links(self, first: int, second: int) -> int:
         """Return the number of NVLinks between two GPUs."""
         code = self.codes[f"GPU{first}", f"GPU{second}"]
-        return int(code[2:]) if code.startswith("NV") else 0
+        return numbers.count(code[2:]) if code.startswith("NV") else 0
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def parse_inventory(text: str) -> Inventory:
     gpus = [_gpu(bus_id, body) for bus_id, body in zip(parts[::2], parts[1::2], strict=True)]
     if not gpus:
         raise ValueError("no GPU in the report")
-    return Inventory(int(attached["count"]), tuple(gpus))
+    return Inventory(numbers.count(attached["count"]), tuple(gpus))
 
 
 def _gpu(bus_id: str, body: str) -> Gpu:
@@ -133,7 +135,7 @@ def _gpu(bus_id: str, body: str) -> Gpu:
         bus_id=bus_id.lower(),
         model=model,
         architecture=value(r"^\s+Product Architecture"),
-        memory_mib=int(memory) if memory else None,
-        pcie=(int(generation), int(lanes)) if generation and lanes else None,
+        memory_mib=numbers.count(memory) if memory else None,
+        pcie=(numbers.count(generation), numbers.count(lanes)) if generation and lanes else None,
         mig=mig == "Enabled",
     )

@@ -7,6 +7,8 @@ import json
 import re
 from dataclasses import dataclass
 
+from busbar.parse import numbers
+
 _PAIR = re.compile(
     r"\(Topology\) (?P<fact>Hops|Link type) between DRM devices (?P<one>\d+) and (?P<other>\d+)",
     re.IGNORECASE,
@@ -31,7 +33,7 @@ def parse_topology(text: str) -> RocmTopology:
     # The tool prints warnings before the JSON on the same stream.
     start = text.find("{")
     try:
-        document = json.loads(text[start:]) if start >= 0 else None
+        document = numbers.load_json(text[start:]) if start >= 0 else None
     except json.JSONDecodeError as error:
         raise ValueError(f"invalid JSON: {error}") from error
     if not isinstance(document, dict):
@@ -42,12 +44,12 @@ def parse_topology(text: str) -> RocmTopology:
         pair = _PAIR.fullmatch(key)
         if not pair:
             continue
-        first, second = sorted((int(pair["one"]), int(pair["other"])))
+        first, second = sorted((numbers.count(pair["one"]), numbers.count(pair["other"])))
         if pair["fact"].lower() == "hops":
-            hops[first, second] = int(value)
+            hops[first, second] = numbers.count(str(value))
         else:
             kinds[first, second] = str(value).upper()
-    cards = {int(k[4:]): v for k, v in document.items() if re.fullmatch(r"card\d+", k)}
+    cards = {numbers.count(k[4:]): v for k, v in document.items() if re.fullmatch(r"card\d+", k)}
     if not cards and not kinds:
         raise ValueError("neither a card nor a pair of GPUs listed")
     count = max([*cards, *(second for _, second in kinds)]) + 1
@@ -55,7 +57,9 @@ def parse_topology(text: str) -> RocmTopology:
         gpus=count,
         kinds=kinds,
         hops=hops,
-        numa={i: int(c["(Topology) Numa Node"]) for i, c in cards.items() if _numa(c)},
+        numa={
+            i: numbers.count(str(c["(Topology) Numa Node"])) for i, c in cards.items() if _numa(c)
+        },
         models={
             i: name for i, c in cards.items() if (name := _first(c, "Card series", "Card Series"))
         },

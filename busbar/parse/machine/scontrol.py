@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from busbar.parse import numbers
+
 
 @dataclass(frozen=True)
 class SlurmNode:
@@ -24,7 +26,7 @@ def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
         if not name or not cpus:
             raise ValueError(f"node {name or '?'} has no CPUTot")
         partitions = tuple(p for p in _value(part, "Partitions").split(",") if p)
-        nodes.append(SlurmNode(int(cpus), partitions))
+        nodes.append(SlurmNode(numbers.count(cpus), partitions))
     if not nodes:
         raise ValueError("no node listed")
     return tuple(nodes)

@@ -8,7 +8,7 @@
 #SBATCH --no-requeue
 export HSA_ENABLE_SDMA=0
 export MPICH_GPU_SUPPORT_ENABLED=1
-export NCCL_NET="AWS Libfabric"
+export NCCL_NET='AWS Libfabric'
 export NCCL_NET_GDR_LEVEL=PHB
 export NCCL_CROSS_NIC=1
 export FI_CXI_DEFAULT_CQ_SIZE=131072

@@ -6,7 +6,7 @@
 #SBATCH --time=0:10:0
 #SBATCH --exclusive
 #SBATCH --no-requeue
-export OMPI_MCA_pml=^cm
+export OMPI_MCA_pml='^cm'
 export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
 export UCX_RNDV_THRESH=1
 export NCCL_PROTO=simple

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: MIT
+"""Bands from the readings of several runs of one site.
+
+The band of a series is its median and what it scatters, by the median absolute deviation. It is
+narrow enough that 0.8 times any reading of it is degraded, or there is none. Readings that the
+site's model calls slow, runs with a fault and slow nodes do not become the norm.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from busbar.documents import CheckDocument, ResultRow
+from busbar.errors import BusbarError
+from busbar.site.calibration import CalibratedBand, Calibration, Series
+from busbar.units import format_bytes
+from busbar.verdict import Verdict
+
+FEWEST_RUNS = 3
+_NARROWEST = 0.05
+_WIDEST = 0.1
+"""A reading at the upper end of the band times 0.8 is below its lower end."""
+_SIGMAS = 4
+_NORMAL = 1.4826
+"""The standard deviation of a normal distribution over its median absolute deviation."""
+_STRAY_SHARE = 0.05
+"""So many readings may be outside the band: a repetition clears them in a check."""
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One reading, in the unit of its series."""
+
+    value: float
+    node: str
+    run: int
+    row: ResultRow
+
+
+@dataclass(frozen=True)
+class Line:
+    """What became of one series."""
+
+    series: Series
+    readings: int
+    typical: float
+    spread: float
+    model: float | None
+    """Median over what the site's model calls typical; None if it has no band."""
+    refused: str = ""
+    """Why the series gets no band."""
+
+    @property
+    def name(self) -> str:
+        """The series in words: ``link_matrix D D 18 x nvlink4 16 MiB``."""
+        series = self.series
+        half = {True: "in place", False: "out of place", None: ""}[series.in_place]
+        operation = series.operation if series.operation != series.bench else ""
+        words = (series.check, series.bench, operation, half, series.buffers, series.links)
+        return " ".join([*dict.fromkeys(filter(None, words)), format_bytes(series.bytes)])
+
+
+@dataclass(frozen=True)
+class Result:
+    """The calibration, and each series with or without a band."""
+
+    calibration: Calibration
+    lines: tuple[Line, ...] = field(default_factory=tuple)
+
+
+def calibrate(
+    documents: Mapping[str, CheckDocument], *, site: str, accept_below_model: bool = False
+) -> Result:
+    """Return the bands of ``documents``, each named by its file.
+
+    Raises ``BusbarError`` for runs of another site, with a fault, on a busy node, or for too few.
+    """
+    if len(documents) < FEWEST_RUNS:
+        raise BusbarError(
+            f"{len(documents)} run{'s' if len(documents) != 1 else ''}, at least {FEWEST_RUNS} are"
+            " needed to tell how readings scatter",
+            where="busbar site calibrate",
+            hint="give more results.json, or --runs",
+        )
+    for name, document in documents.items():
+        _refuse(name, document, site, accept_below_model=accept_below_model)
+    groups: dict[Series, list[_Measured]] = defaultdict(list)
+    for run, document in enumerate(documents.values()):
+        for row in document["results"]:
+            if measured := _measured(run, row):
+                groups[Series.model_validate(row["series"])].append(measured)
+    _refuse_slow_nodes(groups)
+    lines = tuple(_line(series, found, accept_below_model) for series, found in groups.items())
+    bands = tuple(_band(line) for line in lines if not line.refused)
+    times = sorted(document["time"] for document in documents.values())
+    calibration = Calibration(
+        site=site,
+        first=times[0],
+        last=times[-1],
+        runs=len(documents),
+        nodes=tuple(sorted({each.node for found in groups.values() for each in found})),
+        versions=_versions(documents),
+        bands=bands,
+    )
+    return Result(calibration, lines)
+
+
+def _refuse(name: str, document: CheckDocument, site: str, *, accept_below_model: bool) -> None:
+    """Refuse a run that says nothing of a healthy site."""
+    if document["site"] != site:
+        raise BusbarError(
+            f"is a run of site {document['site']!r}", where=name, hint=f"give runs of {site}"
+        )
+    for cause in document["causes"]:
+        known_slow = cause["id"] == "below-band-unexplained" and accept_below_model
+        if not known_slow:
+            raise BusbarError(
+                f"has a fault, {cause['id']}: {cause['summary']}",
+                where=name,
+                hint="mend it, or leave the run out, and calibrate again",
+            )
+    for row in document["results"]:
+        below = row["verdict"] == Verdict.DEGRADED and row["typical"] is not None
+        if Verdict(row["verdict"]).is_problem and not (below and accept_below_model):
+            hint = "mend it, or leave the run out"
+            if below:
+                hint += "; --accept-below-model takes readings below the model as the norm"
+            raise BusbarError(
+                f"is {row['verdict']}: {row['check']}: {row['message']}", where=name, hint=hint
+            )
+
+
+def _measured(run: int, row: ResultRow) -> _Measured | None:
+    value = row["us"] if row["metric"] == "latency" else row["gb_per_s"]
+    if row["series"] is None or not value:
+        return None
+    return _Measured(value, row["where"], run, row)
+
+
+def _refuse_slow_nodes(groups: Mapping[Series, Sequence[_Measured]]) -> None:
+    """Refuse readings of which one node's are worse than those of the others."""
+    for series, found in groups.items():
+        nodes: dict[str, list[float]] = defaultdict(list)
+        for each in found:
+            nodes[each.node].append(each.value)
+        if len(nodes) < FEWEST_RUNS:  # of two nodes nobody knows which one is slow
+            continue
+        middles = {node: median(values) for node, values in nodes.items()}
+        middle = median(middles.values())
+        for node, value in middles.items():
+            if _quality(series, value, middle) < 1 - _WIDEST:
+                raise BusbarError(
+                    f"node {node} is slow: {series.check} {format_bytes(series.bytes)} has"
+                    f" {value:.4g} there, {middle:.4g} on the others",
+                    where="busbar site calibrate",
+                    hint="mend the node, or leave its runs out",
+                )
+
+
+def _quality(series: Series, value: float, typical: float) -> float:
+    """Return a value over the typical one, less than 1 for what is worse."""
+    return typical / value if series.kind == "latency_us" else value / typical
+
+
+def _line(series: Series, found: Sequence[_Measured], accept_below_model: bool) -> Line:
+    values = [each.value for each in found]
+    typical = median(values)
+    spread = _NORMAL * median(abs(value - typical) for value in values) / typical
+    row = found[0].row
+    # A floor is no band: its low is its typical.
+    has_band = row["typical"] is not None and row["low"] != row["typical"]
+    model = typical / row["typical"] if has_band and row["typical"] else None
+    line = Line(series, len(values), typical, spread, model)
+    refused = "; ".join(_reasons(line, found, row, accept_below_model))
+    return Line(series, len(values), typical, spread, model, refused)
+
+
+def _reasons(
+    line: Line, found: Sequence[_Measured], row: ResultRow, accept_below_model: bool
+) -> Iterator[str]:
+    runs = len({each.run for each in found})
+    if runs < FEWEST_RUNS:
+        yield f"read in {runs} runs, {FEWEST_RUNS} are needed"
+        return
+    width = _width(line.spread)
+    stray = [each for each in found if abs(each.value / line.typical - 1) > width]
+    if width > _WIDEST or len(stray) > _STRAY_SHARE * len(found):
+        least, most = min(e.value for e in found), max(e.value for e in found)
+        yield f"readings scatter from {least:.4g} to {most:.4g}; repeat on idle nodes"
+    worse = line.series.kind == "latency_us"
+    low, high = row["low"], row["high"]
+    slow = (high is not None and line.typical > high) if worse else (low or 0) > line.typical
+    if slow and line.model is not None and not accept_below_model:
+        yield f"the median is {line.model:.2f} of the model; --accept-below-model takes it"
+
+
+def _width(spread: float) -> float:
+    return max(_NARROWEST, _SIGMAS * spread)
+
+
+def _band(line: Line) -> CalibratedBand:
+    width = _width(line.spread)
+    return CalibratedBand(
+        series=line.series,
+        typical=_rounded(line.typical),
+        low=_rounded(line.typical * (1 - width)),
+        high=_rounded(line.typical * (1 + width)),
+        readings=line.readings,
+        spread=round(line.spread, 4),
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _versions(documents: Mapping[str, CheckDocument]) -> dict[str, str]:
+    """Return the versions that ran. Raises ``BusbarError`` if runs differ."""
+    found: dict[str, str] = {}
+    for name, document in documents.items():
+        for what, version in document["versions"].items():
+            if version and found.setdefault(what, version) != version:
+                raise BusbarError(
+                    f"ran with {what} {version}, another run with {found[what]}",
+                    where=name,
+                    hint="calibrate runs of the same software",
+                )
+    return found
+
+
+def below_model(lines: Iterable[Line]) -> list[Line]:
+    """Return the series whose median is worse than the model says by more than a twentieth."""
+    return [
+        line
+        for line in lines
+        if line.model is not None
+        and _quality(line.series, line.model, 1.0) < 1 - _NARROWEST
+        and not line.refused
+    ]

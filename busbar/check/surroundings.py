@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT
+"""What a run needs of its surroundings: an environment, shared memory, a directory of its own."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pwd
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from busbar.delivery.visibility import without_visible_devices
+from busbar.errors import BusbarError
+from busbar.site import Site
+
+_OF_REFRAME = "RFM_"
+_KEPT = ("RFM_VERBOSE",)
+_OF_A_RANK = re.compile(r"(?:OMPI|PMIX|PMI|PRTE)_(?!MCA_)|MPI_LOCAL(?:RANKID|NRANKS)$")
+"""Variables of a rank, if the command itself was started by a launcher."""
+_SHM = Path("/dev/shm")  # noqa: S108 - the directory that MPI libraries use
+_SHM_BYTES = 32 << 20
+_SPARE_BYTES = 1 << 20
+_LOCK = ".lock"
+_LOCK_CHARACTERS = 300
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+def ignored_variables() -> list[str]:
+    """Return the variables that would change ReFrame; the options of busbar check decide."""
+    return sorted(n for n in os.environ if n.startswith(_OF_REFRAME) and n not in _KEPT)
+
+
+def environment_of_jobs() -> dict[str, str]:
+    """Return the environment of ReFrame and its jobs."""
+    dropped = set(ignored_variables())
+    return {
+        name: value
+        for name, value in without_visible_devices().items()
+        if name not in dropped and not _OF_A_RANK.match(name)
+    }
+
+
+def set_home() -> None:
+    """Set HOME if it is empty, as Open MPI does not start without it."""
+    if not os.environ.get("HOME"):
+        try:
+            os.environ["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:  # a user id without an account, as in containers
+            os.environ["HOME"] = "/"
+
+
+def refuse_without_shared_memory(site: Site, directory: Path = _SHM) -> None:
+    """Raise ``BusbarError`` if ranks on this machine could not share memory.
+
+    UCX does without the directory, but not with one that is full.
+    """
+    if site.scheduler != "local" or not directory.is_dir():
+        return
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise BusbarError(
+            "cannot be written, and MPI needs it for shared memory",
+            where=str(directory),
+            hint="mount it with mode 1777",
+        )
+    free = shutil.disk_usage(directory).free
+    if free < _SHM_BYTES:
+        raise BusbarError(
+            f"has {free >> 20} MiB free, and MPI needs {_SHM_BYTES >> 20} MiB of shared memory",
+            where=str(directory),
+            hint="remove what is left there, or mount it larger (docker run --shm-size)",
+        )
+
+
+def refuse_without_space(directory: Path) -> None:
+    """Raise ``BusbarError`` if a file of 1 MiB cannot be written to the directory."""
+    probe = directory / f".probe-{os.getpid()}"
+    try:
+        with probe.open("wb") as file:
+            file.write(bytes(_SPARE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be written: {error.strerror}",
+            where=str(directory),
+            hint="make room, or choose another --output",
+        ) from error
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a whole file or none."""
+    new = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    finally:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+
+
+@contextmanager
+def own(directory: Path) -> Iterator[None]:
+    """Keep other runs from the directory; raise ``BusbarError`` if one has it.
+
+    The kernel drops the lock with the process that holds it. Where the file system has no locks,
+    the process that the file names decides.
+    """
+    path = directory / _LOCK
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be written: {error.strerror}", where=str(path), hint="choose another --output"
+        ) from error
+    with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
+        owner = file.read(_LOCK_CHARACTERS).strip()
+        if not _locked(file.fileno(), owner):
+            raise BusbarError(
+                f"another run uses this directory{f' (process {owner})' if owner else ''}",
+                where=str(directory),
+                hint=f"wait for it, or choose another --output; if it has ended, remove {path}",
+            )
+        _replace(file, f"{os.getpid()} on {socket.gethostname()}")
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                _replace(file, "")
+
+
+def _locked(descriptor: int, owner: str) -> bool:
+    """Lock the file; without locks, return whether its owner has ended."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        pid, _, host = owner.partition(" on ")
+        return not owner or (host == socket.gethostname() and not Path("/proc", pid).exists())
+    return True
+
+
+def _replace(file: TextIO, text: str) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(text)
+    file.flush()

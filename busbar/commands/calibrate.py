@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT
+"""``busbar site calibrate``: writes a site's own bands beside its `site.yaml`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from busbar import site as sites
+from busbar.check.calibrate import FEWEST_RUNS, Line, below_model, calibrate
+from busbar.delivery.choice import DEFAULT_LANE
+from busbar.documents import CheckDocument
+from busbar.errors import BusbarError
+from busbar.site.calibration import write
+from busbar.site.load import ships
+from busbar.site.model import Site
+from busbar.terminal import Table, stderr, stdout
+
+EXIT_REFUSED = 1
+_RUNS = 5
+_SCHEMA = "busbar-check/1"
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``busbar site calibrate``."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "calibrate",
+        help="measure the bands of a site on itself",
+        description=(
+            "Run the checks several times, or read results.json of earlier runs, and write the"
+            " bands of all readings that agree to calibration.yaml beside site.yaml. Checks and"
+            " explanations then judge by them. Runs with a fault, on busy or on slow nodes, and"
+            " readings below the model of the links are refused. Exit status: 0 written, 1 no band"
+            " could be made, 2 invalid input."
+        ),
+    )
+    parser.add_argument("--site", required=True, help="name or directory of a site of your own")
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="results.json of earlier runs"
+    )
+    parser.add_argument(
+        "--runs",
+        type=int,
+        metavar="N",
+        help=f"run the checks N times (default without files: {_RUNS}; at least {FEWEST_RUNS})",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("busbar-calibration"),
+        metavar="DIR",
+        help="directory for the runs (default: %(default)s)",
+    )
+    parser.add_argument("--lane", default=DEFAULT_LANE, help="which UCX (default: %(default)s)")
+    parser.add_argument("--prefix", type=Path, metavar="DIR", help="as for busbar check")
+    parser.add_argument(
+        "-n", "--name", action="append", default=[], help="only checks of this name (repeatable)"
+    )
+    parser.add_argument(
+        "--accept-below-model",
+        action="store_true",
+        help="take readings as the norm that are below what the model of the links says",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=run_command)
+
+
+def run_command(args: argparse.Namespace) -> int:
+    """Calibrate; print what became of each series."""
+    site = sites.load(args.site)
+    if site.directory is None or ships(site):
+        raise BusbarError(
+            "ships with Busbar, and a calibration is of one machine",
+            where=f"site {site.name}",
+            hint="write a site of your own: busbar site detect --output DIR",
+        )
+    files = [
+        *args.files,
+        *(_runs(args, args.runs or _RUNS) if args.runs or not args.files else []),
+    ]
+    found = calibrate(
+        {str(file): _document(file) for file in files},
+        site=site.name,
+        accept_below_model=args.accept_below_model,
+    )
+    bands = found.calibration.bands
+    path = write(found.calibration, site.directory) if bands else None
+    if args.json:
+        _print_json(site, path, found.lines)
+    else:
+        _print(path, found.lines)
+    return 0 if bands else EXIT_REFUSED
+
+
+def _runs(args: argparse.Namespace, runs: int) -> list[Path]:
+    """Run the checks; return the results of each run."""
+    if runs < FEWEST_RUNS:
+        raise BusbarError(
+            f"must be at least {FEWEST_RUNS}, got {runs}",
+            where="--runs",
+            hint="fewer do not tell how readings scatter",
+        )
+    found = []
+    for run in range(1, runs + 1):
+        output = args.output / str(run)
+        stderr().line(f"busbar: run {run} of {runs}")
+        command = [sys.executable, "-m", "busbar", "check", "--site", args.site]
+        command += ["--lane", args.lane, "--output", str(output)]
+        command += ["--prefix", str(args.prefix)] if args.prefix else []
+        command += [part for name in args.name for part in ("-n", name)]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        if done.returncode not in (0, 1, 3):
+            raise BusbarError(
+                f"run {run} ended with exit status {done.returncode}",
+                where="busbar check",
+                hint="see its message above",
+            )
+        found.append(output / "results.json")
+    return found
+
+
+def _document(path: Path) -> CheckDocument:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BusbarError(
+            f"cannot be read: {error}", where=str(path), hint="give results.json of busbar check"
+        ) from error
+    if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
+        raise BusbarError(
+            f"is no results.json of schema {_SCHEMA}",
+            where=str(path),
+            hint="give results.json of busbar check",
+        )
+    if any("series" not in row for row in document["results"]):
+        raise BusbarError(
+            "was written by a Busbar before calibration",
+            where=str(path),
+            hint="run the check again",
+        )
+    return cast(CheckDocument, document)
+
+
+def _print(path: Path | None, lines: tuple[Line, ...]) -> None:
+    out = stdout(log_width=120)
+    table = Table(box=None, pad_edge=False)
+    for name in ("series", "readings", "typical", "spread", "of the model", ""):
+        justify: Any = "left" if name in ("series", "") else "right"
+        table.add_column(name, justify=justify, overflow="fold")
+    for line in lines:
+        unit = "us" if line.series.kind == "latency_us" else "GB/s"
+        table.add_row(
+            *(line.name, str(line.readings), f"{line.typical:.4g} {unit}", f"{line.spread:.1%}"),
+            f"{line.model:.2f}" if line.model is not None else "no model",
+            f"no band: {line.refused}" if line.refused else "band",
+        )
+    out.show(table)
+    for line in below_model(lines):
+        out.line(f"below the model: {line.name}, {line.model:.2f} of it")
+    if path:
+        out.line(f"wrote {path}; next, run: busbar check --site {path.parent}")
+    else:
+        out.line("no series got a band; nothing was written")
+
+
+def _print_json(site: Site, path: Path | None, lines: tuple[Line, ...]) -> None:
+    rows = [
+        {
+            "series": line.series.model_dump(),
+            "readings": line.readings,
+            "typical": line.typical,
+            "spread": line.spread,
+            "of_model": line.model,
+            "refused": line.refused,
+        }
+        for line in lines
+    ]
+    document = {
+        "schema": "busbar-calibration/1",
+        "site": site.name,
+        "file": str(path) if path else None,
+        "series": rows,
+    }
+    stdout().document(document)

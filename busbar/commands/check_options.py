@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""The options of ``busbar check``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--site", help="name or directory of a site (default: detected)")
+    parser.add_argument(
+        "--lane",
+        default=DEFAULT_LANE,
+        help="which UCX: ucx-1.14 or ucx-current (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--prefix",
+        type=Path,
+        metavar="DIR",
+        help="a directory in which osu-micro-benchmarks, nccl-tests and so on, or an MPI, are"
+        " installed",
+    )
+    parser.add_argument(
+        "--delivery",
+        choices=DELIVERY_ORDER,
+        help="which delivery of the site (default: the first that is installed)",
+    )
+    parser.add_argument(
+        "--image",
+        metavar="FILE",
+        help="run the checks in this image: a SIF, a sandbox, an OCI archive, or a name in the"
+        " store of Docker or Podman",
+    )
+    parser.add_argument(
+        "--inject",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a library directory of the host that the image takes before its own, as with"
+        " busbar preflight (repeatable)",
+    )
+    parser.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="FEATURE",
+        help="fail if no environment has this feature: osu, xccl, torch... (repeatable)",
+    )
+    parser.add_argument(
+        "--list",
+        action="store_true",
+        help="print which checks can run with the stacks that the site declares, and why others"
+        " cannot; with --prefix, --delivery or --image, with what that one contains",
+    )
+    parser.add_argument(
+        "-n",
+        "--name",
+        action="append",
+        default=[],
+        help="only checks of this name, as --list prints it, or a regular expression (repeatable)",
+    )
+    parser.add_argument(
+        "-t",
+        "--tag",
+        action="append",
+        default=[],
+        help="only checks with this tag: gate, nightly, full (repeatable; default: gate, or any"
+        " with -n)",
+    )
+    parser.add_argument(
+        "-c",
+        "--checks",
+        action="append",
+        type=_existing,
+        default=[],
+        metavar="PATH",
+        help="file or directory of checks, instead of reframe_checks/ (repeatable)",
+    )
+    parser.add_argument(
+        "-S",
+        "--setvar",
+        action="append",
+        default=[],
+        metavar="[CHECK.]VAR=VALUE",
+        help="set a variable of the checks, as reframe -S does (repeatable)",
+    )
+    parser.add_argument(
+        "--max-retries",
+        type=int,
+        choices=range(10),
+        default=1,
+        metavar="N",
+        help="how often a check with readings below their band runs again at most, on the same"
+        " nodes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("busbar-report"),
+        metavar="DIR",
+        help="directory for the report and the files of ReFrame (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _existing(text: str) -> Path:
+    path = Path(text).resolve()
+    if not path.exists():
+        raise argparse.ArgumentTypeError(f"{text!r} does not exist")
+    return path

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+"""List the members of an untrusted tar archive within fixed limits; nothing is unpacked."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import tarfile
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from busbar.errors import BusbarError
+
+MOST_MEMBERS = 1_000_000
+_MOST_NAME = 4096  # PATH_MAX of Linux
+_MOST_HEADER = 2**18
+"""Bytes of the headers of one member; Docker and Podman write a few hundred."""
+_BLOCK = 2**20
+_SECONDS = 120.0
+_COMPRESSED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
+# What the decompressors and tarfile raise on damage. Nested headers recurse.
+_DAMAGE = (
+    *(tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError),
+    *(RecursionError, MemoryError, OverflowError, KeyError, IndexError, TypeError),
+)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of an archive."""
+
+    name: str
+    kind: str
+    """``file``, ``directory``, ``link`` (symbolic), ``hard`` (link) or ``special``."""
+    target: str
+    """Target of a link."""
+    offset: int
+    """Start of the content of a file in the uncompressed archive."""
+    size: int
+
+
+class _Limited:
+    """The bytes of an archive; refuses large headers and long work."""
+
+    def __init__(self, stream: BinaryIO, where: str) -> None:
+        self._stream = stream
+        self._where = where
+        self._compressed = not isinstance(stream, io.BufferedReader)
+        self._at = 0
+        self._header = 0
+        self._end = time.monotonic() + _SECONDS
+
+    def begin_member(self) -> None:
+        self._header = 0
+
+    def read(self, size: int) -> bytes:
+        # tarfile reads only headers; it skips content by seek.
+        self._header += size
+        if self._header > _MOST_HEADER:
+            raise _refused(self._where, f"a header has more than {_MOST_HEADER >> 10} KiB")
+        self._check_time()
+        data = self._stream.read(size)
+        self._at += len(data)
+        return data
+
+    def seek(self, position: int) -> None:
+        if not self._compressed:
+            self._at = self._stream.seek(position)
+            return
+        if position < self._at:
+            raise tarfile.ReadError("members overlap")
+        while self._at < position:
+            self._check_time()
+            data = self._stream.read(min(_BLOCK, position - self._at))
+            if not data:
+                raise EOFError
+            self._at += len(data)
+
+    def tell(self) -> int:
+        return self._at
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self._end:
+            raise _refused(self._where, f"its members cannot be listed in {_SECONDS:.0f} s")
+
+
+def _refused(where: str, what: str) -> BusbarError:
+    return BusbarError(what, where=where, hint="rebuild the image; this one is damaged or hostile")
+
+
+def members(path: Path, where: str) -> Iterator[Member]:
+    """Yield the members of an archive, which may be compressed; errors name it ``where``.
+
+    Raises ``BusbarError`` for a damaged archive and for one that exceeds a limit.
+    """
+    try:
+        with closing(_opened(path)) as stream:
+            limited = _Limited(stream, where)
+            archive = tarfile.TarFile(fileobj=cast(BinaryIO, limited))
+            count = 0
+            while info := archive.next():
+                count += 1
+                if count > MOST_MEMBERS:
+                    raise _refused(where, f"has more than {MOST_MEMBERS:,} members")
+                if max(len(info.name), len(info.linkname)) > _MOST_NAME:
+                    raise _refused(where, f"a name has more than {_MOST_NAME} characters")
+                yield Member(info.name, _kind(info), info.linkname, info.offset_data, info.size)
+                # tarfile would keep them all in memory.
+                archive.members.clear()  # type: ignore[attr-defined]
+                archive.pax_headers = {}
+                limited.begin_member()
+    except _DAMAGE as error:
+        what = f"not a readable tar archive ({type(error).__name__}: {str(error)[:80]})"
+        raise BusbarError(what, where=where, hint="check that the file is complete") from error
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether the file is a tar archive; raise ``BusbarError`` if it exceeds a limit."""
+    try:
+        with closing(_opened(path)) as stream:
+            limited = _Limited(stream, str(path))
+            return tarfile.TarFile(fileobj=cast(BinaryIO, limited)).next() is not None
+    except _DAMAGE:
+        return False
+
+
+def _opened(path: Path) -> BinaryIO:
+    stream = path.open("rb")
+    start = stream.read(6)
+    stream.seek(0)
+    for magic, opened in _COMPRESSED:
+        if start.startswith(magic):
+            stream.close()
+            return cast(BinaryIO, opened(path, "rb"))
+    return stream
+
+
+def _kind(info: tarfile.TarInfo) -> str:
+    if info.issparse():
+        return "special"  # its content is not in one piece
+    kinds = {
+        "file": info.isreg(),
+        "directory": info.isdir(),
+        "link": info.issym(),
+        "hard": info.islnk(),
+    }
+    return next((kind for kind, is_it in kinds.items() if is_it), "special")

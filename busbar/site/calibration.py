@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""Bands that a site measured on itself: `calibration.yaml` beside its `site.yaml`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field
+
+from busbar.errors import BusbarError
+from busbar.site.model import Count, Positive, Record, Site
+from busbar.site.yamlfile import Document, parse
+
+CALIBRATION_FILE = "calibration.yaml"
+
+
+class Series(Record):
+    """What a reading is of: readings of one series compare with each other, and with its band."""
+
+    check: str
+    """The check, which decides the environment of the run: ``xccl``."""
+    partition: str
+    """Partition of the site."""
+    bench: str
+    """``osu_bw``, ``gpu_aware``...; for nccl-tests and rccl-tests the collective."""
+    harness: str = ""
+    """What timed a collective: ``nccl-tests``, ``rccl-tests`` or ``pytorch``."""
+    lane: str
+    """Lane of UCX."""
+    nodes: Count
+    """Nodes of the run."""
+    ranks: Count
+    """Ranks of all nodes."""
+    kind: Literal["bw", "busbw", "latency_us"]
+    """A bandwidth of two ends, a bus bandwidth, or a latency."""
+    operation: str = ""
+    """What ran, where one run measures several."""
+    buffers: str = ""
+    """Memory of sender and receiver, device or host: ``D D``, ``H D``."""
+    in_place: bool | None = None
+    """Which half of the row of nccl-tests."""
+    links: str = ""
+    """The links between both ends, for a pair of GPUs: ``18 x nvlink4``."""
+    bytes: Count
+    """Message size."""
+
+
+class CalibratedBand(Record):
+    """The band of one series."""
+
+    series: Series
+    """What it is the band of."""
+    typical: Positive
+    """Median of the readings, in GB/s, or in us for a latency."""
+    low: Positive
+    """Lowest healthy reading."""
+    high: Positive
+    """Highest healthy reading."""
+    readings: Annotated[int, Field(ge=1)]
+    """Number of readings."""
+    spread: Annotated[float, Field(ge=0)]
+    """Median absolute deviation over the median, times 1.4826: the standard deviation of a normal
+    distribution."""
+
+
+class Calibration(Record):
+    """All bands of a site, and what they were measured with."""
+
+    site: str
+    """Name of the site."""
+    first: str
+    """Time of the first run, ISO 8601."""
+    last: str
+    """Time of the last run."""
+    runs: Annotated[int, Field(ge=1)]
+    """Number of runs."""
+    nodes: tuple[str, ...]
+    """Nodes of the readings."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    """What ran: ``mpi``, ``ucx``, ``gpu_driver``."""
+    bands: tuple[CalibratedBand, ...]
+    """One for each series."""
+
+
+def load(site: Site) -> Calibration | None:
+    """Return the calibration of a site; None if it has none.
+
+    Raises ``BusbarError`` if the file is of another site, or is not valid.
+    """
+    if site.directory is None:
+        return None
+    path = site.directory / CALIBRATION_FILE
+    try:
+        changed = path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+    found = _load(path, changed)
+    if found.site != site.name:
+        raise BusbarError(
+            f"is the calibration of site {found.site!r}, not of {site.name!r}",
+            where=str(path),
+            hint=f"remove the file, or run busbar site calibrate --site {site.name}",
+        )
+    return found
+
+
+@lru_cache(maxsize=16)
+def _load(path: Path, _changed: int) -> Calibration:
+    document = Document(path)
+    return parse(Calibration, document.data, [document])
+
+
+def write(calibration: Calibration, directory: Path) -> Path:
+    """Write the file beside `site.yaml`; return it."""
+    path = directory / CALIBRATION_FILE
+    document = calibration.model_dump(mode="json", exclude_defaults=True)
+    text = yaml.safe_dump(document, sort_keys=False, width=99, default_flow_style=None)
+    partial = path.with_suffix(".new")
+    try:
+        partial.write_text(
+            "# SPDX-License-Identifier: MIT\n"
+            "# Bands of this site's own readings, written by busbar site calibrate.\n" + text,
+            encoding="utf-8",
+        )
+        partial.replace(path)
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be written: {error.strerror}",
+            where=str(path),
+            hint="copy the site to a directory of your own and list that in BUSBAR_SITE_PATH",
+        ) from error
+    return path

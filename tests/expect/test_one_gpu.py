@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""A machine with one GPU: which checks it can run, and how its plain copies are judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from busbar import site as sites
+from busbar.delivery.hardware import gpu_features
+from busbar.expect.within_gpu import expectation as within_gpu
+from busbar.judge.expectation import expectation_of
+from busbar.judge.launch import show
+from busbar.judge.run import Run
+from busbar.judge.verdicts import judge_reading
+from busbar.verdict import Verdict
+
+
+@pytest.fixture(scope="module")
+def copies(data):
+    """The readings of the check ``memory`` on a machine with one H200."""
+    text = (data / "h200x1/memory.log").read_text()
+    found = show("memory", text.splitlines()).readings
+    return {reading.buffers: reading for reading in found if reading.buffers != "H"}
+
+
+@pytest.fixture(scope="module")
+def expect():
+    """The expectations of that GPU, on a site of four of them."""
+    return expectation_of(Run(site=sites.load("h200x4"), bench="memory"))
+
+
+def test_the_copies_of_a_healthy_gpu_pass(copies, expect):
+    assert set(copies) == {"H D", "D H", "D"}
+    for reading in copies.values():
+        judged = judge_reading(reading, expect)
+        assert judged.verdict is Verdict.PASS
+        assert judged.expectation.proof == "run"
+
+
+@pytest.mark.parametrize("buffers", ["H D", "D H", "D"])
+@pytest.mark.parametrize(
+    ("share", "verdict"),
+    [(0.8, Verdict.DEGRADED), (0.5, Verdict.DEGRADED), (2, Verdict.IMPOSSIBLE)],
+)
+def test_a_slow_or_impossible_copy_does_not(copies, expect, buffers, share, verdict):
+    reading = replace(copies[buffers], value=copies[buffers].value * share)
+    assert judge_reading(reading, expect).verdict is verdict
+
+
+def test_a_link_without_readings_has_a_floor(copies):
+    expect = expectation_of(Run(site=sites.load("p4d"), bench="memory"))
+    # PCI Express 4.0 carries 31.5 GB/s; at half its width a copy reaches less than 14.
+    for value, verdict in ((25.0, Verdict.UNJUDGED), (13.5, Verdict.DEGRADED)):
+        assert judge_reading(replace(copies["H D"], value=value), expect).verdict is verdict
+
+
+def test_a_gpu_without_readings_has_a_floor():
+    band = within_gpu("NVIDIA A100-SXM4-40GB", 1555.0, 1 << 28)
+    assert band.floor
+    assert band.limit == pytest.approx(777.5)
+    assert "A100" in band.sources[0]
+
+
+def test_a_gpu_that_does_not_state_its_memory_is_not_judged(copies, expect):
+    judged = judge_reading(replace(copies["D"], memory_gb_per_s=None), expect)
+    assert judged.verdict is Verdict.UNJUDGED
+
+
+@pytest.mark.parametrize(("count", "pair"), [(1, False), (2, True), (8, True)])
+def test_only_a_second_gpu_makes_a_pair(count, pair):
+    node = sites.load("h200x4").node_type()
+    gpus = node.gpus.model_copy(update={"count": count})
+    features = gpu_features(node.model_copy(update={"gpus": gpus}))
+    assert ("pair" in features) is pair
+
+
+def test_a_node_without_gpus_has_pairs_of_cores():
+    assert gpu_features(sites.load("local").node_type()) == ["pair"]

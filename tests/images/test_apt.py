@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: MIT
+"""Images take Debian's packages from the snapshot of their base."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MIRROR = """\
+Types: deb
+# http://snapshot.example.org/archive/debian/20250520T000000Z
+URIs: http://mirror.example.org/debian
+Suites: bookworm bookworm-updates
+
+Types: deb
+# http://snapshot.example.org/archive/debian-security/20250520T000000Z
+URIs: http://mirror.example.org/debian-security
+Suites: bookworm-security
+"""
+SNAPSHOT = """\
+Types: deb
+URIs: http://snapshot.example.org/archive/debian/20250520T000000Z
+Suites: bookworm bookworm-updates
+
+Types: deb
+URIs: http://snapshot.example.org/archive/debian-security/20250520T000000Z
+Suites: bookworm-security
+"""
+PLAIN = "Types: deb\n# the mirror of this center\nURIs: http://mirror.example.org/debian\n"
+# It stands in for an archive, of which the snapshot cannot be reached if asked for.
+APT_GET = """#!/bin/sh
+echo "$@" >>calls
+case "$*" in *Error-Mode*) exit "$UNREACHABLE" ;; esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "unreachable", "after"),
+    [(MIRROR, 0, SNAPSHOT), (MIRROR, 100, MIRROR), (PLAIN, 0, PLAIN), (None, 0, None)],
+)
+def test_the_source_of_packages(
+    before: str | None, unreachable: int, after: str | None, tmp_path: Path
+) -> None:
+    for name, text in {"apt-get": APT_GET, "dpkg-query": "#!/bin/sh\necho 'file 1'\n"}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    sources = tmp_path / "debian.sources"
+    if before is not None:
+        sources.write_text(before)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    variables = {"PATH": path, "APT_SOURCES": str(sources), "UNREACHABLE": str(unreachable)}
+    done = subprocess.run(
+        ["sh", ROOT / "containers/apt.sh", "file"],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (sources.read_text() if sources.exists() else None) == after
+    assert ("come from the mirror" in done.stderr) == bool(unreachable)
+    assert done.stdout == "file 1\n"
+    assert (
+        (tmp_path / "calls").read_text().splitlines()[-1].endswith("--no-install-recommends file")
+    )

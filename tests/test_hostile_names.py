@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""Names with characters that shells, search paths and bind mounts read as something else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import string
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from busbar import site as sites
+from busbar.cli import main
+from busbar.data import CHECKS
+from busbar.delivery.choice import Choice
+from busbar.delivery.environments import Parts, environment_of
+from busbar.detect.write import REFRAME_FILE
+from busbar.errors import BusbarError
+from busbar.mpi import MpiInstall
+from busbar.safe_path import refuse_unsafe, refuse_unsafe_reference
+
+ALLOWED = "_@%+=./~-"
+PUNCTUATION = [c for c in string.punctuation if c not in ALLOWED]
+BLANKS = [" ", "\t", "\n", "\r", "\x0b", "\x0c", "\x1b", "\x7f", "\x85", "\u00a0", "\u2028"]
+ODD = ["\u202e", "\u200b", "\udcff", "\ud800"]
+REFUSED = [*PUNCTUATION, *BLANKS, *ODD]
+ATTACKS = ["$(touch pwned)", "`touch pwned`", ";touch pwned;", "${HOME}", "'; touch pwned; '"]
+
+
+@pytest.mark.parametrize("character", REFUSED, ids=ascii)
+def test_a_character_is_refused_in_every_name(character: str, tmp_path: Path) -> None:
+    name = f"/x/a{character}b"
+    image = tmp_path / f"a{character}b".replace("/", "")
+    for choice in ({"prefix": Path(name)}, {"inject": (name,)}):
+        with pytest.raises(BusbarError, match="which job scripts cannot contain"):
+            Choice(**choice)
+    with pytest.raises(BusbarError, match=r"--output: .*which job scripts cannot contain"):
+        refuse_unsafe(name, "--output")
+    try:
+        image.touch()
+    except (OSError, ValueError, UnicodeEncodeError):
+        return  # no file has that name
+    with pytest.raises(BusbarError, match=r"--image: .*which job scripts cannot contain"):
+        Choice(image=str(image))
+
+
+@pytest.mark.parametrize("name", [f"/x/a{c}b" for c in ALLOWED] + ["/x/größe", "/x/日本"])
+def test_other_names_are_taken(name: str) -> None:
+    assert Choice(prefix=Path(name), inject=(name,)).inject == (name,)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("docker://ghcr.io/a/b:1.0", True),
+        ("localhost:5000/a/b_c:tag@sha256:0123", True),
+        ("-v/:/host", False),
+        ("--privileged", False),
+        ("a b", False),
+        ("a;id", False),
+        ("$(id)", False),
+        ("", False),
+    ],
+)
+def test_names_of_images(name: str, taken: bool) -> None:
+    if taken:
+        refuse_unsafe_reference(name, "--image")
+        return
+    with pytest.raises(BusbarError, match="--image"):
+        refuse_unsafe_reference(name, "--image")
+
+
+@pytest.fixture
+def own_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    site = tmp_path / "one"
+    site.mkdir()
+    (site / "site.yaml").write_text(
+        "name: one\ndescription: a machine\nfamily: generic\nscheduler: local\n"
+        "partitions: [{name: host, node_type: node, launcher: mpirun}]\n"
+        "node_types: {node: {cores: 2}}\ndeliveries: [{kind: wheels, stack: host}]\n"
+    )
+    (site / "reframe.py").write_text(REFRAME_FILE)
+    return site
+
+
+@pytest.mark.run
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("option", ["--prefix", "--output", "--image", "--site", "directory"])
+def test_attacks_are_refused_before_anything_runs(
+    tmp_path: Path,
+    own_site: Path,
+    option: str,
+    attack: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    evil = tmp_path / attack.replace("/", "") / "one"
+    evil.parent.mkdir()
+    shutil.copytree(own_site, evil)
+    if option == "directory":
+        os.chdir(evil)  # the fixture goes back
+    words = {"--site": str(own_site), "--output": str(tmp_path / "out"), option: str(evil)}
+    if option == "directory":
+        del words["--output"], words["directory"]
+    before = sorted(tmp_path.rglob("*"))
+    assert main(["check", *(word for pair in words.items() for word in pair)]) == 2
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.count("\n") == 1, said.err
+    assert "which job scripts cannot contain" in said.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.run
+@pytest.mark.parametrize("variable", ["BUSBAR_PREFIX", "BUSBAR_IMAGE", "BUSBAR_INJECT"])
+def test_variables_of_plain_reframe_are_refused(
+    tmp_path: Path, own_site: Path, variable: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, own_site / "reframe.py"],
+        cwd=tmp_path,
+        env={**os.environ, variable: "/x/$(touch pwned)"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "which job scripts cannot contain" in done.stderr
+    assert not (tmp_path / "pwned").exists()
+
+
+VALUES = [f"a{c}b" for c in string.printable] + ["", "$HOME", "a b", "größe", "^cm", *ATTACKS]
+
+
+@pytest.mark.run
+def test_what_a_job_exports_is_not_expanded(tmp_path: Path) -> None:
+    """The values of a site, and the directories that this Python is installed in."""
+    parts = Parts(
+        path=[f"{tmp_path}/{value}" for value in VALUES if ":" not in value],
+        libraries=[f"/l/{value}" for value in VALUES],
+        variables={f"V{n}": value for n, value in enumerate(VALUES)},
+    )
+    site = sites.load("local")
+    delivery = site.deliveries[0]
+    environment = environment_of(site, delivery, "lane", parts, MpiInstall("openmpi"))
+    lines = [f"export {name}={value}" for name, value in environment.variables.items()]
+    show = "import json, os; print(json.dumps(dict(os.environ)))"
+    script = tmp_path / "job.sh"
+    script.write_text("\n".join([*lines, f"exec '{sys.executable}' -c '{show}'"]))
+    command = ["bash", str(script)]
+    environ = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "LD_LIBRARY_PATH": "/own"}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=True)
+    shown = json.loads(done.stdout)
+    assert [shown[f"V{n}"] for n in range(len(VALUES))] == VALUES
+    assert shown["PATH"] == ":".join([*parts.path, environ["PATH"]])
+    assert shown["LD_LIBRARY_PATH"] == ":".join([*dict.fromkeys(parts.libraries), "/own"])
+    assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.run
+def test_words_of_a_wrapper_are_not_expanded(tmp_path: Path, own_site: Path) -> None:
+    """A wrapper is a command: its words reach the job as they are."""
+    done = subprocess.run(
+        [
+            *(Path(sys.executable).with_name("reframe"), "--dry-run", "--nocolor"),
+            *("-C", own_site / "reframe.py", "-c", CHECKS, "-n", "^link_matrix$"),
+            *("--prefix", tmp_path),
+            *("-S", "link_matrix.wrapper=env 'A=b c' X=$(touch${IFS}pwned) Y=`id` Z=;id"),
+            *("-S", "link_matrix.more_options=--x=$(id)"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (script,) = tmp_path.glob("stage/**/link_matrix*/rfm_job.sh")
+    text = script.read_text()
+    words = "env 'A=b c' 'X=$(touch${IFS}pwned)' 'Y=`id`' 'Z=;id'"
+    assert words in text, done.stdout
+    assert "'--x=$(id)'" in text

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""The report is inert: nothing that a run prints becomes markup, script or a request."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from busbar import cli
+from busbar.documents import CauseRow, EvidenceRow
+from busbar.judge.results import Outcome, Result
+from busbar.report import html
+from busbar.verdict import Verdict
+from tests.test_terminal import HOSTILE, hidden
+
+ATTACKS = (
+    *HOSTILE,
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "javascript:alert(1)",
+    "{{ 7 * 7 }}{% raw %}",
+    "]]><svg onload=alert(1)>",
+    "--><script>alert(1)</script>",
+    "</style><script>alert(1)</script>",
+    "$\\foo$",
+    "$x_{",
+    "$$",
+    "_hidden",
+    "漢字",
+)
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+class _Page(HTMLParser):
+    """The elements and attributes of a page, as a browser finds them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str]] = []
+        self.metas: list[dict[str, str | None]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag == "meta":
+            self.metas.append(dict(attrs))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def page(text: str, tmp_path: Path) -> str:
+    rows = tuple(
+        Result(
+            check=text,
+            where=text,
+            pair=pair,
+            metric="bandwidth",
+            buffers=text,
+            bytes=1 << 20,
+            gb_per_s=value,
+            limit=10.0,
+            low=1.0,
+            high=5.0,
+            verdict=Verdict.FAILED,
+            message=text,
+        )
+        for pair, value in (("0->1", 1.0), ("1->0", 2.0), (text, 1.0), ("0->1", math.inf))
+    )
+    line: EvidenceRow = {"file": text, "line": 1, "text": text}
+    cause: CauseRow = {
+        "id": text,
+        "summary": text,
+        "confidence": "certain",
+        "evidence": [line],
+        "remedy": text,
+    }
+    outcome = Outcome(text, text, rows, environment=text, causes=(cause,))
+    results = [
+        {
+            **{name: getattr(row, name) for name in Result.__dataclass_fields__},
+            "verdict": str(row.verdict),
+        }
+        for row in rows
+    ]
+    document = {
+        "site": text,
+        "verdict": "failed",
+        "time": text,
+        "delivery": text,
+        "lane": text,
+        "versions": {text: text},
+        "causes": [{**cause, "check": text}],
+        "notes": [],
+        "results": results,
+    }
+    html.write(tmp_path / "report.html", document, [outcome, replace(outcome, results=())])  # type: ignore[arg-type]
+    return (tmp_path / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("text", ATTACKS)
+def test_the_page_is_inert(text: str, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    written = page(text, tmp_path)
+    found = _Page(written)
+    assert not found.tags & {"script", "iframe", "object", "embed", "base", "form", "link", "a"}
+    assert not [name for name, _ in found.attributes if name.startswith("on")]
+    sources = [v for name, v in found.attributes if name in ("src", "href", "xlink:href")]
+    assert all(value.startswith(("data:image/png", "#")) for value in sources)
+    (policy,) = (
+        m["content"] for m in found.metas if "content-security" in str(m.get("http-equiv")).lower()
+    )
+    assert str(policy).startswith(POLICY)
+    assert "script-src" not in str(policy)
+    assert written.index("Content-Security-Policy") < written.index("<style")
+    assert not hidden(written) - {"\t"}
+    assert written.count("<svg ") == 2
+    if text.isprintable() and text.isascii():
+        assert text in " ".join(found.words)
+    assert not recwarn.list
+
+
+def test_nobody_else_can_write_what_a_command_writes(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert cli.main(["site", "detect", "--output", str(tmp_path / "site")]) == 0
+        for path in (tmp_path / "site").iterdir():
+            assert not stat.S_IMODE(path.stat().st_mode) & stat.S_IWOTH
+    finally:
+        os.umask(before)

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: MIT
+"""A signal to ``busbar check`` at any time leaves no process, and keeps what was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.run, pytest.mark.xdist_group("mpi")]
+BIN = Path(sys.executable).parent
+ENDS_S = 5.0
+MARK = "MARK_OF_TEST"
+
+# A check that is below its band, and whose repetition does not end.
+SLOW_AGAIN = """
+import json, os
+import reframe as rfm
+from reframe.core.builtins import run_before, sanity_function
+import reframe.utility.sanity as sn
+
+@rfm.simple_test
+class slow(rfm.RunOnlyRegressionTest):
+    valid_systems = ["*"]
+    valid_prog_environs = ["*"]
+    executable = "sh"
+    keep_files = ["results.json"]
+
+    @run_before("run")
+    def set_command(self):
+        row = {"check": self.name, "verdict": "degraded", "metric": "bandwidth", "pair": "0->1",
+               "bytes": 8, "gb_per_s": 1.0, "limit": 9.0, "low": 2.0, "typical": 3.0, "high": 4.0}
+        outcome = {"check": self.name, "lane": "x", "results": [row], "causes": [], "notes": []}
+        with open(os.path.join(self.stagedir, "left.json"), "w") as file:
+            json.dump(outcome, file)
+        again = "again" in self.stagedir
+        self.executable_opts = ["-c", "'" + ("sleep 600 & wait" if again else
+                                "cp left.json results.json") + "'"]
+
+    @sanity_function
+    def never(self):
+        return sn.assert_true(False, msg="below its band")
+"""
+
+
+@dataclass
+class Run:
+    """A running command, in a process group of its own."""
+
+    output: Path
+    options: list[str]
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.mark = f"{MARK}={self.output}"
+        name, value = self.mark.split("=", 1)
+        self.err = self.output.with_suffix(".err")
+        with self.err.open("w") as err:
+            self.process = subprocess.Popen(
+                [BIN / "busbar", "check", "--output", self.output, *self.options],
+                stdout=subprocess.DEVNULL,
+                stderr=err,
+                env={**os.environ, name: value, **self.variables},
+                start_new_session=True,
+            )
+
+    def is_mine(self, process: Path) -> bool:
+        return self.mark.encode() in (process / "environ").read_bytes().split(b"\0")
+
+    def left(self) -> list[str]:
+        """The command lines of all processes of the run, wherever they hang."""
+        found = []
+        for directory in Path("/proc").glob("[0-9]*"):
+            try:
+                if self.is_mine(directory):
+                    found.append(
+                        (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    )
+            except OSError:
+                continue
+        return found
+
+    def wait_for(self, reached: Callable[[Run], bool]) -> None:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            assert self.process.poll() is None, self.err.read_text()
+            if reached(self):
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"{self.err.read_text()}\n{self.left()}")
+
+    def results(self) -> dict[str, object]:
+        return json.loads((self.output / "results.json").read_text())
+
+
+def says(text: str) -> Callable[[Run], bool]:
+    return lambda run: text in run.err.read_text()
+
+
+def ranks(run: Run) -> bool:
+    return sum("/gpu_aware --ranks" in line for line in run.left()) >= 2
+
+
+def hang(tmp_path: Path, options: Sequence[str] = ()) -> Run:
+    more = "link_matrix.more_options=--seconds=0.05 --inject=hang"
+    return Run(
+        tmp_path / "out",
+        ["--site=local", "-n", "link_matrix", "--max-retries=0", "-S", more, *options],
+    )
+
+
+def in_set_up(tmp_path: Path) -> Run:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text("#!/bin/sh\ntrap '' TERM INT HUP\nsleep 600\n")
+    (tools / "nvidia-smi").chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    run = Run(tmp_path / "out", [], {"PATH": path})
+    run.wait_for(lambda run: any("sleep 600" in line for line in run.left()))
+    return run
+
+
+def in_build(tmp_path: Path) -> Run:
+    run = hang(tmp_path)
+    run.wait_for(lambda run: any("cc1plus" in line for line in run.left()))
+    return run
+
+
+def in_run(tmp_path: Path) -> Run:
+    run = hang(tmp_path)
+    run.wait_for(ranks)
+    time.sleep(0.5)
+    return run
+
+
+def in_repetition(tmp_path: Path) -> Run:
+    check = tmp_path / "slow.py"
+    check.write_text(SLOW_AGAIN)
+    run = Run(tmp_path / "out", ["--site=local", "-c", str(check)])
+    run.wait_for(lambda run: any("sleep 600" in line for line in run.left()))
+    return run
+
+
+def in_report(tmp_path: Path) -> Run:
+    run = Run(tmp_path / "out", ["--site=local", "-n", "memory", "--max-retries=0"])
+    run.wait_for(lambda run: (run.output / "results.json").exists())
+    return run
+
+
+PHASES = [in_set_up, in_build, in_run, in_repetition, in_report]
+SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL]
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Iterator[None]:
+    """Leave nothing of a failed test."""
+    yield
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={tmp_path}".encode() in (directory / "environ").read_bytes():
+                os.kill(int(directory.name), signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def interrupt(run: Run, number: signal.Signals, group: bool) -> dict[str, object] | None:
+    """Send the signal; return the results when no process is left."""
+    start = time.monotonic()
+    (os.killpg if group else os.kill)(run.process.pid, number)
+    status = run.process.wait(timeout=60)
+    while left := run.left():
+        if all("busbar check" in line for line in left):  # it writes its report
+            assert time.monotonic() - start < 30
+        else:
+            assert time.monotonic() - start < ENDS_S, left
+        time.sleep(0.02)
+    killed = number is signal.SIGKILL
+    assert status == (-number if killed else 128 + number), run.err.read_text()
+    assert "Traceback" not in run.err.read_text()
+    results = run.results()
+    assert results["interrupted"] == number.name
+    assert results["verdict"] != "pass"
+    assert (run.output / "report.html").exists()
+    return results
+
+
+# Both ways during the run; elsewhere one of the two.
+CASES = [
+    (phase, number, group)
+    for phase in PHASES
+    for number in SIGNALS
+    for group in (False, True)
+    if phase is in_run or group == (number in (signal.SIGINT, signal.SIGKILL))
+]
+
+
+@pytest.mark.parametrize(("phase", "number", "group"), CASES)
+def test_nothing_is_left(tmp_path, phase, number, group, ended):
+    results = interrupt(phase(tmp_path), number, group)
+    messages = {row["check"]: row["message"] for row in results["results"]}
+    assert messages["busbar check"] == f"{number.name} ended the run"
+    if phase in (in_build, in_run):
+        assert {"link_matrix", "BuildGpuAware"} & {*messages, *_skipped(results)}
+    if phase is in_report:
+        assert any(row["gb_per_s"] for row in results["results"])
+    if phase is in_repetition:
+        assert results["verdict"] == "degraded"
+
+
+def test_ranks_that_ignore_signals_are_killed(tmp_path, ended):
+    deaf = tmp_path / "deaf"
+    deaf.write_text("#!/bin/sh\ntrap '' TERM INT HUP USR1 USR2\nexec setsid \"$@\"\n")
+    deaf.chmod(0o755)
+    run = hang(tmp_path, options=["-S", f"link_matrix.wrapper={deaf}"])
+    run.wait_for(ranks)
+    interrupt(run, signal.SIGTERM, group=False)
+
+
+def test_a_dead_child_of_the_command_leaves_nothing(tmp_path, ended):
+    """As the kernel does when memory runs out."""
+    run = in_run(tmp_path)
+    (child,) = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGKILL)
+    assert run.process.wait(timeout=ENDS_S) == 137
+    assert not run.left()
+    assert "SIGKILL ended the command before its verdict" in run.err.read_text()
+
+
+def test_a_dead_reframe_is_a_failure(tmp_path, ended):
+    run = in_run(tmp_path)
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (directory / "cmdline").read_bytes()
+            if b"reframe_process" in words and run.is_mine(directory):
+                os.kill(int(directory.name), signal.SIGKILL)
+        except OSError:
+            continue
+    assert run.process.wait(timeout=30) == 1
+    assert not run.left()
+    results = run.results()
+    assert results["interrupted"] is None
+    assert any("SIGKILL ended ReFrame" in row["message"] for row in results["results"])
+
+
+def test_two_runs_with_one_output(tmp_path, ended):
+    first = in_run(tmp_path)
+    second = subprocess.run(
+        [BIN / "busbar", "check", "--site=local", "--output", first.output],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert second.returncode == 2
+    (line,) = second.stderr.splitlines()
+    assert "another run uses this directory (process " in line
+    interrupt(first, signal.SIGKILL, group=True)
+    # A lock does not outlive its process.
+    third = Run(first.output, ["--site=local", "-n", "no_such_check"])
+    assert third.process.wait(timeout=60) == 2
+    assert "no check has 'no_such_check'" in third.err.read_text()
+
+
+def _skipped(results) -> set[str]:
+    return {row["check"].split(" ")[0] for row in results["skipped"]}
