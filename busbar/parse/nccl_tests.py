@@ -187,7 +187,7 @@ def parse_row(text: str) -> Row | None:
     match = _ROW.match(text)
     if not match:
         return None
-    words = match["words"].split()
+    words = match["numbers"].split()
     # Old versions print no root, and collectives without an operator can leave it blank.
     root = words.pop(0) if len(words) in (5, 9) else ""
     if len(words) not in (4, 8) or (root and not _ROOT.match(root)):
