@@ -167,12 +167,12 @@ def test_device_is_refused() -> None:
         ["site", "show", "--json", "none"],
     ],
 )
-def test_json_for_exit_status_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_for_exit_status_2(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     try:
-        status = main(words)
+        status = main(words)  # the checks run in a process of their own
     except SystemExit as end:
         status = int(end.code or 0)
-    output = capsys.readouterr()
+    output = capfd.readouterr()
     document = json.loads(output.out)
     assert status == 2
     assert document["schema"] == "busbar-error/1"
