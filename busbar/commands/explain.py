@@ -25,11 +25,18 @@ def add_parser(subparsers: Any) -> None:
         "explain",
         description=(
             "Reads the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the"
-            " scheduler's log; plain or gzip) and names what ran, the verdict, and the causes with"
+            " scheduler's log; plain, gzip, bzip2 or xz; with any prefix of a launcher or log"
+            " collector before each line) and names what ran, the verdict, and the causes with"
             f" the lines that show them. {EXIT_STATUSES}"
         ),
     )
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="an output of the job")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="an output of the job, a directory of them, or - for standard input",
+    )
     parser.add_argument(
         "--cause", metavar="ID", help="print the page of a cause instead of reading files"
     )
@@ -61,6 +68,12 @@ def add_parser(subparsers: Any) -> None:
         )
     parser.add_argument(
         "--json", action="store_true", help="print JSON: an object, or a list for several runs"
+    )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print every reading and every line of evidence",
     )
     parser.set_defaults(run=run)
 
@@ -99,5 +112,5 @@ def run(args: argparse.Namespace) -> int:
         documents = [explanation.to_json() for explanation in explanations]
         stdout().document(documents[0] if len(documents) == 1 else documents)
     else:
-        print_explanations(explanations, stdout())
+        print_explanations(explanations, stdout(), verbose=args.verbose)
     return exit_status(combined(each.verdict for each in explanations))

@@ -26,6 +26,7 @@ from busbar.output.identify import (
     ranks_of,
     recognise_site,
 )
+from busbar.output.inputs import named
 from busbar.output.job_output import JobOutput
 from busbar.output.note import Note
 from busbar.parse.events import Check, Rank
@@ -52,8 +53,8 @@ def explain(
     version is met by any that begins with it. Raises ``BusbarError`` for a file that cannot be
     read and for input in which nothing is recognised.
     """
-    sources = [f if isinstance(f, Source) else Source.from_path(f) for f in files]
     try:
+        sources = [s for f in files for s in ([f] if isinstance(f, Source) else named(f))]
         outputs = collect(sources, PATTERNS)
     except OSError as error:
         raise BusbarError(
@@ -63,7 +64,9 @@ def explain(
     if not outputs:
         raise BusbarError(
             "no known tool output found",
-            where=", ".join(source.name for source in sources),
+            where=", ".join(
+                [source.name for source in sources[:3]] + ["..."] * (len(sources) > 3)
+            ),
             hint="expected the output of OSU, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX,"
             " MPI or Slurm, or a known error message",
         )
@@ -115,7 +118,7 @@ def _explain_run(
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
     return Explanation(
         files=tuple(facts.files),
-        tool=facts.tool or next(iter(facts.reports), "unknown"),
+        tool=facts.tool or next(iter(facts.reports), "") or _library(facts),
         version=facts.version or next(facts.values("nccl.version", "version"), None),
         ranks=ranks,
         nodes=nodes,
@@ -128,7 +131,30 @@ def _explain_run(
         site=run.site.name if run.site and judgement.banded else None,
         hosts=tuple(facts.hosts)[:1024],
         devices=_device_names(facts),
+        libraries=_libraries(facts) if facts.tool else (),
     )
+
+
+_LIBRARIES = {
+    "rccl": "RCCL",
+    "nccl": "NCCL",
+    "ofi": "aws-ofi-nccl",
+    "ucx": "UCX",
+    "mpich": "MPICH",
+}
+
+
+def _library(facts: JobOutput) -> str:
+    """Name the library whose messages the input has, for an input without a benchmark."""
+    families = {kind.partition(".")[0] for kind in facts.messages}
+    return next((name for each, name in _LIBRARIES.items() if each in families), "unknown tool")
+
+
+def _libraries(facts: JobOutput) -> tuple[str, ...]:
+    name = "RCCL" if any(kind.startswith("rccl.") for kind in facts.messages) else "NCCL"
+    nccl = [f"{name} {v}" for v in sorted(set(facts.values("nccl.version", "version")))]
+    ucx = [f"UCX {v}" for v in sorted(set(facts.values("ucx.version", "version")))]
+    return (*nccl, *ucx)
 
 
 def _device_names(facts: JobOutput) -> tuple[str, ...]:

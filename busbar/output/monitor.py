@@ -7,7 +7,6 @@ from busbar.output.job_output import MOST_READINGS, JobOutput
 from busbar.output.reading import Evidence, Reading
 from busbar.parse.nccl_monitor import Operation, Place, Ras
 
-INSPECTOR_BEGINNINGS = (b'{"header"', b'{"coll_perf"')
 _NAMES = {"AllReduce": "all_reduce", "AllGather": "all_gather", "ReduceScatter": "reduce_scatter"}
 
 

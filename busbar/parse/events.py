@@ -20,6 +20,11 @@ from busbar.parse.busy import Busy
 BEGINNINGS = ('{"event"', '{"placed"')
 """How the lines begin."""
 
+TRIGGERS = (r'\{"(?:event"\s*:\s*"(?:[^r]|ra)|placed")', r'"wrong"\s*:\s*[1-9]')
+"""Texts in the lines that `parse` reads, for `busbar.parse.triggers`."""
+READING_TRIGGER = r'\{"event'
+"""Readings, which can be many."""
+
 # Strict: "8" and true are not numbers.
 Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
 Number = Annotated[float, Field(strict=True)]

@@ -52,6 +52,14 @@ _MPIRUN = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun", "orterun")
 _ASSIGNED = re.compile(r"[A-Z][A-Z0-9_]+=\S*$")
 _WRAPPERS = ("time", "sudo", "env", "exec", "nohup", "numactl", "taskset")
 
+TRIGGERS = (
+    r"(?i:(?:exit[_ ]?(?:status|code)|\brc)\s*[=:])",
+    r"export [A-Za-z_]",
+    r"(?:mpirun|mpiexec|prterun|srun|orterun|osu_\w+|_perf|gpu_aware|nccl_message|torch_coll)\b.",
+    r"\b(?:NCCL|RCCL|UCX|OMPI|FI|MPICH|I_MPI|HSA|CUDA|HIP|ROCR|PMI|PMIX|PSM3|OFI)_[A-Z0-9_]+=\S",
+)
+"""Texts in the lines that a shell prints, for `busbar.parse.triggers`."""
+
 
 @dataclass(frozen=True)
 class CommandLine:

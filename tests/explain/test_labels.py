@@ -38,7 +38,7 @@ NO_RUN = {
     "h200x2/torch_collectives.tsv",
     "h200x2/gpu_aware_driver_us.log",
 }
-"""A table that this project wrote; no tool prints it."""
+"""Tables that this project wrote; no tool prints them."""
 _GENERAL = {"no-band", "site-recognised", "setting-harmless", "error-shown", "slow-at-one-size"}
 
 
@@ -93,10 +93,9 @@ def test_every_recorded_file_is_labelled() -> None:
     assert recorded == labelled
 
 
-@pytest.mark.parametrize("file", sorted(NO_RUN))
-def test_a_file_of_no_known_tool_is_bad_input(file: str) -> None:
+def test_a_file_of_no_known_tool_is_bad_input() -> None:
     with pytest.raises(BusbarError, match="no known tool output found"):
-        explain([neutral(DATA / file)])
+        explain([neutral(DATA / "h200x2/osu_tuning.tsv")])
 
 
 def test_rails_of_the_published_run() -> None:
