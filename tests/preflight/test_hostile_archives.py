@@ -63,7 +63,7 @@ esac
 
 
 @pytest.fixture
-def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     """The line that ``busbar check`` refuses an image of a store with; podman is a stand-in."""
     tools = tmp_path / "store"
     tools.mkdir()
@@ -87,7 +87,7 @@ def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         out = tmp_path / "out"
         words = ["check", "--site", site, "--output", out, "--image", "evil:latest"]
         assert main([str(word) for word in words]) == 2
-        said = capsys.readouterr()
+        said = capfd.readouterr()
         assert not said.out
         assert said.err.count("\n") == 1, said.err
         assert not [path for path in out.rglob("*") if path.is_file()]
@@ -239,14 +239,14 @@ PACKED = {"": bytes, "gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compre
 @pytest.mark.parametrize("packing", PACKED)
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_header_bombs_are_one_line(
-    tmp_path: Path, bomb: str, packing: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, bomb: str, packing: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "image.tar"
     first = header("first", tarfile.REGTYPE, 0)
     for data in (BOMBS[bomb](), first + BOMBS[bomb]()):
         path.write_bytes(PACKED[packing](data))
         assert main(["preflight", str(path), "--site", "local"]) == 2
-        said = capsys.readouterr()
+        said = capfd.readouterr()
         assert said.err.count("\n") == 1, said.err
         if not packing:
             try:
@@ -296,8 +296,8 @@ def test_a_large_export_is_refused(tmp_path: Path, checked, monkeypatch) -> None
 
 
 def test_an_image_that_is_a_fifo_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     os.mkfifo(tmp_path / "image.tar")
     assert main(["preflight", str(tmp_path / "image.tar"), "--site", "local"]) == 2
-    assert "no such file" in capsys.readouterr().err
+    assert "no such file" in capfd.readouterr().err
