@@ -34,6 +34,7 @@ from .programs import SOURCES
 ASKED = "asked.json"
 """What a check asks of each launch; it is kept beside the results."""
 PLACED = str(SOURCES / "placed.sh")
+USUAL_S = {"quick": 4.0, "nightly": 8.0, "full": 15.0}
 TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 _VISIBLE["cray"] = _VISIBLE["rocm"]
@@ -63,6 +64,7 @@ class BenchCheck(BusbarCheck, special=True):
     @run_after("init")
     def set_tags(self) -> None:
         self.tags |= TAGS[self.size_set]
+        self.usual_s = USUAL_S[self.size_set]
 
     @property
     def gpus(self) -> int:
