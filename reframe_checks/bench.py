@@ -184,9 +184,10 @@ class BenchCheck(BusbarCheck, special=True):
         versions = {"mpi": "", "ucx": "", "gpu_driver": ""}
         for index, launch in enumerate(self.planned):
             if index >= len(parts):
-                failed = f"{' '.join(launch.command[:1])} was not started"
+                left = f"{len(self.planned) - index} of {len(self.planned)} launches"
+                failed = f"{launch.command[0]} was not started: {left} are missing"
                 results.append(Result(self.name, Verdict.FAILED, pair=launch.pair, message=failed))
-                continue
+                break
             mine = [Source.from_path(path) for path in logs if path.match(launch.logs)]
             shown = show(f"launch {index + 1}", parts[index], mine)
             if launch.json and f"-J {PRIVATE}/{launch.json}" in parts[index][0]:
@@ -199,7 +200,11 @@ class BenchCheck(BusbarCheck, special=True):
             ucx = next(shown.facts.values("ucx.version", "version"), loaded)
             versions |= {"ucx": ucx} if ucx else {}
             versions |= {launch.bench: shown.facts.version} if shown.facts.version else {}
-        return Judgement([*results, *self.problems(results)], versions)
+        worked = all(result.verdict is not Verdict.FAILED for result in results)
+        measured = any(result.value is not None for result in results)
+        # What a run lacks that did not measure anything says nothing more.
+        more = self.problems(results) if measured or worked else ()
+        return Judgement([*results, *more], versions)
 
     def problems(self, results: list[Result]) -> Iterable[Result]:
         """What else is wrong with the launches, of which ``results`` is known."""

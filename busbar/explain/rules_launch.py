@@ -49,7 +49,7 @@ def mpich_gpu_off(context: Context) -> Iterator[Finding]:
         yield failure("mpich-gpu-support-off", [crashed.evidence], summary, "likely")
 
 
-@cause("singletons", fatal=True)
+@cause("singletons", fatal=True, hides=["invalid-reading"])
 def singletons(context: Context) -> Iterator[Finding]:
     """Several programs of one rank ran instead of one program of several ranks."""
     facts = context.facts
