@@ -82,8 +82,9 @@ lock: ## resolve the requirements again and write the locks (needs uv)
 	$(UV_COMPILE) locks/spack.in -o locks/spack.txt
 	$(UV_COMPILE) locks/spack-style.in -o locks/spack-style.txt
 
-bench: setup ## measure the run times that have a limit: busbar explain on a log of 1,024 ranks, busbar check against its bare jobs (ARGS=)
+bench: setup ## measure the run times that have a limit: busbar explain on a log of 1,024 ranks and on other texts, busbar check against its bare jobs (ARGS=)
 	@$(BIN)/python tests/bench/explain_large.py
+	@$(BIN)/python tests/bench/explain_any.py
 	@$(BIN)/python tests/bench/harness_cost.py $(ARGS)
 
 fuzz: setup ## feed a million altered inputs to every parser, in about two hours on 2 cores (COUNT=, ARGS=targets of tests/fuzz/targets.py)

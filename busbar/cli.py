@@ -11,10 +11,11 @@ import traceback
 from collections.abc import Collection, Sequence
 from functools import partial
 from tempfile import gettempdir, mkstemp
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from busbar import commands
 from busbar.data import full_version
+from busbar.documents import ErrorDocument
 from busbar.errors import BusbarError
 from busbar.redact import redact
 from busbar.terminal import Parser, stderr, stdout, visible
@@ -36,9 +37,27 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _UsageExit(SystemExit):
+    """Arguments that a parser refuses, after it has printed why."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(EXIT_USAGE)
+        self.message = message
+
+
+class _Parser(Parser):
+    """Keep the message of an error, which is printed as JSON as well."""
+
+    def error(self, message: str) -> NoReturn:
+        try:
+            super().error(message)
+        except SystemExit:
+            raise _UsageExit(message) from None
+
+
 def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
     """Return the command line; only the subcommands in ``loaded`` have their options."""
-    parser = Parser(
+    parser = _Parser(
         prog="busbar",
         description="Proves that a GPU communication stack is as fast as the links allow.",
         epilog="Each command lists its exit statuses.",
@@ -75,8 +94,14 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
         args.interruption = interruption
         status: int = args.run(args)
         sys.stdout.flush()
+    except _UsageExit as end:
+        if "--json" in words:
+            _print_error(command, BusbarError(end.message, hint=f"see busbar {command} --help"))
+        raise
     except BusbarError as error:
         stderr().line(f"busbar {command}: {error}")
+        if "--json" in words:
+            _print_error(command, error)
         return EXIT_USAGE
     except BrokenPipeError:
         # The reader (head, less) went away; nothing is lost that it wanted.
@@ -86,6 +111,19 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
         stderr().line(f"busbar {command}: internal error: {_summary(error)}; {_logged(error)}")
         return EXIT_USAGE
     return status
+
+
+def _print_error(command: str, error: BusbarError) -> None:
+    document: ErrorDocument = {
+        "schema": "busbar-error/1",
+        "command": command,
+        "error": {
+            "what": redact(error.what),
+            "where": redact(error.where),
+            "hint": redact(error.hint),
+        },
+    }
+    stdout().document(document)
 
 
 def _summary(error: Exception) -> str:

@@ -203,6 +203,28 @@ class ReadingRow(_SomeEnds):
     """End of the band."""
 
 
+class ErrorRow(TypedDict):
+    """Invalid input or a missing prerequisite."""
+
+    what: str
+    """What is wrong, in one sentence."""
+    where: str
+    """The file with the key or line; empty if there is none."""
+    hint: str
+    """What to do; empty if there is nothing to say."""
+
+
+class ErrorDocument(TypedDict):
+    """What every command with ``--json`` prints with exit status 2."""
+
+    schema: Literal["busbar-error/1"]
+    """The schema of this document."""
+    command: str
+    """The subcommand."""
+    error: ErrorRow
+    """Why it did not run."""
+
+
 class ExplainDocument(TypedDict):
     """One run: what ran, what it measured, the verdict and its causes."""
 

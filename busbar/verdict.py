@@ -14,7 +14,7 @@ class Verdict(StrEnum):
     UNJUDGED = "unjudged"
     """Measured, and nothing is known to compare it with."""
     UNKNOWN = "unknown"
-    """The readings scatter too much to decide, or the run was interrupted."""
+    """Others account for slow readings, these scatter too much, or the run was interrupted."""
     DEGRADED = "degraded"
     """Correct, but worse than the band."""
     IMPOSSIBLE = "impossible"

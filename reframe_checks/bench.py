@@ -29,15 +29,19 @@ from busbar.verdict import Verdict
 
 from .base import BusbarCheck
 from .judging import Judgement
-from .programs import SOURCES
+from .programs import BUSY, SHOW_BUSY, SOURCES
 
 ASKED = "asked.json"
 """What a check asks of each launch; it is kept beside the results."""
 PLACED = str(SOURCES / "placed.sh")
 USUAL_S = {"quick": 4.0, "nightly": 8.0, "full": 15.0}
+NEAR_GPU = str(SOURCES / "near_gpu.sh")
 TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 _VISIBLE["cray"] = _VISIBLE["rocm"]
+_DRIVERS = {"cuda": "/sys/bus/pci/drivers/nvidia", "rocm": "/sys/bus/pci/drivers/amdgpu"}
+_DRIVERS["cray"] = _DRIVERS["rocm"]
+_ENDED = ("status=$?", SHOW_BUSY, 'echo "exit_status=$status"')
 
 
 class BenchCheck(BusbarCheck, special=True):
@@ -49,6 +53,8 @@ class BenchCheck(BusbarCheck, special=True):
     size_set = parameter(["quick", "full"])
     #: More options of the benchmark.
     more_options = variable(str, value="")
+    #: Bind each rank to all CPUs near its GPU: one core is too few for a rank with helper threads.
+    near_gpus = False
     #: What the job runs, and what it showed.
     planned: Sequence[BenchLaunch] = ()
     shown: Sequence[LaunchOutput] = ()
@@ -65,6 +71,12 @@ class BenchCheck(BusbarCheck, special=True):
     def set_tags(self) -> None:
         self.tags |= TAGS[self.size_set]
         self.usual_s = USUAL_S[self.size_set]
+
+    @run_after("setup")
+    def leave_binding_to_script(self) -> None:
+        """Keep the launcher from binding ranks to single cores."""
+        if self.near_gpus:
+            self.leave_all_cores()
 
     @property
     def gpus(self) -> int:
@@ -133,13 +145,13 @@ class BenchCheck(BusbarCheck, special=True):
             if launch is self.planned[-1]:
                 break
             lines.append(shlex.join([*start, *launch.command]) + asked)
-            lines.append('echo "exit_status=$?"')
+            lines += _ENDED
         self.prerun_cmds = [*self.prerun_cmds, *lines]
         last = self.planned[-1]
         wrapped = [*self.placing(last), *last.command]
         self.executable, *self.executable_opts = [shlex.quote(word) for word in wrapped]
         self.executable_opts += ['"${json[@]}"'] if last.json else []
-        self.postrun_cmds = ['echo "exit_status=$?"']
+        self.postrun_cmds = list(_ENDED)
 
     def names_for_image(self) -> list[str]:
         """Those of single launches too."""
@@ -154,7 +166,7 @@ class BenchCheck(BusbarCheck, special=True):
         return [*words, program]
 
     def start_of(self, launch: BenchLaunch) -> list[str]:
-        """What stands before the program: the launcher, and the script that says who is where."""
+        """Return what comes before the program: the launcher, and the scripts of each rank."""
         launcher = shlex.split(self.job.launcher.run_command(self.job))
         return [*launcher, *self.placing(launch)]
 
@@ -163,8 +175,12 @@ class BenchCheck(BusbarCheck, special=True):
         return self.planned[0].ranks
 
     def placing(self, launch: BenchLaunch) -> list[str]:
-        """The script that says where a rank is, before a program that does not."""
-        return [PLACED] if launch.placed else []
+        """Return the scripts of a rank: to record, to bind, and to say where the rank is.
+
+        The last is for programs that do not say it.
+        """
+        near = [NEAR_GPU, _DRIVERS[self.environment.stack]] if self.near_gpus else []
+        return [BUSY, *near, *([PLACED] if launch.placed else [])]
 
     def remarks(self) -> list[NoteRow]:
         """JSON that was asked for and could not be used."""

@@ -23,6 +23,7 @@ class OsuCollective(BenchCheck, special=True):
     bench = parameter(
         ["osu_allreduce", "osu_allgather", "osu_alltoall", "osu_bcast", "osu_reduce_scatter"]
     )
+    near_gpus = True
     #: The number of ranks; 0 stands for all GPUs.
     ranks = variable(int, value=0)
     #: The smallest and the largest message of each set.

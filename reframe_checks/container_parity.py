@@ -55,6 +55,8 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
     #: How often each delivery runs; 0 for as often as the number of pairs asks for.
     repetitions = variable(int, value=0)
 
+    recorder = ()  # both sides run on the same node in turn
+
     @property
     def preflighted(self) -> Image:
         """The image that is compared."""

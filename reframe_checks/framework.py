@@ -23,7 +23,7 @@ from busbar.parse.events import Start
 from busbar.units import GIB, MIB, option_bytes
 from busbar.verdict import Verdict
 
-from .programs import SOURCES
+from .programs import BUSY, SOURCES
 from .xccl import XcclPerf
 
 _OLDEST_ROCM = (6, 3)
@@ -35,6 +35,7 @@ class Torch(XcclPerf, special=True):
     """Collectives through ``torch.distributed.run``, which starts a process for each GPU."""
 
     valid_prog_environs = ["+torch +cuda", "+torch +rocm"]
+    near_gpus = False  # torch.distributed.run starts the ranks, on all CPUs
     collective = parameter(["all"])
     size_set = parameter(["quick"])
     own_program = True
@@ -75,7 +76,7 @@ class Torch(XcclPerf, special=True):
         return self.nodes
 
     def placing(self, launch: BenchLaunch) -> list[str]:
-        return []  # the program says itself where its ranks are
+        return [BUSY]  # the program says itself where its ranks are
 
     harness = "pytorch"
 

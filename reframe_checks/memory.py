@@ -25,10 +25,13 @@ class BuildMemory(BuildProgram):
 
 
 def operations(gpus: int) -> tuple[Operation, ...]:
-    """Return what the program copies: in host memory, in each GPU, and between each two GPUs."""
-    host: tuple[Operation, ...] = (("one_core", 0, 0), ("all_cores", 0, 0))
+    """Return what the program copies: in the host, to and from each GPU, in it, between two."""
     every = range(gpus)
-    return host + tuple(("local" if a == b else "peer", a, b) for a in every for b in every)
+    return (
+        *(("one_core", 0, 0), ("all_cores", 0, 0)),
+        *((way, gpu, gpu) for gpu in every for way in ("to_gpu", "from_gpu")),
+        *(("local" if a == b else "peer", a, b) for a in every for b in every),
+    )
 
 
 @rfm.simple_test

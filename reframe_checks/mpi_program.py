@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from busbar.units import option_bytes, parse_bytes
 
 from .base import BusbarCheck
 from .judging import Judgement
-from .programs import BuildProgram
+from .programs import BUSY, SHOW_BUSY, BuildProgram
 
 
 class Sizes(tuple[int, ...]):
@@ -63,6 +63,8 @@ class GpuAwareCheck(BusbarCheck, special=True):
     more_options = variable(str, value="")
     #: A command before the program, as in ``numactl --cpunodebind=0``.
     wrapper = variable(str, value="")
+    #: What records beside the program what else uses the node.
+    recorder: Sequence[str] = (BUSY,)
 
     def buffers(self) -> tuple[str, ...]:
         """Kinds of memory of sender and receiver; concrete checks choose."""
@@ -85,7 +87,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
         self.across_nodes()
         inside = self.image.programs if self.image else {}
         program = inside.get("gpu_aware") or str(Path(self.program.stagedir, "gpu_aware"))
-        words = [*words_of(self.wrapper, "wrapper"), program]
+        words = [*self.recorder, *words_of(self.wrapper, "wrapper"), program]
         options = {
             "ranks": str(self.num_tasks),
             "buffers": ",".join(self.buffers()),
@@ -99,6 +101,8 @@ class GpuAwareCheck(BusbarCheck, special=True):
         words += ["--share-devices"] if self.shares_gpu else []
         words += words_of(self.more_options, "more_options")
         self.executable, *self.executable_opts = map(shlex.quote, words)
+        if self.recorder:
+            self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(SHOW_BUSY)} EXIT"]
 
     def bus_ids(self) -> tuple[str, ...]:
         """The PCI bus id of the GPU of each rank of a node; empty if the site lists none."""

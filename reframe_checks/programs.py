@@ -13,6 +13,10 @@ from reframe.core.builtins import run_before, sanity_function
 from .configured import Configured
 
 SOURCES = Path(__file__).with_name("src")
+BUSY = str(SOURCES / "busy.sh")
+"""Records beside a program what else uses the node."""
+SHOW_BUSY = "cat busy-record.* 2>/dev/null; rm -f busy-record.*"
+"""Prints what it recorded."""
 
 
 class BuildProgram(Configured, rfm.CompileOnlyRegressionTest, special=True):

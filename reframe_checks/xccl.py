@@ -74,6 +74,7 @@ class XcclPerf(BenchCheck, special=True):
         "nightly": Sweep(8, GIB, 2, "-c 1 -n 100"),
         "full": Sweep(512, 18 * GIB, 2),
     }
+    near_gpus = True
     log_files = LOG_FILES
     keep_files = [*BenchCheck.keep_files, LOG_FILES, FILES]
     env_vars = {**LOGGED}

@@ -39,6 +39,7 @@ class RcclMode(XcclPerf, special=True):
     # Published for CPX: 50 rounds as a graph that is launched twice, 20 to warm up, from 32 bytes.
     sweeps = {"full": Sweep(32, GIB, 2, "-G 2 -w 20 -n 50")}
     keep_files = [*XcclPerf.keep_files, _OFF]
+    near_gpus = False  # as published, the launcher binds
     #: The mode's name in the family; empty for the family's own environment.
     profile = variable(str, value="")
     #: Bus bandwidth with the mode over that without it, where no published bands say more.

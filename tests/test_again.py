@@ -206,3 +206,23 @@ def test_what_was_right_in_another_partition_is_not_run_again(run, root, tmp_pat
     _, document, left = run(("5", "10", "10", "5"), "--site", site)
     assert [row["gb_per_s"] for row in document["results"]] == [10, 10]
     assert left == ["5"]
+
+
+def busy(value: float) -> Result:
+    """A slow reading that other programs account for."""
+    return replace(reading(value), verdict=Verdict.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        (reading(5), busy(5), "degraded"),  # slow without others, so the machine is slow
+        (busy(5), reading(5), "degraded"),
+        (busy(5), busy(6), "unknown"),
+        (busy(5), reading(10), "pass"),
+        (reading(5), reading(10), "pass"),
+    ],
+)
+def test_load_in_one_run_does_not_excuse_the_other(first, second, verdict):
+    assert only_below_band(outcome(first))
+    assert confirmed(outcome(first), outcome(second)).verdict == verdict

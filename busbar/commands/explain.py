@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 from pathlib import Path
 from typing import Any
 
+from busbar.errors import BusbarError
 from busbar.explain import explain
+from busbar.explain.catalog import CAUSES
+from busbar.explain.page import page
 from busbar.explain.render import print_explanations
 from busbar.judge.run import Run
 from busbar.site import load
@@ -21,11 +25,21 @@ def add_parser(subparsers: Any) -> None:
         "explain",
         description=(
             "Reads the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the"
-            " scheduler's log; plain or gzip) and names what ran, the verdict, and the causes with"
+            " scheduler's log; plain, gzip, bzip2 or xz; with any prefix of a launcher or log"
+            " collector before each line) and names what ran, the verdict, and the causes with"
             f" the lines that show them. {EXIT_STATUSES}"
         ),
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="an output of the job")
+    parser.add_argument(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="an output of the job, a directory of them, or - for standard input",
+    )
+    parser.add_argument(
+        "--cause", metavar="ID", help="print the page of a cause instead of reading files"
+    )
     parser.add_argument(
         "--site",
         help="name or directory of the site whose bands judge the readings (default: detected"
@@ -55,6 +69,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print JSON: an object, or a list for several runs"
     )
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print every reading and every line of evidence",
+    )
     parser.set_defaults(run=run)
 
 
@@ -65,8 +85,21 @@ def _version(text: str) -> tuple[str, str]:
     return name, version
 
 
+def _print_page(cause: str) -> int:
+    if cause not in CAUSES:
+        near = difflib.get_close_matches(cause, CAUSES)
+        known = ", ".join(near) or "docs/reference/causes.md lists all"
+        raise BusbarError(f"no cause is called {cause!r}", hint=f"causes: {known}")
+    stdout().text("\n".join(page(cause)).rstrip() + "\n")
+    return 0
+
+
 def run(args: argparse.Namespace) -> int:
     """Explains and prints."""
+    if args.cause:
+        return _print_page(args.cause)
+    if not args.files:
+        raise BusbarError("no files given", hint="name an output of the job, or use --cause ID")
     site = load(args.site) if args.site else None
     if site and args.partition:
         site.node_type(args.partition)  # refuses one that the site does not have
@@ -79,5 +112,5 @@ def run(args: argparse.Namespace) -> int:
         documents = [explanation.to_json() for explanation in explanations]
         stdout().document(documents[0] if len(documents) == 1 else documents)
     else:
-        print_explanations(explanations, stdout())
+        print_explanations(explanations, stdout(), verbose=args.verbose)
     return exit_status(combined(each.verdict for each in explanations))

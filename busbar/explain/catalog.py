@@ -3,20 +3,42 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from busbar.explain.rules import Context, Finding
 from busbar.output.note import Note
-from busbar.parse.messages import Pattern, load_yaml
+from busbar.parse.messages import Pattern, load_yaml, pattern
 
 Rule: TypeAlias = Callable[[Context], Iterator[Finding]]
 NoteRule: TypeAlias = Callable[[Context], Iterator[Note]]
-_END_OF_RUN = ("rank-died", "truncated-output")
+_END_OF_RUN = ("rank-died", "truncated-output", "launch-failed")
 """What follows from every fatal cause."""
+
+
+Strength: TypeAlias = Literal["certain", "likely", "hint"]
+"""What a message proves: the cause, probably the cause, or only what could go wrong."""
+
+
+@dataclass(frozen=True)
+class Wording:
+    """A message that shows a cause, as :func:`busbar.parse.messages.pattern` takes it."""
+
+    needle: str
+    regex: str = ""
+    info: Sequence[str] = ()
+    strength: Strength = "certain"
+
+    def pattern(self, cause: str, *, text: bool) -> Pattern:
+        """Return the pattern; with ``text`` the whole match is a field of that name."""
+        regex = self.regex or re.escape(self.needle) + ".*"
+        if text and "(?P<text>" not in regex:
+            regex = f"(?P<text>{regex})"
+        return pattern(f"{cause}.{self.strength}", self.needle, regex, info=self.info)
 
 
 @dataclass(frozen=True)
@@ -25,25 +47,32 @@ class Entry:
 
     meaning: str
     remedy: str
-    seen: Sequence[Mapping[str, str]] = ()
-    """Messages that show it, as :func:`pattern` takes them; the cause is fatal."""
+    seen: Sequence[Wording] = ()
+    """Messages that show it; the cause is fatal."""
     summary: str = "{text}"
-    """Filled with the fields of the first message."""
+    """Filled with the fields of the first message; ``text`` is all that the pattern matched."""
     hides: Sequence[str] = ()
     """As for :func:`cause`."""
     setting: str = ""
     """A variable whose line is further evidence."""
+    despite_readings: bool = False
+    """Whether its messages prove a fault even if the run measured; others can be survived."""
     without_readings: bool = False
     """Whether it is named only if the run measured nothing."""
     defaults: Mapping[str, int] = field(default_factory=dict)
     """Variables that show it if one of them is below its default."""
     shown: str = ""
-    """A kind of message that is further evidence then."""
+    """A kind of message that is further evidence."""
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Entry:
+        """Return an entry of ``causes.yaml``."""
+        return cls(**{**row, "seen": [Wording(**each) for each in row.get("seen", ())]})
 
 
 def _load() -> tuple[dict[str, Entry], dict[str, str]]:
     document = load_yaml(Path(__file__).with_name("causes.yaml"))
-    return {name: Entry(**entry) for name, entry in document["causes"].items()}, document["notes"]
+    return {name: Entry.read(row) for name, row in document["causes"].items()}, document["notes"]
 
 
 CAUSES, NOTES = _load()
@@ -119,4 +148,4 @@ def patterns() -> tuple[Pattern, ...]:
 
 def hidden_by(id_: str) -> frozenset[str]:
     """Return the causes that are not named when this one is."""
-    return frozenset(_hidden[id_])
+    return frozenset(_hidden[id_]) - {id_}

@@ -14,6 +14,7 @@ from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains
 from busbar.explain.select import select
 from busbar.explain.without_band import asked_versions, unjudged
+from busbar.judge.busy import loads
 from busbar.judge.expectation import bus_bandwidths
 from busbar.judge.output import judge_output
 from busbar.judge.run import Run, from_output
@@ -25,6 +26,7 @@ from busbar.output.identify import (
     ranks_of,
     recognise_site,
 )
+from busbar.output.inputs import named
 from busbar.output.job_output import JobOutput
 from busbar.output.note import Note
 from busbar.parse.events import Check, Rank
@@ -51,8 +53,8 @@ def explain(
     version is met by any that begins with it. Raises ``BusbarError`` for a file that cannot be
     read and for input in which nothing is recognised.
     """
-    sources = [f if isinstance(f, Source) else Source.from_path(f) for f in files]
     try:
+        sources = [s for f in files for s in ([f] if isinstance(f, Source) else named(f))]
         outputs = collect(sources, PATTERNS)
     except OSError as error:
         raise BusbarError(
@@ -62,9 +64,11 @@ def explain(
     if not outputs:
         raise BusbarError(
             "no known tool output found",
-            where=", ".join(source.name for source in sources),
+            where=", ".join(
+                [source.name for source in sources[:3]] + ["..."] * (len(sources) > 3)
+            ),
             hint="expected the output of OSU, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX,"
-            " MPI or Slurm",
+            " MPI or Slurm, or a known error message",
         )
     known = known or Run(site=site, engine=engine)
     return [_explain_run(output, known, verdict, asked or {}) for output in outputs]
@@ -86,14 +90,17 @@ def _explain_run(
     ranks, nodes = ranks or known.ranks, nodes or known.nodes
     run = from_output(replace(known, ranks=ranks, nodes=nodes), facts, operation)
     readings = [*facts.readings, *bus_bandwidths(run.bench, facts.readings, run.ranks)]
-    judgement = judge_output(run, readings)
-    context = Context(facts, run, judgement.banded, operation, ranks, nodes)
+    judgement = judge_output(run, readings, loads(facts, run))
+    excused = judgement.excused or verdict is Verdict.UNKNOWN
+    context = Context(
+        facts, run, judgement.banded, operation, ranks, nodes, judgement.loads, excused
+    )
     findings = [finding for rule in RULES for finding in rule(context)]
     findings += unjudged(context) if not judgement.banded else []
     findings += asked_versions(context, asked)
     outcome = judgement.verdict(
-        verdict,
-        [*([] if verdict else [_measured(facts)]), *(f.effect for f in findings)],
+        verdict or (None if facts.readings else _measured(facts)),
+        [finding.effect for finding in findings],
         explained=any(f.explains is Explains.SLOW and f.confidence == "certain" for f in findings),
     )
     if judgement.waived and not outcome.is_problem:
@@ -111,7 +118,7 @@ def _explain_run(
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
     return Explanation(
         files=tuple(facts.files),
-        tool=facts.tool or next(iter(facts.reports), "unknown"),
+        tool=facts.tool or next(iter(facts.reports), "") or _library(facts),
         version=facts.version or next(facts.values("nccl.version", "version"), None),
         ranks=ranks,
         nodes=nodes,
@@ -124,7 +131,30 @@ def _explain_run(
         site=run.site.name if run.site and judgement.banded else None,
         hosts=tuple(facts.hosts)[:1024],
         devices=_device_names(facts),
+        libraries=_libraries(facts) if facts.tool else (),
     )
+
+
+_LIBRARIES = {
+    "rccl": "RCCL",
+    "nccl": "NCCL",
+    "ofi": "aws-ofi-nccl",
+    "ucx": "UCX",
+    "mpich": "MPICH",
+}
+
+
+def _library(facts: JobOutput) -> str:
+    """Name the library whose messages the input has, for an input without a benchmark."""
+    families = {kind.partition(".")[0] for kind in facts.messages}
+    return next((name for each, name in _LIBRARIES.items() if each in families), "unknown tool")
+
+
+def _libraries(facts: JobOutput) -> tuple[str, ...]:
+    name = "RCCL" if any(kind.startswith("rccl.") for kind in facts.messages) else "NCCL"
+    nccl = [f"{name} {v}" for v in sorted(set(facts.values("nccl.version", "version")))]
+    ucx = [f"UCX {v}" for v in sorted(set(facts.values("ucx.version", "version")))]
+    return (*nccl, *ucx)
 
 
 def _device_names(facts: JobOutput) -> tuple[str, ...]:
@@ -156,12 +186,11 @@ def _operation(facts: JobOutput, ranks: int | None) -> tuple[str | None, list[No
 
 
 def _measured(facts: JobOutput) -> Verdict:
-    """A run without a measurement is never a pass."""
-    if facts.readings:
-        return Verdict.PASS
+    """Return the verdict of a run without readings: it passes only if it shows its completion."""
     if facts.tool == "nccl_message_transfer":
         done = set(facts.values("ofi.completions", "rank"))
         return Verdict.PASS if len(done) >= 2 else Verdict.FAILED
     if facts.events_of(Check) and facts.finished:
         return Verdict.PASS
-    return Verdict.FAILED
+    # The description of a machine is not what explain was asked for; its note says so.
+    return Verdict.FAILED if facts.reports and not facts.tool else Verdict.UNJUDGED

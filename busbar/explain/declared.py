@@ -6,23 +6,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.catalog import CAUSES, Entry, cause
-from busbar.explain.rules import Context, Finding, failure, lines_of
+from busbar.explain.rules import Context, Explains, Finding, degraded, failure, lines_of
 from busbar.parse import numbers
-from busbar.parse.messages import pattern
 
 
 def _when_seen(id_: str, entry: Entry) -> None:
-    """Name a fatal cause if one of its messages is seen; the first one fills the summary."""
+    """Name a cause if one of its messages is seen; the first one fills the summary."""
+    text = "{text}" in entry.summary
+    patterns = [wording.pattern(id_, text=text) for wording in entry.seen]
 
-    @cause(id_, fatal=True, hides=entry.hides, patterns=[pattern(id_, **p) for p in entry.seen])
+    @cause(id_, fatal=True, hides=entry.hides, patterns=patterns)
     def rule(context: Context) -> Iterator[Finding]:
         facts = context.facts
-        messages = facts.seen(id_)[:3]
-        if not messages or (entry.without_readings and facts.readings):
+        if entry.without_readings and facts.readings:
+            return
+        proofs, likely, hints = (
+            facts.seen(f"{id_}.{s}")[:3] for s in ("certain", "likely", "hint")
+        )
+        messages = proofs or likely or hints
+        if not messages:
             return
         setting = facts.setting(entry.setting)
-        evidence = lines_of(*messages, setting)
-        yield failure(id_, evidence, entry.summary.format_map(messages[0].fields))
+        evidence = lines_of(*messages, setting, facts.first(entry.shown))
+        summary = entry.summary.format_map(messages[0].fields)
+        if messages is not hints and (entry.despite_readings or not facts.readings):
+            yield failure(id_, evidence, summary, "certain" if proofs else "likely")
+        elif facts.reports and not facts.tool:
+            return  # it describes a machine
+        elif facts.tool or facts.readings:
+            # The run itself shows whether it did harm.
+            for explains in (Explains.SLOW, Explains.FAILURE):
+                yield Finding(id_, "likely", evidence, summary, explains)
+        else:
+            yield degraded(id_, evidence, summary, "likely")
 
 
 def _below_default(id_: str, entry: Entry) -> None:

@@ -64,6 +64,8 @@ class Explanation:
     """The site whose expectation judged the run; None when no band was applied."""
     hosts: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    """Libraries that ran beneath the tool, with their versions."""
 
     def to_json(self) -> ExplainDocument:
         """Return the document that ``busbar explain --json`` prints for a run."""
@@ -87,9 +89,8 @@ class Explanation:
     def _readings(self) -> list[ReadingRow]:
         """Every reading, with its verdict, limit and band if it was judged."""
         judged = {id(each.reading): each for each in self.judged}
-        derived = [
-            each.reading for each in self.judged if id(each.reading) not in map(id, self.readings)
-        ]
+        own = {id(reading) for reading in self.readings}
+        derived = [each.reading for each in self.judged if id(each.reading) not in own]
         return [_row(reading, judged.get(id(reading))) for reading in (*self.readings, *derived)]
 
 

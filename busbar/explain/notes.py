@@ -50,6 +50,19 @@ def _api_mismatch(context: Context) -> Iterator[Note]:
         )
 
 
+@note("readings-dropped")
+def _dropped(context: Context) -> Iterator[Note]:
+    if line := context.facts.dropped_from:
+        kept = len(context.facts.readings)
+        yield Note("readings-dropped", f"only the first {kept} readings were judged", (line,))
+
+
+@note("input-damaged")
+def _damaged(context: Context) -> Iterator[Note]:
+    for file, reason in context.facts.damage.items():
+        yield Note("input-damaged", f"{file} was read as far as it goes: {reason}")
+
+
 @note("sdma-cap")
 def _sdma(context: Context) -> Iterator[Note]:
     if context.run.engine != "sdma" or not context.site:

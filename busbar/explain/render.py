@@ -3,77 +3,125 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
-from busbar.explain.model import Explanation
-from busbar.output.reading import Evidence, Reading
+from busbar.explain.model import Cause, Explanation
+from busbar.explain.summary import Row, rows
+from busbar.output.note import Note
+from busbar.output.reading import Evidence
 from busbar.redact import redact
-from busbar.terminal import Table, Terminal
+from busbar.terminal import Table, Terminal, Text
 from busbar.units import format_bytes
 from busbar.verdict import STYLES
 
-_MOST_ROWS = 24
-_EVIDENCE_WIDTH = 160
+_MOST_ROWS = 16
+_MOST_HOSTS = 4
+_LONG_LINE = 240
+"""Longer evidence is shown around the words that it is shown for."""
+_BEFORE = 80
 
 
-def print_explanations(explanations: Sequence[Explanation], out: Terminal) -> None:
-    """Print each run: what ran, its readings, the verdict, causes and notes."""
+def print_explanations(
+    explanations: Sequence[Explanation], out: Terminal, *, verbose: bool = False
+) -> None:
+    """Print each run: verdict and causes, its readings, then notes."""
     for index, explanation in enumerate(explanations):
         if index:
             out.rule()
-        _print(explanation, out)
+        _print(explanation, out, verbose)
 
 
-def _print(explanation: Explanation, out: Terminal) -> None:
-    what = f"{explanation.tool} {explanation.version or ''}".strip()
-    if explanation.operation and explanation.operation != explanation.tool:
-        what += f", {explanation.operation}"
-    scale = [f"{explanation.ranks} ranks"] if explanation.ranks else []
-    scale += [f"{explanation.nodes} node(s)"] if explanation.nodes else []
-    scale += [f"site {explanation.site}"] if explanation.site else []
-    out.line(", ".join([what, *scale]), style="bold")
-    if explanation.hosts:
-        shown = ", ".join(explanation.hosts[:8])
-        out.line(f"on {shown}{' ...' if len(explanation.hosts) > 8 else ''}")
-    if explanation.readings:
-        out.show(_readings(explanation.readings))
-    colour = STYLES[explanation.verdict]
-    out.line("verdict: ", (explanation.verdict, colour))
+def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
+    out.line(_what_ran(explanation), style="bold")
+    if hosts := explanation.hosts:
+        shown = hosts if verbose else hosts[:_MOST_HOSTS]
+        more = f" and {len(hosts) - len(shown)} more" if len(hosts) > len(shown) else ""
+        out.line(f"on {', '.join(shown)}{more}")
+    for device in explanation.devices if verbose else ():
+        out.line(f"  {device}", style="dim")
+    verdict = explanation.verdict
+    out.line("verdict: ", (verdict, STYLES[verdict]))
     for cause in explanation.causes:
-        title = f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}"
-        out.line(title, style="bold")
-        _evidence(cause.evidence, out)
-        out.line(f"  remedy: {cause.remedy}")
+        _cause(cause, out, verbose)
+    if table := rows(explanation):
+        out.show(_table(table, len(table) if verbose else _MOST_ROWS))
+    shown_lines = {line for cause in explanation.causes for line in cause.evidence}
     for note in explanation.notes:
-        out.line(f"note {note.id}: {redact(note.summary)}")
-        _evidence(note.evidence[:1], out)
+        if note.id == "site-recognised" and explanation.site and not verbose:
+            continue  # the first line names it
+        _note(note, out, shown_lines, verbose)
 
 
-def _evidence(lines: Sequence[Evidence], out: Terminal) -> None:
-    for line in lines:
-        text = redact(line.text).strip()
-        if len(text) > _EVIDENCE_WIDTH:
-            text = text[:_EVIDENCE_WIDTH] + "..."
-        out.line(f"  {line.file}:{line.line}: {text}", style="dim")
+def _what_ran(explanation: Explanation) -> str:
+    """Return tool, versions, test, ranks, nodes and site, as far as they are known."""
+    words = [f"{explanation.tool} {explanation.version or ''}".strip()]
+    words += explanation.libraries
+    if explanation.operation and explanation.operation != explanation.tool:
+        words.append(explanation.operation)
+    if explanation.ranks:
+        words.append(_count(explanation.ranks, "rank"))
+    if explanation.nodes:
+        words.append(_count(explanation.nodes, "node"))
+    if explanation.site:
+        words.append(f"site {explanation.site}")
+    return ", ".join(words)
 
 
-def _readings(readings: Sequence[Reading]) -> Table:
-    table = Table(box=None, header_style="bold")
-    for heading in ("bytes", "kind", "GB/s", "us", "pair", "wrong"):
-        table.add_column(heading, justify="right")
-    shown = [r for r in readings if r.kind != "algbw"]
-    for r in shown[-_MOST_ROWS:]:
-        where = "in place" if r.in_place else "out of place" if r.in_place is False else ""
-        if r.source is not None and r.target is not None:
-            where = f"{r.source}->{r.target} {r.buffers}"
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _cause(cause: Cause, out: Terminal, verbose: bool) -> None:
+    """Print the finding, the line that proves it and the remedy."""
+    out.line(f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}", style="bold")
+    for line in cause.evidence if verbose else cause.evidence[:1]:
+        _evidence(line, cause.summary, out, whole=verbose)
+    out.line(f"  remedy: {cause.remedy}")
+
+
+def _note(note: Note, out: Terminal, shown: set[Evidence], verbose: bool) -> None:
+    out.line(f"note {note.id}: {redact(note.summary)}")
+    for line in note.evidence if verbose else note.evidence[:1]:
+        if line not in shown:
+            _evidence(line, note.summary, out, whole=verbose)
+            shown.add(line)
+
+
+def _evidence(line: Evidence, summary: str, out: Terminal, *, whole: bool) -> None:
+    """Print a line of the input; only its place if the summary has the words already."""
+    text = redact(line.text).strip()
+    if text and text in redact(summary):
+        text = ""
+    elif len(text) > _LONG_LINE and not whole:
+        text = _around(text, summary)
+    out.line(f"  {line.file}:{line.line}{': ' if text else ''}{text}", style="dim")
+
+
+def _around(text: str, summary: str) -> str:
+    """Return the part of a long line that has the longest word of the summary."""
+    words = sorted(re.findall(r"\w{4,}", summary), key=len, reverse=True)
+    point = next((at for word in words if (at := text.find(word)) >= 0), 0)
+    begin = max(0, min(point - _BEFORE, len(text) - _LONG_LINE))
+    part = text[begin : begin + _LONG_LINE]
+    end = "..." if begin + _LONG_LINE < len(text) else ""
+    return f"{'...' if begin else ''}{part}{end}"
+
+
+def _table(shown: Sequence[Row], most: int) -> Table:
+    """Return a table with one line for each size."""
+    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in ("size", "", "measured", "expected", "wrong", ""):
+        table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+    for row in shown[-most:]:
         table.add_row(
-            format_bytes(r.nbytes),
-            r.kind,
-            f"{r.gb_per_s:.4g}",
-            f"{r.value:.4g}" if r.kind == "latency_us" else "",
-            where,
-            str(r.wrong),
+            format_bytes(row.nbytes),
+            row.what,
+            row.measured,
+            row.expected,
+            str(row.wrong) if row.wrong else "",
+            "" if row.verdict is None else Text(row.verdict, STYLES[row.verdict]),
         )
-    if len(shown) > _MOST_ROWS:
-        table.caption = f"the last {_MOST_ROWS} of {len(shown)} readings"
+    if len(shown) > most:
+        table.caption = f"the last {most} of {len(shown)} lines; -v shows all"
     return table

@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from busbar.explain.model import Confidence
+from busbar.judge.busy import Load
 from busbar.judge.run import Run
 from busbar.judge.verdicts import Judged
 from busbar.output.job_output import JobOutput, Occurrence, Setting
@@ -23,6 +24,8 @@ class Explains(StrEnum):
     SLOW = "slow"
     FAILURE = "failure"
     IMPOSSIBLE = "impossible"
+    LOAD = "load"
+    """Readings below their band that are ``unknown`` for it."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,10 @@ class Context:
     operation: str | None = None
     ranks: int | None = None
     nodes: int | None = None
+    loads: Sequence[Load] = ()
+    """What other programs did to the run."""
+    excused: bool = False
+    """Whether readings are ``unknown`` for it."""
 
     @property
     def site(self) -> Site | None:
@@ -84,12 +91,14 @@ class Context:
     @property
     def on_gpu(self) -> bool:
         """Whether the run is known to use GPU buffers on at least one side."""
-        return bool(self.facts.device) and self.facts.device != "host"
+        if self.facts.device:
+            return self.facts.device != "host"
+        return self.run.memory == "device"
 
     @property
     def slow_sizes(self) -> list[int]:
         """Sizes at which a reading is below its band."""
-        return sorted({j.reading.nbytes for j in self.judged if j.verdict is Verdict.DEGRADED})
+        return sorted({j.reading.nbytes for j in self.judged if j.is_slow})
 
     @property
     def largest_rates(self) -> list[Reading]:

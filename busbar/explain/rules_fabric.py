@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
 from busbar.explain.rails import crossings
-from busbar.explain.rules import Context, Finding, degraded
+from busbar.explain.rules import Context, Finding, degraded, failure
+from busbar.output.identify import gpu_models
 from busbar.output.reading import Evidence
 from busbar.parse import numbers
 from busbar.site.family import Instance
@@ -19,6 +20,12 @@ _FALL = 0.85
 """A busbw this far below its peak at larger sizes is a fall: repeated runs differ by a few
 percent."""
 _FALL_FROM = 1 << 24
+_MOST_GPUS = 8
+"""Nodes with more GPUs are rare: more ranks are on several nodes."""
+_LINE_RATE = 0.7
+"""Share of the NICs' rate from which a direct path has nothing to gain."""
+_SMALL_GPUS = re.compile(r"\b(?:T4G?|L4|A10G?|A2|P4|M60|K80|RTX|GeForce|Quadro)\b")
+"""GPUs of instances whose network is slower than copies through the host."""
 
 
 def across_nodes(context: Context) -> bool:
@@ -26,6 +33,31 @@ def across_nodes(context: Context) -> bool:
     return (
         bool(context.nodes and context.nodes > 1) or context.facts.tool == "nccl_message_transfer"
     )
+
+
+def spans_nodes(context: Context) -> bool:
+    """Return whether the run uses several nodes, even if the log is that of one rank."""
+    facts = context.facts
+    if across_nodes(context):
+        return True
+    ranks = max(map(numbers.count, facts.values("nccl.init", "ranks")), default=0)
+    return ranks > _MOST_GPUS and len(facts.hosts) <= 1 and len(facts.processes) < ranks
+
+
+def _staging_costs(context: Context) -> bool:
+    """Return whether the rates leave room for a direct path: they are not those of the NICs."""
+    rates = [r.value for r in context.largest_rates if r.kind == "busbw"]
+    if not rates:
+        return True
+    if context.judged:
+        return any(each.verdict is not Verdict.PASS for each in context.judged)
+    speeds = {
+        s["nic"]: numbers.real(s["gb_per_s"]) or 0.0 for s in context.facts.seen("nccl.net-speed")
+    }
+    if speeds:
+        return max(rates) < _LINE_RATE * sum(speeds.values())
+    models = gpu_models(context.facts)
+    return not models or not all(_SMALL_GPUS.search(model) for model in models)
 
 
 def instance_type(context: Context) -> str | None:
@@ -57,11 +89,17 @@ def socket_fallback(context: Context) -> Iterator[Finding]:
     if provider_of(context) in ("tcp", "sockets"):
         return
     evidence: list[Evidence] = [facts.transport_lines[way] for way in used]
+    if missing := facts.first("nccl.net-missing"):
+        yield failure(
+            "nccl-socket-fallback", [missing.evidence], "NCCL found no InfiniBand device"
+        )
+        return
+    refused = facts.first("nccl.ib-failed")
     if not used:
-        if not (across_nodes(context) and named and not others):
+        if not (named and not others and (spans_nodes(context) or refused)):
             return
         evidence = [named[0].evidence]
-    for kind in ("nccl.ib-none", "nccl.no-plugin"):
+    for kind in ("nccl.ib-failed", "nccl.ib-none", "nccl.no-plugin"):
         if seen := facts.first(kind):
             evidence.append(seen.evidence)
     for name in ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_SHM_DISABLE"):
@@ -78,9 +116,10 @@ def socket_fallback(context: Context) -> Iterator[Finding]:
 def gdr_off(context: Context) -> Iterator[Finding]:
     """Network connections do not use GPUDirect, or NCCL or the plugin reports it off."""
     facts = context.facts
-    if not across_nodes(context):
+    expected = _gdr_expected(context)
+    if not spans_nodes(context) or expected is False:
         return
-    if _gdr_expected(context) is False:
+    if expected is None and not _staging_costs(context):
         return
     network = [w for w in facts.transports if w.startswith("NET/") and "Socket" not in w]
     plain = [w for w in network if not w.endswith("/GDRDMA")]

@@ -10,7 +10,8 @@ from busbar.explain.rules import Context, Explains, Finding, failure, lines_of
 from busbar.explain.rules_mpi import frames
 from busbar.judge.expectation import kernel_limit
 from busbar.judge.verdicts import Judged
-from busbar.parse.events import Error, Rank
+from busbar.parse.events import Error, Rank, Start
+from busbar.parse.messages import pattern
 from busbar.verdict import Verdict
 
 
@@ -49,7 +50,18 @@ def mpich_gpu_off(context: Context) -> Iterator[Finding]:
         yield failure("mpich-gpu-support-off", [crashed.evidence], summary, "likely")
 
 
-@cause("singletons", fatal=True, hides=["invalid-reading"])
+@cause(
+    "singletons",
+    fatal=True,
+    hides=["invalid-reading"],
+    patterns=[
+        pattern(
+            "greeting",
+            "of 1",
+            r"(?i:\b(?:rank|proc(?:ess|essor)?|task|node)\b\D{0,12}0 (?:out )?of 1\b)(?!\d)",
+        )
+    ],
+)
 def singletons(context: Context) -> Iterator[Finding]:
     """Several programs of one rank ran instead of one program of several ranks."""
     facts = context.facts
@@ -58,19 +70,28 @@ def singletons(context: Context) -> Iterator[Finding]:
     lone = (
         several and facts.tool == "nccl-tests" and {d.rank for d in facts.devices.values()} == {0}
     )
-    repeated = several and not facts.readings and facts.tool.startswith("osu_")
+    # Two programs print their headers before either has a row.
+    headers = several and facts.tool == "nccl-tests" and not facts.first("tests.failure")
+    repeated = headers or (several and not facts.readings and facts.tool.startswith("osu_"))
+    greeted = [s for s in facts.seen("greeting") if s.count > 1]
+    if greeted and not facts.tool:
+        summary = f"{greeted[0].count} programs say that they are alone"
+        yield failure("singletons", [greeted[0].evidence], summary)
+        return
     if not (facts.single_starts or bare or lone or repeated):
         return
     requested = next((c.ranks for c, _ in facts.commands if c.ranks), None)
     if lone and len(facts.devices) < 2:
         return
-    certain = facts.single_starts > 1 or lone or bool(facts.single_starts and requested != 1)
+    certain = (
+        facts.single_starts > 1 or lone or headers or bool(facts.single_starts and requested != 1)
+    )
     programs = max(len(facts.launches), facts.single_starts)
     yield Finding(
         "singletons",
         "certain" if certain else "likely",
         tuple(facts.launches[:3]),
-        f"{programs} programs of one rank started",
+        f"{programs} separate programs started",
         Explains.FAILURE,
         Verdict.FAILED,
         {"programs": programs},
@@ -113,8 +134,9 @@ def same_gpu(context: Context) -> Iterator[Finding]:
     """Two ranks report the same GPU, or a rate is that of one GPU's memory."""
     facts = context.facts
     placed: dict[tuple[str, str], int] = {}
+    shared = any(start.share_devices for start, _ in facts.events_of(Start))
     for event, evidence in facts.events_of(Rank):
-        if not event.device:
+        if shared or not event.device:
             continue
         where, rank = (event.host, event.device), event.rank
         if where in placed and placed[where] != rank:

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Causes in the machine and the job: CPUs, other programs, time limits, crashes, cut output."""
+"""Causes in the machine and the job: CPUs, time limits, crashes, cut output."""
 
 from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
@@ -23,13 +22,16 @@ _LONGEST_SET = 4096
 _DAEMON = re.compile(r"\[(?P<host>[^\]:\s]+):\d+\]")
 # Open MPI 5: package[0][core:0-3]; Open MPI 4: socket 0[core 3[hwt 0-1]].
 _CORES = re.compile(r"\bcore[: ](?P<cpus>[\d,-]+)")
+_THREADED = ("nccl-tests", "torch_collectives")
+"""Tools whose ranks have threads that move data beside the main one."""
 _TIMEOUT_STATUS = 124  # coreutils timeout
-_BUSY_PERCENT = 10
 _STAGED_GB_PER_S = 10.0
 """Every link between GPUs is faster at large sizes; PCIe gen 4 x16 carries 26."""
 _PAGEABLE = 5.0
 """GB/s: copies of pageable memory are slower, every link between host and GPU is faster."""
 _LARGE = 1 << 22
+_MEMORY_GB_PER_S = 25_000.0
+"""More than the memory of any GPU carries: HBM4 of Rubin has 22 TB/s."""
 
 
 def cpu_set(text: str) -> frozenset[int] | None:
@@ -124,7 +126,7 @@ def cpu_affinity(context: Context) -> Iterator[Finding]:
     elif ignored and ignored.value not in ("0", ""):
         summary = f"{ignored.name} is {ignored.value}: NCCL binds its threads only by the GPU"
         yield Finding("cpu-affinity", "likely", (ignored.evidence,), summary)
-    elif single and facts.tool != "gpu_aware":
+    elif single and facts.tool in _THREADED:
         summary = "a rank and its helper threads have one CPU"
         yield Finding("cpu-affinity", "likely", tuple(single[0][:2]), summary)
 
@@ -155,65 +157,6 @@ def host_staging(context: Context) -> Iterator[Finding]:
         )
 
 
-@cause("gpu-busy", "gpu-link-slow")
-def gpu_busy(context: Context) -> Iterator[Finding]:
-    """The GPU table shows other processes or load, or all pairs of one GPU are slow."""
-    facts = context.facts
-    own = {pid for _, pid in facts.processes}
-    others = [s for s in facts.seen("gpu.process") if numbers.count(s["pid"]) not in own]
-    load = [
-        s
-        for s in facts.seen("gpu.load") + facts.seen("gpu.load-csv")
-        if numbers.count(s["percent"]) >= _BUSY_PERCENT
-    ]
-    if others or load:
-        lines = [s.evidence for s in (others + load)[:3]]
-        yield Finding(
-            "gpu-busy",
-            "certain" if others and load else "likely",
-            tuple(lines),
-            f"{len(others)} other processes, {len(load)} GPUs under load",
-        )
-        return
-    slow = _slow_rank(facts.readings)
-    if slow and facts.device != "host":
-        rank, ratio, reading = slow
-        lines = [reading.evidence] if reading.evidence else []
-        for id_ in ("gpu-busy", "gpu-link-slow"):
-            yield Finding(
-                id_,
-                "likely",
-                tuple(lines),
-                f"pairs with rank {rank} reach {ratio:.0%} of what the others reach",
-                details={"rank": rank},
-                effect=Verdict.DEGRADED if ratio < 0.7 else Verdict.PASS,
-            )
-
-
-def _slow_rank(readings: list[Reading]) -> tuple[int, float, Reading] | None:
-    """Return the rank whose pairs are all slower than every other pair."""
-    rates = [
-        r for r in readings if r.kind == "bw" and r.source is not None and r.target is not None
-    ]
-    if not rates:
-        return None
-    largest = max(r.nbytes for r in rates)
-    rates = [r for r in rates if r.nbytes == largest and r.buffers == rates[0].buffers]
-    ranks = {r.source for r in rates} | {r.target for r in rates}
-    if len(ranks) < 4:  # with three, one pair is all that is left to compare with
-        return None
-    for rank in sorted(r for r in ranks if r is not None):
-        mine = [r for r in rates if rank in (r.source, r.target)]
-        others = [r.value for r in rates if rank not in (r.source, r.target)]
-        if not mine or len(others) < 2:
-            continue
-        top = max(mine, key=lambda r: r.value)
-        ratio = top.value / statistics.median(others)
-        if ratio < 0.85 and top.value < min(others):
-            return rank, ratio, min(mine, key=lambda r: r.value)
-    return None
-
-
 @cause("timeout", hides=["truncated-output"])
 def timeout(context: Context) -> Iterator[Finding]:
     """The scheduler or the exit status shows that a time limit was reached."""
@@ -239,6 +182,9 @@ _DEATHS = (
     "died.cancelled",
     "died.task",
     "died.oom",
+    "died.backtrace",
+    "died.gpu",
+    "died.ras",
     "died.daemon",
     "died.bad-termination",
     "died.mpich",
@@ -258,8 +204,10 @@ def rank_died(context: Context) -> Iterator[Finding]:
     # After a time limit srun reports its own kill in the same words.
     if facts.first("timeout") or (facts.exit_status and facts.exit_status.code == _TIMEOUT_STATUS):
         # Messages of the ranks that it kills are not causes either.
-        deaths = [s for s in deaths if s in facts.seen("died.oom") + facts.seen("died.signal")]
+        deaths = facts.seen("died.oom") + facts.seen("died.signal")
         errors = []
+    elif not facts.readings:
+        deaths += facts.seen("trouble")
     status = facts.exit_status
     failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
     if not deaths and not errors and not failed:
@@ -269,7 +217,12 @@ def rank_died(context: Context) -> Iterator[Finding]:
         lines = [status.evidence]
     first = deaths[0].evidence.text if deaths else errors[0][0].text if errors else ""
     summary = first.strip() or f"exit status {status.code if status else ''}"
-    yield failure("rank-died", lines, summary, "certain" if deaths or errors else "likely")
+    yield failure("rank-died", [*lines, *_reason(facts, lines)], summary, "likely")
+
+
+def _reason(facts: JobOutput, lines: Sequence[Evidence]) -> list[Evidence]:
+    """Return the nearest line that can say why a run ended, if ``lines`` do not have it."""
+    return [facts.complaint] if facts.complaint and facts.complaint not in lines else []
 
 
 @cause("truncated-output")
@@ -277,29 +230,31 @@ def truncated(context: Context) -> Iterator[Finding]:
     """The output stops inside a row, or before its last size or closing lines."""
     facts = context.facts
     if facts.incomplete and not facts.finished:
-        yield _cut(facts.incomplete, "the input ends inside a record")
+        yield _cut(facts, facts.incomplete, "the input ends inside a record")
         return
     if facts.pending and not facts.finished:
-        yield _cut(facts.pending, "a result row is incomplete")
+        yield _cut(facts, facts.pending, "a result row is incomplete")
         return
     if facts.finished or not facts.tool:
         return
     if facts.tool == "nccl_message_transfer":
         started = facts.first("ofi.process")
         if started and len(set(facts.values("ofi.completions", "rank"))) < 2:
-            yield _cut(started.evidence, "not every rank reports that its messages completed")
+            yield _cut(
+                facts, started.evidence, "not every rank reports that its messages completed"
+            )
         return
     if facts.tool in ("gpu_aware", "torch_collectives") and facts.launches:
         last = facts.readings[-1].evidence if facts.readings else facts.launches[-1]
-        yield _cut(last or facts.launches[-1], "the program's last line is missing")
+        yield _cut(facts, last or facts.launches[-1], "the program's last line is missing")
         return
     largest = max((r.nbytes for r in facts.readings), default=-1)
     requested = facts.max_bytes or _requested_size(context)
     line = next((r.evidence for r in reversed(facts.readings) if r.evidence), None)
     if requested and 0 <= largest < requested * 0.9 and line:
-        yield _cut(line, f"the last size is {largest} bytes, {requested} were requested")
+        yield _cut(facts, line, f"the last size is {largest} bytes, {requested} were requested")
     elif not facts.readings and facts.table_seen and facts.launches:
-        yield _cut(facts.launches[-1], "the table has no rows")
+        yield _cut(facts, facts.launches[-1], "the table has no rows")
 
 
 def _requested_size(context: Context) -> int | None:
@@ -310,17 +265,40 @@ def _requested_size(context: Context) -> int | None:
     return None
 
 
-def _cut(evidence: Evidence, summary: str) -> Finding:
-    return failure("truncated-output", [evidence], summary)
+def _cut(facts: JobOutput, evidence: Evidence, summary: str) -> Finding:
+    lines = [evidence, *_reason(facts, [evidence])]
+    return failure("truncated-output", lines, summary, "likely")
 
 
 @cause("invalid-reading")
 def no_number(context: Context) -> Iterator[Finding]:
-    """Readings are ``nan`` or ``inf``, or the output contradicts itself."""
-    for text, line in contradictions(context.facts, context.operation, context.ranks):
-        yield failure("invalid-reading", [line] if line else [], text)
-    odd = [r for r in context.facts.readings if not math.isfinite(r.value) and r.evidence]
+    """Readings are no rates, no memory is as fast, or the output contradicts itself."""
+    odd = [r for r in context.facts.readings if r.evidence and _impossible(r)]
+    odd += list(_without_traffic(context.facts.readings))
+    if not odd:
+        for text, line in contradictions(context.facts, context.operation, context.ranks):
+            yield failure("invalid-reading", [line] if line else [], text)
     if odd:
         lines = list(dict.fromkeys(r.evidence for r in odd if r.evidence))
-        summary = f"{odd[0].value} at {odd[0].nbytes} bytes is not a rate"
+        summary = f"{odd[0].kind} of {odd[0].value:g} at {odd[0].nbytes} bytes is not a rate"
         yield failure("invalid-reading", lines[:3], summary)
+
+
+def _impossible(reading: Reading) -> bool:
+    rate = reading.kind != "latency_us"
+    return (
+        not math.isfinite(reading.value)
+        or reading.value < 0
+        or (rate and reading.value > _MEMORY_GB_PER_S)
+    )
+
+
+def _without_traffic(readings: Sequence[Reading]) -> Iterator[Reading]:
+    """Yield bus bandwidths of 0 beside a large algorithm bandwidth: nothing left the GPU."""
+    rates: dict[tuple[Evidence | None, bool | None], float] = {
+        (r.evidence, r.in_place): r.value for r in readings if r.kind == "algbw"
+    }
+    for reading in readings:
+        beside = rates.get((reading.evidence, reading.in_place), 0.0)
+        if reading.kind == "busbw" and reading.value == 0 and beside >= 1 and reading.evidence:
+            yield reading

@@ -91,7 +91,7 @@ def not_usable(context: Context) -> Iterator[Finding]:
         )
 
 
-@cause("ucx-no-gpu-transport")
+@cause("ucx-no-gpu-transport", fatal=True)
 def no_gpu_transport(context: Context) -> Iterator[Finding]:
     """GPU buffers, and the endpoints inside the node have no CUDA or ROCm IPC."""
     if not context.on_gpu:
@@ -106,6 +106,9 @@ def no_gpu_transport(context: Context) -> Iterator[Finding]:
         and not _tls_is_tcp(tls.value)
     ):
         summary = f"UCX_TLS is {tls.value}"
+        crash = context.facts.first("died.signal") or context.facts.first("died.backtrace")
+        if crash and not context.facts.readings:
+            yield failure("ucx-no-gpu-transport", lines_of(tls, crash), summary, "likely")
         yield Finding("ucx-no-gpu-transport", "likely", (tls.evidence,), summary)
     if not staged or len(staged) < len(peers):
         return
@@ -235,7 +238,7 @@ def sdma_cap(context: Context) -> Iterator[Finding]:
     """Readings below the kernel engine's band are at the copy engine's maximum."""
     if context.run.engine not in ("kernel", None) or not context.site:
         return
-    slow = [j for j in context.judged if j.verdict is Verdict.DEGRADED and j.reading.evidence]
+    slow = [j for j in context.judged if j.is_slow and j.reading.evidence]
     for judged in slow[-1:]:
         cap = engine_band(context.run, judged.reading.nbytes, "sdma")
         if (

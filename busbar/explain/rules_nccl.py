@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from busbar.explain.catalog import cause
+from busbar.explain.catalog import cause, note
 from busbar.explain.rules import Context, Finding, failure, lines_of
+from busbar.explain.rules_fabric import spans_nodes
+from busbar.output.note import Note
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_log, numbers
 from busbar.parse.events import Check, Error
@@ -15,6 +17,8 @@ from busbar.verdict import Verdict
 
 _LARGE = 1 << 24
 """From this size on NCCL by default uses SIMPLE on NVLink and on networks."""
+_HOST_GB_PER_S = 40.0
+"""Copies through the host are slower; NVLink and XGMI are faster."""
 _FEW_CHANNELS = 4
 _LIMITED_CHANNELS = 16
 _ENOUGH_CHANNELS = 24
@@ -26,7 +30,7 @@ def p2p_off(context: Context) -> Iterator[Finding]:
     """Connections inside a node are not P2P although GPUs have links, or a setting forbids it."""
     facts = context.facts
     ways = {way for way in facts.transports if way.startswith("SHM")}
-    if context.nodes == 1:
+    if context.nodes == 1 and not spans_nodes(context):
         ways |= {way for way in facts.transports if way.startswith("NET/")}
     setting = facts.setting("NCCL_P2P_DISABLE")
     if setting and setting.value.strip() in ("0", ""):
@@ -47,7 +51,7 @@ def p2p_off(context: Context) -> Iterator[Finding]:
         evidence.insert(0, setting.evidence)
     if refused:
         evidence.insert(0, refused.evidence)
-    shown = bool(ways and (linked or setting or refused))
+    shown = bool(ways and (linked or setting or refused)) or bool(setting and _staged(context))
     yield Finding(
         "nccl-p2p-off",
         "certain" if shown else "likely",
@@ -57,6 +61,13 @@ def p2p_off(context: Context) -> Iterator[Finding]:
         + (f"; {setting.name} is {setting.value}" if setting else ""),
         effect=Verdict.DEGRADED if shown else Verdict.PASS,
     )
+
+
+def _staged(context: Context) -> bool:
+    """Return whether the rates of one node without a band are those of copies by the host."""
+    rates = [r.value for r in context.largest_rates if r.nbytes >= _LARGE]
+    one_node = context.nodes in (None, 1)
+    return one_node and not context.judged and bool(rates) and max(rates) < _HOST_GB_PER_S
 
 
 def _site_links(context: Context) -> bool:
@@ -242,7 +253,7 @@ def no_gpu_for_a_rank(context: Context) -> Iterator[Finding]:
 
 @cause("nccl-version-mismatch")
 def version_mismatch(context: Context) -> Iterator[Finding]:
-    """NCCL versions differ among the ranks, or between headers and library."""
+    """NCCL versions differ among the ranks."""
     facts = context.facts
     versions = {s["version"]: s.evidence for s in facts.seen("nccl.version")}
     if len(versions) > 1:
@@ -252,12 +263,13 @@ def version_mismatch(context: Context) -> Iterator[Finding]:
             tuple(versions.values())[:3],
             f"ranks have {', '.join(versions)}",
         )
-    for message in facts.seen("tests.nccl"):
+
+
+@note("nccl-version-mismatch")
+def _headers(context: Context) -> Iterator[Note]:
+    """Newer or older headers make no run slow; what they break fails to start."""
+    for message in context.facts.seen("tests.nccl"):
         headers, library = message["headers"], message["library"]
         if headers and library and headers != library:
-            yield Finding(
-                "nccl-version-mismatch",
-                "likely",
-                (message.evidence,),
-                f"built with {headers}, running with {library}",
-            )
+            summary = f"built with {headers}, running with {library}"
+            yield Note("nccl-version-mismatch", summary, (message.evidence,))

@@ -68,7 +68,7 @@ def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
 def _refused_row(
     row: nccl_tests.Row, threshold: int, slow: bool, operation: str | None
 ) -> str | None:
-    if operation == "all_reduce" and row.redop != "sum":
+    if operation == "all_reduce" and row.redop not in ("sum", ""):
         return f"operator {row.redop}"
     if operation == "all_reduce" and row.type not in _MSCCLPP_TYPES:
         return f"type {row.type}"

@@ -21,8 +21,7 @@ def select(findings: Sequence[Finding], outcome: Verdict, judged: Sequence[Judge
         return []
     # A run that was slow until its time limit ended it is explained by what made it slow.
     slow = any(f.id == "timeout" for f in findings) and (
-        any(j.verdict is Verdict.DEGRADED for j in judged)
-        or any(f.id == "host-staging" for f in findings)
+        any(j.is_slow for j in judged) or any(f.id == "host-staging" for f in findings)
     )
     relevant = [
         f for f in findings if _accounts_for(f, outcome) or (slow and f.explains is Explains.SLOW)
@@ -52,6 +51,8 @@ def select(findings: Sequence[Finding], outcome: Verdict, judged: Sequence[Judge
 def _accounts_for(finding: Finding, outcome: Verdict) -> bool:
     if finding.effect is not Verdict.PASS:
         return True
+    if outcome is Verdict.UNKNOWN:
+        return finding.explains in (Explains.SLOW, Explains.LOAD)
     if outcome is Verdict.DEGRADED:
         return finding.explains is Explains.SLOW
     if outcome is Verdict.IMPOSSIBLE:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from busbar.explain.catalog import declare
 from busbar.explain.rules import Context, Explains, Finding, degraded, lines_of
+from busbar.judge.busy import accounts_for
 from busbar.output.reading import Evidence
 from busbar.parse import numbers
 from busbar.verdict import Verdict
@@ -60,6 +61,14 @@ def unjudged(context: Context) -> list[Finding]:
     ):
         best = max(last, key=lambda r: r.value)
         if best.value < _TOO_SLOW * estimate and best.evidence:
+            if accounts_for(context.loads, best.value / (_TOO_SLOW * estimate)):
+                return [
+                    Finding(
+                        *(load.cause, "likely", (load.evidence,), load.summary, Explains.LOAD),
+                        effect=Verdict.UNKNOWN,
+                    )
+                    for load in context.loads
+                ]
             shown = facts.first("nccl.nvlink")
             lines = (best.evidence, *lines_of(shown))
             return [

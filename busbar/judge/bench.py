@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from busbar.judge.assertions import ASSERTIONS, other_ranks
+from busbar.judge.busy import accounts_for, excused, loads
 from busbar.judge.expectation import bus_bandwidths, expectation_of
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.judge.results import Result, result_of
@@ -38,14 +39,16 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
         for name in names
         for verdict, message in problems.get(name, ())
     ]
+    found = loads(shown.facts, run)
     if launch.bands:
-        results += [
-            replace(row, verdict=Verdict.DEGRADED, message=message) for message in dips(readings)
-        ]
+        for dip in dips(readings):
+            busy = accounts_for(found, dip.share)
+            verdict = Verdict.UNKNOWN if busy else Verdict.DEGRADED
+            results.append(replace(row, verdict=verdict, message=dip.text))
     elif launch.validated and not results:
         # Its rates say nothing; that its data is right does.
         results.append(replace(row, verdict=Verdict.PASS, metric="correctness"))
-    for judged in judge_readings(readings, expectation_of(run)):
+    for judged in excused(judge_readings(readings, expectation_of(run)), found):
         reading = judged.reading
         buffers = reading.buffers or launch.buffers
         row = replace(row, pair=_pair(launch, reading), buffers=buffers)

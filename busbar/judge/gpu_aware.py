@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from busbar.judge.busy import Load, excused, loads
 from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import LaunchOutput
 from busbar.judge.nonce import foreign_output
@@ -212,7 +213,7 @@ def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Ite
 
 
 def _readings(asked: GpuAwareRequest, shown: LaunchOutput, where: str, run: Run) -> Iterator[_Row]:
-    expect = expectation_of(run)
+    expect, busy = expectation_of(run), loads(shown.facts, run)
     readings = defaultdict(list)
     for r in shown.readings:
         readings[r.kind, r.source, r.target, r.buffers, r.nbytes].append(r)
@@ -235,18 +236,20 @@ def _readings(asked: GpuAwareRequest, shown: LaunchOutput, where: str, run: Run)
                         bytes=nbytes,
                     )
                     found = readings[kind, source, target, buffers, nbytes]
-                    yield _Row(_judge_reading(row, found, run, expect), not found)
+                    yield _Row(_judge_reading(row, found, run, busy, expect), not found)
 
 
-def _judge_reading(row: Result, readings: list[Reading], run: Run, expect: Expect) -> Result:
+def _judge_reading(
+    row: Result, readings: list[Reading], run: Run, busy: Sequence[Load], expect: Expect
+) -> Result:
     if len(readings) != 1:
         message = f"the {row.metric} is missing from the output"
         if readings:
             message = f"the {row.metric} is in the output {len(readings)} times"
         return replace(row, message=message)
     (reading,) = readings
-    result = result_of(judge_reading(reading, expect), row)
-    result = replace(result, series=series_row(run, reading))
+    (judged,) = excused([judge_reading(reading, expect)], busy)
+    result = replace(result_of(judged, row), series=series_row(run, reading))
     if reading.wrong:
         message = f"{reading.wrong} bytes arrived wrong"
         return replace(result, verdict=Verdict.FAILED, message=message)

@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from busbar.judge.busy import Load, accounts_for, excused
 from busbar.judge.expectation import expectation_of
 from busbar.judge.run import Run
-from busbar.judge.verdicts import Judged, dips, judge_readings
+from busbar.judge.verdicts import Dip, Judged, dips, judge_readings
 from busbar.output.reading import Reading
 from busbar.verdict import Verdict, combined, worst
 
@@ -19,8 +20,10 @@ class OutputJudgement:
     """The readings of one run with their verdicts."""
 
     judged: tuple[Judged, ...]
-    dips: tuple[str, ...] = ()
+    dips: tuple[Dip, ...] = ()
     """Series of bus bandwidths that fall after their peak."""
+    loads: tuple[Load, ...] = ()
+    """What other programs did to the run."""
 
     @property
     def banded(self) -> list[Judged]:
@@ -31,6 +34,12 @@ class OutputJudgement:
     def waived(self) -> list[Judged]:
         """The readings that are slow at one size of many."""
         return [each for series in self._series() for each in _noise(series)]
+
+    @property
+    def excused(self) -> bool:
+        """Whether readings are ``unknown`` for what other programs did."""
+        dips = any(accounts_for(self.loads, dip.share) for dip in self.dips)
+        return dips or any(each.verdict is Verdict.UNKNOWN for each in self.judged)
 
     @property
     def why(self) -> str:
@@ -60,7 +69,9 @@ class OutputJudgement:
         for series in self._series():
             noise = [] if explained else _noise(series)
             yield from (Verdict.PASS if each in noise else each.verdict for each in series)
-        yield from (Verdict.DEGRADED for _ in self.dips)
+        for dip in self.dips:
+            busy = accounts_for(self.loads, dip.share)
+            yield Verdict.UNKNOWN if busy else Verdict.DEGRADED
 
     def _series(self) -> list[list[Judged]]:
         groups: dict[tuple[object, ...], list[Judged]] = defaultdict(list)
@@ -72,12 +83,14 @@ class OutputJudgement:
 
 def _noise(series: list[Judged]) -> list[Judged]:
     """Return the slow reading of a series if it is the only one, and not the largest."""
-    slow = [each for each in series if each.verdict is Verdict.DEGRADED]
+    slow = [each for each in series if each.is_slow]
     return slow if len(slow) == 1 and slow[0] is not series[-1] else []
 
 
-def judge_output(run: Run, readings: Iterable[Reading]) -> OutputJudgement:
-    """Judge ``readings`` of ``run`` by what is known of it."""
+def judge_output(
+    run: Run, readings: Iterable[Reading], found: tuple[Load, ...] = ()
+) -> OutputJudgement:
+    """Judge ``readings`` of ``run`` by what is known of it; ``found`` slowed it down."""
     readings = list(readings)
-    judged = judge_readings(readings, expectation_of(run))
-    return OutputJudgement(tuple(judged), tuple(dips(readings)))
+    judged = excused(judge_readings(readings, expectation_of(run)), found)
+    return OutputJudgement(tuple(judged), tuple(dips(readings)), found)

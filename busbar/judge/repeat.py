@@ -21,7 +21,9 @@ def only_below_band(outcome: Outcome) -> bool:
     """
     wrong = [result for result in outcome.results if result.verdict.is_problem]
     return bool(wrong) and all(
-        result.verdict is Verdict.DEGRADED and result.value is not None and result.low is not None
+        result.verdict in (Verdict.DEGRADED, Verdict.UNKNOWN)
+        and result.value is not None
+        and result.low is not None
         for result in wrong
     )
 
@@ -32,12 +34,13 @@ def disagree(outcome: Outcome) -> bool:
 
 
 def confirmed(first: Outcome, second: Outcome) -> Outcome:
-    """Return the second outcome, in which only readings that were slow in both runs are degraded.
+    """Return the second outcome, in which only readings that were slow in both runs are bad.
 
-    So only a reading that is slow in every run condemns. ``first`` is only below its band; of
-    more than two runs it is what this function made of the earlier ones. A reading that was slow
-    in one run gets the row of the other, and a note keeps it. A second outcome that lacks one of
-    the slow readings clears nothing.
+    So only a reading that is slow in every run condemns, with the worse verdict: a node that was
+    busy once does not excuse the other run. ``first`` is only below its band; of more than two
+    runs it is what this function made of the earlier ones. A reading that was slow in one run
+    gets the row of the other, and a note keeps it. A second outcome that lacks one of the slow
+    readings clears nothing.
     """
     before, after = _keyed(first.results), _keyed(second.results)
     slow = {key for key, row in before.items() if row.verdict.is_problem}
@@ -51,15 +54,22 @@ def confirmed(first: Outcome, second: Outcome) -> Outcome:
         }
     else:
         cleared = {}
+    accused = {
+        key: before[key]
+        for key in slow & after.keys()
+        if after[key].verdict.is_problem
+        and before[key].verdict.severity > after[key].verdict.severity
+    }
     once = [before[key] for key in slow if key in after and not after[key].verdict.is_problem]
     once += [after[key] for key in cleared]
-    results = tuple((after | cleared).values())
+    results = tuple((after | cleared | accused).values())
     notes = [*second.notes, *(note for note in first.notes if note["id"] == _NOTE)]
     if once:
         lines = "; ".join(map(sentence, once))
         summary = f"worse than its band in one of two runs, and not in the other: {lines}"
         notes.append(Note(_NOTE, summary).to_json())
-    outcome = replace(second, results=results, notes=tuple(notes))
+    causes = (*first.causes, *second.causes) if accused else second.causes
+    outcome = replace(second, results=results, notes=tuple(notes), causes=causes)
     return outcome if outcome.verdict.is_problem else replace(outcome, causes=())
 
 

@@ -37,6 +37,11 @@ class Judged:
     """Why no band is known."""
 
     @property
+    def is_slow(self) -> bool:
+        """Whether the reading is worse than its band, for whatever reason."""
+        return self.verdict in (Verdict.DEGRADED, Verdict.UNKNOWN)
+
+    @property
     def bound(self) -> float:
         """The end of the band that the reading must reach: GB/s at least or us at most."""
         if self.expectation is None:
@@ -91,8 +96,17 @@ def judge_readings(readings: Iterable[Reading], expect: Expect) -> list[Judged]:
     return [judge_reading(each, expect) for each in readings if each.kind != "algbw"]
 
 
-def dips(readings: Iterable[Reading]) -> Iterator[str]:
-    """Describe each series of bus bandwidths that falls after its peak."""
+@dataclass(frozen=True)
+class Dip:
+    """A series of bus bandwidths that falls after its peak."""
+
+    share: float
+    """What is left of the peak."""
+    text: str
+
+
+def dips(readings: Iterable[Reading]) -> Iterator[Dip]:
+    """Yield each series of bus bandwidths that falls after its peak."""
     series: dict[tuple[object, ...], list[Reading]] = defaultdict(list)
     for reading in readings:
         if reading.kind == "busbw" and reading.nbytes >= LARGE_BYTES:
@@ -101,7 +115,8 @@ def dips(readings: Iterable[Reading]) -> Iterator[str]:
         last = max(rows, key=lambda r: r.nbytes)
         peak = max(rows, key=lambda r: r.value)
         if last.value < _DIP * peak.value:
-            yield (
+            yield Dip(
+                last.value / peak.value,
                 f"bus bandwidth falls from {peak.value:.4g} GB/s at {peak.nbytes} bytes"
-                f" to {last.value:.4g} at {last.nbytes}"
+                f" to {last.value:.4g} at {last.nbytes}",
             )

@@ -106,7 +106,7 @@ def columns_operation(facts: JobOutput, ranks: int | None) -> set[str]:
             for name, (parts, factor, reduces, rooted) in signatures(ranks).items()
             if abs(row.count * width * parts - row.nbytes) <= row.nbytes * 0.02 * parts
             and abs(half.busbw / half.algbw - factor) <= 0.01 * factor + 0.02 / half.algbw
-            and (reduces is None or reduces == (row.redop != "none"))
+            and (reduces is None or not row.redop or reduces == (row.redop != "none"))
             and (rooted is None or row.root is None or rooted == (row.root >= 0))
         }
         candidates = fit if candidates is None else candidates & fit

@@ -18,8 +18,8 @@ from busbar.parse.ucx_log import Endpoint
 
 MOST_VALUES = 4096
 """Distinct values kept of one kind of message."""
-MOST_READINGS = 100_000
-MOST_PATHS = 200_000
+MOST_READINGS = 50_000
+MOST_PATHS = 40_000
 MOST_HOSTS = 65_536
 _E = TypeVar("_E")
 
@@ -118,6 +118,12 @@ class JobOutput:
     """Lines whose own numbers or words contradict each other, with what is wrong."""
     incomplete: Evidence | None = None
     """The line at which the input was cut."""
+    complaint: Evidence | None = None
+    """The nearest line that complains before the first death, or else before the end."""
+    dropped_from: Evidence | None = None
+    """The first row that was not kept because there are too many."""
+    damage: dict[str, str] = field(default_factory=dict)
+    """Why a compressed file could not be read to its end, by file."""
 
     @property
     def empty(self) -> bool:
@@ -134,6 +140,20 @@ class JobOutput:
             or self.commands
             or self.readings
         )
+
+    def has_enough(self, kind: str) -> bool:
+        """Whether no more messages of a kind are kept."""
+        return len(self.messages.get(kind, ())) >= MOST_VALUES
+
+    def counts(self, kind: str, fields: Mapping[str, str]) -> bool:
+        """Count a message like one that is kept already; False if none is and it has to be."""
+        occurrences = self.messages.get(kind)
+        if occurrences is None:
+            return False
+        if mine := occurrences.get(tuple(fields.items())):
+            mine.count += 1
+            return True
+        return len(occurrences) >= MOST_VALUES
 
     def note_message(
         self, kind: str, evidence: Evidence, fields: Mapping[str, str] | None = None
@@ -207,7 +227,9 @@ class JobOutput:
         self.single_starts += other.single_starts
         self.exit_status = self.exit_status or other.exit_status
         self.incomplete = self.incomplete or other.incomplete
+        self.complaint = self.complaint or other.complaint
         self.ranks = self.ranks or other.ranks
+        self.damage |= other.damage
         self.files += [name for name in other.files if name not in self.files]
 
     def _add_message(self, kind: str, new: Occurrence) -> None:

@@ -1,14 +1,57 @@
 # SPDX-License-Identifier: MIT
-"""All patterns, grouped by the kind of line in which they are searched."""
+"""All patterns, and the texts by which the lines are found that a parser reads."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
+from enum import Enum, auto
 from functools import cache
 
-from busbar.parse import launch, nccl_log, nvidia_smi, ucx_log
+from busbar.parse import (
+    events,
+    launch,
+    nccl_log,
+    nccl_monitor,
+    nccl_tests,
+    nvidia_smi,
+    osu,
+    ucx_log,
+)
 from busbar.parse.messages import Message, Pattern, match, table
+from busbar.parse.triggers import Triggers, literal
+
+
+class Role(Enum):
+    """Lines that another function reads than a pattern's."""
+
+    INFO = auto()
+    WARNING = auto()
+    VERSION = auto()
+    BEGINNING = auto()
+    """Of a table, or of an event."""
+    ROW = auto()
+    """Of a table, or a reading."""
+    SHELL = auto()
+    PROCESS = auto()
+    ENDPOINT = auto()
+    REPORT = auto()
+    RECORD = auto()
+    """Of NCCL's Inspector."""
+
+
+_TRIGGERS = {
+    Role.INFO: (literal(nccl_log.INFO.decode()),),
+    Role.WARNING: (literal(nccl_log.WARN.decode()),),
+    Role.VERSION: ("CCL version",),
+    Role.BEGINNING: (*nccl_tests.TRIGGERS, *osu.TRIGGERS, *events.TRIGGERS),
+    Role.ROW: (nccl_tests.ROW_TRIGGER, events.READING_TRIGGER),
+    Role.SHELL: launch.TRIGGERS,
+    Role.PROCESS: ucx_log.TRIGGERS,
+    Role.ENDPOINT: ucx_log.ENDPOINT_TRIGGERS,
+    Role.REPORT: nvidia_smi.TRIGGERS,
+    Role.RECORD: nccl_monitor.TRIGGERS,
+}
+_NUMBER_AT_END = r"(?m:(?:[0-9.]|N/A)[ \t]*$)"
 
 
 class Patterns:
@@ -18,6 +61,7 @@ class Patterns:
         own = (*nccl_log.TABLE, *(row for row in more if row.info))
         self.warnings: tuple[Pattern, ...] = own
         """For what follows ``NCCL WARN``."""
+        self._warning_triggers = Triggers((literal(row.needle.decode()), row) for row in own)
         self.by_head: dict[bytes, tuple[Pattern, ...]] = {}
         """For what follows ``NCCL INFO``, by its first four bytes or its first byte."""
         plugin = table("ofi")
@@ -32,14 +76,18 @@ class Patterns:
             *(row for row in more if not row.info),
         )
         """For lines without a prefix of NCCL."""
-        needles = sorted({re.escape(row.needle) for row in self.unprefixed})
-        self._any_needle = re.compile(b"|".join(needles))
+        roles = [(text, role) for role, texts in _TRIGGERS.items() for text in texts]
+        self.triggers: Triggers[Pattern | Role] = Triggers(
+            [*roles, *((literal(row.needle.decode()), row) for row in self.unprefixed)]
+        )
+        self.any = self.triggers.searcher()
+        self.any_or_row = self.triggers.searcher(osu.ROW_TRIGGER)
+        self.any_or_number = self.triggers.searcher(_NUMBER_AT_END)
+        self.any_but_rows = self.triggers.searcher(without=Role.ROW)
 
-    def other(self, line: bytes) -> Iterator[Message]:
-        """Yield the messages in a line without a prefix of NCCL."""
-        # One search rules out nearly all lines.
-        if self._any_needle.search(line):
-            yield from match(self.unprefixed, line)
+    def warning(self, text: bytes) -> Iterator[Message]:
+        """Yield the messages in what follows ``NCCL WARN``."""
+        return match(self._warning_triggers.of(text), text)
 
 
 @cache

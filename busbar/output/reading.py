@@ -13,7 +13,7 @@ from busbar.redact import redact
 Kind = Literal["bw", "busbw", "algbw", "latency_us"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """A line of the input; its text is redacted when it leaves in JSON or on the terminal."""
 
@@ -26,7 +26,7 @@ class Evidence:
         return {"file": self.file, "line": self.line, "text": redact(self.text)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reading:
     """One measured value.
 

@@ -16,16 +16,20 @@ from busbar.output.job_output import (
 from busbar.output.reading import Evidence, Kind, Reading
 from busbar.output.runs import Runs
 from busbar.parse import events, nccl_options, nccl_tests, osu
+from busbar.parse.busy import Busy
 from busbar.parse.text import decode
 
 _EVENTS = tuple(beginning.encode() for beginning in events.BEGINNINGS)
 _PROGRAM = "gpu_aware"
+_FRAME = re.compile(rb"\s*#\d+\s")
+"""How gdb numbers the frames of a backtrace."""
 _LOOKS_LIKE_ROW = re.compile(rb"\s*\d+\s+(?:\d+\s+(?:u?int|fp|float|half|double|bfloat|f8)|\d)")
 _KINDS: dict[str, Kind] = {
     "bandwidth": "bw",
     "latency": "latency_us",
     "busbw": "busbw",
 }
+_MOST_STARTS = 8
 _DEVICES = {"host": "host", "cuda": "CUDA", "hip": "ROCM"}
 
 
@@ -34,8 +38,8 @@ class Tables:
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
-        self._pending: dict[bytes, tuple[str, int]] = {}
-        """By launcher label: the beginning of a row and its line."""
+        self._pending: dict[bytes, tuple[tuple[str, ...], int]] = {}
+        """By rank: what the beginning of a row can be, and its line."""
         self._banner: osu.Banner | None = None
         self._header = False
         """Inside the header of an nccl-tests table, which spans several lines."""
@@ -46,23 +50,38 @@ class Tables:
     def _facts(self) -> JobOutput:
         return self._runs.current
 
+    @property
+    def rows_are_plain(self) -> bool:
+        """Whether the next rows are those of OSU: two numbers, like much else."""
+        return self._banner is not None
+
+    @property
+    def full(self) -> bool:
+        """Whether no more readings of the run are kept."""
+        return len(self._facts.readings) >= MOST_READINGS
+
+    @property
+    def row_is_cut(self) -> bool:
+        """Whether the rest of a row is still to come."""
+        return bool(self._pending)
+
     def line(self, number: int, line: bytes, key: bytes) -> bool:
         """Takes a line that belongs to a table; False for all others."""
         first = line.lstrip()[:1]
-        if first == b"#":
+        if first == b"#" and not _FRAME.match(line):
             return self._comment(number, decode(line))
         if first == b"{" and line.lstrip().startswith(_EVENTS):
             self._event(number, line)
             return True
-        numbers = first.isdigit() or (key in self._pending and first in b"N-")
+        numbers = first.isdigit() or (self._pending and first in b"N-.")
         if numbers and self._row(number, decode(line), key):
             return True
         if b"GPU" in line or b"ailure" in line or b"requires" in line:
-            return self._complaint(number, decode(line, 300))
+            self._complaint(number, decode(line, 300))
         return False
 
-    def _complaint(self, number: int, text: str) -> bool:
-        """What the tests say instead of a table."""
+    def _complaint(self, number: int, text: str) -> None:
+        """Note what the tests say instead of a table; it can be a library's message, too."""
         facts, evidence = self._facts, Evidence(self._runs.file, number, text)
         if few := nccl_tests.parse_too_few(text):
             fields = {"requested": str(few.requested), "visible": str(few.visible)}
@@ -74,9 +93,6 @@ class Tables:
             facts.note_message("osu.ranks", evidence, {"ranks": needed})
             facts.launches.append(evidence)
             facts.single_starts += 1
-        else:
-            return False
-        return True
 
     def piece(self, number: int, text: bytes, key: bytes) -> None:
         """Takes what stands before a log line on the same line: a part of a row, or nothing of
@@ -187,25 +203,31 @@ class Tables:
             if osu_row is not None:
                 self._osu_row(osu_row, evidence)
             return osu_row is not None
+        if key not in self._pending and len(self._pending) == 1:
+            key = next(iter(self._pending))  # a prefix with a counter names no rank
         pending = self._pending.pop(key, None)
         if pending and nccl_tests.is_numbers(text):
-            joined = f"{pending[0]} {text.strip()}"
+            starts, first = pending
+            rows = tuple(row for start in starts for row in nccl_tests.joined(start, text))
             # The line that ends the row is the one that holds its rates.
-            if not self._nccl_row(joined, evidence):
-                self._pending[key] = (joined, pending[1])
+            if not any(self._nccl_row(row, evidence) for row in rows):
+                self._pending[key] = (rows[:_MOST_STARTS], first)
             return True
         if self._nccl_row(text, evidence):
             return True
         start = nccl_tests.is_row_start(text)
         if start:
-            self._pending[key] = (text.strip(), number)
+            self._pending[key] = ((text.strip(),), number)
         elif pending:
             self._pending[key] = pending
         return start
 
     def _osu_row(self, row: osu.Row, evidence: Evidence) -> None:
         facts, banner = self._facts, self._banner
-        if banner is None or len(facts.readings) >= MOST_READINGS:
+        if banner is None:
+            return
+        if self.full:
+            facts.dropped_from = facts.dropped_from or evidence
             return
         rate = banner.quantity == "bw"
         facts.note_contradiction(of_osu_row(banner, row), evidence)
@@ -230,7 +252,9 @@ class Tables:
         if not facts.tool:
             facts.tool, facts.table_seen = "nccl-tests", True
         self._header = False
-        if len(facts.readings) < MOST_READINGS:
+        if self.full:
+            facts.dropped_from = facts.dropped_from or evidence
+        else:
             add_row(facts, row, evidence)
         return True
 
@@ -247,7 +271,7 @@ class Tables:
             return
         if isinstance(event, events.Start):
             facts = self._start(event, evidence)
-        elif not isinstance(event, events.Placed):
+        elif not isinstance(event, events.Placed | Busy):
             facts.tool = facts.tool or _PROGRAM
         if isinstance(event, events.Reading):
             self._event_reading(event, evidence)
@@ -282,27 +306,29 @@ class Tables:
 
     def _event_reading(self, reading: events.Reading, evidence: Evidence) -> None:
         self._facts.note_contradiction(of_event(reading, self._facts.ranks), evidence)
-        if len(self._facts.readings) < MOST_READINGS:
-            self._facts.readings.append(
-                Reading(
-                    _KINDS[reading.metric],
-                    reading.nbytes,
-                    reading.value,
-                    wrong=reading.wrong,
-                    evidence=evidence,
-                    source=reading.source,
-                    target=reading.target,
-                    buffers=reading.buffers,
-                    operation=reading.operation,
-                    driver_us=reading.driver_us,
-                    memory_gb_per_s=reading.memory_gb_per_s,
-                )
+        if self.full and not reading.wrong:
+            self._facts.dropped_from = self._facts.dropped_from or evidence
+            return
+        self._facts.readings.append(
+            Reading(
+                _KINDS[reading.metric],
+                reading.nbytes,
+                reading.value,
+                wrong=reading.wrong,
+                evidence=evidence,
+                source=reading.source,
+                target=reading.target,
+                buffers=reading.buffers,
+                operation=reading.operation,
+                driver_us=reading.driver_us,
+                memory_gb_per_s=reading.memory_gb_per_s,
             )
+        )
 
     def end_of_file(self) -> None:
         """Marks a row that was left unfinished."""
-        for text, number in self._pending.values():
-            self._facts.pending = Evidence(self._runs.file, number, text)
+        for starts, number in self._pending.values():
+            self._facts.pending = Evidence(self._runs.file, number, starts[-1])
 
 
 def add_row(

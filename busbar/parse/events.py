@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""JSON lines of our own programs: gpu_aware, memory, torch_collectives and placed.sh.
+"""JSON lines of our own programs: gpu_aware, memory, torch_collectives, placed.sh and busy.awk.
 
 `parse` reads one line. Types are strict and an unknown event is refused; unknown keys are ignored,
 so that output of a newer program can be explained.
@@ -15,9 +15,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from busbar.parse import numbers
+from busbar.parse.busy import Busy
 
 BEGINNINGS = ('{"event"', '{"placed"')
 """How the lines begin."""
+
+TRIGGERS = (r'\{"(?:event"\s*:\s*"(?:[^r]|ra)|placed")', r'"wrong"\s*:\s*[1-9]')
+"""Texts in the lines that `parse` reads, for `busbar.parse.triggers`."""
+READING_TRIGGER = r'\{"event'
+"""Readings, which can be many."""
 
 # Strict: "8" and true are not numbers.
 Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
@@ -63,6 +69,8 @@ class Start:
     asked_ranks: Count
     nonce: str = ""
     """What the check gave the job; empty without a check, and in version 1.0."""
+    share_devices: Count = 0
+    """1 if several ranks were told to use one GPU."""
     mpi: str = ""
     ucx: str = ""
     """Version of the UCX loaded into the process; empty when MPI uses none."""
@@ -195,7 +203,7 @@ class End:
     seconds: Number | None = None
 
 
-Event = Start | Rank | Placed | Reading | Copy | Flag | Check | Error | Idle | End
+Event = Start | Rank | Placed | Reading | Copy | Flag | Check | Error | Idle | End | Busy
 
 
 def _tag(document: Any) -> str | None:
@@ -216,7 +224,8 @@ def _events() -> TypeAdapter[Event]:
             | Annotated[Check, Tag("check")]
             | Annotated[Error, Tag("error")]
             | Annotated[Idle, Tag("idle")]
-            | Annotated[End, Tag("end")],
+            | Annotated[End, Tag("end")]
+            | Annotated[Busy, Tag("busy")],
             Discriminator(
                 _tag, custom_error_type="event", custom_error_message="not a known event"
             ),

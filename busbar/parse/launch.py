@@ -26,18 +26,39 @@ _FRAMES = (
 TABLE = (
     *table("launch"),
     *table("fatal"),
-    *(pattern("frame", f"({name}", rf"\((?P<function>{name}\w*)") for name in _FRAMES),
+    # glibc: "lib.so(name+0x1)", gdb: "#3 0x... in name ()", UCX: "2 0x... name()  file".
+    *(
+        pattern("frame", name, rf"(?:\(|\bin |0x[0-9a-f]+ )(?P<function>{name}\w*)")
+        for name in _FRAMES
+    ),
 )
 
 _EXIT = re.compile(
     r"^\s*(?:exit[_ ]?(?:status|code)|rc)\s*[=:]\s*(?P<code>-?\d+)\s*$", re.IGNORECASE
 )
-_EXPORT = re.compile(r"^(?:\$ |\+ )?export (?P<name>[A-Za-z_]\w*)=(?P<value>\S*)")
-_TRACED = re.compile(r"^(?:\$|\++) (?P<command>.*\S)")
+_LIBRARIES = (
+    r"(?:NCCL|RCCL|UCX|OMPI_MCA|PMIX_MCA|PRTE_MCA|FI|MPICH|MPIR_CVAR|I_MPI|HSA|HIP|CUDA|ROCR"
+    r"|PSM\d?|GLOO|TORCH_NCCL|MSCCLPP)_\w+"
+)
+_EXPORT = re.compile(
+    r"^(?:\$ |\+ )?(?:export (?P<name>[A-Za-z_]\w*)=(?P<value>\S*)"
+    rf"|(?P<bare>{_LIBRARIES})=(?P<setting>\S*)\s*$)"
+)
+_TRACED = re.compile(r"^(?P<prompt>(?:[^\s=\"']{0,80}[$#>%]|\++) )?\s*(?P<command>.*\S)")
 _PROGRAM = re.compile(
     r"(?:^|/)(?P<program>osu_\w+|\w+_perf|gpu_aware|nccl_message_transfer|torch_collectives(?:\.py)?)$"
 )
-_MPIRUN = ("mpirun", "mpiexec", "prterun", "srun", "orterun")
+_MPIRUN = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun", "orterun")
+_ASSIGNED = re.compile(r"[A-Z][A-Z0-9_]+=\S*$")
+_WRAPPERS = ("time", "sudo", "env", "exec", "nohup", "numactl", "taskset")
+
+TRIGGERS = (
+    r"(?i:(?:exit[_ ]?(?:status|code)|\brc)\s*[=:])",
+    r"export [A-Za-z_]",
+    r"(?:mpirun|mpiexec|prterun|srun|orterun|osu_\w+|_perf|gpu_aware|nccl_message|torch_coll)\b.",
+    r"\b(?:NCCL|RCCL|UCX|OMPI|FI|MPICH|I_MPI|HSA|CUDA|HIP|ROCR|PMI|PMIX|PSM3|OFI)_[A-Z0-9_]+=\S",
+)
+"""Texts in the lines that a shell prints, for `busbar.parse.triggers`."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +80,30 @@ def parse_exit_status(line: str) -> int | None:
 
 
 def parse_export(line: str) -> tuple[str, str] | None:
-    """Parse ``$ export NAME=value``."""
+    """Parse ``$ export NAME=value``, or ``NAME=value`` for a variable of a library."""
     export = _EXPORT.match(line)
-    return (export["name"], export["value"]) if export else None
+    if not export:
+        return None
+    name = export["name"] or export["bare"]
+    value: str = export["value"] if export["name"] else export["setting"]
+    return name, value.strip("\"'")
 
 
 def parse_command(line: str) -> CommandLine | None:
-    """Parse a traced command line that launches a program; None for other lines."""
+    """Parse a command line that launches a program; None for other lines.
+
+    A line without a prompt is one only if it begins as a launch does: ``mpirun -np 2 ...``,
+    ``NCCL_DEBUG=INFO ./all_reduce_perf``.
+    """
     traced = _TRACED.match(line)
     if not traced:
         return None
     try:
-        words = shlex.split(traced["command"])
+        words = shlex.split(traced["command"].rstrip("\\"))
     except ValueError:
         return None  # a quote that does not close: not a command line
+    if not traced["prompt"] and not _begins_a_launch(words):
+        return None
     program, at = "", len(words)
     for index, word in enumerate(words):
         if known := _PROGRAM.search(word):
@@ -84,16 +115,37 @@ def parse_command(line: str) -> CommandLine | None:
     return CommandLine(program, ranks, environment, tuple(words[at + 1 :]))
 
 
+def _begins_a_launch(words: list[str]) -> bool:
+    """Return whether the words are those of a launch, and not of a sentence."""
+    first = next(
+        (i for i, w in enumerate(words) if not _ASSIGNED.match(w) and w not in _WRAPPERS), None
+    )
+    if first is None:
+        return False
+    following = words[first + 1] if len(words) > first + 1 else "-"
+    if words[first].rsplit("/", 1)[-1] in _MPIRUN:
+        return following.startswith("-")
+    is_program = _PROGRAM.search(words[first]) is not None
+    return is_program and (first > 0 or "/" in words[first] or following.startswith("-"))
+
+
 def _options(words: list[str]) -> tuple[dict[str, str], int | None]:
     """Return the variables and the number of ranks set by the words before the program."""
     environment: dict[str, str] = {}
     ranks = None
     for word, following, after in zip(words, [*words[1:], ""], [*words[2:], "", ""], strict=False):
-        if re.fullmatch(r"[A-Z][A-Z0-9_]+=\S*", word):  # after -x, or before the launcher
+        if word.startswith(("--export=", "--env=")):
+            for part in word.partition("=")[2].split(","):
+                if _ASSIGNED.match(part):
+                    name, _, value = part.partition("=")
+                    environment[name] = value
+        elif _ASSIGNED.match(word):  # after -x, or before the launcher
             name, _, value = word.partition("=")
             environment[name] = value
         elif word in ("-n", "-np", "--np", "--ntasks") and numbers.is_whole(following):
             ranks = numbers.count(following)
-        elif word == "--mca" and following == "pml":
-            environment["OMPI_MCA_pml"] = after
+        elif word in ("-mca", "--mca", "--omca", "--gmca"):
+            environment[f"OMPI_MCA_{following}"] = after
+        elif word in ("-genv", "--genv", "-env", "--env") and "=" not in following:
+            environment[following] = after
     return environment, ranks

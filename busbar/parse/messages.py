@@ -16,6 +16,7 @@ LONGEST_TEXT = 4096
 """Bytes of a line that are searched: no message is longer, and a search stays fast."""
 LONGEST = 400
 """Characters kept of one field: no setting, name or number is longer."""
+MIN_NEEDLE = 2
 HEAD_BYTES = 4
 """Bytes of the beginning of an INFO message by which its patterns are looked up."""
 
@@ -39,6 +40,8 @@ class Pattern:
     needle: bytes
     regex: re.Pattern[str]
     info: tuple[bytes, ...] = ()
+    anchored: bool = False
+    """Whether the message begins its line."""
 
 
 def pattern(kind: str, needle: str, regex: str = "", *, info: Iterable[str] = ()) -> Pattern:
@@ -57,7 +60,9 @@ def pattern(kind: str, needle: str, regex: str = "", *, info: Iterable[str] = ()
     heads = tuple(head.encode() for head in info)
     if any(len(head) not in (1, HEAD_BYTES) for head in heads):
         raise ValueError(f"pattern {kind!r}: a head has 1 or {HEAD_BYTES} bytes: {heads}")
-    return Pattern(kind, needle.encode(), compiled, heads)
+    if len(needle) < MIN_NEEDLE:
+        raise ValueError(f"pattern {kind!r}: the needle {needle!r} is in too many lines")
+    return Pattern(kind, needle.encode(), compiled, heads, regex.startswith("^"))
 
 
 def load_yaml(file: Path) -> Any:

@@ -110,6 +110,22 @@ class JsonRun:
     errors: tuple[str, ...] = ()
 
 
+TRIGGERS = (
+    "nThread",
+    r"(?i:ccl-tests)",
+    "Using devices",
+    r"Rank +\d+ +.*Pid",
+    "Collective test starting",
+    "Out of bounds values",
+    "Errors with asterisks",
+    "Avg bus bandwidth",
+    "Invalid number of GPUs",
+    r"Test (?:NCCL |CUDA |HIP )?failure",
+)
+"""Texts in the lines that the functions of this module parse, for `busbar.parse.triggers`."""
+ROW_TRIGGER = r"\d[ \t]+(?:u?int\d|fp\d|f\d|bfloat\d|half|float|double)"
+"""A row of the table."""
+
 _VERSION = re.compile(
     r"#?\s*(?:nccl|rccl)-tests:?\s+version\s+(?P<tests>\S+)"
     r"(?:\s+(?:nccl|rccl)-headers=(?P<headers>\d{1,18}))?"
@@ -123,10 +139,11 @@ _DEVICE = re.compile(
 _LEFT = (
     r"\s*(?P<nbytes>\d{1,18})\s+(?P<count>\d{1,18})"
     r"\s+(?P<type>(?:u?int|fp|f|bfloat)\d\w*|half|float|double)"
-    r"\s+(?P<redop>sum|prod|max|min|avg|mulsum|none|all)(?:\s+(?P<root>-?\d+)(?![\d.]))?"
+    r"(?:\s+(?P<redop>sum|prod|max|min|avg|mulsum|none|all)\b)?"
 )
-_ROW = re.compile(_LEFT + r"(?P<numbers>(?:\s+\S+){3,12})\s*$")
-_ROW_START = re.compile(_LEFT + r"(?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*\s*$")
+_ROW = re.compile(_LEFT + r"(?P<numbers>(?:\s+\S+){4,9})\s*$")
+_ROW_START = re.compile(_LEFT + r"(?:\s+-?\d{1,18})?(?:\s+(?:[\d.]+(?:e[+-]?\d*)?|N/A?))*\s*$")
+_ROOT = re.compile(r"-?\d{1,18}$")
 _NUMBERS = re.compile(r"\s*(?:[\d.]+(?:e[+-]?\d+)?|N/A)(?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*\s*$")
 _OUT_OF_BOUNDS = re.compile(
     r"#\s*(?:Out of bounds values|Errors with asterisks)\s*:\s*(?P<count>\d{1,18})\s*(?P<word>\w*)"
@@ -171,18 +188,26 @@ def parse_row(text: str, *, errors: bool = False) -> Row | None:
     if not match:
         return None
     words = match["numbers"].split()
-    if len(words) not in (4, 8):
+    # Old versions print no root, and collectives without an operator can leave it blank.
+    root = words.pop(0) if len(words) in (5, 9) else ""
+    if len(words) not in (4, 8) or (root and not _ROOT.match(root)):
         return None
-    errors = errors or match["root"] is None
+    errors = errors or not root
     halves = [_half(words[i : i + 4], errors) for i in range(0, len(words), 4)]
     if halves[0] is None:
         return None
+    if (
+        not root
+        and _ROOT.match(words[0])
+        and not _consistent(numbers.count(match["nbytes"]), halves[0])
+    ):
+        return None  # the first number is a root, and the last one is still to come
     return Row(
         numbers.count(match["nbytes"]),
         numbers.count(match["count"]),
         match["type"],
-        match["redop"],
-        numbers.count(match["root"]) if match["root"] else None,
+        match["redop"] or "",
+        numbers.count(root) if root else None,
         halves[0],
         halves[1] if len(halves) > 1 else None,
     )
@@ -191,6 +216,21 @@ def parse_row(text: str, *, errors: bool = False) -> Row | None:
 def is_row_start(text: str) -> bool:
     """Whether a line is the beginning of a row that log lines cut in two."""
     return bool(_ROW_START.match(text))
+
+
+def _consistent(nbytes: int, half: Half) -> bool:
+    """Whether size and time give the rate."""
+    rate = nbytes / half.time_us * 1e-3 if half.time_us > 0 else 0.0
+    return half.time_us >= 0 and abs(rate - half.algbw) <= 0.02 * rate + 0.02
+
+
+def joined(start: str, piece: str) -> tuple[str, ...]:
+    """Return what a row can be that goes on in ``piece``.
+
+    Log lines cut a row between two numbers, the edge of a terminal cuts it anywhere.
+    """
+    apart = f"{start.rstrip()} {piece.strip()}"
+    return (apart,) if piece[:1].isspace() else (f"{start.rstrip()}{piece.strip()}", apart)
 
 
 def is_numbers(text: str) -> bool:

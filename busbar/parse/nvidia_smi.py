@@ -21,6 +21,17 @@ _REPORTS = (
     (re.compile(r"=+ ROCm System Management Interface"), "rocm-smi"),
 )
 
+TRIGGERS = (
+    "=NVSMI LOG",
+    r"GPU\d+[ \t]",
+    r"UUID: GPU-",
+    "NVIDIA-SMI",
+    "Package: |package:Open MPI|ompi:version:|Open MPI: ",
+    "Library version: |Memory domain:",
+    "ROCm System Management Interface",
+)
+"""Texts in the first lines of a report, for `busbar.parse.triggers`."""
+
 
 def parse_report(line: str) -> str | None:
     """Return the tool whose report on a machine begins with this line; None for other lines."""

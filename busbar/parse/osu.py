@@ -47,6 +47,11 @@ class Setting:
     window: int | None = None
 
 
+TRIGGERS = (r"#[ \t]*OSU", "Send Buffer on", "This test requires")
+"""Texts in the lines that the functions of this module parse, but for the rows."""
+ROW_TRIGGER = r"(?m:[0-9][ \t]+[0-9][0-9.]*(?:[ \t]+(?i:pass|fail))?[ \t]*$)"
+"""A row, which looks like much else: for lines that follow a banner."""
+
 _BANNER = re.compile(
     r"#\s*OSU\s+(?P<api>MPI|NCCL|RCCL|xCCL|OSHM|UPC\+?\+?)(?:-(?P<device>[A-Za-z]+))?\s+"
     r"(?P<title>\S.*?)\s+(?:Test\s+)?v(?P<version>\d+(?:\.\d+)+)"

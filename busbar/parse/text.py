@@ -1,105 +1,91 @@
 # SPDX-License-Identifier: MIT
-"""Reads job output of any size: gzip, colour codes, CRLF, NUL bytes, launcher prefixes."""
+"""Text of job output of any size, in blocks of lines: colour codes, CRLF, NUL bytes, UTF-16."""
 
 from __future__ import annotations
 
-import gzip
+import codecs
 import io
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol
 
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 16
 """What follows in a longer line is dropped: no tool prints such lines, and memory stays
 bounded."""
 
-_GZIP_MAGIC = b"\x1f\x8b"
 # CSI sequences (colours, cursor) and OSC sequences (titles) of ECMA-48, all others of ECMA-35.
 # None crosses the end of a line, so no line is lost. An ESC without a sequence goes, too.
 _ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])?")
-# srun -l ("3: "), mpirun --tag-output ("[1,3]<stdout>: ", "[prterun-host-1@1,3]<stderr>: "),
-# Hydra's -prepend-rank ("[3] "), and the time that a log collector puts before them
-# ("2026-11-21T07:23:34.5Z ").
-LABEL = re.compile(
-    rb"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? )?"
-    rb"(?:\s*(?P<srun>\d{1,7}): ?|\[(?:[^\]\s]*,)?(?P<tag>\d+)\]<std(?:out|err)>:? ?"
-    rb"|\[(?P<hydra>\d{1,7})\] )?"
-)
+_UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 
 @dataclass(frozen=True)
 class Source:
-    """A named stream of bytes; ``open`` gives it anew each time."""
+    """A named stream of bytes."""
 
     name: str
     open: Callable[[], BinaryIO]
 
     @classmethod
     def from_path(cls, path: Path) -> Source:
-        """A file on disk, gzip or not."""
+        """A file on disk, compressed or not."""
         return cls(str(path), lambda: path.open("rb"))
 
     @classmethod
     def from_text(cls, name: str, text: str | bytes) -> Source:
         """Output that a caller already holds."""
-        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        data = text.encode() if isinstance(text, str) else text
         return cls(name, lambda: io.BytesIO(data))
 
 
-def open_plain(source: Source) -> BinaryIO:
-    """The bytes of ``source``, unpacked if they are gzip."""
-    stream = source.open()
-    head = stream.read(2)
-    stream.seek(0)
-    if head == _GZIP_MAGIC:
-        return cast(BinaryIO, gzip.GzipFile(fileobj=stream))
-    return stream
+class Readable(Protocol):
+    """What yields the bytes of an input, in pieces of any size."""
+
+    def read(self, nbytes: int, /) -> bytes:
+        """Return at most ``nbytes``; nothing at the end."""
 
 
-def line_blocks(source: Source) -> Iterator[tuple[int, list[bytes]]]:
-    """Cleaned lines in blocks of about 1 MiB, each with the number of its first line (from 1).
+def blocks(stream: Readable) -> Iterator[tuple[int, bytes]]:
+    """Yield cleaned lines in blocks of about 1 MiB, each with the number of its first line.
 
-    The last line of the last block is the rest after the last newline, so it is empty for a file
-    that ends in one. A gzip stream that breaks off is read as far as it goes.
+    Lines count from 1. A block ends with its last line, without the newline.
     """
     number, rest = 1, b""
-    with open_plain(source) as stream:
-        while block := read_bytes(stream, BLOCK_BYTES):
-            lines = (rest + block).split(b"\n")
-            rest = lines.pop()
-            if len(rest) > LONGEST_LINE:
-                rest = rest[:LONGEST_LINE]
-            if lines:
-                yield number, _clean(lines)
-                number += len(lines)
-    yield number, _clean([rest])
+    for piece in _utf8(stream):
+        end = piece.rfind(b"\n")
+        if end < 0:
+            rest += piece[: max(0, LONGEST_LINE - len(rest))]
+            continue
+        # The beginning of a line that goes on in the next piece is joined with it there.
+        block = _clean(rest + piece[:end])
+        rest = piece[end + 1 :][:LONGEST_LINE]
+        yield number, block
+        number += block.count(b"\n") + 1
+    yield number, _clean(rest)
 
 
-def read_bytes(stream: BinaryIO, nbytes: int) -> bytes:
-    """At most ``nbytes``; nothing more from an archive that is cut or damaged."""
-    try:
-        return stream.read(nbytes)
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        return b""  # the archive was cut; what came before stands
+def _utf8(stream: Readable) -> Iterator[bytes]:
+    """Yield the pieces of a stream, recoded if its first bytes are a mark of UTF-16."""
+    start = stream.read(BLOCK_BYTES)
+    has_nul = start.count(b"\0") * 4 > len(start)
+    encoding = _UTF16.get(start[:2]) if has_nul else None
+    if not encoding:
+        start = start.removeprefix(codecs.BOM_UTF8)
+    decoder = codecs.getincrementaldecoder(encoding)("replace") if encoding else None
+    while start:
+        yield decoder.decode(start).lstrip("\ufeff").encode() if decoder else start
+        start = stream.read(BLOCK_BYTES)
 
 
-def _clean(lines: list[bytes]) -> list[bytes]:
+def _clean(text: bytes) -> bytes:
     """Remove what hides words from the parsers. `busbar.terminal` decides what is shown."""
-    joined = b"\n".join(lines)
-    if b"\x1b" in joined or b"\r" in joined or b"\0" in joined:
+    if b"\x1b" in text or b"\r" in text or b"\0" in text:
         # What goes inside of a sequence goes first, so that none is put together afterwards.
-        joined = _ANSI.sub(b"", joined.translate(None, b"\0\r"))
-        lines = joined.split(b"\n")
-    return lines
-
-
-def label_key(label: re.Match[bytes] | None) -> bytes:
-    """The rank that a launcher's label names; empty without a label."""
-    return (label["srun"] or label["tag"] or label["hydra"] or b"") if label else b""
+        text = _ANSI.sub(b"", text.translate(None, b"\0\r"))
+    return text
 
 
 def decode(line: bytes, limit: int = 2000) -> str:

@@ -35,6 +35,10 @@ _ENDPOINT = re.compile(
 _LANE = re.compile(r"(?P<transport>[\w-]+)/[^\s)]+")
 
 TABLE = table("ucx")
+TRIGGERS = (r"\sUCX\s",)
+"""Texts in the lines that name a process, for `busbar.parse.triggers`."""
+ENDPOINT_TRIGGERS = (r"tag\(|cfg\[|cfg#",)
+"""Texts in the lines that name an endpoint."""
 
 
 def parse_endpoint(text: str) -> Endpoint | None:

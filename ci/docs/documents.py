@@ -12,6 +12,7 @@ from busbar.check.listing import Match
 from busbar.detect.compare import SiteDifference
 from busbar.documents import (
     CheckDocument,
+    ErrorDocument,
     ExpectDocument,
     ExplainDocument,
     MatrixDocument,
@@ -90,6 +91,7 @@ DOCUMENTS = (
     Document("busbar-site-env/1", "busbar site env --json", dict[str, str]),
     Document("busbar-site-lint/1", "busbar site lint --json", list[LintFinding]),
     Document("busbar-site-compare/1", "busbar site detect --compare --json", list[SiteDifference]),
+    Document("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
     Document("busbar-spack-check/1", "busbar spack check --json", dict[str, list[str]]),
     Document("busbar-spack-diff/1", "busbar spack diff --json", list[str]),
 )

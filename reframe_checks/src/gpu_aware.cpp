@@ -100,6 +100,7 @@ class Program {
                 .add("program", "gpu_aware")
                 .add("version", version)
                 .add("nonce", nonce())
+                .add("share_devices", options_.share_devices ? 1 : 0)
                 .add("backend", device::backend)
                 .add("ranks", world_.size)
                 .add("asked_ranks", options_.ranks)

@@ -65,3 +65,17 @@ def test_every_healthy_reading_passes_and_a_quarter_less_does_not(bench: str) ->
         band = collective(site, question)
         assert verdict_on(band, value) is Verdict.PASS
         assert verdict_on(band, 0.75 * value) is Verdict.DEGRADED
+
+
+@pytest.mark.parametrize("bench", COLLECTIVES)
+def test_pytorch_passes_and_a_quarter_less_does_not(bench: str) -> None:
+    site = sites.load("h200x4")
+    lines = (DATA / "h200x2/torch_collectives.tsv").read_text().splitlines()[2:]
+    rows = [line.split("\t") for line in lines]
+    found = [(int(nbytes), float(value)) for _, name, nbytes, value in rows if name == bench]
+    assert len(found) == 9
+    for nbytes, value in found:
+        question = Question(bench=bench, nbytes=nbytes, ranks=RANKS, harness="pytorch")
+        band = collective(site, question)
+        assert verdict_on(band, value) is Verdict.PASS
+        assert verdict_on(band, 0.75 * value) is Verdict.DEGRADED

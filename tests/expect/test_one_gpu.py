@@ -10,10 +10,12 @@ import pytest
 from busbar import site as sites
 from busbar.delivery.hardware import gpu_features
 from busbar.expect.within_gpu import expectation as within_gpu
+from busbar.explain import explain
 from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import show
 from busbar.judge.run import Run
 from busbar.judge.verdicts import judge_reading
+from busbar.parse.text import Source
 from busbar.verdict import Verdict
 
 
@@ -78,3 +80,10 @@ def test_only_a_second_gpu_makes_a_pair(count, pair):
 
 def test_a_node_without_gpus_has_pairs_of_cores():
     assert gpu_features(sites.load("local").node_type()) == ["pair"]
+
+
+def test_output_of_an_older_version_is_explained(data):
+    name = "h200x4-prefix/memory_1.0.log"  # without copies to and from the host
+    (found,) = explain([Source.from_path(data / name)], site=sites.load("h200x4"))
+    assert not found.verdict.is_problem
+    assert not found.causes

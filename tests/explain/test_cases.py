@@ -41,7 +41,7 @@ from .outputs import BANNER, HOST_BANNER, ids, nccl_table, run
             "slurmstepd: error: Detected 1 oom_kill event in StepId=42.0. Some of the step tasks"
             " have been"
             " OOM Killed.",
-            "rank-died",
+            "out-of-memory",
         ),
         (
             "mpirun noticed that process rank 2 with PID 0 on node n1 exited on signal 9"
@@ -90,7 +90,7 @@ from .outputs import BANNER, HOST_BANNER, ids, nccl_table, run
             "[1.0] [n1:5:0]  select.c:630  UCX  ERROR   no active messages transport to <no debug"
             " data>:"
             " Destination is unreachable",
-            "ucx-not-usable",
+            "ucx-no-transport",
         ),
     ],
 )

@@ -118,8 +118,9 @@ def test_a_new_cause_and_a_new_note_take_two_edits_each(tree: Path) -> None:
 
     pages = "from ci.docs.causes import causes_page; print(causes_page())"
     page = python(tree, "-c", pages).stdout
-    hidden = "`rank-died`, `truncated-output`"
-    assert f"| `gpu-on-fire` | A GPU burns. | Leave the building. | {hidden} |" in page
+    assert "| [`gpu-on-fire`](#gpu-on-fire) | A GPU burns. |" in page
+    assert "**Remedy:** Leave the building." in page
+    assert "**Hides:** `launch-failed`, `rank-died`, `truncated-output`" in page
     assert "| `gpu-warm` | A GPU is warm. |" in page
     order = "from busbar.explain import rulebook; print(rulebook.RULES[0].__name__)"
     assert python(tree, "-c", order).stdout == "gpu_on_fire\n"
@@ -144,7 +145,7 @@ def test_half_a_cause_is_an_error_at_import(tree: Path, edits: list[str], messag
 
 def test_what_each_cause_hides() -> None:
     assert catalog.hidden_by("gpu-driver-missing") == {
-        "library-missing", "too-few-gpus", "rank-died", "truncated-output",
+        "launch-failed", "library-missing", "too-few-gpus", "rank-died", "truncated-output",
     }  # fmt: skip
     assert not catalog.hidden_by("host-staging")
 
@@ -191,6 +192,8 @@ NOTED = {
     "tests.nccl": {"headers", "library"},
     "osu.ranks": {"ranks"},
     "event.odd": set(),
+    "ras.behind": {"rank", "operation", "count", "most"},
+    "died.ras": {"text"},
 }
 """Messages that the readers of tables and of JSON add."""
 

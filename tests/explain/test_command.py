@@ -70,3 +70,45 @@ def test_engine_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--site", "mi250x", "--engine", "kernel", "--json", path]) == 1
     document = json.loads(capsys.readouterr().out.split("\n{\n", 1)[1].join(["{\n", ""]))
     assert [(c["id"], c["confidence"]) for c in document["causes"]] == [("sdma-cap", "certain")]
+
+
+def test_cause_comes_first_and_each_size_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    path = DATA / "h200x4/nccl_p2p_disabled.log"
+    main(["explain", str(path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "nccl-tests 2.19.6, NCCL 2.28.3, all_reduce, 4 ranks, 1 node, site h200x4"
+    order = [next(i for i, line in enumerate(lines) if word in line) for word in (
+        "verdict: degraded", "cause nccl-p2p-off", "NCCL_P2P_DISABLE=1 ",
+        "remedy:", "measured",
+    )]  # fmt: skip
+    assert order == sorted(order)
+    assert len([line for line in lines if "in place" in line]) == 6
+    table = lines[order[-1] :]
+    assert all(len(line) <= 80 for line in table if "MiB" in line or "GiB" in line)
+    assert len(lines) == len(set(lines))
+
+
+def test_evidence_is_not_cut_before_its_point(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.log"
+    file.write_text("x" * 700 + " slurmstepd: error: Detected 1 oom-kill event(s) in step\n")
+    main(["explain", str(file)])
+    assert "oom-kill event" in capsys.readouterr().out
+
+
+def test_log_without_a_benchmark_is_named_by_its_library(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.log"
+    file.write_text("n1:1:1 [0] NCCL INFO NCCL version 2.17.1+cuda12.1\n")
+    main(["explain", str(file)])
+    assert capsys.readouterr().out.startswith("NCCL 2.17.1, 1 rank")
+
+
+def test_verbose_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(DATA / "h200x4/gpu_aware_healthy.log")
+    main(["explain", path])
+    short = capsys.readouterr().out
+    main(["explain", "-v", path])
+    assert len(capsys.readouterr().out) > len(short)

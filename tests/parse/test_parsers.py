@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 
 from busbar.parse import launch, nccl_log, nccl_tests, osu, ucx_log, ucx_perftest
 from busbar.parse.messages import match, table
-from busbar.parse.text import Source, line_blocks
+from busbar.parse.text import blocks
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -287,8 +288,8 @@ def test_command_lines() -> None:
 def test_lines_keep_their_numbers_over_blocks() -> None:
     text = "".join(f"{i}\n" for i in range(1, 400_001))
     numbers = {}
-    for number, lines in line_blocks(Source.from_text("x", text)):
-        for offset, line in enumerate(lines):
+    for number, block in blocks(io.BytesIO(text.encode())):
+        for offset, line in enumerate(block.split(b"\n")):
             if line:
                 numbers[int(line)] = number + offset
     assert all(numbers[i] == i for i in (1, 2, 199_999, 400_000))

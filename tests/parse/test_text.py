@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busbar.parse.text import Source, line_blocks
+from busbar.parse.text import blocks
 
 ESCAPED = st.lists(
     st.sampled_from([b"\x1b", b"\0", b"\r", b"[", b"]", b"2J", b"\x07", b"\n", b"\\", b"x", b" "])
@@ -17,9 +18,7 @@ ESCAPED = st.lists(
 
 
 def clean(data: bytes) -> bytes:
-    return b"\n".join(
-        line for _, lines in line_blocks(Source.from_text("x", data)) for line in lines
-    )
+    return b"\n".join(block for _, block in blocks(io.BytesIO(data)))
 
 
 @settings(max_examples=500, deadline=None)

@@ -37,7 +37,9 @@ ALLOWED = (
     Allowed(r"^# OSU", r"v7.4|x$|repeated", "the version; OSU finds no GPU of another vendor"),
     Allowed(r" UCX  ", "", "times and places in its source; transports have a test below"),
     Allowed(r"NCCL INFO", "", "channels and processes; transports have a test below"),
-    Allowed(r"placed|\"(rank|idle)\"", rf"^[\d.]+ to|{_KEY}|left|repeated|x$", "where ranks ran"),
+    Allowed(
+        r"placed|\"(rank|idle)\"", rf"^-?[\d.]+ to|{_KEY}|left|repeated|x$", "where ranks ran"
+    ),
     Allowed(r"\"start\"", rf"^[\d.]+ to|{_KEY}|left|repeated|x$|MPI|^cuda", "versions"),
     Allowed(r"^[|+]", r"left out|repeated|x$|usec|^50", "frames; units have a test below"),
     Allowed(r"^Final", r"^[\d.]+ to|repeated", "averages of the last interval"),
@@ -45,6 +47,7 @@ ALLOWED = (
     Allowed(r"\"reading\"", rf"^[\d.]+ to \d+\.\d+$|{_KEY}|^[DH] ", "the same; other keys"),
     Allowed(r"\"(end|copy|flag|check)\"", rf"^[\d.]+ to|{_KEY}|repeated", "times"),
     Allowed(r"^(fi_info| +\w+:|bytes )", "", "the provider, which fabric_libfabric reads itself"),
+    Allowed(r'"latency"', r"^\d+ to \d+$", "the number of round trips, which it chooses"),
     Allowed(r"\"window\"", "^64 to", "the number of messages in flight, which it chooses"),
     Allowed(
         r"^1m ", "^200 |400|^[ms] |0.20|Mxf|0.00", "the total: size, time and rate are compared"

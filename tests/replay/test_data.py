@@ -54,7 +54,7 @@ def test_no_entry_of_the_table_is_stale(entry):
 
 def test_what_is_made_up_says_so_in_name_and_header():
     for record in RECORDS:
-        folder, name = record.split("/")
+        folder, name = record.rsplit("/", 1)
         made_up = "synthetic" in folder
         assert made_up == name.endswith("_synthetic.log"), record
         if made_up:

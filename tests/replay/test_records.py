@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from busbar import site as sites
@@ -13,7 +16,9 @@ from busbar.verdict import Verdict, combined
 
 SITE = sites.load("h200x4")
 PAIR = BenchLaunch(
-    *("osu_bw", ("osu_bw",), 2, (1 << 22,), (0, 1)), transports=("cuda_ipc",), placed=False
+    *("osu_bw", ("osu_bw",), 2, powers(1 << 22, 1 << 28, 2), (0, 1)),
+    transports=("cuda_ipc",),
+    placed=False,
 )
 ALL_REDUCE = BenchLaunch(
     *("all_reduce", ("all_reduce_perf",), 4, powers(1 << 20, 1 << 30, 4), (0, 1, 2, 3)),
@@ -51,7 +56,10 @@ def judged(path, launch):
 
 @pytest.mark.parametrize("name", OSU)
 def test_osu_bw(data, name):
-    assert judged(data / "h200x4" / f"osu_bw_{name}.log", PAIR) is OSU[name]
+    path = data / "h200x4" / f"osu_bw_{name}.log"
+    rows = re.findall(r"^(\d+) +[\d.]+$", path.read_text(errors="replace"), re.MULTILINE)
+    launch = replace(PAIR, sizes=tuple(map(int, rows)) or PAIR.sizes)
+    assert judged(path, launch) is OSU[name]
 
 
 @pytest.mark.parametrize("name", NCCL)

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: MIT
+"""Whether other programs on the nodes can explain readings below their band.
+
+Such a reading is ``unknown``: it neither passes nor speaks against the machine. The record of
+``busy.awk`` has to account for it: each load has a floor, the share of the band's end that a
+reading keeps at worst. A reading below the product of the floors stays ``degraded``.
+
+CPU: a run advances while all its ranks run. If W of them wait for a CPU in the mean, because of
+others, all of them run for at least 1 - W of the time. Memory: programs on other CPUs take their
+part of its bandwidth, in proportion to their number, but not more than three quarters. GPU:
+contexts take turns, and copies share the links. Clock: rates follow it. Network: what others sent
+before the job did is not left for it.
+
+A limit that was measured in the same run, as on a host, is too low under such a load: a reading
+beyond it is ``unknown`` as well. A limit of physics stays one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from busbar.judge.run import Run
+from busbar.judge.verdicts import Judged
+from busbar.output.job_output import JobOutput
+from busbar.output.reading import Evidence
+from busbar.parse.busy import Busy, Gpu, GpuProcess
+from busbar.parse.events import Place
+from busbar.verdict import Verdict
+
+LoadKind = Literal["cpu-busy", "gpu-busy", "gpu-throttled", "nic-busy"]
+
+_MARGIN = 0.7
+"""The record is a mean over the run; a reading is a part of it."""
+_LOST = 0.1
+"""Ranks that wait in the mean. Bands allow for less. A daemon at 1 % of a CPU costs far less."""
+_QUEUED = 2
+"""The most ranks that wait at the same time for one program of others."""
+_FULL = 0.9
+_STREAMING = 0.1
+"""The share of a node's CPUs from which on others can take a visible part of memory bandwidth."""
+_SATURATED = 0.25
+"""About this share of a node's cores saturates its memory: more take nothing more."""
+_ACTIVE_PERCENT = 10
+_ACTIVE_GB_PER_S = 1.0
+_SLOW_CLOCK = 0.9
+_NIC_SHARE = 0.2
+_REASONS = {
+    0x04: "power cap",
+    0x08: "hardware slowdown",
+    0x20: "heat (software)",
+    0x40: "heat (hardware)",
+    0x80: "power brake",
+}
+"""Bits of ``clocks_throttle_reasons.active``; the others are no limits of the machine."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Something that slowed a run down and is not part of it."""
+
+    cause: LoadKind
+    floor: float
+    """The lowest share of its band's end that a reading falls to by this alone."""
+    summary: str
+    evidence: Evidence
+    slows_limit: bool = False
+    """Whether the limits of the run were measured under it."""
+
+
+def loads(facts: JobOutput, run: Run) -> tuple[Load, ...]:
+    """Return what the record of a run shows of others, as far as it can slow the run down."""
+    found: dict[LoadKind, Load] = {}
+    for busy, evidence in facts.events_of(Busy):
+        for load in _of_node(busy, evidence, facts, run):
+            # The nodes of a run wait for each other: the busiest decides.
+            if load.cause not in found or load.floor < found[load.cause].floor:
+                found[load.cause] = load
+    return tuple(found.values())
+
+
+def excused(judged: Iterable[Judged], found: Sequence[Load]) -> list[Judged]:
+    """Return the readings; those for which ``found`` accounts are ``unknown``."""
+    return [
+        replace(each, verdict=Verdict.UNKNOWN) if _accounted(each, found) else each
+        for each in judged
+    ]
+
+
+def _accounted(judged: Judged, found: Sequence[Load]) -> bool:
+    if judged.verdict is Verdict.DEGRADED:
+        return accounts_for(found, _ratio(judged, judged.bound))
+    if judged.verdict is Verdict.IMPOSSIBLE and judged.limit:
+        slowed = [load for load in found if load.slows_limit]
+        return accounts_for(slowed, 1 / _ratio(judged, judged.limit))
+    return False
+
+
+def accounts_for(found: Sequence[Load], share: float) -> bool:
+    """Whether loads can bring a reading down to ``share`` of what it should be."""
+    return bool(found) and share >= _MARGIN * math.prod(load.floor for load in found)
+
+
+def _ratio(judged: Judged, reference: float) -> float:
+    """Return how good a reading is, over a reference of its unit."""
+    good, bad = judged.reading.value, reference
+    if judged.reading.kind == "latency_us":
+        good, bad = bad, good
+    return good / bad if bad else math.inf
+
+
+def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iterator[Load]:
+    through_host = run.memory != "device" or "H" in run.buffers
+    lost = _lost(busy)
+    together = max(1 - lost, 0.0)
+    memory = _memory_share(busy) if through_host else 1.0
+    if lost >= _LOST or memory < 1:
+        measured = run.copies is not None
+        yield Load("cpu-busy", together * memory, _cpu_summary(busy, lost), evidence, measured)
+    if run.memory == "host":
+        return
+    used = _used_gpus(busy, facts)
+    strangers = [each for each in busy.gpu_processes if each.gpu in used]
+    active = [each for each in strangers if _may_be_active(used[each.gpu])]
+    if active:
+        most = max(Counter(each.gpu for each in active).values())
+        yield Load("gpu-busy", 1 / (1 + most), _gpu_summary(busy, active, used), evidence)
+    for gpu in used.values():
+        clock = gpu.mhz / gpu.max_mhz if gpu.max_mhz else 0.0
+        if 0 < clock < _SLOW_CLOCK:
+            yield Load("gpu-throttled", clock, _throttle_summary(busy, gpu), evidence)
+    for nic in busy.nics if (run.nodes or 1) > 1 else ():
+        share = nic.gb_per_s / nic.link_gb_per_s if nic.link_gb_per_s else 0.0
+        if share >= _NIC_SHARE:
+            summary = (
+                f"{nic.name} of {busy.host} carried {nic.gb_per_s:.3g} of"
+                f" {nic.link_gb_per_s:.3g} GB/s before the job sent anything"
+            )
+            yield Load("nic-busy", max(1 - share, 0.5), summary, evidence)
+
+
+def _lost(busy: Busy) -> float:
+    """Return how many ranks wait, in the mean, for others and for the hypervisor."""
+    if busy.waiting is None:
+        # The kernel does not count. CPUs that are not full let everyone run.
+        full = busy.own + busy.others >= _FULL * busy.cpus
+        return (busy.others if full else 0.0) + busy.steal
+    # More ranks than CPUs wait for each other, others or not.
+    by_ranks = max(busy.own + busy.waiting - busy.cpus, 0.0)
+    return max(min(busy.waiting - by_ranks, _QUEUED * busy.others), 0.0) + busy.steal
+
+
+def _memory_share(busy: Busy) -> float:
+    if not busy.node_cpus or busy.node_others < _STREAMING * busy.node_cpus:
+        return 1.0
+    return max(busy.own / (busy.own + busy.node_others), _SATURATED)
+
+
+def _cpu_summary(busy: Busy, lost: float) -> str:
+    text = f"other programs use {busy.others:.3g} of the {busy.cpus} CPUs of the ranks"
+    if busy.node_cpus > busy.cpus:
+        text += f" and {busy.node_others:.3g} of the {busy.node_cpus} CPUs of {busy.host}"
+    text += f"; {lost:.2g} ranks wait for them in the mean"
+    if busy.wait is not None:
+        text += f", one for {busy.wait:.0%} of its time"
+    if busy.steal >= _LOST * busy.cpus:
+        text += f"; the hypervisor takes {busy.steal:.3g} CPUs"
+    named = ", ".join(f"{each} ({each.cpus:.2g} CPUs)" for each in busy.processes)
+    return f"{text}: {named}" if named else text
+
+
+def _used_gpus(busy: Busy, facts: JobOutput) -> dict[int, Gpu]:
+    """Return the GPUs of a node that the run uses; all if the output does not show which."""
+    buses = {d.bus for d in facts.devices.values() if ":" in d.bus}
+    visible: set[str] = set()
+    for place, _ in facts.events_of(Place):
+        buses |= {place.device} if place.device else set()
+        visible |= set((place.visible or "").split(",")) - {""}
+    by_bus = {g.gpu: g for g in busy.gpus if any(_same_bus(g.bus, bus) for bus in buses)}
+    by_number = {g.gpu: g for g in busy.gpus if str(g.gpu) in visible}
+    return by_bus or by_number or {g.gpu: g for g in busy.gpus}
+
+
+def _same_bus(one: str, other: str) -> bool:
+    """Whether two PCI addresses agree: tools write ``00000000:06:00.0`` and ``0000:00:06``."""
+    parts = [re.split(r"[:.]", each.lower()) for each in (one, other)]
+    return parts[0][-3:] == parts[1][-3:] or parts[0][-3:-1] == parts[1][-2:]
+
+
+def _may_be_active(gpu: Gpu) -> bool:
+    """Whether a process on a GPU used it, or nothing shows that it was idle."""
+    if gpu.percent >= _ACTIVE_PERCENT or gpu.link_gb_per_s is None:
+        return True
+    return gpu.link_gb_per_s >= _ACTIVE_GB_PER_S
+
+
+def _gpu_summary(busy: Busy, active: Sequence[GpuProcess], used: dict[int, Gpu]) -> str:
+    text = "; ".join(
+        f"{each} on GPU {each.gpu} of {busy.host} ({each.mib:.0f} MiB)" for each in active[:3]
+    )
+    for gpu in dict.fromkeys(each.gpu for each in active[:3]):
+        rate = used[gpu].link_gb_per_s
+        moved = "traffic not read" if rate is None else f"{rate:.3g} GB/s over NVLink"
+        text += f"; GPU {gpu} before the job: {used[gpu].percent:.0f} % busy, {moved}"
+    return text
+
+
+def _throttle_summary(busy: Busy, gpu: Gpu) -> str:
+    reasons = ", ".join(name for bit, name in _REASONS.items() if gpu.throttle & bit)
+    return (
+        f"GPU {gpu.gpu} of {busy.host} ran at {gpu.mhz:.0f} of {gpu.max_mhz:.0f} MHz:"
+        f" {reasons or 'no reason given'}"
+    )

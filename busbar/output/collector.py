@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: MIT
+"""Read one file line by line, and sort its facts into runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from busbar.output.job_output import (
+    MOST_HOSTS,
+    MOST_PATHS,
+    ExitStatus,
+    JobOutput,
+    Occurrence,
+)
+from busbar.output.monitor import note_record
+from busbar.output.patterns import Patterns, Role
+from busbar.output.recent import Recent
+from busbar.output.runs import Runs
+from busbar.output.tables import Tables
+from busbar.parse import (
+    launch,
+    nccl_log,
+    nccl_monitor,
+    numbers,
+    nvidia_smi,
+    ucx_log,
+)
+from busbar.parse.messages import HEAD_BYTES, Message, Pattern, match
+from busbar.parse.prefix import Prefixes
+from busbar.parse.text import BLOCK_BYTES, decode
+
+MOST_RECORD_BYTES = 1 << 16
+MOST_PREFIXES = 100_000
+DENSE = 4
+"""If more lines than one in so many are read, looking at each is faster than a search."""
+DENSE_BLOCKS = 16
+"""Blocks that are taken for dense after one that was."""
+_BEGINNINGS = frozenset((Role.BEGINNING, Role.ROW, Role.SHELL))
+"""Lines whose beginning shows where a prefix ends."""
+_CONNECTIONS = (b"Chan", b"Ring")
+_ROW_BYTES = frozenset(b" \t0123456789")
+_STARTS_OF_A_PROCESS = frozenset({"ucx.version", "ucx.api-mismatch", "ucx.env"})
+
+
+class Collector:
+    """Reads one file line by line."""
+
+    def __init__(self, name: str, table: Patterns) -> None:
+        self.runs = Runs(name)
+        self.tables = Tables(self.runs)
+        self._patterns = table
+        self._line_prefixes = Prefixes()
+        self._readers: dict[Role, Callable[[int, bytes], None]] = {
+            Role.WARNING: self._warning,
+            Role.VERSION: self._version,
+            Role.SHELL: self._shell,
+            Role.PROCESS: self._process,
+            Role.ENDPOINT: self._endpoint,
+            Role.RECORD: self._record,
+        }
+        self._prefixes: set[bytes] = set()
+        self._tokens: set[bytes] = set()
+        self._dense_blocks = 0
+        """In so many blocks more, each line is looked at."""
+        self._transports: dict[bytes, str] = {}
+        """Names by what follows `via` in a line."""
+        self._hosts: set[bytes] = set()
+        self._recent = Recent()
+
+    def finish(self) -> list[JobOutput]:
+        self.tables.end_of_file()
+        self._note_complaint(self.runs.current, self._recent.end)
+        return self.runs.finish()
+
+    def block(self, number: int, block: bytes) -> None:
+        """Read a block of lines, the first of which has the given number."""
+        self._recent.add(number, block)
+        if number == 1:
+            self._learn(block)
+        nlines = block.count(b"\n") + 1
+        if self._dense_blocks or block.count(nccl_log.INFO) * DENSE > nlines:
+            self._lines(enumerate(block.split(b"\n"), number))
+            self._dense_blocks = max(0, self._dense_blocks - 1)
+        elif self._lines(self._triggered(number, block)) * DENSE > nlines:
+            self._dense_blocks = DENSE_BLOCKS
+
+    def _learn(self, block: bytes) -> None:
+        """Learn the prefixes of the first block before its first line is read."""
+        for _, line in self._triggered(1, block):
+            if not _BEGINNINGS.isdisjoint(self._patterns.triggers.of(line)):
+                self._line_prefixes.learn(line)
+        self._line_prefixes.learn_repeated(block[: BLOCK_BYTES >> 4].split(b"\n", 99)[:99])
+
+    def _lines(self, lines: Iterable[tuple[int, bytes]]) -> int:
+        """Read lines and return their number.
+
+        This loop is written for logs of half a gigabyte, with millions of lines.
+        """
+        marker, nlines = nccl_log.INFO, 0
+        for at, line in lines:
+            nlines += 1
+            prefix_bytes = line.find(marker)
+            if prefix_bytes >= 0:
+                self._info(at, line, prefix_bytes)
+            elif line:
+                self._other(at, line)
+        return nlines
+
+    def _triggered(self, number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines with a trigger; after the head of a table those like a row as well."""
+        table, tables = self._patterns, self.tables
+        start = 0
+        while True:
+            if tables.full and self.runs.current.dropped_from:
+                search = table.any_but_rows
+            elif tables.row_is_cut:
+                search = table.any_or_number
+            else:
+                search = table.any_or_row if tables.rows_are_plain else table.any
+            trigger = search.search(block, start)
+            if trigger is None:
+                return
+            begin = block.rfind(b"\n", start, trigger.start()) + 1 or start
+            end = block.find(b"\n", trigger.start())
+            number += block.count(b"\n", start, begin)
+            if end < 0:
+                yield number, block[begin:]
+                return
+            yield number, block[begin:end]
+            start = end + 1
+            number += 1
+
+    def _info(self, at: int, line: bytes, prefix_bytes: int) -> None:
+        """Read a line of ``NCCL_DEBUG=INFO``."""
+        prefix = line[:prefix_bytes]
+        if prefix not in self._prefixes:
+            self._new_prefix(at, line, prefix)
+        start = prefix_bytes + len(nccl_log.INFO)
+        head = line[start : start + HEAD_BYTES]
+        if head in _CONNECTIONS:
+            self._channel(at, line, start)
+        by_head = self._patterns.by_head
+        for pattern in by_head.get(head) or by_head.get(head[:1], ()):
+            if pattern.needle in line:
+                self._messages(at, line, match((pattern,), line[start:]))
+
+    def _new_prefix(self, number: int, line: bytes, prefix: bytes) -> None:
+        """Note the process that prints; text before it is a label, a time, or part of a row."""
+        token = prefix.rpartition(b" [")[0].rpartition(b" ")[2]
+        known = token in self._tokens or len(self._tokens) >= MOST_PREFIXES
+        if known and line[0] not in _ROW_BYTES:
+            return  # only the time before it is new
+        start = len(prefix) - len(token) - len(prefix.rpartition(b" [")[2]) - 2 if known else 0
+        start = start or nccl_log.process_start(line[:4096], self._hosts)
+        rank, front = self._line_prefixes.cut(line[:start])
+        if front.strip():
+            self.tables.piece(number, front, rank)
+        elif len(self._prefixes) < MOST_PREFIXES:
+            self._prefixes.add(prefix)
+        if known:
+            return
+        process = nccl_log.parse_process(line[start:])
+        if process and line.startswith(token, start):
+            self._tokens.add(token)
+        run = self.runs.current
+        if process and len(run.processes) < MOST_HOSTS:
+            self._hosts.add(process.host.encode())
+            run.note_process(process.host, process.pid)
+
+    def _channel(self, number: int, line: bytes, start: int) -> None:
+        run = self.runs.current
+        via = line.rfind(nccl_log.VIA)
+        if via < 0:
+            ring = nccl_log.parse_ring(line[start:])
+            if ring:
+                run.rings.setdefault(ring.channel, (ring, self.runs.evidence(number, line)))
+            return
+        transport = line[via + 5 : via + 69]
+        name = self._transports.get(transport)
+        crosses = transport.startswith((b"NET/", b"COLLNET/"))
+        if name is None or (crosses and len(run.paths) < MOST_PATHS):
+            path = nccl_log.parse_net_path(line[start : start + 512]) if crosses else None
+            if path:
+                name = f"NET/{path.network}" + ("/GDRDMA" if path.gdr else "")
+                if path not in run.paths and len(run.paths) < MOST_PATHS:
+                    run.paths[path] = self.runs.evidence(number, line)
+            elif crosses:
+                return
+            else:
+                name = transport.split(b"[", 1)[0].decode("utf-8", "replace").strip()
+            if len(self._transports) < MOST_HOSTS:
+                self._transports[transport] = name
+        if name not in run.transports:
+            run.transport_lines[name] = self.runs.evidence(number, line)
+        run.transports[name] += 1
+
+    def _messages(self, number: int, line: bytes, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if message.kind in _STARTS_OF_A_PROCESS and self.runs.current.readings:
+                self.runs.begin()
+            run = self.runs.current
+            if message.kind.startswith("died"):
+                self._note_complaint(run, number)
+            if run.counts(message.kind, message.fields):
+                continue
+            evidence = self.runs.evidence(number, line)
+            run.note_message(message.kind, evidence, message.fields)
+            if message.kind == "nccl.env":
+                run.note_setting(message["name"], message["value"], evidence)
+            elif message.kind == "ucx.env":
+                for name, value in ucx_log.parse_settings(message["settings"]).items():
+                    run.note_setting(name, value, evidence)
+            elif message.kind == "ofi.process" and not run.tool:
+                run.tool = "nccl_message_transfer"
+            elif message.kind == "ofi.process":
+                run.hosts.setdefault(message["host"])
+
+    def _other(self, number: int, line: bytes) -> None:
+        owners = self._patterns.triggers.of(line)
+        begins = not _BEGINNINGS.isdisjoint(owners)
+        if begins:
+            self._line_prefixes.learn(line)
+        in_table = begins or self.tables.rows_are_plain or self.tables.row_is_cut
+        if not owners and not in_table:
+            return
+        rank, text = self._line_prefixes.cut(line)
+        if in_table and self.tables.line(number, text, rank):
+            return
+        for owner in owners:
+            if isinstance(owner, Pattern):
+                if self.runs.current.has_enough(owner.kind):
+                    continue
+                found = list(match((owner,), line))
+                if not found and owner.anchored:
+                    found = list(match((owner,), text))
+                self._messages(number, text, found)
+            elif owner is Role.REPORT:
+                self._report(number, line, text)
+            elif owner in self._readers:
+                self._readers[owner](number, text)
+
+    def _note_complaint(self, run: JobOutput, end: int) -> None:
+        """Note the nearest line before ``end`` that complains: it can say why a run ended."""
+        if run.complaint is None and (found := self._recent.complaint(end)):
+            run.complaint = self.runs.evidence(*found)
+
+    def _record(self, number: int, line: bytes) -> None:
+        if record := nccl_monitor.parse_record(line[:MOST_RECORD_BYTES]):
+            note_record(self.runs.current, *record, self.runs.evidence(number, line))
+
+    def _process(self, _: int, line: bytes) -> None:
+        if process := ucx_log.LINE.search(line[:512]):
+            host = process["host"].decode("utf-8", "replace")
+            self.runs.current.note_process(host, numbers.count(process["pid"]))
+
+    def _report(self, number: int, *texts: bytes) -> None:
+        for text in texts:
+            if report := nvidia_smi.parse_report(decode(text, 200)):
+                self.runs.current.reports.setdefault(report, self.runs.evidence(number, text))
+                return
+
+    def _version(self, number: int, line: bytes) -> None:
+        if nccl_log.WARN not in line:
+            at = max(line.find(b"NCCL version"), line.find(b"RCCL version"))
+            self._messages(number, line, self._patterns.warning(line[at:]))
+
+    def _warning(self, number: int, line: bytes) -> None:
+        text = line[line.find(nccl_log.WARN) + len(nccl_log.WARN) :]
+        self._messages(number, line, self._patterns.warning(text))
+        if self.runs.current.has_enough("nccl.warn"):
+            return
+        warning = {"text": decode(text, 300)}
+        run = self.runs.current
+        if not run.counts("nccl.warn", warning):
+            run.note_message("nccl.warn", self.runs.evidence(number, line), warning)
+
+    def _endpoint(self, number: int, line: bytes) -> None:
+        endpoint = ucx_log.parse_endpoint(decode(line))
+        if endpoint is None:
+            return
+        endpoints = self.runs.current.endpoints
+        if occurrence := endpoints.get(endpoint):
+            occurrence.count += 1
+        elif len(endpoints) < MOST_HOSTS:
+            endpoints[endpoint] = Occurrence({}, self.runs.evidence(number, line))
+
+    def _shell(self, number: int, line: bytes) -> None:
+        text, run = decode(line), self.runs.current
+        evidence = self.runs.evidence(number, line)
+        status = launch.parse_exit_status(text)
+        if status is not None:
+            if run.exit_status is None or run.exit_status.code == 0:
+                run.exit_status = ExitStatus(status, evidence)
+            return
+        exported = launch.parse_export(text)
+        if not exported and text.endswith("\\"):
+            text = " ".join((text, *map(decode, self._recent.continued(number))))
+        command = None if exported else launch.parse_command(text)
+        if not (exported or command):
+            return
+        if run.readings or run.exit_status:
+            run = self.runs.begin()
+        if exported:
+            run.note_setting(*exported, evidence)
+        if command:
+            run.commands.append((command, evidence))
+            for name, value in command.environment.items():
+                run.note_setting(name, value, evidence)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+"""The inputs that a user names: files, pipes, directories; compressed, or no text at all."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import select
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, TypeAlias, cast
+
+from busbar.errors import BusbarError
+from busbar.parse.text import Source
+
+STDIN = "-"
+MOST_FILES = 10_000
+FIFO_SECONDS = 30
+"""How long a named pipe may stay without a writer."""
+HEAD_BYTES = 1 << 14
+"""What is read of a file to tell what it is."""
+BOMB_BYTES, BOMB_RATIO = 256 << 20, 900
+"""A file that unpacks to more than both is no log: repeated words shrink to a hundredth."""
+_BINARY_SHARE = 0.05
+_CONTROL = bytes(set(range(32)) - set(b"\0\t\n\r\b\f\v\x1b\x07")) + b"\x7f"
+
+
+_Text: TypeAlias = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+
+
+class _Format(NamedTuple):
+    """A format that is not read, by its first bytes."""
+
+    magic: bytes
+    name: str
+    hint: str
+    offset: int = 0
+
+
+_UNPACK = "unpack it and name the files of the job"
+_FORMATS = (
+    _Format(b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc {} | busbar explain -"),
+    _Format(b"\x04\x22\x4d\x18", "compressed by lz4", "lz4 -dc {} | busbar explain -"),
+    _Format(b"\x1f\x9d", "compressed by compress", "uncompress -c {} | busbar explain -"),
+    _Format(b"ustar", "a tar archive", f"{_UNPACK}: tar -xf {{}}", 257),
+    _Format(b"PK\x03\x04", "a zip archive", f"{_UNPACK}: unzip {{}}"),
+    _Format(b"7z\xbc\xaf\x27\x1c", "a 7z archive", f"{_UNPACK}: 7z x {{}}"),
+    _Format(b"\x7fELF", "a program or core file (ELF)", ""),
+    _Format(b"%PDF-", "a PDF document", ""),
+    _Format(b"\x89PNG", "an image (PNG)", ""),
+    _Format(b"\xff\xd8\xff", "an image (JPEG)", ""),
+    _Format(b"SQLite format 3\0", "an SQLite database", "name the exported text, if it has one"),
+    _Format(b"\x89HDF\r\n", "an HDF5 file", ""),
+    _Format(b"hsqs", "a squashfs image", "busbar preflight examines images"),
+    _Format(b"SIF_MAGIC", "an Apptainer image", "busbar preflight examines images", 32),
+)
+_OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], _Text]], ...] = (
+    (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
+    (b"BZh", bz2.BZ2File),
+    (b"\xfd7zXZ\0", lzma.LZMAFile),
+    (b"\x5d\0\0", lzma.LZMAFile),
+)
+
+
+def named(name: Path) -> Iterator[Source]:
+    """Yield the inputs that a user names: ``-`` is standard input, a directory is its files."""
+    if str(name) == STDIN:
+        if sys.stdin.isatty():
+            raise BusbarError(
+                "standard input is a terminal",
+                where=STDIN,
+                hint="pipe a log into it, or name a file",
+            )
+        yield Source("stdin", lambda: cast(BinaryIO, sys.stdin.buffer))
+    elif name.is_dir():
+        files = sorted(f for f in name.iterdir() if f.is_file() and not f.name.startswith("."))
+        if not files or len(files) > MOST_FILES:
+            raise BusbarError(
+                f"the directory has {len(files)} files",
+                where=str(name),
+                hint="name the files of one job",
+            )
+        yield from (Source(str(f), lambda f=f: _open(f)) for f in files)  # type: ignore[misc]
+    else:
+        yield Source(str(name), lambda: _open(name))
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file or a pipe; a named pipe without a writer is an error after a while."""
+    mode = path.stat().st_mode
+    if stat.S_ISSOCK(mode) or stat.S_ISBLK(mode):
+        raise BusbarError("is a socket or a disk", where=str(path), hint="name a log")
+    # The pipe of `<(...)` has a writer already, however long that takes.
+    if not stat.S_ISFIFO(mode) or path.parts[:2] in (("/", "dev"), ("/", "proc")):
+        return path.open("rb")
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    if not poll.poll(FIFO_SECONDS * 1000):
+        os.close(descriptor)
+        raise BusbarError(
+            f"nothing was written into the pipe for {FIFO_SECONDS} s",
+            where=str(path),
+            hint="start the writer first, or name a file",
+        )
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor, "rb")
+
+
+class _Packed:
+    """The bytes of a compressed file, the first of which were read already; counts them."""
+
+    def __init__(self, head: bytes, file: BinaryIO) -> None:
+        self.nbytes = 0
+        self._head = head
+        self._file = file
+
+    def read(self, nbytes: int = -1, /) -> bytes:
+        """Return at most ``nbytes``."""
+        piece, self._head = self._head[:nbytes], self._head[nbytes:]
+        piece = piece or self._file.read(nbytes)
+        self.nbytes += len(piece)
+        return piece
+
+
+class Stream:
+    """The text of an input, unpacked. It is read once, so that it can be a pipe."""
+
+    def __init__(self, source: Source) -> None:
+        self.damage = ""
+        """Why a compressed file could not be read to its end; empty if it could."""
+        self._name = source.name
+        self._file = source.open()
+        head = self._file.read(HEAD_BYTES)
+        self._packed = _Packed(head, self._file)
+        self._text: _Text | None = None
+        self._nbytes = 0
+        if opener := next((opener for magic, opener in _OPENERS if head.startswith(magic)), None):
+            self._text = opener(cast(BinaryIO, self._packed))
+            head = self._unpack(HEAD_BYTES)
+        self.head = self._ahead = head
+        """The first bytes of the text, which `read` returns again."""
+        _refuse(head, source.name, self._text is not None)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def unread(self, text: bytes) -> None:
+        """Let `read` return ``text`` again."""
+        self._ahead = text + self._ahead
+
+    def read(self, nbytes: int, /) -> bytes:
+        """Return at most ``nbytes``; nothing at the end."""
+        text, self._ahead = self._ahead[:nbytes], self._ahead[nbytes:]
+        if text:
+            return text
+        return self._file.read(nbytes) if self._text is None else self._unpack(nbytes)
+
+    def _unpack(self, nbytes: int) -> bytes:
+        """Return what can be unpacked, also of a file that was cut off."""
+        pieces = []
+        try:
+            # `read` would lose what it has unpacked before the damage.
+            while (
+                self._text
+                and nbytes > 0
+                and not self.damage
+                and (piece := self._text.read1(nbytes))
+            ):
+                pieces.append(piece)
+                nbytes -= len(piece)
+                self._nbytes += len(piece)
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            self.damage = str(error).rstrip(".")
+        if self._nbytes > max(BOMB_BYTES, BOMB_RATIO * self._packed.nbytes):
+            raise BusbarError(
+                f"unpacks to more than {BOMB_RATIO} times its size",
+                where=self._name,
+                hint="this is no log; unpack it yourself if it is",
+            )
+        return b"".join(pieces)
+
+
+def _refuse(head: bytes, name: str, unpacked: bool) -> None:
+    """Raise ``BusbarError`` if a file that begins with ``head`` is no text."""
+    for form in _FORMATS:
+        if head.startswith(form.magic, form.offset):
+            what = f"contains {form.name}" if unpacked and form.offset else f"is {form.name}"
+            raise BusbarError(what, where=name, hint=form.hint.format(name))
+    # NUL bytes are left by UTF-16 and by logs that were rotated while a job wrote.
+    text = head.replace(b"\0", b"")
+    control = len(text) - len(text.translate(None, _CONTROL))
+    if control > _BINARY_SHARE * len(text):
+        raise BusbarError("is a binary file", where=name, hint="name the output of a job")

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""What ``busy.awk`` recorded of other programs on a node while a job ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+_Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
+_Figure = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+_Text = Annotated[str, Field(max_length=200)]
+
+
+@dataclass(frozen=True)
+class Process:
+    """A program of others."""
+
+    pid: _Count
+    user: _Text
+    """Empty if it ended before it was looked up."""
+    command: _Text
+    """The program and its first argument; other arguments may be secret and are not recorded."""
+
+    def __str__(self) -> str:
+        return f"PID {self.pid} {self.user or 'of an unknown user'} {self.command}"
+
+
+@dataclass(frozen=True)
+class CpuProcess(Process):
+    """One that used CPUs."""
+
+    cpus: _Figure
+    """CPU seconds per second."""
+
+
+@dataclass(frozen=True)
+class GpuProcess(Process):
+    """One that has a context on a GPU."""
+
+    gpu: _Count
+    mib: _Figure = 0.0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of the node."""
+
+    gpu: _Count
+    """Its number in nvidia-smi."""
+    bus: _Text
+    percent: _Figure
+    """Utilisation before the job used it."""
+    mhz: _Figure
+    """The lowest SM clock while a limit of heat or power was active; else 0."""
+    max_mhz: _Figure
+    throttle: _Count
+    """The limits that were active: bits of ``clocks_throttle_reasons.active``."""
+    link_gb_per_s: _Figure | None = None
+    """NVLink traffic of others, before the job used it; None if not read."""
+
+
+@dataclass(frozen=True)
+class Nic:
+    """A network port that carried data before the job did."""
+
+    name: _Text
+    gb_per_s: _Figure
+    """The busier direction."""
+    link_gb_per_s: _Figure
+
+
+@dataclass(frozen=True)
+class Busy:
+    """One node; CPU figures are CPU seconds per second, over ``seconds``."""
+
+    host: _Text
+    seconds: _Figure
+    cpus: _Count
+    """How many CPUs the ranks may use."""
+    own: _Figure
+    """What the ranks and their launcher used."""
+    others: _Figure
+    """What other programs used of the CPUs that the ranks may use."""
+    node_cpus: _Count
+    node_others: _Figure
+    """What other programs used of all CPUs."""
+    steal: _Figure = 0.0
+    """What the hypervisor took from the CPUs that the ranks may use."""
+    wait: _Figure | None = None
+    """The share of its time that the rank worst off was ready to run and had no CPU."""
+    waiting: _Figure | None = None
+    """How many ranks were ready to run and had no CPU, in the mean; threads count."""
+    switches: _Count = 0
+    """How often ranks were taken off a CPU."""
+    pressure: _Figure | None = None
+    """The share of the time in which some task of the node waited for a CPU."""
+    disk: _Figure | None = None
+    """The same for the disk."""
+    runnable: _Figure | None = None
+    """Tasks that were ready to run, mean of the samples."""
+    processes: tuple[CpuProcess, ...] = ()
+    """The three that used most, but none below one percent of a CPU."""
+    gpus: tuple[Gpu, ...] = ()
+    gpu_processes: tuple[GpuProcess, ...] = ()
+    nics: tuple[Nic, ...] = ()

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""Find the few lines of a large text that any parser reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
+
+import re2
+
+_MEMORY = 64 << 20
+"""Upper bound of the automaton's cache; a few MB are used."""
+_T = TypeVar("_T")
+
+
+def literal(text: str) -> str:
+    """Return the trigger for a text as it is."""
+    return str(re2.escape(text))
+
+
+class Triggers(Generic[_T]):
+    """Regular expressions, each with what it is for.
+
+    RE2 searches all of them at once, so that the time does not depend on their number. They have
+    no look-around.
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, _T]]) -> None:
+        self._owners: dict[str, list[_T]] = {}
+        for trigger, owner in rows:
+            self._owners.setdefault(trigger, []).append(owner)
+        self._of_index: Sequence[Sequence[_T]] = list(self._owners.values())
+        self._set = re2.Set.SearchSet(_options())
+        for trigger in self._owners:
+            self._set.Add(trigger.encode())
+        self._set.Compile()
+
+    def of(self, line: bytes) -> list[_T]:
+        """Return the owners of the triggers in a line."""
+        indices = self._set.Match(line)
+        if not indices:
+            return []
+        return [owner for index in sorted(indices) for owner in self._of_index[index]]
+
+    def searcher(self, *more: str, without: _T | None = None) -> re2.Expression:
+        """Return one expression that finds any trigger, or one of ``more``, in a text.
+
+        Triggers for ``without`` only are left out.
+        """
+        own = [trigger for trigger, owners in self._owners.items() if owners != [without]]
+        return re2.compile("|".join([*own, *more]).encode(), _options())
+
+
+def _options() -> re2.Options:
+    options = re2.Options()
+    options.encoding = re2.Options.Encoding.LATIN1  # bytes as they are
+    options.max_mem = _MEMORY
+    return options

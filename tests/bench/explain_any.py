@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""Times ``busbar explain`` on texts of many kinds, on one core; prints MB/s and memory of each."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+TARGET_BYTES = 40_000_000
+BAR_MB_PER_S, BAR_MB = 30.0, 200.0
+
+TABLE = (
+    "# nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 step: 2(factor) iters: 20\n"
+    "#  Rank  0 Group  0 Pid   1000 on node0 device  0 [0x0f] NVIDIA H200\n"
+)
+START = (
+    '{"event": "start", "program": "gpu_aware", "version": "1.0", "backend": "cuda", "ranks": 2,'
+    ' "asked_ranks": 2}\n'
+)
+LINES: dict[str, tuple[str, Callable[[int], str]]] = {
+    "training log": (
+        "",
+        lambda i: f"2026-11-21 07:23:34,5 INFO step {i} loss 0.5 GPU mem 71 GB\n",
+    ),
+    "channels that differ": (
+        TABLE,
+        lambda i: (
+            f"node{i % 128}:{20000 + i % 8}:{30000 + i % 1024} [{i % 8}] NCCL INFO Channel"
+            f" {i % 64:02}/0 : {i // 64}[{i % 8}] -> {i // 64 + 1}[0] [send] via NET/IB/{i % 4}\n"
+        ),
+    ),
+    "warnings that differ": (
+        TABLE,
+        lambda i: (
+            f"node{i % 128}:{20000 + i % 8}:{30000 + i % 1024} [{i % 8}] net_ib.cc:9 NCCL"
+            f" WARN NET/IB : Got completion from peer 192.0.2.1<{i}> with status=12 opcode=0\n"
+        ),
+    ),
+    "prefixes that differ": (
+        "",
+        lambda i: (
+            f"host{i}:{i}:{i} [{i % 8}] NCCL INFO comm 0x5598 rank {i % 8} nRanks 8 nNodes\n"
+        ),
+    ),
+    "prefixes of a collector": (
+        "",
+        lambda i: f"[pod/w-{i}/x] 2026-11-21T07:23:34.{i:06}Z some words that a program prints\n",
+    ),
+    "rows": (
+        TABLE,
+        lambda i: (
+            f"  {1 << (i % 28 + 3):10}  {1 << (i % 28 + 1):12}     float     sum      -1    4512.3"
+            f"  237.96  {356.9 + i % 10 / 100:.2f}      0    4510.1  238.08  357.12      0\n"
+        ),
+    ),
+    "JSON lines": (
+        START,
+        lambda i: (
+            '{"event": "reading", "metric": "bandwidth", "from": 0, "to": 1, "buffers": "D D",'
+            f' "bytes": {1 << i % 30}, "gb_per_s": {100 + i % 7}.5, "wrong": 0}}\n'
+        ),
+    ),
+    "JSON of others": (
+        "",
+        lambda i: f'{{"level": "info", "step": {i}, "loss": 0.1, "text": "x"}}\n',
+    ),
+    "long lines": ("", lambda i: "GPU float words " * 40_000 + "\n"),
+    "one line": ("", lambda i: "some words " * 100_000),
+    "newlines": ("", lambda i: "\n" * 1_000_000),
+    "one character": ("", lambda i: "a\n" * 500_000),
+}
+
+
+def pieces(head: str, line: Callable[[int], str]) -> Iterator[bytes]:
+    """Yield a text of the target size."""
+    yield head.encode()
+    written, at = 0, 0
+    while written < TARGET_BYTES:
+        text = "".join(line(at + i) for i in range(1 if len(line(at)) > 10_000 else 10_000))
+        at += 10_000
+        written += len(text)
+        yield text.encode()
+
+
+def random_text() -> Iterator[bytes]:
+    """Yield letters without words."""
+    choice = random.Random(1)  # noqa: S311 - repeatable
+    block = bytes(choice.choices(b"abcdefghijklmnopqrstuvwxyz     0123456789.:/[]\n", k=1 << 20))
+    for _ in range(TARGET_BYTES >> 20):
+        yield block
+
+
+def measure(name: str, text: Iterator[bytes], scratch: Path) -> bool:
+    """Explain a text in a process of its own; return whether it meets the bar."""
+    path = scratch / "text"
+    with path.open("wb") as file:
+        file.writelines(text)
+    command = [sys.executable, "-m", "busbar", "explain", "--json", str(path)]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    begin = time.monotonic()
+    # A document is printed also for text in which nothing is recognised.
+    printed = process.stdout is not None and b'"schema"' in process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    seconds, memory = time.monotonic() - begin, usage.ru_maxrss / 1e3
+    speed = path.stat().st_size / 1e6 / (usage.ru_utime + usage.ru_stime)
+    good = speed >= BAR_MB_PER_S and memory <= BAR_MB and printed
+    print(  # noqa: T201 - its output
+        f"explain: {name:24} {speed:6.0f} MB/s (bar {BAR_MB_PER_S:g}), {seconds:5.1f} s,"
+        f" {memory:4.0f} MB (bar {BAR_MB:g}){'' if good else '  MISSED'}"
+    )
+    return good
+
+
+def main() -> int:
+    """Measure each kind of text."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+    with tempfile.TemporaryDirectory() as scratch:
+        results = [
+            measure(name, pieces(head, line), Path(scratch))
+            for name, (head, line) in LINES.items()
+        ]
+        results.append(measure("letters without words", random_text(), Path(scratch)))
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+"""Inputs as users give them: pipes, directories, compressed, cut off, of another kind."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from busbar.cli import main
+from busbar.errors import BusbarError
+from busbar.explain import Source, explain
+from busbar.output import inputs
+
+DATA = Path(__file__).parents[1] / "data"
+FAULTY = DATA / "h200x4/nccl_p2p_disabled.log"
+
+
+def causes(*files: Path | Source) -> list[str]:
+    (run,) = explain(files)
+    assert len(run.readings) == 24
+    return [cause.id for cause in run.causes]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_compressed(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(pack(FAULTY.read_bytes()))
+    assert causes(tmp_path / "log") == ["nccl-p2p-off"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
+def test_cut_archive_is_read_as_far_as_it_goes(
+    pack: Callable[[bytes], bytes], share: float
+) -> None:
+    noise = b"".join(b"%x\n" % (i * i * 2654435761 % 2**61) for i in range(200_000))
+    packed = pack(FAULTY.read_bytes() + noise)
+    (run,) = explain([Source.from_text("log.gz", packed[: int(len(packed) * share)])])
+    assert [cause.id for cause in run.causes] == ["nccl-p2p-off"]
+    assert [note.summary for note in run.notes if note.id == "input-damaged"]
+    (whole,) = explain([Source.from_text("log.gz", packed)])
+    assert "input-damaged" not in {note.id for note in whole.notes}
+
+
+def test_archive_of_several_members() -> None:
+    data = FAULTY.read_bytes()
+    assert causes(Source.from_text("x", gzip.compress(data[:999]) + gzip.compress(data[999:])))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_bomb_is_refused(pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "BOMB_BYTES", 1 << 20)
+    with pytest.raises(BusbarError, match="unpacks to more than"):
+        explain([Source.from_text("bomb", pack(b"\n" * (50 << 20)))])
+
+
+def _tar(packed: str) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=f"w:{packed}") as archive:
+        archive.add(FAULTY, "job.out")
+    return file.getvalue()
+
+
+def _zip() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.write(FAULTY)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x28\xb5\x2f\xfd" + bytes(80), r"compressed by zstd; zstd -dc x \| busbar explain -"),
+        (_tar(""), "tar archive; unpack it .* tar -xf x"),
+        (_tar("gz"), "contains a tar archive; unpack it .* tar -xf x"),
+        (_zip(), "zip archive; unpack it .* unzip x"),
+        (Path(sys.executable).read_bytes()[:100_000], "program or core file"),
+        (b"%PDF-1.7\n" + bytes(range(256)) * 9, "PDF"),
+        (bytes(range(256)) * 99, "binary file"),
+    ],
+)
+def test_what_is_no_text_is_named(data: bytes, words: str) -> None:
+    with pytest.raises(BusbarError, match=words) as refusal:
+        explain([Source.from_text("x", data)])
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be", "utf-16-le"])
+def test_encodings_of_windows(encoding: str) -> None:
+    text = FAULTY.read_text().replace("\n", "\r\n")
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    assert causes(Source.from_text("x", (mark + text).encode(encoding))) == ["nccl-p2p-off"]
+
+
+def test_beginning_of_a_log_that_was_rotated_while_a_job_wrote() -> None:
+    assert causes(Source.from_text("x", bytes(3 << 20) + FAULTY.read_bytes())) == ["nccl-p2p-off"]
+
+
+def test_pipes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "busbar", "explain", "--json"]
+    for words in (
+        "- < {}",
+        "/dev/stdin < {}",
+        "- < <(cat {})",
+        "<(cat {})",
+        "/dev/stdin < <(cat {})",
+    ):
+        done = subprocess.run(
+            ["bash", "-c", f"{' '.join(command)} {words.format(FAULTY)}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1, done.stderr
+        assert [c["id"] for c in json.loads(done.stdout)["causes"]] == ["nccl-p2p-off"], words
+
+
+def test_named_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(FAULTY.read_bytes()))
+    writer.start()
+    assert causes(pipe) == ["nccl-p2p-off"]
+    writer.join()
+    monkeypatch.setattr(inputs, "FIFO_SECONDS", 0.05)
+    with pytest.raises(BusbarError, match="nothing was written into the pipe"):
+        explain([pipe])
+
+
+def test_directory_is_its_files(tmp_path: Path) -> None:
+    lines = FAULTY.read_text().splitlines(keepends=True)
+    with pytest.raises(BusbarError, match="has 0 files"):
+        explain([tmp_path])
+    (tmp_path / "stdout").write_text("".join(line for line in lines if "NCCL INFO" not in line))
+    (tmp_path / "nccl.log").write_text("".join(line for line in lines if "NCCL INFO" in line))
+    (run,) = explain([tmp_path])
+    assert run.files == (f"{tmp_path}/stdout", f"{tmp_path}/nccl.log")
+
+
+def test_device_is_refused() -> None:
+    with pytest.raises(BusbarError, match="no known tool output"):
+        explain([Path("/dev/null")])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", "--json", "none.log"],
+        ["explain", "--json"],
+        ["explain", "--json", "--engine=x", "none.log"],
+        ["expect", "--json", "--site", "none"],
+        ["check", "--json", "--site", "none"],
+        ["preflight", "--json", "--site", "none", "none.sif"],
+        ["site", "show", "--json", "none"],
+    ],
+)
+def test_json_for_exit_status_2(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = main(words)  # the checks run in a process of their own
+    except SystemExit as end:
+        status = int(end.code or 0)
+    output = capfd.readouterr()
+    document = json.loads(output.out)
+    assert status == 2
+    assert document["schema"] == "busbar-error/1"
+    assert document["error"]["what"]
+    assert document["error"]["what"] in output.err

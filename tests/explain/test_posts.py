@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""What users post: one rank's log, a message without a table, output of NCCL's own monitors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from busbar.explain import Explanation, Source, explain
+from busbar.verdict import Verdict
+
+from .outputs import BANNER, ids, nccl_table, run
+
+SLOW = nccl_table({1 << 28: 120.0, 1 << 30: 130.0})
+
+
+def info(text: str, rank: int = 0, host: str = "node0") -> str:
+    return f"{host}:{1000 + rank}:{1100 + rank} [{rank}] NCCL INFO {text}\n"
+
+
+# ---- what is not judged
+def test_start_up_text_is_unjudged() -> None:
+    found = run(info("Bootstrap : Using eth0:10.0.0.1<0>") + info("Using network IB"))
+    assert (found.verdict, found.causes) == (Verdict.UNJUDGED, ())
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_sockets_inside_one_node_are_no_fault(ranks: int) -> None:
+    log = info(f"comm 0x1 rank 0 nranks {ranks} cudaDev 0 busId 1c000 - Init START")
+    log += info("NET/IB : No device found.") + info("Using network Socket")
+    assert run(log).verdict is Verdict.UNJUDGED
+    log = log.replace(f"nranks {ranks}", "nranks 16")
+    assert ids(run(log)) == {"nccl-socket-fallback"}
+
+
+def test_gpudirect_is_no_fault_inside_one_node() -> None:
+    off = info("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'")
+    inside = info("comm 0x1 rank 0 nranks 8 cudaDev 0 busId 1c000 - Init START") + off
+    assert run(inside).verdict is Verdict.UNJUDGED
+    across = inside.replace("nranks 8", "nranks 16")
+    assert ids(run(across)) == {"gdr-off"}
+
+
+# ---- staging counts where it costs
+def across(gpu: str, rate: float, *more: str) -> Explanation:
+    log = info("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'")
+    log += "".join(info(text) for text in more)
+    log += info("Channel 00/0 : 0[0] -> 2[0] [send] via NET/IB/0")
+    table = nccl_table({1 << 28: rate, 1 << 30: rate}, ranks=4, nodes=2, gpu=gpu)
+    return run(log + table)
+
+
+def test_staging_at_line_rate_is_healthy() -> None:
+    assert not ids(across("Tesla T4", 2.9))
+    assert not ids(across("NVIDIA A100-SXM4-80GB", 11.5, "   + NET[12.5] - NET/0 (0/0/12.5)"))
+
+
+def test_staging_below_line_rate_is_a_fault() -> None:
+    slow = across("NVIDIA A100-SXM4-80GB", 11.5, "   + NET[50.0] - NET/0 (0/0/50.0)")
+    assert "gdr-off" in ids(slow)
+
+
+# ---- a message and a run that goes on
+def test_what_a_run_survives_is_no_fault() -> None:
+    """https://github.com/openucx/ucx/issues/8746."""
+    message = "UCX  ERROR mlx5_0: ibv_create_cq() failed: Cannot allocate memory. Please set max"
+    message += " locked memory (ulimit -l) to 'unlimited' (current: 64 kbytes)\n"
+    line = f"[1.0] [n1:5:0] ib_log.c:246 {message}"
+    assert run(line + BANNER + "4194304 285000\n").verdict is Verdict.UNJUDGED
+    assert ids(run(line)) == {"memlock-limit"}
+    died = run(line + BANNER + "4194304 285000\nexit_status=1\n")
+    assert "memlock-limit" in ids(died)
+
+
+def test_a_fault_of_the_hardware_counts_beside_readings() -> None:
+    line = "[1.0] NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.\n"
+    assert ids(run(line + nccl_table({1 << 28: 337.0, 1 << 30: 356.0}))) == {"gpu-fault"}
+
+
+# ---- Xid
+@pytest.mark.parametrize(
+    ("code", "confidence", "word"),
+    [(79, "certain", "bus"), (48, "certain", "ECC"), (31, "likely", "compute-sanitizer")],
+)
+def test_an_xid_says_what_to_do(code: int, confidence: str, word: str) -> None:
+    found = run(f"kernel: NVRM: Xid (PCI:0000:9b:00): {code}, pid=1, name=python3\n")
+    assert ids(found) == {"gpu-fault"}
+    assert found.causes[0].confidence == confidence
+    assert word in found.causes[0].summary
+
+
+def test_a_notice_is_no_fault_of_a_good_run() -> None:
+    line = "NVRM: Xid (PCI:0000:9b:00): 63, Row Remapper: New row marked for remapping\n"
+    good = nccl_table({1 << 28: 337.0, 1 << 30: 356.0})
+    assert not ids(run(line + good))
+
+
+# ---- symptoms cite what explains
+def test_a_death_cites_the_nearest_complaint() -> None:
+    text = "starting\nmylib: cannot open the licence file /opt/x\nnothing here\n"
+    text += (
+        "mpirun noticed that process rank 2 with PID 1 on node n1 exited on signal 9 (Killed).\n"
+    )
+    found = run(text)
+    assert ids(found) == {"rank-died"}
+    assert found.causes[0].confidence == "likely"
+    assert "licence" in found.causes[0].evidence[-1].text
+
+
+def test_truncated_output_cites_the_nearest_complaint() -> None:
+    text = "$ mpirun -np 2 osu_bw -m 4194304:4194304 D D\n" + BANNER + "mylib: fatal: no quota\n"
+    found = run(text)
+    assert ids(found) == {"truncated-output"}
+    assert "no quota" in found.causes[0].evidence[-1].text
+
+
+# ---- impossible figures
+@pytest.mark.parametrize("change", [("130.00", "-nan"), ("130.00", "inf"), ("86.67", "86667.00")])
+def test_impossible_figures(change: tuple[str, str]) -> None:
+    assert change[0] in SLOW
+    assert ids(run(SLOW.replace(*change))) == {"invalid-reading"}
+
+
+def test_a_bus_bandwidth_of_nothing() -> None:
+    row = "1073741824 268435456 float sum -1 800.0 1342.18 0.00 0 800.0 1342.18 0.00 0\n"
+    assert ids(run(row)) == {"invalid-reading"}
+
+
+# ---- two runs, or two programs
+def test_two_runs_in_one_file_are_two_runs() -> None:
+    sources = [Source.from_text("job.out", SLOW + SLOW.replace("130.00", "131.00"))]
+    assert len(explain(sources)) == 2
+
+
+def test_two_headers_before_a_row_are_two_programs() -> None:
+    head = "# nThread 1 nGpus 8 minBytes 8 maxBytes 64 step: 2(factor)\n#\n# Using devices\n"
+    assert ids(run(head * 2)) == {"singletons"}
+
+
+# ---- command lines in a log
+@pytest.mark.parametrize(
+    "command",
+    [
+        "NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 1G -e 2G -f 2 -g 4\n",
+        "mpirun -np 4 -x NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 1G\n",
+        "user@login:~/tests$ mpirun -np 4 -x NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 1G\n",
+        "mpirun -np 4 \\\n    -x NCCL_P2P_DISABLE=1 \\\n    ./all_reduce_perf -b 1G\n",
+        "mpiexec -n 4 -genv NCCL_P2P_DISABLE 1 ./all_reduce_perf -b 1G\n",
+        "srun -n 4 --export=ALL,NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 1G\n",
+        "+ export NCCL_P2P_DISABLE=1\n",
+        "NCCL_P2P_DISABLE=1\n",
+    ],
+)
+def test_settings_on_a_command_line(command: str) -> None:
+    row = "1073741824 268435456 float sum -1 309766 3.47 5.20 0 309701 3.47 5.20 0\n"
+    found = run(command + row + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 5.2\n")
+    assert ids(found) == {"nccl-p2p-off"}
+
+
+def test_a_sentence_is_no_command() -> None:
+    text = "mpirun was not used, NCCL_P2P_DISABLE=1 is not needed\nosu_bw is a test\n"
+    row = "1073741824 268435456 float sum -1 309766 3.47 5.20 0 309701 3.47 5.20 0\n"
+    assert not ids(run(text + row + "# Out of bounds values : 0 OK\n# Avg bus bandwidth : 5\n"))
+
+
+# ---- PyTorch's watchdog
+def timeout(rank: int, number: int, operation: str = "ALLREDUCE", group: str = "") -> str:
+    return (
+        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:607] [{group}Rank {rank}] Watchdog caught"
+        f" collective operation timeout: WorkNCCL(SeqNum={number}, OpType={operation},"
+        " Timeout(ms)=600000)"
+        " ran for 600010 milliseconds before timing out.\n"
+    )
+
+
+def test_the_rank_that_lags_is_named() -> None:
+    found = run(timeout(0, 12) + timeout(1, 12) + timeout(2, 9))
+    assert ids(found) == {"collective-mismatch"}
+    assert "rank 2 is at ALLREDUCE 9" in found.causes[0].summary
+
+
+def test_ranks_at_the_same_collective_timed_out_together() -> None:
+    assert ids(run(timeout(0, 12) + timeout(1, 12))) == {"timeout"}
+
+
+def test_groups_count_for_themselves() -> None:
+    text = timeout(0, 12, group="PG ID 0 PG GUID 0 ") + timeout(0, 3, group="PG ID 1 PG GUID 1 ")
+    assert ids(run(text)) == {"timeout"}
+
+
+# ---- NCCL's monitors
+def ras(**rank: object) -> str:
+    def one(number: int, count: int) -> dict[str, object]:
+        counts = {"AllReduce": count}
+        status = {"async_error": 0}
+        place = {"rank": number, "host": f"n{number}", "pid": 7, "status": status}
+        return {**place, "collective_counts": counts}
+
+    community = {"hash": "0x1", "size": 2, "ranks": [one(0, 9), one(1, 9)], "missing_ranks": []}
+    community.update(rank)
+    return json.dumps({"nccl_version": "2.31.2", "communicators": [community]}, indent=2)
+
+
+def test_ras_of_a_healthy_job() -> None:
+    found = run(ras())
+    assert (found.tool, found.version, found.ranks) == ("ncclras", "2.31.2", 2)
+    assert (found.verdict, ids(found)) == (Verdict.UNJUDGED, set())
+
+
+def test_ras_names_a_rank_that_is_gone() -> None:
+    gone = {"rank": 1, "host": "n1", "pid": 7, "status": {"considered_dead": True}}
+    found = run(ras(missing_ranks=[gone]))
+    assert ids(found) == {"rank-died"}
+    assert found.causes[0].evidence[0].line > 1
+
+
+def test_ras_counts_collectives() -> None:
+    found = run(ras().replace('"AllReduce": 9', '"AllReduce": 8', 1))
+    assert ids(found) == {"collective-mismatch"}
+    assert "rank 0 started 8 of 9 AllReduce" in found.causes[0].summary
+
+
+def test_the_inspector_is_read_and_not_judged() -> None:
+    """Its times include the wait for other ranks."""
+    place = {"header": {"id": "0x7", "rank": 0, "n_ranks": 8, "nnodes": 1}}
+    place["metadata"] = {"hostname": "n1", "pid": 7}
+    row = {"coll": "AllReduce", "coll_sn": 1, "coll_msg_size_bytes": 1 << 30}
+    row |= {"coll_exec_time_us": 9, "coll_algobw_gbs": 277.2, "coll_busbw_gbs": 485.1}
+    marker = {**place, "dump_stats": {"coll_records": 1}}
+    for lines in ([{**place, "coll_perf": row}], [marker, {"coll_perf": row}]):
+        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+        found = run(text)
+        assert (found.tool, found.ranks, found.hosts) == ("nccl-inspector", 8, ("n1",))
+        assert [r.value for r in found.readings if r.kind == "busbw"] == [485.1]
+        assert found.verdict is Verdict.UNJUDGED
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("p2p: write mismatch srcRank=0 dstRank=1 path=NVL handle=cuMem", "pcie-acs"),
+        ("p2p: peer-memory import failed srcRank=0 dstRank=1 reason=import", "nccl-p2p-off"),
+        ("Xid 79 detected 1 time on host n1. See the documentation", "gpu-fault"),
+        ("NVIDIA driver version: mismatch across 16 ranks in comm 0x1", "cuda-version-mismatch"),
+    ],
+)
+def test_start_up_diagnostics(line: str, cause: str) -> None:
+    assert ids(run(f"n1:4711 NCCL DIAG [INFO] {line}\n")) == {cause}
+    assert not ids(
+        run(f"n1:4711 NCCL DIAG [OK]   {line}\nn1:1:1 [0] NCCL INFO Using network IB\n")
+    )

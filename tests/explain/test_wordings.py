@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""Every cause is named by the wordings of its tools, wherever in a log they stand."""
+
+from __future__ import annotations
+
+from itertools import cycle, islice
+from pathlib import Path
+
+import pytest
+
+from busbar.cli import main
+from busbar.errors import BusbarError
+from busbar.explain import Explanation, Source, explain
+from busbar.explain.catalog import CAUSES
+from busbar.explain.page import Example, examples
+from busbar.site import load
+from busbar.verdict import Verdict
+
+from .mutations import HARMLESS, accusations, healthy
+
+DATA = Path(__file__).parents[1] / "data"
+OF_PREFLIGHT = {"image-broken", "image-slow-path", "deliveries-differ", "container-runtime"}
+"""No output of a run shows these; tests/explain/test_containers.py has them."""
+OF_RECORD = {"cpu-busy", "gpu-throttled", "nic-busy"}
+"""Busbar's own record of a node shows these; tests/judge/test_busy.py has them."""
+ALL = [(cause, each) for cause, rows in examples().items() for each in rows]
+PREFIXES = {
+    "none": "",
+    "srun": "3: ",
+    "tag-output": "[1,3]<stderr>: ",
+    "prrte": "[prterun-n1-900@1,3]<stdout>: ",
+    "hydra": "[3] ",
+    "time": "2026-11-21T07:23:34.512345Z ",
+    "journal": "Nov 21 07:23:34 gpu01 slurmd[4711]: ",
+    "kubectl": "[pod/train-worker-1/pytorch] ",
+    "ray": "(RayTrainWorker pid=4711, ip=10.0.0.7) ",
+    "torchrun": "[default3]:",
+}
+
+
+def explained(example: Example, text: str) -> list[Explanation]:
+    return explain(
+        [Source.from_text("job.out", text)],
+        site=load(example.site) if example.site else None,
+        engine=example.engine or None,
+        verdict=Verdict(example.verdict) if example.verdict else None,
+    )
+
+
+def named(found: list[Explanation]) -> set[str]:
+    return {cause.id for run in found for cause in run.causes}
+
+
+def test_every_cause_has_two_wordings() -> None:
+    assert set(CAUSES) - OF_PREFLIGHT - OF_RECORD == set(examples())
+    for cause, rows in examples().items():
+        assert len({each.tool for each in rows}) >= 2, cause
+        assert len({each.text for each in rows}) == len(rows), cause
+
+
+@pytest.mark.parametrize(
+    ("cause", "example"), ALL, ids=[f"{cause}-{each.tool}" for cause, each in ALL]
+)
+def test_a_wording_names_its_cause(cause: str, example: Example) -> None:
+    found = explained(example, example.text)
+    assert cause in named(found)
+    for run in found:
+        assert run.verdict.is_problem
+        assert all(each.evidence and each.remedy for each in run.causes)
+
+
+# ---- in the middle of other output
+def unrelated() -> list[str]:
+    """200 lines that a job really printed, none of them of a table."""
+    log = (DATA / "h200x4/nccl_healthy_a.log").read_text().splitlines()
+    return list(islice(cycle(line for line in log if " NCCL INFO " in line), 200))
+
+
+MESSAGES = [(c, e) for c, e in ALL if CAUSES[c].seen and not (e.site or "\n#" in f"\n{e.text}")]
+"""Those that need no table."""
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
+def test_a_wording_is_found_among_other_lines(prefix: str) -> None:
+    around = unrelated()
+    assert len(MESSAGES) > 100
+    missed = []
+    for cause, example in MESSAGES:
+        if example.text.startswith("{"):
+            continue  # a document is a file of its own
+        lines = [*around[:100], *example.text.splitlines(), *around[100:]]
+        text = "".join(f"{prefix}{line}\n" for line in lines)
+        if cause not in named(explained(example, text)):
+            missed.append((cause, example.tool))
+    assert not missed
+
+
+# ---- the page of a cause
+def test_the_page_of_a_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--cause", "shm-too-small"]) == 0
+    page = capsys.readouterr().out
+    assert page.startswith("## shm-too-small\n")
+    assert "--shm-size" in page
+    assert "https://github.com/NVIDIA/nccl/issues/290" in page
+
+
+def test_the_page_of_no_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--cause", "shm-to-small"]) == 2
+    assert "shm-too-small" in capsys.readouterr().err
+    assert main(["explain"]) == 2
+    assert "--cause" in capsys.readouterr().err
+
+
+# ---- healthy runs
+def test_mutated_healthy_runs_accuse_nobody() -> None:
+    assert len(healthy()) > 20
+    assert not list(accusations(200, seed=1))
+
+
+def test_lines_with_words_of_faults_accuse_nobody() -> None:
+    for line in HARMLESS:
+        try:
+            found = explain([Source.from_text("job.out", line + "\n")])
+        except BusbarError:
+            continue  # nothing in it is known
+        assert not named(found), line
+        assert not any(run.verdict.is_problem for run in found), line

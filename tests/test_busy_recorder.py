@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+"""The recorder beside a job: what it sees of others, and that it leaves the job as it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from busbar.parse.busy import Busy
+from busbar.parse.events import parse
+
+SOURCES = Path(__file__).resolve().parents[1] / "reframe_checks" / "src"
+SPIN = "import time; end = time.time() + {seconds}\nwhile time.time() < end: pass"
+# Synthetic: no output of these queries is recorded. Fields and order are those that are asked for.
+NVIDIA_SMI = """\
+#!/bin/sh
+refuse() {
+    echo 'Field is not a valid field to query.'
+    exit 2
+}
+case "$*" in
+*event_reasons*) [ -z "$OLD" ] || refuse ;;
+*throttle_reasons*) [ -n "$OLD" ] || refuse ;;
+esac
+case "$*" in
+*--query-gpu=*)
+    echo "0, 00000000:06:00.0, 0, 1980, 1980, 0x0000000000000000"
+    echo "1, 00000000:07:00.0, 12, 1200, 1980, 0x0000000000000044" ;;
+*--query-compute-apps=*)
+    echo "00000000:06:00.0, $STRANGER, 2600"
+    echo "00000000:06:00.0, $PPID, 500" # the recorder stands for a rank: it belongs to the job
+    echo "00000000:07:00.0, 999999, 100" ;; # a process that is not visible here
+"nvlink -gt d")
+    count=$(cat "$COUNTER" 2>/dev/null || echo 0)
+    echo $((count + 1)) >"$COUNTER"
+    for gpu in 0 1; do
+        echo "GPU $gpu: NVIDIA H200 (UUID: GPU-1)"
+        echo "	 Link 0: Data Tx: $((1000 + gpu * 0 + (1 - gpu) * count * 20000000)) KiB"
+        echo "	 Link 0: Data Rx: 500 KiB"
+    done ;;
+esac
+"""
+
+
+def record(directory: Path, *command: str, **variables: str) -> Busy | None:
+    """Run a command under the recorder, as a launcher does; return what a job script prints."""
+    launcher = ["sh", "-c", '"$@"; exit $?', "launcher", SOURCES / "busy.sh"]
+    environment = {**os.environ, **variables}
+    subprocess.run([*launcher, *command], cwd=directory, env=environment, check=False)
+    lines = [
+        line for file in directory.glob("busy-record.*") for line in file.read_text().splitlines()
+    ]
+    assert len(lines) <= 1
+    event = parse(lines[0]) if lines else None
+    assert event is None or isinstance(event, Busy)
+    return event
+
+
+@pytest.fixture
+def other() -> Iterator[subprocess.Popen[bytes]]:
+    """A busy program that is not the job's."""
+    with subprocess.Popen(["python3", "-c", SPIN.format(seconds=60)]) as process:
+        yield process
+        process.kill()
+
+
+def test_others_are_told_from_the_job(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
+    # Two processes of the job, one of them started by the other: neither is "others".
+    job = f"python3 -c '{SPIN.format(seconds=2)}' & python3 -c '{SPIN.format(seconds=2)}'; wait"
+    busy = record(tmp_path, "sh", "-c", job)
+    assert busy
+    assert busy.own > 0.01
+    assert busy.others > 0.1
+    assert busy.own + busy.others <= busy.cpus * 1.1
+    assert busy.cpus == len(os.sched_getaffinity(0))
+    assert busy.wait is not None
+    assert "-c" not in str(busy.processes)  # other arguments are not recorded
+    pids = {process.pid for process in busy.processes}
+    assert other.pid in pids or len(pids) == 3
+
+
+def test_a_job_alone_is_not_its_own_load(tmp_path: Path) -> None:
+    """Twice as many busy processes as CPUs, all of the job."""
+    spin = f"python3 -c '{SPIN.format(seconds=2)}' &"
+    busy = record(tmp_path, "sh", "-c", spin * 2 * (os.cpu_count() or 1) + " wait")
+    assert busy
+    assert busy.waiting
+    assert not any("python3 -c" in process.command for process in busy.processes)
+
+
+@pytest.mark.parametrize(("launcher", "known"), [("prterun", True), ("other", False)])
+def test_ranks_that_enter_containers_are_not_strangers(
+    tmp_path: Path, launcher: str, known: bool
+) -> None:
+    """Each rank has a parent of its own there; the launcher is the parent of those."""
+    tools = nvidia_smi(tmp_path)
+    (tools / launcher).symlink_to(shutil.which("sh") or "sh")
+    rank = f'sh -c "{SOURCES / "busy.sh"} sleep 3; true"'
+    script = f"sleep 30 & export STRANGER=$!; {rank}; kill $STRANGER"
+    environment = {
+        **os.environ,
+        "PATH": f"{tools}:{os.environ['PATH']}",
+        "COUNTER": str(tmp_path / "counter"),
+        "OLD": "yes",
+    }
+    subprocess.run([tools / launcher, "-c", script], cwd=tmp_path, env=environment, check=False)
+    (file,) = tmp_path.glob("busy-record.*")
+    busy = parse(file.read_text())
+    assert isinstance(busy, Busy)
+    assert [process.command for process in busy.gpu_processes] == ([] if known else ["sleep 30"])
+
+
+def nvidia_smi(directory: Path) -> Path:
+    """Return a directory with a stand-in for nvidia-smi."""
+    tools = directory / "bin"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text(NVIDIA_SMI)
+    (tools / "nvidia-smi").chmod(0o755)
+    return tools
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_the_program_is_unchanged(tmp_path: Path, status: int) -> None:
+    script = f"echo out; echo err >&2; read line; echo $line; exit {status}"
+    done = subprocess.run(
+        [SOURCES / "busy.sh", "sh", "-c", script],
+        cwd=tmp_path,
+        input="input\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (status, "out\ninput\n", "err\n")
+
+
+def test_only_the_first_rank_of_a_node_records(tmp_path: Path) -> None:
+    record(tmp_path, "sleep", "0.5", OMPI_COMM_WORLD_LOCAL_RANK="1")
+    assert not list(tmp_path.glob("busy-record.*"))
+
+
+def test_the_recorder_ends_with_the_program(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [SOURCES / "busy.sh", "sleep", "60"], cwd=tmp_path, start_new_session=True
+    ) as program:
+        time.sleep(1)
+        program.kill()  # it alone, not its group
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        session = subprocess.run(
+            ["ps", "-s", str(program.pid), "-o", "pid="],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if not session.stdout.split():
+            return
+        time.sleep(0.2)
+    pytest.fail(f"still there: {session.stdout}")
+
+
+def test_a_printed_record_is_not_written_again(tmp_path: Path) -> None:
+    with subprocess.Popen([SOURCES / "busy.sh", "sleep", "3"], cwd=tmp_path) as program:
+        time.sleep(1)
+        for file in tmp_path.glob("busy-record.*"):
+            file.unlink()
+        program.wait()
+    time.sleep(1)
+    assert not list(tmp_path.glob("busy-record.*"))
+
+
+@pytest.mark.parametrize("old", ["", "yes"])
+def test_gpus(tmp_path: Path, other: subprocess.Popen[bytes], old: str) -> None:
+    tools = nvidia_smi(tmp_path)
+    busy = record(
+        tmp_path,
+        *("sleep", "3"),
+        PATH=f"{tools}:{os.environ['PATH']}",
+        STRANGER=str(other.pid),
+        COUNTER=str(tmp_path / "counter"),
+        OLD=old,
+    )
+    assert busy
+    first, second = busy.gpus
+    assert (first.bus, first.throttle, first.mhz) == ("00000000:06:00.0", 0, 0)
+    assert (second.percent, second.throttle, second.mhz, second.max_mhz) == (12, 0x44, 1200, 1980)
+    assert [(p.pid, p.gpu, p.mib) for p in busy.gpu_processes] == [(other.pid, 0, 2600)]
+    assert first.link_gb_per_s is not None
+    assert 5 < first.link_gb_per_s <= 110  # 20 GB in 0.2 s or, on a busy machine, more
+    assert second.link_gb_per_s == 0
+
+
+def test_without_awk_there_is_no_record_and_no_error(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("sh", "uname", "echo"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    done = subprocess.run(
+        ["/bin/sh", SOURCES / "busy.sh", "echo", "ran"],
+        cwd=tmp_path,
+        env={"PATH": str(tools)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("ran\n", "", 0)
+    assert not list(tmp_path.glob("busy-record.*"))
