@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from busbar.terminal import stderr
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a command to end."""
 _DEATH = signal.SIGUSR2
@@ -123,11 +125,11 @@ def supervised(command: Callable[[Interruption], int]) -> int:
     for number, handler in before.items():
         signal.signal(number, handler)
     if left:
-        sys.stderr.write(f"busbar: these processes do not end: {' '.join(map(str, left))}\n")
+        stderr().line(f"busbar: these processes do not end: {' '.join(map(str, left))}")
     status = os.waitstatus_to_exitcode(waited)
     if status < 0:
         name = signal.Signals(-status).name
-        sys.stderr.write(f"busbar: {name} ended the command before its verdict\n")
+        stderr().line(f"busbar: {name} ended the command before its verdict")
         return 128 - status
     return status
 

@@ -47,7 +47,7 @@ class Setting:
     window: int | None = None
 
 
-TRIGGERS = (r"#[ \t]*OSU", "Send Buffer on", "This test requires")
+TRIGGERS = (r"#[ \t]*(?:OSU|Size|Datatype|\[)", "Send Buffer on", "This test requires")
 """Texts in the lines that the functions of this module parse, but for the rows."""
 ROW_TRIGGER = r"(?m:[0-9][ \t]+[0-9][0-9.]*(?:[ \t]+(?i:pass|fail))?[ \t]*$)"
 """A row, which looks like much else: for lines that follow a banner."""

@@ -20,6 +20,7 @@ from busbar.parse import (
     fabtests,
     launch,
     nccl_log,
+    nccl_options,
     nccl_tests,
     numbers,
     nvidia_smi,
@@ -123,13 +124,21 @@ def _detect(data: bytes) -> None:
 
 TARGETS = {
     "osu": Target(
-        _each(osu.parse_banner, osu.parse_buffers, osu.parse_row, osu.parse_rank_complaint),
+        _each(
+            osu.parse_banner,
+            osu.parse_buffers,
+            osu.parse_row,
+            osu.parse_setting,
+            osu.parse_rank_complaint,
+        ),
         share=10,
     ),
     "nccl-tests": Target(
         _each(
             nccl_tests.parse_version,
-            nccl_tests.parse_max_bytes,
+            nccl_tests.parse_columns,
+            nccl_options.parse_parameters,
+            nccl_options.parse_reduced,
             nccl_tests.parse_device,
             nccl_tests.parse_row,
             nccl_tests.parse_out_of_bounds,

@@ -25,12 +25,12 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     has_code = False
     sources = {
         "buffers.hpp": "0fdf7e6ca3d7b7cc837ca9401e9ae0bf2e497e9f41510a75717c951a3be5c68c",
-        "device.hpp": "7f9aecdefc33a723f9c55e9e78d9732e7e148eadd1bbbbf8a2e156b45d33cbbf",
+        "device.hpp": "9a652e02cd16a802a6851d99c67253fd7b418f9105223b4adc0c7eb8a37c9722",
         "exchange.hpp": "e2cb7f18bc9caca82f5cec111ae9b8e1bc185a9ef9eac0f57186111ac4e69903",
-        "gpu_aware.cpp": "14fb557f64ee17733728e8992cf0d05fa8c226ea60ef924ab2c84abc11c68487",
+        "gpu_aware.cpp": "f42628ce9f19ec5822bee092b03a97f98fbc99f22a855d52b232d0b750520dc9",
         "node_copy.hpp": "0817b57e61e8d5d4f43d0d70d42f58cad002661c0ab827524fb5bedd3e33f518",
         "pair_meter.hpp": "3be80384fdcc7a3c64e75dbdaf34f4082ab027b0c2883600503b9002a4a0be02",
-        "support.hpp": "203c4f72d693a4493c8fee1bc690f1830a79a4fb0af80aabde8e42a7ca9b3dae",
+        "support.hpp": "ee4b74c71c54b09503309d682ff0096ac08b751e6e9dd23b97994550352419a8",
     }
 
     version("1.0")
