@@ -12,10 +12,13 @@ import argparse
 import io
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import rich.console
+import rich.progress
 from rich.console import ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.table import Table
@@ -24,10 +27,26 @@ from rich.text import Text
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
-__all__ = ["Group", "Parser", "Part", "Table", "Terminal", "Text", "one_line", "stderr", "stdout"]
+__all__ = [
+    "Bar",
+    "Column",
+    "Group",
+    "Parser",
+    "Part",
+    "Table",
+    "Terminal",
+    "Text",
+    "one_line",
+    "stderr",
+    "stdout",
+]
 
 Part = str | tuple[str, str]
 """Text, or text and its style."""
+
+_GAP = 2
+_SHORTEST = 8
+"""Cells that a shortened column keeps."""
 
 # Printable by Unicode's categories, and still without a glyph: joiners, fillers and selectors.
 _INVISIBLE = frozenset(
@@ -102,6 +121,34 @@ class _Console(rich.console.Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column of a table that fits the terminal."""
+
+    name: str
+    right: bool = False
+    """Whether it is aligned to the right."""
+    rank: int = 0
+    """The order in which columns get their place; a narrow terminal loses the last ones. Those of
+    rank 0 are always there."""
+
+
+class Bar:
+    """The progress of a run on a terminal; elsewhere it shows nothing."""
+
+    def __init__(self, progress: rich.progress.Progress, total: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=total)
+
+    def show(self, text: str) -> None:
+        """Name what is running."""
+        self._progress.update(self._task, description=one_line(text))
+
+    def advance(self) -> None:
+        """Count one as done."""
+        self._progress.advance(self._task)
+
+
 class Terminal:
     """Standard output or standard error."""
 
@@ -137,9 +184,75 @@ class Terminal:
         """Print a table, or a group of tables and lines."""
         self._console.print(renderable)
 
+    def fitted(self, columns: Sequence[Column], rows: Sequence[Sequence[Part]]) -> None:
+        """Print a table whose rows are one line each on this terminal.
+
+        A narrow terminal loses columns, and then the ends of long cells. Without a terminal the
+        table is as wide as its content.
+        """
+        cells = [[_cell(part) for part in row] for row in rows]
+        names = [Text(column.name) for column in columns]
+        widths = [
+            max(cell.cell_len for cell in column) for column in zip(names, *cells, strict=True)
+        ]
+        limit = self._console.width if self._stream.isatty() else _UNLIMITED
+        shown: list[int] = []
+        for n in sorted(range(len(columns)), key=lambda n: columns[n].rank):
+            filled = any(row[n].cell_len for row in cells)
+            if not columns[n].rank or (filled and _total(widths, [*shown, n]) <= limit):
+                shown.append(n)
+        while _total(widths, shown) > limit:
+            longest = max(shown, key=lambda n: widths[n])
+            if widths[longest] <= _SHORTEST:
+                break
+            widths[longest] -= 1
+        shown.sort()
+        for row in [names, *cells]:
+            line = Text()
+            for n in shown:
+                cell = row[n].copy()
+                cell.truncate(widths[n], overflow="ellipsis")
+                space = " " * (widths[n] - cell.cell_len)
+                line.append_text(Text(space) + cell if columns[n].right else cell + Text(space))
+                line.append(" " * _GAP)
+            line.rstrip()
+            self._console.print(line, soft_wrap=True, style="bold" if row is names else "")
+
+    @contextmanager
+    def progress(self, total: int) -> Iterator[Bar]:
+        """Show a bar with what runs, how many of ``total`` are done, and the elapsed time."""
+        columns = (
+            rich.progress.TextColumn("{task.description}", markup=False),
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TimeElapsedColumn(),
+        )
+        progress = rich.progress.Progress(
+            *columns,
+            console=self._console,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            disable=not self._stream.isatty(),
+        )
+        with progress:
+            yield Bar(progress, total)
+
     def rule(self) -> None:
         """Print a horizontal line."""
         self._console.rule()
+
+
+_UNLIMITED = 1 << 16
+
+
+def _cell(part: Part) -> Text:
+    text, style = (part, "") if isinstance(part, str) else part
+    return Text(one_line(text), style)
+
+
+def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
+    return sum(widths[n] for n in shown) + _GAP * (len(shown) - 1)
 
 
 def stdout(*, log_width: int | None = None) -> Terminal:

@@ -34,6 +34,7 @@ from .programs import BUSY, SHOW_BUSY, SOURCES
 ASKED = "asked.json"
 """What a check asks of each launch; it is kept beside the results."""
 PLACED = str(SOURCES / "placed.sh")
+USUAL_S = {"quick": 4.0, "nightly": 8.0, "full": 15.0}
 NEAR_GPU = str(SOURCES / "near_gpu.sh")
 TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
@@ -69,6 +70,7 @@ class BenchCheck(BusbarCheck, special=True):
     @run_after("init")
     def set_tags(self) -> None:
         self.tags |= TAGS[self.size_set]
+        self.usual_s = USUAL_S[self.size_set]
 
     @run_after("setup")
     def leave_binding_to_script(self) -> None:
@@ -198,9 +200,10 @@ class BenchCheck(BusbarCheck, special=True):
         versions = {"mpi": "", "ucx": "", "gpu_driver": ""}
         for index, launch in enumerate(self.planned):
             if index >= len(parts):
-                failed = f"{' '.join(launch.command[:1])} was not started"
+                left = f"{len(self.planned) - index} of {len(self.planned)} launches"
+                failed = f"{launch.command[0]} was not started: {left} are missing"
                 results.append(Result(self.name, Verdict.FAILED, pair=launch.pair, message=failed))
-                continue
+                break
             mine = [Source.from_path(path) for path in logs if path.match(launch.logs)]
             shown = show(f"launch {index + 1}", parts[index], mine)
             if launch.json and f"-J {PRIVATE}/{launch.json}" in parts[index][0]:
@@ -213,7 +216,11 @@ class BenchCheck(BusbarCheck, special=True):
             ucx = next(shown.facts.values("ucx.version", "version"), loaded)
             versions |= {"ucx": ucx} if ucx else {}
             versions |= {launch.bench: shown.facts.version} if shown.facts.version else {}
-        return Judgement([*results, *self.problems(results)], versions)
+        worked = all(result.verdict is not Verdict.FAILED for result in results)
+        measured = any(result.value is not None for result in results)
+        # What a run lacks that did not measure anything says nothing more.
+        more = self.problems(results) if measured or worked else ()
+        return Judgement([*results, *more], versions)
 
     def problems(self, results: list[Result]) -> Iterable[Result]:
         """What else is wrong with the launches, of which ``results`` is known."""

@@ -136,3 +136,13 @@ def test_nobody_else_can_write_what_a_command_writes(tmp_path: Path) -> None:
             assert not stat.S_IMODE(path.stat().st_mode) & stat.S_IWOTH
     finally:
         os.umask(before)
+
+
+def test_checks_have_their_short_names(tmp_path: Path) -> None:
+    text = page("pt2pt %size_set=quick %bench=osu_bw %buffers=D D", tmp_path)
+    headings = [
+        line for line in text.splitlines() if line.startswith(("<h2>", "<dt>", "<tr><td>"))
+    ]
+    assert sum("pt2pt osu_bw DD" in line for line in headings) >= 3
+    for line in headings:
+        assert "%bench" not in line.partition("<td>")[2].partition("<td>")[0]

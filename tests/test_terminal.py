@@ -172,7 +172,8 @@ def test_verdicts(text: str) -> None:
     note: NoteRow = {"id": text, "summary": text, "evidence": [line]}
     outcome = Outcome(text, text, (result,), causes=(cause,), notes=(note,))
     stream = io.StringIO()
-    print_verdicts([outcome], Terminal(stream, log_width=200))
+    print_verdicts([outcome], Terminal(stream), verbose=True)
+    print_verdicts([outcome], Terminal(stream))
     assert not hidden(stream.getvalue())
     assert "verdict: pass" not in stream.getvalue().splitlines()
 

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from busbar.check.features import needs
+from busbar.check.names import short_name
 from busbar.delivery.environment import Environment
 
 if TYPE_CHECKING:
@@ -14,6 +17,10 @@ if TYPE_CHECKING:
 
 MATCHES = "busbar-matches: "
 """The start of the line in which the process of ReFrame reports its checks."""
+
+
+CHOSEN = "busbar-chosen"
+"""The tag that the process of ReFrame gives the checks that are to run."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +37,22 @@ class Match:
     """``partition+environment``."""
     reason: str = ""
     """Why it cannot run anywhere."""
+    lacks: tuple[str, ...] = ()
+    """The fewest conditions on features that are not met: ``+osu``, ``-efa``."""
+    hash: str = ""
+    """ReFrame's hash."""
+    seconds: float | None = None
+    """How long it usually runs; None if the check does not state it."""
 
     @property
     def test(self) -> str:
         """The name without its parameters."""
         return self.name.split(" ")[0]
+
+    @property
+    def short(self) -> str:
+        """The name for people: ``pt2pt osu_bw DD``."""
+        return short_name(self.name)
 
 
 def match(check: RegressionTest) -> Match:
@@ -43,36 +61,69 @@ def match(check: RegressionTest) -> Match:
 
     valid = runtime.valid_sysenv_comb(check.valid_systems, check.valid_prog_environs)
     pairs: list[str] = []
-    lacks: list[str] = []
+    reasons: list[str] = []
+    lacks: list[tuple[str, ...]] = []
     empty = [name for name in ("valid_systems", "valid_prog_environs") if not getattr(check, name)]
     if empty:
-        lacks.append(f"the check has an empty {' and '.join(empty)}")
+        reasons.append(f"the check has an empty {' and '.join(empty)}")
     for partition in () if empty else runtime.runtime().system.partitions:
         if partition not in valid:
             systems = _alternatives(check.valid_systems)
-            lacks.append(f"partition {partition.name} lacks {systems}")
+            reasons.append(f"partition {partition.name} lacks {systems}")
+            lacks.append(_unmet(check.valid_systems, partition.features))
             continue
         for environ in partition.environs:
             if environ in valid[partition]:
                 pairs.append(f"{partition.name}+{environ.name}")
             else:
-                lacks.append(lack(Environment.from_reframe(environ), check.valid_prog_environs))
+                lacks.append(_unmet(check.valid_prog_environs, environ.features))
+                reasons.append(lack(Environment.from_reframe(environ), check.valid_prog_environs))
     return Match(
         name=check.display_name,
         description=check.descr,
         tags=tuple(sorted(check.tags)),
         features=tuple(sorted(_features(check.valid_prog_environs))),
         runs_in=tuple(pairs),
-        reason="" if pairs else "; ".join(dict.fromkeys(lacks)),
+        reason="" if pairs else "; ".join(dict.fromkeys(reasons)),
+        lacks=() if pairs else min(lacks, key=len, default=()),
+        hash=check.hashcode,
+        seconds=getattr(check, "usual_s", None),
     )
 
 
 def lines(matches: Sequence[Match]) -> list[str]:
     """Return the lines of ``busbar check --list``: what can run, then what cannot and why."""
     runs = [
-        f"{m.name} [{', '.join(m.tags)}]: {', '.join(m.runs_in)}" for m in matches if m.runs_in
+        f"{m.short} [{', '.join(m.tags)}]: {', '.join(m.runs_in)}" for m in matches if m.runs_in
     ]
-    return runs + [f"not {m.name}: {m.reason}" for m in matches if not m.runs_in]
+    return runs + [f"not {m.short}: {m.reason}" for m in matches if not m.runs_in]
+
+
+def skips(matches: Sequence[Match]) -> Iterator[str]:
+    """Yield one line for all checks that lack features, and one for each other reason."""
+    lacking = [match for match in matches if match.lacks]
+    if lacking:
+        verb = "checks need" if len(lacking) > 1 else "check needs"
+        yield f"{len(lacking)} {verb} {needs(m.lacks for m in lacking)} (busbar check --list)"
+    others = Counter(match.reason for match in matches if not match.lacks)
+    for reason, count in others.items():
+        yield f"{count} check{'s' if count > 1 else ''} did not run: {reason}"
+
+
+def _unmet(conditions: Sequence[str], features: Collection[str]) -> tuple[str, ...]:
+    """Return what is unmet of the alternative of which least is."""
+    unmet = [
+        [
+            word
+            for word in entry.split()
+            if word[0] in "+-" and (word[0] == "+") != (word[1:] in features)
+        ]
+        for entry in conditions
+    ]
+    words = min(unmet, key=len, default=[])
+    if {"+cuda", "+rocm"} <= {word for entry in unmet for word in entry}:
+        words = ["+gpu" if word in ("+cuda", "+rocm") else word for word in words]
+    return tuple(words)
 
 
 def _features(environs: Sequence[str]) -> set[str]:

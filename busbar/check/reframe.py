@@ -16,7 +16,7 @@ from typing import Self
 
 from pydantic import TypeAdapter
 
-from busbar.check.listing import MATCHES, Match
+from busbar.check.listing import CHOSEN, MATCHES, Match
 from busbar.check.surroundings import environment_of_jobs
 from busbar.errors import BusbarError
 
@@ -42,11 +42,11 @@ class ReFrame:
         self._lines: list[str] = []
 
     def load(self, arguments: Sequence[str]) -> list[Match]:
-        """Load the checks that the arguments name; return all of them, by name.
+        """Load checks; return all of them, by name.
 
         Raises ``BusbarError`` with ReFrame's message if a check file cannot be loaded.
         """
-        self._write(json.dumps(list(arguments)))
+        self._write(json.dumps([*arguments, "-t", CHOSEN]))
         for line in self._output:
             if line.startswith(MATCHES):
                 matches = TypeAdapter(list[Match]).validate_json(line.removeprefix(MATCHES))
@@ -59,9 +59,9 @@ class ReFrame:
             hint="run that command by hand to see more",
         )
 
-    def run(self) -> Iterator[str]:
-        """Do what the arguments say; yield the lines that ReFrame prints, from the first one."""
-        self._write("run")
+    def run(self, hashes: Sequence[str]) -> Iterator[str]:
+        """Run the checks with these hashes; yield the lines that ReFrame prints from the start."""
+        self._write(json.dumps(list(hashes)))
         yield from self._lines
         yield from self._output
         self._process.wait()

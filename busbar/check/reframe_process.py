@@ -3,7 +3,7 @@
 
 It runs ReFrame's command with the arguments from the first line of standard input, a list in JSON.
 When the checks are loaded, it prints how they match the configuration, and goes on at the second
-line. It ends where standard input does.
+line, which has the hashes of those that are to run. It ends where standard input does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reframe.frontend import cli
 from reframe.frontend.loader import RegressionCheckLoader
 
 import busbar.check.causes  # noqa: F401 - the checks import it
-from busbar.check.listing import MATCHES, Match, match
+from busbar.check.listing import CHOSEN, MATCHES, Match, match
 from busbar.check.processes import adopt_orphans, end_descendants, end_with_parent
 
 
@@ -26,8 +26,12 @@ class _Loader(RegressionCheckLoader):
         checks = super().load_all(force)
         matches = [match(check) for check in checks if not check.is_fixture()]
         sys.stdout.write(f"\n{MATCHES}{TypeAdapter(list[Match]).dump_json(matches).decode()}\n")
-        if not sys.stdin.readline():
+        line = sys.stdin.readline()
+        if not line:
             sys.exit()
+        for check in checks:
+            if check.hashcode in json.loads(line):
+                check.tags |= {CHOSEN}
         return checks
 
 

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from busbar.check.listing import Match
 from busbar.check.processes import Interruption
+from busbar.check.progress import Progress, Step, cases_of, step_of
 from busbar.check.reframe import ReFrame
 from busbar.data import CHECKS
 from busbar.errors import BusbarError
@@ -23,8 +23,6 @@ from busbar.judge.run import Run
 from busbar.parse.text import Source
 from busbar.site import Site
 from busbar.verdict import Verdict, combined
-
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,8 @@ class RunPlan:
     lane: str
     output: Path
     """Everything that the run leaves goes below this directory."""
-    names: tuple[str, ...] = ()
-    """Checks by name, as ``reframe -n`` takes them; none means all."""
-    tags: tuple[str, ...] = ()
+    hashes: tuple[str, ...] = ()
+    """ReFrame's hashes of the checks to run."""
     checks: tuple[Path, ...] = (CHECKS,)
     """Files or directories of checks."""
     variables: tuple[str, ...] = ()
@@ -59,7 +56,7 @@ def load(plan: RunPlan, reframe: ReFrame) -> list[Match]:
     outcome.
     """
     make_directory(plan.output)
-    _report(plan).unlink(missing_ok=True)
+    report(plan).unlink(missing_ok=True)
     return reframe.load(_arguments(plan))
 
 
@@ -78,7 +75,7 @@ def run(
 ) -> list[Outcome]:
     """Run the checks that ``reframe`` has loaded; return the outcome of each.
 
-    What ReFrame refuses is a failed outcome of its own. ``progress`` gets one line when a check
+    What ReFrame refuses is a failed outcome of its own. ``progress`` gets a step when a check
     starts and one when it ends. After a signal, the outcomes are those of the checks that have
     ended.
     """
@@ -101,12 +98,11 @@ def run(
             if interruption.name:
                 break
             nodes, partition, environment = place
-            progress("again    readings below their band" + (f" on {nodes}" if nodes else ""))
+            progress(Step("again: readings below their band", counts=False))
             repeated = replace(
                 plan,
                 output=again / f"{attempt}-{number}",
-                names=tuple(f"/{each}" for each in hashes),
-                tags=(),
+                hashes=tuple(hashes),
                 nodes=nodes,
                 within=(partition, environment),
             )
@@ -147,13 +143,13 @@ def _run_once(
     earlier = _left(plan)
     lines: list[str] = []
     with log.open("wb", buffering=0) as kept:
-        for line in reframe.run():
+        for line in reframe.run(plan.hashes):
             lines.append(line)
             with suppress(OSError):  # a full disk must not lose what ran
                 kept.write(line.encode(errors="backslashreplace"))
-            if step := _progress(line):
-                progress(step)
-    cases = _test_cases(_report(plan))
+            if step := step_of(line):
+                progress(replace(step, counts=step.counts and not plan.within))
+    cases = cases_of(report(plan))
     found: _Found = [(c, _outcome(plan, c)) for c in cases if not _is_quiet_fixture(c)]
     if not cases:  # ReFrame writes its report at the end
         for path, _ in sorted(_left(plan) - earlier):
@@ -175,7 +171,8 @@ def _left(plan: RunPlan) -> set[tuple[Path, int]]:
     }
 
 
-def _report(plan: RunPlan) -> Path:
+def report(plan: RunPlan) -> Path:
+    """Return the file of ReFrame's own report."""
     return plan.output / "reframe.json"
 
 
@@ -184,13 +181,11 @@ def _arguments(plan: RunPlan) -> list[str]:
         *("-C", str(plan.config)),
         *(part for path in plan.checks for part in ("-c", str(path))),
         *("--prefix", str(plan.output / "reframe")),
-        *("--report-file", str(_report(plan))),
+        *("--report-file", str(report(plan))),
         # Checks that measure must not run side by side on one machine.
         "--exec-policy=serial",
         "--warn-as-error",
         "--nocolor",
-        *(part for name in plan.names for part in ("-n", name)),
-        *(part for tag in plan.tags for part in ("-t", tag)),
         *(part for assignment in plan.variables for part in ("-S", assignment)),
         *(["-J", f"nodelist={plan.nodes}"] if plan.nodes else []),
         *_within(plan),
@@ -203,30 +198,6 @@ def _within(plan: RunPlan) -> list[str]:
         return []
     partition, environment = plan.within
     return ["--system", f"{plan.site.name}:{partition}", "-p", f"^{re.escape(environment)}$"]
-
-
-_STEP = re.compile(
-    r"\[\s*(?P<word>RUN|OK|FAIL|SKIP)\s*\]\s+(?:\(\s*(?P<place>\d+/\d+)\)\s+)?"
-    r"(?P<name>\S.*?)(?= [~/@]|$)",
-    re.MULTILINE,
-)
-_STATES = {"RUN": "running", "OK": "done", "FAIL": "failed", "SKIP": "skipped"}
-
-
-def _progress(line: str) -> str:
-    step = _STEP.match(line)
-    if not step:
-        return ""
-    place = f" ({step['place']})" if step["place"] else ""
-    return f"{_STATES[step['word']]:8} {step['name']}{place}"
-
-
-def _test_cases(report: Path) -> list[dict[str, Any]]:
-    try:
-        runs = json.loads(report.read_text(encoding="utf-8"))["runs"]
-    except (OSError, ValueError):  # it is missing, or the disk was full
-        return []
-    return list(runs[-1]["testcases"]) if runs else []
 
 
 def _is_quiet_fixture(case: dict[str, Any]) -> bool:

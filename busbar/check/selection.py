@@ -12,19 +12,64 @@ from typing import Never
 from busbar.check.listing import Match
 from busbar.errors import BusbarError
 
+_SETS = ("gate", "nightly", "full")
+"""The tags of the sets of sizes, from the smallest."""
+
 
 def selected(matches: Iterable[Match], names: Sequence[str], tags: Sequence[str]) -> list[Match]:
     """Return the checks with one of the names and one of the tags; an empty list means any."""
+    matches = list(matches)
+    named = {match.name for name in names for match in _named(matches, name)}
     return [
         match
         for match in matches
-        if (not names or any(_has_name(match.name, name) for name in names))
-        and (not tags or set(tags) & set(match.tags))
+        if (not names or match.name in named) and (not tags or set(tags) & set(match.tags))
     ]
 
 
-def expression(pattern: str) -> str:
-    """Return the regular expression that ``reframe -n`` needs for a name.
+def to_run(matches: Iterable[Match], names: Sequence[str], tags: Sequence[str]) -> list[Match]:
+    """Return the checks that a run takes: without a tag, each named check in its smallest set."""
+    chosen = selected(matches, names, tags)
+    if tags or not names:
+        return chosen
+    smallest: dict[str, int] = {}
+    for match in chosen:
+        smallest[match.test] = min(smallest.get(match.test, len(_SETS)), _set(match))
+    return [match for match in chosen if _set(match) == smallest[match.test]]
+
+
+def _set(match: Match) -> int:
+    return next((n for n, tag in enumerate(_SETS) if tag in match.tags), len(_SETS))
+
+
+def _named(matches: Sequence[Match], pattern: str) -> list[Match]:
+    """Return the checks that ``pattern`` names, as ``--list`` or ReFrame prints them.
+
+    A name as ``--list`` prints it names only its check, in all sets. Everything else is a regular
+    expression, as ``reframe -n`` takes it, or ReFrame's hash after a slash.
+    """
+    if pattern.startswith("/"):
+        return [match for match in matches if match.hash.startswith(pattern[1:])]
+    test, *words = pattern.split() or [""]
+    exact = [m for m in matches if m.test == test and {*words} <= {*m.short.split()[1:]}]
+    if exact and (words or any(match.short == test for match in exact)):
+        return exact
+    try:
+        expression = re.compile(_expression(pattern))
+        short = re.compile(pattern)
+    except re.error as error:
+        raise BusbarError(
+            f"{pattern!r} is not a valid regular expression: {error}", where="-n"
+        ) from error
+    return [
+        match
+        for match in matches
+        if expression.search(match.name.replace(" ", "")) or short.search(match.short)
+    ]
+
+
+def _expression(pattern: str) -> str:
+    """Return the regular expression for ReFrame's names without their spaces.
 
     A name with parameters, such as ``pt2pt %bench=osu_bw``, may omit parameters.
     """
@@ -48,9 +93,8 @@ def refuse_unknown(
     ``provided`` are the features of the environments.
     """
     for pattern in names:
-        # After a slash comes ReFrame's hash of a check.
-        if not pattern.startswith("/") and not selected(matches, [pattern], ()):
-            _refuse("-n", pattern, {match.test for match in matches})
+        if not selected(matches, [pattern], ()):
+            _refuse("-n", pattern, {name for m in matches for name in (m.test, m.short)})
     all_tags = {tag for match in matches for tag in match.tags}
     features = {feature for match in matches for feature in match.features} | set(provided)
     for option, asked, existing in (("-t", tags, all_tags), ("--require", required, features)):
@@ -80,13 +124,3 @@ def _refuse(option: str, given: str, existing: Iterable[str]) -> Never:
     raise BusbarError(
         f"no check has {given!r}", where=option, hint=f"there are, among others: {', '.join(near)}"
     )
-
-
-def _has_name(name: str, pattern: str) -> bool:
-    """Match as ``reframe -n``, which ignores the spaces of a name."""
-    try:
-        return bool(re.search(expression(pattern), name.replace(" ", "")))
-    except re.error as error:
-        raise BusbarError(
-            f"{pattern!r} is not a valid regular expression: {error}", where="-n"
-        ) from error

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -21,9 +22,10 @@ from busbar import site as sites
 from busbar.check.document import document_of, missing_features
 from busbar.check.listing import Match, lines
 from busbar.check.processes import Interrupted, Interruption
+from busbar.check.progress import Step, announced, earlier_seconds
 from busbar.check.reframe import ReFrame
-from busbar.check.run import RunPlan, interrupted, load, make_directory, overall, run
-from busbar.check.selection import expression, refuse_nothing, refuse_unknown, selected
+from busbar.check.run import RunPlan, interrupted, load, make_directory, overall, report, run
+from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
 from busbar.check.slurm import cancel_jobs
 from busbar.check.surroundings import (
     ignored_variables,
@@ -40,10 +42,9 @@ from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
 from busbar.detect.machine import detect, match
 from busbar.detect.write import write as write_site
-from busbar.documents import CheckDocument
 from busbar.errors import BusbarError
 from busbar.judge.results import Outcome
-from busbar.report.terminal import print_verdicts
+from busbar.report.terminal import print_run
 from busbar.safe_path import refuse_unsafe
 from busbar.site.load import find
 from busbar.terminal import stderr, stdout
@@ -57,9 +58,9 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "check",
         description=(
-            "Runs ReFrame on reframe_checks/ with the configuration of the site, prints one row"
-            f" for each size, and writes report.html and results.json. {EXIT_STATUSES} 128 + N"
-            " after signal N: what was measured is written."
+            "Runs ReFrame on reframe_checks/ with the configuration of the site, prints the"
+            " verdict and one line per check, and writes report.html and results.json."
+            f" {EXIT_STATUSES} 128 + N after signal N: what was measured is written."
         ),
     )
     add_options(parser)
@@ -118,6 +119,7 @@ class _State:
     lane: str
     chosen: Sequence[Match] = ()
     outcomes: list[Outcome] = field(default_factory=list)
+    begun: float = field(default_factory=time.monotonic)
 
 
 def _run(args: argparse.Namespace, output: Path) -> int:
@@ -146,17 +148,28 @@ def _measure(
     plan, environments = _plan(args, output)
     state.site, state.lane = plan.site.name, plan.lane
     refuse_without_shared_memory(plan.site)
+    earlier = earlier_seconds(report(plan))
     try:
         matches = load(plan, reframe)
     except BusbarError:
         matches = []  # the outcome of the run says why
     else:
         _refuse_unknown(args, matches, environments)
-    state.chosen = selected(matches, args.name, plan.tags)
-    _tell(f"site {state.site}, lane {state.lane}")
+    state.chosen = to_run(matches, args.name, _tags(args))
+    plan = replace(plan, hashes=tuple(match.hash for match in state.chosen))
+    jobs = sum(len(match.runs_in) for match in state.chosen)
+    ahead = f": {announced(state.chosen, earlier)}" if jobs else ""
+    _tell(f"site {state.site}, lane {state.lane}{ahead}")
     beside()
-    with args.interruption.held():
-        state.outcomes = run(plan, _tell, reframe, args.interruption)
+    with args.interruption.held(), stderr().progress(jobs) as bar:
+
+        def progress(step: Step) -> None:
+            if not step.ended:
+                bar.show(step.check)
+            elif step.counts:
+                bar.advance()
+
+        state.outcomes = run(plan, progress, reframe, args.interruption)
         state.outcomes += missing_features(plan, environments, args.require)
 
 
@@ -185,7 +198,15 @@ def _conclude(args: argparse.Namespace, output: Path, state: _State) -> int:
         if args.json:
             stdout().document(document)
         else:
-            _print(document, outcomes, output / "report.html")
+            print_run(
+                document["verdict"],
+                outcomes,
+                skipped,
+                stdout(),
+                seconds=time.monotonic() - state.begun,
+                report=output / "report.html",
+                verbose=args.verbose,
+            )
         sys.stdout.flush()
     except OSError:  # the reader or the terminal is gone; what matters is in the files
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -234,8 +255,6 @@ def _plan(args: argparse.Namespace, output: Path) -> tuple[RunPlan, list[Environ
         config=reframe_configuration.write(config, output),
         lane=choice.lane,
         output=output,
-        names=tuple(expression(name) for name in args.name),
-        tags=_tags(args),
         checks=tuple(args.checks) or (CHECKS,),
         variables=tuple(args.setvar),
         retries=args.max_retries,
@@ -262,15 +281,6 @@ def _refuse_unknown(
 def _tell(line: str) -> None:
     with suppress(OSError):  # nobody reads any more, but the run goes on
         stderr().line(f"busbar: {line}")
-
-
-def _print(document: CheckDocument, outcomes: Sequence[Outcome], report: Path) -> None:
-    out = stdout(log_width=200)  # a log has no width; the usual 80 columns would cut the table
-    print_verdicts(outcomes, out)
-    for row in document["skipped"]:
-        out.line(f"skipped {row['check']}: {row['reason']}")
-    out.line(f"verdict: {document['verdict']}", style="bold")
-    out.line(f"report: {report}")
 
 
 def remove_old_results(output: Path) -> None:

@@ -61,15 +61,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--name",
         action="append",
         default=[],
-        help="only checks of this name, as --list prints it, or a regular expression (repeatable)",
+        help="only checks of this name, as --list or ReFrame prints it, or a regular expression"
+        " (repeatable); without -t in their smallest set of sizes",
     )
     parser.add_argument(
         "-t",
         "--tag",
         action="append",
         default=[],
-        help="only checks with this tag: gate, nightly, full (repeatable; default: gate, or any"
-        " with -n)",
+        help="only checks with this tag: gate, nightly, full (repeatable; default: gate, or with"
+        " -n the first of these that the check has)",
     )
     parser.add_argument(
         "-c",
@@ -108,6 +109,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=Path("busbar-report"),
         metavar="DIR",
         help="directory for the report and the files of ReFrame (default: %(default)s)",
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="print all readings, reasons and skips"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 

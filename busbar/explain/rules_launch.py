@@ -53,6 +53,7 @@ def mpich_gpu_off(context: Context) -> Iterator[Finding]:
 @cause(
     "singletons",
     fatal=True,
+    hides=["invalid-reading"],
     patterns=[
         pattern(
             "greeting",

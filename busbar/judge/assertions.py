@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import math
 import re
+import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from busbar.judge.answer import differences
 from busbar.judge.launch import BenchLaunch, LaunchOutput
@@ -39,19 +42,49 @@ _DIGITS, _CENT = 1e-3, 0.006
 
 def ranks(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """As many ranks as asked for, of one job, on as many nodes."""
-    if shown.runs > 1:
-        yield _FAILED, f"{shown.runs} programs started apart from each other, not one"
+    if reason := other_ranks(launch, shown):
+        yield _FAILED, reason
+    if shown.runs > 1 or not launch.placed:
         return
-    if not launch.placed:
-        return
-    sizes = {place.ranks for place in shown.ranks if place.ranks is not None}
     numbers = [place.rank for place in shown.ranks]
-    if sizes - {launch.ranks}:
-        started = ", ".join(map(str, sorted(sizes)))
-        yield _FAILED, f"asked for {launch.ranks} ranks, the launcher started {started}"
+    if reason or shown.died:
+        pass
     elif missing := [rank for rank in range(launch.ranks) if rank not in numbers]:
         yield _FAILED, f"no word of where rank {', '.join(map(str, missing))} ran"
     yield from _places(launch, shown)
+
+
+def other_ranks(launch: BenchLaunch, shown: LaunchOutput) -> str:
+    """Return why the output is of another number of ranks than requested; empty if it is not.
+
+    Nothing that such a launch measured says anything of the requested one.
+    """
+    alone = _processes_alone(launch, shown)
+    if alone:
+        return (
+            f"each of {alone} processes ran alone: {Path(launch.command[0]).name} is built without"
+            " MPI, or for another MPI than the launcher's; build nccl-tests (rccl-tests) with"
+            f" MPI=1 MPI_HOME=..., or run it as one process with -g {launch.ranks}"
+        )
+    if shown.runs > 1:
+        return f"{shown.runs} programs started apart from each other, not one"
+    sizes = {place.ranks for place in shown.ranks if place.ranks is not None}
+    if launch.placed and sizes - {launch.ranks}:
+        started = ", ".join(map(str, sorted(sizes)))
+        return f"asked for {launch.ranks} ranks, the launcher started {started}"
+    return ""
+
+
+def _processes_alone(launch: BenchLaunch, shown: LaunchOutput) -> int:
+    """Return how many processes of nccl-tests or rccl-tests ran without the others."""
+    facts = shown.facts
+    if facts.tool != "nccl-tests" or launch.ranks == 1:
+        return 0
+    sizes = {*facts.values("nccl.init", "ranks"), *facts.values("nccl.nodes", "ranks")}
+    first_only = len(facts.devices) > 1 and {d.rank for d in facts.devices.values()} == {0}
+    if shown.runs > 1 or first_only or sizes == {"1"}:
+        return max(shown.runs, len(facts.devices), len(shown.ranks))
+    return 0
 
 
 def _places(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
@@ -98,7 +131,7 @@ def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     for (host, bus), count in Counter(named).items():
         if count > 1:
             yield _FAILED, f"{count} ranks share the GPU {bus} of {host}"
-    if shown.facts.devices and len(named) < launch.ranks:
+    if shown.facts.devices and len(named) < launch.ranks and not shown.died:
         yield _FAILED, f"the tool lists {len(named)} GPUs for {launch.ranks} ranks"
 
 
@@ -106,7 +139,7 @@ def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """The data went by one of the ways that it should go."""
     facts = shown.facts
     # A run that died need not have come to its transports.
-    if not launch.transports or (facts.exit_status and facts.exit_status.code):
+    if not launch.transports or (shown.died and not facts.transports and not facts.endpoints):
         return
     if launch.log == "nccl":
         used = set(facts.transports)
@@ -134,7 +167,7 @@ def data(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         yield _FAILED, f"the program counts {end.wrong} wrong"
     if facts.out_of_bounds and not facts.out_of_bounds.okay:
         yield _FAILED, f"the tool counts {facts.out_of_bounds.wrong} values out of bounds"
-    if launch.validated and not _checked(launch, shown):
+    if launch.validated and not shown.died and not _checked(launch, shown):
         yield _FAILED, "the data was to be checked and the output does not say that it was"
 
 
@@ -153,25 +186,48 @@ def _checked(launch: BenchLaunch, shown: LaunchOutput) -> bool:
 
 def metrics(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """The program ended well, and every size that was asked for has a reading."""
+    problems = list(_ends(launch, shown))
+    if missing := _missing(launch, shown):
+        problems.append(missing if problems else f"{launch.bench}: {missing}")
+    if shown.died:  # one reason for all that is missing
+        yield _FAILED, "; ".join(problems)
+    else:
+        yield from ((_FAILED, problem) for problem in problems)
+
+
+def _ends(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
+    """Yield what the program says went wrong, and that it did not end well."""
     facts = shown.facts
-    for error, _ in facts.events_of(Error):
-        yield _FAILED, error.text
+    yield from dict.fromkeys(error.text for error, _ in facts.events_of(Error))
     if facts.exit_status is None:
-        yield _FAILED, f"{launch.bench}: the output ends before the exit status"
-    elif facts.exit_status.code:
-        yield _FAILED, f"{launch.bench}: exit status {facts.exit_status.code}"
-    if launch.end and facts.finished is None:
-        yield _FAILED, f"{launch.bench}: the output ends before the tool's last line"
+        yield f"{launch.bench}: the output ends before the exit status"
+    elif code := facts.exit_status.code:
+        yield f"{launch.bench}: exit status {code}{_signal(code)}"
+    elif launch.end and facts.finished is None:
+        yield f"{launch.bench}: the output ends before the tool's last line"
+
+
+def _signal(status: int) -> str:
+    """Return the name of the signal that a shell reports by its exit status."""
+    with suppress(ValueError):
+        return f" ({signal.Signals(status - 128).name})"
+    return ""
+
+
+def _missing(launch: BenchLaunch, shown: LaunchOutput) -> str:
+    """Return the requested sizes without a reading, as one sentence."""
+    facts = shown.facts
     read = {reading.nbytes for reading in shown.readings}
     most = facts.max_bytes or max(launch.sizes, default=0)
     wanted = [size for size in launch.sizes if size <= max(most, _MEANINGFUL)]
     missing = [
         size for size in wanted if not any(abs(size - got) <= size * _EXACT for got in read)
     ]
-    if missing:
-        sizes = ", ".join(format_bytes(size) for size in missing[:4])
-        more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
-        yield _FAILED, f"{launch.bench}: no reading at {sizes}{more}"
+    if not missing:
+        return ""
+    sizes = ", ".join(format_bytes(size) for size in missing[:4])
+    more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
+    return f"no reading at {sizes}{more}"
 
 
 def report(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:

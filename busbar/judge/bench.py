@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from busbar.judge.assertions import ASSERTIONS
+from busbar.judge.assertions import ASSERTIONS, other_ranks
 from busbar.judge.busy import accounts_for, excused, loads
 from busbar.judge.expectation import bus_bandwidths, expectation_of
 from busbar.judge.launch import BenchLaunch, LaunchOutput
@@ -15,6 +15,9 @@ from busbar.judge.series import series_row
 from busbar.judge.verdicts import dips, judge_readings
 from busbar.output.reading import Reading
 from busbar.verdict import Verdict
+
+_OF_THE_START = ("ranks", "placement", "metrics")
+"""The assertions that say why a launch has no readings."""
 
 
 def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> list[Result]:
@@ -26,10 +29,15 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
     readings = [*shown.readings, *bus_bandwidths(run.bench, shown.readings, run.ranks)]
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
     row = Result(check, Verdict.FAILED, where=where, pair=launch.pair)
+    problems = {name: list(check(launch, shown)) for name, check in ASSERTIONS.items()}
+    if problems.get("ranks") and (reason := other_ranks(launch, shown)):
+        return [replace(row, message=reason)]
+    # What did not run is a failure of `metrics`; that it printed nothing else says no more.
+    names = problems if shown.readings or not shown.died else _OF_THE_START
     results = [
         replace(row, verdict=verdict, message=message)
-        for assertion in ASSERTIONS.values()
-        for verdict, message in assertion(launch, shown)
+        for name in names
+        for verdict, message in problems.get(name, ())
     ]
     found = loads(shown.facts, run)
     if launch.bands:

@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from busbar.judge.busy import Load, excused, loads
 from busbar.judge.expectation import expectation_of
@@ -52,34 +53,52 @@ def judge(asked: GpuAwareRequest, shown: LaunchOutput, run: Run) -> list[Result]
     A requested reading that is missing gives a ``failed`` result.
     """
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
-    problems = list(_run_problems(asked, shown))
+    problems = list(dict.fromkeys(_run_problems(asked, shown)))
     if not problems:  # a run that was cut need not have come to its transports
         problems = list(_transport_problems(asked, shown.text))
+    measured = [*_correctness(asked, shown, where), *_readings(asked, shown, where, run)]
+    if problems and _stopped(asked, shown):
+        # One reason for all that is missing, not a result for each reading.
+        missing = [row for row in measured if row.missing]
+        measured = [row for row in measured if not row.missing]
+        if missing:
+            verdict, message = problems[0]
+            problems[0] = verdict, f"{message}; {len(missing)} results are missing from the output"
     results = [
         Result(asked.check, verdict, where=where, message=message) for verdict, message in problems
     ]
-    results += _correctness(asked, shown, where)
-    results += _readings(asked, shown, where, run)
-    return results
+    return [*results, *(row.result for row in measured)]
+
+
+class _Row(NamedTuple):
+    result: Result
+    missing: bool
+    """Whether the output lacks a part of it."""
+
+
+def _stopped(asked: GpuAwareRequest, shown: LaunchOutput) -> bool:
+    """Whether the run did not start as requested, or ended early."""
+    starts = [start for start, _ in shown.facts.events_of(Start)]
+    return [start.ranks for start in starts] != [asked.ranks] or not shown.facts.finished
 
 
 def _run_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple[Verdict, str]]:
     failed, facts = Verdict.FAILED, shown.facts
+    starts = [start for start, _ in facts.events_of(Start)]
+    if len(starts) > 1:
+        yield failed, f"{len(starts)} programs of {starts[0].ranks} rank(s) started, not one"
+        return
     errors = dict.fromkeys(error.text for error, _ in facts.events_of(Error))
     for error in errors:
         yield failed, error
     for reason, line in facts.malformed:
         yield failed, f"line {line.line} is not a line of gpu_aware: {reason}"
-    starts = [start for start, _ in facts.events_of(Start)]
     if not starts:
         complaint = next((line for line in shown.text if line.startswith("gpu_aware: ")), "")
         if not errors:
             yield failed, complaint or "the program printed nothing: it did not start"
         return
     start = starts[0]
-    if len(starts) > 1:
-        yield failed, f"{len(starts)} programs of {start.ranks} rank(s) started, not one"
-        return
     if start.ranks != asked.ranks:
         yield failed, f"asked for {asked.ranks} ranks, MPI started {start.ranks}"
         return
@@ -100,7 +119,8 @@ def _nonce_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tup
 def _place_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple[Verdict, str]]:
     failed, ranks = Verdict.FAILED, shown.ranks
     present = {rank.rank for rank in ranks}
-    if missing := [rank for rank in range(asked.ranks) if rank not in present]:
+    missing = [rank for rank in range(asked.ranks) if rank not in present]
+    if missing and shown.facts.finished:
         yield failed, f"no word of where rank {', '.join(map(str, missing))} ran"
     hosts = {rank.host for rank in ranks}
     if ranks and len(hosts) != asked.nodes:
@@ -158,7 +178,7 @@ def peer_transports(log: Iterable[str]) -> list[frozenset[str]]:
     return list(found)
 
 
-def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Iterator[Result]:
+def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Iterator[_Row]:
     """One result for each operation and kind of buffers, over all pairs and sizes."""
     checks = [check for check, _ in shown.facts.events_of(Check)]
     operations = ["send_recv", *asked.collectives] if asked.check_sizes else []
@@ -180,7 +200,7 @@ def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Ite
             elif len(distinct) < wanted:
                 missing = wanted - len(distinct)
                 message = f"{missing} of {wanted} tests are missing from the output"
-            yield Result(
+            result = Result(
                 asked.check,
                 Verdict.FAILED if message else Verdict.PASS,
                 where=where,
@@ -189,11 +209,10 @@ def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Ite
                 buffers=buffers,
                 message=message,
             )
+            yield _Row(result, missing=not bad and len(distinct) < wanted)
 
 
-def _readings(
-    asked: GpuAwareRequest, shown: LaunchOutput, where: str, run: Run
-) -> Iterator[Result]:
+def _readings(asked: GpuAwareRequest, shown: LaunchOutput, where: str, run: Run) -> Iterator[_Row]:
     expect, busy = expectation_of(run), loads(shown.facts, run)
     readings = defaultdict(list)
     for r in shown.readings:
@@ -217,7 +236,7 @@ def _readings(
                         bytes=nbytes,
                     )
                     found = readings[kind, source, target, buffers, nbytes]
-                    yield _judge_reading(row, found, run, busy, expect)
+                    yield _Row(_judge_reading(row, found, run, busy, expect), not found)
 
 
 def _judge_reading(

@@ -93,6 +93,12 @@ class LaunchOutput:
         return told.readings if told else self.facts.readings
 
     @property
+    def died(self) -> bool:
+        """Whether the program ended badly, or its end is missing: what it did not come to print
+        is no problem of its own."""
+        return self.facts.exit_status is None or bool(self.facts.exit_status.code)
+
+    @property
     def runs(self) -> int:
         """How often the program started in it; singletons are several."""
         return max(len(self.facts.launches), 1)

@@ -22,6 +22,8 @@ RESULTS_FILE = "results.json"
 
 
 _SHOWN = 3
+_LEAST_US = 0.01
+"""Shorter times than this are the transfer of a few bytes by the rate of a link."""
 _METRICS = {"bw": "bandwidth", "busbw": "busbw", "latency_us": "latency"}
 
 
@@ -59,6 +61,26 @@ class Result:
     def value(self) -> float | None:
         """The reading in its own unit."""
         return self.us if self.metric == "latency" else self.gb_per_s
+
+    @property
+    def unit(self) -> str:
+        """The unit of the reading."""
+        return "us" if self.metric == "latency" else "GB/s"
+
+    @property
+    def shown_limit(self) -> float | None:
+        """The limit for people: that of a latency may be picoseconds, which says nothing."""
+        tiny = self.metric == "latency" and (self.limit or 0) < _LEAST_US
+        return None if tiny else self.limit
+
+    @property
+    def band_text(self) -> str:
+        """The band for people; empty without one."""
+        if self.low is None or self.high is None:
+            return ""
+        if self.metric == "latency" and self.low < _LEAST_US:
+            return f"up to {self.high:.4g}"
+        return f"{self.low:.4g} .. {self.high:.4g}"
 
     @property
     def share_of_limit(self) -> float | None:
@@ -169,9 +191,8 @@ def result_of(judged: Judged, row: Result) -> Result:
 
 def sentence(result: Result) -> str:
     """One line that says what a reading was and what it should have been."""
-    unit = "us" if result.metric == "latency" else "GB/s"
     words = (result.pair, result.buffers, format_bytes(result.bytes or 0))
-    text = f"{' '.join(word for word in words if word)}: {result.value:.4g} {unit}"
-    if result.low is not None:
-        text += f", band {result.low:.4g} to {result.high:.4g}"
-    return text + (f", limit {result.limit:.4g}" if result.limit is not None else "")
+    text = f"{' '.join(word for word in words if word)}: {result.value:.4g} {result.unit}"
+    if result.band_text:
+        text += f", band {result.band_text}"
+    return text + (f", limit {result.shown_limit:.4g}" if result.shown_limit is not None else "")

@@ -180,11 +180,21 @@ class Tables:
             return
         facts = self._facts
         if facts.tool and (facts.readings or facts.finished):
-            facts = self._runs.begin()
+            if self._alone():
+                facts.max_bytes = None  # the next line of this header is not of yet another
+            else:
+                facts = self._runs.begin()
         facts.tool = "nccl-tests"
         facts.table_seen = True
         facts.launches.append(evidence)
         self._banner, self._header = None, True
+
+    def _alone(self) -> bool:
+        """Whether the last table is of a process that ran alone, one of several of a launch."""
+        facts = self._facts
+        requested = facts.commands[-1][0].ranks if facts.commands else None
+        ranks = {device.rank for device in facts.devices.values()}
+        return facts.tool == "nccl-tests" and ranks == {0} and requested != 1
 
     def _row(self, number: int, text: str, key: bytes) -> bool:
         evidence = Evidence(self._runs.file, number, text)

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from busbar.check.names import short_name
 from busbar.documents import CheckDocument
 from busbar.judge.results import Outcome, Result
 from busbar.report import plots
@@ -28,6 +29,7 @@ def write(path: Path, document: CheckDocument, outcomes: Sequence[Outcome]) -> N
         finalize=_shown,
     )
     environment.filters["size"] = lambda count: format_bytes(count) if count else ""
+    environment.filters["short"] = short_name
     environment.filters["number"] = lambda value: "" if value is None else f"{value:.4g}"
     page = environment.get_template("report.html.j2").render(
         document=document, figures=[_figures(outcome) for outcome in outcomes]

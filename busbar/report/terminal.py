@@ -1,105 +1,116 @@
 # SPDX-License-Identifier: MIT
-"""Print the table of verdicts on the terminal."""
+"""Print what a run found: verdict, one line per check, what is wrong, notes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
+from busbar.check.listing import Match, skips
+from busbar.documents import CauseRow
 from busbar.judge.results import Outcome, Result
-from busbar.terminal import Table, Terminal, Text
-from busbar.units import format_bytes
+from busbar.report.rows import (
+    COLUMNS,
+    Namer,
+    groups,
+    namer,
+    names_text,
+    quality,
+    row_of_check,
+    rows_of_readings,
+)
+from busbar.terminal import Terminal
 from busbar.verdict import STYLES, Verdict, worst
 
 _MAX_SHOWN = 3
-"""Failures of one size that are printed."""
+"""Failures of one check, and lines of evidence of one cause, that are printed."""
 
 
-def print_verdicts(outcomes: Sequence[Outcome], out: Terminal) -> None:
-    """Print one row per size and buffers (of the worst pair), then the reasons, then the notes."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("check", "what", "where"):
-        table.add_column(name, no_wrap=True)
-    for name in ("measured", "band", "limit", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for outcome in outcomes:
-        for rows in _groups(outcome.results):
-            table.add_row(*_cells(rows))
-    out.show(table)
-    for outcome in outcomes:
-        _print_reasons(outcome, out)
-    _print_notes(outcomes, out)
-
-
-def _groups(results: Iterable[Result]) -> Iterable[list[Result]]:
-    """Group readings by metric, buffers and size; a result without a size is its own group."""
-
-    def key(result: Result) -> tuple[object, ...]:
-        if result.bytes is None:
-            return (id(result),)
-        return (result.metric, result.buffers, result.bytes)
-
-    ordered = sorted(enumerate(results), key=lambda item: (str(item[1].metric), item[0]))
-    groups: dict[tuple[object, ...], list[Result]] = {}
-    for _, result in ordered:
-        groups.setdefault(key(result), []).append(result)
-    return groups.values()
-
-
-def _cells(rows: list[Result]) -> list[str | Text]:
-    verdict = worst(row.verdict for row in rows)
-    row = min((row for row in rows if row.verdict is verdict), key=_quality)
-    what = " ".join(
-        part
-        for part in (
-            row.metric,
-            row.pair if row.metric == "correctness" else "",
-            row.buffers,
-            format_bytes(row.bytes) if row.bytes else "",
-        )
-        if part
+def print_run(
+    verdict: Verdict,
+    outcomes: Sequence[Outcome],
+    skipped: Sequence[Match],
+    out: Terminal,
+    *,
+    seconds: float,
+    report: Path,
+    verbose: bool = False,
+) -> None:
+    """Print the verdict of a run first, then all that led to it; fit one screen."""
+    out.line(
+        (f"verdict: {verdict}", f"bold {STYLES[verdict]}"), f" ({_counts(outcomes, seconds)})"
     )
-    pair = "" if row.metric == "correctness" else row.pair
-    where = " ".join(part for part in (row.where, pair) if part)
-    if len(rows) > 1:
-        where += f" (worst of {len(rows)})"
-    unit = "us" if row.metric == "latency" else "GB/s"
-    numbers = ["", "", "", ""]
-    if row.value is not None:
-        numbers[0] = f"{row.value:.4g} {unit}"
-    if row.low is not None and row.high is not None and row.limit is not None:
-        numbers[1] = f"{row.low:.4g} .. {row.high:.4g}"
-        numbers[2] = f"{row.limit:.4g}"
-    if row.share_of_limit is not None:
-        numbers[3] = f"{row.share_of_limit:.0%}"
-    return [row.check, what, where, *numbers, Text(verdict, STYLES[verdict])]
+    print_verdicts(outcomes, out, verbose=verbose)
+    if verbose:
+        for match in skipped:
+            out.line(f"skipped {match.short}: {match.reason}")
+    else:
+        for line in skips(skipped):
+            out.line(line)
+    out.line(f"report: {report}")
 
 
-def _quality(row: Result) -> float:
-    """Return a number that is least for the lowest bandwidth and the longest latency."""
-    if row.value is None or not row.typical:
-        return 0.0
-    share = row.value / row.typical
-    return -share if row.metric == "latency" else share
+def _counts(outcomes: Sequence[Outcome], seconds: float) -> str:
+    readings = [row for o in outcomes for row in o.results if row.value is not None]
+    unjudged = sum(row.verdict is Verdict.UNJUDGED for row in readings)
+    checks = sum(bool(outcome.environment) for outcome in outcomes)
+    parts = [f"{_number(len(readings) - unjudged, 'reading')} judged"]
+    parts += [f"{unjudged} without a band"] if unjudged else []
+    return ", ".join([*parts, _number(checks, "check"), f"{seconds:.0f} s"])
 
 
-def _print_reasons(outcome: Outcome, out: Terminal) -> None:
-    for verdict, message in _reasons(outcome.results):
-        out.line((verdict, STYLES[verdict]), f" {outcome.check}: {message}")
-    for cause in outcome.causes:
-        out.line((f"cause {cause['id']}", "bold"), f" ({outcome.check}): {cause['summary']}")
-        for evidence in cause["evidence"]:
-            out.line(f"  {evidence['file']}:{evidence['line']}: {evidence['text'].strip()}")
-        out.line(f"  remedy: {cause['remedy']}")
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _reasons(results: Iterable[Result]) -> Iterable[tuple[Verdict, str]]:
+def print_verdicts(outcomes: Sequence[Outcome], out: Terminal, *, verbose: bool = False) -> None:
+    """Print one row per check, then what is wrong with its causes, then the notes.
+
+    ``verbose`` prints one row per size and buffers (of the worst pair), and all reasons.
+    """
+    name = namer(outcomes)
+    rows = [
+        row
+        for each in outcomes
+        for row in (
+            rows_of_readings(name(each), each) if verbose else [row_of_check(name(each), each)]
+        )
+    ]
+    out.fitted(COLUMNS, rows)
+    _print_reasons(outcomes, name, out, verbose=verbose)
+    _print_causes(outcomes, name, out, verbose=verbose)
+    # Most notes apply to every check; their evidence is in the JSON only.
+    for text in dict.fromkeys(
+        f"note {n['id']}: {n['summary']}" for o in outcomes for n in o.notes
+    ):
+        out.line(text)
+
+
+def _print_reasons(
+    outcomes: Sequence[Outcome], name: Namer, out: Terminal, *, verbose: bool
+) -> None:
+    """Print each reason once, with the checks that it is the reason of."""
+    checks: dict[tuple[Verdict, str], list[str]] = {}
+    for outcome in outcomes:
+        reasons = list(_reasons(outcome.results))
+        reasons.sort(key=lambda reason: -reason[0].severity)
+        shown = reasons if verbose else reasons[:_MAX_SHOWN]
+        if left := reasons[len(shown) :]:
+            verdict = worst(verdict for verdict, _ in left)
+            shown.append((verdict, f"and {len(left)} more, see the report"))
+        for reason in shown:
+            checks.setdefault(reason, []).append(name(outcome))
+    for (verdict, message), names in checks.items():
+        out.line((verdict, STYLES[verdict]), f" {names_text(names)}: {message}")
+
+
+def _reasons(results: Iterable[Result]) -> Iterator[tuple[Verdict, str]]:
     """Yield verdict and message of each failure; only the worst few pairs of each size."""
     failures = [row for row in results if row.verdict.is_problem]
     without_size = [row for row in failures if row.bytes is None]
-    for rows in [without_size, *_groups(row for row in failures if row.bytes is not None)]:
-        rows.sort(key=_quality)
+    for rows in [without_size, *groups(row for row in failures if row.bytes is not None)]:
+        rows.sort(key=quality)
         counts = Counter((row.verdict, row.message) for row in rows)
         shown = list(counts.items())[: len(counts) if rows is without_size else _MAX_SHOWN]
         for (verdict, message), count in shown:
@@ -111,9 +122,26 @@ def _reasons(results: Iterable[Result]) -> Iterable[tuple[Verdict, str]]:
             )
 
 
-def _print_notes(outcomes: Sequence[Outcome], out: Terminal) -> None:
-    """Print each note once, as most apply to every check; their evidence is in the JSON only."""
-    for text in dict.fromkeys(
-        f"note {note['id']}: {note['summary']}" for o in outcomes for note in o.notes
-    ):
-        out.line(text)
+def _print_causes(
+    outcomes: Sequence[Outcome], name: Namer, out: Terminal, *, verbose: bool
+) -> None:
+    """Print each cause once: what it is in which checks, the evidence, the remedy."""
+    causes: dict[str, list[tuple[str, CauseRow]]] = {}
+    for outcome in outcomes:
+        for cause in outcome.causes:
+            causes.setdefault(cause["id"], []).append((name(outcome), cause))
+    for cause_id, found in causes.items():
+        checks: dict[str, list[str]] = {}
+        for check, cause in found:
+            checks.setdefault(cause["summary"], []).append(check)
+        for summary, names in checks.items():
+            out.line((f"cause {cause_id}", "bold"), f" ({names_text(names)}): {summary}")
+        evidence = dict.fromkeys(
+            f"  {line['file']}:{line['line']}: {line['text'].strip()}"
+            for _, cause in found
+            for line in cause["evidence"]
+        )
+        for line in list(evidence)[: None if verbose else _MAX_SHOWN]:
+            out.line(line)
+        for remedy in dict.fromkeys(cause["remedy"] for _, cause in found):
+            out.line(f"  remedy: {remedy}")

@@ -7,12 +7,14 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import reframe.core.config
 import reframe.core.runtime
 import yaml
 from reframe.frontend.loader import RegressionCheckLoader
+
+from busbar.check.features import FEATURES
 
 from .markdown import plain, quoted, table
 
@@ -35,89 +37,6 @@ ASSERTIONS = {
 }
 
 
-class Feature(NamedTuple):
-    """What a check can require of an environment or a partition."""
-
-    meaning: str
-    provider: str
-    how: str
-
-
-_STACK = "the stack of the delivery"
-_PARTITION = "the partition, if the site declares it"
-FEATURES = {
-    "host": Feature("a stack without GPUs", _STACK, "a site without GPUs"),
-    "cuda": Feature("a stack for NVIDIA GPUs", _STACK, "a site with NVIDIA GPUs"),
-    "rocm": Feature("a stack for AMD GPUs", _STACK, "a site with AMD GPUs"),
-    "cray": Feature("a ROCm stack with Cray MPICH", _STACK, "a delivery with `stack: cray`"),
-    "gpu_aware": Feature(
-        "the program `gpu_aware`, which checks data and measures pairs",
-        "`reframe_checks/src`; an image contains it",
-        "the C++ compiler of the MPI (`mpic++`; on Cray `CC`)",
-    ),
-    "memory": Feature(
-        "the program `memory`, which measures plain copies",
-        "`reframe_checks/src`; not in images",
-        "the same compiler",
-    ),
-    "osu": Feature(
-        "`osu_bw` and the other MPI benchmarks of OSU",
-        "OSU micro-benchmarks",
-        "`--prefix DIR`, Spack, modules or an image",
-    ),
-    "osu-xccl": Feature(
-        "`osu_xccl_allreduce` and the other benchmarks of OSU for NCCL and RCCL",
-        "OSU micro-benchmarks, built with NCCL or RCCL",
-        "the same",
-    ),
-    "xccl": Feature(
-        "`all_reduce_perf` and the other collectives", "nccl-tests or rccl-tests", "the same"
-    ),
-    "npkit": Feature(
-        "an RCCL with NPKit",
-        "RCCL, built with NPKit",
-        "`features: [npkit]` of the delivery in `site.yaml`",
-    ),
-    "collectives": Feature(
-        "MPI collectives that accept GPU buffers",
-        "the MPI; not Open MPI from wheels on GPUs",
-        "MPICH, Cray MPICH, or an Open MPI that was built with CUDA or ROCm",
-    ),
-    "ucx": Feature("`ucx_perftest`", "UCX", "the wheels have it; else Spack, modules, `--prefix`"),
-    "libfabric": Feature(
-        "`fi_pingpong` and `fi_rma_bw`",
-        "the tests of libfabric, on PATH or in `/opt/amazon/efa/bin`",
-        "the package of the fabric, or `--prefix DIR`",
-    ),
-    "ofi-tests": Feature(
-        "`nccl_message_transfer`",
-        "aws-ofi-nccl, with its tests",
-        "`--prefix DIR`, Spack or modules",
-    ),
-    "torch": Feature(
-        "PyTorch",
-        "`BUSBAR_TORCH_PYTHON`, the Python of Busbar, or `python3` on PATH",
-        "`pip install torch` for one of these",
-    ),
-    "parity": Feature(
-        "a delivery that an image is compared with",
-        "`--image`",
-        "an image with `gpu_aware`, and a delivery on the host",
-    ),
-    "remote": Feature(
-        "more than one node", "a partition with `nodes: 2` or more", "a site with a cluster"
-    ),
-    "gpu": Feature("GPUs", "a partition with GPUs", "the node type in `site.yaml`"),
-    "pair": Feature(
-        "two GPUs in a node, or a node without GPUs", "the partition", "a node with a second GPU"
-    ),
-    "nvgpu": Feature("NVIDIA GPUs", "a partition with GPUs", "the same"),
-    "amdgpu": Feature("AMD GPUs", "a partition with GPUs", "the same"),
-    "efa": Feature("Elastic Fabric Adapter of AWS", _PARTITION, "`features` in `site.yaml`"),
-    "cxi": Feature("Slingshot", _PARTITION, "the same"),
-    "roce": Feature("RDMA over Ethernet", _PARTITION, "the same"),
-    "cpx": Feature("MI300X in compute mode CPX", _PARTITION, "the same"),
-}
 PARAMETERS = {
     "size_set": (
         "The message sizes: `quick` (also sets the tags `gate` and `nightly`), `nightly` (tag"
@@ -181,7 +100,7 @@ def checks_page() -> str:
     lines += ["## Parameters", ""]
     lines += table(("parameter", "meaning"), ((f"`{k}`", v) for k, v in PARAMETERS.items()))
     lines += ["## Features", "", "`busbar check --require FEATURE` fails if one is missing.", ""]
-    rows = ((f"`{name}`", *feature) for name, feature in FEATURES.items())
+    rows = ((f"`{name}`", *feature[1:]) for name, feature in FEATURES.items())
     lines += table(("feature", "what it is", "provided by", "how to get it"), rows)
     lines += ["## Assertions", ""]
     lines += table(("assertion", "meaning"), ((f"`{k}`", v) for k, v in ASSERTIONS.items()))
@@ -216,7 +135,8 @@ def _check_rows(kind: Any, variants: list[Any], asserts: list[str]) -> Iterator[
 
 def _refuse_undescribed(kind: Any, what: str, names: set[str]) -> None:
     if names:
-        sys.exit(f"{kind.__name__}: describe the {what} {sorted(names)} in {__file__}")
+        place = "busbar/check/features.py" if what == "features" else __file__
+        sys.exit(f"{kind.__name__}: describe the {what} {sorted(names)} in {place}")
 
 
 def _variable_rows(variants: Mapping[type, list[Any]]) -> Iterator[tuple[str, str, str, str]]:

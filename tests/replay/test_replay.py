@@ -24,7 +24,7 @@ def named(*patterns):
 
 ON_A_NODE = named(
     *("pt2pt%size_set=quick", "pt2pt_data", "pt2pt_pairs", "collective%size_set=quick"),
-    *("xccl%size_set=quick", "xccl_osu", "framework", "memory", "fabric_ucx"),
+    *("xccl%size_set=quick", "xccl_osu", "framework", "memory", "fabric_ucx", "fabric_ucx_gpu"),
     *(f"collective_node%size_set=full%bench=osu_{name}" for name in ("allreduce", "allgather")),
 )
 

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""What a run tells while it runs: the jobs before the first of them, then each job."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from busbar.check.listing import Match
+from busbar.check.names import short_name
+
+_STEP = re.compile(
+    r"\[\s*(?P<word>RUN|OK|FAIL|SKIP)\s*\]\s+(?:\(\s*\d+/\d+\)\s+)?"
+    r"(?P<name>\S.*?)(?= [~/@]|$)(?P<fixture> ~)?"
+)
+_MINUTE = 60
+
+
+@dataclass(frozen=True)
+class Step:
+    """A job that starts or ends."""
+
+    check: str
+    """Its name for people."""
+    ended: bool = False
+    counts: bool = True
+    """Whether it is one of the jobs that the run has announced: a build or a repetition is not."""
+
+
+Progress = Callable[[Step], None]
+
+
+def step_of(line: str) -> Step | None:
+    """Return the step that a line of ReFrame reports, if any."""
+    step = _STEP.match(line)
+    if not step:
+        return None
+    name = short_name(step["name"])
+    return Step(name, ended=step["word"] != "RUN", counts=not step["fixture"])
+
+
+def cases_of(report: Path) -> list[dict[str, Any]]:
+    """Return the cases of ReFrame's report; none if it is missing or cut."""
+    try:
+        runs = json.loads(report.read_text(encoding="utf-8"))["runs"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+    return list(runs[-1]["testcases"]) if runs else []
+
+
+def earlier_seconds(report: Path) -> dict[tuple[str, str], float]:
+    """Return how long each case of an earlier run took, by hash and place."""
+    try:
+        return {
+            (case["hashcode"], f"{case['partition']}+{case['environ']}"): float(case["time_total"])
+            for case in cases_of(report)
+            if case["time_total"]
+        }
+    except (LookupError, TypeError, ValueError):  # another version of ReFrame wrote it
+        return {}
+
+
+def announced(matches: Sequence[Match], earlier: Mapping[tuple[str, str], float]) -> str:
+    """Return ``8 jobs, about 40 s``; only the number if the time of a job is not known."""
+    jobs = [(match, place) for match in matches for place in match.runs_in]
+    text = f"{len(jobs)} job{'' if len(jobs) == 1 else 's'}"
+    times = [earlier.get((match.hash, place), match.seconds) for match, place in jobs]
+    known = [seconds for seconds in times if seconds is not None]
+    if not jobs or len(known) < len(jobs):
+        return text
+    return f"{text}, about {_rounded(sum(known))}"
+
+
+def _rounded(seconds: float) -> str:
+    if seconds >= 2 * _MINUTE:
+        return f"{seconds / _MINUTE:.0f} min"
+    step = 5 if seconds > 10 else 1
+    return f"{max(round(seconds / step) * step, 1)} s"

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""The rows of the table of verdicts: which reading stands for others, and its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from busbar.check.names import short_name
+from busbar.judge.results import Outcome, Result
+from busbar.terminal import Column, Part
+from busbar.units import format_bytes
+from busbar.verdict import STYLES, Verdict, worst
+
+COLUMNS = (
+    Column("check"),
+    Column("reading", rank=3),
+    Column("size", right=True, rank=1),
+    Column("measured", right=True),
+    Column("band", right=True, rank=2),
+    Column("limit", right=True, rank=5),
+    Column("share", right=True, rank=4),
+    Column("where", rank=6),
+    Column("verdict"),
+)
+_LONGEST_UNIT = len("GB/s")
+_LONGEST_SUFFIX = len("MiB")
+
+Namer = Callable[[Outcome], str]
+
+
+def namer(outcomes: Iterable[Outcome]) -> Namer:
+    """Return the names of checks: with the environment where a check ran in several."""
+    places: dict[str, set[str]] = {}
+    for outcome in outcomes:
+        places.setdefault(outcome.check, set()).add(_place(outcome))
+
+    def name(outcome: Outcome) -> str:
+        short = short_name(outcome.check)
+        several = len(places.get(outcome.check, ())) > 1
+        return f"{short} ({_place(outcome)})" if several and _place(outcome) else short
+
+    return name
+
+
+def _place(outcome: Outcome) -> str:
+    return "+".join(part for part in (outcome.partition, outcome.environment) if part)
+
+
+def row_of_check(name: str, outcome: Outcome) -> list[Part]:
+    """Return the row of a whole check, with its worst reading."""
+    deciding = [row for row in outcome.results if row.verdict is outcome.verdict]
+    readings = [row for row in deciding if row.value is not None] or deciding
+    row = min(readings, key=lambda row: (quality(row), -(row.bytes or 0)), default=None)
+    return _cells(name, row, outcome.verdict)
+
+
+def rows_of_readings(name: str, outcome: Outcome) -> list[list[Part]]:
+    """Return a row for each metric, buffers and size, of the worst pair."""
+    table = []
+    for rows in groups(outcome.results):
+        verdict = worst(row.verdict for row in rows)
+        row = min((row for row in rows if row.verdict is verdict), key=quality)
+        table.append(_cells(name, row, verdict, len(rows)))
+    return table
+
+
+def groups(results: Iterable[Result]) -> list[list[Result]]:
+    """Group readings by metric, buffers and size; a result without a size is its own group."""
+
+    def key(result: Result) -> tuple[object, ...]:
+        if result.bytes is None:
+            return (id(result),)
+        return (result.metric, result.buffers, result.bytes)
+
+    ordered = sorted(enumerate(results), key=lambda item: (str(item[1].metric), item[0]))
+    found: dict[tuple[object, ...], list[Result]] = {}
+    for _, result in ordered:
+        found.setdefault(key(result), []).append(result)
+    return list(found.values())
+
+
+def quality(row: Result) -> float:
+    """Return a number that is least for the lowest bandwidth and the longest latency."""
+    if not row.value or not row.typical:
+        return 0.0
+    share = row.value / row.typical
+    return 1 / share if row.metric == "latency" else share
+
+
+def _cells(name: str, row: Result | None, verdict: Verdict, count: int = 1) -> list[Part]:
+    ending = (str(verdict), STYLES[verdict])
+    if row is None:
+        return [name, *[""] * (len(COLUMNS) - 2), ending]
+    reading = " ".join(part for part in (row.metric, row.buffers, row.pair) if part)
+    where = row.where + (f" (worst of {count})" if count > 1 else "")
+    share = row.share_of_limit
+    return [
+        name,
+        reading,
+        _size(row.bytes),
+        _measured(row),
+        row.band_text,
+        "" if row.shown_limit is None else f"{row.shown_limit:.4g}",
+        "" if share is None else f"{share:.0%}",
+        where.strip(),
+        ending,
+    ]
+
+
+def _size(count: int | None) -> str:
+    """Return the size so that numbers and units of a column are aligned."""
+    if not count:
+        return ""
+    number, _, suffix = format_bytes(count).partition(" ")
+    return f"{number} {suffix:{_LONGEST_SUFFIX}}"
+
+
+def _measured(row: Result) -> str:
+    return "" if row.value is None else f"{row.value:.4g} {row.unit:{_LONGEST_UNIT}}"
+
+
+def names_text(names: Sequence[str], most: int = 3) -> str:
+    """Return ``a, b, c and 4 more``."""
+    distinct = list(dict.fromkeys(names))
+    text = ", ".join(distinct[:most])
+    return text + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
