@@ -96,7 +96,7 @@ def test_attacks_are_refused_before_anything_runs(
     own_site: Path,
     option: str,
     attack: str,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     evil = tmp_path / attack.replace("/", "") / "one"
     evil.parent.mkdir()
@@ -108,7 +108,7 @@ def test_attacks_are_refused_before_anything_runs(
         del words["--output"], words["directory"]
     before = sorted(tmp_path.rglob("*"))
     assert main(["check", *(word for pair in words.items() for word in pair)]) == 2
-    said = capsys.readouterr()
+    said = capfd.readouterr()
     assert not said.out
     assert said.err.count("\n") == 1, said.err
     assert "which job scripts cannot contain" in said.err

@@ -37,11 +37,13 @@ def launch(arguments: list[str], case: dict) -> int:
             value = command.pop(0)
             ranks = int(value) if option in ("-n", "-np") else ranks
             per_node = int(value) if option == "-N" else per_node
-    placed = command[0].endswith("/placed.sh")
+    # What stands before the program; the last word says where a rank is.
+    before = [at for at, word in enumerate(command) if word.endswith("/placed.sh")]
+    program = before[-1] + 1 if before else 0
     if "ranks" in case:  # Slurm tells srun, and there is none
-        ranks = case["ranks"][Path(command[placed]).name]
+        ranks = case["ranks"][Path(command[program]).name]
         per_node = ranks // len(case["hosts"])
-    others = range(1, ranks) if placed else ()
+    others = range(1, ranks) if before else ()
     # The records were made by the first rank, and come last: all have said where they are by then.
     for number in (*others, 0):
         place = {
@@ -51,7 +53,7 @@ def launch(arguments: list[str], case: dict) -> int:
             "REPLAY_NODE": number // (per_node or ranks),
         }
         environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
-        started = [command[0], "true"] if number else command
+        started = [command[program - 1], "true"] if number else command
         status = subprocess.run(started, env=environment, check=False).returncode
     return status
 
