@@ -80,6 +80,9 @@ def run_command(args: argparse.Namespace) -> int:
             return _list(args, Path(directory))
     output = args.output.resolve()
     refuse_unsafe(output, "--output")
+    _choice(args)  # refuses names before anything is made
+    if args.site:
+        refuse_unsafe(find(args.site).parent.resolve(), "--site")
     make_directory(output)
     with own(output):
         remove_old_results(output)
@@ -92,6 +95,18 @@ def run_command(args: argparse.Namespace) -> int:
                 where=str(error.filename or output),
                 hint="make room, or choose another --output",
             ) from error
+
+
+def _choice(args: argparse.Namespace) -> Choice:
+    return Choice(
+        lane=args.lane,
+        prefix=args.prefix.absolute() if args.prefix else None,
+        delivery=args.delivery,
+        declared=args.list and not (args.prefix or args.delivery or args.image),
+        image=args.image,
+        inject=tuple(args.inject),
+        scratch=args.output.resolve() / "image",
+    )
 
 
 def _list(args: argparse.Namespace, output: Path) -> int:
@@ -235,15 +250,7 @@ def _plan(args: argparse.Namespace, output: Path) -> tuple[RunPlan, list[Environ
     name = args.site or detected_site(args.output)
     site_file = find(name)
     site = sites.load(name)
-    choice = Choice(
-        lane=args.lane,
-        prefix=args.prefix.absolute() if args.prefix else None,
-        delivery=args.delivery,
-        declared=args.list and not (args.prefix or args.delivery or args.image),
-        image=args.image,
-        inject=tuple(args.inject),
-        scratch=args.output.resolve() / "image",
-    )
+    choice = _choice(args)
     config = reframe_configuration.load(site_file, choice)
     environments = [Environment.from_configuration(each) for each in config["environments"]]
     for each in environments:
