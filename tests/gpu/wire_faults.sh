@@ -6,7 +6,9 @@
 #   OUT=dir MPIRUN=.../mpirun [UCX_LIB=.../libucx/lib] [CUDA_HOME=/usr/local/cuda] [CUDA_LIB=dir of libcudart] tests/gpu/wire_faults.sh
 #
 # mpic++ and mpicc are taken from the directory of MPIRUN. $OUT/NAME.log has the output of each run, its exit status in the
-# last line; $OUT/summary.tsv one line for each: name, exit status, seconds, faults, wrong bytes, whether it was caught.
+# last line; $OUT/summary.tsv one line for each: name, exit status, seconds, faults, wrong bytes in readings and checks, result.
+# Results: right (no fault, none seen), caught (payload that a reading or a check found wrong), control (ranks stopped at a
+# control message, which proves nothing about payload), and what fails this script: MISSED, NO-FAULT, FALSE-ALARM, NO-PAYLOAD.
 set -u -o pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -28,28 +30,32 @@ cc -shared -fPIC -O2 "$root/tests/wire/faulty_copy.c" -ldl -o "$work/faulty_copy
 
 missed=0
 
-# record NAME WANTED COMMAND...: WANTED is "wrong" or "right".
+# record NAME WANTED OPERATION COMMAND...: WANTED is "right", "caught" or "control"; only lines with OPERATION, a regular
+# expression, count as caught.
 record() {
-    local name=$1 wanted=$2 status=0 begin=$SECONDS log=$OUT/$1.log
-    shift 2
+    local name=$1 wanted=$2 operation=$3 status=0 begin=$SECONDS log=$OUT/$1.log
+    shift 3
     printf '$ %s\n' "$*" >"$log"
     timeout -k 5 90 "$@" >>"$log" 2>&1 </dev/null || status=$?
     printf 'exit_status=%s\n' "$status" >>"$log"
     local faults wrong result=caught
-    faults=$(sed -n 's/^faulty_mpi: \([0-9]*\) faults$/\1/p' "$log" | awk '{ sum += $1 } END { print sum + 0 }')
-    wrong=$(sed -n 's/.*"event": "end", "wrong": \([0-9]*\).*/\1/p' "$log" | tail -n 1)
+    faults=$(sed -n 's/.*faulty_[a-z]*: \([0-9]*\) faults.*/\1/p' "$log" | awk '{ sum += $1 } END { print sum + 0 }')
+    wrong=$(grep -E '"event": "(reading|check)"' "$log" | grep -E -- "$operation" | sed -n 's/.*"wrong": \([0-9]*\).*/\1/p' |
+        awk '{ sum += $1 } END { print sum + 0 }')
     if [[ $wanted == right ]]; then
         result=right
-        [[ $status == 0 && ${wrong:-1} == 0 ]] || result=FALSE-ALARM
-    elif grep -q 'a control message' "$log"; then
-        [[ $status != 0 ]] || result=MISSED
-    elif [[ $faults == 0 && $name == mpi-* ]]; then
-        result=NO-FAULT
-    elif [[ $status == 0 || ${wrong:-0} == 0 ]]; then
+        [[ $status == 0 ]] && grep -q '"event": "end", "wrong": 0' "$log" || result=FALSE-ALARM
+    elif [[ $status == 0 ]]; then
         result=MISSED
+        [[ $faults != 0 ]] || result=NO-FAULT
+    elif grep -q 'a control message' "$log"; then
+        result=control
+        [[ $wanted == control ]] || result=NO-PAYLOAD
+    elif [[ $wrong == 0 ]]; then
+        result=NO-PAYLOAD
     fi
-    [[ $result == caught || $result == right ]] || missed=$((missed + 1))
-    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$name" "$status" $((SECONDS - begin)) "$faults" "${wrong:--}" "$result" | tee -a "$OUT/summary.tsv"
+    [[ $result == "$wanted" ]] || missed=$((missed + 1))
+    printf '%s\t%s\t%s\t%s\t%s\t%s\n' "$name" "$status" $((SECONDS - begin)) "$faults" "$wrong" "$result" | tee -a "$OUT/summary.tsv"
 }
 
 # pair NAME WANTED BUFFERS [VARIABLE=VALUE...] -- OPTIONS...
@@ -59,28 +65,36 @@ pair() {
     while [[ $1 != -- ]]; do variables+=("$1"); shift; done
     shift
     local forwarded=(-x LD_LIBRARY_PATH -x UCX_LOG_LEVEL=info -x OMPI_MCA_opal_common_ucx_tls=any -x OMPI_MCA_opal_common_ucx_devices=any)
-    record "mpi-$name" "$wanted" "$mpirun" --allow-run-as-root --oversubscribe --mca pml ucx -n 2 "${forwarded[@]}" \
+    record "mpi-$name" "$wanted" . "$mpirun" --allow-run-as-root --oversubscribe --mca pml ucx -n 2 "${forwarded[@]}" \
         env "LD_PRELOAD=$work/faulty_mpi.so" "${variables[@]}" "$work/gpu_aware" --ranks=2 "--buffers=$buffers" "$@"
 }
 
 matrix=("--sizes=1M,16M" --latency-sizes=8)
 pair healthy right DD -- --sizes=1M,4M,16M,64M,256M --latency-sizes=8
 pair healthy-kinds right DD,HD,DH,HH -- --check=1,4099,1M --sizes=1M --latency-sizes=8
+payload=FAULT_TAG=1  # tag_data of exchange.hpp
 for fault in flip half repeat swap truncate; do
-    for every in 50 97 500; do
-        pair "$fault-$every" wrong DD FAULT=$fault FAULT_EVERY=$every -- "${matrix[@]}"
+    for every in 50 97 200 500; do
+        pair "$fault-$every" caught DD $payload FAULT=$fault FAULT_EVERY=$every -- "${matrix[@]}"
     done
-    pair "$fault-check" wrong DD,HD,DH,HH FAULT=$fault FAULT_EVERY=7 -- --check=1,4099,1M
+    pair "$fault-check" caught DD,HD,DH,HH $payload FAULT=$fault FAULT_EVERY=7 -- --check=1,4099,1M
 done
-pair flip-large wrong DD FAULT=flip FAULT_EVERY=97 FAULT_LEAST=16777216 -- "${matrix[@]}"
-pair flip-rank0 wrong DD FAULT=flip FAULT_EVERY=97 FAULT_RANK=0 -- "${matrix[@]}"
-pair flip-late wrong DD FAULT=flip FAULT_EVERY=200 FAULT_AFTER=2000 -- "${matrix[@]}"
-pair flip-host-to-device wrong HD FAULT=flip FAULT_EVERY=97 -- "${matrix[@]}"
-pair flip-device-to-host wrong DH FAULT=flip FAULT_EVERY=97 -- "${matrix[@]}"
+pair flip-large caught DD $payload FAULT=flip FAULT_EVERY=97 FAULT_LEAST=16777216 -- "${matrix[@]}"
+pair flip-rank0 caught DD $payload FAULT=flip FAULT_EVERY=97 FAULT_RANK=0 -- "${matrix[@]}"
+pair flip-late caught DD $payload FAULT=flip FAULT_EVERY=200 FAULT_AFTER=2000 -- "${matrix[@]}"
+pair flip-host-to-device caught HD $payload FAULT=flip FAULT_EVERY=97 -- "${matrix[@]}"
+pair flip-device-to-host caught DH $payload FAULT=flip FAULT_EVERY=97 -- "${matrix[@]}"
+for fault in flip half repeat truncate; do
+    pair "$fault-control" control DD FAULT_TAG=2 FAULT=$fault FAULT_EVERY=50 -- "${matrix[@]}"
+done
 
-record memory-healthy right "$work/memory" 2 256M
-for every in 3 11; do
-    record "memory-flip-$every" wrong env "LD_PRELOAD=$work/faulty_copy.so" "FAULT_EVERY=$every" "$work/memory" 2 256M
+record memory-healthy right . "$work/memory" 2 256M
+for kind in to_gpu from_gpu local peer; do
+    for every in 3 7; do
+        record "memory-$kind-$every" caught "\"operation\": \"$kind" env "LD_PRELOAD=$work/faulty_copy.so" \
+            "FAULT_COPY=$kind" "FAULT_EVERY=$every" "$work/memory" 2 256M
+    done
 done
+record memory-host-3 caught '"operation": "(one_core|all_cores)"' env "LD_PRELOAD=$work/faulty_copy.so" FAULT_COPY=host FAULT_EVERY=3 "$work/memory" 2 256M
 printf '%s runs, %s not as they should be\n' "$(wc -l <"$OUT/summary.tsv")" "$missed"
 exit $((missed != 0))

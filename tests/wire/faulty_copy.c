@@ -1,30 +1,107 @@
 // SPDX-License-Identifier: MIT
-// A test double for faulty memory: preloaded, it flips one bit in every n-th large copy (FAULT_EVERY), on the host and between GPUs.
+// A test double for faulty memory: preloaded, it flips one bit in every n-th copy of 1 MiB or more.
 //
 //   cc -shared -fPIC -O2 faulty_copy.c -o faulty_copy.so -ldl
+//
+//   FAULT_EVERY  every n-th copy
+//   FAULT_COPY   only copies of this kind: host, to_gpu, from_gpu, local (within a GPU), peer (any)
+// At the end it prints "faulty_copy: N faults".
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int is_hit(size_t bytes) {
-    static long copies;
-    const char *every = getenv("FAULT_EVERY");
-    return bytes >= 1 << 20 && every && __sync_add_and_fetch(&copies, 1) % atol(every) == 0;
+enum { KIND_DEFAULT = 4, TYPE_DEVICE = 2 };
+
+// As the CUDA runtime declares it, with room for what later versions append.
+struct attributes {
+    int type, device;
+    void *device_pointer, *host_pointer;
+    char room[128];
+};
+
+typedef int copy_function(void *, const void *, size_t, int);
+typedef int copy_async_function(void *, const void *, size_t, int, void *);
+typedef int copy_peer_function(void *, int, const void *, int, size_t);
+
+static long copies, faults;
+
+static void *next(const char *name) {
+    void *function = dlsym(RTLD_NEXT, name);
+    if (function) return function;
+    fprintf(stderr, "faulty_copy: the program has no %s\n", name);
+    abort();
+}
+
+static int is_hit(const char *kind, size_t bytes) {
+    const char *every = getenv("FAULT_EVERY"), *wanted = getenv("FAULT_COPY");
+    if (bytes < 1 << 20 || !every || (wanted && strcmp(wanted, kind) != 0)) return 0;
+    return __sync_add_and_fetch(&copies, 1) % atol(every) == 0;
+}
+
+// The GPU of a pointer, or -1 for host memory.
+static int gpu_of(const void *pointer) {
+    static int (*attributes_of)(struct attributes *, const void *);
+    if (!attributes_of) *(void **)&attributes_of = next("cudaPointerGetAttributes");
+    struct attributes found;
+    memset(&found, 0, sizeof found);
+    return attributes_of(&found, pointer) == 0 && found.type == TYPE_DEVICE ? found.device : -1;
+}
+
+// The CUDA kind of a copy does not tell: programs pass cudaMemcpyDefault.
+static const char *kind_of(const void *to, const void *from) {
+    const int target = gpu_of(to), source = gpu_of(from);
+    if (target < 0) return source < 0 ? "host" : "from_gpu";
+    return source < 0 ? "to_gpu" : source == target ? "local" : "peer";
+}
+
+static copy_function *gpu_copy(void) {
+    static copy_function *real;
+    if (!real) *(void **)&real = next("cudaMemcpy");
+    return real;
+}
+
+static int flip(void *memory, size_t bytes) {
+    char byte, *at = (char *)memory + bytes / 3;
+    const int status = gpu_copy()(&byte, at, 1, KIND_DEFAULT);
+    byte ^= 2;
+    __sync_add_and_fetch(&faults, 1);
+    return status ? status : gpu_copy()(at, &byte, 1, KIND_DEFAULT);
 }
 
 void *memcpy(void *to, const void *from, size_t bytes) {
     static void *(*real)(void *, const void *, size_t);
     if (!real) *(void **)&real = dlsym(RTLD_NEXT, "memcpy");
     real(to, from, bytes);
-    if (is_hit(bytes)) ((char *)to)[bytes / 3] ^= 2;
+    if (is_hit("host", bytes)) {
+        ((char *)to)[bytes / 3] ^= 2;
+        __sync_add_and_fetch(&faults, 1);
+    }
     return to;
 }
 
-int cudaMemcpyPeer(void *to, int to_gpu, const void *from, int from_gpu, size_t bytes) {
-    static int (*real)(void *, int, const void *, int, size_t), (*set)(void *, int, size_t);
-    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "cudaMemcpyPeer");
-    if (!set) *(void **)&set = dlsym(RTLD_DEFAULT, "cudaMemset");
-    const int status = real(to, to_gpu, from, from_gpu, bytes);
-    return status || !is_hit(bytes) ? status : set((char *)to + bytes / 3, 1, 8);
+int cudaMemcpy(void *to, const void *from, size_t bytes, int kind) {
+    const int status = gpu_copy()(to, from, bytes, kind);
+    return status || !is_hit(kind_of(to, from), bytes) ? status : flip(to, bytes);
 }
+
+int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream) {
+    static copy_async_function *real;
+    static int (*synchronize)(void *);
+    if (!real) *(void **)&real = next("cudaMemcpyAsync");
+    if (!synchronize) *(void **)&synchronize = next("cudaStreamSynchronize");
+    const int status = real(to, from, bytes, kind, stream);
+    if (status || !is_hit(kind_of(to, from), bytes)) return status;
+    const int waited = synchronize(stream);
+    return waited ? waited : flip(to, bytes);
+}
+
+int cudaMemcpyPeer(void *to, int to_gpu, const void *from, int from_gpu, size_t bytes) {
+    static copy_peer_function *real;
+    if (!real) *(void **)&real = next("cudaMemcpyPeer");
+    const int status = real(to, to_gpu, from, from_gpu, bytes);
+    return status || !is_hit("peer", bytes) ? status : flip(to, bytes);
+}
+
+__attribute__((destructor)) static void report(void) { fprintf(stderr, "faulty_copy: %ld faults\n", faults); }

@@ -9,9 +9,10 @@
 //                swap     two messages that are in flight together change places
 //                truncate as half, and the status says so
 //                sent     one bit flips before the message leaves
-//   FAULT_EVERY  every n-th message (97)
+//   FAULT_EVERY  every n-th of the messages that the filters let through (97)
+//   FAULT_TAG    only messages with this tag (any)
 //   FAULT_LEAST, FAULT_MOST  only messages of this many bytes (0, any)
-//   FAULT_AFTER  only after so many messages (0)
+//   FAULT_AFTER  only after so many of these messages (0)
 //   FAULT_RANK   only in this rank (-1: all)
 //   FAULT_AT     where bits flip: the share of the message in percent (50)
 // At the end each rank prints "faulty_mpi: N faults".
@@ -28,6 +29,7 @@ struct receive {
     MPI_Request request;
     char *memory, *before;
     long bytes;
+    int tag;
 };
 
 static struct receive pending[MOST];
@@ -66,13 +68,18 @@ static char *copied(const void *from, long bytes) {
     return memory;
 }
 
-static int is_hit(long bytes) {
+static int is_filtered_out(long bytes, int tag) {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const long wanted_rank = number("FAULT_RANK", -1), wanted_tag = number("FAULT_TAG", -1), most = number("FAULT_MOST", -1);
+    return bytes <= 0 || bytes < number("FAULT_LEAST", 0) || (most >= 0 && bytes > most) || (wanted_tag >= 0 && tag != wanted_tag) ||
+           (wanted_rank >= 0 && rank != wanted_rank);
+}
+
+// Count a message that the filters let through.
+static int is_hit(void) {
     ++messages;
-    const long wanted = number("FAULT_RANK", -1), most = number("FAULT_MOST", -1);
-    return messages > number("FAULT_AFTER", 0) && messages % number("FAULT_EVERY", 97) == 0 && bytes >= number("FAULT_LEAST", 0) &&
-           (most < 0 || bytes <= most) && bytes > 0 && (wanted < 0 || wanted == rank);
+    return messages > number("FAULT_AFTER", 0) && messages % number("FAULT_EVERY", 97) == 0;
 }
 
 static void flip(char *memory, long bytes) {
@@ -84,10 +91,11 @@ static void flip(char *memory, long bytes) {
 }
 
 // One message has arrived in `memory`; `before` is what was there.
-static void arrived(char *memory, const char *before, long bytes, MPI_Status *status) {
+static void arrived(char *memory, const char *before, long bytes, int tag, MPI_Status *status) {
+    if (is_filtered_out(bytes, tag)) return;
     const int repeats = fault_is("repeat");
     char *now = repeats ? copied(memory, bytes) : NULL;
-    if (!fault_is("swap") && !fault_is("sent") && is_hit(bytes)) {
+    if (!fault_is("swap") && !fault_is("sent") && is_hit()) {
         if (fault_is("flip")) flip(memory, bytes);
         if (fault_is("half") || fault_is("truncate")) {
             copy(memory + bytes / 2, before + bytes / 2, bytes - bytes / 2);
@@ -122,7 +130,7 @@ int MPI_Recv(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_
     const int result = PMPI_Recv(memory, count, type, from, tag, comm, status);
     int got = 0;
     PMPI_Get_count(status, MPI_BYTE, &got);
-    arrived(memory, before, got, status);
+    arrived(memory, before, got, tag, status);
     free(before);
     return result;
 }
@@ -133,7 +141,7 @@ int MPI_Irecv(void *memory, int count, MPI_Datatype type, int from, int tag, MPI
     const int result = PMPI_Irecv(memory, count, type, from, tag, comm, request);
     int slot = 0;
     while (pending[slot].memory) ++slot;
-    pending[slot] = (struct receive){*request, memory, before, bytes};
+    pending[slot] = (struct receive){*request, memory, before, bytes, tag};
     return result;
 }
 
@@ -154,9 +162,9 @@ int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
     int armed = 0;
     for (int i = 0; i < count; ++i) {
         if (!done[i]) continue;
-        arrived(done[i]->memory, done[i]->before, done[i]->bytes, &filled[i]);
-        if (fault_is("swap")) {
-            armed |= is_hit(done[i]->bytes);
+        arrived(done[i]->memory, done[i]->before, done[i]->bytes, done[i]->tag, &filled[i]);
+        if (fault_is("swap") && !is_filtered_out(done[i]->bytes, done[i]->tag)) {
+            armed |= is_hit();
             if (armed && last && last->bytes == done[i]->bytes && last->memory != done[i]->memory) {
                 char *one = copied(last->memory, last->bytes), *other = copied(done[i]->memory, last->bytes);
                 copy(last->memory, other, last->bytes);
@@ -181,7 +189,7 @@ int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
 
 int MPI_Send(const void *memory, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
     const long bytes = (long)count * size_of(type);
-    if (!fault_is("sent") || !is_hit(bytes)) return PMPI_Send(memory, count, type, to, tag, comm);
+    if (!fault_is("sent") || is_filtered_out(bytes, tag) || !is_hit()) return PMPI_Send(memory, count, type, to, tag, comm);
     char *spoiled = copied(memory, bytes);
     flip(spoiled, bytes);
     const int result = PMPI_Send(spoiled, count, type, to, tag, comm);
@@ -192,7 +200,7 @@ int MPI_Send(const void *memory, int count, MPI_Datatype type, int to, int tag, 
 // The copy stays until the end: nobody says when the message has left.
 int MPI_Isend(const void *memory, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request) {
     const long bytes = (long)count * size_of(type);
-    if (!fault_is("sent") || !is_hit(bytes)) return PMPI_Isend(memory, count, type, to, tag, comm, request);
+    if (!fault_is("sent") || is_filtered_out(bytes, tag) || !is_hit()) return PMPI_Isend(memory, count, type, to, tag, comm, request);
     char *spoiled = copies[faults % MOST] = copied(memory, bytes);
     flip(spoiled, bytes);
     return PMPI_Isend(spoiled, count, type, to, tag, comm, request);

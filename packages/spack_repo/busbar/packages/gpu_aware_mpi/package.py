@@ -26,7 +26,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     sources = {
         "buffers.hpp": "0fdf7e6ca3d7b7cc837ca9401e9ae0bf2e497e9f41510a75717c951a3be5c68c",
         "device.hpp": "9a652e02cd16a802a6851d99c67253fd7b418f9105223b4adc0c7eb8a37c9722",
-        "exchange.hpp": "e2cb7f18bc9caca82f5cec111ae9b8e1bc185a9ef9eac0f57186111ac4e69903",
+        "exchange.hpp": "33ad5fb37193522d76217e518f0569fdabf84b6dcc792fc24fc8464329f524b6",
         "gpu_aware.cpp": "f42628ce9f19ec5822bee092b03a97f98fbc99f22a855d52b232d0b750520dc9",
         "node_copy.hpp": "0817b57e61e8d5d4f43d0d70d42f58cad002661c0ab827524fb5bedd3e33f518",
         "pair_meter.hpp": "3be80384fdcc7a3c64e75dbdaf34f4082ab027b0c2883600503b9002a4a0be02",
