@@ -194,7 +194,7 @@ def _memory(run: Run, reading: Reading) -> Expectation:
     if reading.buffers == "D" and reading.memory_gb_per_s:
         gpus = _site(run).node_type(run.partition).gpus
         return within_gpu(gpus.model if gpus else "", reading.memory_gb_per_s, reading.nbytes)
-    raise NoExpectation("nothing is known of copies within this memory")
+    raise NoExpectation("a copy within host memory uses no link")
 
 
 def _multi_pair(run: Run, reading: Reading) -> Expectation:
