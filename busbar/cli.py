@@ -23,6 +23,8 @@ from busbar.terminal import Parser, stderr, stdout, visible
 if TYPE_CHECKING:
     from busbar.check.processes import Interruption
 
+_START_JOBS = (["check"], ["site", "calibrate"])
+"""Commands that start ReFrame, launchers and ranks, of which nothing may be left."""
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
 
 
@@ -75,14 +77,14 @@ def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
-    command = next((word for word in words if not word.startswith("-")), "")
+    names = [word for word in words if not word.startswith("-")]
+    command = names[0] if names else ""
     os.umask(os.umask(0o077) | 0o002)  # others may read the reports, not change them
     try:
-        if command != "check":
+        if not any(names[: len(each)] == each for each in _START_JOBS):
             return _run(words, command)
-        from busbar.check.processes import supervised  # noqa: PLC0415 - only this command
+        from busbar.check.processes import supervised  # noqa: PLC0415 - only these commands
 
-        # It starts ReFrame, launchers and ranks, of which nothing may be left.
         return supervised(partial(_run, words, command))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -102,7 +102,9 @@ class JudgingMixin(Configured):
         nodes = [*(self.job.nodelist or ())]
         file = os.environ.get("BUSBAR_HOSTFILE", "")
         if Path(file).is_file():
-            nodes += [line.split()[0] for line in Path(file).read_text().splitlines() if line]
+            nodes += [
+                line.split()[0] for line in Path(file).read_text().splitlines() if line.strip()
+            ]
         # Nodes may be listed by address, and a container may have a name of its own.
         if not nodes or any(node[:1].isdigit() or ":" in node for node in nodes):
             return

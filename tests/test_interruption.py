@@ -17,6 +17,7 @@ import pytest
 
 pytestmark = [pytest.mark.run, pytest.mark.xdist_group("mpi")]
 BIN = Path(sys.executable).parent
+SITES = Path(__file__).parents[1] / "site"
 ENDS_S = 5.0
 MARK = "MARK_OF_TEST"
 
@@ -58,6 +59,7 @@ class Run:
     output: Path
     options: list[str]
     variables: dict[str, str] = field(default_factory=dict)
+    command: Sequence[str] = ("check",)
 
     def __post_init__(self) -> None:
         self.mark = f"{MARK}={self.output}"
@@ -65,7 +67,7 @@ class Run:
         self.err = self.output.with_suffix(".err")
         with self.err.open("w") as err:
             self.process = subprocess.Popen(
-                [BIN / "busbar", "check", "--output", self.output, *self.options],
+                [BIN / "busbar", *self.command, "--output", self.output, *self.options],
                 stdout=subprocess.DEVNULL,
                 stderr=err,
                 env={**os.environ, name: value, **self.variables},
@@ -192,13 +194,11 @@ def interrupt(run: Run, number: signal.Signals, group: bool) -> dict[str, object
     return results
 
 
-# Both ways during the run; elsewhere one of the two.
+# Each signal in each phase, in turn to the command alone and to its group.
 CASES = [
-    (phase, number, group)
+    (phase, number, bool((PHASES.index(phase) + SIGNALS.index(number)) % 2))
     for phase in PHASES
     for number in SIGNALS
-    for group in (False, True)
-    if phase is in_run or group == (number in (signal.SIGINT, signal.SIGKILL))
 ]
 
 
@@ -266,6 +266,32 @@ def test_two_runs_with_one_output(tmp_path, ended):
     third = Run(first.output, ["--site=local", "-n", "no_such_check"])
     assert third.process.wait(timeout=60) == 2
     assert "no check has 'no_such_check'" in third.err.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_calibration_leaves_nothing(tmp_path, number, ended):
+    site = tmp_path / "own"
+    site.mkdir()
+    text = (SITES / "local/site.yaml").read_text()
+    (site / "site.yaml").write_text(text.replace("name: local", "name: own"))
+    (site / "reframe.py").write_text((SITES / "local/reframe.py").read_text())
+    options = ["--site", str(site), "-n", "memory", "--runs=5"]
+    run = Run(tmp_path / "out", options, command=("site", "calibrate"))
+    run.wait_for(lambda run: any("reframe_process" in line for line in run.left()))
+    if number is signal.SIGTERM:
+        again = [BIN / "busbar", "site", "calibrate", *options, "--output", run.output]
+        second = subprocess.run(again, capture_output=True, text=True, check=False)
+        assert second.returncode == 2
+        assert "another run uses this directory (process " in second.stderr
+    os.kill(run.process.pid, number)
+    start = time.monotonic()
+    killed = number is signal.SIGKILL
+    assert run.process.wait(timeout=60) == (-number if killed else 128 + number)
+    while left := run.left():
+        assert time.monotonic() - start < ENDS_S, left
+        time.sleep(0.02)
+    assert "Traceback" not in run.err.read_text()
+    assert not (site / "calibration.yaml").exists()
 
 
 def _skipped(results) -> set[str]:

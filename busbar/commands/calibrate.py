@@ -12,9 +12,12 @@ from typing import Any, cast
 
 from busbar import site as sites
 from busbar.check.calibrate import FEWEST_RUNS, Line, below_model, calibrate
+from busbar.check.run import make_directory
+from busbar.check.surroundings import own
 from busbar.delivery.choice import DEFAULT_LANE
 from busbar.documents import CheckDocument
 from busbar.errors import BusbarError
+from busbar.safe_path import refuse_unsafe
 from busbar.site.calibration import write
 from busbar.site.load import ships
 from busbar.site.model import Site
@@ -104,23 +107,31 @@ def _runs(args: argparse.Namespace, runs: int) -> list[Path]:
             where="--runs",
             hint="fewer do not tell how readings scatter",
         )
-    found = []
-    for run in range(1, runs + 1):
-        output = args.output / str(run)
-        stderr().line(f"busbar: run {run} of {runs}")
-        command = [sys.executable, "-m", "busbar", "check", "--site", args.site]
-        command += ["--lane", args.lane, "--output", str(output)]
-        command += ["--prefix", str(args.prefix)] if args.prefix else []
-        command += [part for name in args.name for part in ("-n", name)]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-        if done.returncode not in (0, 1, 3):
-            raise BusbarError(
-                f"run {run} ended with exit status {done.returncode}",
-                where="busbar check",
-                hint="see its message above",
-            )
-        found.append(output / "results.json")
-    return found
+    output = args.output.resolve()
+    refuse_unsafe(output, "--output")
+    make_directory(output)
+    with own(output):
+        return [_run(args, run, runs, output / str(run)) for run in range(1, runs + 1)]
+
+
+def _run(args: argparse.Namespace, run: int, runs: int, output: Path) -> Path:
+    """Run the checks once; return the file of the results."""
+    stderr().line(f"busbar: run {run} of {runs}")
+    # Without -P a module in the working directory would be imported.
+    command = [sys.executable, "-P", "-m", "busbar", "check", "--site", args.site]
+    command += ["--lane", args.lane, "--output", str(output)]
+    command += ["--prefix", str(args.prefix)] if args.prefix else []
+    command += [part for name in args.name for part in ("-n", name)]
+    # A signal reaches it as well (busbar.check.processes): leaving the block waits for it.
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        status = process.wait()
+    if status not in (0, 1, 3):
+        raise BusbarError(
+            f"run {run} ended with exit status {status}",
+            where="busbar check",
+            hint="see its message above",
+        )
+    return output / "results.json"
 
 
 def _document(path: Path) -> CheckDocument:

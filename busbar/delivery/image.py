@@ -282,7 +282,7 @@ def _preflight(
 
 def _on_a_node(image: str, site: Site, inject: Sequence[str]) -> PreflightReport:
     command = ["srun", "--quiet", "--nodes=1", "--ntasks=1", *site.partitions[0].access]
-    command += [sys.executable, "-m", "busbar", "preflight", image, "--json"]
+    command += [sys.executable, "-P", "-m", "busbar", "preflight", image, "--json"]
     command += ["--site", str(site.directory)]
     command += [word for directory in inject for word in ("--inject", directory)]
     done = _do(command)

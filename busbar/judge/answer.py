@@ -60,8 +60,12 @@ def _of_nccl_tests(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
     if output.parameters:
         yield from _of_parameters(asked, launch, output.parameters[0], output.max_bytes)
     ranks = {device.rank for device in output.devices.values()}
-    if output.files != [launch.json] and ranks - set(range(launch.ranks)):
+    if output.files == [launch.json]:
+        return
+    if ranks != set(range(launch.ranks)):
         yield f"the tool lists {len(ranks)} GPUs for {launch.ranks} ranks"
+    if not output.parameters:
+        yield "the output has no line with the parameters of the tool"
 
 
 def _of_rows(asked: nccl_options.Options, launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
@@ -207,7 +211,8 @@ def _of_own_program(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
             yield f"{launch.bench} was asked for, {start.program} ran"
         if {start.ranks, start.asked_ranks} != {launch.ranks}:
             yield f"{launch.ranks} ranks were asked for, {start.ranks} ran"
-        if launch.gpus and start.backend == "host":
+        on_gpu = launch.gpus or any("D" in reading.buffers for reading in output.readings)
+        if on_gpu and start.backend == "host":
             yield "GPUs were asked for, the program ran without"
     if output.readings and len(starts) != 1:
         yield f"the program started {len(starts)} times"

@@ -18,7 +18,7 @@ from busbar.judge.run import Run
 from busbar.judge.series import series_row
 from busbar.judge.verdicts import Expect, judge_reading
 from busbar.output.reading import Kind, Reading
-from busbar.parse.events import Check, Error, Start
+from busbar.parse.events import Check, End, Error, Start
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -102,13 +102,35 @@ def _run_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple
     if start.ranks != asked.ranks:
         yield failed, f"asked for {asked.ranks} ranks, MPI started {start.ranks}"
         return
+    yield from _start_problems(asked, start)
     yield from _nonce_problems(asked, shown)
     yield from _place_problems(asked, shown)
-    if not facts.finished:
-        yield failed, "the output ends before the program's last line"
+    yield from _end_problems(shown)
     wanted = re.match(r"ucx-(?P<version>\d+\.\d+)$", asked.lane)
     if start.ucx and wanted and not start.ucx.startswith(wanted["version"] + "."):
         yield failed, f"lane {asked.lane} was asked for, UCX {start.ucx} was loaded"
+
+
+def _start_problems(asked: GpuAwareRequest, start: Start) -> Iterator[tuple[Verdict, str]]:
+    failed = Verdict.FAILED
+    if start.program != "gpu_aware":
+        yield failed, f"gpu_aware was asked for, {start.program} ran"
+    if start.asked_ranks != asked.ranks:
+        yield failed, f"asked for {asked.ranks} ranks, the program was told {start.asked_ranks}"
+    if start.backend == "host" and any("D" in buffers for buffers in asked.buffers):
+        yield failed, "asked for buffers in GPU memory, the program ran without GPUs"
+    if start.share_devices and not asked.share_gpus:
+        yield failed, "the program let ranks share a GPU, which was not asked for"
+
+
+def _end_problems(shown: LaunchOutput) -> Iterator[tuple[Verdict, str]]:
+    ends = [end for end, _ in shown.facts.events_of(End)]
+    if not ends or not shown.facts.finished:
+        yield Verdict.FAILED, "the output ends before the program's last line"
+    if len(ends) > 1:
+        yield Verdict.FAILED, f"the program ended {len(ends)} times"
+    if wrong := max((end.wrong for end in ends), default=0):
+        yield Verdict.FAILED, f"the program counts {wrong} bytes that arrived wrong"
 
 
 def _nonce_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple[Verdict, str]]:
@@ -122,6 +144,14 @@ def _place_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tup
     missing = [rank for rank in range(asked.ranks) if rank not in present]
     if missing and shown.facts.finished:
         yield failed, f"no word of where rank {', '.join(map(str, missing))} ran"
+    if others := sorted(present - set(range(asked.ranks))):
+        yield failed, f"rank {', '.join(map(str, others))} was not asked for"
+    said = Counter(rank.rank for rank in ranks)
+    for rank in [rank for rank, count in said.items() if count > 1][:1]:
+        yield failed, f"rank {rank} says more than once where it runs"
+    if any("D" in buffers for buffers in asked.buffers):
+        for place in [place for place in ranks if not place.device][:1]:
+            yield failed, f"rank {place.rank} does not say on which GPU it runs"
     hosts = {rank.host for rank in ranks}
     if ranks and len(hosts) != asked.nodes:
         names = ", ".join(sorted(hosts))
@@ -235,8 +265,15 @@ def _readings(asked: GpuAwareRequest, shown: LaunchOutput, where: str, run: Run)
                         buffers=buffers,
                         bytes=nbytes,
                     )
-                    found = readings[kind, source, target, buffers, nbytes]
+                    found = readings.pop((kind, source, target, buffers, nbytes), [])
                     yield _Row(_judge_reading(row, found, run, busy, expect), not found)
+    # A recorded run, which no check has started, may have measured more.
+    others = [each for found in readings.values() for each in found] if asked.nonce else []
+    for strange in others[:1]:
+        pair = f"{strange.source}->{strange.target} {strange.buffers}"
+        message = f"{pair} at {format_bytes(strange.nbytes)} was not asked for"
+        result = Result(asked.check, Verdict.FAILED, where=where, message=message)
+        yield _Row(result, missing=False)
 
 
 def _judge_reading(

@@ -239,7 +239,7 @@ def parse(line: str | bytes) -> Event:
     Raises ``MalformedEventError`` if it is not JSON, not a known event, or lacks a value.
     """
     try:
-        document = numbers.load_json(line)
+        document = numbers.load_json(line, once=True)
     except ValueError as error:
         raise MalformedEventError(str(error), cut=True) from error
     if isinstance(document, dict):

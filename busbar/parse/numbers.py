@@ -54,14 +54,19 @@ def real(text: str | bytes) -> float | None:
     return None if math.isinf(value) and "inf" not in word.lower() else value
 
 
-def load_json(text: str | bytes) -> Any:
-    """Return the document in ``text``.
+def load_json(text: str | bytes, *, once: bool = False) -> Any:
+    """Return the document in ``text``; with ``once`` no object may have a key twice.
 
     Raises only ``ValueError``: also for a document that is nested too deep, for a number of more
     than 39 digits or beyond the range of a float, and for text that is not UTF-8.
     """
     try:
-        return json.loads(text, parse_int=_json_int, parse_float=_json_float)
+        return json.loads(
+            text,
+            parse_int=_json_int,
+            parse_float=_json_float,
+            object_pairs_hook=_object if once else None,
+        )
     except RecursionError:
         raise ValueError("the JSON is nested too deep") from None
 
@@ -89,6 +94,13 @@ def json_real(value: object) -> float:
 
 def _word(text: str | bytes) -> str:
     return (text if isinstance(text, str) else text.decode("ascii", "replace")).strip()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
 
 
 def _json_int(digits: str) -> int:
