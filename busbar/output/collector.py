@@ -13,7 +13,7 @@ from busbar.output.job_output import (
     Occurrence,
 )
 from busbar.output.monitor import note_record
-from busbar.output.patterns import Patterns, Role
+from busbar.output.patterns import BEGINNINGS, Patterns, Role
 from busbar.output.recent import Recent
 from busbar.output.runs import Runs
 from busbar.output.tables import Tables
@@ -25,7 +25,7 @@ from busbar.parse import (
     nvidia_smi,
     ucx_log,
 )
-from busbar.parse.messages import HEAD_BYTES, Message, Pattern, match
+from busbar.parse.messages import HEAD_BYTES, Message, Pattern, match, search
 from busbar.parse.prefix import Prefixes
 from busbar.parse.text import BLOCK_BYTES, decode
 
@@ -35,8 +35,6 @@ DENSE = 4
 """If more lines than one in so many are read, looking at each is faster than a search."""
 DENSE_BLOCKS = 16
 """Blocks that are taken for dense after one that was."""
-_BEGINNINGS = frozenset((Role.BEGINNING, Role.ROW, Role.SHELL))
-"""Lines whose beginning shows where a prefix ends."""
 _CONNECTIONS = (b"Chan", b"Ring")
 _ROW_BYTES = frozenset(b" \t0123456789")
 _STARTS_OF_A_PROCESS = frozenset({"ucx.version", "ucx.api-mismatch", "ucx.env"})
@@ -51,7 +49,6 @@ class Collector:
         self._patterns = table
         self._line_prefixes = Prefixes()
         self._readers: dict[Role, Callable[[int, bytes], None]] = {
-            Role.WARNING: self._warning,
             Role.VERSION: self._version,
             Role.SHELL: self._shell,
             Role.PROCESS: self._process,
@@ -87,7 +84,8 @@ class Collector:
     def _learn(self, block: bytes) -> None:
         """Learn the prefixes of the first block before its first line is read."""
         for _, line in self._triggered(1, block):
-            if not _BEGINNINGS.isdisjoint(self._patterns.triggers.of(line)):
+            owners = self._patterns.triggers.of(line)
+            if owners and owners[0] in BEGINNINGS:
                 self._line_prefixes.learn(line)
         self._line_prefixes.learn_repeated(block[: BLOCK_BYTES >> 4].split(b"\n", 99)[:99])
 
@@ -217,27 +215,40 @@ class Collector:
 
     def _other(self, number: int, line: bytes) -> None:
         owners = self._patterns.triggers.of(line)
-        begins = not _BEGINNINGS.isdisjoint(owners)
+        begins = bool(owners) and owners[0] in BEGINNINGS
         if begins:
             self._line_prefixes.learn(line)
         in_table = begins or self.tables.rows_are_plain or self.tables.row_is_cut
         if not owners and not in_table:
             return
-        rank, text = self._line_prefixes.cut(line)
-        if in_table and self.tables.line(number, text, rank):
-            return
+        text = b""  # cut off its prefix when that is needed
+        if in_table:
+            rank, text = self._line_prefixes.cut(line)
+            if self.tables.line(number, text, rank):
+                return
         for owner in owners:
             if isinstance(owner, Pattern):
-                if self.runs.current.has_enough(owner.kind):
-                    continue
-                found = list(match((owner,), line))
-                if not found and owner.anchored:
-                    found = list(match((owner,), text))
-                self._messages(number, text, found)
-            elif owner is Role.REPORT:
-                self._report(number, line, text)
-            elif owner in self._readers:
-                self._readers[owner](number, text)
+                if not self.runs.current.has_enough(owner.kind):
+                    self._message(number, line, owner)
+            elif owner is Role.WARNING:
+                self._warning(number, line)
+            else:
+                self._read(number, line, text, owner)
+
+    def _read(self, number: int, line: bytes, text: bytes, role: Role) -> None:
+        """Call the reader of a role; ``text`` is the line without its prefix, if that was cut."""
+        if role is Role.REPORT:
+            self._report(number, line, text or self._line_prefixes.cut(line).text)
+        elif role in self._readers:
+            self._readers[role](number, text or self._line_prefixes.cut(line).text)
+
+    def _message(self, number: int, line: bytes, pattern: Pattern) -> None:
+        """Note the message of a pattern; an anchored one begins the line after its prefix."""
+        found = search(pattern, line)
+        if found or pattern.anchored:
+            text = self._line_prefixes.cut(line).text
+            if found := found or search(pattern, text):
+                self._messages(number, text, (found,))
 
     def _note_complaint(self, run: JobOutput, end: int) -> None:
         """Note the nearest line before ``end`` that complains: it can say why a run ended."""
@@ -266,13 +277,18 @@ class Collector:
 
     def _warning(self, number: int, line: bytes) -> None:
         text = line[line.find(nccl_log.WARN) + len(nccl_log.WARN) :]
-        self._messages(number, line, self._patterns.warning(text))
-        if self.runs.current.has_enough("nccl.warn"):
+        messages = list(self._patterns.warning(text))
+        enough = self.runs.current.has_enough("nccl.warn")
+        if enough and not messages:
+            return
+        shown = self._line_prefixes.cut(line).text
+        self._messages(number, shown, messages)
+        if enough:
             return
         warning = {"text": decode(text, 300)}
         run = self.runs.current
         if not run.counts("nccl.warn", warning):
-            run.note_message("nccl.warn", self.runs.evidence(number, line), warning)
+            run.note_message("nccl.warn", self.runs.evidence(number, shown), warning)
 
     def _endpoint(self, number: int, line: bytes) -> None:
         endpoint = ucx_log.parse_endpoint(decode(line))

@@ -39,13 +39,17 @@ class Role(Enum):
     """Of NCCL's Inspector."""
 
 
+BEGINNINGS = (Role.BEGINNING, Role.ROW, Role.SHELL)
+"""Lines whose beginning shows where a prefix ends. A line with one has it as the first owner."""
+
 _TRIGGERS = {
-    Role.INFO: (literal(nccl_log.INFO.decode()),),
-    Role.WARNING: (literal(nccl_log.WARN.decode()),),
-    Role.VERSION: ("CCL version",),
+    # The first three are those of BEGINNINGS.
     Role.BEGINNING: (*nccl_tests.TRIGGERS, *osu.TRIGGERS, *events.TRIGGERS),
     Role.ROW: (nccl_tests.ROW_TRIGGER, events.READING_TRIGGER),
     Role.SHELL: launch.TRIGGERS,
+    Role.INFO: (literal(nccl_log.INFO.decode()),),
+    Role.WARNING: (literal(nccl_log.WARN.decode()),),
+    Role.VERSION: ("CCL version",),
     Role.PROCESS: ucx_log.TRIGGERS,
     Role.ENDPOINT: ucx_log.ENDPOINT_TRIGGERS,
     Role.REPORT: nvidia_smi.TRIGGERS,

@@ -32,9 +32,12 @@ class Message:
         return self.fields[name]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pattern:
-    """A regular expression for one kind of message; see :func:`pattern`."""
+    """A regular expression for one kind of message; see :func:`pattern`.
+
+    Two patterns are never equal, so that a set of them needs no hash of their parts.
+    """
 
     kind: str
     needle: bytes
@@ -83,11 +86,15 @@ def table(library: str) -> tuple[Pattern, ...]:
 
 def match(patterns: Iterable[Pattern], line: bytes) -> Iterator[Message]:
     """Yield the messages of ``patterns`` that ``line`` contains."""
-    text = None
     for row in patterns:
-        if row.needle in line:
-            if text is None:
-                text = line[:LONGEST_TEXT].decode("utf-8", "replace")
-            if groups := row.regex.search(text):
-                fields = groups.groupdict("").items()
-                yield Message(row.kind, {name: value[:LONGEST] for name, value in fields})
+        if row.needle in line and (message := search(row, line)):
+            yield message
+
+
+def search(row: Pattern, line: bytes) -> Message | None:
+    """Return the message of a pattern in a line that contains its needle."""
+    found = row.regex.search(line[:LONGEST_TEXT].decode("utf-8", "replace"))
+    if not found:
+        return None
+    fields = found.groupdict("").items()
+    return Message(row.kind, {name: value[:LONGEST] for name, value in fields})

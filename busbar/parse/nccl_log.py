@@ -57,6 +57,7 @@ _NET = re.compile(
     rb"(?P<network>.+?)/(?P<device>\d{1,18})(?:\(\d{1,18}\))?(?P<gdr>/GDRDMA)?"
 )
 TABLE = table("nccl")
+_LONGEST_HOST = 255
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 
@@ -96,7 +97,8 @@ def process_start(line: bytes, hosts: Collection[bytes] = ()) -> int:
     if not process:
         return 0
     name = process["host"]
-    host_bytes = max((len(host) for host in hosts if name.endswith(host)), default=0)
+    starts = range(max(0, len(name) - _LONGEST_HOST), len(name))
+    host_bytes = next((len(name) - at for at in starts if name[at:] in hosts), 0)
     if host_bytes:
         return process.start() + len(name) - host_bytes
     digits = re.match(rb"-?\d+(?=[A-Za-z])", name)

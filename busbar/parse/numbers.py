@@ -14,6 +14,8 @@ from typing import Any
 
 MOST = 10**18 - 1
 """The largest whole number: no size, rank, process id or count of a real run is larger."""
+_SAFE = 18
+"""A number of fewer digits is below `MOST`."""
 _LONGEST = 64
 _MOST_JSON_DIGITS = 39  # 128 bits: ids have that many
 _WHOLE = re.compile(r"[+-]?[0-9]{1,64}")
@@ -36,6 +38,8 @@ def whole(text: str | bytes) -> int | None:
 
 def count(text: str | bytes) -> int:
     """Return a number whose digits a pattern has found; `MOST` for more, 0 without digits."""
+    if len(text) < _SAFE and text.isascii() and text.isdigit():
+        return int(text)
     word = _word(text[: _LONGEST + 1])
     if len(word) > _LONGEST:
         return MOST

@@ -10,6 +10,8 @@ import re2
 
 _MEMORY = 64 << 20
 """Upper bound of the automaton's cache; a few MB are used."""
+MOST_COMBINATIONS = 10_000
+"""Combinations of triggers that are kept: lines of a log have few."""
 _T = TypeVar("_T")
 
 
@@ -30,17 +32,24 @@ class Triggers(Generic[_T]):
         for trigger, owner in rows:
             self._owners.setdefault(trigger, []).append(owner)
         self._of_index: Sequence[Sequence[_T]] = list(self._owners.values())
+        self._of_indices: dict[tuple[int, ...], tuple[_T, ...]] = {}
         self._set = re2.Set.SearchSet(_options())
         for trigger in self._owners:
             self._set.Add(trigger.encode())
         self._set.Compile()
 
-    def of(self, line: bytes) -> list[_T]:
-        """Return the owners of the triggers in a line."""
+    def of(self, line: bytes) -> tuple[_T, ...]:
+        """Return the owners of the triggers in a line: the same tuple for the same triggers."""
         indices = self._set.Match(line)
         if not indices:
-            return []
-        return [owner for index in sorted(indices) for owner in self._of_index[index]]
+            return ()
+        key = tuple(indices)
+        owners = self._of_indices.get(key)
+        if owners is None:
+            owners = tuple(o for index in sorted(key) for o in self._of_index[index])
+            if len(self._of_indices) < MOST_COMBINATIONS:
+                self._of_indices[key] = owners
+        return owners
 
     def searcher(self, *more: str, without: _T | None = None) -> re2.Expression:
         """Return one expression that finds any trigger, or one of ``more``, in a text.

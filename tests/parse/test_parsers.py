@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -303,3 +304,12 @@ def test_ucx_perftest_on_a_machine_with_other_work() -> None:
         "Final:         50      0.190       inf 58662.982        0.00    1090.98      0     17",
     )
     assert ucx_perftest.bandwidth(rows) == pytest.approx(1090.98 * 2**20 / 1e9)
+
+
+def test_the_start_of_a_process_does_not_depend_on_the_number_of_hosts() -> None:
+    class Counted(set[bytes]):
+        def __iter__(self) -> Iterator[bytes]:
+            raise AssertionError("every host is looked at")
+
+    hosts = Counted({b"gpu1", b"u1", b"other"})
+    assert nccl_log.process_start(b"0.5gpu1:10:11 [0] NCCL INFO x", hosts) == 3
