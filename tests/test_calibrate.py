@@ -212,35 +212,35 @@ def test_a_fleet_below_the_model_is_no_norm_unless_accepted(tmp_path):
     assert found.calibration.bands
 
 
-def test_the_command_writes_the_file_and_says_what_it_did(site, tmp_path, capsys):
+def test_the_command_writes_the_file_and_says_what_it_did(site, tmp_path, capfd):
     files = []
     for name, each in runs(site, 200).items():
         files.append(tmp_path / f"{name}.json")
         files[-1].write_text(json.dumps(each))
     arguments = ["site", "calibrate", "--site", str(site.directory), *map(str, files)]
     assert main(arguments) == 0
-    shown = capsys.readouterr().out
+    shown = capfd.readouterr().out
     assert "no model" in shown
     assert f"wrote {site.directory}/calibration.yaml; next" in shown
     assert len(load(site).bands) == 2
     assert main([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["series"][0]["readings"] == 5
+    assert json.loads(capfd.readouterr().out)["series"][0]["readings"] == 5
 
 
-def test_a_shipped_site_is_not_calibrated(tmp_path, capsys):
+def test_a_shipped_site_is_not_calibrated(tmp_path, capfd):
     assert main(["site", "calibrate", "--site", "local", str(tmp_path / "none.json")]) == 2
-    assert "ships with Busbar" in capsys.readouterr().err
+    assert "ships with Busbar" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [("{", "cannot be read"), ("[]", "is no results.json"), ('{"schema": "x"}', "is no results")],
 )
-def test_a_file_that_is_no_result_is_refused(site, tmp_path, capsys, text, says):
+def test_a_file_that_is_no_result_is_refused(site, tmp_path, capfd, text, says):
     file = tmp_path / "results.json"
     file.write_text(text)
     assert main(["site", "calibrate", "--site", str(site.directory), str(file)]) == 2
-    assert says in capsys.readouterr().err
+    assert says in capfd.readouterr().err
 
 
 def test_a_calibration_of_another_site_is_refused(site):
