@@ -99,7 +99,8 @@ class JudgingMixin(Configured):
 
     def elsewhere(self, results: Sequence[Result]) -> Iterator[Result]:
         """Yield a failure if ranks say that they ran on hosts that are not of the job."""
-        nodes = [*(self.job.nodelist or ())]
+        # "None assigned" is what Slurm's accounting says before it knows them.
+        nodes = [node for node in self.job.nodelist or () if node not in ("None", "assigned")]
         file = os.environ.get("BUSBAR_HOSTFILE", "")
         if Path(file).is_file():
             nodes += [

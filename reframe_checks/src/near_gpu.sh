@@ -7,7 +7,8 @@ devices=$1
 shift
 place=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-${SLURM_LOCALID:-0}}}
 visible=${HIP_VISIBLE_DEVICES:-${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}}
-cpus=$(ls -d "$devices"/*:* 2>/dev/null | awk -v place="$place" -v visible="$visible" -v granted="${SLURM_JOB_GPUS:-}" '
+cpus=$(printf '%s\n' "$devices"/*:* | awk -v place="$place" -v visible="$visible" -v granted="${SLURM_JOB_GPUS:-}" '
+    /[*]/ { next } # there is no device
     { device[NR - 1] = $0 }
     END {
         count = split(visible, numbers, ",")

@@ -17,7 +17,7 @@ if [[ -x ${PERF:-} ]]; then
     job=("$PERF" -b 16M -e 1G -f 4 -g 2 -n 200)
 else
     job=("$python" -m torch.distributed.run --nproc_per_node 2 --standalone "$root/reframe_checks/src/torch_collectives.py"
-        --ranks 2 --collectives all_reduce,sendrecv --sizes "16M,256M,1G")
+        --ranks 2 --collectives "all_reduce,sendrecv" --sizes "16M,256M,1G")
 fi
 copying='
 import torch
