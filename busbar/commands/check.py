@@ -82,7 +82,7 @@ def run_command(args: argparse.Namespace) -> int:
     refuse_unsafe(output, "--output")
     _choice(args)  # refuses names before anything is made
     if args.site:
-        refuse_unsafe(find(args.site).parent.resolve(), "--site")
+        refuse_unsafe(args.site, "--site")
     make_directory(output)
     with own(output):
         remove_old_results(output)
