@@ -16,7 +16,7 @@ SOURCES = Path(__file__).with_name("src")
 BUSY = str(SOURCES / "busy.sh")
 """Records beside a program what else uses the node."""
 SHOW_BUSY = "cat busy-record.* 2>/dev/null; rm -f busy-record.*"
-"""Prints what it recorded."""
+"""Prints what it recorded; there is no file where the recorder could not start."""
 
 
 class BuildProgram(Configured, rfm.CompileOnlyRegressionTest, special=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from busbar.documents import CheckDocument, ResultRow
@@ -37,7 +37,8 @@ class _Measured:
     value: float
     node: str
     run: int
-    row: ResultRow
+    model: float | None
+    """What the site's model calls typical; None without a band."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def calibrate(
             if measured := _measured(run, row):
                 groups[Series.model_validate(row["series"])].append(measured)
     _refuse_slow_nodes(groups)
-    lines = tuple(_line(series, found, accept_below_model) for series, found in groups.items())
+    lines = tuple(_line(series, found) for series, found in groups.items())
     bands = tuple(_band(line) for line in lines if not line.refused)
     times = sorted(document["time"] for document in documents.values())
     calibration = Calibration(
@@ -137,7 +138,9 @@ def _measured(run: int, row: ResultRow) -> _Measured | None:
     value = row["us"] if row["metric"] == "latency" else row["gb_per_s"]
     if row["series"] is None or not value:
         return None
-    return _Measured(value, row["where"], run, row)
+    # A floor has the same low and typical value, and says nothing of what is typical.
+    model = row["typical"] if row["typical"] != row["low"] else None
+    return _Measured(value, row["where"], run, model)
 
 
 def _refuse_slow_nodes(groups: Mapping[Series, Sequence[_Measured]]) -> None:
@@ -165,22 +168,18 @@ def _quality(series: Series, value: float, typical: float) -> float:
     return typical / value if series.kind == "latency_us" else value / typical
 
 
-def _line(series: Series, found: Sequence[_Measured], accept_below_model: bool) -> Line:
+def _line(series: Series, found: Sequence[_Measured]) -> Line:
     values = [each.value for each in found]
     typical = median(values)
     spread = _NORMAL * median(abs(value - typical) for value in values) / typical
-    row = found[0].row
-    # A floor is no band: its low is its typical.
-    has_band = row["typical"] is not None and row["low"] != row["typical"]
-    model = typical / row["typical"] if has_band and row["typical"] else None
+    # The model can depend on the run: the band of a latency follows the driver's speed.
+    ratios = [each.value / each.model for each in found if each.model]
+    model = median(ratios) if ratios else None
     line = Line(series, len(values), typical, spread, model)
-    refused = "; ".join(_reasons(line, found, row, accept_below_model))
-    return Line(series, len(values), typical, spread, model, refused)
+    return replace(line, refused="; ".join(_reasons(line, found)))
 
 
-def _reasons(
-    line: Line, found: Sequence[_Measured], row: ResultRow, accept_below_model: bool
-) -> Iterator[str]:
+def _reasons(line: Line, found: Sequence[_Measured]) -> Iterator[str]:
     runs = len({each.run for each in found})
     if runs < FEWEST_RUNS:
         yield f"read in {runs} runs, {FEWEST_RUNS} are needed"
@@ -190,11 +189,6 @@ def _reasons(
     if width > _WIDEST or len(stray) > _STRAY_SHARE * len(found):
         least, most = min(e.value for e in found), max(e.value for e in found)
         yield f"readings scatter from {least:.4g} to {most:.4g}; repeat on idle nodes"
-    worse = line.series.kind == "latency_us"
-    low, high = row["low"], row["high"]
-    slow = (high is not None and line.typical > high) if worse else (low or 0) > line.typical
-    if slow and line.model is not None and not accept_below_model:
-        yield f"the median is {line.model:.2f} of the model; --accept-below-model takes it"
 
 
 def _width(spread: float) -> float:

@@ -217,7 +217,7 @@ def _export(runtime: str, container: str, archive: IO[bytes], reference: str) ->
                     )
                 archive.write(block)
             archive.flush()
-        except BaseException:
+        except BaseException:  # an interruption, too, must not leave the export running
             export.kill()
             raise
     if export.returncode:

@@ -179,7 +179,7 @@ function sample(    pid, above) {
     ++samples
 }
 
-# Lines of nvidia-smi into rows; their number. A driver that hangs must not keep the recorder.
+# Lines of nvidia-smi into rows; their number: 0 where it is missing or complains. A driver that hangs must not keep the recorder.
 function ask_gpus(what, rows,    command, count) {
     command = "timeout 10 nvidia-smi " what " 2>/dev/null"
     count = 0

@@ -14,7 +14,7 @@ from busbar.explain import explain
 from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import show
 from busbar.judge.run import Run
-from busbar.judge.verdicts import judge_reading
+from busbar.judge.verdicts import judge_reading, verdict_on
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
 
@@ -87,3 +87,13 @@ def test_output_of_an_older_version_is_explained(data):
     (found,) = explain([Source.from_path(data / name)], site=sites.load("h200x4"))
     assert not found.verdict.is_problem
     assert not found.causes
+
+
+def test_the_recorded_h100_passes_and_a_quarter_less_does_not(data):
+    rows = [line.split("\t") for line in (data / "h100x1/copies.tsv").read_text().splitlines()[2:]]
+    found = [float(value) for _, copy, value in rows if copy == "D"]
+    assert len(found) == 2
+    for value in found:
+        band = within_gpu("NVIDIA H100 80GB HBM3", 3352.0, 1 << 28)
+        assert verdict_on(band, value) is Verdict.PASS
+        assert verdict_on(band, 0.75 * value) is Verdict.DEGRADED
