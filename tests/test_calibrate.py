@@ -71,8 +71,13 @@ def document(site: Site, readings: list[Reading], where: str = "n1", **more: Any
         "schema": "busbar-check/1",
         "site": site.name,
         "time": f"2026-11-0{len(readings) % 9 + 1}T00:00:00+00:00",
+        "delivery": "wheels",
+        "lane": run.lane,
         "versions": {"mpi": "5.0.11"},
-        "results": rows,
+        "results": [{**row, "share_of_limit": None} for row in rows],
+        "skipped": [],
+        "interrupted": None,
+        "verdict": "pass",
         "causes": [],
         "notes": [],
         **more,
@@ -234,7 +239,7 @@ def test_a_shipped_site_is_not_calibrated(tmp_path, capfd):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("{", "cannot be read"), ("[]", "is no results.json"), ('{"schema": "x"}', "is no results")],
+    [("{", "cannot be read"), ("[]", "is not as expected"), ('{"schema": "x"}', "schema: is not")],
 )
 def test_a_file_that_is_no_result_is_refused(site, tmp_path, capfd, text, says):
     file = tmp_path / "results.json"

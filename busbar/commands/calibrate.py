@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from busbar import site as sites
 from busbar.check.calibrate import FEWEST_RUNS, Line, below_model, calibrate
@@ -17,15 +18,16 @@ from busbar.check.surroundings import own
 from busbar.delivery.choice import DEFAULT_LANE
 from busbar.documents import CheckDocument
 from busbar.errors import BusbarError
+from busbar.parse import numbers
 from busbar.safe_path import refuse_unsafe
-from busbar.site.calibration import write
+from busbar.site.calibration import Series, write
 from busbar.site.load import ships
 from busbar.site.model import Site
+from busbar.site.yamlfile import dotted
 from busbar.terminal import Table, stderr, stdout
 
 EXIT_REFUSED = 1
 _RUNS = 5
-_SCHEMA = "busbar-check/1"
 
 
 def add_parser(commands: Any) -> None:
@@ -135,25 +137,21 @@ def _run(args: argparse.Namespace, run: int, runs: int, output: Path) -> Path:
 
 
 def _document(path: Path) -> CheckDocument:
+    """Read the results of a run. Raises ``BusbarError`` for anything else."""
+    hint = "give results.json of busbar check, of this version"
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise BusbarError(
-            f"cannot be read: {error}", where=str(path), hint="give results.json of busbar check"
-        ) from error
-    if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
-        raise BusbarError(
-            f"is no results.json of schema {_SCHEMA}",
-            where=str(path),
-            hint="give results.json of busbar check",
-        )
-    if any("series" not in row for row in document["results"]):
-        raise BusbarError(
-            "was written by a Busbar before calibration",
-            where=str(path),
-            hint="run the check again",
-        )
-    return cast(CheckDocument, document)
+        document = numbers.load_json(path.read_text(encoding="utf-8"))
+        found = TypeAdapter(CheckDocument).validate_python(document)
+        for row in found["results"]:
+            if row["series"] is not None:
+                Series.model_validate(row["series"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = f"{path}: {dotted(first['loc'])}"
+        raise BusbarError(f"is not as expected: {first['msg']}", where=where, hint=hint) from error
+    except (OSError, ValueError) as error:
+        raise BusbarError(f"cannot be read: {error}", where=str(path), hint=hint) from error
+    return found
 
 
 def _print(path: Path | None, lines: tuple[Line, ...]) -> None:
