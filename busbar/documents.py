@@ -134,7 +134,7 @@ class ResultRow(TypedDict):
     message: str
     """One sentence if the verdict is not pass."""
     series: SeriesRow | None
-    """What the reading is of; null for what is no reading."""
+    """The series of the reading; null if the row is not a reading."""
     share_of_limit: float | None
     """Reading over limit; null for a latency."""
 

@@ -198,7 +198,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--lane=ucx-9"], "there is no lane 'ucx-9'; there are: ucx-1.14, ucx-current"),
+        (["--lane=ucx-9"], "unknown lane 'ucx-9'; known: ucx-1.14, ucx-current"),
         (["--site=no-such-site"], "no site 'no-such-site'"),
         (["--output=/proc/nowhere"], "cannot be made"),
         (["--output=/proc/version"], "cannot be made: File exists"),

@@ -99,7 +99,7 @@ class Environment:
     compared_image: Image | None = None
     """The image that this delivery is compared with."""
     not_compared: str = ""
-    """Why there is no delivery to compare the image with."""
+    """Why the image is compared with no delivery."""
 
     def to_reframe(self) -> dict[str, Any]:
         """Return the entry of ReFrame's ``environments``."""

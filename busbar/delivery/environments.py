@@ -55,7 +55,7 @@ def installed_lane(name: str) -> Lane:
     """Return the lane of this Python environment, as ``make setup LANE=...`` installs it."""
     if name not in LANES:
         raise BusbarError(
-            f"there is no lane {name!r}", hint=f"there are: {', '.join(LANES)}", where="--lane"
+            f"unknown lane {name!r}", hint=f"known: {', '.join(LANES)}", where="--lane"
         )
     if name == DEFAULT_LANE:
         ucx_lib = Path(sysconfig.get_path("platlib"), "libucx", "lib")
@@ -206,7 +206,7 @@ def _lane(delivery: Delivery, choice: Choice, *, own_mpi: bool) -> str:
         return choice.lane
     if choice.lane != DEFAULT_LANE:
         raise BusbarError(
-            f"there is no lane {choice.lane!r} in the delivery {delivery.kind}",
+            f"the delivery {delivery.kind} has no lane {choice.lane!r}",
             hint="leave --lane out",
             where="--lane",
         )

@@ -48,7 +48,7 @@ def in_prefix(prefix: Path) -> dict[str, str]:
     """
     if not prefix.is_dir():
         raise BusbarError(
-            "there is no such directory", where=str(prefix), hint="give the directory of --prefix"
+            "no such directory", where=str(prefix), hint="give the directory of --prefix"
         )
     programs: dict[str, str] = {}
     for place in _PLACES:

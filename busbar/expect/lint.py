@@ -36,7 +36,7 @@ class LintFinding:
 def lint(name_or_path: str | Path) -> list[LintFinding]:
     """Return the findings on a site; one finding if the file violates the schema.
 
-    Raises ``BusbarError`` if there is no such site.
+    Raises ``BusbarError`` for an unknown site.
     """
     file = find(name_or_path)
     try:
@@ -252,7 +252,7 @@ def _reading(site: Site, reference: Reference, key: Key) -> Iterator[Violation]:
     try:
         expected = expectation(site, reference)
     except NoExpectation as error:
-        # Without data there is no band, but maybe a limit.
+        # Without data only the limit may be known.
         if error.limit is not None and _is_impossible(reference, error.limit):
             yield at, _impossible(reference, error.limit, error.path), _IMPOSSIBLE_HINT
         return

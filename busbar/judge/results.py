@@ -55,7 +55,7 @@ class Result:
     message: str = ""
     """One sentence for a verdict that is not pass."""
     series: SeriesRow | None = None
-    """What the reading is of; None for what is no reading."""
+    """The series of the reading; None if the row is not a reading."""
 
     @property
     def value(self) -> float | None:
