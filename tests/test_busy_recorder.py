@@ -153,12 +153,13 @@ def test_the_recorder_ends_with_the_program(tmp_path: Path) -> None:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         session = subprocess.run(
-            ["ps", "-s", str(program.pid), "-o", "pid="],
+            ["ps", "-s", str(program.pid), "-o", "stat=,pid="],
             capture_output=True,
             text=True,
             check=False,
         )
-        if not session.stdout.split():
+        # An orphan that nobody has waited for has ended as well.
+        if all(line.startswith("Z") for line in session.stdout.splitlines()):
             return
         time.sleep(0.2)
     pytest.fail(f"still there: {session.stdout}")

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
+from busbar.check.names import short_name
 
 pytestmark = pytest.mark.run
 
@@ -106,7 +107,7 @@ def test_every_check_ships(environment: Path, tmp_path: Path, root: Path) -> Non
     done = run(environment, tmp_path, "busbar", "check", "--list", "--site", "h200x4", "--json")
     assert done.returncode == 0, done.stderr
     golden = (root / "tests" / "golden" / "h200x4.txt").read_text()
-    assert {row["name"] for row in json.loads(done.stdout) if row["runs"]} == {
+    assert {short_name(row["name"]) for row in json.loads(done.stdout) if row["runs"]} == {
         line.split(" [")[0] for line in golden.splitlines() if not line.startswith("not ")
     }
     assert list(tmp_path.iterdir()) == []

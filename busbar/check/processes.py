@@ -122,6 +122,7 @@ def supervised(command: Callable[[Interruption], int]) -> int:
     _, waited = os.waitpid(child, 0)
     signal.alarm(0)
     left = end_descendants()
+    _prctl(_PR_SET_CHILD_SUBREAPER, 0)
     for number, handler in before.items():
         signal.signal(number, handler)
     if left:
