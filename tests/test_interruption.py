@@ -189,7 +189,7 @@ def interrupt(run: Run, number: signal.Signals, group: bool) -> dict[str, object
         else:
             assert time.monotonic() - start < ENDS_S, left
         time.sleep(0.02)
-    if status == 0 and run.results()["interrupted"] is None:
+    if status in (0, -signal.SIGKILL) and run.results()["interrupted"] is None:
         return None
     killed = number is signal.SIGKILL
     assert status == (-number if killed else 128 + number), run.err.read_text()

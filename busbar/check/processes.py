@@ -92,6 +92,8 @@ class Interruption:
 
     def _kill(self, *_: object) -> None:
         _signal(descendants(), signal.SIGKILL)
+        if not self._held:
+            raise Interrupted  # a callback of a library can have swallowed the first one
 
 
 def supervised(command: Callable[[Interruption], int]) -> int:
@@ -143,6 +145,7 @@ def _run_child(command: Callable[[Interruption], int], parent: int) -> NoReturn:
         os.setsid()  # a signal to the group or the terminal of the parent reaches only the parent
         adopt_orphans()
         interruption.install()
+        sys.unraisablehook = _report_unraisable
         end_with_parent(_DEATH)
         if os.getppid() != parent:
             os.kill(os.getpid(), _DEATH)
@@ -161,6 +164,12 @@ def _run_child(command: Callable[[Interruption], int], parent: int) -> NoReturn:
                 with suppress(OSError, ValueError):
                     stream.flush()
             os._exit(status)
+
+
+def _report_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Report an exception in a callback, except the interruption, which is raised again."""
+    if not isinstance(unraisable.exc_value, Interrupted):
+        sys.__unraisablehook__(unraisable)
 
 
 def end_descendants(grace: float = 1.0) -> list[int]:
