@@ -40,6 +40,9 @@ _LOST = 0.1
 """Ranks that wait in the mean. Bands allow for less. A daemon at 1 % of a CPU costs far less."""
 _QUEUED = 2
 """The most ranks that wait at the same time for one program of others."""
+_STARVED = 0.2
+"""Two ranks of which each gets less than this of the CPU time that it needs run at the same time
+for less than a 25th of it: no time limit allows for that."""
 _FULL = 0.9
 _STREAMING = 0.1
 """The share of a node's CPUs from which on others can take a visible part of memory bandwidth."""
@@ -70,6 +73,8 @@ class Load:
     evidence: Evidence
     slows_limit: bool = False
     """Whether the limits of the run were measured under it."""
+    starves: bool = False
+    """Whether it can keep a run from ending in time."""
 
 
 def loads(facts: JobOutput, run: Run) -> tuple[Load, ...]:
@@ -119,20 +124,15 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
     together = max(1 - lost, 0.0)
     memory = _memory_share(busy) if through_host else 1.0
     if lost >= _LOST or memory < 1:
-        measured = run.copies is not None
-        yield Load("cpu-busy", together * memory, _cpu_summary(busy, lost), evidence, measured)
+        starves = busy.own < _STARVED * (busy.own + lost)
+        yield Load(
+            *("cpu-busy", together * memory, _cpu_summary(busy, lost), evidence),
+            slows_limit=run.copies is not None,
+            starves=starves,
+        )
     if run.memory == "host":
         return
-    used = _used_gpus(busy, facts)
-    strangers = [each for each in busy.gpu_processes if each.gpu in used]
-    active = [each for each in strangers if _may_be_active(used[each.gpu])]
-    if active:
-        most = max(Counter(each.gpu for each in active).values())
-        yield Load("gpu-busy", 1 / (1 + most), _gpu_summary(busy, active, used), evidence)
-    for gpu in used.values():
-        clock = gpu.mhz / gpu.max_mhz if gpu.max_mhz else 0.0
-        if 0 < clock < _SLOW_CLOCK:
-            yield Load("gpu-throttled", clock, _throttle_summary(busy, gpu), evidence)
+    yield from _of_gpus(busy, _used_gpus(busy, facts), evidence)
     for nic in busy.nics if (run.nodes or 1) > 1 else ():
         share = nic.gb_per_s / nic.link_gb_per_s if nic.link_gb_per_s else 0.0
         if share >= _NIC_SHARE:
@@ -141,6 +141,34 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
                 f" {nic.link_gb_per_s:.3g} GB/s before the job sent anything"
             )
             yield Load("nic-busy", max(1 - share, 0.5), summary, evidence)
+
+
+def _of_gpus(busy: Busy, used: dict[int, Gpu], evidence: Evidence) -> Iterator[Load]:
+    """Yield what slows the GPUs of a run down.
+
+    The clock of a GPU that others use follows from their load, and is no fault of its own.
+    """
+    by_gpu = {gpu.gpu: gpu for gpu in busy.gpus}
+    active = [p for p in busy.gpu_processes if p.gpu in by_gpu and _may_be_active(by_gpu[p.gpu])]
+    shared = Counter(each.gpu for each in active if each.gpu in used)
+    clocks = {gpu.gpu: gpu.mhz / gpu.max_mhz for gpu in used.values() if _is_throttled(gpu)}
+    if shared:
+        floor = min(clocks.get(gpu, 1.0) / (1 + count) for gpu, count in shared.items())
+        ours = [each for each in active if each.gpu in shared]
+        summary = _gpu_summary(busy, ours, used)
+        for gpu in (used[number] for number in shared if number in clocks):
+            summary += f"; {_throttle_summary(busy, gpu)}"
+        yield Load("gpu-busy", floor, summary, evidence)
+    for number in clocks.keys() - shared.keys():
+        summary = _throttle_summary(busy, used[number])
+        if active:
+            named = ", ".join(f"{each} on GPU {each.gpu}" for each in active[:3])
+            summary += f", while others use the node: {named}"
+        yield Load("gpu-throttled", clocks[number], summary, evidence)
+
+
+def _is_throttled(gpu: Gpu) -> bool:
+    return 0 < gpu.mhz < _SLOW_CLOCK * gpu.max_mhz
 
 
 def _lost(busy: Busy) -> float:
