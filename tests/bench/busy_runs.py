@@ -120,6 +120,7 @@ def main() -> None:
     parser.add_argument("--forced", type=int, default=2, help="runs of TCP beside each load")
     parser.add_argument("--loads", default="spin,compile,check,mpi,disk")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the loads end as well
     output = args.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     known = loads(output)
