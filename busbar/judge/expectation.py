@@ -93,7 +93,8 @@ def _candidates(run: Run, reading: Reading) -> Iterator[Expectation | BusbarErro
         ]
     for setting in settings:
         found = _of_model(setting, reading)
-        own = list(calibrated(setting, reading, getattr(found, "limit", None)))
+        model = found.typical if isinstance(found, Expectation) and not found.floor else None
+        own = list(calibrated(setting, reading, getattr(found, "limit", None), model))
         if own:
             yield from own
         else:
