@@ -9,7 +9,8 @@ CPU: a run advances while all its ranks run. If W of them wait for a CPU in the 
 others, all of them run for at least 1 - W of the time. Memory: programs on other CPUs take their
 part of its bandwidth, in proportion to their number, but not more than three quarters. GPU:
 contexts take turns, and copies share the links. Clock: rates follow it. Network: what others sent
-before the job did is not left for it.
+before the job did, or what ports carried beyond what the readings of the run explain, is not left
+for it. A CPU quota: the ranks run for the share of their time that it allows.
 
 A limit that was measured in the same run, as on a host, is too low under such a load: a reading
 beyond it is ``unknown`` as well. A limit of physics stays one.
@@ -25,14 +26,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from busbar.judge.run import Run
-from busbar.judge.verdicts import Judged
+from busbar.judge.verdicts import LARGE_BYTES, Judged
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.parse.busy import Busy, Gpu, GpuProcess
 from busbar.parse.events import Place
 from busbar.verdict import Verdict
 
-LoadKind = Literal["cpu-busy", "gpu-busy", "gpu-throttled", "nic-busy"]
+LoadKind = Literal["cpu-busy", "cpu-quota", "gpu-busy", "gpu-throttled", "nic-busy"]
 
 _MARGIN = 0.7
 """The record is a mean over the run; a reading is a part of it."""
@@ -52,6 +53,8 @@ _ACTIVE_PERCENT = 10
 _ACTIVE_GB_PER_S = 1.0
 _SLOW_CLOCK = 0.9
 _NIC_SHARE = 0.2
+_HEADERS = 1.1
+"""Bytes on the wire for each byte of a message, at most."""
 _REASONS = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -130,10 +133,24 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
             slows_limit=run.copies is not None,
             starves=starves,
         )
-    if run.memory == "host":
-        return
-    yield from _of_gpus(busy, _used_gpus(busy, facts), evidence)
-    for nic in busy.nics if (run.nodes or 1) > 1 else ():
+    if busy.throttled >= _LOST:
+        yield Load(
+            "cpu-quota",
+            busy.own / (busy.own + busy.throttled),
+            f"a cgroup of the job may use {busy.quota or 0:.3g} CPUs, and kept its tasks on"
+            f" {busy.host} from using {busy.throttled:.2g} more",
+            evidence,
+            slows_limit=run.copies is not None,
+            starves=busy.own < _STARVED * (busy.own + busy.throttled),
+        )
+    if run.memory != "host":
+        yield from _of_gpus(busy, _used_gpus(busy, facts), evidence)
+    if (run.nodes or 1) > 1:
+        yield from _of_ports(busy, evidence, _explained(facts, run))
+
+
+def _of_ports(busy: Busy, evidence: Evidence, explained: float | None) -> Iterator[Load]:
+    for nic in busy.nics:
         share = nic.gb_per_s / nic.link_gb_per_s if nic.link_gb_per_s else 0.0
         if share >= _NIC_SHARE:
             summary = (
@@ -141,6 +158,35 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
                 f" {nic.link_gb_per_s:.3g} GB/s before the job sent anything"
             )
             yield Load("nic-busy", max(1 - share, 0.5), summary, evidence)
+    carried = sum(nic.during_gb_per_s for nic in busy.nics)
+    links = sum(nic.link_gb_per_s for nic in busy.nics)
+    if explained is not None and links and carried - explained >= _NIC_SHARE * links:
+        summary = (
+            f"the ports of {busy.host} carried {carried:.3g} GB/s while the job ran; it moved at"
+            f" most {explained:.3g}"
+        )
+        yield Load("nic-busy", max(1 - (carried - explained) / links, 0.5), summary, evidence)
+
+
+def _explained(facts: JobOutput, run: Run) -> float | None:
+    """Return the most GB/s that a run can have sent from a node, by its readings; None if unknown.
+
+    What it sends between two readings is no faster than the fastest of them.
+    """
+    rates = [
+        each
+        for each in facts.readings
+        if each.kind in ("bw", "busbw") and each.nbytes >= LARGE_BYTES
+    ]
+    if not rates or not run.ranks or run.ranks < 2:
+        return None
+    top = max(rates, key=lambda each: each.value)
+    per_node = run.ranks / (run.nodes or 1)
+    operation = top.operation or run.bench
+    # A ring crosses the network once, a tree at most as often as its ranks receive.
+    alone = top.kind == "busbw" and operation not in ("alltoall", "sendrecv")
+    times = run.ranks / (run.ranks - 1) if alone else per_node
+    return top.value * times * _HEADERS
 
 
 def _of_gpus(busy: Busy, used: dict[int, Gpu], evidence: Evidence) -> Iterator[Load]:
@@ -173,13 +219,14 @@ def _is_throttled(gpu: Gpu) -> bool:
 
 def _lost(busy: Busy) -> float:
     """Return how many ranks wait, in the mean, for others and for the hypervisor."""
-    if busy.waiting is None:
+    waiting = busy.waiting if busy.waiting is not None else busy.job_pressure
+    if waiting is None:
         # The kernel does not count. CPUs that are not full let everyone run.
         full = busy.own + busy.others >= _FULL * busy.cpus
         return (busy.others if full else 0.0) + busy.steal
     # More ranks than CPUs wait for each other, others or not.
-    by_ranks = max(busy.own + busy.waiting - busy.cpus, 0.0)
-    return max(min(busy.waiting - by_ranks, _QUEUED * busy.others), 0.0) + busy.steal
+    by_ranks = max(busy.own + waiting - busy.cpus, 0.0)
+    return max(min(waiting - by_ranks, _QUEUED * busy.others), 0.0) + busy.steal
 
 
 def _memory_share(busy: Busy) -> float:
@@ -197,6 +244,8 @@ def _cpu_summary(busy: Busy, lost: float) -> str:
         text += f", one for {busy.wait:.0%} of its time"
     if busy.steal >= _LOST * busy.cpus:
         text += f"; the hypervisor takes {busy.steal:.3g} CPUs"
+    if busy.runnable and busy.runnable > busy.node_cpus:
+        text += f"; {busy.runnable:.2g} tasks were ready for its {busy.node_cpus} CPUs"
     named = ", ".join(f"{each} ({each.cpus:.2g} CPUs)" for each in busy.processes)
     return f"{text}: {named}" if named else text
 

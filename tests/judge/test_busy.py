@@ -253,6 +253,48 @@ def test_a_network_port_that_others_use(share: float, nodes: int, busy: bool) ->
     assert causes(record, replace(GPU, nodes=nodes)) == (["nic-busy"] if busy else [])
 
 
+@pytest.mark.parametrize(
+    ("during", "reading", "nodes", "busy"),
+    [
+        (47.0, 22.0, 2, True),  # twice what the run sends
+        (24.0, 22.0, 2, False),
+        (47.0, 46.0, 2, False),  # all of it is the run's
+        (47.0, 22.0, 1, False),
+        (0.0, 22.0, 2, False),
+    ],
+)
+def test_a_port_that_carries_more_than_the_run_explains(
+    during: float, reading: float, nodes: int, busy: bool
+) -> None:
+    port = {"name": "mlx5_0", "gb_per_s": 0, "link_gb_per_s": 50, "during_gb_per_s": during}
+    osu = (
+        f"# OSU MPI-CUDA Bandwidth Test v7.4\n# Size  Bandwidth (MB/s)\n4194304 {reading * 1e3}\n"
+    )
+    for run in (replace(GPU, nodes=nodes), replace(HOST, nodes=nodes)):
+        found = loads(output(QUIET | {"nics": [port]}, more=osu), run)
+        assert [load.cause for load in found] == (["nic-busy"] if busy else [])
+        assert not busy or found[0].summary.endswith("it moved at most 24.2")
+    # Without a large reading nothing says what the run moved.
+    assert not loads(output(QUIET | {"nics": [port]}), replace(GPU, nodes=nodes))
+
+
+@pytest.mark.parametrize(
+    ("throttled", "value", "expected"),
+    [(1.0, 30, "unknown"), (1.0, 10, "degraded"), (0.05, 30, "degraded")],
+)
+def test_a_quota_of_cpu_time(throttled: float, value: float, expected: str) -> None:
+    record = QUIET | {"own": 1.0, "quota": 1.0, "throttled": throttled}
+    assert verdict(value, record) == expected
+    found = loads(output(record), HOST)
+    assert [load.cause for load in found] == (["cpu-quota"] if throttled > 0.1 else [])
+
+
+def test_the_pressure_of_the_job_counts_without_counts_of_its_ranks() -> None:
+    record = QUIET | {"wait": None, "waiting": None, "own": 1.0, "others": 0.5}
+    assert verdict(30, record | {"job_pressure": 0.45}) is Verdict.UNKNOWN
+    assert verdict(30, record | {"job_pressure": 0.01}) is Verdict.DEGRADED
+
+
 def test_the_busiest_node_decides() -> None:
     found = loads(output(QUIET, COMPILERS | {"host": "n2"}), replace(HOST, nodes=2))
     assert [load.cause for load in found] == ["cpu-busy"]
