@@ -254,7 +254,7 @@ def test_no_two_bands_of_a_collective_contradict(monkeypatch: pytest.MonkeyPatch
                     of_algo = [band for band in same if band.algo == algo]
                     assert overlap(bands_alone(site, question, of_algo, alone)), question
                 compared += len(bands)
-    assert compared > 1000
+    assert compared > 500
 
 
 def test_no_two_bands_of_a_link_contradict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,3 +290,26 @@ def test_no_two_bands_of_a_link_contradict(monkeypatch: pytest.MonkeyPatch) -> N
                     assert overlap(bands), (site.name, question, bands)
                     compared += len(bands)
     assert compared > 100
+
+
+def test_a_slow_size_among_many_without_a_band_is_no_pass() -> None:
+    """It is taken for noise, but nothing else was compared."""
+    run = Run(SITES["h200x4"], "gpu", bench="all_reduce", harness="nccl-tests", nodes=1, ranks=4)
+    rows = [Reading("busbw", 1 << 30, 200.0), Reading("busbw", 1 << 36, 210.0)]
+    judgement = judge_output(run, rows)
+    assert [str(each.verdict) for each in judgement.judged] == ["degraded", "unjudged"]
+    assert judgement.verdict(None, (), explained=False) is Verdict.UNJUDGED
+
+
+def test_several_pairs_of_unknown_buffers_are_not_accused() -> None:
+    run = Run(SITES["h200x4"], "gpu", bench="osu_mbw_mr", nodes=1, ranks=4, lane="ucx-1.14")
+    known = replace(run, memory="device")
+    low = expectation_of(known)(Reading("bw", 1 << 24, 1.0)).low
+    for share, unknown, on_gpus in (
+        (0.3, "unjudged", "degraded"),
+        (0.9, "unjudged", "degraded"),
+        (1.01, "pass", "pass"),
+    ):
+        reading = Reading("bw", 1 << 24, share * low)
+        assert judge_reading(reading, expectation_of(run)).verdict == unknown
+        assert judge_reading(reading, expectation_of(known)).verdict == on_gpus
