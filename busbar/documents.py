@@ -129,6 +129,10 @@ class ResultRow(TypedDict):
     """Typical reading."""
     high: float | None
     """End of the band."""
+    calibrated: bool
+    """Whether the band is the site's own calibration."""
+    model: float | None
+    """What links and family call typical if it is."""
     cause: str
     """Cause ids, separated by commas; empty for a pass."""
     message: str

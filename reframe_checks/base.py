@@ -29,8 +29,6 @@ class BusbarCheck(
     valid_prog_environs = ["+host", "+cuda", "+rocm"]
     require_reference = True
     time_limit = "2m"
-    usual_s = 3.0
-    """How long it usually runs; host checks are measured on `local`, the others are estimates."""
     keep_files = [RESULTS_FILE]
 
     #: More output of the tools, as file patterns in the stage directory.

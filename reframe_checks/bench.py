@@ -34,7 +34,6 @@ from .programs import BUSY, SHOW_BUSY, SOURCES
 ASKED = "asked.json"
 """What a check asks of each launch; it is kept beside the results."""
 PLACED = str(SOURCES / "placed.sh")
-USUAL_S = {"quick": 4.0, "nightly": 8.0, "full": 15.0}
 NEAR_GPU = str(SOURCES / "near_gpu.sh")
 TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
@@ -70,7 +69,6 @@ class BenchCheck(BusbarCheck, special=True):
     @run_after("init")
     def set_tags(self) -> None:
         self.tags |= TAGS[self.size_set]
-        self.usual_s = USUAL_S[self.size_set]
 
     @run_after("setup")
     def leave_binding_to_script(self) -> None:

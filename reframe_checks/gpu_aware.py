@@ -20,7 +20,6 @@ COLLECTIVES = ["bcast", "allgather", "alltoall", "allreduce", "reduce_scatter_bl
 class gpu_aware(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what users type
     """Correct data between all pairs, device and host memory in all combinations."""
 
-    usual_s = 2.0
     descr = "correct data: device-to-device, host-device, device-host"
     tags = {"gate", "nightly"}
     check_sizes = Sizes((1, 4099, 1 << 20))

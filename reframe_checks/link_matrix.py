@@ -21,7 +21,6 @@ from .programs import SOURCES
 class link_matrix(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what users type
     """Bandwidth and latency of every ordered pair of a node, in one launch."""
 
-    usual_s = 6.0
     descr = "bandwidth and latency of every pair"
     valid_systems = ["+pair"]
     tags = {"gate", "nightly"}

@@ -196,6 +196,89 @@ def test_gpus(tmp_path: Path, other: subprocess.Popen[bytes], old: str) -> None:
     assert second.link_gb_per_s == 0
 
 
+def recorded_with(directory: Path, files: dict[str, str], later: dict[str, str]) -> Busy:
+    """Record a sleeping program with another /sys, of which files change while it sleeps."""
+
+    def write(contents: dict[str, str]) -> None:
+        for name, text in contents.items():
+            file = directory / "sys" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+
+    write(files)
+    record = directory / "record"
+    record.touch()
+    with subprocess.Popen(["sleep", "4"]) as program:
+        variables = {"rank": program.pid, "root": os.getpid(), "host": "n1", "file": record}
+        variables["sysfs"] = directory / "sys"
+        words = [word for name, value in variables.items() for word in ("-v", f"{name}={value}")]
+        with subprocess.Popen(["awk", *words, "-f", SOURCES / "busy.awk"]):
+            time.sleep(1.5)
+            write(later)
+            program.wait()
+    found = parse(record.read_text())
+    assert isinstance(found, Busy)
+    return found
+
+
+PORT = "class/infiniband/mlx5_0/ports/1"
+ETHERNET, OVER_IB = "class/net/eth9", "class/net/ib9"
+
+
+def test_ports_and_what_they_carry(tmp_path: Path) -> None:
+    fixed = {f"{PORT}/rate": "400 Gb/sec (4X NDR)\n", f"{PORT}/counters/port_xmit_data": "0\n"}
+    for name, kind in ((ETHERNET, "1"), (OVER_IB, "32")):
+        fixed |= {f"{name}/device": "", f"{name}/type": kind, f"{name}/speed": "100000\n"}
+        fixed |= {f"{name}/statistics/tx_bytes": "5\n", f"{name}/statistics/rx_bytes": "0\n"}
+    counter = f"{PORT}/counters/port_rcv_data"
+    late = {counter: f"{10**10}\n", f"{OVER_IB}/statistics/tx_bytes": f"{10**12}\n"}
+    busy = recorded_with(tmp_path, {**fixed, counter: "7\n"}, late)
+    (port,) = busy.nics
+    assert (port.name, port.gb_per_s, port.link_gb_per_s) == ("mlx5_0", 0, 50)
+    assert 4 < port.during_gb_per_s < 40  # 40 GB in two to four seconds
+
+
+def groups(version: int) -> dict[str, str]:
+    """A cgroup with a limit of one and a half CPUs, as a container sees its own."""
+    if version == 2:
+        return {
+            "fs/cgroup/cgroup.controllers": "cpu memory\n",
+            "fs/cgroup/cpu.max": "150000 100000\n",
+            "fs/cgroup/cpu.pressure": "some avg10=0.00 total=1000\n",
+            "fs/cgroup/cpu.stat": "usage_usec 5\nnr_throttled 0\nthrottled_usec 0\n",
+        }
+    controller = next(
+        line.split(":")[1]
+        for line in Path("/proc/self/cgroup").read_text().splitlines()
+        if "cpu" in line.split(":")[1].split(",")
+    )
+    return {
+        f"fs/cgroup/{controller}/cpu.cfs_quota_us": "150000\n",
+        f"fs/cgroup/{controller}/cpu.cfs_period_us": "100000\n",
+        f"fs/cgroup/{controller}/cpu.stat": "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n",
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_quota_of_the_job(tmp_path: Path, version: int) -> None:
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    hierarchy = "0:" if version == 2 else ":cpu"
+    if not any(hierarchy in line for line in lines):
+        pytest.skip(f"no cgroup of version {version}")
+    before = groups(version)
+    after = {
+        name: text.replace("throttled_usec 0", "throttled_usec 3000000")
+        .replace("throttled_time 0", "throttled_time 3000000000")
+        .replace("total=1000", "total=2001000")
+        for name, text in before.items()
+    }
+    busy = recorded_with(tmp_path, before, after)
+    assert busy.quota == 1.5
+    assert 0.4 < busy.throttled <= 3  # 3 s of 2 to 4
+    assert (busy.job_pressure is None) == (version == 1)
+    assert busy.job_pressure is None or 0.2 < busy.job_pressure <= 2
+
+
 def test_without_awk_there_is_no_record_and_no_error(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from busbar import site as sites
-from busbar.check.calibrate import calibrate
+from busbar.check.calibrate import Accept, calibrate
 from busbar.cli import main
 from busbar.data import SITES
 from busbar.errors import BusbarError
@@ -201,8 +201,96 @@ def test_a_slow_node_is_named(site):
         for node, value in (("n1", 200), ("n2", 201), ("n3", 150), ("n4", 199))
         for n in range(3)
     }
-    with pytest.raises(BusbarError, match=r"node n3 is slow: .* 150 there, 199\.5 on the others"):
+    with pytest.raises(BusbarError, match=r"node n3 differs: .* 150 there, 199\.5 on the others"):
         calibrate(documents, site=site.name)
+    two = {name: each for name, each in documents.items() if name[:2] in ("n1", "n3")}
+    with pytest.raises(BusbarError, match=r"nodes n1 and n3 differ: .* 200 on n1 and 150 on n3"):
+        calibrate(two, site=site.name)
+    healthy = {name: each for name, each in documents.items() if name[:2] != "n3"}
+    assert calibrate(healthy, site=site.name).calibration.bands
+
+
+STRICT = Accept()
+
+
+def recalibrated(site: Site, typical: float, accept: Accept = STRICT) -> None:
+    former = load(site)
+    found = calibrate(runs(site, typical), site=site.name, former=former, accept=accept)
+    write(found.calibration, site.directory)
+
+
+def test_a_lower_calibration_is_refused(site):
+    recalibrated(site, 200)
+    with pytest.raises(BusbarError, match="is degraded") as error:
+        recalibrated(site, 150)
+    assert "--accept-below-previous takes" in error.value.hint
+    recalibrated(site, 150, Accept(below_previous=True))
+    band = load(site).bands[0]
+    assert band.typical == pytest.approx(150, rel=0.02)
+    assert [each.typical for each in band.replaced] == [pytest.approx(200, rel=0.02)]
+    assert band.replaced[0].last == "2026-11-03T00:00:00+00:00"
+    recalibrated(site, 205)  # better is no question
+
+
+def test_a_slow_decline_is_seen_against_the_first(site):
+    recalibrated(site, 200)
+    recalibrated(site, 194)
+    for _ in range(2):
+        with pytest.raises(
+            BusbarError, match=r"18\d.* worse than the calibration of 2026-11-03, 2"
+        ):
+            recalibrated(site, 188)
+    assert load(site).bands[0].typical == pytest.approx(194, rel=0.02)
+
+
+def test_a_series_that_was_not_measured_again_keeps_its_band(site):
+    recalibrated(site, 200)
+    documents = {str(n): document(site, [reading(200.0 + n)]) for n in range(3)}
+    found = calibrate(documents, site=site.name, former=load(site)).calibration
+    assert {band.series.operation for band in found.bands} == {"all_reduce", "alltoall"}
+    assert [len(band.replaced) for band in found.bands] == [1, 0]
+
+
+def test_a_calibrated_fleet_below_the_model_is_accepted_again_or_not(tmp_path):
+    site = own_site("h200x4", tmp_path)
+    typical = expectation_of(run_of(site))(reading(1.0)).typical
+    slow = [reading(0.7 * typical)]
+    below = Accept(below_model=True)
+    first = calibrate(
+        {str(n): document(site, slow) for n in range(3)}, site=site.name, accept=below
+    )
+    write(first.calibration, site.directory)
+    again = {str(n): document(site, slow) for n in range(3)}
+    assert again["0"]["results"][0]["verdict"] == "pass"
+    with pytest.raises(BusbarError, match=r"is 0\.70 of what the model says"):
+        calibrate(again, site=site.name, former=load(site))
+    assert calibrate(again, site=site.name, former=load(site), accept=below).calibration.bands
+
+
+def test_a_calibration_above_the_limit_judges_nothing(site):
+    """The site was changed after it."""
+    found = calibrate(runs(site, 200), site=site.name).calibration
+    bands = [
+        b.model_copy(update={"typical": 900.0, "low": 850.0, "high": 950.0}) for b in found.bands
+    ]
+    write(found.model_copy(update={"bands": tuple(bands)}), site.directory)
+    expect = expectation_of(run_of(site))
+    assert judge_reading(reading(200), expect).verdict is Verdict.UNJUDGED
+    assert judge_reading(reading(900), expect).verdict is Verdict.IMPOSSIBLE
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda bands: (*bands, bands[0]), "two bands"),
+        (lambda bands: (bands[0].model_copy(update={"low": 999.0}),), "in this order"),
+    ],
+)
+def test_bands_that_contradict_each_other_are_refused(site, change, says):
+    found = calibrate(runs(site, 200), site=site.name).calibration
+    write(found.model_copy(update={"bands": change(found.bands)}), site.directory)
+    with pytest.raises(BusbarError, match=says):
+        load(site)
 
 
 def test_a_fleet_below_the_model_is_no_norm_unless_accepted(tmp_path):
@@ -212,7 +300,7 @@ def test_a_fleet_below_the_model_is_no_norm_unless_accepted(tmp_path):
     with pytest.raises(BusbarError, match="is degraded") as error:
         calibrate(slow, site=site.name)
     assert "--accept-below-model" in error.value.hint
-    found = calibrate(slow, site=site.name, accept_below_model=True)
+    found = calibrate(slow, site=site.name, accept=Accept(below_model=True))
     assert [line.model for line in found.lines] == [pytest.approx(0.7, rel=0.01)]
     assert found.calibration.bands
 

@@ -16,8 +16,8 @@ from busbar.terminal import Terminal
 PLACES = ("gpu+spack", "gpu+prefix")
 
 
-def match(number: int, *places: str, seconds: float | None = 4.0) -> Match:
-    return Match(f"c{number}", "", (), (), places, hash=f"h{number}", seconds=seconds)
+def match(number: int, *places: str) -> Match:
+    return Match(f"c{number}", "", (), (), places, hash=f"h{number}")
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,15 @@ def test_a_line_of_reframe_is_a_step(line, step):
 @pytest.mark.parametrize(
     ("matches", "earlier", "text"),
     [
-        ([match(1, *PLACES), match(2, "gpu+spack")], {}, "3 jobs, about 10 s"),
-        ([match(1, PLACES[0])], {}, "1 job, about 4 s"),
-        ([match(1, *PLACES)], {("h1", "gpu+spack"): 34.0}, "2 jobs, about 40 s"),
-        ([match(1, *PLACES), match(2)], {("h1", "gpu+spack"): 600.0}, "2 jobs, about 10 min"),
-        ([match(1, *PLACES, seconds=None)], {}, "2 jobs"),
-        ([match(1, PLACES[0], seconds=None)], {("h1", "gpu+spack"): 0.1}, "1 job, about 1 s"),
+        ([match(1, *PLACES), match(2, "gpu+spack")], {}, "3 jobs"),
+        ([match(1, *PLACES)], {("h1", "gpu+spack"): 34.0}, "2 jobs"),  # of one nothing is known
+        (
+            [match(1, *PLACES)],
+            {("h1", "gpu+spack"): 34.0, ("h1", "gpu+prefix"): 4.4},
+            "2 jobs, about 40 s",
+        ),
+        ([match(1, PLACES[0]), match(2)], {("h1", "gpu+spack"): 600.0}, "1 job, about 10 min"),
+        ([match(1, PLACES[0])], {("h1", "gpu+spack"): 0.1}, "1 job, about 1 s"),
     ],
 )
 def test_the_jobs_and_their_time_are_announced(matches, earlier, text):

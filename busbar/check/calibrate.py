@@ -9,13 +9,13 @@ site's model calls slow, runs with a fault and slow nodes do not become the norm
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
 from busbar.documents import CheckDocument, ResultRow
 from busbar.errors import BusbarError
-from busbar.site.calibration import CalibratedBand, Calibration, Series
+from busbar.site.calibration import CalibratedBand, Calibration, Replaced, Series
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -38,7 +38,9 @@ class _Measured:
     node: str
     run: int
     model: float | None
-    """What the site's model calls typical; None without a band."""
+    """What links and family call typical; None without a band."""
+    calibrated: bool
+    """Whether a former calibration judged it."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +74,28 @@ class Result:
     lines: tuple[Line, ...] = field(default_factory=tuple)
 
 
+@dataclass(frozen=True)
+class Accept:
+    """Readings that become the norm although they are lower than expected."""
+
+    below_model: bool = False
+    """Lower than the model of the links says."""
+    below_previous: bool = False
+    """Lower than an earlier calibration of the site."""
+
+
 def calibrate(
-    documents: Mapping[str, CheckDocument], *, site: str, accept_below_model: bool = False
+    documents: Mapping[str, CheckDocument],
+    *,
+    site: str,
+    former: Calibration | None = None,
+    accept: Accept = Accept(),
 ) -> Result:
     """Return the bands of ``documents``, each named by its file.
 
-    Raises ``BusbarError`` for runs of another site, with a fault, on a busy node, or for too few.
+    ``former`` is the calibration that the result replaces; it keeps the bands of series that were
+    not measured again. Raises ``BusbarError`` for runs of another site, with a fault, on a busy
+    node, or for too few; and for readings below the model or a former calibration.
     """
     if len(documents) < FEWEST_RUNS:
         raise BusbarError(
@@ -87,16 +105,23 @@ def calibrate(
             hint="give more results.json, or --runs",
         )
     for name, document in documents.items():
-        _refuse(name, document, site, accept_below_model=accept_below_model)
+        _refuse(name, document, site, accept)
     groups: dict[Series, list[_Measured]] = defaultdict(list)
     for run, document in enumerate(documents.values()):
         for row in document["results"]:
             if measured := _measured(run, row):
                 groups[Series.model_validate(row["series"])].append(measured)
-    _refuse_slow_nodes(groups)
+    _refuse_different_nodes(groups)
     lines = tuple(_line(series, found) for series, found in groups.items())
-    bands = tuple(_band(line) for line in lines if not line.refused)
     times = sorted(document["time"] for document in documents.values())
+    before = {band.series: band for band in former.bands} if former else {}
+    bands = {
+        line.series: _band(line, times[-1], before.get(line.series))
+        for line in lines
+        if not line.refused
+    }
+    judged_anew = {series for series, found in groups.items() if any(e.calibrated for e in found)}
+    _refuse_lower([line for line in lines if line.series in bands], bands, judged_anew, accept)
     calibration = Calibration(
         site=site,
         first=times[0],
@@ -104,20 +129,51 @@ def calibrate(
         runs=len(documents),
         nodes=tuple(sorted({each.node for found in groups.values() for each in found})),
         versions=_versions(documents),
-        bands=bands,
+        bands=tuple({**before, **bands}.values()) if bands else (),
     )
     return Result(calibration, lines)
 
 
-def _refuse(name: str, document: CheckDocument, site: str, *, accept_below_model: bool) -> None:
+def _refuse_lower(
+    lines: Sequence[Line],
+    bands: Mapping[Series, CalibratedBand],
+    judged_anew: Collection[Series],
+    accept: Accept,
+) -> None:
+    """Refuse a median that is worse than a band that it replaces, or than the model.
+
+    Each step of a slow decline is within the spread of the one before it; the first is not.
+    """
+    for line in lines:
+        for band in bands[line.series].replaced:
+            quality = _quality(line.series, line.typical, band.typical)
+            if quality < 1 - _width(band.spread) and not accept.below_previous:
+                raise BusbarError(
+                    f"{line.name}: {line.typical:.4g} is {1 - quality:.0%} worse than the"
+                    f" calibration of {band.last[:10]}, {band.typical:.4g}",
+                    where="busbar site calibrate",
+                    hint="mend the nodes; --accept-below-previous takes it as the norm",
+                )
+        # What a calibration judged, the model has not judged yet.
+        if line.model is None or line.series not in judged_anew or accept.below_model:
+            continue
+        if _quality(line.series, line.model, 1.0) < 1 - _WIDEST:
+            raise BusbarError(
+                f"{line.name}: {line.typical:.4g} is {line.model:.2f} of what the model says",
+                where="busbar site calibrate",
+                hint="mend the nodes; --accept-below-model takes it as the norm",
+            )
+
+
+def _refuse(name: str, document: CheckDocument, site: str, accept: Accept) -> None:
     """Refuse a run that says nothing of a healthy site."""
     if document["site"] != site:
         raise BusbarError(
             f"is a run of site {document['site']!r}", where=name, hint=f"give runs of {site}"
         )
     for cause in document["causes"]:
-        known_slow = cause["id"] == "below-band-unexplained" and accept_below_model
-        if not known_slow:
+        known_slow = cause["id"] == "below-band-unexplained"
+        if not (known_slow and (accept.below_model or accept.below_previous)):
             raise BusbarError(
                 f"has a fault, {cause['id']}: {cause['summary']}",
                 where=name,
@@ -125,10 +181,13 @@ def _refuse(name: str, document: CheckDocument, site: str, *, accept_below_model
             )
     for row in document["results"]:
         below = row["verdict"] == Verdict.DEGRADED and row["typical"] is not None
-        if Verdict(row["verdict"]).is_problem and not (below and accept_below_model):
+        accepted = accept.below_previous if row["calibrated"] else accept.below_model
+        if Verdict(row["verdict"]).is_problem and not (below and accepted):
             hint = "mend it, or leave the run out"
             if below:
-                hint += "; --accept-below-model takes readings below the model as the norm"
+                expected = "previous" if row["calibrated"] else "model"
+                hint += f"; --accept-below-{expected} takes readings below the {expected} as"
+                hint += " the norm"
             raise BusbarError(
                 f"is {row['verdict']}: {row['check']}: {row['message']}", where=name, hint=hint
             )
@@ -140,27 +199,34 @@ def _measured(run: int, row: ResultRow) -> _Measured | None:
         return None
     # A floor has the same low and typical value, and says nothing of what is typical.
     model = row["typical"] if row["typical"] != row["low"] else None
-    return _Measured(value, row["where"], run, model)
+    if row["calibrated"]:
+        model = row["model"]
+    return _Measured(value, row["where"], run, model, row["calibrated"])
 
 
-def _refuse_slow_nodes(groups: Mapping[Series, Sequence[_Measured]]) -> None:
-    """Refuse readings of which one node's are worse than those of the others."""
+def _refuse_different_nodes(groups: Mapping[Series, Sequence[_Measured]]) -> None:
+    """Refuse readings of which one node's differ from those of the others."""
     for series, found in groups.items():
         nodes: dict[str, list[float]] = defaultdict(list)
         for each in found:
             nodes[each.node].append(each.value)
-        if len(nodes) < FEWEST_RUNS:  # of two nodes nobody knows which one is slow
-            continue
         middles = {node: median(values) for node, values in nodes.items()}
+        scatter = median(abs(each.value / middles[each.node] - 1) for each in found)
         middle = median(middles.values())
-        for node, value in middles.items():
-            if _quality(series, value, middle) < 1 - _WIDEST:
-                raise BusbarError(
-                    f"node {node} is slow: {series.check} {format_bytes(series.bytes)} has"
-                    f" {value:.4g} there, {middle:.4g} on the others",
-                    where="busbar site calibrate",
-                    hint="mend the node, or leave its runs out",
-                )
+        node = max(middles, key=lambda name: abs(middles[name] / middle - 1))
+        if abs(middles[node] / middle - 1) <= _width(_NORMAL * scatter):
+            continue
+        where = f"{series.check} {format_bytes(series.bytes)}"
+        what = f"node {node} differs: {where} has {middles[node]:.4g} there, {middle:.4g} on the"
+        what += " others"
+        if len(nodes) == 2:  # which of them is slow is not known
+            values = " and ".join(f"{value:.4g} on {name}" for name, value in middles.items())
+            what = f"nodes {' and '.join(nodes)} differ: {where} has {values}"
+        raise BusbarError(
+            what,
+            where="busbar site calibrate",
+            hint="mend the node, or leave its runs out",
+        )
 
 
 def _quality(series: Series, value: float, typical: float) -> float:
@@ -195,8 +261,12 @@ def _width(spread: float) -> float:
     return max(_NARROWEST, _SIGMAS * spread)
 
 
-def _band(line: Line) -> CalibratedBand:
+def _band(line: Line, last: str, former: CalibratedBand | None) -> CalibratedBand:
     width = _width(line.spread)
+    replaced: tuple[Replaced, ...] = ()
+    if former:
+        last_one = Replaced(typical=former.typical, spread=former.spread, last=former.last)
+        replaced = (*former.replaced, last_one)
     return CalibratedBand(
         series=line.series,
         typical=_rounded(line.typical),
@@ -204,6 +274,8 @@ def _band(line: Line) -> CalibratedBand:
         high=_rounded(line.typical * (1 + width)),
         readings=line.readings,
         spread=round(line.spread, 4),
+        last=last,
+        replaced=replaced,
     )
 
 

@@ -41,8 +41,6 @@ class Match:
     """The fewest conditions on features that are not met: ``+osu``, ``-efa``."""
     hash: str = ""
     """ReFrame's hash."""
-    seconds: float | None = None
-    """How long it usually runs; None if the check does not state it."""
 
     @property
     def test(self) -> str:
@@ -87,7 +85,6 @@ def match(check: RegressionTest) -> Match:
         reason="" if pairs else "; ".join(dict.fromkeys(reasons)),
         lacks=() if pairs else min(lacks, key=len, default=()),
         hash=check.hashcode,
-        seconds=getattr(check, "usual_s", None),
     )
 
 

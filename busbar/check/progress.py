@@ -65,10 +65,10 @@ def earlier_seconds(report: Path) -> dict[tuple[str, str], float]:
 
 
 def announced(matches: Sequence[Match], earlier: Mapping[tuple[str, str], float]) -> str:
-    """Return ``8 jobs, about 40 s``; only the number if the time of a job is not known."""
+    """Return ``8 jobs, about 40 s``; only the number if a job has not run before."""
     jobs = [(match, place) for match in matches for place in match.runs_in]
     text = f"{len(jobs)} job{'' if len(jobs) == 1 else 's'}"
-    times = [earlier.get((match.hash, place), match.seconds) for match, place in jobs]
+    times = [earlier.get((match.hash, place)) for match, place in jobs]
     known = [seconds for seconds in times if seconds is not None]
     if not jobs or len(known) < len(jobs):
         return text

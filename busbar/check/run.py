@@ -17,6 +17,7 @@ from busbar.check.progress import Progress, Step, cases_of, step_of
 from busbar.check.reframe import ReFrame
 from busbar.data import CHECKS
 from busbar.errors import BusbarError
+from busbar.judge.busy import loads
 from busbar.judge.repeat import confirmed, disagree, only_below_band
 from busbar.judge.results import RESULTS_FILE, Outcome, Result
 from busbar.judge.run import Run
@@ -204,6 +205,8 @@ def _is_quiet_fixture(case: dict[str, Any]) -> bool:
     return bool(case["fixture"]) and case["result"] == "pass"
 
 
+_TIMED_OUT = "job timed out"
+"""ReFrame's word for a job that it ended at its time limit."""
 _JUDGED = (None, "setup", "sanity", "performance")
 """The phases in which a check can leave its outcome; in setup, for a broken image."""
 
@@ -224,6 +227,13 @@ def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
         if case["result"] == "pass" or outcome.verdict.is_problem:
             return outcome
     message = _reason(case, directory)
+    files = [
+        directory / case[key]
+        for key in ("job_stdout", "job_stderr", "build_stdout", "build_stderr")
+        if case[key] and (directory / case[key]).exists()
+    ]
+    run = Run(site=plan.site, partition=case["partition"])
+    starved = _TIMED_OUT in message and _starved(files, run)
     outcome = Outcome(
         check=name,
         partition=case["partition"] or "",
@@ -232,18 +242,13 @@ def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
         results=(
             Result(
                 name,
-                Verdict.FAILED,
+                Verdict.UNKNOWN if starved else Verdict.FAILED,
                 where=",".join(case["job_nodelist"] or ()),
                 message=f"{message}; see {directory}",
             ),
         ),
         nodes=plan.nodes if case["job_nodelist"] else "",
     )
-    files = [
-        directory / case[key]
-        for key in ("job_stdout", "job_stderr", "build_stdout", "build_stderr")
-        if case[key] and (directory / case[key]).exists()
-    ]
     if not files:
         return outcome
     # What explains takes a while to load, and a run that ends well has no need of it here.
@@ -252,8 +257,17 @@ def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
     return explained(
         outcome,
         [*files, Source.from_text("reframe.log", message)],
-        Run(site=plan.site, partition=case["partition"]),
+        run,
     )
+
+
+def _starved(files: Sequence[Path], run: Run) -> bool:
+    """Whether other programs kept a job from ending in time."""
+    # What reads outputs takes a while to load, and few runs need it here.
+    from busbar.output.collect import collect  # noqa: PLC0415
+
+    outputs = collect([Source.from_path(file) for file in files])
+    return any(load.starves for facts in outputs for load in loads(facts, run))
 
 
 def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:

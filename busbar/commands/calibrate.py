@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from busbar import site as sites
-from busbar.check.calibrate import FEWEST_RUNS, Line, below_model, calibrate
+from busbar.check.calibrate import FEWEST_RUNS, Accept, Line, below_model, calibrate
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own
 from busbar.delivery.choice import DEFAULT_LANE
@@ -20,7 +20,7 @@ from busbar.documents import CheckDocument
 from busbar.errors import BusbarError
 from busbar.parse import numbers
 from busbar.safe_path import refuse_unsafe
-from busbar.site.calibration import Series, write
+from busbar.site.calibration import Series, load, write
 from busbar.site.load import ships
 from busbar.site.model import Site
 from busbar.site.yamlfile import dotted
@@ -39,7 +39,8 @@ def add_parser(commands: Any) -> None:
             "Run the checks several times, or read results.json of earlier runs, and write the"
             " bands of all readings that agree to calibration.yaml beside site.yaml. Checks and"
             " explanations then judge by them. Runs with a fault, on busy or on slow nodes, and"
-            " readings below the model of the links are refused. Exit status: 0 written, 1 no band"
+            " readings below the model of the links or below an earlier calibration are refused."
+            " Exit status: 0 written, 1 no band"
             " could be made, 2 invalid input."
         ),
     )
@@ -70,6 +71,11 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="take readings as the norm that are below what the model of the links says",
     )
+    parser.add_argument(
+        "--accept-below-previous",
+        action="store_true",
+        help="take readings as the norm that are below an earlier calibration of the site",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run_command)
 
@@ -90,7 +96,8 @@ def run_command(args: argparse.Namespace) -> int:
     found = calibrate(
         {str(file): _document(file) for file in files},
         site=site.name,
-        accept_below_model=args.accept_below_model,
+        former=load(site),
+        accept=Accept(args.accept_below_model, args.accept_below_previous),
     )
     bands = found.calibration.bands
     path = write(found.calibration, site.directory) if bands else None

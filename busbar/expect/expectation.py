@@ -30,3 +30,7 @@ class Expectation:
     """The message size it holds for."""
     floor: bool = False
     """Whether ``low`` is a floor that only shows which way the data took, and not a band."""
+    calibrated: bool = False
+    """Whether the band is the site's own calibration."""
+    model: float | None = None
+    """What links and family call typical if it is."""

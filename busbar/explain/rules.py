@@ -79,6 +79,11 @@ class Context:
     """Whether readings are ``unknown`` for it."""
 
     @property
+    def starving(self) -> list[Load]:
+        """What can have kept the run from ending in time."""
+        return [load for load in self.loads if load.starves]
+
+    @property
     def site(self) -> Site | None:
         """The site whose bands judged the readings."""
         return self.run.site

@@ -16,7 +16,7 @@ from busbar.verdict import Verdict
 _BUSY_PERCENT = 10
 
 
-@cause("cpu-busy", "gpu-busy", "gpu-throttled", "nic-busy")
+@cause("cpu-busy", "cpu-quota", "gpu-busy", "gpu-throttled", "nic-busy")
 def busy(context: Context) -> Iterator[Finding]:
     """The record of the job shows others, and readings below their band that they account for."""
     if context.excused:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from busbar.explain.catalog import cause
-from busbar.explain.rules import Context, Finding, failure
+from busbar.explain.rules import Context, Explains, Finding, failure
 from busbar.judge.consistency import contradictions
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
@@ -159,7 +159,10 @@ def host_staging(context: Context) -> Iterator[Finding]:
 
 @cause("timeout", hides=["truncated-output"])
 def timeout(context: Context) -> Iterator[Finding]:
-    """The scheduler or the exit status shows that a time limit was reached."""
+    """The scheduler or the exit status shows that a time limit was reached.
+
+    It says nothing of the machine if other programs took the CPUs.
+    """
     facts = context.facts
     message = facts.first("timeout")
     status = facts.exit_status
@@ -171,7 +174,18 @@ def timeout(context: Context) -> Iterator[Finding]:
         silent = [r for r in range(context.ranks or 0) if r not in present] if present else []
         summary = "the run was ended at its time limit"
         summary += f"; rank {', '.join(map(str, silent))} printed nothing" if silent else ""
-        yield failure("timeout", evidence, summary)
+        starving = context.starving
+        effect = Verdict.UNKNOWN if starving else Verdict.FAILED
+        yield Finding(
+            "timeout", "certain", tuple(evidence), summary, Explains.FAILURE, effect=effect
+        )
+        for load in starving:
+            yield Finding(load.cause, "likely", (load.evidence,), load.summary, effect=effect)
+
+
+def _timed_out(facts: JobOutput) -> bool:
+    status = facts.exit_status
+    return bool(facts.first("timeout") or (status and status.code == _TIMEOUT_STATUS))
 
 
 _DEATHS = (
@@ -202,7 +216,7 @@ def rank_died(context: Context) -> Iterator[Finding]:
     deaths = [seen for kind in _DEATHS for seen in facts.seen(kind)]
     errors = facts.events_of(Error)
     # After a time limit srun reports its own kill in the same words.
-    if facts.first("timeout") or (facts.exit_status and facts.exit_status.code == _TIMEOUT_STATUS):
+    if _timed_out(facts):
         # Messages of the ranks that it kills are not causes either.
         deaths = facts.seen("died.oom") + facts.seen("died.signal")
         errors = []
@@ -229,6 +243,8 @@ def _reason(facts: JobOutput, lines: Sequence[Evidence]) -> list[Evidence]:
 def truncated(context: Context) -> Iterator[Finding]:
     """The output stops inside a row, or before its last size or closing lines."""
     facts = context.facts
+    if context.starving and _timed_out(facts):
+        return
     if facts.incomplete and not facts.finished:
         yield _cut(facts, facts.incomplete, "the input ends inside a record")
         return

@@ -40,15 +40,16 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
         for verdict, message in problems.get(name, ())
     ]
     found = loads(shown.facts, run)
+    all_judged = excused(judge_readings(readings, expectation_of(run)), found)
     if launch.bands:
-        for dip in dips(readings):
+        for dip in dips(all_judged):
             busy = accounts_for(found, dip.share)
             verdict = Verdict.UNKNOWN if busy else Verdict.DEGRADED
             results.append(replace(row, verdict=verdict, message=dip.text))
     elif launch.validated and not results:
         # Its rates say nothing; that its data is right does.
         results.append(replace(row, verdict=Verdict.PASS, metric="correctness"))
-    for judged in excused(judge_readings(readings, expectation_of(run)), found):
+    for judged in all_judged:
         reading = judged.reading
         buffers = reading.buffers or launch.buffers
         row = replace(row, pair=_pair(launch, reading), buffers=buffers)

@@ -9,7 +9,8 @@ CPU: a run advances while all its ranks run. If W of them wait for a CPU in the 
 others, all of them run for at least 1 - W of the time. Memory: programs on other CPUs take their
 part of its bandwidth, in proportion to their number, but not more than three quarters. GPU:
 contexts take turns, and copies share the links. Clock: rates follow it. Network: what others sent
-before the job did is not left for it.
+before the job did, or what ports carried beyond what the readings of the run explain, is not left
+for it. A CPU quota: the ranks run for the share of their time that it allows.
 
 A limit that was measured in the same run, as on a host, is too low under such a load: a reading
 beyond it is ``unknown`` as well. A limit of physics stays one.
@@ -25,14 +26,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from busbar.judge.run import Run
-from busbar.judge.verdicts import Judged
+from busbar.judge.verdicts import LARGE_BYTES, Judged
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.parse.busy import Busy, Gpu, GpuProcess
 from busbar.parse.events import Place
 from busbar.verdict import Verdict
 
-LoadKind = Literal["cpu-busy", "gpu-busy", "gpu-throttled", "nic-busy"]
+LoadKind = Literal["cpu-busy", "cpu-quota", "gpu-busy", "gpu-throttled", "nic-busy"]
 
 _MARGIN = 0.7
 """The record is a mean over the run; a reading is a part of it."""
@@ -40,6 +41,9 @@ _LOST = 0.1
 """Ranks that wait in the mean. Bands allow for less. A daemon at 1 % of a CPU costs far less."""
 _QUEUED = 2
 """The most ranks that wait at the same time for one program of others."""
+_STARVED = 0.2
+"""Two ranks of which each gets less than this of the CPU time that it needs run at the same time
+for less than a 25th of it: no time limit allows for that."""
 _FULL = 0.9
 _STREAMING = 0.1
 """The share of a node's CPUs from which on others can take a visible part of memory bandwidth."""
@@ -49,6 +53,8 @@ _ACTIVE_PERCENT = 10
 _ACTIVE_GB_PER_S = 1.0
 _SLOW_CLOCK = 0.9
 _NIC_SHARE = 0.2
+_HEADERS = 1.1
+"""Bytes on the wire for each byte of a message, at most."""
 _REASONS = {
     0x04: "power cap",
     0x08: "hardware slowdown",
@@ -70,6 +76,8 @@ class Load:
     evidence: Evidence
     slows_limit: bool = False
     """Whether the limits of the run were measured under it."""
+    starves: bool = False
+    """Whether it can keep a run from ending in time."""
 
 
 def loads(facts: JobOutput, run: Run) -> tuple[Load, ...]:
@@ -119,21 +127,30 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
     together = max(1 - lost, 0.0)
     memory = _memory_share(busy) if through_host else 1.0
     if lost >= _LOST or memory < 1:
-        measured = run.copies is not None
-        yield Load("cpu-busy", together * memory, _cpu_summary(busy, lost), evidence, measured)
-    if run.memory == "host":
-        return
-    used = _used_gpus(busy, facts)
-    strangers = [each for each in busy.gpu_processes if each.gpu in used]
-    active = [each for each in strangers if _may_be_active(used[each.gpu])]
-    if active:
-        most = max(Counter(each.gpu for each in active).values())
-        yield Load("gpu-busy", 1 / (1 + most), _gpu_summary(busy, active, used), evidence)
-    for gpu in used.values():
-        clock = gpu.mhz / gpu.max_mhz if gpu.max_mhz else 0.0
-        if 0 < clock < _SLOW_CLOCK:
-            yield Load("gpu-throttled", clock, _throttle_summary(busy, gpu), evidence)
-    for nic in busy.nics if (run.nodes or 1) > 1 else ():
+        starves = busy.own < _STARVED * (busy.own + lost)
+        yield Load(
+            *("cpu-busy", together * memory, _cpu_summary(busy, lost), evidence),
+            slows_limit=run.copies is not None,
+            starves=starves,
+        )
+    if busy.throttled >= _LOST:
+        yield Load(
+            "cpu-quota",
+            busy.own / (busy.own + busy.throttled),
+            f"a cgroup of the job may use {busy.quota or 0:.3g} CPUs, and kept its tasks on"
+            f" {busy.host} from using {busy.throttled:.2g} more",
+            evidence,
+            slows_limit=run.copies is not None,
+            starves=busy.own < _STARVED * (busy.own + busy.throttled),
+        )
+    if run.memory != "host":
+        yield from _of_gpus(busy, _used_gpus(busy, facts), evidence)
+    if (run.nodes or 1) > 1:
+        yield from _of_ports(busy, evidence, _explained(facts, run))
+
+
+def _of_ports(busy: Busy, evidence: Evidence, explained: float | None) -> Iterator[Load]:
+    for nic in busy.nics:
         share = nic.gb_per_s / nic.link_gb_per_s if nic.link_gb_per_s else 0.0
         if share >= _NIC_SHARE:
             summary = (
@@ -141,17 +158,75 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
                 f" {nic.link_gb_per_s:.3g} GB/s before the job sent anything"
             )
             yield Load("nic-busy", max(1 - share, 0.5), summary, evidence)
+    carried = sum(nic.during_gb_per_s for nic in busy.nics)
+    links = sum(nic.link_gb_per_s for nic in busy.nics)
+    if explained is not None and links and carried - explained >= _NIC_SHARE * links:
+        summary = (
+            f"the ports of {busy.host} carried {carried:.3g} GB/s while the job ran; it moved at"
+            f" most {explained:.3g}"
+        )
+        yield Load("nic-busy", max(1 - (carried - explained) / links, 0.5), summary, evidence)
+
+
+def _explained(facts: JobOutput, run: Run) -> float | None:
+    """Return the most GB/s that a run can have sent from a node, by its readings; None if unknown.
+
+    What it sends between two readings is no faster than the fastest of them.
+    """
+    rates = [
+        each
+        for each in facts.readings
+        if each.kind in ("bw", "busbw") and each.nbytes >= LARGE_BYTES
+    ]
+    if not rates or not run.ranks or run.ranks < 2:
+        return None
+    top = max(rates, key=lambda each: each.value)
+    per_node = run.ranks / (run.nodes or 1)
+    operation = top.operation or run.bench
+    # A ring crosses the network once, a tree at most as often as its ranks receive.
+    alone = top.kind == "busbw" and operation not in ("alltoall", "sendrecv")
+    times = run.ranks / (run.ranks - 1) if alone else per_node
+    return top.value * times * _HEADERS
+
+
+def _of_gpus(busy: Busy, used: dict[int, Gpu], evidence: Evidence) -> Iterator[Load]:
+    """Yield what slows the GPUs of a run down.
+
+    The clock of a GPU that others use follows from their load, and is no fault of its own.
+    """
+    by_gpu = {gpu.gpu: gpu for gpu in busy.gpus}
+    active = [p for p in busy.gpu_processes if p.gpu in by_gpu and _may_be_active(by_gpu[p.gpu])]
+    shared = Counter(each.gpu for each in active if each.gpu in used)
+    clocks = {gpu.gpu: gpu.mhz / gpu.max_mhz for gpu in used.values() if _is_throttled(gpu)}
+    if shared:
+        floor = min(clocks.get(gpu, 1.0) / (1 + count) for gpu, count in shared.items())
+        ours = [each for each in active if each.gpu in shared]
+        summary = _gpu_summary(busy, ours, used)
+        for gpu in (used[number] for number in shared if number in clocks):
+            summary += f"; {_throttle_summary(busy, gpu)}"
+        yield Load("gpu-busy", floor, summary, evidence)
+    for number in clocks.keys() - shared.keys():
+        summary = _throttle_summary(busy, used[number])
+        if active:
+            named = ", ".join(f"{each} on GPU {each.gpu}" for each in active[:3])
+            summary += f", while others use the node: {named}"
+        yield Load("gpu-throttled", clocks[number], summary, evidence)
+
+
+def _is_throttled(gpu: Gpu) -> bool:
+    return 0 < gpu.mhz < _SLOW_CLOCK * gpu.max_mhz
 
 
 def _lost(busy: Busy) -> float:
     """Return how many ranks wait, in the mean, for others and for the hypervisor."""
-    if busy.waiting is None:
+    waiting = busy.waiting if busy.waiting is not None else busy.job_pressure
+    if waiting is None:
         # The kernel does not count. CPUs that are not full let everyone run.
         full = busy.own + busy.others >= _FULL * busy.cpus
         return (busy.others if full else 0.0) + busy.steal
     # More ranks than CPUs wait for each other, others or not.
-    by_ranks = max(busy.own + busy.waiting - busy.cpus, 0.0)
-    return max(min(busy.waiting - by_ranks, _QUEUED * busy.others), 0.0) + busy.steal
+    by_ranks = max(busy.own + waiting - busy.cpus, 0.0)
+    return max(min(waiting - by_ranks, _QUEUED * busy.others), 0.0) + busy.steal
 
 
 def _memory_share(busy: Busy) -> float:
@@ -169,6 +244,8 @@ def _cpu_summary(busy: Busy, lost: float) -> str:
         text += f", one for {busy.wait:.0%} of its time"
     if busy.steal >= _LOST * busy.cpus:
         text += f"; the hypervisor takes {busy.steal:.3g} CPUs"
+    if busy.runnable and busy.runnable > busy.node_cpus:
+        text += f"; {busy.runnable:.2g} tasks were ready for its {busy.node_cpus} CPUs"
     named = ", ".join(f"{each} ({each.cpus:.2g} CPUs)" for each in busy.processes)
     return f"{text}: {named}" if named else text
 

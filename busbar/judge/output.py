@@ -57,7 +57,7 @@ class OutputJudgement:
         """
         parts = [stated] if stated else list(self._parts(explained))
         problems = [effect for effect in effects if effect.is_problem]
-        return worst([combined(parts or [Verdict.PASS]), *problems])
+        return worst([combined(parts or [Verdict.UNJUDGED]), *problems])
 
     def _parts(self, explained: bool) -> Iterator[Verdict]:
         """Yield the verdicts of the readings, and one for each series of bandwidths that dips.
@@ -68,7 +68,8 @@ class OutputJudgement:
         """
         for series in self._series():
             noise = [] if explained else _noise(series)
-            yield from (Verdict.PASS if each in noise else each.verdict for each in series)
+            # Noise is no comparison: another reading must pass.
+            yield from (Verdict.UNJUDGED if each in noise else each.verdict for each in series)
         for dip in self.dips:
             busy = accounts_for(self.loads, dip.share)
             yield Verdict.UNKNOWN if busy else Verdict.DEGRADED
@@ -91,6 +92,5 @@ def judge_output(
     run: Run, readings: Iterable[Reading], found: tuple[Load, ...] = ()
 ) -> OutputJudgement:
     """Judge ``readings`` of ``run`` by what is known of it; ``found`` slowed it down."""
-    readings = list(readings)
     judged = excused(judge_readings(readings, expectation_of(run)), found)
-    return OutputJudgement(tuple(judged), tuple(dips(readings)), found)
+    return OutputJudgement(tuple(judged), tuple(dips(judged)), found)

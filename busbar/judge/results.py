@@ -50,6 +50,10 @@ class Result:
     low: float | None = None
     typical: float | None = None
     high: float | None = None
+    calibrated: bool = False
+    """Whether the band is the site's own calibration."""
+    model: float | None = None
+    """What links and family call typical if it is."""
     cause: str = ""
     """Cause id, or several with commas; empty for a pass."""
     message: str = ""
@@ -180,6 +184,8 @@ def result_of(judged: Judged, row: Result) -> Result:
         low=band.low if band else None,
         typical=band.typical if band else None,
         high=band.high if band else None,
+        calibrated=bool(band and band.calibrated),
+        model=band.model if band else None,
         bytes=reading.nbytes,
     )
     if not judged.verdict.is_problem:

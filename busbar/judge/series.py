@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import cast
 
 from busbar.documents import SeriesRow
@@ -52,17 +53,22 @@ def series_row(run: Run, reading: Reading) -> SeriesRow | None:
     return cast(SeriesRow, series.model_dump()) if series else None
 
 
-def calibrated(run: Run, reading: Reading, limit: float | None) -> Iterator[Expectation]:
+def calibrated(
+    run: Run, reading: Reading, limit: float | None, model: float | None
+) -> Iterator[Expectation]:
     """Yield the bands that the site measured for the series of a reading.
 
-    ``limit`` is that of the links, if it is known.
+    ``limit`` is that of the links and ``model`` what their model calls typical, if known. A band
+    above the limit is of another machine.
     """
     measured = calibration(run.site) if run.site else None
     series = series_of(run, reading) if measured else None
     if measured and series:
         for band in measured.bands:
             if _may_be(band.series, series):
-                yield _expectation(measured, band, limit)
+                found = _expectation(measured, band, limit)
+                if found.unit == "us" or found.typical <= found.limit:
+                    yield replace(found, calibrated=True, model=model)
 
 
 def _may_be(band: Series, series: Series) -> bool:
@@ -78,7 +84,7 @@ def _expectation(measured: Calibration, band: CalibratedBand, limit: float | Non
     latency = band.series.kind == "latency_us"
     known = limit if limit is not None else (0.0 if latency else math.inf)
     source = (
-        f"calibration of {measured.last[:10]}: {band.readings} readings of {measured.runs} runs on"
+        f"calibration of {band.last[:10]}: {band.readings} readings of {measured.runs} runs on"
         f" {len(measured.nodes)} nodes, spread {band.spread:.1%}"
     )
     return Expectation(

@@ -105,16 +105,20 @@ class Dip:
     text: str
 
 
-def dips(readings: Iterable[Reading]) -> Iterator[Dip]:
-    """Yield each series of bus bandwidths that falls after its peak."""
-    series: dict[tuple[object, ...], list[Reading]] = defaultdict(list)
-    for reading in readings:
+def dips(judged: Iterable[Judged]) -> Iterator[Dip]:
+    """Yield each series of bus bandwidths that falls after its peak.
+
+    A last reading that reaches its band is fast enough, however much faster another size is.
+    """
+    series: dict[tuple[object, ...], list[Judged]] = defaultdict(list)
+    for each in judged:
+        reading = each.reading
         if reading.kind == "busbw" and reading.nbytes >= LARGE_BYTES:
-            series[reading.in_place, reading.operation].append(reading)
+            series[reading.in_place, reading.operation].append(each)
     for rows in series.values():
-        last = max(rows, key=lambda r: r.nbytes)
-        peak = max(rows, key=lambda r: r.value)
-        if last.value < _DIP * peak.value:
+        end = max(rows, key=lambda each: each.reading.nbytes)
+        last, peak = end.reading, max((each.reading for each in rows), key=lambda r: r.value)
+        if last.value < _DIP * peak.value and end.verdict is not Verdict.PASS:
             yield Dip(
                 last.value / peak.value,
                 f"bus bandwidth falls from {peak.value:.4g} GB/s at {peak.nbytes} bytes"

@@ -63,12 +63,14 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Nic:
-    """A network port that carried data before the job did."""
+    """A network port that carried data."""
 
     name: _Text
     gb_per_s: _Figure
-    """The busier direction."""
+    """What it carried before the job sent anything, in the busier direction."""
     link_gb_per_s: _Figure
+    during_gb_per_s: _Figure = 0.0
+    """What it carried from then on, the job's data included."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,12 @@ class Busy:
     """How often ranks were taken off a CPU."""
     pressure: _Figure | None = None
     """The share of the time in which some task of the node waited for a CPU."""
+    job_pressure: _Figure | None = None
+    """The same for the tasks of the job's cgroup."""
+    quota: _Figure | None = None
+    """The CPUs that a cgroup of the job may use; None without a limit."""
+    throttled: _Figure = 0.0
+    """CPUs that tasks of that cgroup were kept from using by the limit, in the mean."""
     disk: _Figure | None = None
     """The same for the disk."""
     runnable: _Figure | None = None

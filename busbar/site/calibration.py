@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from busbar.errors import BusbarError
 from busbar.site.model import Count, Positive, Record, Site
@@ -48,6 +48,17 @@ class Series(Record):
     """Message size."""
 
 
+class Replaced(Record):
+    """A band that a later calibration has replaced."""
+
+    typical: Positive
+    """Its median."""
+    spread: Annotated[float, Field(ge=0)]
+    """Its spread."""
+    last: str
+    """Time of its last run."""
+
+
 class CalibratedBand(Record):
     """The band of one series."""
 
@@ -64,6 +75,16 @@ class CalibratedBand(Record):
     spread: Annotated[float, Field(ge=0)]
     """Median absolute deviation over the median, times 1.4826: the standard deviation of a normal
     distribution."""
+    last: str
+    """Time of the last run."""
+    replaced: tuple[Replaced, ...] = ()
+    """What the bands before it were, the oldest first."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> CalibratedBand:
+        if not self.low <= self.typical <= self.high:
+            raise ValueError("low, typical and high must be in this order")
+        return self
 
 
 class Calibration(Record):
@@ -83,6 +104,12 @@ class Calibration(Record):
     """What ran: ``mpi``, ``ucx``, ``gpu_driver``."""
     bands: tuple[CalibratedBand, ...]
     """One for each series."""
+
+    @model_validator(mode="after")
+    def _one_for_each_series(self) -> Calibration:
+        if len({band.series for band in self.bands}) < len(self.bands):
+            raise ValueError("a series has two bands")
+        return self
 
 
 def load(site: Site) -> Calibration | None:

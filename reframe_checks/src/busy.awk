@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 # busy.awk: records what else uses a node while a rank runs, as one line of JSON that is written again at each sample.
-# busy.sh sets: rank, the process of the rank; root, its parent; host; file.
+# busy.sh sets: rank, the process of the rank; root, its parent; host; file. sysfs is /sys unless a test sets it.
 # CPU times are in ticks of 10 ms; waiting for a CPU is in ns. Only files of /proc and /sys are read, and nvidia-smi is run if there
-# is one: a compute node or an image needs nothing else. Any awk will do.
+# is one: a compute node or an image needs nothing else. Any awk will do. NVIDIA's and AMD's Python bindings are not used: the node
+# or image that runs the ranks need not have Python, and nvidia-smi prints what pynvml gives of processes, clocks and links.
 
 function first_line(path,    line) {
     line = ""
@@ -160,6 +161,7 @@ function read_cpus(    line, words) {
 
 function sample(    pid, above) {
     read_cpus()
+    read_cgroups()
     read_processes()
     now = elapsed()
     cpu_stall = stalled("/proc/pressure/cpu")
@@ -263,22 +265,22 @@ function gpus_as_json(    gpu, bit, bits, list, pair, words) {
     return list "]"
 }
 
-# Ports of a network: what they have carried, in bytes.
-function read_ports(    paths, count, i, path, words, name, speed, of_infiniband) {
-    count = split(output("echo /sys/class/infiniband/*/ports/* /sys/class/net/*/device"), paths, " ")
+# Ports of a network: what they have carried, in bytes. IP over InfiniBand counts at the port as well.
+function read_ports(    paths, count, i, path, words, name, speed) {
+    count = split(output("echo " sysfs "/class/infiniband/*/ports/* " sysfs "/class/net/*/device"), paths, " ")
     for (i = 1; i <= count; ++i) {
         path = paths[i]
         if (path ~ /\*/) continue
-        split(path, words, "/")
-        name = words[5]
-        of_infiniband = path ~ /infiniband/
-        if (of_infiniband) {
+        split(substr(path, length(sysfs) + 1), words, "/")
+        name = words[4]
+        if (path ~ /infiniband/) {
             speed = first_line(path "/rate") / 8 # "400 Gb/sec (4X NDR)"
             path = path "/counters/port_"
             received[name] = first_line(path "rcv_data") * 4
             sent[name] = first_line(path "xmit_data") * 4
         } else {
             sub(/device$/, "", path)
+            if (first_line(path "type") == 32) continue
             speed = first_line(path "speed") / 8000
             received[name] = first_line(path "statistics/rx_bytes")
             sent[name] = first_line(path "statistics/tx_bytes")
@@ -287,23 +289,98 @@ function read_ports(    paths, count, i, path, words, name, speed, of_infiniband
     }
 }
 
-# A port counts if others used one percent of it or more before the job sent anything.
-function compare_ports(    name, seconds, rates, list) {
+# The bytes that ports carry from now on count for the next rate.
+function mark_ports(    name) {
     for (name in port_speed) {
-        rates["received", name] = received[name]
-        rates["sent", name] = sent[name]
+        received_then[name] = received[name]
+        sent_then[name] = sent[name]
     }
+    ports_read = elapsed()
+}
+
+function port_rate(name,    rate, seconds) {
     seconds = elapsed() - ports_read
+    if (seconds <= 0) return 0
+    rate = received[name] - received_then[name]
+    if (sent[name] - sent_then[name] > rate) rate = sent[name] - sent_then[name]
+    return rate / seconds / 1e9
+}
+
+function compare_ports(    name) {
     read_ports()
+    for (name in port_speed) rate_before[name] = port_rate(name)
+    mark_ports()
+}
+
+# A port counts if it was used by one percent or more, before the job sent anything or later.
+function ports_as_json(    name, rate, list) {
     for (name in port_speed) {
-        rate = received[name] - rates["received", name]
-        if (sent[name] - rates["sent", name] > rate) rate = sent[name] - rates["sent", name]
-        rate /= seconds * 1e9
-        if (rate < 0.01 * port_speed[name]) continue
-        list = list (list == "" ? "" : ", ") "{\"name\": \"" safe(name) "\", \"gb_per_s\": " figure(rate)
-        list = list ", \"link_gb_per_s\": " figure(port_speed[name]) "}"
+        rate = positive(port_rate(name))
+        if (rate < 0.01 * port_speed[name] && rate_before[name] < 0.01 * port_speed[name]) continue
+        list = list (list == "" ? "" : ", ") "{\"name\": \"" safe(name) "\", \"gb_per_s\": " figure(positive(rate_before[name]))
+        list = list ", \"link_gb_per_s\": " figure(port_speed[name]) ", \"during_gb_per_s\": " figure(rate) "}"
     }
-    return list
+    return list == "" ? "" : ", \"nics\": [" list "]"
+}
+
+# The cgroups of the job that have a limit of CPU time, from the innermost to the root of what is mounted: version 2, or the
+# controller of version 1. The path is that of the host where a container has no name space of its own.
+function find_cgroups(    line, words, controllers, i, base, path, limit) {
+    while ((getline line < ("/proc/" rank "/cgroup")) > 0) {
+        if (split(line, words, ":") < 3) continue
+        base = ""
+        if (words[1] == "0" && first_line(sysfs "/fs/cgroup/cgroup.controllers") != "") base = sysfs "/fs/cgroup"
+        split(words[2], controllers, ",")
+        for (i in controllers) if (controllers[i] == "cpu") base = sysfs "/fs/cgroup/" words[2]
+        if (base == "") continue
+        for (path = words[3]; ; sub(/\/[^\/]*$/, "", path)) {
+            if (path == "/") path = ""
+            if (job_group == "" && first_line(base path "/cpu.pressure") != "") job_group = base path
+            limit = cpu_limit(base path)
+            if (limit > 0) limit_of[base path] = limit
+            if (path == "") break
+        }
+    }
+    close("/proc/" rank "/cgroup")
+}
+
+function cpu_limit(group,    words, quota) {
+    if (split(first_line(group "/cpu.max"), words, " ") == 2) return words[1] == "max" ? 0 : words[1] / words[2]
+    quota = first_line(group "/cpu.cfs_quota_us")
+    return quota > 0 ? quota / first_line(group "/cpu.cfs_period_us") : 0
+}
+
+# CPU time for which a limit kept tasks from running, in seconds.
+function throttled_in(group,    line, words, seconds) {
+    seconds = 0
+    while ((getline line < (group "/cpu.stat")) > 0) {
+        split(line, words, " ")
+        if (words[1] == "throttled_usec") seconds = words[2] / 1e6
+        if (words[1] == "throttled_time") seconds = words[2] / 1e9
+    }
+    close(group "/cpu.stat")
+    return seconds
+}
+
+function read_cgroups(    group) {
+    for (group in limit_of) {
+        throttled[group] = throttled_in(group)
+        if (!samples) throttled_then[group] = throttled[group]
+    }
+    if (job_group != "") job_stall = stalled(job_group "/cpu.pressure")
+    if (!samples) first_job_stall = job_stall
+}
+
+# The limit that stopped the job most.
+function cgroups_as_json(seconds,    group, tightest) {
+    for (group in limit_of)
+        if (tightest == "" || throttled[group] - throttled_then[group] > throttled[tightest] - throttled_then[tightest])
+            tightest = group
+    group = ""
+    if (job_group != "") group = ", \"job_pressure\": " figure(positive(job_stall - first_job_stall) / 1e6 / seconds)
+    if (tightest == "") return group
+    return group ", \"quota\": " figure(limit_of[tightest]) \
+        ", \"throttled\": " figure(positive(throttled[tightest] - throttled_then[tightest]) / seconds)
 }
 
 function figure(value) { return sprintf("%.4g", value) }
@@ -388,7 +465,7 @@ function write_line(    seconds, cpu, cpus, busy, steal, node_cpus, node_busy, o
     if (disk_stall >= 0) line = line ", \"disk\": " figure((disk_stall - first_disk_stall) / 1e6 / seconds)
     line = line ", \"runnable\": " figure(running / samples)
     line = line ", \"processes\": [" list "]"
-    print line gpus_as_json() (nics == "" ? "" : ", \"nics\": [" nics "]") "}" > file
+    print line cgroups_as_json(seconds) gpus_as_json() ports_as_json() "}" > file
     close(file)
 }
 
@@ -426,13 +503,16 @@ BEGIN {
     gpu_fields = "index,pci.bus_id,utilization.gpu,clocks.sm,clocks.max.sm,"
     reasons = "clocks_throttle_reasons.active"
     has_gpus = is_on_path("nvidia-smi")
+    if (sysfs == "") sysfs = "/sys"
+    find_cgroups()
     read_ports()
-    ports_read = elapsed()
+    mark_ports()
     sample()
     if (has_gpus) read_gpus()
     while (alive()) {
         pause()
-        if (samples == 1) nics = compare_ports()
+        if (samples == 1) compare_ports()
+        else read_ports()
         sample()
         if (has_gpus) read_gpus()
         if (taken()) exit

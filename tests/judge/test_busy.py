@@ -12,6 +12,7 @@ import pytest
 
 from busbar.expect.expectation import Expectation
 from busbar.explain import Source, explain
+from busbar.explain.catalog import CAUSES
 from busbar.judge.busy import accounts_for, excused, loads
 from busbar.judge.run import Run
 from busbar.judge.verdicts import Judged, judge_reading
@@ -198,6 +199,47 @@ def test_a_clock_under_a_limit(mhz: float, value: float, expected: str) -> None:
     assert load.summary == "GPU 0 of vm ran at 990 of 1980 MHz: heat (hardware)"
 
 
+NEIGHBOUR_GPU = {"gpu": 2, "bus": "00000000:00:08.0", **IDLE_GPU, "percent": 90}
+HOT = {"mhz": 990, "throttle": 0x44}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "on", "expected"),
+    [
+        # Others use the GPU that is slow: they explain its clock.
+        ([GPUS[0] | HOT | {"percent": 90}, GPUS[1]], 0, ["gpu-busy"]),
+        ([GPUS[0] | HOT, GPUS[1]], 0, ["gpu-busy"]),  # whether it copies was not read
+        # An idle notebook explains nothing.
+        ([GPUS[0] | HOT | {"link_gb_per_s": 0.0}, GPUS[1]], 0, ["gpu-throttled"]),
+        ([GPUS[0] | {"percent": 90}, GPUS[1] | HOT], 0, ["gpu-busy", "gpu-throttled"]),
+        ([GPUS[0] | HOT, GPUS[1], NEIGHBOUR_GPU], 2, ["gpu-throttled"]),
+        ([GPUS[0] | HOT, GPUS[1]], None, ["gpu-throttled"]),
+    ],
+)
+def test_the_clock_of_a_gpu_that_others_use(
+    gpus: list[dict[str, object]], on: int | None, expected: list[str]
+) -> None:
+    strangers = [] if on is None else [STRANGER | {"gpu": on}]
+    record = QUIET | {"gpus": gpus, "gpu_processes": strangers}
+    # The job runs on the first two GPUs.
+    placed = '{"placed": {"rank": 0, "ranks": 1, "node_rank": 0, "host": "vm", "pid": 1, "cpus":'
+    found = loads(output(record, more=f'{placed} "0-1", "visible": "0,1"}}}}\n'), GPU)
+    assert [load.cause for load in found] == expected
+    clock = "ran at 990 of 1980 MHz: power cap, heat (hardware)"
+    assert any(clock in load.summary for load in found)
+    busy = on is not None and "link_gb_per_s" not in gpus[0]
+    assert ("PID 4021 ann python3 train.py on GPU" in found[-1].summary) == busy
+    assert accounts_for(found, 0.25) == ("gpu-busy" in expected)
+    assert accounts_for(found, 0.4)
+    assert not accounts_for(found, 0.15)
+
+
+def test_remedies_free_the_gpu_before_they_cool_it() -> None:
+    assert "rises when the GPU is free" in CAUSES["gpu-busy"].remedy
+    remedy = CAUSES["gpu-throttled"].remedy
+    assert remedy.index("names programs on other GPUs") < remedy.index("let the GPU cool")
+
+
 def test_a_clock_that_is_a_little_lower_is_no_excuse() -> None:
     assert causes(QUIET | {"gpus": [GPUS[0] | {"mhz": 1900, "throttle": 4}]}) == []
 
@@ -209,6 +251,48 @@ def test_a_network_port_that_others_use(share: float, nodes: int, busy: bool) ->
     port = {"name": "mlx5_0", "gb_per_s": 50 * share, "link_gb_per_s": 50}
     record = QUIET | {"nics": [port]}
     assert causes(record, replace(GPU, nodes=nodes)) == (["nic-busy"] if busy else [])
+
+
+@pytest.mark.parametrize(
+    ("during", "reading", "nodes", "busy"),
+    [
+        (47.0, 22.0, 2, True),  # twice what the run sends
+        (24.0, 22.0, 2, False),
+        (47.0, 46.0, 2, False),  # all of it is the run's
+        (47.0, 22.0, 1, False),
+        (0.0, 22.0, 2, False),
+    ],
+)
+def test_a_port_that_carries_more_than_the_run_explains(
+    during: float, reading: float, nodes: int, busy: bool
+) -> None:
+    port = {"name": "mlx5_0", "gb_per_s": 0, "link_gb_per_s": 50, "during_gb_per_s": during}
+    osu = (
+        f"# OSU MPI-CUDA Bandwidth Test v7.4\n# Size  Bandwidth (MB/s)\n4194304 {reading * 1e3}\n"
+    )
+    for run in (replace(GPU, nodes=nodes), replace(HOST, nodes=nodes)):
+        found = loads(output(QUIET | {"nics": [port]}, more=osu), run)
+        assert [load.cause for load in found] == (["nic-busy"] if busy else [])
+        assert not busy or found[0].summary.endswith("it moved at most 24.2")
+    # Without a large reading nothing says what the run moved.
+    assert not loads(output(QUIET | {"nics": [port]}), replace(GPU, nodes=nodes))
+
+
+@pytest.mark.parametrize(
+    ("throttled", "value", "expected"),
+    [(1.0, 30, "unknown"), (1.0, 10, "degraded"), (0.05, 30, "degraded")],
+)
+def test_a_quota_of_cpu_time(throttled: float, value: float, expected: str) -> None:
+    record = QUIET | {"own": 1.0, "quota": 1.0, "throttled": throttled}
+    assert verdict(value, record) == expected
+    found = loads(output(record), HOST)
+    assert [load.cause for load in found] == (["cpu-quota"] if throttled > 0.1 else [])
+
+
+def test_the_pressure_of_the_job_counts_without_counts_of_its_ranks() -> None:
+    record = QUIET | {"wait": None, "waiting": None, "own": 1.0, "others": 0.5}
+    assert verdict(30, record | {"job_pressure": 0.45}) is Verdict.UNKNOWN
+    assert verdict(30, record | {"job_pressure": 0.01}) is Verdict.DEGRADED
 
 
 def test_the_busiest_node_decides() -> None:
@@ -261,6 +345,26 @@ def test_a_wrong_transport_stays_degraded_on_a_busy_node(name: str) -> None:
     (busy,) = explain([Source.from_text("log", text + json.dumps(COMPILERS) + "\n")])
     assert alone.verdict == busy.verdict == "degraded"
     assert [c.id for c in busy.causes] == [c.id for c in alone.causes]
+
+
+@pytest.mark.parametrize(
+    ("record", "verdict", "causes"),
+    [
+        # As recorded beside 17 other programs on two CPUs.
+        (COMPILERS | {"own": 0.1503, "others": 1.822, "waiting": 1.837}, "unknown", {"cpu-busy"}),
+        (COMPILERS, "failed", set()),
+        (QUIET, "failed", set()),
+    ],
+)
+def test_a_run_that_others_kept_from_ending_in_time(
+    record: dict[str, object], verdict: str, causes: set[str]
+) -> None:
+    lines = (DATA / "h200x4/gpu_aware_healthy.log").read_text().splitlines()
+    cut = [line for line in lines if '"event": "end"' not in line][:-3]
+    log = "\n".join([*cut, json.dumps(record), "job timed out (120.0s > 120.0s)", ""])
+    (found,) = explain([Source.from_text("log", log)])
+    assert found.verdict == verdict
+    assert {cause.id for cause in found.causes} == {"timeout"} | causes
 
 
 RECORDED = sorted(DATA.glob("local-busy/*.log"))
