@@ -120,6 +120,18 @@ def gpu_models(facts: JobOutput) -> set[str]:
     }
 
 
+def nccl_versions(facts: JobOutput) -> dict[str, Evidence]:
+    """Return the versions of NCCL or RCCL that ran, by its log and by nccl-tests.
+
+    PyTorch names the version that it was built with, which is not among them.
+    """
+    found = {each["version"]: each.evidence for each in facts.seen("nccl.version")}
+    for each in facts.seen("tests.nccl"):
+        if version := nccl_tests.version_of(each["library"]):
+            found.setdefault(version, each.evidence)
+    return found
+
+
 def ranks_per_host(facts: JobOutput) -> Counter[str]:
     """How many devices the output lists on each host."""
     return Counter(d.host for d in facts.devices.values())
