@@ -13,7 +13,7 @@ from busbar.errors import BusbarError
 from busbar.output.contradictions import signatures
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
-from busbar.parse import nccl_tests, numbers
+from busbar.parse import nccl_log, nccl_tests, numbers
 from busbar.parse.events import Placed, Rank
 from busbar.site.load import find, load, names, ships
 from busbar.site.model import CollectiveBench, Site
@@ -127,7 +127,7 @@ def nccl_versions(facts: JobOutput) -> dict[str, Evidence]:
     """
     found = {each["version"]: each.evidence for each in facts.seen("nccl.version")}
     for each in facts.seen("tests.nccl"):
-        if version := nccl_tests.version_of(each["library"]):
+        if version := nccl_log.version_of(each["library"]):
             found.setdefault(version, each.evidence)
     return found
 

@@ -134,7 +134,6 @@ _VERSION = re.compile(
     r"(?:\s+(?:nccl|rccl)-library=(?P<library>\d{1,18}))?",
     re.IGNORECASE,
 )
-_DOTTED = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}")
 _DEVICE = re.compile(
     r"#\s+Rank\s+(?P<rank>\d{1,18})\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d{1,18})\s+on\s+(?P<host>\S+)"
     r"\s+device\s+(?P<device>\d{1,18})\s+\[(?P<bus>[0-9a-fA-Fx:.]+)\]\s+(?P<name>.*\S)"
@@ -158,21 +157,6 @@ _TOO_FEW = re.compile(
     r"Invalid number of GPUs: (?P<requested>\d{1,18}) requested but only (?P<visible>\d{1,18}) w"
 )
 _FAILURE = re.compile(r"Test (?:NCCL |CUDA |HIP )?failure\b.*")
-
-
-def version_of(code: str) -> str:
-    """Return ``2.28.3`` for itself, for ``22803`` and, as ``2.8.4`` for ``2804``, for old codes.
-
-    Empty for other text.
-    """
-    if _DOTTED.fullmatch(code):
-        return code
-    if not numbers.is_whole(code) or len(code) not in (4, 5, 6):
-        return ""
-    number = numbers.count(code)
-    # Versions before 2.9 had three digits for the major version and the minor one.
-    major, rest = divmod(number, 10_000 if len(code) > 4 else 1000)
-    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def parse_version(line: str) -> Version | None:

@@ -21,6 +21,7 @@ from busbar.judge import bench
 from busbar.judge import gpu_aware as gpu_judge
 from busbar.judge.launch import BenchLaunch, show
 from busbar.judge.results import Outcome
+from busbar.verdict import Verdict
 
 from .altered import HEALTHY, brief
 from .faults import H200, Break, GpuAwareKind, Kind, replaced
@@ -332,3 +333,18 @@ def test_a_forged_output_does_not_pass(name: str, change: Break) -> None:
     assert forged != text
     kept = outcome(HEALTHY[name], forged)
     assert kept.verdict.is_problem
+
+
+def test_the_library_must_be_that_of_the_lock() -> None:
+    kind = HEALTHY["all_reduce"]
+    assert isinstance(kind, Kind)
+    text = brief(kind.text)
+
+    def kept(version: str) -> Outcome:
+        source = [Source.from_text("job", text)]
+        return explained(outcome(kind, text), source, kind.run, versions={"nccl": version})
+
+    assert not kept("2.28.9").verdict.is_problem
+    other = kept("2.28.7")
+    assert other.verdict is Verdict.FAILED
+    assert [cause["id"] for cause in other.causes] == ["nccl-version-mismatch"]
