@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -329,3 +330,44 @@ def test_a_reading_is_taken_again_on_the_same_nodes(cluster: Cluster, tmp_path: 
     assert first == again == "n[1-2]"
     script = next((prefix / "again").rglob("rfm_job.sh")).read_text()
     assert "--nodelist=n[1-2]" in script
+
+
+def test_sigterm_leaves_no_job_in_the_queue(cluster: Cluster, tmp_path: Path) -> None:
+    """One job runs on the only free node, another one waits for two; both are cancelled."""
+    nodes = cluster.control("sinfo", "-h", "-N", "-p", "lab", "-o", "%N").split()
+    names = sorted(set(nodes))
+    busy = ",".join(names[1:])
+    cluster.control("scontrol", "update", f"NodeName={busy}", "State=DRAIN", "Reason=test")
+    checks = ("-c", CHECKS / "link_matrix.py", "-c", CHECKS / "gpu_aware.py")
+    chosen = ("-n", "link_matrix", "-n", "gpu_aware_nodes")
+    hang = ("-S", "link_matrix.more_options=--inject=hang")
+    process = cluster.start(tmp_path, "srun", *checks, *chosen, *hang)
+
+    def states() -> list[str]:
+        form = ("squeue", "-h", "-t", "all", "-o", "%T %Z")
+        rows = [line.split(maxsplit=1) for line in cluster.control(*form).splitlines()]
+        ended = ("CANCELLED", "COMPLETED", "FAILED")
+        return [state for state, where in rows if str(tmp_path) in where and state not in ended]
+
+    try:
+        deadline = time.monotonic() + 120
+        while sorted(states()) != ["PENDING", "RUNNING"]:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, states()
+            time.sleep(0.2)
+        # The command itself: nsenter has started it in the namespaces of the head.
+        child = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(child[0]), signal.SIGTERM)
+        begin = time.monotonic()
+        while left := states():
+            assert time.monotonic() - begin < 5, left
+            time.sleep(0.1)
+        status, document = ended(process)
+    finally:
+        process.kill()
+        cluster.control("scontrol", "update", f"NodeName={busy}", "State=RESUME")
+        cluster.control("scancel", "-u", "root")
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert kept["interrupted"] == document["interrupted"] == "SIGTERM"
+    assert kept["verdict"] != "pass"
+    assert status == 128 + signal.SIGTERM
