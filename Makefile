@@ -87,7 +87,7 @@ bench: setup ## measure the run times that have a limit: busbar explain on a log
 	@$(BIN)/python tests/bench/explain_any.py
 	@$(BIN)/python tests/bench/harness_cost.py $(ARGS)
 
-fuzz: setup ## feed a million altered inputs to every parser, in about two hours on 2 cores (COUNT=, ARGS=targets of tests/fuzz/targets.py)
+fuzz: setup ## feed a million altered inputs to every parser, in under an hour of one core (COUNT=, ARGS=targets of tests/fuzz/targets.py)
 	@$(BIN)/python -m tests.fuzz $(or $(COUNT),1000000) $(ARGS)
 
 docs: setup ## write the pages of docs/reference/ from the code

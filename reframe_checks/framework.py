@@ -10,7 +10,7 @@ $ ... torch_collectives.py --ranks 4 --collectives ... --sizes 16M,256M,1G
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import reframe as rfm
 from reframe.core.backends import getlauncher
@@ -77,6 +77,9 @@ class Torch(XcclPerf, special=True):
 
     def placing(self, launch: BenchLaunch) -> list[str]:
         return [BUSY]  # the program says itself where its ranks are
+
+    def known_versions(self) -> Mapping[str, str]:
+        return {}  # PyTorch brings its own NCCL
 
     harness = "pytorch"
 

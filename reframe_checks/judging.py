@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -62,6 +62,10 @@ class JudgingMixin(Configured):
             lane=self.environment.lane,
             nodes=self.nodes,
         )
+
+    def known_versions(self) -> Mapping[str, str]:
+        """Return the versions that libraries in the output must have."""
+        return self.environment.versions
 
     def results_of_delivery(self) -> list[Result]:
         """Return what is wrong with the delivery itself."""
@@ -134,6 +138,7 @@ class JudgingMixin(Configured):
             files,
             self.known_run(),
             self.known_causes(),
+            self.known_versions(),
         )
         self.outcome.write(Path(self.stagedir, RESULTS_FILE))
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -125,6 +126,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
             nonce=self.nonce,
             transports=environment.across if self.nodes > 1 else environment.transports,
             provider=environment.provider if self.nodes > 1 else "",
+            statistic=statistic_of(words_of(self.more_options, "more_options")),
             share_gpus=self.shares_gpu,
         )
 
@@ -156,6 +158,13 @@ def words_of(text: str, variable_name: str) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise ReframeError(f"{variable_name}: {error} in {text!r}") from error
+
+
+def statistic_of(options: Iterable[str]) -> str:
+    """Return what the program measures by its options, the last of which counts."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--statistic", default="mean")
+    return str(parser.parse_known_args([*options])[0].statistic)
 
 
 def versions(shown: LaunchOutput) -> dict[str, str]:

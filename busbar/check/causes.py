@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,13 +22,17 @@ UNEXPLAINED = "below-band-unexplained"
 
 
 def explained(
-    outcome: Outcome, files: Sequence[Path | Source], run: Run, known: Sequence[Cause] = ()
+    outcome: Outcome,
+    files: Sequence[Path | Source],
+    run: Run,
+    known: Sequence[Cause] = (),
+    versions: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Return the outcome with causes (unless it is a pass) and notes; its results name their ids.
 
     A finding that by itself makes a run bad, such as a dead rank, is a result of its own.
     ``run`` is what the check knows of its launches. ``known`` are causes that were found before
-    the job ran.
+    the job ran. ``versions`` are those that the libraries must have.
     """
     causes = [cause.to_json() for cause in known]
     notes: list[NoteRow]
@@ -37,6 +41,7 @@ def explained(
             [file if isinstance(file, Source) else Path(os.path.relpath(file)) for file in files],
             known=run,
             verdict=outcome.verdict,
+            asked=versions,
         )
     except BusbarError as error:
         notes = [Note("nothing-to-explain", str(error)).to_json()]

@@ -98,6 +98,8 @@ class Environment:
     """The image that the checks run in."""
     compared_image: Image | None = None
     """The image that this delivery is compared with."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Versions of libraries that its lock names, as ``busbar explain --expect-version`` does."""
     not_compared: str = ""
     """Why the image is compared with no delivery."""
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from typing import IO
 
 from pydantic import BaseModel, Field, TypeAdapter
 
+from busbar.delivery.bounds import MOST_BYTES, SECONDS, refuse_too_large, run_bounded
 from busbar.delivery.environment import Image
 from busbar.delivery.programs import PATTERNS
 from busbar.errors import BusbarError
@@ -37,8 +39,6 @@ from busbar.site.model import Site
 
 _PROGRAMS = PurePosixPath("/opt/busbar")
 _MOST_FILES = 100_000
-_MOST_BYTES = 128 * 2**30
-_EXPORT_S = 1800
 _BLOCK = 2**20
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RUNTIMES = ("apptainer", "docker", "podman")
@@ -154,7 +154,11 @@ def _sif(reference: str, scratch: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     # It is used once: zstd at a low level takes a quarter of the time of gzip.
     squash = "--mksquashfs-args=-comp zstd -Xcompression-level 3"
-    _must(["apptainer", "--quiet", "build", "--force", squash, str(target), source], reference)
+    if path.is_file():
+        temporary = Path(os.environ.get("APPTAINER_TMPDIR") or tempfile.gettempdir())
+        refuse_too_large(path, [target.parent, temporary])
+    command = ["apptainer", "--quiet", "build", "--force", squash, str(target), source]
+    run_bounded(command, reference)
     return target
 
 
@@ -172,7 +176,8 @@ def _loaded(runtime: str, reference: str) -> str:
     """Return the name in the store of the runtime; an archive is loaded into the store."""
     if Path(reference).is_file():
         _archive_kind(Path(reference))
-        output = _must([runtime, "load", "--input", reference], reference)
+        refuse_too_large(Path(reference), [])
+        output = run_bounded([runtime, "load", "--input", reference], reference)
         names = re.findall(r"(?m)^Loaded image(?:\(s\))?(?: ID)?: (?P<image>\S+)$", output)
         if not names:
             raise BusbarError(f"{runtime} load names no image: {output.strip()}", where=reference)
@@ -204,15 +209,15 @@ def _exported(runtime: str, reference: str, scratch: Path) -> Contents:
 
 def _export(runtime: str, container: str, archive: IO[bytes], reference: str) -> None:
     command = [runtime, "export", container]
-    end = time.monotonic() + _EXPORT_S
+    end = time.monotonic() + SECONDS
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as export:
         assert export.stdout
         try:
             while block := export.stdout.read(_BLOCK):
-                if archive.tell() > _MOST_BYTES or time.monotonic() > end:
+                if archive.tell() > MOST_BYTES or time.monotonic() > end:
                     raise BusbarError(
-                        f"its files are more than {_MOST_BYTES >> 30} GiB, or their export takes"
-                        f" more than {_EXPORT_S // 60} minutes",
+                        f"its files are more than {MOST_BYTES >> 30} GiB, or their export takes"
+                        f" more than {SECONDS // 60} minutes",
                         where=reference,
                     )
                 archive.write(block)

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from busbar.expect.expectation import Expectation
 
-_SHARES = {"NVIDIA H100 80GB HBM3": 0.862, "NVIDIA H200": 0.824}
-"""Of half the memory rate: 1,446 GB/s on an H100 (3,352 GB/s), 1,983 GB/s on an H200 (4,814 GB/s),
-by cudaMemcpy of 256 MiB (h100x1/copies.tsv, h200x1/memory.log)."""
+_KNOWN = {"NVIDIA H100 80GB HBM3": (3352.0, 0.862), "NVIDIA H200": (4814.0, 0.824)}
+"""The memory rate in GB/s, and the share of half of it that a copy reaches: 1,446 GB/s on an H100,
+1,983 GB/s on an H200, by cudaMemcpy of 256 MiB (h100x1/copies.tsv, h200x1/memory.log)."""
 _LOW, _HIGH = 0.92, 1.08
 _FLOOR = 0.5
 
 
 def expectation(model: str, memory_gb_per_s: float, nbytes: int) -> Expectation:
-    """Limit and band in GB/s copied; for a GPU of which no reading is known, a floor."""
+    """Limit and band in GB/s copied; for a GPU of which no reading is known, a floor.
+
+    The output cannot lower the rate of a memory that is known, and its band with it.
+    """
+    known, share = _KNOWN.get(model, (0.0, 0.0))
+    memory_gb_per_s = max(memory_gb_per_s, known)
     limit = memory_gb_per_s / 2
     path = (f"memory of the GPU: {memory_gb_per_s:.4g} GB/s, read and written",)
-    share = _SHARES.get(model)
     if share:
         typical = share * limit
         return Expectation(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from busbar.explain.catalog import cause, note
 from busbar.explain.rules import Context, Finding, failure, lines_of
 from busbar.explain.rules_fabric import spans_nodes
+from busbar.output.identify import nccl_versions
 from busbar.output.note import Note
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_log, numbers
@@ -253,16 +254,11 @@ def no_gpu_for_a_rank(context: Context) -> Iterator[Finding]:
 
 @cause("nccl-version-mismatch")
 def version_mismatch(context: Context) -> Iterator[Finding]:
-    """NCCL versions differ among the ranks."""
-    facts = context.facts
-    versions = {s["version"]: s.evidence for s in facts.seen("nccl.version")}
+    """NCCL versions differ among the ranks, or between its log and the program."""
+    versions = nccl_versions(context.facts)
     if len(versions) > 1:
-        yield Finding(
-            "nccl-version-mismatch",
-            "certain",
-            tuple(versions.values())[:3],
-            f"ranks have {', '.join(versions)}",
-        )
+        lines = tuple(versions.values())[:3]
+        yield failure("nccl-version-mismatch", lines, f"the output names {', '.join(versions)}")
 
 
 @note("nccl-version-mismatch")

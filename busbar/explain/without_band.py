@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from busbar.explain.catalog import declare
 from busbar.explain.rules import Context, Explains, Finding, degraded, lines_of
 from busbar.judge.busy import accounts_for
+from busbar.output.identify import nccl_versions
 from busbar.output.reading import Evidence
 from busbar.parse import numbers
 from busbar.verdict import Verdict
@@ -86,7 +87,7 @@ def asked_versions(context: Context, asked: Mapping[str, str]) -> list[Finding]:
     """Versions that the output shows and that are not those asked for."""
     facts = context.facts
     shown: dict[str, list[tuple[str, Evidence]]] = {
-        "nccl": [(s["version"], s.evidence) for s in facts.seen("nccl.version")],
+        "nccl": list(nccl_versions(facts).items()),
         "cuda": [
             (_cuda_version(numbers.count(s["version"])), s.evidence)
             for s in facts.seen("ofi.cuda-runtime")

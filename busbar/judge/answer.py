@@ -13,7 +13,8 @@ from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Reading
 from busbar.parse import fabtests, nccl_options, numbers, ucx_perftest
-from busbar.parse.events import Rank, Start
+from busbar.parse.events import Check, Idle, Rank, Start
+from busbar.parse.launch import parse_exit_status
 from busbar.units import MIB, format_bytes
 
 _ROUNDED = 0.01
@@ -32,6 +33,7 @@ def differences(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     outputs = [shown.facts]
     if shown.report and shown.report.facts:
         outputs.append(shown.report.facts)
+    yield from late_readings(shown)
     for output in outputs:
         for contradiction in contradictions(output, launch.bench, launch.ranks):
             yield contradiction.text
@@ -45,6 +47,32 @@ def differences(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
         yield from _of_fabtests(launch, shown.text)
     elif launch.operations:
         yield from _of_own_program(launch, shown.facts)
+
+
+def late_readings(shown: LaunchOutput) -> Iterator[str]:
+    """Yield that readings follow the end of the output, which its process prints last.
+
+    The launcher can mix the lines of ranks, but not those of one rank: each rank of ``gpu_aware``
+    prints its readings, then that it is idle.
+    """
+    facts = shown.facts
+    own = facts.files[0] if facts.files else ""
+    exit_line = len(_until_exit(shown.text)) + 1
+    ends = [facts.finished, facts.out_of_bounds.evidence if facts.out_of_bounds else None]
+    end = min((line.line for line in ends if line and line.file == own), default=exit_line)
+    idle = {rank.rank: line.line for rank, line in facts.events_of(Idle)}
+    last_idle = max(idle.values(), default=0)
+    lines = [(each.evidence, idle.get(each.source or 0, end)) for each in facts.readings]
+    lines += [(line, max(last_idle, end)) for _, line in facts.events_of(Check)]
+    for line, last in lines:
+        if line and line.file == own and line.line > min(last, exit_line):
+            yield f"line {line.line} is a reading after the end of the output"
+            return
+
+
+def _until_exit(text: Sequence[str]) -> Sequence[str]:
+    exits = (at for at, line in enumerate(text) if parse_exit_status(line) is not None)
+    return text[: next(exits, len(text))]
 
 
 # ---- nccl-tests and rccl-tests
@@ -178,6 +206,8 @@ def _of_ucx_perftest(launch: BenchLaunch, text: Sequence[str]) -> Iterator[str]:
         return
     if not any(ucx_perftest.is_title(line) for line in text):
         yield "the output does not name the units of its table"
+    if row != ucx_perftest.final_row(_until_exit(text)):
+        yield "a reading follows the exit status"
     asked = _option(launch.command, "-n")
     if asked and str(row.iterations) != asked:
         yield f"{asked} iterations were asked for, {row.iterations} ran"
@@ -191,6 +221,8 @@ def _option(command: Sequence[str], name: str) -> str:
 
 def _of_fabtests(launch: BenchLaunch, text: Sequence[str]) -> Iterator[str]:
     rows = fabtests.rows(text)
+    if rows != fabtests.rows(_until_exit(text)):
+        yield "a reading follows the exit status"
     asked = _option(launch.command, "-I")
     for row in rows:
         if launch.sizes and row.nbytes not in launch.sizes:
@@ -206,6 +238,16 @@ def _of_fabtests(launch: BenchLaunch, text: Sequence[str]) -> Iterator[str]:
 # ---- our own programs
 def _of_own_program(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
     starts = [start for start, _ in output.events_of(Start)]
+    yield from _of_starts(launch, output, starts)
+    ranks = sorted(rank.rank for rank, _ in output.events_of(Rank))
+    if ranks and ranks != list(range(launch.ranks)):
+        yield f"ranks {', '.join(map(str, ranks))} say where they run, of {launch.ranks}"
+    for reason, line in output.malformed[:1]:
+        yield f"line {line.line} is not a line of {launch.bench}: {reason}"
+    yield from _of_operations(launch, output)
+
+
+def _of_starts(launch: BenchLaunch, output: JobOutput, starts: Sequence[Start]) -> Iterator[str]:
     for start in starts:
         if start.program != launch.bench:
             yield f"{launch.bench} was asked for, {start.program} ran"
@@ -216,11 +258,11 @@ def _of_own_program(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
             yield "GPUs were asked for, the program ran without"
     if output.readings and len(starts) != 1:
         yield f"the program started {len(starts)} times"
-    ranks = sorted(rank.rank for rank, _ in output.events_of(Rank))
-    if ranks and ranks != list(range(launch.ranks)):
-        yield f"ranks {', '.join(map(str, ranks))} say where they run, of {launch.ranks}"
-    for reason, line in output.malformed[:1]:
-        yield f"line {line.line} is not a line of {launch.bench}: {reason}"
+    for statistic in {start.statistic for start in starts if start.statistic}:
+        yield f"{launch.bench} has one statistic only, the output names the {statistic}"
+
+
+def _of_operations(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
     asked = Counter((operation, size) for operation in launch.operations for size in launch.sizes)
     read = Counter(
         ((r.operation.removesuffix(_DETOUR), r.source, r.target), r.nbytes)

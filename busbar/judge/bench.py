@@ -9,10 +9,11 @@ from busbar.judge.assertions import ASSERTIONS, other_ranks
 from busbar.judge.busy import accounts_for, excused, loads
 from busbar.judge.expectation import bus_bandwidths, expectation_of
 from busbar.judge.launch import BenchLaunch, LaunchOutput
+from busbar.judge.machine import differences
 from busbar.judge.results import Result, result_of
 from busbar.judge.run import Run, of_launch
 from busbar.judge.series import series_row
-from busbar.judge.verdicts import dips, judge_readings
+from busbar.judge.verdicts import against_larger, dips, judge_readings
 from busbar.output.reading import Reading
 from busbar.verdict import Verdict
 
@@ -30,6 +31,7 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
     row = Result(check, Verdict.FAILED, where=where, pair=launch.pair)
     problems = {name: list(check(launch, shown)) for name, check in ASSERTIONS.items()}
+    problems["machine"] = [(Verdict.FAILED, text) for text in differences(run, shown)]
     if problems.get("ranks") and (reason := other_ranks(launch, shown)):
         return [replace(row, message=reason)]
     # What did not run is a failure of `metrics`; that it printed nothing else says no more.
@@ -40,7 +42,8 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
         for verdict, message in problems.get(name, ())
     ]
     found = loads(shown.facts, run)
-    all_judged = excused(judge_readings(readings, expectation_of(run)), found)
+    judged_readings = against_larger(judge_readings(readings, expectation_of(run)))
+    all_judged = excused(judged_readings, found)
     if launch.bands:
         for dip in dips(all_judged):
             busy = accounts_for(found, dip.share)

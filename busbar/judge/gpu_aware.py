@@ -9,9 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from busbar.judge.answer import late_readings
 from busbar.judge.busy import Load, excused, loads
+from busbar.judge.consistency import contradictions
+from busbar.judge.driver import plausible
 from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import LaunchOutput
+from busbar.judge.machine import differences
 from busbar.judge.nonce import foreign_output
 from busbar.judge.results import Result, result_of
 from busbar.judge.run import Run
@@ -43,8 +47,15 @@ class GpuAwareRequest:
     """What the program must repeat in its start event; empty for recorded runs."""
     provider: str = ""
     """The libfabric provider that must join two nodes, where MPICH uses libfabric."""
+    statistic: str = "mean"
+    """What the program was told that a reading is over its windows; versions before 1.1 do not
+    name it."""
     share_gpus: bool = False
     """Whether ranks share a GPU because the node has only one."""
+
+
+_UNNAMED = {"1.0": ("",)}
+"""The versions that do not name the statistic."""
 
 
 def judge(asked: GpuAwareRequest, shown: LaunchOutput, run: Run) -> list[Result]:
@@ -54,6 +65,7 @@ def judge(asked: GpuAwareRequest, shown: LaunchOutput, run: Run) -> list[Result]
     """
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
     problems = list(dict.fromkeys(_run_problems(asked, shown)))
+    problems += [(Verdict.FAILED, text) for text in differences(run, shown)]
     if not problems:  # a run that was cut need not have come to its transports
         problems = list(_transport_problems(asked, shown.text))
     measured = [*_correctness(asked, shown, where), *_readings(asked, shown, where, run)]
@@ -106,6 +118,10 @@ def _run_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple
     yield from _nonce_problems(asked, shown)
     yield from _place_problems(asked, shown)
     yield from _end_problems(shown)
+    for contradiction in contradictions(facts, None, asked.ranks):
+        yield failed, contradiction.text
+    for reason in late_readings(shown):
+        yield failed, reason
     wanted = re.match(r"ucx-(?P<version>\d+\.\d+)$", asked.lane)
     if start.ucx and wanted and not start.ucx.startswith(wanted["version"] + "."):
         yield failed, f"lane {asked.lane} was asked for, UCX {start.ucx} was loaded"
@@ -119,6 +135,12 @@ def _start_problems(asked: GpuAwareRequest, start: Start) -> Iterator[tuple[Verd
         yield failed, f"asked for {asked.ranks} ranks, the program was told {start.asked_ranks}"
     if start.backend == "host" and any("D" in buffers for buffers in asked.buffers):
         yield failed, "asked for buffers in GPU memory, the program ran without GPUs"
+    if start.statistic not in (asked.statistic, *_UNNAMED.get(start.version, ())):
+        yield (
+            failed,
+            f"the {asked.statistic} of the windows was asked for, the program took"
+            f" the {start.statistic or 'unknown'}",
+        )
     if start.share_devices and not asked.share_gpus:
         yield failed, "the program let ranks share a GPU, which was not asked for"
 
@@ -245,7 +267,7 @@ def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Ite
 def _readings(asked: GpuAwareRequest, shown: LaunchOutput, where: str, run: Run) -> Iterator[_Row]:
     expect, busy = expectation_of(run), loads(shown.facts, run)
     readings = defaultdict(list)
-    for r in shown.readings:
+    for r in plausible(shown.readings):
         readings[r.kind, r.source, r.target, r.buffers, r.nbytes].append(r)
     pairs = [(a, b) for a in range(asked.ranks) for b in range(asked.ranks) if a != b]
     requested: dict[Kind, tuple[int, ...]] = {

@@ -8,10 +8,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from busbar.errors import BusbarError
 from busbar.output.collect import collect
 from busbar.output.job_output import JobOutput
 from busbar.output.nccl_json import NcclJson
-from busbar.output.reading import Reading
+from busbar.output.reading import Evidence, Reading
 from busbar.parse.events import Place
 from busbar.parse.text import Source
 
@@ -120,7 +121,11 @@ def split(lines: Sequence[str]) -> list[list[str]]:
 
 def show(name: str, lines: Sequence[str], logs: Sequence[Source] = ()) -> LaunchOutput:
     """The output of one launch; ``logs`` are files that its ranks wrote."""
-    runs = collect([Source.from_text(name, "\n".join(lines) + "\n"), *logs])
+    try:
+        runs = collect([Source.from_text(name, "\n".join(lines) + "\n"), *logs])
+    except BusbarError as error:  # it is no text
+        runs = [JobOutput(files=[name])]
+        runs[0].malformed.append((str(error), Evidence(name, 1, lines[0] if lines else "")))
     facts = runs[0]
     for more in runs[1:]:  # the same launch: programs that started apart from each other
         facts.merge_context(more)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from busbar.judge.busy import Load, accounts_for, excused
+from busbar.judge.driver import plausible
 from busbar.judge.expectation import expectation_of
 from busbar.judge.run import Run
 from busbar.judge.verdicts import Dip, Judged, dips, judge_readings
@@ -92,5 +93,6 @@ def judge_output(
     run: Run, readings: Iterable[Reading], found: tuple[Load, ...] = ()
 ) -> OutputJudgement:
     """Judge ``readings`` of ``run`` by what is known of it; ``found`` slowed it down."""
+    readings = plausible(readings)
     judged = excused(judge_readings(readings, expectation_of(run)), found)
     return OutputJudgement(tuple(judged), tuple(dips(judged)), found)

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation
@@ -21,6 +22,11 @@ LARGE_BYTES = 1 << 20
 _DIP = 0.9
 """A bus bandwidth that falls below this share of its peak at a larger size is a dip: healthy runs
 on 4 x H200 and 2 x p4d stay above 0.97, 2 x 8 H20 on a broken network fell to 0.70."""
+
+
+_LONGER = 2.0
+"""In healthy runs a message takes at most 0.97 of the time of a larger one, and 1.21 with all
+ranks on one core (h200x4/nccl_one_core.log)."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,40 @@ def without_band(reading: Reading, missing: BusbarError) -> Judged:
 def judge_readings(readings: Iterable[Reading], expect: Expect) -> list[Judged]:
     """Judge every reading; ``algbw`` is the same measurement as ``busbw`` and is left out."""
     return [judge_reading(each, expect) for each in readings if each.kind != "algbw"]
+
+
+def against_larger(judged: Iterable[Judged]) -> list[Judged]:
+    """Return the readings; a bus bandwidth without a band is judged by those of larger messages.
+
+    A message must not take much longer than a larger one of the same run.
+    """
+    judged = list(judged)
+    series: dict[tuple[object, ...], list[Reading]] = defaultdict(list)
+    for each in judged:
+        if each.reading.kind == "busbw" and 0 < each.reading.value < math.inf:
+            series[each.reading.in_place, each.reading.operation].append(each.reading)
+    found = []
+    for each in judged:
+        small = each.reading
+        larger = [r for r in series[small.in_place, small.operation] if r.nbytes > small.nbytes]
+        if each.verdict is not Verdict.UNJUDGED or small.nbytes < LARGE_BYTES or not larger:
+            found.append(each)
+            continue
+        fastest = min(larger, key=lambda r: r.nbytes / r.value)
+        as_fast = small.nbytes / (fastest.nbytes / fastest.value)
+        if small.value * _LONGER < as_fast:
+            why = f"{fastest.nbytes} bytes took less time in this run"
+            low = as_fast / _LONGER
+            band = Expectation(
+                *(each.limit or as_fast, low, as_fast, as_fast),
+                path=(),
+                sources=(why,),
+                nbytes=small.nbytes,
+            )
+            found.append(replace(each, verdict=Verdict.DEGRADED, expectation=band, why=why))
+        else:
+            found.append(each)
+    return found
 
 
 @dataclass(frozen=True)

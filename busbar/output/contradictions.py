@@ -106,7 +106,18 @@ def of_osu_row(banner: osu.Banner, row: osu.Row) -> str:
     return f"{row.others[0]:g} messages of {row.nbytes} bytes are not {row.value:g} MB/s"
 
 
-def of_event(reading: events.Reading, ranks: int | None) -> str:
+def of_event(reading: events.Reading, start: events.Start | None) -> str:
+    """Return what is wrong with a reading of our own programs, which ``start`` begins."""
+    if start and reading.statistic not in ("", start.statistic):
+        return f"a reading is the {reading.statistic}, the program measures the {start.statistic}"
+    if reading.metric == "bandwidth" and reading.window and reading.seconds is not None:
+        moved = reading.window * reading.nbytes
+        if not math.isclose(moved, reading.value * reading.seconds * 1e9, rel_tol=_SLACK):
+            return f"{reading.value:g} GB/s is not {moved} bytes over {reading.seconds:g} s"
+    return _of_collective(reading, start.ranks if start else None)
+
+
+def _of_collective(reading: events.Reading, ranks: int | None) -> str:
     """Return what is wrong with a line of ``torch_collectives``, which has time and two rates."""
     algbw, places = reading.algbw_gb_per_s, (_JSON_DECIMALS, _JSON_DECIMALS)
     if reading.metric != "busbw" or algbw is None:

@@ -13,7 +13,7 @@ from busbar.errors import BusbarError
 from busbar.output.contradictions import signatures
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
-from busbar.parse import nccl_tests, numbers
+from busbar.parse import nccl_log, nccl_tests, numbers
 from busbar.parse.events import Placed, Rank
 from busbar.site.load import find, load, names, ships
 from busbar.site.model import CollectiveBench, Site
@@ -118,6 +118,18 @@ def gpu_models(facts: JobOutput) -> set[str]:
     return {d.name for d in facts.devices.values()} | {
         rank.device_name for rank, _ in facts.events_of(Rank) if rank.device_name
     }
+
+
+def nccl_versions(facts: JobOutput) -> dict[str, Evidence]:
+    """Return the versions of NCCL or RCCL that ran, by its log and by nccl-tests.
+
+    PyTorch names the version that it was built with, which is not among them.
+    """
+    found = {each["version"]: each.evidence for each in facts.seen("nccl.version")}
+    for each in facts.seen("tests.nccl"):
+        if version := nccl_log.version_of(each["library"]):
+            found.setdefault(version, each.evidence)
+    return found
 
 
 def ranks_per_host(facts: JobOutput) -> Counter[str]:

@@ -43,6 +43,7 @@ class Tables:
         self._banner: osu.Banner | None = None
         self._header = False
         """Inside the header of an nccl-tests table, which spans several lines."""
+        self._last_start: events.Start | None = None
         self._errors = False
         """Whether its table prints errors instead of counts of wrong elements."""
 
@@ -294,6 +295,7 @@ class Tables:
         repeated = not begun and (facts.tool == start.program or not facts.launches)
         if facts.tool and not repeated:
             facts = self._runs.begin()
+        self._last_start = start
         facts.tool, facts.version = start.program, start.version or None
         facts.table_seen = True
         facts.device = _DEVICES[start.backend]
@@ -305,7 +307,7 @@ class Tables:
         return facts
 
     def _event_reading(self, reading: events.Reading, evidence: Evidence) -> None:
-        self._facts.note_contradiction(of_event(reading, self._facts.ranks), evidence)
+        self._facts.note_contradiction(of_event(reading, self._last_start), evidence)
         if self.full and not reading.wrong:
             self._facts.dropped_from = self._facts.dropped_from or evidence
             return

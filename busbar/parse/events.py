@@ -77,7 +77,8 @@ class Start:
     gpu_driver: str = ""
     """Version of the kernel driver and of the API that it offers; empty on the host back end."""
     statistic: str = ""
-    """``mean`` or ``best``: what the readings are over their windows."""
+    """``mean`` or ``best``: what the readings are over their windows; empty if the program has
+    one way only."""
     torch: str = ""
     nccl: str = ""
     hip: str = ""
@@ -132,6 +133,11 @@ class Reading:
     """Beside a bus bandwidth: size over time, which is in ``us``."""
     memory_gb_per_s: Number | None = None
     """Beside a copy within a GPU: what its memory carries by its clock and width."""
+    statistic: str = ""
+    """As in the start event, where a program names it beside each reading."""
+    window: Count | None = None
+    """Beside a bandwidth: the messages of one repetition, which took ``seconds``."""
+    seconds: Number | None = None
 
     def __post_init__(self) -> None:
         if (self.us if self.metric == "latency" else self.gb_per_s) is None:

@@ -58,6 +58,7 @@ _NET = re.compile(
 )
 TABLE = table("nccl")
 _LONGEST_HOST = 255
+_DOTTED = re.compile(r"\d{1,3}\.\d{1,3}\.\d{1,3}")
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 
@@ -111,6 +112,21 @@ def parse_process(line: bytes) -> Process | None:
     if not process:
         return None
     return Process(process["host"].decode("utf-8", "replace"), numbers.count(process["pid"]))
+
+
+def version_of(code: str) -> str:
+    """Return ``2.28.3`` for itself, for ``22803`` and, as ``2.8.4`` for ``2804``, for old codes.
+
+    Empty for other text.
+    """
+    if _DOTTED.fullmatch(code):
+        return code
+    if not numbers.is_whole(code) or len(code) not in (4, 5, 6):
+        return ""
+    number = numbers.count(code)
+    # Versions before 2.9 had three digits for the major version and the minor one.
+    major, rest = divmod(number, 10_000 if len(code) > 4 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def algorithm_name(text: str) -> str:

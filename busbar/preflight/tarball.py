@@ -7,10 +7,11 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import tarfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ _MOST_HEADER = 2**18
 """Bytes of the headers of one member; Docker and Podman write a few hundred."""
 _BLOCK = 2**20
 _SECONDS = 120.0
+_UNPACK_S = 1800.0
 _COMPRESSED = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
 # What the decompressors and tarfile raise on damage. Nested headers recurse.
 _DAMAGE = (
@@ -49,13 +51,13 @@ class Member:
 class _Limited:
     """The bytes of an archive; refuses large headers and long work."""
 
-    def __init__(self, stream: BinaryIO, where: str) -> None:
+    def __init__(self, stream: BinaryIO, where: str, end: float) -> None:
         self._stream = stream
         self._where = where
         self._compressed = not isinstance(stream, io.BufferedReader)
         self._at = 0
         self._header = 0
-        self._end = time.monotonic() + _SECONDS
+        self._end = end
 
     def begin_member(self) -> None:
         self._header = 0
@@ -88,7 +90,7 @@ class _Limited:
 
     def _check_time(self) -> None:
         if time.monotonic() > self._end:
-            raise _refused(self._where, f"its members cannot be listed in {_SECONDS:.0f} s")
+            raise _refused(self._where, "its members cannot be listed in time")
 
 
 def _refused(where: str, what: str) -> BusbarError:
@@ -100,9 +102,36 @@ def members(path: Path, where: str) -> Iterator[Member]:
 
     Raises ``BusbarError`` for a damaged archive and for one that exceeds a limit.
     """
+    with path.open("rb") as file:
+        yield from _members(file, where, time.monotonic() + _SECONDS)
+
+
+def unpacked_bytes(path: Path, where: str, most: int) -> int:
+    """Return how much the layers of an archived image hold, compressed ones unpacked.
+
+    Raises ``BusbarError`` for more than ``most``, and where `members` does. Layers by zstd count
+    with their packed size: Python cannot read them.
+    """
+    total, end = 0, time.monotonic() + _UNPACK_S
+    with path.open("rb") as outer, path.open("rb") as inner:
+        content = _decompressed(inner)
+        for member in _members(outer, where, end):
+            sizes: Iterable[int] = [member.size]
+            part = io.BufferedReader(_Part(content, member.offset, member.size))
+            if member.kind == "file" and _is_tar(_decompressed(part)):
+                part.seek(0)
+                sizes = (each.size for each in _members(part, where, end))
+            for size in sizes:
+                total += size
+                if total > most:
+                    raise _refused(where, f"unpacks to more than {most >> 30} GiB")
+    return total
+
+
+def _members(file: BinaryIO, where: str, end: float) -> Iterator[Member]:
     try:
-        with closing(_opened(path)) as stream:
-            limited = _Limited(stream, where)
+        with closing(_decompressed(file)) as stream:
+            limited = _Limited(stream, where, end)
             archive = tarfile.TarFile(fileobj=cast(BinaryIO, limited))
             count = 0
             while info := archive.next():
@@ -123,23 +152,51 @@ def members(path: Path, where: str) -> Iterator[Member]:
 
 def is_archive(path: Path) -> bool:
     """Return whether the file is a tar archive; raise ``BusbarError`` if it exceeds a limit."""
+    with path.open("rb") as file, closing(_decompressed(file)) as stream:
+        return _is_tar(stream, str(path))
+
+
+def _is_tar(stream: BinaryIO, where: str = "") -> bool:
     try:
-        with closing(_opened(path)) as stream:
-            limited = _Limited(stream, str(path))
-            return tarfile.TarFile(fileobj=cast(BinaryIO, limited)).next() is not None
+        limited = _Limited(stream, where, time.monotonic() + _SECONDS)
+        return tarfile.TarFile(fileobj=cast(BinaryIO, limited)).next() is not None
     except _DAMAGE:
         return False
 
 
-def _opened(path: Path) -> BinaryIO:
-    stream = path.open("rb")
+def _decompressed(stream: BinaryIO) -> BinaryIO:
     start = stream.read(6)
     stream.seek(0)
     for magic, opened in _COMPRESSED:
         if start.startswith(magic):
-            stream.close()
-            return cast(BinaryIO, opened(path, "rb"))
+            return cast(BinaryIO, opened(stream, "rb"))
     return stream
+
+
+class _Part(io.RawIOBase):
+    """A member of an archive, which is read where it lies."""
+
+    def __init__(self, archive: BinaryIO, start: int, size: int) -> None:
+        self._archive, self._start, self._size, self._at = archive, start, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        self._at = max(base + offset, 0)
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        length = max(min(len(buffer), self._size - self._at), 0)
+        self._archive.seek(self._start + self._at)
+        data = self._archive.read(length)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
 
 
 def _kind(info: tarfile.TarInfo) -> str:

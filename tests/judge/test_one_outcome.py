@@ -255,7 +255,7 @@ Volatile Uncorr. ECC : 0
 Job 42 finished; previous job 41 was cancelled
 The core file size limit is 0; no "core dumped" files will be written
 kernel.core_pattern = |/usr/lib/systemd/systemd-coredump segfault handler
-NCCL version 2.27.7+cuda12.9 : watchdog timeout 600 s
+NCCL version 2.28.9+cuda13.0 : watchdog timeout 600 s
 nfs: server nas1 OK
 LustreError count on this node: 0
 mlx5_core 0000:05:00.0: firmware version: 22.31.1014

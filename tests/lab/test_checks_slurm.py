@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -329,3 +330,38 @@ def test_a_reading_is_taken_again_on_the_same_nodes(cluster: Cluster, tmp_path: 
     assert first == again == "n[1-2]"
     script = next((prefix / "again").rglob("rfm_job.sh")).read_text()
     assert "--nodelist=n[1-2]" in script
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "PENDING"])
+def test_sigterm_leaves_no_job_in_the_queue(cluster: Cluster, tmp_path: Path, state: str) -> None:
+    """Slurm itself has cancelled the job within 5 s, whether it ran or waited for nodes."""
+    if state == "PENDING":
+        cluster.control("sbatch", "--exclusive", "-N4", "-o", "/dev/null", "--wrap", "sleep 600")
+    inject = ("-S", "link_matrix.more_options=--inject=hang")
+    process = cluster.start(tmp_path, "srun", *only("link_matrix", "link_matrix"), *inject)
+
+    def states() -> list[str]:
+        lines = cluster.control("squeue", "-h", "-o", "%T %Z").splitlines()
+        return [line.split()[0] for line in lines if str(tmp_path) in line]
+
+    try:
+        deadline = time.monotonic() + 90
+        while states() != [state]:
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, states()
+            time.sleep(0.2)
+        # The command itself: nsenter has started it in the namespaces of the head.
+        child = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(child[0]), signal.SIGTERM)
+        begin = time.monotonic()
+        while left := states():
+            assert time.monotonic() - begin < 5, left
+            time.sleep(0.1)
+        status, document = ended(process)
+    finally:
+        process.kill()
+        cluster.control("scancel", "-u", "root")
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert kept["interrupted"] == document["interrupted"] == "SIGTERM"
+    assert kept["verdict"] != "pass"
+    assert status == 128 + signal.SIGTERM

@@ -12,6 +12,7 @@ from reframe.core.environments import ProgEnvironment
 from busbar import site as sites
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, Image, PartitionFacts
+from busbar.delivery.environments import locked_versions
 from busbar.delivery.reframe import configuration, load, write
 from busbar.errors import BusbarError
 from busbar.preflight.model import (
@@ -57,6 +58,7 @@ ENVIRONMENT = Environment(
     ldflags=("-ldl",),
     lacking={"memory": "no compiler"},
     image=IMAGE,
+    versions={"nccl": "2.28.7"},
 )
 
 
@@ -120,3 +122,11 @@ def test_plain_reframe_is_told_by_variables(monkeypatch, tmp_path):
         image="some.sif",
         inject=("/a", "/b"),
     )
+
+
+def test_versions_of_the_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    site = sites.load("h200x4")
+    monkeypatch.setenv("SPACK_ENV", str(site.directory))
+    assert locked_versions(site, "ucx-1.14") == {"nccl": "2.28.7"}
+    monkeypatch.setenv("SPACK_ENV", str(tmp_path))
+    assert locked_versions(site, "ucx-1.14") == {}
