@@ -65,7 +65,7 @@ class Collector:
         self._recent = Recent()
 
     def finish(self) -> list[JobOutput]:
-        self.tables.end_of_file()
+        self.tables.end_of_file(self._recent.end - 1)
         self._note_complaint(self.runs.current, self._recent.end)
         return self.runs.finish()
 
