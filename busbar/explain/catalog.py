@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from busbar.explain.named import Subject
 from busbar.explain.rules import Context, Finding
 from busbar.output.note import Note
 from busbar.parse.messages import Pattern, load_yaml, pattern
@@ -33,12 +34,13 @@ class Wording:
     info: Sequence[str] = ()
     strength: Strength = "certain"
 
-    def pattern(self, cause: str, *, text: bool) -> Pattern:
+    def pattern(self, cause: str, *, text: bool, in_context: bool) -> Pattern:
         """Return the pattern; with ``text`` the whole match is a field of that name."""
         regex = self.regex or re.escape(self.needle) + ".*"
         if text and "(?P<text>" not in regex:
             regex = f"(?P<text>{regex})"
-        return pattern(f"{cause}.{self.strength}", self.needle, regex, info=self.info)
+        kind = f"{cause}.{self.strength}"
+        return pattern(kind, self.needle, regex, info=self.info, in_context=in_context)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Entry:
     """Filled with the fields of the first message; ``text`` is all that the pattern matched."""
     hides: Sequence[str] = ()
     """As for :func:`cause`."""
+    names: Subject | None = None
+    """What the summary names besides, from the lines around the message."""
     setting: str = ""
     """A variable whose line is further evidence."""
     despite_readings: bool = False

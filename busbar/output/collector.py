@@ -202,6 +202,7 @@ class Collector:
             if run.counts(message.kind, message.fields):
                 continue
             evidence = self.runs.evidence(number, line)
+            self._note_context(run, number, message.kind)
             run.note_message(message.kind, evidence, message.fields)
             if message.kind == "nccl.env":
                 run.note_setting(message["name"], message["value"], evidence)
@@ -249,6 +250,11 @@ class Collector:
             text = self._line_prefixes.cut(line).text
             if found := found or search(pattern, text):
                 self._messages(number, text, (found,))
+
+    def _note_context(self, run: JobOutput, number: int, kind: str) -> None:
+        """Note the lines around the first message of a kind that is kept with them."""
+        if kind in self._patterns.in_context and kind not in run.around:
+            run.around[kind] = [self.runs.evidence(*each) for each in self._recent.around(number)]
 
     def _note_complaint(self, run: JobOutput, end: int) -> None:
         """Note the nearest line before ``end`` that complains: it can say why a run ended."""

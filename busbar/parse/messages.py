@@ -45,9 +45,18 @@ class Pattern:
     info: tuple[bytes, ...] = ()
     anchored: bool = False
     """Whether the message begins its line."""
+    in_context: bool = False
+    """Whether the lines around it are kept: they name what it is about."""
 
 
-def pattern(kind: str, needle: str, regex: str = "", *, info: Iterable[str] = ()) -> Pattern:
+def pattern(
+    kind: str,
+    needle: str,
+    regex: str = "",
+    *,
+    info: Iterable[str] = (),
+    in_context: bool = False,
+) -> Pattern:
     """Declare a pattern; without ``regex`` the needle is the whole message.
 
     Every line that ``regex`` matches contains ``needle``, which is searched first because that
@@ -65,7 +74,7 @@ def pattern(kind: str, needle: str, regex: str = "", *, info: Iterable[str] = ()
         raise ValueError(f"pattern {kind!r}: a head has 1 or {HEAD_BYTES} bytes: {heads}")
     if len(needle) < MIN_NEEDLE:
         raise ValueError(f"pattern {kind!r}: the needle {needle!r} is in too many lines")
-    return Pattern(kind, needle.encode(), compiled, heads, regex.startswith("^"))
+    return Pattern(kind, needle.encode(), compiled, heads, regex.startswith("^"), in_context)
 
 
 def load_yaml(file: Path) -> Any:
