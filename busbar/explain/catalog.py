@@ -12,7 +12,9 @@ from typing import Any, Literal, TypeAlias
 
 from busbar.explain.named import Subject
 from busbar.explain.rules import Context, Finding
+from busbar.output.job_output import JobOutput
 from busbar.output.note import Note
+from busbar.parse import numbers
 from busbar.parse.messages import Pattern, load_yaml, pattern
 
 Rule: TypeAlias = Callable[[Context], Iterator[Finding]]
@@ -44,6 +46,40 @@ class Wording:
 
 
 @dataclass(frozen=True)
+class OfVersion:
+    """What to do instead if the output shows that a library has one of these versions."""
+
+    library: str
+    """A key of ``VERSIONS``."""
+    remedy: str
+    since: str = ""
+    before: str = ""
+
+    def fits(self, facts: JobOutput) -> bool:
+        """Return whether all versions that the output shows are in the range."""
+        shown = [
+            _release(v) for kind, name in VERSIONS[self.library] for v in facts.values(kind, name)
+        ]
+        return bool(shown) and all(
+            (not self.since or each >= _release(self.since))
+            and (not self.before or each < _release(self.before))
+            for each in shown
+        )
+
+
+VERSIONS: Mapping[str, Sequence[tuple[str, str]]] = {
+    "nccl": (("nccl.version", "version"), ("tests.nccl", "library")),
+    "rocm": (("rocm.version", "version"),),
+    "mpich": (("mpich.version", "version"),),
+}
+"""By library: the kinds of messages that show its version, each with the field."""
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(numbers.count, re.findall(r"\d{1,9}", version)[:3]))
+
+
+@dataclass(frozen=True)
 class Entry:
     """What a cause means and what to do about it."""
 
@@ -67,11 +103,19 @@ class Entry:
     """Variables that show it if one of them is below its default."""
     shown: str = ""
     """A kind of message that is further evidence."""
+    remedies: Sequence[OfVersion] = ()
+    """Remedies that depend on a version."""
+
+    def remedy_for(self, facts: JobOutput) -> str:
+        """Return what to do with the versions that the output shows."""
+        return next((each.remedy for each in self.remedies if each.fits(facts)), self.remedy)
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Entry:
         """Return an entry of ``causes.yaml``."""
-        return cls(**{**row, "seen": [Wording(**each) for each in row.get("seen", ())]})
+        seen = [Wording(**each) for each in row.get("seen", ())]
+        remedies = [OfVersion(**each) for each in row.get("remedies", ())]
+        return cls(**{**row, "seen": seen, "remedies": remedies})
 
 
 def _load() -> tuple[dict[str, Entry], dict[str, str]]:

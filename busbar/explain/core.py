@@ -111,7 +111,7 @@ def _explain_run(
         notes.append(_waived(judgement.waived[0]))
     if not judgement.banded and facts.readings:
         notes.append(Note("no-band", f"no band was applied: {judgement.why}"))
-    causes = select(findings, outcome, judgement.banded)
+    causes = select(findings, outcome, judgement.banded, facts)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
     return Explanation(
         files=tuple(facts.files),
