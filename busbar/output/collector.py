@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from busbar.output.job_output import (
     MOST_HOSTS,
@@ -30,7 +30,7 @@ from busbar.parse.prefix import Prefixes
 from busbar.parse.text import BLOCK_BYTES, decode
 
 MOST_RECORD_BYTES = 1 << 16
-MOST_PREFIXES = 100_000
+MOST_PREFIXES = 20_000
 DENSE = 4
 """If more lines than one in so many are read, looking at each is faster than a search."""
 DENSE_BLOCKS = 16
@@ -75,6 +75,8 @@ class Collector:
         if number == 1:
             self._learn(block)
         nlines = block.count(b"\n") + 1
+        if self.tables.drops_rows:
+            self._dense_blocks = 0  # most lines are rows, which a search leaves out
         if self._dense_blocks or block.count(nccl_log.INFO) * DENSE > nlines:
             self._lines(enumerate(block.split(b"\n"), number))
             self._dense_blocks = max(0, self._dense_blocks - 1)
@@ -109,7 +111,7 @@ class Collector:
         table, tables = self._patterns, self.tables
         start = 0
         while True:
-            if tables.full and self.runs.current.dropped_from:
+            if tables.drops_rows:
                 search = table.any_but_rows
             elif tables.row_is_cut:
                 search = table.any_or_number
@@ -138,14 +140,20 @@ class Collector:
         if head in _CONNECTIONS:
             self._channel(at, line, start)
         by_head = self._patterns.by_head
-        for pattern in by_head.get(head) or by_head.get(head[:1], ()):
-            if pattern.needle in line:
-                self._messages(at, line, match((pattern,), line[start:]))
+        rows = by_head.get(head) or by_head.get(head[:1])
+        if rows and (seen := [row for row in rows if row.needle in line]):
+            shapes = self.runs.shapes
+            if not shapes.is_worn(line):
+                shapes.count()
+                self._messages(at, line, match(seen, line[start:]))
 
     def _new_prefix(self, number: int, line: bytes, prefix: bytes) -> None:
         """Note the process that prints; text before it is a label, a time, or part of a row."""
+        full = len(self._tokens) >= MOST_PREFIXES
+        if full and line[0] not in _ROW_BYTES:
+            return
         token = prefix.rpartition(b" [")[0].rpartition(b" ")[2]
-        known = token in self._tokens or len(self._tokens) >= MOST_PREFIXES
+        known = full or token in self._tokens
         if known and line[0] not in _ROW_BYTES:
             return  # only the time before it is new
         start = len(prefix) - len(token) - len(prefix.rpartition(b" [")[2]) - 2 if known else 0
@@ -215,6 +223,8 @@ class Collector:
                 run.hosts.setdefault(message["host"])
 
     def _other(self, number: int, line: bytes) -> None:
+        if self.runs.shapes.is_worn(line):
+            return
         owners = self._patterns.triggers.of(line)
         begins = bool(owners) and owners[0] in BEGINNINGS
         if begins:
@@ -227,6 +237,15 @@ class Collector:
             rank, text = self._line_prefixes.cut(line)
             if self.tables.line(number, text, rank):
                 return
+        if owners:
+            self._owned(number, line, text, owners)
+
+    def _owned(
+        self, number: int, line: bytes, text: bytes, owners: Sequence[Pattern | Role]
+    ) -> None:
+        """Read a line that has triggers."""
+        if all(isinstance(each, Pattern) or each is Role.WARNING for each in owners):
+            self.runs.shapes.count()
         for owner in owners:
             if isinstance(owner, Pattern):
                 if not self.runs.current.has_enough(owner.kind):

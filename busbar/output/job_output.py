@@ -18,8 +18,8 @@ from busbar.parse.ucx_log import Endpoint
 
 MOST_VALUES = 4096
 """Distinct values kept of one kind of message."""
-MOST_READINGS = 50_000
-MOST_PATHS = 40_000
+MOST_READINGS = 20_000
+MOST_PATHS = 20_000
 MOST_HOSTS = 65_536
 _E = TypeVar("_E")
 

@@ -15,6 +15,7 @@ from busbar.output.job_output import (
     OutOfBounds,
 )
 from busbar.output.reading import Evidence, Kind, Reading
+from busbar.output.rows import add_row
 from busbar.output.runs import Runs
 from busbar.parse import events, nccl_options, nccl_tests, osu
 from busbar.parse.busy import Busy
@@ -68,6 +69,11 @@ class Tables:
     def full(self) -> bool:
         """Whether no more readings of the run are kept."""
         return len(self._facts.readings) >= MOST_READINGS
+
+    @property
+    def drops_rows(self) -> bool:
+        """Whether more rows of the run change nothing."""
+        return self.full and self._facts.dropped_from is not None
 
     @property
     def row_is_cut(self) -> bool:
@@ -342,20 +348,3 @@ class Tables:
             if pending.last == last:
                 text = pending.starts[-1]
                 self._facts.pending = Evidence(self._runs.file, pending.first, text)
-
-
-def add_row(
-    facts: JobOutput, row: nccl_tests.Row, evidence: Evidence, in_place: Evidence | None = None
-) -> None:
-    """Both halves of a row as readings; ``in_place`` is the line of the second half, where it
-    has one of its own."""
-    facts.rows.append((row, evidence))
-    for half, second in ((row.out_of_place, False), (row.in_place, True)):
-        if half is None:
-            continue
-        wrong = half.wrong or 0
-        line = in_place if second and in_place else evidence
-        facts.readings += [
-            Reading("busbw", row.nbytes, half.busbw, wrong, line, in_place=second),
-            Reading("algbw", row.nbytes, half.algbw, wrong, line, in_place=second),
-        ]
