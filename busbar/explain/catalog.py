@@ -40,7 +40,8 @@ class Wording:
         """Return the pattern; with ``text`` the whole match is a field of that name."""
         regex = self.regex or re.escape(self.needle) + ".*"
         if text and "(?P<text>" not in regex:
-            regex = f"(?P<text>{regex})"
+            start = "^" if regex.startswith("^") else ""
+            regex = f"{start}(?P<text>{regex.removeprefix('^')})"
         kind = f"{cause}.{self.strength}"
         return pattern(kind, self.needle, regex, info=self.info, in_context=in_context)
 
