@@ -100,13 +100,17 @@ _PARTS = tuple(
         r"localGids? " + _GID.format("here"),
         r"remoteGids? " + _GID.format("there"),
         r"\bhca (?P<here_device>\w+)",
+        r"\bon dev (?P<here_device>\w+:\d+)",
+        r"local GID " + _GID.format("here"),
+        r"remote GID " + _GID.format("there"),
         # UCX
         r"\[(?P<here_host>[\w.-]+):\d+(?::\d+)+\]",
         r"exceeded on (?P<here_device>\w+:\d+)",
         r"\b(?:QP|qp|DCI|dci)(?: num)? (?P<here_qp>0x[0-9a-f]+)",
         r"\brqpn (?P<there_qp>0x[0-9a-f]+)",
         r"\brlid (?P<there_lid>\d+)",
-        r"\bdgid " + _GID.format("there"),
+        r"\bdgid[ =]" + _GID.format("there"),
+        r" connect on (?P<here_device>\w+) failed",
         # Open MPI and MVAPICH
         r"Local host:\s+(?P<here_host>\S+)",
         r"Local device:\s+(?P<here_device>\S+)",

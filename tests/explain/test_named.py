@@ -151,6 +151,18 @@ UCX_LOG = "[gpu01:4711:0:4711] ib_mlx5_log.c:171  "
             "from LID 0x12 (QP 0x0a31) to LID 0x17 (QP 0x0a2c)",
         ),
         (
+            NCCL + "ibvwrap.c:262 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed"
+            " out, on dev mlx5_4:1, curr state INIT, next state RTR, local GID index 3, local GID"
+            " ::ffff:10.1.5.1, remote GID ::ffff:10.1.6.9\n",
+            "from gpu01 (mlx5_4:1, GID ::ffff:10.1.5.1) to GID ::ffff:10.1.6.9",
+        ),
+        (
+            "[1.0] [gpu01:4711:0] ib_device.c:1332 UCX  ERROR ibv_create_ah(dlid=49152 sl=0 port=1"
+            " src_path_bits=0 dgid=::ffff:10.0.0.2 flow_label=0xffffffff sgid_index=3"
+            " traffic_class=106) for RC DEVX QP connect on mlx5_0 failed: Connection timed out\n",
+            "from gpu01 (mlx5_0) to GID ::ffff:10.0.0.2",
+        ),
+        (
             "libfabric:4711:1::efa:cq:efa_rdm_txe_handle_error():737<warn> err: 5, message:"
             " Unresponsive receiver. My EFA addr: fi_addr_efa://[fe80::1]:0:1 My host id:"
             " i-0aa Peer EFA addr: fi_addr_efa://[fe80::2]:0:2 Peer host id: i-0bb\n",
