@@ -100,10 +100,24 @@ def match(patterns: Iterable[Pattern], line: bytes) -> Iterator[Message]:
             yield message
 
 
+_QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
+_MENTION = re.compile(
+    r"(?i)\b(?:if|see|saw|seen|like|about|mentions?|mentioned|when|grep|search|searched|for)\s+$"
+)
+"""Words with which people quote a message that they write about."""
+
+
+def _is_quoted(found: re.Match[str]) -> bool:
+    """Return whether a sentence only mentions the message."""
+    text = found.string[max(0, found.start() - 40) : found.start() + 1]
+    before = text if text[-1:] in _QUOTES else text[:-1]
+    return before[-1:] in _QUOTES and bool(before) and bool(_MENTION.search(before[:-1]))
+
+
 def search(row: Pattern, line: bytes) -> Message | None:
     """Return the message of a pattern in a line that contains its needle."""
     found = row.regex.search(line[:LONGEST_TEXT].decode("utf-8", "replace"))
-    if not found:
+    if not found or _is_quoted(found):
         return None
     fields = found.groupdict("").items()
     return Message(row.kind, {name: value[:LONGEST] for name, value in fields})
