@@ -143,9 +143,10 @@ class Collector:
         rows = by_head.get(head) or by_head.get(head[:1])
         if rows and (seen := [row for row in rows if row.needle in line]):
             shapes = self.runs.shapes
-            if not shapes.is_worn(line):
+            text = line[start:]
+            if not shapes.is_worn(text):
                 shapes.count()
-                self._messages(at, line, match(seen, line[start:]))
+                self._messages(at, line, match(seen, text))
 
     def _new_prefix(self, number: int, line: bytes, prefix: bytes) -> None:
         """Note the process that prints; text before it is a label, a time, or part of a row."""
@@ -223,8 +224,9 @@ class Collector:
                 run.hosts.setdefault(message["host"])
 
     def _other(self, number: int, line: bytes) -> None:
-        if self.runs.shapes.is_worn(line):
-            return
+        warning = line.find(nccl_log.WARN)
+        if self.runs.shapes.is_worn(line[warning:] if warning > 0 else line):
+            return  # whichever process prints it
         owners = self._patterns.triggers.of(line)
         begins = bool(owners) and owners[0] in BEGINNINGS
         if begins:

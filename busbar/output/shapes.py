@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-_FREE_LINES = 1 << 14
+_FREE_LINES = 1 << 13
 """Messages of a run that are all read: only logs that repeat themselves have more."""
 _MOST_ALIKE = 64
 """Further lines of one shape that are read."""

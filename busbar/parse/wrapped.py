@@ -60,6 +60,9 @@ class _Partial:
     def __init__(self) -> None:
         self._piece = b""
 
+    def __bool__(self) -> bool:
+        return bool(self._piece)
+
     def line(self, text: bytes, *, ends: bool) -> bytes:
         """Return the line of the file that holds ``text``."""
         if ends and not self._piece:
@@ -91,6 +94,10 @@ class _Cri:
         return self._partial.line(line[found.end() :], ends=found["tag"] == b"F")
 
 
+_PLAIN = re.compile(rb'\{"log":"(?P<text>[^"\\]*)\\n","stream":"\w+","time":"[^"\\]*"\}$')
+"""A record of Docker whose text needs no decoding."""
+
+
 class _Json:
     """A record of JSON per line, which has its text under a key."""
 
@@ -103,6 +110,9 @@ class _Json:
 
     def _lines(self, block: bytes) -> Iterator[bytes]:
         for line in block.split(b"\n"):
+            if (plain := _PLAIN.match(line)) and not self._partial:
+                yield plain["text"]
+                continue
             record = _record(line)
             text = record.get(self._key) if record else None
             if isinstance(text, list):  # journald writes bytes that are no text as numbers
