@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from busbar.output.job_output import (
     MOST_HOSTS,
     MOST_PATHS,
-    ExitStatus,
     JobOutput,
     Occurrence,
 )
@@ -16,9 +15,9 @@ from busbar.output.monitor import note_record
 from busbar.output.patterns import BEGINNINGS, Patterns, Role
 from busbar.output.recent import Recent
 from busbar.output.runs import Runs
+from busbar.output.shell import read_shell
 from busbar.output.tables import Tables
 from busbar.parse import (
-    launch,
     nccl_log,
     nccl_monitor,
     numbers,
@@ -328,24 +327,4 @@ class Collector:
             endpoints[endpoint] = Occurrence({}, self.runs.evidence(number, line))
 
     def _shell(self, number: int, line: bytes) -> None:
-        text, run = decode(line), self.runs.current
-        evidence = self.runs.evidence(number, line)
-        status = launch.parse_exit_status(text)
-        if status is not None:
-            if run.exit_status is None or run.exit_status.code == 0:
-                run.exit_status = ExitStatus(status, evidence)
-            return
-        exported = launch.parse_export(text)
-        if not exported and text.endswith("\\"):
-            text = " ".join((text, *map(decode, self._recent.continued(number))))
-        command = None if exported else launch.parse_command(text)
-        if not (exported or command):
-            return
-        if run.readings or run.exit_status:
-            run = self.runs.begin()
-        if exported:
-            run.note_setting(*exported, evidence)
-        if command:
-            run.commands.append((command, evidence))
-            for name, value in command.environment.items():
-                run.note_setting(name, value, evidence)
+        read_shell(self.runs, self._recent, number, line)

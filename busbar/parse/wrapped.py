@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
+
+from busbar.parse import numbers
 
 _MOST_TRIED = 8
 """Lines of a file that can be damaged before its form shows: it may begin inside a line."""
@@ -48,8 +49,8 @@ def _record(line: bytes) -> Mapping[str, Any] | None:
     if not line.startswith(b"{"):
         return None
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = numbers.load_json(line)
+    except ValueError:
         return None
     return record if isinstance(record, dict) else None
 
