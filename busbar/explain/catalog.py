@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from busbar.explain.named import Subject
 from busbar.explain.rules import Context, Finding
+from busbar.output.job_output import JobOutput
 from busbar.output.note import Note
+from busbar.parse import numbers
 from busbar.parse.messages import Pattern, load_yaml, pattern
 
 Rule: TypeAlias = Callable[[Context], Iterator[Finding]]
@@ -33,12 +36,48 @@ class Wording:
     info: Sequence[str] = ()
     strength: Strength = "certain"
 
-    def pattern(self, cause: str, *, text: bool) -> Pattern:
+    def pattern(self, cause: str, *, text: bool, in_context: bool) -> Pattern:
         """Return the pattern; with ``text`` the whole match is a field of that name."""
         regex = self.regex or re.escape(self.needle) + ".*"
         if text and "(?P<text>" not in regex:
-            regex = f"(?P<text>{regex})"
-        return pattern(f"{cause}.{self.strength}", self.needle, regex, info=self.info)
+            start = "^" if regex.startswith("^") else ""
+            regex = f"{start}(?P<text>{regex.removeprefix('^')})"
+        kind = f"{cause}.{self.strength}"
+        return pattern(kind, self.needle, regex, info=self.info, in_context=in_context)
+
+
+@dataclass(frozen=True)
+class OfVersion:
+    """What to do instead if the output shows that a library has one of these versions."""
+
+    library: str
+    """A key of ``VERSIONS``."""
+    remedy: str
+    since: str = ""
+    before: str = ""
+
+    def fits(self, facts: JobOutput) -> bool:
+        """Return whether all versions that the output shows are in the range."""
+        shown = [
+            _release(v) for kind, name in VERSIONS[self.library] for v in facts.values(kind, name)
+        ]
+        return bool(shown) and all(
+            (not self.since or each >= _release(self.since))
+            and (not self.before or each < _release(self.before))
+            for each in shown
+        )
+
+
+VERSIONS: Mapping[str, Sequence[tuple[str, str]]] = {
+    "nccl": (("nccl.version", "version"), ("tests.nccl", "library")),
+    "rocm": (("rocm.version", "version"),),
+    "mpich": (("mpich.version", "version"),),
+}
+"""By library: the kinds of messages that show its version, each with the field."""
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(numbers.count, re.findall(r"\d{1,9}", version)[:3]))
 
 
 @dataclass(frozen=True)
@@ -53,6 +92,8 @@ class Entry:
     """Filled with the fields of the first message; ``text`` is all that the pattern matched."""
     hides: Sequence[str] = ()
     """As for :func:`cause`."""
+    names: Subject | None = None
+    """What the summary names besides, from the lines around the message."""
     setting: str = ""
     """A variable whose line is further evidence."""
     despite_readings: bool = False
@@ -63,11 +104,19 @@ class Entry:
     """Variables that show it if one of them is below its default."""
     shown: str = ""
     """A kind of message that is further evidence."""
+    remedies: Sequence[OfVersion] = ()
+    """Remedies that depend on a version."""
+
+    def remedy_for(self, facts: JobOutput) -> str:
+        """Return what to do with the versions that the output shows."""
+        return next((each.remedy for each in self.remedies if each.fits(facts)), self.remedy)
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Entry:
         """Return an entry of ``causes.yaml``."""
-        return cls(**{**row, "seen": [Wording(**each) for each in row.get("seen", ())]})
+        seen = [Wording(**each) for each in row.get("seen", ())]
+        remedies = [OfVersion(**each) for each in row.get("remedies", ())]
+        return cls(**{**row, "seen": seen, "remedies": remedies})
 
 
 def _load() -> tuple[dict[str, Entry], dict[str, str]]:

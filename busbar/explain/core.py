@@ -12,12 +12,14 @@ from busbar.explain import notes as note_rules
 from busbar.explain.model import Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains
+from busbar.explain.rules_machine import missing_sizes
 from busbar.explain.select import select
 from busbar.explain.without_band import asked_versions, unjudged
 from busbar.judge.busy import loads
 from busbar.judge.expectation import bus_bandwidths
 from busbar.judge.output import judge_output
 from busbar.judge.run import Run, from_output
+from busbar.judge.verdicts import Judged
 from busbar.output.collect import collect
 from busbar.output.identify import (
     columns_operation,
@@ -103,18 +105,13 @@ def _explain_run(
         [finding.effect for finding in findings],
         explained=any(f.explains is Explains.SLOW and f.confidence == "certain" for f in findings),
     )
+    if outcome is Verdict.PASS and verdict is None and missing_sizes(context):
+        outcome = Verdict.UNJUDGED  # the largest sizes show the rate
     if judgement.waived and not outcome.is_problem:
-        slow = judgement.waived[0]
-        notes.append(
-            Note(
-                "slow-at-one-size",
-                f"{slow.reading.value:.4g} at {slow.reading.nbytes} bytes is worse than its band"
-                f" ({slow.bound:.4g}); at one size of many this is taken for noise",
-            )
-        )
+        notes.append(_waived(judgement.waived[0]))
     if not judgement.banded and facts.readings:
         notes.append(Note("no-band", f"no band was applied: {judgement.why}"))
-    causes = select(findings, outcome, judgement.banded)
+    causes = select(findings, outcome, judgement.banded, facts)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
     return Explanation(
         files=tuple(facts.files),
@@ -132,6 +129,14 @@ def _explain_run(
         hosts=tuple(facts.hosts)[:1024],
         devices=_device_names(facts),
         libraries=_libraries(facts) if facts.tool else (),
+    )
+
+
+def _waived(slow: Judged) -> Note:
+    return Note(
+        "slow-at-one-size",
+        f"{slow.reading.value:.4g} at {slow.reading.nbytes} bytes is worse than its band"
+        f" ({slow.bound:.4g}); at one size of many this is taken for noise",
     )
 
 

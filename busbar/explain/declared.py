@@ -6,31 +6,40 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.explain.catalog import CAUSES, Entry, cause
+from busbar.explain.named import NAMERS
 from busbar.explain.rules import Context, Explains, Finding, degraded, failure, lines_of
 from busbar.parse import numbers
+
+_STRENGTHS = ("certain", "likely", "hint")
 
 
 def _when_seen(id_: str, entry: Entry) -> None:
     """Name a cause if one of its messages is seen; the first one fills the summary."""
     text = "{text}" in entry.summary
-    patterns = [wording.pattern(id_, text=text) for wording in entry.seen]
+    patterns = [
+        wording.pattern(id_, text=text, in_context=bool(entry.names)) for wording in entry.seen
+    ]
 
     @cause(id_, fatal=True, hides=entry.hides, patterns=patterns)
     def rule(context: Context) -> Iterator[Finding]:
         facts = context.facts
         if entry.without_readings and facts.readings:
             return
-        proofs, likely, hints = (
-            facts.seen(f"{id_}.{s}")[:3] for s in ("certain", "likely", "hint")
+        strength, messages = next(
+            ((s, seen[:3]) for s in _STRENGTHS if (seen := facts.seen(f"{id_}.{s}"))), ("", [])
         )
-        messages = proofs or likely or hints
         if not messages:
             return
         setting = facts.setting(entry.setting)
         evidence = lines_of(*messages, setting, facts.first(entry.shown))
         summary = entry.summary.format_map(messages[0].fields)
-        if messages is not hints and (entry.despite_readings or not facts.readings):
-            yield failure(id_, evidence, summary, "certain" if proofs else "likely")
+        if entry.names:
+            around = facts.around.get(f"{id_}.{strength}", [])
+            subject = NAMERS[entry.names](facts, around)
+            summary = f"{summary}; {subject.text}" if subject.text else summary
+            evidence = tuple(dict.fromkeys((*evidence, *subject.evidence)))
+        if strength != "hint" and (entry.despite_readings or not facts.readings):
+            yield failure(id_, evidence, summary, "certain" if strength == "certain" else "likely")
         elif facts.reports and not facts.tool:
             return  # it describes a machine
         elif facts.tool or facts.readings:

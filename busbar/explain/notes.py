@@ -9,6 +9,7 @@ from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding
 from busbar.explain.rules_efa import shown
+from busbar.explain.rules_machine import missing_sizes
 from busbar.explain.rules_rccl import mscclpp_refusals
 from busbar.judge.expectation import kernel_limit
 from busbar.output.note import Note
@@ -90,11 +91,12 @@ def _no_run(context: Context) -> Iterator[Note]:
 @note("end-not-shown")
 def _end(context: Context) -> Iterator[Note]:
     facts = context.facts
-    if facts.tool == "nccl-tests" and facts.readings and not facts.finished:
+    missing = missing_sizes(context)
+    if missing or (facts.tool == "nccl-tests" and facts.readings and not facts.finished):
         last = facts.readings[-1].evidence
         yield Note(
             "end-not-shown",
-            "the closing lines of the table are not in the input",
+            missing or "the closing lines of the table are not in the input",
             (last,) if last else (),
         )
 

@@ -46,6 +46,12 @@ def page(cause: str) -> Iterator[str]:
     yield ""
     yield f"**Remedy:** {entry.remedy}"
     yield ""
+    for each in entry.remedies:
+        bounds = [f"from {each.since}"] * bool(each.since) + [f"before {each.before}"] * bool(
+            each.before
+        )
+        yield f"**Remedy with {each.library} {' and '.join(bounds)}:** {each.remedy}"
+        yield ""
     if hides := [each for each in CAUSES if each in hidden_by(cause)]:
         yield f"**Hides:** {', '.join(f'`{each}`' for each in hides)}"
         yield ""

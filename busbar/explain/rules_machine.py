@@ -188,6 +188,8 @@ def _timed_out(facts: JobOutput) -> bool:
     return bool(facts.first("timeout") or (status and status.code == _TIMEOUT_STATUS))
 
 
+_FATAL = re.compile(r"(?i)^(?!.*(?:NCCL INFO|\bwarn)).*(?:fatal|error|fail|abort|killed|denied)")
+"""Complaints that end a run; warnings and NCCL's notes on what it tries do not."""
 _DEATHS = (
     "died",
     "died.signal",
@@ -241,17 +243,20 @@ def _reason(facts: JobOutput, lines: Sequence[Evidence]) -> list[Evidence]:
 
 @cause("truncated-output")
 def truncated(context: Context) -> Iterator[Finding]:
-    """The output stops inside a row, or before its last size or closing lines."""
+    """The output stops inside a row or record, or a message says why it has no more rows.
+
+    The lines that a table lacks prove nothing: whoever posts a table leaves rows out.
+    """
     facts = context.facts
     if context.starving and _timed_out(facts):
         return
-    if facts.incomplete and not facts.finished:
+    if facts.finished or not (facts.tool or facts.incomplete or facts.pending):
+        return
+    if facts.incomplete:
         yield _cut(facts, facts.incomplete, "the input ends inside a record")
         return
-    if facts.pending and not facts.finished:
+    if facts.pending:
         yield _cut(facts, facts.pending, "a result row is incomplete")
-        return
-    if facts.finished or not facts.tool:
         return
     if facts.tool == "nccl_message_transfer":
         started = facts.first("ofi.process")
@@ -264,13 +269,32 @@ def truncated(context: Context) -> Iterator[Finding]:
         last = facts.readings[-1].evidence if facts.readings else facts.launches[-1]
         yield _cut(facts, last or facts.launches[-1], "the program's last line is missing")
         return
+    line = next((r.evidence for r in reversed(facts.readings) if r.evidence), None)
+    line = line or (facts.launches[-1] if facts.table_seen and facts.launches else None)
+    summary = missing_sizes(context) or ("" if facts.readings else "the table has no rows")
+    if line and summary and _ended_badly(facts, line):
+        yield _cut(facts, line, summary)
+
+
+def missing_sizes(context: Context) -> str:
+    """Return what a table lacks of the sizes that were requested; empty if it lacks none."""
+    facts = context.facts
     largest = max((r.nbytes for r in facts.readings), default=-1)
     requested = facts.max_bytes or _requested_size(context)
-    line = next((r.evidence for r in reversed(facts.readings) if r.evidence), None)
-    if requested and 0 <= largest < requested * 0.9 and line:
-        yield _cut(facts, line, f"the last size is {largest} bytes, {requested} were requested")
-    elif not facts.readings and facts.table_seen and facts.launches:
-        yield _cut(facts, facts.launches[-1], "the table has no rows")
+    if facts.finished or not requested or not 0 <= largest < requested * 0.9:
+        return ""
+    return f"the last size is {largest} bytes, {requested} were requested"
+
+
+def _ended_badly(facts: JobOutput, last: Evidence) -> bool:
+    """Return whether a message after the last line of a table says that the program failed."""
+    complaint = facts.complaint
+    return bool(
+        complaint
+        and complaint.file == last.file
+        and complaint.line > last.line
+        and _FATAL.search(complaint.text)
+    )
 
 
 def _requested_size(context: Context) -> int | None:

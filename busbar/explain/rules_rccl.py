@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from busbar.explain.catalog import cause
+from busbar.explain.catalog import CAUSES, cause
 from busbar.explain.rules import Context, Finding
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_tests, numbers
@@ -30,6 +30,9 @@ def msccl_off(context: Context) -> Iterator[Finding]:
     if not setting or setting.value == "0" or setting.name != "RCCL_MSCCLPP_ENABLE":
         return
     reasons = list(mscclpp_refusals(context))
+    rocm = facts.first("rocm.version")
+    if rocm and any(each.fits(facts) for each in CAUSES["rccl-msccl-off"].remedies):
+        reasons = [(f"RCCL of ROCm {rocm['version']} has no MSCCL++", rocm.evidence)]
     if reasons:
         yield Finding(
             "rccl-msccl-off",

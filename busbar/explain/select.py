@@ -9,14 +9,20 @@ from busbar.explain.catalog import CAUSES, declare, hidden_by
 from busbar.explain.model import Cause
 from busbar.explain.rules import Explains, Finding
 from busbar.judge.verdicts import Judged
+from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.verdict import Verdict
 
 declare("above-limit", "invalid-reading", "below-band-unexplained")
 
 
-def select(findings: Sequence[Finding], outcome: Verdict, judged: Sequence[Judged]) -> list[Cause]:
-    """Return the causes that explain ``outcome``, certain ones first; none for a pass."""
+def select(
+    findings: Sequence[Finding], outcome: Verdict, judged: Sequence[Judged], facts: JobOutput
+) -> list[Cause]:
+    """Return the causes that explain ``outcome``, certain ones first; none for a pass.
+
+    ``facts`` are those of the run: some remedies depend on its versions.
+    """
     if not outcome.is_problem:
         return []
     # A run that was slow until its time limit ended it is explained by what made it slow.
@@ -42,9 +48,8 @@ def select(findings: Sequence[Finding], outcome: Verdict, judged: Sequence[Judge
     causes: dict[str, Cause] = {}
     for f in explicit:
         if f.id not in causes:
-            causes[f.id] = Cause(
-                f.id, f.confidence, f.evidence, CAUSES[f.id].remedy, f.summary, f.details
-            )
+            remedy = CAUSES[f.id].remedy_for(facts)
+            causes[f.id] = Cause(f.id, f.confidence, f.evidence, remedy, f.summary, f.details)
     return sorted(causes.values(), key=lambda c: c.confidence != "certain")
 
 

@@ -78,7 +78,8 @@ def _most_lenient(found: list[Expectation | BusbarError], reading: Reading) -> E
     if best and not (missing and verdict_on(best, reading.value).is_problem):
         return best
     # Of several limits the largest holds.
-    raise max(missing, key=lambda each: getattr(each, "limit", None) or 0.0)
+    missing_band = max(missing, key=lambda each: getattr(each, "limit", None) or 0.0)
+    raise missing_band.with_traceback(None)  # it is raised for many readings
 
 
 def _candidates(run: Run, reading: Reading) -> Iterator[Expectation | BusbarError]:

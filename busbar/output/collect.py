@@ -14,6 +14,7 @@ from busbar.output.patterns import patterns
 from busbar.parse import nccl_monitor, nccl_tests
 from busbar.parse.messages import Pattern
 from busbar.parse.text import BLOCK_BYTES, Source, blocks
+from busbar.parse.wrapped import wrapping
 
 MOST_JSON_BYTES = 16 << 20
 
@@ -46,12 +47,13 @@ def collect(sources: Sequence[Source], more: Sequence[Pattern] = ()) -> list[Job
 def read(source: Source, more: Sequence[Pattern] = ()) -> list[JobOutput]:
     """Return the runs of one file: at least one, which is empty if nothing was recognised."""
     with Stream(source) as stream:
-        facts = _read_json(stream, source.name)
+        unwrap = wrapping(stream.head)
+        facts = None if unwrap else _read_json(stream, source.name)
         if facts is not None:
             return [facts]
         collector = Collector(source.name, patterns(tuple(more)))
         for number, block in blocks(stream):
-            collector.block(number, block)
+            collector.block(number, unwrap(block) if unwrap else block)
         runs = collector.finish()
     if stream.damage:
         runs[-1].damage[source.name] = stream.damage

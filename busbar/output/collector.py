@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from busbar.output.job_output import (
     MOST_HOSTS,
     MOST_PATHS,
-    ExitStatus,
     JobOutput,
     Occurrence,
 )
@@ -16,9 +15,9 @@ from busbar.output.monitor import note_record
 from busbar.output.patterns import BEGINNINGS, Patterns, Role
 from busbar.output.recent import Recent
 from busbar.output.runs import Runs
+from busbar.output.shell import read_shell
 from busbar.output.tables import Tables
 from busbar.parse import (
-    launch,
     nccl_log,
     nccl_monitor,
     numbers,
@@ -30,7 +29,7 @@ from busbar.parse.prefix import Prefixes
 from busbar.parse.text import BLOCK_BYTES, decode
 
 MOST_RECORD_BYTES = 1 << 16
-MOST_PREFIXES = 100_000
+MOST_PREFIXES = 20_000
 DENSE = 4
 """If more lines than one in so many are read, looking at each is faster than a search."""
 DENSE_BLOCKS = 16
@@ -65,7 +64,7 @@ class Collector:
         self._recent = Recent()
 
     def finish(self) -> list[JobOutput]:
-        self.tables.end_of_file()
+        self.tables.end_of_file(self._recent.end - 1)
         self._note_complaint(self.runs.current, self._recent.end)
         return self.runs.finish()
 
@@ -75,6 +74,8 @@ class Collector:
         if number == 1:
             self._learn(block)
         nlines = block.count(b"\n") + 1
+        if self.tables.drops_rows:
+            self._dense_blocks = 0  # most lines are rows, which a search leaves out
         if self._dense_blocks or block.count(nccl_log.INFO) * DENSE > nlines:
             self._lines(enumerate(block.split(b"\n"), number))
             self._dense_blocks = max(0, self._dense_blocks - 1)
@@ -109,7 +110,7 @@ class Collector:
         table, tables = self._patterns, self.tables
         start = 0
         while True:
-            if tables.full and self.runs.current.dropped_from:
+            if tables.drops_rows:
                 search = table.any_but_rows
             elif tables.row_is_cut:
                 search = table.any_or_number
@@ -138,14 +139,21 @@ class Collector:
         if head in _CONNECTIONS:
             self._channel(at, line, start)
         by_head = self._patterns.by_head
-        for pattern in by_head.get(head) or by_head.get(head[:1], ()):
-            if pattern.needle in line:
-                self._messages(at, line, match((pattern,), line[start:]))
+        rows = by_head.get(head) or by_head.get(head[:1])
+        if rows and (seen := [row for row in rows if row.needle in line]):
+            shapes = self.runs.shapes
+            text = line[start:]
+            if not shapes.is_worn(text):
+                shapes.count()
+                self._messages(at, line, match(seen, text))
 
     def _new_prefix(self, number: int, line: bytes, prefix: bytes) -> None:
         """Note the process that prints; text before it is a label, a time, or part of a row."""
+        full = len(self._tokens) >= MOST_PREFIXES
+        if full and line[0] not in _ROW_BYTES:
+            return
         token = prefix.rpartition(b" [")[0].rpartition(b" ")[2]
-        known = token in self._tokens or len(self._tokens) >= MOST_PREFIXES
+        known = full or token in self._tokens
         if known and line[0] not in _ROW_BYTES:
             return  # only the time before it is new
         start = len(prefix) - len(token) - len(prefix.rpartition(b" [")[2]) - 2 if known else 0
@@ -202,6 +210,7 @@ class Collector:
             if run.counts(message.kind, message.fields):
                 continue
             evidence = self.runs.evidence(number, line)
+            self._note_context(run, number, message.kind)
             run.note_message(message.kind, evidence, message.fields)
             if message.kind == "nccl.env":
                 run.note_setting(message["name"], message["value"], evidence)
@@ -214,6 +223,9 @@ class Collector:
                 run.hosts.setdefault(message["host"])
 
     def _other(self, number: int, line: bytes) -> None:
+        warning = line.find(nccl_log.WARN)
+        if self.runs.shapes.is_worn(line[warning:] if warning > 0 else line):
+            return  # whichever process prints it
         owners = self._patterns.triggers.of(line)
         begins = bool(owners) and owners[0] in BEGINNINGS
         if begins:
@@ -226,6 +238,15 @@ class Collector:
             rank, text = self._line_prefixes.cut(line)
             if self.tables.line(number, text, rank):
                 return
+        if owners:
+            self._owned(number, line, text, owners)
+
+    def _owned(
+        self, number: int, line: bytes, text: bytes, owners: Sequence[Pattern | Role]
+    ) -> None:
+        """Read a line that has triggers."""
+        if all(isinstance(each, Pattern) or each is Role.WARNING for each in owners):
+            self.runs.shapes.count()
         for owner in owners:
             if isinstance(owner, Pattern):
                 if not self.runs.current.has_enough(owner.kind):
@@ -249,6 +270,11 @@ class Collector:
             text = self._line_prefixes.cut(line).text
             if found := found or search(pattern, text):
                 self._messages(number, text, (found,))
+
+    def _note_context(self, run: JobOutput, number: int, kind: str) -> None:
+        """Note the lines around the first message of a kind that is kept with them."""
+        if kind in self._patterns.in_context and kind not in run.around:
+            run.around[kind] = [self.runs.evidence(*each) for each in self._recent.around(number)]
 
     def _note_complaint(self, run: JobOutput, end: int) -> None:
         """Note the nearest line before ``end`` that complains: it can say why a run ended."""
@@ -301,24 +327,4 @@ class Collector:
             endpoints[endpoint] = Occurrence({}, self.runs.evidence(number, line))
 
     def _shell(self, number: int, line: bytes) -> None:
-        text, run = decode(line), self.runs.current
-        evidence = self.runs.evidence(number, line)
-        status = launch.parse_exit_status(text)
-        if status is not None:
-            if run.exit_status is None or run.exit_status.code == 0:
-                run.exit_status = ExitStatus(status, evidence)
-            return
-        exported = launch.parse_export(text)
-        if not exported and text.endswith("\\"):
-            text = " ".join((text, *map(decode, self._recent.continued(number))))
-        command = None if exported else launch.parse_command(text)
-        if not (exported or command):
-            return
-        if run.readings or run.exit_status:
-            run = self.runs.begin()
-        if exported:
-            run.note_setting(*exported, evidence)
-        if command:
-            run.commands.append((command, evidence))
-            for name, value in command.environment.items():
-                run.note_setting(name, value, evidence)
+        read_shell(self.runs, self._recent, number, line)

@@ -18,8 +18,8 @@ from busbar.parse.ucx_log import Endpoint
 
 MOST_VALUES = 4096
 """Distinct values kept of one kind of message."""
-MOST_READINGS = 50_000
-MOST_PATHS = 40_000
+MOST_READINGS = 20_000
+MOST_PATHS = 20_000
 MOST_HOSTS = 65_536
 _E = TypeVar("_E")
 
@@ -100,6 +100,8 @@ class JobOutput:
         default_factory=dict
     )
     """By kind and fields."""
+    around: dict[str, list[Evidence]] = field(default_factory=dict)
+    """By kind: the first message that is kept in context, and the lines around it."""
     environment: dict[str, dict[str, Evidence]] = field(default_factory=dict)
     """Variables that the output shows, each value with the first line."""
     rings: dict[int, tuple[Ring, Evidence]] = field(default_factory=dict)
@@ -208,6 +210,7 @@ class JobOutput:
         for name, values in other.environment.items():
             for value, evidence in values.items():
                 self.note_setting(name, value, evidence)
+        self.around = {**other.around, **self.around}
         self.hosts = {**self.hosts, **other.hosts}
         self.processes |= other.processes
         self.transports.update(other.transports)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from busbar.output.job_output import JobOutput, OutOfBounds
 from busbar.output.reading import Evidence
-from busbar.output.tables import add_row
+from busbar.output.rows import add_row
 from busbar.parse import nccl_tests
 from busbar.redact import kept_environment
 

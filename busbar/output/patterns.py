@@ -80,6 +80,8 @@ class Patterns:
             *(row for row in more if not row.info),
         )
         """For lines without a prefix of NCCL."""
+        self.in_context = frozenset(row.kind for row in (*own, *self.unprefixed) if row.in_context)
+        """Kinds of messages with which the lines around them are kept."""
         roles = [(text, role) for role, texts in _TRIGGERS.items() for text in texts]
         self.triggers: Triggers[Pattern | Role] = Triggers(
             [*roles, *((literal(row.needle.decode()), row) for row in self.unprefixed)]

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 _MOST_RECENT = 40
 """Lines before the end of a run in which its reason is searched."""
+_BEFORE, _AFTER = 20, 32
+"""Lines around a message that can name what it is about."""
 _LONGEST_LINE = 1024
 _MOST_CONTINUED = 64
 _COMPLAINT = re.compile(
@@ -51,6 +53,16 @@ class Recent:
             if _COMPLAINT.search(line) and not _NO_COMPLAINT.search(line):
                 return number, line
         return None
+
+    def around(self, number: int) -> list[tuple[int, bytes]]:
+        """Return a line and those around it, with their numbers: itself, what follows, what was
+        before it from the nearest on."""
+        at, end = number - self._first, len(self._lines)
+        order = [
+            *range(at, min(at + _AFTER + 1, end)),
+            *range(at - 1, max(at - _BEFORE, 0) - 1, -1),
+        ]
+        return [(self._first + each, self._lines[each][:_LONGEST_LINE]) for each in order]
 
     def continued(self, number: int) -> Iterator[bytes]:
         """Yield the lines that go on with a command line, which ends in a backslash."""

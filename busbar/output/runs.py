@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
+from busbar.output.shapes import Shapes
 from busbar.parse.text import decode
 
 
@@ -14,6 +15,7 @@ class Runs:
     def __init__(self, file: str) -> None:
         self.file = file
         self.current = JobOutput(files=[file])
+        self.shapes = Shapes()
         self._past: list[JobOutput] = []
 
     def begin(self) -> JobOutput:
@@ -21,6 +23,7 @@ class Runs:
         if self.current.tool:
             self._past.append(self.current)
             self.current = JobOutput(files=[self.file])
+            self.shapes = Shapes()
         return self.current
 
     def finish(self) -> list[JobOutput]:

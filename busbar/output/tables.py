@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from busbar.output.contradictions import of_event, of_osu_row
 from busbar.output.job_output import (
@@ -14,6 +15,7 @@ from busbar.output.job_output import (
     OutOfBounds,
 )
 from busbar.output.reading import Evidence, Kind, Reading
+from busbar.output.rows import add_row
 from busbar.output.runs import Runs
 from busbar.parse import events, nccl_options, nccl_tests, osu
 from busbar.parse.busy import Busy
@@ -33,13 +35,21 @@ _MOST_STARTS = 8
 _DEVICES = {"host": "host", "cuda": "CUDA", "hip": "ROCM"}
 
 
+class _Pending(NamedTuple):
+    starts: tuple[str, ...]
+    """What the beginning of the row can be."""
+    first: int
+    last: int
+    """Numbers of its lines."""
+
+
 class Tables:
     """Rows of the benchmarks in one file."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
-        self._pending: dict[bytes, tuple[tuple[str, ...], int]] = {}
-        """By rank: what the beginning of a row can be, and its line."""
+        self._pending: dict[bytes, _Pending] = {}
+        """By rank: the beginning of a row."""
         self._banner: osu.Banner | None = None
         self._header = False
         """Inside the header of an nccl-tests table, which spans several lines."""
@@ -60,6 +70,11 @@ class Tables:
     def full(self) -> bool:
         """Whether no more readings of the run are kept."""
         return len(self._facts.readings) >= MOST_READINGS
+
+    @property
+    def drops_rows(self) -> bool:
+        """Whether more rows of the run change nothing."""
+        return self.full and self._facts.dropped_from is not None
 
     @property
     def row_is_cut(self) -> bool:
@@ -208,17 +223,16 @@ class Tables:
             key = next(iter(self._pending))  # a prefix with a counter names no rank
         pending = self._pending.pop(key, None)
         if pending and nccl_tests.is_numbers(text):
-            starts, first = pending
-            rows = tuple(row for start in starts for row in nccl_tests.joined(start, text))
+            rows = tuple(r for start in pending.starts for r in nccl_tests.joined(start, text))
             # The line that ends the row is the one that holds its rates.
             if not any(self._nccl_row(row, evidence) for row in rows):
-                self._pending[key] = (rows[:_MOST_STARTS], first)
+                self._pending[key] = _Pending(rows[:_MOST_STARTS], pending.first, number)
             return True
         if self._nccl_row(text, evidence):
             return True
         start = nccl_tests.is_row_start(text)
         if start:
-            self._pending[key] = ((text.strip(),), number)
+            self._pending[key] = _Pending((text.strip(),), number, number)
         elif pending:
             self._pending[key] = pending
         return start
@@ -327,24 +341,12 @@ class Tables:
             )
         )
 
-    def end_of_file(self) -> None:
-        """Marks a row that was left unfinished."""
-        for starts, number in self._pending.values():
-            self._facts.pending = Evidence(self._runs.file, number, starts[-1])
+    def end_of_file(self, last: int) -> None:
+        """Note a row that is unfinished in the ``last`` line, which has no newline.
 
-
-def add_row(
-    facts: JobOutput, row: nccl_tests.Row, evidence: Evidence, in_place: Evidence | None = None
-) -> None:
-    """Both halves of a row as readings; ``in_place`` is the line of the second half, where it
-    has one of its own."""
-    facts.rows.append((row, evidence))
-    for half, second in ((row.out_of_place, False), (row.in_place, True)):
-        if half is None:
-            continue
-        wrong = half.wrong or 0
-        line = in_place if second and in_place else evidence
-        facts.readings += [
-            Reading("busbw", row.nbytes, half.busbw, wrong, line, in_place=second),
-            Reading("algbw", row.nbytes, half.algbw, wrong, line, in_place=second),
-        ]
+        A row that lacks its end before other lines was left out by whoever posted the table.
+        """
+        for pending in self._pending.values():
+            if pending.last == last:
+                text = pending.starts[-1]
+                self._facts.pending = Evidence(self._runs.file, pending.first, text)

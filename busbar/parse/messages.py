@@ -45,9 +45,18 @@ class Pattern:
     info: tuple[bytes, ...] = ()
     anchored: bool = False
     """Whether the message begins its line."""
+    in_context: bool = False
+    """Whether the lines around it are kept: they name what it is about."""
 
 
-def pattern(kind: str, needle: str, regex: str = "", *, info: Iterable[str] = ()) -> Pattern:
+def pattern(
+    kind: str,
+    needle: str,
+    regex: str = "",
+    *,
+    info: Iterable[str] = (),
+    in_context: bool = False,
+) -> Pattern:
     """Declare a pattern; without ``regex`` the needle is the whole message.
 
     Every line that ``regex`` matches contains ``needle``, which is searched first because that
@@ -65,7 +74,7 @@ def pattern(kind: str, needle: str, regex: str = "", *, info: Iterable[str] = ()
         raise ValueError(f"pattern {kind!r}: a head has 1 or {HEAD_BYTES} bytes: {heads}")
     if len(needle) < MIN_NEEDLE:
         raise ValueError(f"pattern {kind!r}: the needle {needle!r} is in too many lines")
-    return Pattern(kind, needle.encode(), compiled, heads, regex.startswith("^"))
+    return Pattern(kind, needle.encode(), compiled, heads, regex.startswith("^"), in_context)
 
 
 def load_yaml(file: Path) -> Any:
@@ -91,10 +100,24 @@ def match(patterns: Iterable[Pattern], line: bytes) -> Iterator[Message]:
             yield message
 
 
+_QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
+_MENTION = re.compile(
+    r"(?i)\b(?:if|see|saw|seen|like|about|mentions?|mentioned|when|grep|search|searched|for)\s+$"
+)
+"""Words with which people quote a message that they write about."""
+
+
+def _is_quoted(found: re.Match[str]) -> bool:
+    """Return whether a sentence only mentions the message."""
+    text = found.string[max(0, found.start() - 40) : found.start() + 1]
+    before = text if text[-1:] in _QUOTES else text[:-1]
+    return before[-1:] in _QUOTES and bool(before) and bool(_MENTION.search(before[:-1]))
+
+
 def search(row: Pattern, line: bytes) -> Message | None:
     """Return the message of a pattern in a line that contains its needle."""
     found = row.regex.search(line[:LONGEST_TEXT].decode("utf-8", "replace"))
-    if not found:
+    if not found or _is_quoted(found):
         return None
     fields = found.groupdict("").items()
     return Message(row.kind, {name: value[:LONGEST] for name, value in fields})

@@ -46,7 +46,7 @@ class Process:
     pid: int
 
 
-_PROCESS = re.compile(rb"(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,18}):\d+ \[-?\d+\] (?:\S+ )?NCCL ")
+PROCESS = re.compile(rb"(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,18}):\d+ \[-?\d+\] (?:\S+ )?NCCL ")
 _RING = re.compile(
     rb"Channel (?P<channel>\d{1,18})/(?P<channels>\d{1,18}) ?:"
     rb" +(?P<ranks>\d{1,18}(?: +\d{1,18})*)\s*$"
@@ -94,7 +94,7 @@ def process_start(line: bytes, hosts: Collection[bytes] = ()) -> int:
     A log line can follow a piece of a result row on the same line without a space. The row's last
     number is then glued to the host name, which is cut off if it ends in one of ``hosts``.
     """
-    process = _PROCESS.search(line)
+    process = PROCESS.search(line)
     if not process:
         return 0
     name = process["host"]
@@ -108,7 +108,7 @@ def process_start(line: bytes, hosts: Collection[bytes] = ()) -> int:
 
 def parse_process(line: bytes) -> Process | None:
     """Parse the process that printed a line."""
-    process = _PROCESS.match(line)
+    process = PROCESS.match(line)
     if not process:
         return None
     return Process(process["host"].decode("utf-8", "replace"), numbers.count(process["pid"]))

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+from busbar.parse.nccl_log import PROCESS
 
 LONGEST = 400
 """Bytes of the longest prefix: names of a pod, a container and a host, and two times."""
@@ -102,8 +104,12 @@ class Prefixes:
 
     def learn_repeated(self, lines: Iterable[bytes]) -> None:
         """Learn what all of the first lines begin with, if none of them shows where it begins."""
-        forms = [_tokens(line[:LONGEST]) for line in lines if line][:MOST_FORMS]
-        if self._table_seen or len(forms) < FEWEST_LINES:
+        if self._table_seen:
+            return
+        # NCCL's own beginning is common to its lines only.
+        starts = [PROCESS.split(line[:LONGEST], maxsplit=1)[0] for line in lines if line]
+        forms = [_tokens(start) for start in starts[:MOST_FORMS]]
+        if len(forms) < FEWEST_LINES:
             return
         columns = itertools.takewhile(
             lambda parts: len(set(parts)) == 1, zip(*forms, strict=False)
@@ -143,9 +149,7 @@ def _whole(tokens: Iterable[bytes], *, alone: bytes) -> bytes:
     return rb"[ \t]*" + b"".join(tokens) + alone + rb"[ \t]?"
 
 
-def _tokens(text: bytes) -> list[bytes]:
-    """Return regular expressions for the words of a text and like ones."""
-    return [
-        _VARIABLE.get(token.lastgroup or "") or re.escape(token[0])
-        for token in _TOKEN.finditer(text)
-    ]
+def _tokens(text: bytes) -> Iterator[bytes]:
+    """Yield regular expressions for the words of a text and like ones."""
+    for token in _TOKEN.finditer(text):
+        yield _VARIABLE.get(token.lastgroup or "") or re.escape(token[0])

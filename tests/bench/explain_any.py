@@ -66,9 +66,20 @@ LINES: dict[str, tuple[str, Callable[[int], str]]] = {
             f' "bytes": {1 << i % 30}, "gb_per_s": {100 + i % 7}.5, "wrong": 0}}\n'
         ),
     ),
+    "OSU rows": (
+        "# OSU MPI-CUDA Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n",
+        lambda i: f"{1 << i % 23:<10} {285000.11 + i % 1000:>20.2f}\n",
+    ),
     "JSON of others": (
         "",
         lambda i: f'{{"level": "info", "step": {i}, "loss": 0.1, "text": "x"}}\n',
+    ),
+    "log of Docker": (
+        "",
+        lambda i: (
+            f'{{"log":"n1:1:{i % 64} [0] NCCL INFO Channel {i % 64:02}/0 : 0[0] via SHM\\n",'
+            f'"stream":"stdout","time":"2026-11-21T07:23:34.{i:09}Z"}}\n'
+        ),
     ),
     "long lines": ("", lambda i: "GPU float words " * 40_000 + "\n"),
     "one line": ("", lambda i: "some words " * 100_000),

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
+import multiprocessing
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from busbar.explain import Source, explain
+from busbar.parse import nccl_tests
 from busbar.site import load
 
 DATA = Path(__file__).parents[1] / "data"
@@ -89,6 +92,9 @@ def healthy() -> tuple[tuple[str, str, str | None, str | None], ...]:
     return tuple(found)
 
 
+_site = cache(load)
+
+
 def _insert(lines: list[str], choose: random.Random) -> list[str]:
     for _ in range(choose.randint(1, 5)):
         # Not into a table: the numbers of a row can be cut by any line.
@@ -121,6 +127,30 @@ def _other_addresses(lines: list[str], choose: random.Random) -> list[str]:
     return [re.sub(r"\b10(?:\.\d+){3}\b", f"10.{choose.randrange(256)}.0.7", x) for x in lines]
 
 
+def _is_row(line: str) -> bool:
+    row = nccl_tests.parse_row(line)
+    return bool((row and row.in_place) or re.fullmatch(r"\d+ +\d+\.\d+", line))
+
+
+def _leave_rows_out(lines: list[str], choose: random.Random) -> list[str]:
+    """Leave rows out as users do who post a table, and perhaps what follows them."""
+    rows = [at for at, line in enumerate(lines) if _is_row(line)]
+    if len(rows) < 3:
+        return lines
+    first = choose.randrange(1, len(rows))
+    if choose.random() < 0.5:
+        return [*lines[: rows[first]], *choose.choice(([], ["..."], ["[...]", "", "etc."]))]
+    out = set(rows[first : choose.randint(first, len(rows))])
+    return [line for at, line in enumerate(lines) if at not in out]
+
+
+def _as_collected(lines: list[str], choose: random.Random) -> list[str]:
+    time = "2026-11-21T07:23:34.512345678Z"
+    if choose.random() < 0.5:
+        return [f"{time} stdout F {line}" for line in lines]
+    return [json.dumps({"log": f"{x}\n", "stream": "stdout", "time": time}) for x in lines]
+
+
 def _as_on_windows(lines: list[str], choose: random.Random) -> list[str]:
     return [line + "\r" for line in lines]
 
@@ -132,13 +162,15 @@ MUTATIONS: tuple[Callable[[list[str], random.Random], list[str]], ...] = (
     _repeat_info,
     _drop_info,
     _other_addresses,
+    _leave_rows_out,
     _as_on_windows,
+    _as_collected,
 )
 
 
-def accusations(count: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Mutate ``count`` healthy runs and yield those that are accused."""
-    for number in range(count):
+def accusations(numbers: Iterable[int], seed: int) -> Iterator[dict[str, Any]]:
+    """Mutate a healthy run for each number and yield those that are accused."""
+    for number in numbers:
         choose = random.Random(f"{seed}/{number}")  # noqa: S311
         name, text, site, engine = choose.choice(healthy())
         lines = text.rstrip("\n").split("\n")
@@ -146,11 +178,18 @@ def accusations(count: int, seed: int) -> Iterator[dict[str, Any]]:
         for mutate in sorted(chosen, key=MUTATIONS.index):
             lines = mutate(lines, choose)
         source = Source.from_text("job.out", "\n".join(lines) + "\n")
-        found = explain([source], site=load(site) if site else None, engine=engine)
+        found = explain([source], site=_site(site) if site else None, engine=engine)
         causes = [cause.id for run in found for cause in run.causes]
         if causes or any(run.verdict.is_problem for run in found):
             steps = [mutate.__name__ for mutate in chosen]
             yield {"number": number, "file": name, "steps": steps, "causes": causes}
+
+
+_PART = 1000
+
+
+def _part(numbers: range, seed: int) -> tuple[range, list[dict[str, Any]]]:
+    return numbers, list(accusations(numbers, seed))
 
 
 def _main() -> int:
@@ -158,11 +197,15 @@ def _main() -> int:
     parser.add_argument("count", type=int)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    accused = 0
-    for each in accusations(args.count, args.seed):
-        accused += 1
-        sys.stdout.write(f"{each}\n")
-    sys.stdout.write(f"{args.count} mutated healthy runs, {accused} accused\n")
+    parts = [range(at, min(at + _PART, args.count)) for at in range(0, args.count, _PART)]
+    accused = done = 0
+    with multiprocessing.Pool() as pool:
+        for part, found in pool.imap_unordered(partial(_part, seed=args.seed), parts):
+            done += len(part)
+            accused += len(found)
+            sys.stdout.writelines(f"{each}\n" for each in found)
+            sys.stdout.write(f"{done} of {args.count} mutated healthy runs, {accused} accused\n")
+            sys.stdout.flush()
     return int(accused > 0)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from busbar.verdict import Verdict
+
 from .outputs import BANNER, HOST_BANNER, ids, nccl_table, run
 
 
@@ -273,7 +275,19 @@ def test_impossible_busbw() -> None:
 def test_truncated_table() -> None:
     whole = nccl_table({1 << 28: 340.0, 1 << 30: 355.0})
     cut = whole[: whole.rindex("  1073741824")]
-    assert ids(run(cut)) == {"truncated-output"}
+    found = run(cut, site="h200x4")
+    assert (found.verdict, ids(found)) == (Verdict.UNJUDGED, set())
+    assert "1073741824 were requested" in next(
+        n.summary for n in found.notes if n.id == "end-not-shown"
+    )
+    failed = run(cut + "node1: fatal: the program ends here\n")
+    assert ids(failed) == {"truncated-output"}
+    assert "fatal" in failed.causes[0].evidence[-1].text
+    assert not ids(run(cut + "node1:1:1 [0] NCCL INFO NET/IB : failed to open a device\n"))
+
+
+def test_a_row_in_which_the_file_ends() -> None:
+    whole = nccl_table({1 << 28: 340.0, 1 << 30: 355.0})
     assert ids(run(whole[: whole.index("# Out") - 40])) == {"truncated-output"}
 
 

@@ -24,6 +24,8 @@ from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.output import inputs
 
+from .outputs import ids, nccl_table, run
+
 DATA = Path(__file__).parents[1] / "data"
 FAULTY = DATA / "h200x4/nccl_p2p_disabled.log"
 
@@ -178,3 +180,65 @@ def test_json_for_exit_status_2(words: list[str], capfd: pytest.CaptureFixture[s
     assert document["schema"] == "busbar-error/1"
     assert document["error"]["what"]
     assert document["error"]["what"] in output.err
+
+
+# ---- logs that a collector keeps in a form of its own
+TIME = "2026-11-21T07:23:34.512345678Z"
+
+
+def docker(line: str) -> str:
+    return json.dumps({"log": line + "\n", "stream": "stderr", "time": TIME})
+
+
+def journal(line: str) -> str:
+    fields = {"_HOSTNAME": "n1", "PRIORITY": "6", "__REALTIME_TIMESTAMP": "1763709814512345"}
+    return json.dumps({**fields, "MESSAGE": line})
+
+
+def journal_bytes(line: str) -> str:
+    return json.dumps({"PRIORITY": "6", "MESSAGE": list(("\x1b[0m" + line).encode())})
+
+
+WRAPPED: dict[str, Callable[[str], str]] = {
+    "docker": docker,
+    "cri": lambda line: f"{TIME} stdout F {line}",
+    "cri with an offset": lambda line: f"2026-11-21T07:23:34.5+01:00 stderr F {line}",
+    "journald": journal,
+    "journald, bytes": journal_bytes,
+    "logstash": lambda line: json.dumps({"@timestamp": TIME, "message": line}),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+def test_wrapped_logs(wrap: Callable[[str], str]) -> None:
+    lines = [
+        *nccl_table({1 << 28: 120.0, 1 << 30: 130.0}).splitlines()[:-2],
+        "# Out of bounds values : 0 OK",
+        "",
+        "n1:4711:4720 [0] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space"
+        " left on device",
+    ]
+    plain = run("\n".join(lines) + "\n")
+    wrapped = run("\n".join(map(wrap, lines)) + "\n")
+    assert len(plain.readings) == 8
+    assert [r.value for r in wrapped.readings] == [r.value for r in plain.readings]
+    assert [r.evidence.line for r in wrapped.readings if r.evidence] == [
+        r.evidence.line for r in plain.readings if r.evidence
+    ]
+    line = wrap(lines[-1]) + "\n"
+    for text in (line, '"cut off", "stream": "stdout"}\n' + line * 9):
+        assert ids(run(text)) == {"shm-too-small"}, text
+
+
+def test_pieces_of_a_long_line_are_joined() -> None:
+    line = "x" * 100 + " fatal: NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus."
+    pieces = [line[:140], line[140:] + "\n", "another line\n"]
+    records = [json.dumps({"log": each, "stream": "stdout"}) for each in pieces]
+    assert ids(run("\n".join(records))) == {"gpu-fault"}
+    tags = [f"{TIME} stdout {tag} {each.strip()}" for tag, each in zip("PFF", pieces, strict=True)]
+    assert ids(run("\n".join(tags))) == {"gpu-fault"}
+
+
+def test_other_json_is_text() -> None:
+    text = '{"log": 1, "stream": []}\n{"level": "error", "msg": "CUDA out of memory"}\n'
+    assert ids(run(text)) == {"gpu-out-of-memory"}

@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from busbar.errors import BusbarError
 from busbar.explain import Explanation, Source, explain
 
+from .outputs import BANNER, ids, nccl_table, run
+
 DATA = Path(__file__).parents[1] / "data"
 CUT_ROWS = DATA / "h200x4/nccl_p2p_disabled.log"  # log lines cut each row of it in three
 FAULTY = (
@@ -309,3 +311,16 @@ def test_a_hundred_megabytes_without_a_newline_stay_out_of_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 30_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_codes_are_read_in_a_log_that_repeats_itself() -> None:
+    """Lines that differ in addresses and process ids only are left out, codes are not."""
+    line = "n{0}:{1}:{1} [0] net_ib.cc:9 NCCL WARN NET/IB : Got completion from peer 10.0.0.1<{1}>"
+    line += " with status={2} opcode=0\n"
+    text = "".join(line.format(i % 8, 10_000 + i, 5) for i in range(30_000))
+    assert "fabric-timeout" not in ids(run(text))
+    assert "fabric-timeout" in ids(run(text + line.format(7, 77_777, 12)))
+    table = nccl_table({1 << 28: 340.0, 1 << 30: 355.0})
+    assert len(run(text + table).readings) == 8
+    osu = BANNER + "".join(f"{1 << i} {1000.5 + i}\n" for i in range(20))
+    assert len(run(text + osu).readings) == 20

@@ -321,3 +321,55 @@ def test_sizes_above_the_threshold_are_not_served_by_mscclpp() -> None:
 def test_damaged_archive_is_a_clear_error(data: bytes) -> None:
     with pytest.raises(BusbarError, match="no known tool output"):
         explain([Source.from_text("x.gz", data)])
+
+
+@pytest.mark.parametrize(("rocm", "advised"), [("6.4.1.0-83", True), ("7.13.0.0-1", False)])
+def test_mscclpp_is_gone_from_rocm_7_13(rocm: str, advised: bool) -> None:
+    banner = f"RCCL version : 2.28.3-HEAD:64f5e1b\nHIP version  : 7\nROCm version : {rocm}\n"
+    table = nccl_table({1 << 24: 5.0, 1 << 26: 5.0}, ranks=8, gpu="AMD Instinct MI300X")
+    text = banner + env("RCCL_MSCCLPP_ENABLE", "1") + table
+    found = run(text, site="mi300x", verdict=Verdict.DEGRADED)
+    assert ids(found) == {"rccl-msccl-off"}
+    assert ("RCCL_MSCCLPP_THRESHOLD" in found.causes[0].remedy) is advised
+    assert ("has no MSCCL++" in found.causes[0].summary) is not advised
+
+
+@pytest.mark.parametrize(
+    ("version", "line", "phrase"),
+    [
+        (
+            "MPICH Version:      4.2.1\n",
+            "PMIX ERROR: UNREACHABLE in file x.c\n",
+            "pmi2 for MPICH before 5",
+        ),
+        (
+            "MPICH Version:      5.0.0\n",
+            "PMIX ERROR: UNREACHABLE in file x.c\n",
+            "PMI-2 is deprecated there",
+        ),
+        (
+            "NCCL version 2.18.3+cuda12.2\n",
+            "{}Got completion with status=12\n",
+            "NCCL_IB_GID_INDEX, UCX",
+        ),
+        (
+            "NCCL version 2.27.3+cuda12.9\n",
+            "{}Got completion with status=12\n",
+            "unset NCCL_IB_GID_INDEX",
+        ),
+        ("", "{}Got completion with status=12\n", "NCCL_IB_GID_INDEX, UCX"),
+        (
+            "NCCL version 2.11.4+cuda11.4\n",
+            "{}Call to ibv_reg_mr failed: Bad address\n",
+            "from 2.13 on",
+        ),
+        (
+            "NCCL version 2.27.3+cuda12.9\n",
+            "{}Call to ibv_reg_mr failed: Bad address\n",
+            "with DMA-BUF,",
+        ),
+    ],
+)
+def test_remedies_of_versions(version: str, line: str, phrase: str) -> None:
+    found = run(version + line.format("n1:4711:4720 [0] net_ib.cc:839 NCCL WARN NET/IB : "))
+    assert phrase in found.causes[0].remedy

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from itertools import cycle, islice
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import cycle, islice, zip_longest
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,14 @@ from busbar.errors import BusbarError
 from busbar.explain import Explanation, Source, explain
 from busbar.explain.catalog import CAUSES
 from busbar.explain.page import Example, examples
+from busbar.explain.rulebook import PATTERNS
+from busbar.output.collect import collect
+from busbar.output.patterns import Patterns
+from busbar.parse.messages import Pattern
 from busbar.site import load
 from busbar.verdict import Verdict
 
+from .from_pattern import matching
 from .mutations import HARMLESS, accusations, healthy
 
 DATA = Path(__file__).parents[1] / "data"
@@ -95,6 +102,54 @@ def test_a_wording_is_found_among_other_lines(prefix: str) -> None:
     assert not missed
 
 
+EVERY = Patterns(PATTERNS)
+
+
+def _line(row: Pattern) -> str:
+    """Return a line that a pattern matches, as the tool would print it."""
+    text = matching(row.regex, row.needle.decode())
+    if row in EVERY.unprefixed:
+        return text
+    head = "INFO" if any(text.startswith(each.decode()) for each in row.info) else "WARN"
+    return f"n1:4711:4720 [0] NCCL {head} {text}"
+
+
+def _counts(lines: list[str], prefix: str) -> Counter[str]:
+    """Count the messages of each kind."""
+    text = "".join(f"{prefix}{line}\n" for line in lines)
+    counts: Counter[str] = Counter()
+    for run in collect([Source.from_text("x", text)], PATTERNS):
+        for kind, messages in run.messages.items():
+            counts[kind] += sum(each.count for each in messages.values())
+    return counts
+
+
+def _batches() -> Iterator[list[Pattern]]:
+    """Yield all patterns, in lists that have each kind once."""
+    kinds: dict[str, list[Pattern]] = defaultdict(list)
+    for row in (*EVERY.warnings, *EVERY.unprefixed):
+        kinds[row.kind].append(row)
+    for batch in zip_longest(*kinds.values()):
+        yield [row for row in batch if row]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
+def test_every_pattern_is_found_among_other_lines(prefix: str) -> None:
+    around = unrelated()
+    before = _counts(around, prefix)
+    batches = list(_batches())
+    assert sum(map(len, batches)) > 500
+    missed = []
+    for batch in batches:
+        counts = _counts([*around[:100], *map(_line, batch), *around[100:]], prefix)
+        for row in batch:
+            if counts[row.kind] <= before[row.kind]:  # another message can end a run or a table
+                alone = _counts([*around[:100], _line(row), *around[100:]], prefix)
+                if alone[row.kind] <= before[row.kind]:
+                    missed.append((row.kind, _line(row)))
+    assert not missed
+
+
 # ---- the page of a cause
 def test_the_page_of_a_cause(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--cause", "shm-too-small"]) == 0
@@ -114,7 +169,7 @@ def test_the_page_of_no_cause(capsys: pytest.CaptureFixture[str]) -> None:
 # ---- healthy runs
 def test_mutated_healthy_runs_accuse_nobody() -> None:
     assert len(healthy()) > 20
-    assert not list(accusations(200, seed=1))
+    assert not list(accusations(range(200), seed=1))
 
 
 def test_lines_with_words_of_faults_accuse_nobody() -> None:
