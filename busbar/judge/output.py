@@ -11,7 +11,7 @@ from busbar.judge.busy import Load, accounts_for, excused
 from busbar.judge.driver import plausible
 from busbar.judge.expectation import expectation_of
 from busbar.judge.run import Run
-from busbar.judge.verdicts import Dip, Judged, dips, judge_readings
+from busbar.judge.verdicts import Dip, Judged, against_larger, dips, judge_readings
 from busbar.output.reading import Reading
 from busbar.verdict import Verdict, combined, worst
 
@@ -94,5 +94,5 @@ def judge_output(
 ) -> OutputJudgement:
     """Judge ``readings`` of ``run`` by what is known of it; ``found`` slowed it down."""
     readings = plausible(readings)
-    judged = excused(judge_readings(readings, expectation_of(run)), found)
+    judged = excused(against_larger(judge_readings(readings, expectation_of(run))), found)
     return OutputJudgement(tuple(judged), tuple(dips(judged)), found)

@@ -28,7 +28,7 @@ from .mutations import HARMLESS, accusations, healthy
 DATA = Path(__file__).parents[1] / "data"
 OF_PREFLIGHT = {"image-broken", "image-slow-path", "deliveries-differ", "container-runtime"}
 """No output of a run shows these; tests/explain/test_containers.py has them."""
-OF_RECORD = {"cpu-busy", "gpu-throttled", "nic-busy"}
+OF_RECORD = {"cpu-busy", "cpu-quota", "gpu-throttled", "nic-busy"}
 """Busbar's own record of a node shows these; tests/judge/test_busy.py has them."""
 ALL = [(cause, each) for cause, rows in examples().items() for each in rows]
 PREFIXES = {
