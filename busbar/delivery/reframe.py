@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.delivery import hardware
+from busbar.delivery import hardware, launchers
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, PartitionFacts
 from busbar.delivery.environments import environments
@@ -28,6 +28,7 @@ from busbar.safe_path import refuse_unsafe
 from busbar.site.model import NodeType, Partition, Site
 
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
+_NO_REQUEUE = {"slurm": ("--no-requeue",), "squeue": ("--no-requeue",), "pbs": ("-r n",)}
 _CHOICE: ContextVar[Choice | None] = ContextVar("choice", default=None)
 """The choice of ``busbar check`` while it runs a site's `reframe.py`."""
 
@@ -113,6 +114,7 @@ def write(config: Mapping[str, Any], directory: Path) -> Path:
     text = pprint.pformat(dict(config), width=100, sort_dicts=False)
     file.write_text(
         f"# ReFrame configuration of this run, written by busbar check.\n"
+        f"import {launchers.__name__}\n\n"
         f"site_configuration = {text}\n",
         encoding="utf-8",
     )
@@ -175,7 +177,7 @@ def _partition(
         # Without a scheduler, the ranks are started by the mpirun of the environment.
         "launcher": "mpirun" if partition.launcher == "local" else partition.launcher,
         # A job that Slurm requeues after a node failure would hide the failure.
-        "access": [*partition.access, *([] if site.scheduler == "local" else ["--no-requeue"])],
+        "access": [*partition.access, *(_NO_REQUEUE.get(site.scheduler, ()))],
         "max_jobs": partition.max_jobs,
         "environs": environment_names,
         "features": [

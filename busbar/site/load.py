@@ -140,8 +140,13 @@ def family_named(name: str) -> Family:
 
 def link_classes(site: Site) -> dict[str, LinkClass]:
     """Return the link classes that the site can use, by name; the nearest of one name wins."""
+    return link_classes_beside(_beside(site))
+
+
+def link_classes_beside(beside: Path | None = None) -> dict[str, LinkClass]:
+    """Return the link classes of a directory of sites, of the search path and those that ship."""
     classes: dict[str, LinkClass] = {}
-    for root in reversed(_family_roots(_beside(site))):
+    for root in reversed(_family_roots(beside)):
         file = root / FAMILIES / f"{LINKS}.yaml"
         if _is_file(file):
             classes |= _links(_document(file)).link_classes
@@ -251,10 +256,14 @@ def _family_file(name: str, beside: Path | None, user: Document | None = None) -
         candidate = root / FAMILIES / f"{name}.yaml"
         if _is_file(candidate):
             return candidate
-    files = [f for root in _family_roots(beside) for f in (root / FAMILIES).glob("*.yaml")]
-    families = sorted({file.stem for file in files} - {LINKS})
     raise BusbarError(
         f"no family {name!r}",
         where=user.where(["family"]) if user else "",
-        hint=f"known families: {', '.join(families) or 'none'}",
+        hint=f"known families: {', '.join(family_names(beside)) or 'none'}",
     )
+
+
+def family_names(beside: Path | None = None) -> list[str]:
+    """Return the families of a directory of sites, of the search path and those that ship."""
+    files = [f for root in _family_roots(beside) for f in (root / FAMILIES).glob("*.yaml")]
+    return sorted({file.stem for file in files} - {LINKS})

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from busbar.errors import BusbarError
+from busbar.site import backends
 from busbar.site.cpulist import parse_cpu_list
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]*$"
@@ -255,8 +256,8 @@ class Partition(Record):
     """Name of the partition in Slurm and in ReFrame."""
     node_type: Name
     """A key of ``node_types``."""
-    launcher: Literal["local", "mpirun", "srun"] = "srun"
-    """What starts the ranks."""
+    launcher: Annotated[str, AfterValidator(backends.launcher)] = "srun"
+    """What starts the ranks, by ReFrame's name, or ``flux-run`` or ``jsrun``."""
     access: tuple[str, ...] = ()
     """Scheduler options that give access to it."""
     max_jobs: Count = 1
@@ -383,8 +384,9 @@ class Site(Record):
     """The family that the hardware belongs to: a file in ``site/_families/``."""
     proof: Proof = "none"
     """How far the bands are proven: on this hardware, by a published record, or not."""
-    scheduler: Literal["local", "slurm", "squeue"] = "local"
-    """``slurm`` works with and without accounting; ``squeue`` never reads it."""
+    scheduler: Annotated[str, AfterValidator(backends.scheduler)] = "local"
+    """The scheduler, by ReFrame's name. ``slurm`` works with and without accounting; ``squeue``
+    never reads it."""
     partitions: Annotated[tuple[Partition, ...], Field(min_length=1)]
     """Where checks run."""
     node_types: Annotated[dict[Name, NodeType], Field(min_length=1)]

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""The schedulers and launchers of the installed ReFrame, and the launchers that it lacks."""
+
+from __future__ import annotations
+
+import importlib
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+_USUAL = {"scheduler": ("local", "slurm", "squeue"), "launcher": ("local", "mpirun", "srun")}
+"""Accepted without loading the backends of ReFrame, which takes longer than reading a site."""
+OWN_LAUNCHERS = ("flux-run", "jsrun")
+"""The launchers that `busbar.delivery.launchers` adds to ReFrame."""
+
+
+@lru_cache(maxsize=2)
+def backends(kind: str) -> dict[str, str | None]:
+    """Return the schedulers or launchers, and why one cannot be used on this machine."""
+    registry: Any = importlib.import_module("reframe.core.backends")
+    for module in getattr(registry, f"_{kind}_backend_modules"):
+        importlib.import_module(module)
+    names = {name: error for name, (_, error) in getattr(registry, f"_{kind}s").items()}
+    return names | (dict.fromkeys(OWN_LAUNCHERS) if kind == "launcher" else {})
+
+
+def scheduler(name: str) -> str:
+    """Return the name of a scheduler; raise ``ValueError`` if ReFrame has none of this name."""
+    return _checked("scheduler", name)
+
+
+def launcher(name: str) -> str:
+    """Return the name of a launcher; raise ``ValueError`` if ReFrame has none of this name."""
+    return _checked("launcher", name)
+
+
+def _checked(kind: str, name: str) -> str:
+    if name not in _USUAL[kind] and name not in backends(kind):
+        known = sorted(backends(kind))
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ValueError(f"unknown {kind} {name!r}; {hint}known: {', '.join(known)}")
+    return name
