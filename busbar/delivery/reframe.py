@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pprint
 import re
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.delivery import hardware, launchers
+from busbar.delivery import hardware
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, PartitionFacts
 from busbar.delivery.environments import environments
@@ -28,6 +29,8 @@ from busbar.safe_path import refuse_unsafe
 from busbar.site.model import NodeType, Partition, Site
 
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
+_LAUNCHERS = "busbar.delivery.launchers"
+"""Imported in ReFrame's own process only, as it changes the environment of a process."""
 _NO_REQUEUE = {"slurm": ("--no-requeue",), "squeue": ("--no-requeue",), "pbs": ("-r n",)}
 _CHOICE: ContextVar[Choice | None] = ContextVar("choice", default=None)
 """The choice of ``busbar check`` while it runs a site's `reframe.py`."""
@@ -114,7 +117,7 @@ def write(config: Mapping[str, Any], directory: Path) -> Path:
     text = pprint.pformat(dict(config), width=100, sort_dicts=False)
     file.write_text(
         f"# ReFrame configuration of this run, written by busbar check.\n"
-        f"import {launchers.__name__}\n\n"
+        f"import {_LAUNCHERS}\n\n"
         f"site_configuration = {text}\n",
         encoding="utf-8",
     )
@@ -122,6 +125,7 @@ def write(config: Mapping[str, Any], directory: Path) -> Path:
 
 
 def _prepare_process() -> None:
+    importlib.import_module(_LAUNCHERS)
     # ReFrame only warns about a check file that fails to import, and passes without it.
     os.environ.setdefault("RFM_WARN_AS_ERROR", "yes")
     for name in VARIABLES:

@@ -20,7 +20,8 @@ from busbar.parse.machine import amd_smi, amd_text, hwloc, nvidia_smi, rocm_smi
 from busbar.site.cpulist import cpu_list
 from busbar.site.load import family_names, link_classes_beside, load, names, ships
 from busbar.site.model import Gpus, Nic, Numa, Site
-from busbar.site.yamlfile import dotted, rule_of
+from busbar.site.plain import explained
+from busbar.site.yamlfile import dotted
 from busbar.terminal import stderr
 
 __all__ = ["compose", "detect", "match", "recorded"]
@@ -80,7 +81,7 @@ def compose(outputs: Outputs) -> Detected:
     except ValidationError as error:
         first = error.errors()[0]
         raise BusbarError(
-            rule_of(first)[0],
+            explained(Site, first)[0],
             where=f"the detected site: {dotted(first['loc'])}",
             hint="check the outputs of the tools; with --from, all of one machine",
         ) from error

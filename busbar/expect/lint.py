@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, suggestion
 from busbar.expect import Question, expect
 from busbar.expect.collective import harnesses
 from busbar.expect.errors import NoExpectation
 from busbar.expect.expectation import Expectation
+from busbar.expect.link_kinds import EXAMPLES, MOST_LINKS, LinkKind, kind_of
+from busbar.site.cpulist import parse_cpu_list
 from busbar.site.family import Band
 from busbar.site.load import family, find, link_classes, load
 from busbar.site.model import Gpus, NodeType, Reference, Site
@@ -34,7 +37,7 @@ class LintFinding:
 
 
 def lint(name_or_path: str | Path) -> list[LintFinding]:
-    """Return the findings on a site; one finding if the file violates the schema.
+    """Return the findings on a site; only those of the schema if the file violates it.
 
     Raises ``BusbarError`` for an unknown site.
     """
@@ -45,12 +48,16 @@ def lint(name_or_path: str | Path) -> list[LintFinding]:
         family(site)
         link_classes(site)
     except BusbarError as error:
-        hint = error.hint or "correct the file"
-        return [LintFinding(str(name_or_path), error.where, error.what, hint)]
+        return [
+            LintFinding(str(name_or_path), one.where, one.what, one.hint or "correct the file")
+            for one in (error, *error.others)
+        ]
     return [
         LintFinding(site.name, document.where(key), rule, hint)
         for key, rule, hint in [
+            *_files(site),
             *_nodes(site),
+            *_partitions(site),
             *_fabric(site),
             *_deliveries(site),
             *_proof(site),
@@ -71,12 +78,21 @@ def _nodes(site: Site) -> Iterator[Violation]:
         if node.gpus:
             for key, rule, hint in _gpus(node.gpus):
                 yield (*base, "gpus", *key), rule, hint
-        used = _gpu_classes(node)
-        used += [(("nics", index, "class"), nic.link_class) for index, nic in enumerate(node.nics)]
-        for key, link_class in used:
+        used: list[tuple[Key, str, LinkKind]] = [
+            (key, name, "host" if "host_link" in key else "GPU")
+            for key, name in _gpu_classes(node)
+        ]
+        used += [
+            (("nics", index, "class"), nic.link_class, "network")
+            for index, nic in enumerate(node.nics)
+        ]
+        for key, link_class, place in used:
             if link_class not in classes:
-                hint = f"known: {', '.join(sorted(classes))}"
+                hint = suggestion(link_class, sorted(classes))
                 yield (*base, *key), f"unknown link class {link_class!r}", hint
+            elif (kind := kind_of(link_class)) not in (None, place):
+                rule = f"{link_class} is a {kind} link, but this key needs a {place} link"
+                yield (*base, *key), rule, f"use a class of {EXAMPLES[place]}"
         yield from ((((*base, *key)), rule, hint) for key, rule, hint in _near(node))
 
 
@@ -108,6 +124,7 @@ def _gpus(gpus: Gpus) -> Iterator[Violation]:
         )
     if gpus.links:
         yield from _links(gpus)
+        yield from _too_many(gpus)
     if gpus.partitioning:
         yield from _partitioning(gpus)
     if (gpus.vendor == "nvidia") != gpus.arch.startswith("sm_"):
@@ -134,6 +151,27 @@ def _links(gpus: Gpus) -> Iterator[Violation]:
                 f"no GPU {max(link.between)}",
                 f"the node has GPUs 0 to {gpus.packages - 1}",
             )
+
+
+def _too_many(gpus: Gpus) -> Iterator[Violation]:
+    """Compare the links of each GPU with those that its chip has."""
+    assert gpus.links
+    totals: Counter[tuple[int, str]] = Counter()
+    for link in gpus.links.direct(gpus.packages):
+        for end in link.between:
+            totals[end, link.link_class] += link.count
+    if switched := gpus.links.switched:
+        totals[0, switched.link_class] += switched.count
+    form = "switched" if switched else "all_pairs" if gpus.links.all_pairs else "pairs"
+    for (gpu, link_class), count in sorted(totals.items()):
+        most = MOST_LINKS.get(link_class)
+        if most and count > most:
+            hint = "state the links to each peer, not those of the GPU"
+            if gpus.links.all_pairs and gpus.links.all_pairs.count <= most:
+                hint += "; if a switch connects them, write switched instead of all_pairs"
+            rule = f"GPU {gpu} would have {count} links of {link_class}; a GPU has at most {most}"
+            yield ("links", form), rule, hint
+            return
 
 
 def _partitioning(gpus: Gpus) -> Iterator[Violation]:
@@ -172,11 +210,42 @@ def _near(node: NodeType) -> Iterator[Violation]:
         if nic.name in names:
             yield ("nics", index, "name"), f"duplicate NIC name {nic.name}", "rename one"
         names.add(nic.name)
+    owners: dict[str, int] = {}
+    ids: set[int] = set()
     for index, numa in enumerate(node.numa):
+        if numa.id in ids:
+            yield ("numa", index, "id"), f"duplicate NUMA domain {numa.id}", "renumber one"
+        ids.add(numa.id)
         beyond = [gpu for gpu in numa.gpus if gpu >= count]
         if beyond:
             rule = f"NUMA domain {numa.id} lists GPU {beyond[0]}, which the node does not have"
             yield ("numa", index, "gpus"), rule, f"the node has {count} GPUs"
+        members = [("gpus", f"GPU {gpu}") for gpu in numa.gpus]
+        members += [("cpus", f"CPU {cpu}") for cpu in parse_cpu_list(numa.cpus)]
+        for key, member in members:
+            if owners.setdefault(member, index) != index:
+                first = node.numa[owners[member]].id
+                rule = f"{member} is in NUMA domains {first} and {numa.id}"
+                yield ("numa", index, key), rule, "list it once"
+                break
+
+
+def _partitions(site: Site) -> Iterator[Violation]:
+    names: set[str] = set()
+    for index, partition in enumerate(site.partitions):
+        if partition.name in names:
+            rule = f"duplicate partition {partition.name!r}"
+            yield ("partitions", index, "name"), rule, "rename one"
+        names.add(partition.name)
+
+
+def _files(site: Site) -> Iterator[Violation]:
+    if site.directory and not (site.directory / "reframe.py").is_file():
+        yield (
+            (),
+            "no reframe.py beside site.yaml, which ReFrame and busbar check need",
+            "copy reframe.py of any other site; it is the same for all",
+        )
 
 
 def _fabric(site: Site) -> Iterator[Violation]:

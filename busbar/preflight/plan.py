@@ -23,7 +23,8 @@ from busbar.preflight.model import Fingerprint, LaunchLine
 from busbar.preflight.packed import open_image
 from busbar.safe_path import refuse_unsafe
 from busbar.site.model import Site, Stack
-from busbar.site.yamlfile import dotted, rule_of
+from busbar.site.plain import explained
+from busbar.site.yamlfile import dotted
 
 FINGERPRINT = PurePosixPath("/opt/busbar/fingerprint.json")
 _ENV = PurePosixPath("/.singularity.d/env")
@@ -291,7 +292,7 @@ def fingerprint_of(view: View, image: object) -> Fingerprint | None:
         return Fingerprint.model_validate(load_json(view.text(FINGERPRINT)))
     except ValidationError as error:
         first = error.errors()[0]
-        rule, _ = rule_of(first)
+        rule, _ = explained(Fingerprint, first)
         key = dotted(first["loc"])
         raise BusbarError(rule, where=f"{where}, {key}" if key else where, hint=again) from error
     except ValueError as error:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import importlib
-from difflib import get_close_matches
+import os
 from functools import lru_cache
 from typing import Any
+
+from busbar.errors import suggestion
 
 _USUAL = {"scheduler": ("local", "slurm", "squeue"), "launcher": ("local", "mpirun", "srun")}
 """Accepted without loading the backends of ReFrame, which takes longer than reading a site."""
@@ -17,9 +19,12 @@ OWN_LAUNCHERS = ("flux-run", "jsrun")
 @lru_cache(maxsize=2)
 def backends(kind: str) -> dict[str, str | None]:
     """Return the schedulers or launchers, and why one cannot be used on this machine."""
+    environment = dict(os.environ)
     registry: Any = importlib.import_module("reframe.core.backends")
     for module in getattr(registry, f"_{kind}_backend_modules"):
         importlib.import_module(module)
+    for variable in set(os.environ) - set(environment):
+        del os.environ[variable]  # ReFrame sets RFM_INSTALL_PREFIX, which its jobs would inherit
     names = {name: error for name, (_, error) in getattr(registry, f"_{kind}s").items()}
     return names | (dict.fromkeys(OWN_LAUNCHERS) if kind == "launcher" else {})
 
@@ -36,8 +41,5 @@ def launcher(name: str) -> str:
 
 def _checked(kind: str, name: str) -> str:
     if name not in _USUAL[kind] and name not in backends(kind):
-        known = sorted(backends(kind))
-        close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ValueError(f"unknown {kind} {name!r}; {hint}known: {', '.join(known)}")
+        raise ValueError(f"unknown {kind} {name!r}; {suggestion(name, sorted(backends(kind)))}")
     return name

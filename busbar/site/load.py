@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from busbar import data
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, suggestion
 from busbar.site.detect_local import local_facts
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
@@ -99,7 +99,7 @@ def load(name_or_path: str | Path) -> Site:
             raise BusbarError(
                 f"partition {partition.name!r} has unknown node type {partition.node_type!r}",
                 where=written(documents, ("partitions", index, "node_type")),
-                hint=f"known: {', '.join(site.node_types)}",
+                hint=suggestion(partition.node_type, site.node_types),
             )
     directory = document.path.resolve().parent
     if directory.name != site.name and document.path.name == SITE_FILE:
@@ -256,10 +256,11 @@ def _family_file(name: str, beside: Path | None, user: Document | None = None) -
         candidate = root / FAMILIES / f"{name}.yaml"
         if _is_file(candidate):
             return candidate
+    families = family_names(beside)
     raise BusbarError(
         f"no family {name!r}",
         where=user.where(["family"]) if user else "",
-        hint=f"known families: {', '.join(family_names(beside)) or 'none'}",
+        hint=suggestion(name, families).replace("known:", "known families:"),
     )
 
 

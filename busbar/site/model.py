@@ -28,6 +28,27 @@ Stack = Literal["host", "cuda", "rocm", "cray"]
 MpiFamily = Literal["openmpi", "mpich", "cray-mpich"]
 DeliveryKind = Literal["wheels", "spack", "image", "modules", "prefix"]
 Proof = Literal["run", "replay", "none"]
+Lane = Literal["ucx-1.14", "ucx-current", "cray-mpich", "openmpi", "mpich"]
+"""A lane of the wheels and manifests, or the MPI of modules or of a prefix."""
+DeliveryFeature = Literal[
+    "osu",
+    "osu-xccl",
+    "xccl",
+    "npkit",
+    "collectives",
+    "ucx",
+    "libfabric",
+    "ofi-tests",
+    "torch",
+    "gpu_aware",
+    "memory",
+    "efa",
+    "cxi",
+    "ib",
+    "roce",
+]
+PartitionFeature = Literal["efa", "cxi", "ib", "roce", "cpx"]
+Provider = Literal["verbs", "efa", "cxi", "tcp"]
 PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency", "copy"]
 """The benchmarks of OSU, and ``copy``: by the GPU's copy engine, without MPI."""
 CollectiveBench = Literal[
@@ -264,15 +285,16 @@ class Partition(Record):
     """Jobs that ReFrame submits at once."""
     nodes: Count = 1
     """Nodes that a check may use."""
-    features: tuple[str, ...] = ()
-    """More features for ReFrame's ``valid_systems``."""
+    features: tuple[PartitionFeature, ...] = ()
+    """What the network or the mode of the GPUs is, for checks that need it."""
 
 
 class Fabric(Record):
     """The network between nodes."""
 
-    provider: str
-    """The transport that must carry the traffic: ``verbs``, ``efa``, ``cxi``."""
+    provider: Provider
+    """The transport that must carry the traffic: ``verbs`` for InfiniBand and RoCE, ``cxi`` for
+    Slingshot."""
     rails: Count
     """Separate networks; each node has a NIC on each."""
     switches: str = ""
@@ -294,10 +316,10 @@ class Delivery(Record):
     """What provides the stack."""
     stack: Stack
     """The stack that it provides."""
-    lanes: tuple[Name, ...] = ("ucx-1.14",)
-    """The lanes that it provides."""
-    features: tuple[str, ...] = ()
-    """What checks can use: ``osu``, ``xccl``, ``torch``."""
+    lanes: Annotated[tuple[Lane, ...], Field(min_length=1)] = ("ucx-1.14",)
+    """The lanes that it provides; for modules the MPI."""
+    features: tuple[DeliveryFeature, ...] = ()
+    """What checks can use."""
     concretize_on_site: bool = False
     """The lock contains stand-ins for externals; concretize again on the system."""
     mpi: MpiFamily = "openmpi"

@@ -105,15 +105,20 @@ def parse_topology(text: str) -> Topology:
 def parse_nvlink(text: str) -> tuple[int, ...]:
     """Return the number of active links of each GPU from ``nvidia-smi nvlink -s``."""
     active: list[int] = []
+    listed: list[int] = []
     for line in text.splitlines():
         if re.match(r"GPU \d+: ", line):
             active.append(0)
-        elif re.match(r"\s+Link \d+: [\d.]+ GB/s", line):
+            listed.append(0)
+        elif link := re.match(r"\s+Link \d+: (?P<state>\S+)", line):
             if not active:
                 raise ValueError(f"link before any GPU: {line.strip()!r}")
-            active[-1] += 1
+            active[-1] += re.fullmatch(r"[\d.]+", link["state"]) is not None
+            listed[-1] += 1
     if not active:
         raise ValueError("no GPU listed")
+    if len(set(listed)) > 1:
+        raise ValueError("the GPUs have different numbers of links; the output is truncated")
     return tuple(active)
 
 
@@ -136,7 +141,11 @@ def parse_inventory(text: str) -> Inventory:
     gpus = [_gpu(bus_id, body) for bus_id, body in zip(parts[::2], parts[1::2], strict=True)]
     if not gpus:
         raise ValueError("no GPU in the report")
-    return Inventory(numbers.count(attached["count"]), tuple(gpus))
+    count = numbers.count(attached["count"])
+    # A report of one GPU (-i) is complete.
+    if 1 < len(gpus) < count or len({gpu.memory_mib is None for gpu in gpus}) > 1:
+        raise ValueError(f"the report of GPU {len(gpus)} of {count} is cut; it is truncated")
+    return Inventory(count, tuple(gpus))
 
 
 def _gpu(bus_id: str, body: str) -> Gpu:

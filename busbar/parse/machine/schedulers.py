@@ -38,7 +38,8 @@ def parse_sinfo(text: str) -> tuple[Queue, ...]:
     nodes: Counter[str] = Counter()
     defaults = set()
     for words in lines[1:]:
-        if len(words) <= max(name_at, nodes_at, state_at) or not words[nodes_at].isdecimal():
+        whole = len(words) > max(name_at, nodes_at, state_at) and words[nodes_at].isdecimal()
+        if not whole or not _closed(words[-1]):
             raise ValueError(f"invalid line {' '.join(words)!r}")
         name = words[name_at].removesuffix("*")
         defaults |= {name} if words[name_at].endswith("*") else set()
@@ -50,6 +51,11 @@ def parse_sinfo(text: str) -> tuple[Queue, ...]:
     return tuple(Queue(name, count, name in defaults) for name, count in nodes.items())
 
 
+def _closed(hosts: str) -> bool:
+    """Return whether a list of hosts is complete: ``node[1-4`` is not."""
+    return hosts.count("[") == hosts.count("]")
+
+
 def parse_flux(text: str) -> tuple[Queue, ...]:
     """Parse the nodes of each queue, or of all if the version prints no queue."""
     lines = [line for line in text.splitlines() if line.strip()]
@@ -58,7 +64,7 @@ def parse_flux(text: str) -> tuple[Queue, ...]:
     nodes: Counter[str] = Counter()
     for line in lines[1:]:
         match = _FLUX_LINE.fullmatch(line)
-        if not match:
+        if not match or not _closed(line):
             raise ValueError(f"invalid line {line.strip()!r}")
         for queue in (match["queue"] or "").split(","):
             usable = match["state"] != "down"
