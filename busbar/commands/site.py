@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
@@ -19,7 +19,7 @@ from busbar.detect.write import facts, write, write_like
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
 from busbar.site.load import find, search_path
-from busbar.site.model import Site
+from busbar.site.model import Site, Stack
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import Table, stderr, stdout
 
@@ -119,7 +119,7 @@ def add_parser(subparsers: Any) -> None:
     form.add_argument("--slurm", action="store_true", help="print lines for a Slurm TaskProlog")
     one.add_argument(
         "--stack",
-        choices=["host", "cuda", "rocm", "cray"],
+        choices=get_args(Stack),
         help="stack (default: the site's first)",
     )
     one.add_argument(

@@ -17,7 +17,7 @@ from busbar.expect.link_kinds import EXAMPLES, MOST_LINKS, LinkKind, kind_of
 from busbar.site.cpulist import parse_cpu_list
 from busbar.site.family import Band
 from busbar.site.load import family, find, link_classes, load
-from busbar.site.model import Gpus, NodeType, Reference, Site
+from busbar.site.model import GPU_STACKS, Gpus, NodeType, Reference, Site
 from busbar.site.tuning import profiles
 from busbar.site.yamlfile import Document
 
@@ -274,7 +274,7 @@ def _fabric(site: Site) -> Iterator[Violation]:
 def _deliveries(site: Site) -> Iterator[Violation]:
     stacks = {node.gpus.stack for node in site.node_types.values() if node.gpus}
     for index, delivery in enumerate(site.deliveries):
-        if delivery.stack not in stacks and delivery.stack not in ("host", "cray"):
+        if delivery.stack != "host" and GPU_STACKS[delivery.stack] not in stacks:
             rule = (
                 f"stack {delivery.stack}, but the GPUs need {', '.join(sorted(stacks)) or 'host'}"
             )

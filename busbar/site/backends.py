@@ -19,12 +19,12 @@ OWN_LAUNCHERS = ("flux-run", "jsrun")
 @lru_cache(maxsize=2)
 def backends(kind: str) -> dict[str, str | None]:
     """Return the schedulers or launchers, and why one cannot be used on this machine."""
-    environment = dict(os.environ)
+    inherited = "RFM_INSTALL_PREFIX" in os.environ
     registry: Any = importlib.import_module("reframe.core.backends")
     for module in getattr(registry, f"_{kind}_backend_modules"):
         importlib.import_module(module)
-    for variable in set(os.environ) - set(environment):
-        del os.environ[variable]  # ReFrame sets RFM_INSTALL_PREFIX, which its jobs would inherit
+    if not inherited:
+        os.environ.pop("RFM_INSTALL_PREFIX", None)  # ReFrame sets it on import
     names = {name: error for name, (_, error) in getattr(registry, f"_{kind}s").items()}
     return names | (dict.fromkeys(OWN_LAUNCHERS) if kind == "launcher" else {})
 

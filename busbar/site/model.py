@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -24,7 +24,16 @@ InNode = Annotated[int, Field(ge=1, le=128)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Value = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 """The value of an environment variable: one line, as scripts and job prologues print it."""
-Stack = Literal["host", "cuda", "rocm", "cray"]
+Stack = Literal["host", "cuda", "rocm", "cray", "cray-cuda"]
+"""``cray`` is Cray MPICH with ROCm, ``cray-cuda`` Cray MPICH with CUDA."""
+GPU_STACKS: dict[Stack, Literal["cuda", "rocm"]] = {
+    "cuda": "cuda",
+    "rocm": "rocm",
+    "cray": "rocm",
+    "cray-cuda": "cuda",
+}
+"""The run time of the GPUs by stack."""
+CRAY_STACKS: tuple[Stack, ...] = ("cray", "cray-cuda")
 MpiFamily = Literal["openmpi", "mpich", "cray-mpich"]
 DeliveryKind = Literal["wheels", "spack", "image", "modules", "prefix"]
 Proof = Literal["run", "replay", "none"]
@@ -315,7 +324,7 @@ class Delivery(Record):
     kind: DeliveryKind
     """What provides the stack."""
     stack: Stack
-    """The stack that it provides."""
+    """The stack that it provides. On nodes with NVIDIA GPUs, ``cray`` means ``cray-cuda``."""
     lanes: Annotated[tuple[Lane, ...], Field(min_length=1)] = ("ucx-1.14",)
     """The lanes that it provides; for modules the MPI."""
     features: tuple[DeliveryFeature, ...] = ()
@@ -395,6 +404,14 @@ class Reference(Record):
         return self
 
 
+def _only_nvidia(node_types: object) -> bool:
+    """Return whether all GPUs of a file that is not yet validated are NVIDIA's."""
+    nodes = node_types.values() if isinstance(node_types, dict) else ()
+    gpus = [node.get("gpus") for node in nodes if isinstance(node, dict)]
+    vendors = {one.get("vendor") for one in gpus if isinstance(one, dict)}
+    return vendors == {"nvidia"}
+
+
 class Site(Record):
     """One system."""
 
@@ -429,6 +446,24 @@ class Site(Record):
     """Variables that this cluster sets in addition to its family: interface names, GID index."""
     hosts: Annotated[str, Field(min_length=1), AfterValidator(_expression)] = ".*"
     """A regular expression that matches its host names."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cray_of_the_vendor(cls, data: Any) -> Any:
+        """Make the stack ``cray`` that of the vendor of the GPUs."""
+        if not isinstance(data, dict) or not _only_nvidia(data.get("node_types")):
+            return data
+        deliveries = data.get("deliveries")
+        if not isinstance(deliveries, list | tuple):
+            return data
+        return data | {
+            "deliveries": [
+                one | {"stack": "cray-cuda"}
+                if isinstance(one, dict) and one.get("stack") == "cray"
+                else one
+                for one in deliveries
+            ]
+        }
 
     _directory: Path | None = PrivateAttr(default=None)
 
