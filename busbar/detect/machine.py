@@ -18,7 +18,7 @@ from busbar.detect.software import deliveries
 from busbar.errors import BusbarError
 from busbar.parse.machine import amd_smi, amd_text, hwloc, nvidia_smi, rocm_smi
 from busbar.site.cpulist import cpu_list
-from busbar.site.load import family_names, link_classes_beside, load, names, ships
+from busbar.site.load import family_names, link_classes_of, load, names, ships
 from busbar.site.model import Gpus, Nic, Numa, Site
 from busbar.site.plain import explained
 from busbar.site.yamlfile import dotted
@@ -64,7 +64,7 @@ def compose(outputs: Outputs) -> Detected:
     elif outputs.recorded and not any(name.startswith(VENDOR_TOOLS) for name in outputs.text):
         reader.remark(VENDOR_TOOLS[0], "GPUs are unknown: no output of a GPU tool was given")
     bus_ids = facts.get("gpus", {}).get("bus_ids", ())
-    ports = nics(reader, topology, bus_ids, link_classes_beside())
+    ports = nics(reader, topology, bus_ids, link_classes_of())
     ports = [port for port in ports if reader.is_valid(Nic, port, "a NIC")]
     machine = reader.read("lstopo", hwloc.parse_machine) or reader.read(
         "lstopo-no-graphics", hwloc.parse_machine
@@ -95,7 +95,7 @@ def compose(outputs: Outputs) -> Detected:
 
 def _gpus(reader: Reader, topology: nvidia_smi.Topology | None) -> DetectedGpus | None:
     """Return the GPUs by the tools of the vendor that answer."""
-    classes = link_classes_beside()
+    classes = link_classes_of()
     outputs = nvidia.NvidiaOutputs(
         topology,
         reader.read("nvidia-smi -q", nvidia_smi.parse_inventory),
