@@ -129,6 +129,7 @@ class BenchCheck(BusbarCheck, special=True):
         self.num_tasks = self.processes()
         self.num_tasks_per_node = self.num_tasks // self.nodes
         self.job.num_tasks = self.num_tasks
+        self.job.num_tasks_per_node = self.num_tasks_per_node
         self.across_nodes(name for launch in self.planned for name, _ in launch.environment)
         lines = ["exec 2>&1  # one file, in the order in which things were said"]
         for launch in self.planned:

@@ -51,6 +51,12 @@ class LaunchingMixin(Configured):
         if self.own_program:
             self.env_vars[NONCE] = secrets.token_hex(8)
 
+    @run_after("setup")
+    def set_access_of_sge(self) -> None:
+        """Request the queue: ReFrame's backend of SGE leaves the options of the partition out."""
+        if self.current_partition.scheduler.registered_name == "sge":
+            self.job.options = [*self.current_partition.access, *self.job.options]
+
     @property
     def nonce(self) -> str:
         """The nonce of the job; empty for programs that are not ours."""

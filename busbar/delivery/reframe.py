@@ -180,8 +180,7 @@ def _partition(
         "scheduler": _scheduler(site),
         # Without a scheduler, the ranks are started by the mpirun of the environment.
         "launcher": "mpirun" if partition.launcher == "local" else partition.launcher,
-        # A job that Slurm requeues after a node failure would hide the failure.
-        "access": [*partition.access, *(_NO_REQUEUE.get(site.scheduler, ()))],
+        **_access(site, partition),
         "max_jobs": partition.max_jobs,
         "environs": environment_names,
         "features": [
@@ -200,6 +199,16 @@ def _partition(
             bus_ids=tuple(node.gpus.bus_ids or ()) if node.gpus else (),
         ).to_reframe(),
     }
+
+
+def _access(site: Site, partition: Partition) -> dict[str, Any]:
+    """Return the options of the scheduler; for ssh, words that are no options are the hosts."""
+    hosts = [word for word in partition.access if not word.startswith("-")]
+    if site.scheduler == "ssh":
+        options = [word for word in partition.access if word.startswith("-")]
+        return {"access": options, "sched_options": {"ssh_hosts": hosts}}
+    # A job that the scheduler requeues after a node failure would hide the failure.
+    return {"access": [*partition.access, *_NO_REQUEUE.get(site.scheduler, ())]}
 
 
 def _scheduler(site: Site) -> str:
