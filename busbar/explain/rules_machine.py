@@ -206,7 +206,7 @@ def rank_died(context: Context) -> Iterator[Finding]:
         # Messages of the ranks that it kills are not causes either.
         deaths = facts.seen("died.oom") + facts.seen("died.signal")
         errors = []
-    elif not facts.readings:
+    elif not (facts.readings or facts.finished):
         deaths += facts.seen("trouble")
     status = facts.exit_status
     failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)

@@ -48,10 +48,11 @@ def _place(outcome: Outcome) -> str:
 
 def row_of_check(name: str, outcome: Outcome) -> list[Part]:
     """Return the row of a whole check, with its worst reading."""
-    deciding = [row for row in outcome.results if row.verdict is outcome.verdict]
+    verdict = outcome.verdict
+    deciding = [row for row in outcome.results if row.verdict is verdict]
     readings = [row for row in deciding if row.value is not None] or deciding
     row = min(readings, key=lambda row: (quality(row), -(row.bytes or 0)), default=None)
-    return _cells(name, row, outcome.verdict)
+    return _cells(name, row, verdict)
 
 
 def rows_of_readings(name: str, outcome: Outcome) -> list[list[Part]]:

@@ -239,7 +239,14 @@ class Program {
     }
 
     // ---- correctness
-    static constexpr int messages_in_flight = 4, messages_checked = 128;
+    static constexpr int messages_in_flight = 4, messages_checked = 128, messages_of_a_pair = 8;
+
+    // Messages of a pair or a collective of one size. A rank compares at least `messages_checked` from all its peers: of
+    // each of many peers fewer, or the time would grow with the square of the ranks.
+    int messages_to_check() const {
+        const int peers = std::max(world_.size - 1, 1);
+        return std::max((messages_checked + peers - 1) / peers, messages_of_a_pair);
+    }
 
     void check_pairs() {
         memory_->load_all(stream_seed(world_.rank));
@@ -247,7 +254,7 @@ class Program {
             Exchange exchange(*memory_, from, to, world_.rank, messages_in_flight);
             for (const Buffers &buffers : options_.buffers)
                 for (std::size_t bytes : options_.check_sizes) {
-                    const std::size_t wrong = exchange.verified(buffers, bytes, messages_checked);
+                    const std::size_t wrong = exchange.verified(buffers, bytes, messages_to_check());
                     if (exchange.sender()) continue;
                     Line("check")
                         .add("operation", "send_recv")
@@ -255,7 +262,7 @@ class Program {
                         .add("from", from)
                         .add("to", to)
                         .add("bytes", bytes)
-                        .add("messages", messages_checked)
+                        .add("messages", messages_to_check())
                         .add("wrong", wrong)
                         .print();
                 }
@@ -270,7 +277,7 @@ class Program {
 
     // Every result of a collective is compared whole, and its payload is another each time.
     void check_collective(const std::string &operation, char kind, std::size_t bytes) {
-        const int times = bytes <= 65536 ? 128 : 8;
+        const int times = bytes <= 65536 ? messages_to_check() : messages_of_a_pair;
         std::size_t wrong = 0;
         for (int turn = 0; turn < times; ++turn) wrong += collective_wrong(operation, kind, bytes, static_cast<std::uint64_t>(turn));
         unsigned long long mine = wrong, all = 0;

@@ -101,6 +101,21 @@ def test_fatal_lines(line: str, cause: str) -> None:
     assert found.causes[0].evidence[0].text
 
 
+def test_a_peer_that_disconnects_first() -> None:
+    """UCX reports it as an error; what the program had to say stands before."""
+    reset = (
+        "[1795332270.222008] [n3:546  :0] flush.c:56   UCX  ERROR req 0x55d2: error during flush:"
+    )
+    reset += " Connection reset by remote peer\n"
+    checked = (
+        '{"event": "check", "operation": "bcast", "buffers": "H H", "bytes": 8, "messages": 19,'
+        ' "wrong": 0}\n'
+    )
+    end = '{"event": "end", "wrong": 0, "seconds": 4.3}\n'
+    assert ids(run(checked + end, reset)) == set()
+    assert "rank-died" in ids(run(checked, reset))
+
+
 def test_an_exit_status_alone() -> None:
     assert ids(run(BANNER + "4194304 285000\nexit_status=124\n")) == {"timeout"}
     died = run(BANNER + "4194304 285000\nexit_status=1\n")

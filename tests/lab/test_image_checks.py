@@ -13,7 +13,7 @@ import pytest
 from busbar.delivery.environment import Environment
 
 from .checking import check, here, host_mpi, local_site, passed, slurm_site
-from .common import Run
+from .common import ROOT, Run
 
 pytestmark = pytest.mark.lab
 
@@ -58,7 +58,9 @@ def test_the_image_says_which_checks_it_can_run(sif: Path, tmp_path: Path) -> No
     assert {name.split(" ")[0] for name in passed(document)} == {"gpu_aware", "fabric_ucx"}
     skipped = {row["check"].split(" ")[0]: row["reason"] for row in document["skipped"]}
     assert "environment image-ucx-1_14 lacks +memory" in skipped["memory"]
-    assert " mpirun -n 2 /opt/busbar/bin/gpu_aware " in job_script(site, "gpu_aware")
+    recorder = ROOT / "reframe_checks" / "src" / "busy.sh"
+    started = f" mpirun -n 2 {recorder} /opt/busbar/bin/gpu_aware "
+    assert started in job_script(site, "gpu_aware")
     assert not list((site.parent / "out").rglob("*/BuildGpuAware*/gpu_aware"))
 
 
