@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +12,11 @@ from busbar.expect import Question, expect
 from busbar.expect.collective import harnesses
 from busbar.expect.errors import NoExpectation
 from busbar.expect.expectation import Expectation
-from busbar.expect.link_kinds import EXAMPLES, MOST_LINKS, LinkKind, kind_of
-from busbar.site.cpulist import parse_cpu_list
+from busbar.expect.link_kinds import EXAMPLES, LinkKind, kind_of
+from busbar.expect.lint_nodes import Key, Violation, gpu_violations, place_violations
 from busbar.site.family import Band
 from busbar.site.load import family, find, link_classes, load
-from busbar.site.model import GPU_STACKS, Gpus, NodeType, Reference, Site
+from busbar.site.model import GPU_STACKS, NodeType, Reference, Site
 from busbar.site.tuning import profiles
 from busbar.site.yamlfile import Document
 
@@ -66,17 +65,12 @@ def lint(name_or_path: str | Path) -> list[LintFinding]:
     ]
 
 
-Key = tuple[str | int, ...]
-Violation = tuple[Key, str, str]
-"""Key in site.yaml, rule, hint."""
-
-
 def _nodes(site: Site) -> Iterator[Violation]:
     classes = link_classes(site)
     for name, node in site.node_types.items():
         base: Key = ("node_types", name)
         if node.gpus:
-            for key, rule, hint in _gpus(node.gpus):
+            for key, rule, hint in gpu_violations(node.gpus):
                 yield (*base, "gpus", *key), rule, hint
         used: list[tuple[Key, str, LinkKind]] = [
             (key, name, "host" if "host_link" in key else "GPU")
@@ -93,7 +87,7 @@ def _nodes(site: Site) -> Iterator[Violation]:
             elif (kind := kind_of(link_class)) not in (None, place):
                 rule = f"{link_class} is a {kind} link, but this key needs a {place} link"
                 yield (*base, *key), rule, f"use a class of {EXAMPLES[place]}"
-        yield from ((((*base, *key)), rule, hint) for key, rule, hint in _near(node))
+        yield from ((((*base, *key)), rule, hint) for key, rule, hint in place_violations(node))
 
 
 def _gpu_classes(node: NodeType) -> list[tuple[Key, str]]:
@@ -104,130 +98,6 @@ def _gpu_classes(node: NodeType) -> list[tuple[Key, str]]:
     if node.gpus and node.gpus.host_link:
         classes.append((("gpus", "host_link", "class"), node.gpus.host_link.link_class))
     return classes
-
-
-def _gpus(gpus: Gpus) -> Iterator[Violation]:
-    if gpus.bus_ids is not None and len(gpus.bus_ids) != gpus.count:
-        yield (
-            ("bus_ids",),
-            f"{len(gpus.bus_ids)} addresses for {gpus.count} GPUs",
-            "list one address per GPU, in device order",
-        )
-    if gpus.bus_ids is not None and len(set(gpus.bus_ids)) != len(gpus.bus_ids):
-        twice = next(one for one in gpus.bus_ids if gpus.bus_ids.count(one) > 1)
-        yield ("bus_ids",), f"duplicate address {twice}", "list the address of each GPU once"
-    if gpus.count > 1 and gpus.links is None:
-        yield (
-            ("links",),
-            "several GPUs without links between them",
-            "add switched, all_pairs or pairs",
-        )
-    if gpus.links:
-        yield from _links(gpus)
-        yield from _too_many(gpus)
-    if gpus.partitioning:
-        yield from _partitioning(gpus)
-    if (gpus.vendor == "nvidia") != gpus.arch.startswith("sm_"):
-        yield (
-            ("arch",),
-            f"{gpus.arch} is not an architecture of {gpus.vendor}",
-            "correct arch or vendor",
-        )
-
-
-def _links(gpus: Gpus) -> Iterator[Violation]:
-    assert gpus.links
-    package = gpus.links.package
-    if package and gpus.count % package.devices:
-        yield (
-            ("links", "package", "devices"),
-            f"{gpus.count} GPUs do not fill packages of {package.devices}",
-            "correct the number of GPUs or of devices",
-        )
-    for index, link in enumerate(gpus.links.pairs):
-        if max(link.between) >= gpus.packages:
-            yield (
-                ("links", "pairs", index, "between"),
-                f"no GPU {max(link.between)}",
-                f"the node has GPUs 0 to {gpus.packages - 1}",
-            )
-
-
-def _too_many(gpus: Gpus) -> Iterator[Violation]:
-    """Compare the links of each GPU with those that its chip has."""
-    assert gpus.links
-    totals: Counter[tuple[int, str]] = Counter()
-    for link in gpus.links.direct(gpus.packages):
-        for end in link.between:
-            totals[end, link.link_class] += link.count
-    if switched := gpus.links.switched:
-        totals[0, switched.link_class] += switched.count
-    form = "switched" if switched else "all_pairs" if gpus.links.all_pairs else "pairs"
-    for (gpu, link_class), count in sorted(totals.items()):
-        most = MOST_LINKS.get(link_class)
-        if most and count > most:
-            hint = "state the links to each peer, not those of the GPU"
-            if gpus.links.all_pairs and gpus.links.all_pairs.count <= most:
-                hint += "; if a switch connects them, write switched instead of all_pairs"
-            rule = f"GPU {gpu} would have {count} links of {link_class}; a GPU has at most {most}"
-            yield ("links", form), rule, hint
-            return
-
-
-def _partitioning(gpus: Gpus) -> Iterator[Violation]:
-    parts = gpus.partitioning
-    assert parts
-    key = ("partitioning", "memory")
-    if parts.memory == "NPS4" and parts.compute != "CPX":
-        yield (
-            key,
-            f"NPS4 with {parts.compute}; NPS4 needs CPX",
-            "set compute to CPX or memory to NPS1",
-        )
-    if parts.memory_count > parts.compute_count:
-        yield (
-            key,
-            f"more memory partitions ({parts.memory_count}) than compute partitions"
-            f" ({parts.compute_count})",
-            "use a memory mode with fewer partitions, or a compute mode with more",
-        )
-    if gpus.count % parts.compute_count:
-        yield (
-            ("partitioning", "compute_count"),
-            f"{gpus.count} GPUs are not a multiple of {parts.compute_count} partitions",
-            "correct the number of GPUs or of partitions",
-        )
-
-
-def _near(node: NodeType) -> Iterator[Violation]:
-    count = node.gpus.count if node.gpus else 0
-    names: set[str] = set()
-    for index, nic in enumerate(node.nics):
-        beyond = [gpu for gpu in nic.near_gpus if gpu >= count]
-        if beyond:
-            rule = f"NIC {nic.name} is near GPU {beyond[0]}, which the node does not have"
-            yield ("nics", index, "near_gpus"), rule, f"the node has {count} GPUs"
-        if nic.name in names:
-            yield ("nics", index, "name"), f"duplicate NIC name {nic.name}", "rename one"
-        names.add(nic.name)
-    owners: dict[str, int] = {}
-    ids: set[int] = set()
-    for index, numa in enumerate(node.numa):
-        if numa.id in ids:
-            yield ("numa", index, "id"), f"duplicate NUMA domain {numa.id}", "renumber one"
-        ids.add(numa.id)
-        beyond = [gpu for gpu in numa.gpus if gpu >= count]
-        if beyond:
-            rule = f"NUMA domain {numa.id} lists GPU {beyond[0]}, which the node does not have"
-            yield ("numa", index, "gpus"), rule, f"the node has {count} GPUs"
-        members = [("gpus", f"GPU {gpu}") for gpu in numa.gpus]
-        members += [("cpus", f"CPU {cpu}") for cpu in parse_cpu_list(numa.cpus)]
-        for key, member in members:
-            if owners.setdefault(member, index) != index:
-                first = node.numa[owners[member]].id
-                rule = f"{member} is in NUMA domains {first} and {numa.id}"
-                yield ("numa", index, key), rule, "list it once"
-                break
 
 
 def _partitions(site: Site) -> Iterator[Violation]:
