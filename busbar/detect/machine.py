@@ -27,14 +27,15 @@ from busbar.terminal import stderr
 __all__ = ["compose", "detect", "match", "recorded"]
 _NAME = "detected"
 _FABRIC_FAMILIES = {
-    ("cuda", "efa"): "efa",
-    ("cuda", "ib"): "infiniband",
-    ("cuda", "roce"): "roce",
-    ("cuda", "slingshot"): "slingshot-nvidia",
-    ("rocm", "slingshot"): "slingshot",
-    ("rocm", "ib"): "infiniband-amd",
+    ("nvlink4", "efa"): "efa",
+    ("nvlink4", "ib"): "infiniband",
+    ("nvlink4", "roce"): "roce",
+    ("nvlink4", "slingshot"): "slingshot-nvidia",
+    ("mi250x", "slingshot"): "slingshot",
+    ("mi300a", "slingshot"): "slingshot-mi300a",
+    ("mi300x", "ib"): "infiniband-amd",
 }
-"""By stack and network; families of nodes without a network follow from the links of the GPUs."""
+"""By family of the GPUs and network; others have the family of the GPUs."""
 
 
 def detect() -> Detected:
@@ -189,7 +190,7 @@ def _family(node: dict[str, Any], gpus: DetectedGpus | None) -> str:
         return "generic"
     kinds = {str(nic["class"]).split("-")[0] for nic in node.get("nics", ())}
     kinds |= {"efa"} if node.get("instance_type") else set()
-    by_fabric = {_FABRIC_FAMILIES.get((gpus.stack, kind)) for kind in kinds} - {None}
+    by_fabric = {_FABRIC_FAMILIES.get((gpus.family, kind)) for kind in kinds} - {None}
     families = family_names()
     for name in (*sorted(name for name in by_fabric if name), gpus.family):
         if name in families:

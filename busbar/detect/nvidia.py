@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 from busbar.detect.detected import UNKNOWN, DetectedGpus, NumaDomain, pair_links, without_class
-from busbar.detect.nvidia_chips import BRIDGED, CHIPS, FAMILIES, NvidiaChip, by_links
+from busbar.detect.nvidia_chips import BRIDGED, CHIPS, FAMILY, NvidiaChip, by_links
 from busbar.parse.machine.nvidia_smi import Inventory, Topology
 from busbar.site.cpulist import parse_cpu_list
 from busbar.site.family import LinkClass
@@ -124,15 +124,13 @@ def _detected(
             "the NVLinks reach GPUs of other nodes; add domain_nodes, the nodes that they connect,"
             " to links.switched"
         )
-    through_host = "through_host" in Links.model_fields and "host_link" in facts
-    if facts["count"] > 1 and through_host and (not links or "pairs" in links):
-        links = {**(links or {}), "through_host": True}
+    if links and ("host_link" not in facts or "through_host" not in Links.model_fields):
+        links.pop("through_host", None)
     facts |= {"links": links} if links else {}
     if outputs.multicast is not None and links and "switched" in links:
         facts["multicast"] = outputs.multicast
-    family = FAMILIES.get(chip.link_class, "generic")
     numa = _numa(outputs.topology, remarks)
-    return DetectedGpus(facts, "cuda", family, numa, tuple(remarks))
+    return DetectedGpus(facts, "cuda", FAMILY, numa, tuple(remarks))
 
 
 def near_gpus(topology: Topology) -> dict[str, tuple[int, ...]]:
@@ -215,7 +213,7 @@ def _links(
     }
     if not pairs:
         remarks.append("no NVLink between the GPUs")
-        return None
+        return {"through_host": True}
     if chip.link_class not in classes:
         remarks.append(without_class(chip.link_class or f"of the NVLinks of {chip.arch}"))
         return None
@@ -239,7 +237,17 @@ def _links(
         return {"switched": {"class": chip.link_class, "count": most}}
     if complete and len(counts) == 1:
         return {"all_pairs": {"class": chip.link_class, "count": most}}
-    return pair_links(pairs, chip.link_class)
+    apart = not _connected(topology.gpus, pairs)
+    return pair_links(pairs, chip.link_class) | ({"through_host": True} if apart else {})
+
+
+def _connected(gpus: int, pairs: Iterable[tuple[int, int]]) -> bool:
+    """Return whether links lead from each GPU to every other, in any number of steps."""
+    group = list(range(gpus))
+    for one, other in pairs:
+        joined = {group[one], group[other]}
+        group = [min(joined) if member in joined else member for member in group]
+    return len(set(group)) == 1
 
 
 def _numa(topology: Topology | None, remarks: list[str]) -> tuple[NumaDomain, ...]:

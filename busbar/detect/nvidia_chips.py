@@ -54,8 +54,8 @@ CHIPS = (
 )
 BRIDGED = re.compile(r"PCI-?E|\bNVL\b|RTX|GeForce|Quadro|TITAN|\bA[34]0\b", re.IGNORECASE)
 """Cards whose NVLinks are bridges between neighbours, never a switch."""
-FAMILIES = {"nvlink4": "nvlink4"}
-"""Family by link class."""
+FAMILY = "nvlink4"
+"""The family of NVIDIA's GPUs with NVLink of any generation, or on PCI Express."""
 
 
 def by_links(pair: int, gpu: int) -> NvidiaChip:

@@ -42,7 +42,7 @@ SITE = [
     (
         "stack: cuda",
         "stack: cudda",
-        "stack: must be 'host', 'cuda', 'rocm' or 'cray', got 'cudda'",
+        "got 'cudda'; did you mean 'cuda'?",
     ),
     ("features: [osu, xccl]", "features: [osu, xcl]", "features[1]: must be 'osu'"),
     ("runtime: apptainer", "runtime: aptainer", "did you mean 'apptainer'?"),

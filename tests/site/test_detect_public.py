@@ -211,7 +211,7 @@ def test_mixed_ports(ports: list[tuple[str, int, str]], expected: dict[str, int]
 
 
 def test_both_ports_of_an_adapter() -> None:
-    one = port("mlx5_0", 200, "InfiniBand")
+    one = port("mlx5_0", 200, "InfiniBand").replace("of ports: 1", "of ports: 2")
     other = one.split("\tPort 1:")[1]
     found = compose(Outputs({"ibstat": f"{one}\tPort 2:{other}"}))
     (nic,) = found.site.node.nics

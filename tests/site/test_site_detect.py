@@ -20,6 +20,7 @@ from busbar.detect.compare import differences
 from busbar.detect.detected import Detected
 from busbar.detect.gather import Outputs, gather
 from busbar.detect.machine import compose, match, recorded
+from busbar.detect.write import REFRAME_FILE
 from busbar.expect.lint import lint
 from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi, scontrol
 
@@ -338,6 +339,7 @@ def test_detected_sites_lint(tmp_path: Path) -> None:
     file.parent.mkdir()
     facts = site.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     file.write_text(yaml.safe_dump(facts))
+    file.with_name("reframe.py").write_text(REFRAME_FILE)
     assert lint(file.parent) == []
     assert isinstance(compose(Outputs()), Detected)
 
