@@ -101,7 +101,8 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
             _print_error(command, BusbarError(end.message, hint=f"see busbar {command} --help"))
         raise
     except BusbarError as error:
-        stderr().line(f"busbar {command}: {error}")
+        for one in (error, *error.others):
+            stderr().line(f"busbar {command}: {one.alone()}")
         if "--json" in words:
             _print_error(command, error)
         return EXIT_USAGE

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
 
 class BusbarError(Exception):
     """Invalid input or a missing prerequisite; the command prints it and exits with status 2.
@@ -11,12 +14,39 @@ class BusbarError(Exception):
     (``site/p5/site.yaml: fabric.nics``, ``run.log:17``). ``hint`` is the next step.
     """
 
-    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str = "",
+        hint: str = "",
+        others: Sequence[BusbarError] = (),
+    ) -> None:
         self.what = what
         self.where = where
         self.hint = hint
+        self.others = tuple(others)
+        """More errors of the same file."""
         super().__init__(str(self))
 
     def __str__(self) -> str:
+        more = len(self.others)
+        return f"{self.alone()}; {more} more error{'s' * (more > 1)}" if more else self.alone()
+
+    def alone(self) -> str:
+        """Return the text without the number of other errors."""
         text = f"{self.where}: {self.what}" if self.where else self.what
         return f"{text}; {self.hint}" if self.hint else text
+
+
+def several(errors: Sequence[BusbarError]) -> BusbarError:
+    """Return the first of several errors, with the others."""
+    first = errors[0]
+    return BusbarError(first.what, where=first.where, hint=first.hint, others=errors[1:])
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return ``did you mean 'x'?`` if a known word is close, else the known words."""
+    words = list(known)
+    close = get_close_matches(word, words, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(words) or 'none'}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.errors import BusbarError
-from busbar.site.model import MpiFamily, Site, Stack
+from busbar.site.model import GPU_STACKS, MpiFamily, Site, Stack
 
 NAMES: dict[MpiFamily, str] = {
     "openmpi": "Open MPI",
@@ -23,7 +23,7 @@ SONAMES: dict[str, MpiFamily] = {"libmpi.so.12": "mpich", "libmpi.so.40": "openm
 """The MPI whose ABI a library has; Cray MPICH has the ABI of MPICH."""
 SHARED_MEMORY = ("sysv", "posix", "cma", "knem", "xpmem")
 """UCX transports (``ucx_info -d``) that connect two processes of a node."""
-_GPU = {"cuda": ("cuda_ipc",), "rocm": ("rocm_ipc",), "cray": ("rocm_ipc",)}
+_GPU = {stack: (f"{run_time}_ipc",) for stack, run_time in GPU_STACKS.items()}
 _VERBS = ("rc_mlx5", "dc_mlx5", "rc_verbs", "ud_mlx5", "ud_verbs")
 _NETWORK = {"verbs": _VERBS, "efa": ("srd", "ud_verbs")}
 

@@ -25,6 +25,7 @@ from busbar.output.nccl_json import PRIVATE, collect_json, json_option_script
 from busbar.output.note import Note
 from busbar.output.reading import Reading
 from busbar.parse.text import Source
+from busbar.site.model import GPU_STACKS
 from busbar.verdict import Verdict
 
 from .base import BusbarCheck
@@ -37,9 +38,7 @@ PLACED = str(SOURCES / "placed.sh")
 NEAR_GPU = str(SOURCES / "near_gpu.sh")
 TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
-_VISIBLE["cray"] = _VISIBLE["rocm"]
 _DRIVERS = {"cuda": "/sys/bus/pci/drivers/nvidia", "rocm": "/sys/bus/pci/drivers/amdgpu"}
-_DRIVERS["cray"] = _DRIVERS["rocm"]
 _ENDED = ("status=$?", SHOW_BUSY, 'echo "exit_status=$status"')
 
 
@@ -97,13 +96,13 @@ class BenchCheck(BusbarCheck, special=True):
 
     def visible(self, *gpus: int) -> tuple[tuple[str, str], ...]:
         """The variable that shows ranks these GPUs, in this order."""
-        name = _VISIBLE[self.environment.stack]
+        name = _VISIBLE[GPU_STACKS[self.environment.stack]]
         return ((name, ",".join(map(str, gpus))),)
 
     @property
     def gpu_memory(self) -> str:
         """The kind of GPU memory, as OSU and UCX name it in their options."""
-        return "cuda" if self.environment.stack == "cuda" else "rocm"
+        return GPU_STACKS.get(self.environment.stack, "rocm")
 
     @property
     def added(self) -> list[str]:
@@ -128,6 +127,7 @@ class BenchCheck(BusbarCheck, special=True):
         self.num_tasks = self.processes()
         self.num_tasks_per_node = self.num_tasks // self.nodes
         self.job.num_tasks = self.num_tasks
+        self.job.num_tasks_per_node = self.num_tasks_per_node
         self.across_nodes(name for launch in self.planned for name, _ in launch.environment)
         lines = ["exec 2>&1  # one file, in the order in which things were said"]
         for launch in self.planned:
@@ -177,7 +177,7 @@ class BenchCheck(BusbarCheck, special=True):
 
         The last is for programs that do not say it.
         """
-        near = [NEAR_GPU, _DRIVERS[self.environment.stack]] if self.near_gpus else []
+        near = [NEAR_GPU, _DRIVERS[GPU_STACKS[self.environment.stack]]] if self.near_gpus else []
         return [BUSY, *near, *([PLACED] if launch.placed else [])]
 
     def remarks(self) -> list[NoteRow]:

@@ -20,6 +20,7 @@ from busbar.expect import COLLECTIVES
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.judge.results import Result
 from busbar.parse.events import Start
+from busbar.site.model import GPU_STACKS
 from busbar.units import GIB, MIB, option_bytes
 from busbar.verdict import Verdict
 
@@ -90,7 +91,7 @@ class Torch(XcclPerf, special=True):
 
     def too_old(self, shown: LaunchOutput) -> Iterator[str]:
         """RCCL's log names its ROCm; where it does not, PyTorch says which it was built for."""
-        if self.environment.stack == "cuda":
+        if GPU_STACKS.get(self.environment.stack) == "cuda":
             return
         logs = [path.read_text(errors="replace") for path in self.logs()]
         said = [line["version"].split(".") for text in logs if (line := _ROCM.search(text))]

@@ -13,6 +13,29 @@ from busbar.judge.nonce import NONCE
 
 from .configured import Configured
 
+_HOSTFILE = 'cp "${BUSBAR_HOSTFILE:?names no file of hosts}" hosts'
+_SLURM = 'scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts'
+_PBS = 'sort -u "$PBS_NODEFILE" >hosts'
+_HOSTS = {
+    "slurm": _SLURM,
+    "squeue": _SLURM,
+    "pbs": _PBS,
+    "pbspro": _PBS,
+    "torque": _PBS,
+    "lsf": 'sort -u "$LSB_DJOB_HOSTFILE" >hosts',
+    "sge": "awk '{print $1}' \"$PE_HOSTFILE\" >hosts",
+    "oar": 'sort -u "$OAR_NODEFILE" >hosts',
+    "flux": "flux hostlist --expand --delimiter='\\n' local >hosts",
+}
+"""How a job of each scheduler learns its nodes; the others leave that to the user."""
+_UNBOUND = {
+    "srun": ("--cpu-bind=none",),
+    "srunalloc": ("--cpu-bind=none",),
+    "flux-run": ("-o", "cpu-affinity=off"),
+    "jsrun": ("--bind=none",),
+    "alps": ("-cc", "none"),
+}
+
 
 class LaunchingMixin(Configured):
     """Sets the options of the launcher, and what it needs to reach other nodes."""
@@ -27,6 +50,12 @@ class LaunchingMixin(Configured):
         """Give the job a nonce, by which its output is known from that of another."""
         if self.own_program:
             self.env_vars[NONCE] = secrets.token_hex(8)
+
+    @run_after("setup")
+    def set_access_of_sge(self) -> None:
+        """Request the queue: ReFrame's backend of SGE leaves the options of the partition out."""
+        if self.current_partition.scheduler.registered_name == "sge":
+            self.job.options = [*self.current_partition.access, *self.job.options]
 
     @property
     def nonce(self) -> str:
@@ -56,10 +85,8 @@ class LaunchingMixin(Configured):
         launcher = self.job.launcher
         if self.nodes == 1 or launcher.registered_name != "mpirun":
             return
-        source = 'cp "${BUSBAR_HOSTFILE:?names no file of hosts}" hosts'
-        if self.current_partition.scheduler.registered_name != "local":
-            source = 'scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts'
-        self.prerun_cmds = [source, *self.prerun_cmds]
+        scheduler = self.current_partition.scheduler.registered_name
+        self.prerun_cmds = [_HOSTS.get(scheduler, _HOSTFILE), *self.prerun_cmds]
         ssh = "-o BatchMode=yes -o StrictHostKeyChecking=yes"
         if self.environment.mpi != "openmpi":
             self.env_vars["HYDRA_LAUNCHER"] = "ssh"
@@ -77,7 +104,9 @@ class LaunchingMixin(Configured):
 
     def leave_all_cores(self) -> None:
         """Bind nothing: the launcher knows one process, and that one starts others."""
-        srun = self.job.launcher.registered_name == "srun"
+        name = self.job.launcher.registered_name
         mpich = self.environment.mpi != "openmpi"
-        option = ["--cpu-bind=none"] if srun else ["-bind-to" if mpich else "--bind-to", "none"]
-        self.job.launcher.options += option
+        if name.startswith(("mpirun", "mpiexec")):
+            self.job.launcher.options += ["-bind-to" if mpich else "--bind-to", "none"]
+        else:
+            self.job.launcher.options += _UNBOUND.get(name, ())

@@ -23,6 +23,7 @@ from busbar.judge.run import of_launch
 from busbar.output.nccl_json import FILES
 from busbar.output.note import Note
 from busbar.site import Site
+from busbar.site.model import GPU_STACKS
 from busbar.units import GIB, MIB, option_bytes
 
 from .bench import BenchCheck
@@ -126,7 +127,7 @@ class XcclPerf(BenchCheck, special=True):
     @property
     def harness(self) -> str:
         """What runs the collectives, as bands name it."""
-        cuda = self.environment.stack == "cuda"
+        cuda = GPU_STACKS.get(self.environment.stack) == "cuda"
         return "nccl-tests" if cuda else "rccl-tests"
 
     def remarks(self) -> list[NoteRow]:

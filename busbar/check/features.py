@@ -25,7 +25,7 @@ FEATURES = {
     "cuda": Feature("an NVIDIA GPU", "a stack for NVIDIA GPUs", _STACK, "a site with NVIDIA GPUs"),
     "rocm": Feature("an AMD GPU", "a stack for AMD GPUs", _STACK, "a site with AMD GPUs"),
     "cray": Feature(
-        "Cray MPICH", "a ROCm stack with Cray MPICH", _STACK, "a delivery with `stack: cray`"
+        "Cray MPICH", "a stack with Cray MPICH", _STACK, "a delivery with `stack: cray`"
     ),
     "gpu_aware": Feature(
         "a compiler of the MPI",

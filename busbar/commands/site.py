@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""``busbar site``: list, show, lint and detect sites, and print their environment."""
+"""``busbar site``: list, show, lint, detect and add sites, and print their environment."""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
@@ -15,11 +15,11 @@ from busbar.commands import calibrate
 from busbar.data import SITES
 from busbar.detect.compare import differences
 from busbar.detect.machine import compose, detect, match, recorded
-from busbar.detect.write import facts, write
+from busbar.detect.write import facts, write, write_like
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
-from busbar.site.load import find
-from busbar.site.model import Site
+from busbar.site.load import find, search_path
+from busbar.site.model import Site, Stack
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import Table, stderr, stdout
 
@@ -86,6 +86,25 @@ def add_parser(subparsers: Any) -> None:
     one.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     one.set_defaults(run=_detect)
 
+    one = commands.add_parser(
+        "new",
+        help="write the first files of a site like another one",
+        description=(
+            "Write site.yaml, with comments, and reframe.py into a directory named NAME. Exit"
+            " status: 0 written, 2 invalid input."
+        ),
+    )
+    one.add_argument("name", help="name of the new site")
+    one.add_argument("--like", required=True, metavar="SITE", help="a site with such hardware")
+    one.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="directory of sites that gets NAME (default: the first of BUSBAR_SITE_PATH, else the"
+        " current directory)",
+    )
+    one.set_defaults(run=_new)
+
     calibrate.add_parser(commands)
 
     one = commands.add_parser(
@@ -100,7 +119,7 @@ def add_parser(subparsers: Any) -> None:
     form.add_argument("--slurm", action="store_true", help="print lines for a Slurm TaskProlog")
     one.add_argument(
         "--stack",
-        choices=["host", "cuda", "rocm", "cray"],
+        choices=get_args(Stack),
         help="stack (default: the site's first)",
     )
     one.add_argument(
@@ -216,6 +235,15 @@ def _detect(args: argparse.Namespace) -> int:
     _print(facts(site), as_json=args.json)
     if name := match(detected):
         stderr().line(f"busbar site detect: this machine is of site {name}")
+    return 0
+
+
+def _new(args: argparse.Namespace) -> int:
+    parent = args.output or next((path for path in search_path() if path != SITES), Path())
+    file = write_like(sites.load(args.like), args.name, parent)
+    stdout().line(
+        f"wrote {file} and reframe.py; edit it, then run: busbar site lint {file.parent}"
+    )
     return 0
 
 

@@ -19,7 +19,7 @@ from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, LANES, Choice
 from busbar.delivery.environment import Environment
 from busbar.delivery.toolkit import find_cuda
 from busbar.errors import BusbarError
-from busbar.site.model import Delivery, Site, Stack
+from busbar.site.model import CRAY_STACKS, GPU_STACKS, Delivery, Site, Stack
 from busbar.spack.lock import load
 
 
@@ -160,7 +160,9 @@ def _declared(site: Site, delivery: Delivery, choice: Choice) -> Environment:
     parts.features += _OURS[: 1 if delivery.kind == "image" else None]
     install = mpi.MpiInstall(delivery.mpi)
     parts.variables = site_variables(site, delivery, lane, install)
-    if delivery.stack != "cuda":  # the prefix of CUDA is only known on the machine itself
+    if (
+        GPU_STACKS.get(delivery.stack) != "cuda"
+    ):  # the prefix of CUDA is only known on the machine itself
         parts.flags = _build_flags(site, delivery.stack)
     return environment_of(site, delivery, lane, parts, install)
 
@@ -241,21 +243,22 @@ def site_variables(
 
 
 def _build_flags(site: Site, stack: Stack) -> BuildFlags:
-    if stack == "cuda":
+    gtl = _gtl(site) if stack in CRAY_STACKS else ()
+    if GPU_STACKS.get(stack) == "cuda":
         cuda = find_cuda()
         return BuildFlags(
             cxxflags=("-DGPU_CUDA", f"-I{shlex.quote(str(cuda.include))}"),
-            ldflags=(f"-L{shlex.quote(str(cuda.lib))}", "-lcudart", "-ldl"),
+            ldflags=(f"-L{shlex.quote(str(cuda.lib))}", "-lcudart", "-ldl", *gtl),
             libraries=(str(cuda.lib),),
         )
-    if stack in ("rocm", "cray"):
+    if GPU_STACKS.get(stack) == "rocm":
         rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
         quoted = shlex.quote(str(rocm))
         return BuildFlags(
             cxxflags=("-DGPU_HIP", "-D__HIP_PLATFORM_AMD__", f"-I{quoted}/include"),
             ldflags=(
                 *(f"-L{quoted}/lib", "-lamdhip64", "-lhsa-runtime64", "-ldl"),
-                *(_gtl(site) if stack == "cray" else ()),
+                *gtl,
             ),
             libraries=(f"{rocm}/lib",),
         )
@@ -265,10 +268,15 @@ def _build_flags(site: Site, stack: Stack) -> BuildFlags:
 def _gtl(site: Site) -> list[str]:
     """Return the flags that link the GPU library of Cray MPICH, as its module names it.
 
-    A program has no reference to the library: MPI looks for it among those that are loaded.
+    It is libmpi_gtl_hsa for AMD, libmpi_gtl_cuda for NVIDIA. A program has no reference to the
+    library: MPI looks for it among those that are loaded.
     """
     gpus = site.node.gpus
-    names = [f"PE_MPICH_GTL_{what}_amd_{gpus.arch}" for what in ("DIR", "LIBS")] if gpus else []
+    suffix = ""
+    if gpus:
+        number = gpus.arch.removeprefix("sm_")
+        suffix = f"amd_{gpus.arch}" if gpus.vendor == "amd" else f"nvidia{number}"
+    names = [f"PE_MPICH_GTL_{what}_{suffix}" for what in ("DIR", "LIBS")] if suffix else []
     return ["-Wl,--no-as-needed", *(f"${name}" for name in names)]
 
 
@@ -353,8 +361,8 @@ _PROGRAM_FEATURES: Sequence[str] = (
 
 
 def stack_features(stack: Stack) -> list[str]:
-    """Return the features of a stack; ``cray`` is a ROCm stack with another MPI."""
-    return ["rocm", "cray"] if stack == "cray" else [stack]
+    """Return the features of a stack; those of Cray have the run time of the GPUs and its MPI."""
+    return [GPU_STACKS[stack], "cray"] if stack in CRAY_STACKS else [stack]
 
 
 def _oversubscribe(ranks: int) -> dict[str, str]:

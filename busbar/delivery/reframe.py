@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import pprint
 import re
@@ -28,6 +29,9 @@ from busbar.safe_path import refuse_unsafe
 from busbar.site.model import NodeType, Partition, Site
 
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
+_LAUNCHERS = "busbar.delivery.launchers"
+"""Imported in ReFrame's own process only, as it changes the environment of a process."""
+_NO_REQUEUE = {"slurm": ("--no-requeue",), "squeue": ("--no-requeue",), "pbs": ("-r n",)}
 _CHOICE: ContextVar[Choice | None] = ContextVar("choice", default=None)
 """The choice of ``busbar check`` while it runs a site's `reframe.py`."""
 
@@ -113,6 +117,7 @@ def write(config: Mapping[str, Any], directory: Path) -> Path:
     text = pprint.pformat(dict(config), width=100, sort_dicts=False)
     file.write_text(
         f"# ReFrame configuration of this run, written by busbar check.\n"
+        f"import {_LAUNCHERS}\n\n"
         f"site_configuration = {text}\n",
         encoding="utf-8",
     )
@@ -120,6 +125,7 @@ def write(config: Mapping[str, Any], directory: Path) -> Path:
 
 
 def _prepare_process() -> None:
+    importlib.import_module(_LAUNCHERS)
     # ReFrame only warns about a check file that fails to import, and passes without it.
     os.environ.setdefault("RFM_WARN_AS_ERROR", "yes")
     for name in VARIABLES:
@@ -174,8 +180,7 @@ def _partition(
         "scheduler": _scheduler(site),
         # Without a scheduler, the ranks are started by the mpirun of the environment.
         "launcher": "mpirun" if partition.launcher == "local" else partition.launcher,
-        # A job that Slurm requeues after a node failure would hide the failure.
-        "access": [*partition.access, *([] if site.scheduler == "local" else ["--no-requeue"])],
+        **_access(site, partition),
         "max_jobs": partition.max_jobs,
         "environs": environment_names,
         "features": [
@@ -194,6 +199,16 @@ def _partition(
             bus_ids=tuple(node.gpus.bus_ids or ()) if node.gpus else (),
         ).to_reframe(),
     }
+
+
+def _access(site: Site, partition: Partition) -> dict[str, Any]:
+    """Return the options of the scheduler; for ssh, words that are no options are the hosts."""
+    hosts = [word for word in partition.access if not word.startswith("-")]
+    if site.scheduler == "ssh":
+        options = [word for word in partition.access if word.startswith("-")]
+        return {"access": options, "sched_options": {"ssh_hosts": hosts}}
+    # A job that the scheduler requeues after a node failure would hide the failure.
+    return {"access": [*partition.access, *_NO_REQUEUE.get(site.scheduler, ())]}
 
 
 def _scheduler(site: Site) -> str:

@@ -4,120 +4,278 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
-from busbar.detect.detected import DetectedGpus, NumaDomain, pair_links
+from busbar.detect.detected import (
+    UNKNOWN,
+    DetectedGpus,
+    NumaDomain,
+    pair_links,
+    without_class,
+)
 from busbar.parse.machine.amd_smi import AmdGpu, AmdLink
 from busbar.parse.machine.rocm_smi import RocmTopology
+from busbar.site.family import LinkClass
+from busbar.site.load import load, names, ships
 
-# By graphics version: link class and family (ROCm documentation, GPU hardware specifications).
-_ARCHITECTURES = {
-    "gfx90a": ("xgmi-mi250x", "mi250x"),
-    "gfx942": ("xgmi-mi300x", "mi300x"),
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Chip:
+    """A product, by its graphics version and its name."""
+
+    arch: str
+    model: str
+    """A regular expression."""
+    link_class: str
+    family: str
+    dies: int = 1
+    """Compute dies, into which the mode CPX divides it."""
+    count: int | None = None
+    """Links to each peer, if they are the same for all pairs; the tools may not print them."""
+
+
+# ROCm documentation, GPU hardware specifications; AMD CDNA 3 and CDNA 4 white papers: an MI300A
+# has two links to each of three peers, the others one to each of seven.
+_CHIPS = (
+    _Chip("gfx90a", "", "xgmi-mi250x", "mi250x"),
+    _Chip("gfx942", "MI300A", "xgmi-mi300a", "mi300a", dies=6, count=2),
+    _Chip("gfx942", "", "xgmi-mi300x", "mi300x", dies=8, count=1),
+    _Chip("gfx950", "", "xgmi-mi350x", "mi350x", dies=8, count=1),
+)
+_PARTITIONS = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
+_HOST_LINKS = {8.0: "pcie3-x16", 16.0: "pcie4-x16", 32.0: "pcie5-x16", 64.0: "pcie6-x16"}
+_PCIE_LANES = 16
+_NOT_BY_PCIE = re.compile("MI250|MI300A")
+"""Products that reach their host by Infinity Fabric on some or all boards."""
+_PRODUCTS = {
+    "0x7408": "MI250X",
+    "0x740c": "MI250",
+    "0x740f": "MI210",
+    "0x74a0": "MI300A",
+    "0x74a1": "MI300X",
+    "0x74a2": "MI308X",
+    "0x74a5": "MI325X",
+    "0x75a0": "MI350X",
+    "0x75a3": "MI355X",
 }
-_DIES = 8
-"""Compute dies of an MI300X."""
-_PARTITIONS = {"SPX": 1, "DPX": 2, "QPX": 4, "CPX": _DIES}
+"""By device id, which old versions print instead of a name."""
 
 
 def gpus(
     links: tuple[AmdLink, ...] | None,
     devices: tuple[AmdGpu, ...] | None,
     rocm: RocmTopology | None,
+    classes: Mapping[str, LinkClass],
 ) -> DetectedGpus | None:
     """Return the GPUs from ``amd-smi``, else from ``rocm-smi``; None without output of either."""
     if devices:
-        return _from_amd_smi(devices, links or ())
+        return _from_amd_smi(devices, links or (), classes)
     if rocm and rocm.archs:
-        return _from_rocm_smi(rocm)
-    if links or rocm:
+        return _from_rocm_smi(rocm, classes)
+    if links or (rocm and rocm.kinds):
+        return _from_links(links or _links_of(rocm), classes)
+    if rocm:
         remark = "no tool prints the GPUs' graphics version, so GPUs are omitted"
         return DetectedGpus({}, "rocm", "generic", remarks=(remark,))
     return None
 
 
-def _from_amd_smi(devices: tuple[AmdGpu, ...], links: tuple[AmdLink, ...]) -> DetectedGpus:
+def _from_amd_smi(
+    devices: tuple[AmdGpu, ...], links: tuple[AmdLink, ...], classes: Mapping[str, LinkClass]
+) -> DetectedGpus:
     first = devices[0]
     facts = _facts(first.model, first.arch, len(devices))
+    remarks: tuple[str, ...] = ()
+    if len({(device.model, device.arch) for device in devices}) > 1:
+        remarks += (f"the GPUs are of several models; using {facts['model']} for all",)
     if first.memory_mib:
         facts["memory_mib"] = first.memory_mib
     if all(device.bus_id for device in devices):
         facts["bus_ids"] = [device.bus_id for device in devices]
-    partitions = _PARTITIONS.get(first.compute_partition or "", 1)
-    if first.compute_partition in _PARTITIONS and first.memory_partition:
+    chip = _chip(facts)
+    modes = {(device.compute_partition, device.memory_partition) for device in devices}
+    if len(modes) > 1:
+        remark = "the GPUs are partitioned in different ways, so GPUs are omitted"
+        return DetectedGpus({}, "rocm", "generic", remarks=(remark,))
+    compute, memory = modes.pop()
+    partitions = chip.dies if chip and compute == "CPX" else _PARTITIONS.get(compute or "", 1)
+    if compute in (*_PARTITIONS, "CPX") and memory:
         facts["partitioning"] = {
-            "compute": first.compute_partition,
-            "memory": first.memory_partition,
+            "compute": compute,
+            "memory": memory,
             "compute_count": partitions,
         }
-    direct = {
-        (link.src, link.dst): _count(link)
-        for link in links
-        if link.kind == "XGMI" and link.hops == 1 and link.src < link.dst
-    }
-    return _with_links(facts, direct, partitions, ())
+    if partitions == 1 and not _NOT_BY_PCIE.search(facts["model"]):
+        facts |= _host_link(devices)
+    if len(devices) % partitions:
+        remarks += (
+            f"{len(devices)} GPUs do not fill accelerators of {partitions} in mode {compute};"
+            " give the output for all of them",
+        )
+    numbers = {link.src for link in links}
+    if links and numbers != set(range(len(devices))):
+        remarks += (
+            f"amd-smi topology lists {len(numbers)} GPUs, static lists {len(devices)}, so links"
+            " are omitted",
+        )
+        return DetectedGpus(facts, "rocm", chip.family if chip else "generic", remarks=remarks)
+    return _with_links(
+        facts, _direct(links), chip, partitions=partitions, remarks=remarks, classes=classes
+    )
 
 
-def _from_rocm_smi(rocm: RocmTopology) -> DetectedGpus:
+def _from_rocm_smi(rocm: RocmTopology, classes: Mapping[str, LinkClass]) -> DetectedGpus:
     arch = next(iter(rocm.archs.values()))
     model = next(iter(rocm.models.values()), f"AMD {arch}")
     facts = _facts(model, arch, rocm.gpus)
-    direct = {
-        pair: 1
-        for pair, kind in rocm.kinds.items()
-        if kind == "XGMI" and rocm.hops.get(pair, 1) == 1
-    }
     numa: dict[int, list[int]] = {}
     for index, domain in sorted(rocm.numa.items()):
         numa.setdefault(domain, []).append(index)
-    remarks: tuple[str, ...] = ()
-    if direct and arch == "gfx90a":
-        remarks = (
-            "rocm-smi does not print the number of links of a pair, so each count is 1; use"
-            " amd-smi",
-        )
     domains = tuple(NumaDomain(n, (), tuple(members)) for n, members in sorted(numa.items()))
-    return replace(_with_links(facts, direct, 1, remarks), numa=domains)
+    direct = _direct(_links_of(rocm))
+    detected = _with_links(facts, direct, _chip(facts), classes=classes)
+    return replace(detected, numa=domains)
+
+
+def _from_links(links: tuple[AmdLink, ...], classes: Mapping[str, LinkClass]) -> DetectedGpus:
+    """Return GPUs of which only the links are known; the model follows from the form of these."""
+    count = max(max(link.src, link.dst) for link in links) + 1
+    direct = _direct(links)
+    arch = "gfx942" if len(direct) == count * (count - 1) // 2 else "gfx90a"
+    remark = (
+        f"only the links of the GPUs are known: model, memory and addresses are unknown, and arch"
+        f" {arch} is assumed from the form of the links; add the output of amd-smi static --json"
+    )
+    facts = {"vendor": "amd", "model": UNKNOWN, "arch": arch, "count": count}
+    return _with_links(facts, direct, _chip(facts), remarks=(remark,), classes=classes)
+
+
+def _links_of(rocm: RocmTopology | None) -> tuple[AmdLink, ...]:
+    if rocm is None:
+        return ()
+    return tuple(
+        AmdLink(*pair, kind, rocm.hops.get(pair), rocm.weights.get(pair), rocm.mb_per_s.get(pair))
+        for pair, kind in rocm.kinds.items()
+    )
 
 
 def _facts(model: str, arch: str, count: int) -> dict[str, Any]:
     # Some versions of the tools add form factor and vendor to the product name.
     product = re.search(r"MI\d+[AX]?", model)
-    name = f"AMD Instinct {product[0]}" if product else model
+    short = product[0] if product else _PRODUCTS.get(model.lower())
+    name = f"AMD Instinct {short}" if short else model
     return {"vendor": "amd", "model": name, "arch": arch, "count": count}
 
 
-def _count(link: AmdLink) -> int:
-    """Return the number of links; the driver prints the rates of one link and of the bundle."""
-    least, most = link.mb_per_s or (1, 1)
-    return max(1, most // least) if least else 1
+def _chip(facts: Mapping[str, Any]) -> _Chip | None:
+    return next(
+        (
+            chip
+            for chip in _CHIPS
+            if chip.arch == facts["arch"] and re.search(chip.model, facts["model"])
+        ),
+        None,
+    )
+
+
+def _host_link(devices: tuple[AmdGpu, ...]) -> dict[str, Any]:
+    """Return the host link; empty if the GPUs have different ones, or one of other width."""
+    speeds = {device.pcie for device in devices}
+    speed = speeds.pop()
+    if speeds or not speed or speed[1] != _PCIE_LANES or speed[0] not in _HOST_LINKS:
+        return {}
+    return {"host_link": {"class": _HOST_LINKS[speed[0]], "count": 1}}
+
+
+def _direct(links: tuple[AmdLink, ...]) -> dict[Pair, tuple[int, int] | None]:
+    """Return the pairs with a direct link, and their rates if the tools print them.
+
+    Hops are 1 for all pairs that xGMI connects, in any number of steps. The weight tells: each
+    step adds 15. Without a direct link, the rates are zero or missing, unless the driver prints
+    them for no pair at all.
+    """
+    xgmi = {(link.src, link.dst): link for link in links if link.kind == "XGMI"}
+    weights = [link.weight for link in xgmi.values() if link.weight]
+    rates_printed = any(link.mb_per_s and link.mb_per_s[1] for link in xgmi.values())
+    return {
+        pair: link.mb_per_s
+        for pair, link in xgmi.items()
+        if pair[0] < pair[1]
+        and link.hops in (None, 1)
+        and (not weights or (link.weight or 0) < 2 * min(weights))
+        and (not rates_printed or (link.mb_per_s and link.mb_per_s[1]))
+    }
+
+
+def _counts(
+    direct: Mapping[Pair, tuple[int, int] | None],
+    chip: _Chip,
+    count: int,
+    classes: Mapping[str, LinkClass],
+) -> tuple[dict[Pair, int], tuple[str, ...]]:
+    """Return the links of each pair, and a remark if the tools do not print their number."""
+    raw = classes[chip.link_class].raw_gb_per_s * 1000
+    if all(rates and rates[1] for rates in direct.values()):
+        return {pair: max(1, round(rates[1] / raw)) for pair, rates in direct.items() if rates}, ()
+    if chip.count:
+        return dict.fromkeys(direct, chip.count), ()
+    if wiring := _shipped_wiring(set(direct), chip.arch, count):
+        name, counts = wiring
+        remark = f"the pairs with links are those of site {name}, so are the numbers of links"
+        return counts, (remark,)
+    remark = (
+        "the tools do not print the number of links of a pair, so each count is 1; use amd-smi"
+    )
+    return dict.fromkeys(direct, 1), (remark,)
+
+
+def _shipped_wiring(pairs: set[Pair], arch: str, count: int) -> tuple[str, dict[Pair, int]] | None:
+    """Return a shipped site whose GPUs are connected in the same pairs, and its link counts."""
+    for site in (load(name) for name in names()):
+        gpus = site.node_type().gpus
+        if not ships(site) or not gpus or not gpus.links or not gpus.links.pairs:
+            continue
+        counts = {(min(p.between), max(p.between)): p.count for p in gpus.links.pairs}
+        if (gpus.arch, gpus.count) == (arch, count) and set(counts) == pairs:
+            return site.name, counts
+    return None
 
 
 def _with_links(
     facts: dict[str, Any],
-    direct: dict[tuple[int, int], int],
-    partitions: int,
-    remarks: tuple[str, ...],
+    direct: Mapping[Pair, tuple[int, int] | None],
+    chip: _Chip | None,
+    *,
+    partitions: int = 1,
+    remarks: tuple[str, ...] = (),
+    classes: Mapping[str, LinkClass],
 ) -> DetectedGpus:
-    link_class, family = _ARCHITECTURES.get(facts["arch"], ("", "generic"))
-    if not link_class or (facts["count"] > 1 and not direct):
-        reason = f"the links of {facts['arch']} are unknown" if not link_class else "no XGMI link"
-        remarks += (f"{reason}, so links are omitted",) if facts["count"] > 1 else ()
+    count = facts["count"]
+    reason = ""
+    if chip is None:
+        reason = f"the links of {facts['arch']} are unknown, so links are omitted"
+    elif not direct:
+        reason = "no XGMI link, so links are omitted"
+    elif chip.link_class not in classes:
+        reason = without_class(chip.link_class)
+    family = chip.family if chip else "generic"
+    if reason or chip is None:
+        remarks += (reason,) if count > 1 else ()
         return DetectedGpus(facts, "rocm", family, remarks=remarks)
-    if direct:
-        facts["links"] = _links(facts["count"], direct, link_class, partitions)
-    return DetectedGpus(facts, "rocm", family, remarks=remarks)
-
-
-def _links(
-    count: int, direct: dict[tuple[int, int], int], link_class: str, partitions: int
-) -> dict[str, Any]:
+    link_class = chip.link_class
+    counts, more = _counts(direct, chip, count, classes)
     if partitions > 1:
         # Packages are accelerators; the links between them are those of unpartitioned ones.
         package = {"devices": partitions, "class": "xcd-mi300x"}
-        return {"package": package, "all_pairs": {"class": link_class, "count": 1}}
-    complete = len(direct) == count * (count - 1) // 2
-    if complete and len(set(direct.values())) == 1:
-        return {"all_pairs": {"class": link_class, "count": next(iter(direct.values()))}}
-    return pair_links(direct, link_class)
+        bundle = {"class": link_class, "count": chip.count or 1}
+        facts["links"] = {"package": package, "all_pairs": bundle}
+    elif set(counts) == set(combinations(range(count), 2)) and len(set(counts.values())) == 1:
+        facts["links"] = {"all_pairs": {"class": link_class, "count": counts[0, 1]}}
+    else:
+        facts["links"] = pair_links(counts, link_class)
+    return DetectedGpus(facts, "rocm", family, remarks=remarks + more)

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from busbar.site.model import Site, Stack
 
+UNKNOWN = "unknown"
+"""The model of GPUs of which only the links are known."""
+
 
 @dataclass(frozen=True)
 class Detected:
@@ -39,6 +42,14 @@ def pair_links(counts: Mapping[tuple[int, int], int], link_class: str) -> dict[s
             for pair, count in sorted(counts.items())
         ]
     }
+
+
+def without_class(link_class: str) -> str:
+    """Return the remark on links whose class no `links.yaml` has."""
+    return (
+        f"no link class {link_class}, so links are omitted; add the class to the links.yaml of a"
+        " directory of families"
+    )
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,22 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from busbar.detect.pci import compute_gpus, without_tool
+from busbar import mpi
+from busbar.detect.pci import Place, compute_gpus, place, without_tool
+from busbar.site.model import MpiFamily
 
 _TOOLS: dict[str, tuple[str, ...]] = {
     "nvidia-smi topo": ("nvidia-smi", "topo", "-m"),
     "nvidia-smi nvlink": ("nvidia-smi", "nvlink", "-s"),
     "nvidia-smi -q": ("nvidia-smi", "-q"),
+    "nvidia-smi compute_cap": ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv"),
     "rocm-smi": ("rocm-smi", "--showtopo", "--showproductname", "--json"),
     "amd-smi topology": ("amd-smi", "topology", "--json"),
     "amd-smi static": (
@@ -28,10 +32,32 @@ _TOOLS: dict[str, tuple[str, ...]] = {
     "lstopo-no-graphics": ("lstopo-no-graphics", "--of", "xml"),
     "ibstat": ("ibstat",),
     "fi_info": ("fi_info",),
+    "sinfo": ("sinfo", "-o", "%P %a %l %D %t %N"),
+    "flux resource list": ("flux", "resource", "list"),
+    "pbsnodes": ("pbsnodes", "-a"),
+    "bhosts": ("bhosts",),
 }
+_OPTIONAL = ("nvidia-smi compute_cap", "sinfo", "flux resource list", "pbsnodes", "bhosts")
+"""Commands that may fail: old drivers lack the query, and a node may have a client only."""
 _TIMEOUT_S = 30
 _IMDS = "http://169.254.169.254/latest"
 _IMDS_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True)
+class Software:
+    """What is installed, as the environment of this process shows it."""
+
+    mpi: MpiFamily | None = None
+    """The MPI on PATH."""
+    modules: bool = False
+    """Modules are loaded."""
+    cray_mpich: bool = False
+    spack_view: bool = False
+    """A Spack environment with a view is active."""
+    features: tuple[str, ...] = ()
+    """``osu`` and ``xccl`` if their programs are on PATH."""
+    jsrun: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,6 +74,13 @@ class Outputs:
     instance_type: str | None = None
     unseen_gpus: tuple[str, ...] = ()
     """One sentence for each vendor whose GPUs are there without a tool that describes them."""
+    places: dict[str, Place] = field(default_factory=dict)
+    """Place on the PCI bus by the name of a NIC, or by the address of a GPU."""
+    multicast: bool | None = None
+    """What NVIDIA's driver reports of its first GPU."""
+    software: Software = field(default_factory=Software)
+    recorded: bool = False
+    """The outputs were saved on another machine, of which nothing else is known."""
     rdma_listed: bool = False
     """RDMA devices were listed, so none in ``text`` means that there are none."""
 
@@ -62,20 +95,66 @@ def gather(root: Path = Path("/")) -> Outputs:
     with ThreadPoolExecutor(max_workers=max(len(installed), 1)) as pool:
         results = dict(zip(installed, pool.map(_run, installed.values()), strict=True))
     text = {name: output for name, (succeeded, output) in results.items() if succeeded}
-    failed = {name: output for name, (succeeded, output) in results.items() if not succeeded}
-    for rate in sorted(root.glob("sys/class/infiniband/*/ports/1/rate")):
-        text[f"rate {rate.parts[-4]}"] = rate.read_text()
-        text[f"layer {rate.parts[-4]}"] = (rate.parent / "link_layer").read_text()
+    failed = {
+        name: output
+        for name, (succeeded, output) in results.items()
+        if not succeeded and name not in _OPTIONAL
+    }
+    text |= _ports(root)
+    gpus = compute_gpus(root)
     return Outputs(
         text=text,
         failed=failed,
         host=host,
         cpus=tuple(sorted(os.sched_getaffinity(0))),
         instance_type=_instance_type(root),
-        unseen_gpus=tuple(
-            without_tool(compute_gpus(root), frozenset(c[0] for c in installed.values()))
-        ),
+        unseen_gpus=tuple(without_tool(gpus, frozenset(c[0] for c in installed.values()))),
+        places=_places(root, [gpu.address for gpu in gpus]),
+        multicast=_multicast() if "nvidia-smi -q" in text else None,
+        software=_software(),
         rdma_listed=True,
+    )
+
+
+def _ports(root: Path) -> dict[str, str]:
+    """Return rate and layer of each active RDMA port, named ``DEVICE`` or ``DEVICE/PORT``."""
+    text: dict[str, str] = {}
+    for rate in sorted(root.glob("sys/class/infiniband/*/ports/*/rate")):
+        device, number = rate.parts[-4], rate.parts[-2]
+        name = device if number == "1" else f"{device}/{number}"
+        state = rate.parent / "state"
+        if not state.is_file() or "ACTIVE" in state.read_text():
+            text[f"rate {name}"] = rate.read_text()
+            text[f"layer {name}"] = (rate.parent / "link_layer").read_text()
+    return text
+
+
+def _places(root: Path, gpus: list[str]) -> dict[str, Place]:
+    nics = [*root.glob("sys/class/infiniband/*"), *root.glob("sys/class/cxi/*")]
+    places = {nic.name: place(nic / "device") for nic in nics if (nic / "device").exists()}
+    devices = {address: root / "sys/bus/pci/devices" / address for address in gpus}
+    return places | {name: place(path) for name, path in devices.items() if path.exists()}
+
+
+def _multicast() -> bool | None:
+    """Request NVIDIA's driver whether the first GPU supports multicast; None without an answer.
+
+    In a process of its own: the driver can crash or hang.
+    """
+    succeeded, output = _run((sys.executable, "-m", "busbar.detect.multicast"))
+    return output.strip() == "1" if succeeded else None
+
+
+def _software() -> Software:
+    mpirun = shutil.which("mpirun")
+    programs = {"osu": "osu_bw", "xccl": "all_reduce_perf"}
+    return Software(
+        mpi=mpi.family_of(Path(mpirun).parent) if mpirun else None,
+        modules=bool(os.environ.get("LOADEDMODULES")),
+        cray_mpich=bool(os.environ.get("CRAY_MPICH_DIR")),
+        spack_view=Path(os.environ.get("SPACK_ENV_VIEW") or os.devnull).is_dir(),
+        features=tuple(feature for feature, name in programs.items() if shutil.which(name)),
+        jsrun=bool(shutil.which("jsrun")),
     )
 
 
@@ -87,6 +166,8 @@ def _run(command: tuple[str, ...]) -> tuple[bool, str]:
         )
     except subprocess.TimeoutExpired:
         return False, f"timed out after {_TIMEOUT_S} s"
+    except OSError as error:
+        return False, f"cannot be started: {error.strerror}"
     if not done.returncode:
         return True, done.stdout
     lines = (done.stderr or done.stdout).strip().splitlines()

@@ -3,112 +3,251 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from busbar.detect.detected import DetectedGpus, NumaDomain, pair_links
+from busbar.detect.detected import UNKNOWN, DetectedGpus, NumaDomain, pair_links, without_class
+from busbar.detect.nvidia_chips import BRIDGED, CHIPS, FAMILY, NvidiaChip, by_links
 from busbar.parse.machine.nvidia_smi import Inventory, Topology
 from busbar.site.cpulist import parse_cpu_list
+from busbar.site.family import LinkClass
+from busbar.site.model import Links
 
-# Compute capability (CUDA documentation), NVLink generation and links per GPU (NVIDIA's white
-# papers), by architecture.
-_ARCHITECTURES = {
-    "Blackwell": ("sm_100", "nvlink5", 18),
-    "Hopper": ("sm_90", "nvlink4", 18),
-    "Ampere": ("sm_80", "nvlink3", 12),
-    "Volta": ("sm_70", "nvlink2", 6),
-    "Turing": ("sm_75", "nvlink2", 2),
-    "Ada Lovelace": ("sm_89", "", 0),
-    "Pascal": ("sm_60", "nvlink1", 4),
-}
-_HOST_LINKS = {(generation, 16): f"pcie{generation}-x16" for generation in (3, 4, 5)}
-_FAMILIES = {"nvlink4": "nvlink4"}
-_CLOSE = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""Distances of a NIC from a GPU, nearest first."""
+_HOST_LINKS = {(generation, 16): f"pcie{generation}-x16" for generation in (3, 4, 5, 6)}
+_C2C = "nvlink-c2c"
+_CLOSE = ("PIX", "PXB", "PHB", "NODE")
+"""Distances of a NIC from a GPU of the same NUMA domain, nearest first."""
 
 
-def gpus(
-    topology: Topology | None, inventory: Inventory | None, active_links: tuple[int, ...] | None
-) -> DetectedGpus | None:
-    """Return the GPUs; None without an inventory, and no facts if MIG is on."""
-    if inventory is None:
-        return None
+@dataclass(frozen=True)
+class NvidiaOutputs:
+    """The parsed outputs of NVIDIA's tools; None for those that are missing."""
+
+    topology: Topology | None = None
+    inventory: Inventory | None = None
+    active_links: tuple[int, ...] | None = None
+    archs: tuple[str, ...] | None = None
+    """The compute capability of each GPU."""
+    multicast: bool | None = None
+    """What the driver reports of the first GPU."""
+
+
+def gpus(outputs: NvidiaOutputs, classes: Mapping[str, LinkClass]) -> DetectedGpus | None:
+    """Return the GPUs; None without inventory and matrix, and no facts if MIG is on."""
+    if outputs.inventory is None:
+        return _from_topology(outputs, classes) if outputs.topology else None
+    inventory = outputs.inventory
     first = inventory.gpus[0]
-    if any(gpu.mig for gpu in inventory.gpus):
-        remark = "MIG is on; MIG instances cannot use NVLink, so GPUs are omitted"
+    if divided := [index for index, gpu in enumerate(inventory.gpus) if gpu.mig]:
+        remark = (
+            f"MIG is on (GPU {', '.join(map(str, divided))}); MIG instances cannot use NVLink, so"
+            " GPUs are omitted"
+        )
         return DetectedGpus({}, "cuda", "generic", remarks=(remark,))
-    if first.architecture not in _ARCHITECTURES:
-        remark = f"unknown architecture {first.architecture!r}, so GPUs are omitted"
+    chip = _chip(first.architecture or "", first.model, outputs.archs)
+    if chip is None:
+        remark = (
+            f"unknown architecture {first.architecture!r} of {first.model}, so GPUs are omitted;"
+            " add the output of nvidia-smi --query-gpu=compute_cap --format=csv"
+        )
         return DetectedGpus({}, "cuda", "generic", remarks=(remark,))
-    arch, link_class, most = _ARCHITECTURES[first.architecture]
     facts: dict[str, Any] = {
         "vendor": "nvidia",
         "model": first.model,
-        "arch": arch,
+        "arch": chip.arch,
         "count": inventory.attached,
     }
     if first.memory_mib:
         facts["memory_mib"] = first.memory_mib
     if len(inventory.gpus) == inventory.attached:
         facts["bus_ids"] = [gpu.bus_id for gpu in inventory.gpus]
-    facts |= _host_link(inventory)
     remarks: list[str] = []
+    facts |= _host_link(inventory, chip, remarks, classes)
     if len({gpu.model for gpu in inventory.gpus}) > 1:
         remarks.append(f"the GPUs are of several models; using {first.model} for all")
     links = None
     if inventory.attached > 1:
+        topology = outputs.topology
         if topology is None or topology.gpus != inventory.attached:
             remarks.append(
                 f"nvidia-smi topo lists {topology.gpus if topology else 'no'} GPUs, -q lists"
                 f" {inventory.attached}, so links are omitted"
             )
-        elif not (links := _links(topology, link_class, most, active_links)):
-            remarks.append("no NVLink between the GPUs")
+        else:
+            bridged = BRIDGED.search(first.model) is not None
+            links = _links(topology, chip, outputs.active_links, remarks, classes, bridged=bridged)
+    return _detected(facts, links, chip, outputs, remarks)
+
+
+def _from_topology(
+    outputs: NvidiaOutputs, classes: Mapping[str, LinkClass]
+) -> DetectedGpus | None:
+    """Return GPUs of which only the matrix is known."""
+    topology = outputs.topology
+    assert topology
+    exact = _chip("", "", outputs.archs) if outputs.archs else None
+    chip = exact or by_links(*_most_links(topology))
+    remarks = [
+        "only nvidia-smi topo -m was given: model, memory, PCI addresses and host link are"
+        " unknown; add the output of nvidia-smi -q",
+    ]
+    if not exact:
+        remarks.append(
+            f"arch {chip.arch} and link class {chip.link_class or 'none'} are assumed from the"
+            " number of NVLinks"
+        )
+    facts = {
+        "vendor": "nvidia",
+        "model": UNKNOWN,
+        "arch": chip.arch,
+        "count": topology.gpus,
+    }
+    links = None
+    if topology.gpus > 1:
+        bridged = topology.gpus == 2  # a pair needs no switch
+        links = _links(topology, chip, outputs.active_links, remarks, classes, bridged=bridged)
+    return _detected(facts, links, chip, outputs, remarks)
+
+
+def _detected(
+    facts: dict[str, Any],
+    links: dict[str, Any] | None,
+    chip: NvidiaChip,
+    outputs: NvidiaOutputs,
+    remarks: list[str],
+) -> DetectedGpus:
+    if outputs.inventory and any(gpu.domain for gpu in outputs.inventory.gpus):
+        remarks.append(
+            "the NVLinks reach GPUs of other nodes; add domain_nodes, the nodes that they connect,"
+            " to links.switched"
+        )
+    if links and ("host_link" not in facts or "through_host" not in Links.model_fields):
+        links.pop("through_host", None)
     facts |= {"links": links} if links else {}
-    family = _FAMILIES.get(link_class, "generic") if links else "generic"
-    return DetectedGpus(facts, "cuda", family, _numa(topology, remarks), tuple(remarks))
+    if outputs.multicast is not None and links and "switched" in links:
+        facts["multicast"] = outputs.multicast
+    numa = _numa(outputs.topology, remarks)
+    return DetectedGpus(facts, "cuda", FAMILY, numa, tuple(remarks))
 
 
 def near_gpus(topology: Topology) -> dict[str, tuple[int, ...]]:
-    """Return the GPUs nearest to each NIC."""
+    """Return the GPUs nearest to each NIC; none for a NIC of another NUMA domain."""
     near: dict[str, tuple[int, ...]] = {}
     for column, device in topology.nics.items():
         codes = [topology.codes[f"GPU{index}", column] for index in range(topology.gpus)]
         best = min((_CLOSE.index(code) for code in codes if code in _CLOSE), default=None)
-        if best is not None:
-            near[device] = tuple(i for i, code in enumerate(codes) if code == _CLOSE[best])
+        near[device] = tuple(
+            i for i, code in enumerate(codes) if best is not None and code == _CLOSE[best]
+        )
     return near
 
 
-def _host_link(inventory: Inventory) -> dict[str, Any]:
-    """Return the host link; empty if the GPUs have different ones, or one without a link class."""
-    classes = {_HOST_LINKS.get(gpu.pcie) if gpu.pcie else None for gpu in inventory.gpus}
-    link_class = classes.pop()
-    if classes or not link_class:
+def _chip(architecture: str, model: str, archs: tuple[str, ...] | None) -> NvidiaChip | None:
+    """Return the chip: by what the driver reports of it, else by the name of the product."""
+    named = next(
+        (
+            chip
+            for chip in CHIPS
+            if architecture in ("", chip.architecture)
+            and re.search(chip.model, model, re.IGNORECASE)
+            and (not archs or archs[0] == chip.arch)
+        ),
+        None,
+    )
+    if named or not archs:
+        return named
+    return NvidiaChip(architecture, "", archs[0], "", 0)
+
+
+def _host_link(
+    inventory: Inventory,
+    chip: NvidiaChip,
+    remarks: list[str],
+    classes: Mapping[str, LinkClass],
+) -> dict[str, Any]:
+    """Return the host link; empty if the GPUs have different ones, or one without a link class.
+
+    For a card, whose slot decides, that of the product is assumed if the report omits it.
+    """
+    if all(gpu.c2c for gpu in inventory.gpus):
+        return {"host_link": {"class": _C2C, "count": 1}} if _C2C in classes else {}
+    speeds = {gpu.pcie for gpu in inventory.gpus}
+    if speeds == {None} and chip.pcie and BRIDGED.search(inventory.gpus[0].model):
+        speeds = {(chip.pcie, 16)}
+        remarks.append(
+            f"the host link is assumed to be PCI Express {chip.pcie} with 16 lanes, as of the"
+            " product: nvidia-smi -q shows none"
+        )
+    link_classes = {_HOST_LINKS.get(speed) if speed else None for speed in speeds}
+    link_class = link_classes.pop()
+    if link_classes or not link_class or link_class not in classes:
         return {}
     return {"host_link": {"class": link_class, "count": 1}}
 
 
+def _most_links(topology: Topology) -> tuple[int, int]:
+    """Return the most NVLinks of one pair, and the most of one GPU if all links were direct."""
+    counts = [
+        [topology.links(gpu, other) for other in range(topology.gpus) if other != gpu]
+        for gpu in range(topology.gpus)
+    ]
+    return max((max(row, default=0) for row in counts), default=0), max(map(sum, counts))
+
+
 def _links(
-    topology: Topology, link_class: str, most: int, active: tuple[int, ...] | None
+    topology: Topology,
+    chip: NvidiaChip,
+    active: tuple[int, ...] | None,
+    remarks: list[str],
+    classes: Mapping[str, LinkClass],
+    *,
+    bridged: bool,
 ) -> dict[str, Any] | None:
     pairs = {
         pair: topology.links(*pair)
         for pair in combinations(range(topology.gpus), 2)
         if topology.links(*pair)
     }
-    if not pairs or not link_class:
+    if not pairs:
+        remarks.append("no NVLink between the GPUs")
+        return {"through_host": True}
+    if chip.link_class not in classes:
+        remarks.append(without_class(chip.link_class or f"of the NVLinks of {chip.arch}"))
         return None
     counts = set(pairs.values())
     complete = len(pairs) == topology.gpus * (topology.gpus - 1) // 2
-    if complete and len(counts) == 1:
-        count = counts.pop()
+    most, direct = _most_links(topology)
+    own = max(active) if active and max(active) else chip.links
+    if complete and not bridged and (direct > own or most == own):
         # Direct links are divided among the peers; with a switch the matrix shows all of them for
         # each peer.
-        own = max(active) if active else min(most, count * (topology.gpus - 1))
-        form = "switched" if own == count or count * (topology.gpus - 1) > most else "all_pairs"
-        return {form: {"class": link_class, "count": count}}
-    return pair_links(pairs, link_class)
+        if len(counts) > 1:
+            slow = [
+                gpu
+                for gpu in range(topology.gpus)
+                if all(n < most for pair, n in pairs.items() if gpu in pair)
+            ]
+            remarks.append(
+                f"GPU {', '.join(map(str, slow)) or 'pairs'} reached by fewer than {most} NVLinks:"
+                " links of this machine are down; the site states those of a healthy one"
+            )
+        return {"switched": {"class": chip.link_class, "count": most}}
+    if complete and len(counts) == 1:
+        return {"all_pairs": {"class": chip.link_class, "count": most}}
+    apart = not _connected(topology.gpus, pairs)
+    return pair_links(pairs, chip.link_class) | ({"through_host": True} if apart else {})
+
+
+def _connected(gpus: int, pairs: Iterable[tuple[int, int]]) -> bool:
+    """Return whether links lead from each GPU to every other, in any number of steps."""
+    group = list(range(gpus))
+    for one, other in pairs:
+        joined = {group[one], group[other]}
+        group = [min(joined) if member in joined else member for member in group]
+    return len(set(group)) == 1
 
 
 def _numa(topology: Topology | None, remarks: list[str]) -> tuple[NumaDomain, ...]:

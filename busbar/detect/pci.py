@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,57 @@ class PciGpu:
     """``0000:3b:00.0``; a device file if the bus is not visible."""
     device: str = ""
     """The device id of the vendor: ``2330``."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a device is on the PCI bus."""
+
+    path: tuple[str, ...]
+    """The bridges above it, from the root complex on, and its own address."""
+    numa: int
+    """NUMA domain; -1 if the kernel does not know it."""
+
+
+def place(device: Path) -> Place:
+    """Return the place of a device of sysfs, given by any of its links."""
+    real = device.resolve()
+    path = real.parts[next((i for i, p in enumerate(real.parts) if p.startswith("pci")), 0) :]
+    return Place(path, _number(real / "numa_node"))
+
+
+def short_address(address: str) -> str:
+    """Return a PCI address as the kernel writes it: ``0000:3b:00.0``."""
+    domain, _, rest = address.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
+def nearest(
+    device: Place, addresses: Sequence[str], places: Mapping[str, Place]
+) -> tuple[int, ...]:
+    """Return the GPUs that share most bridges with a device; without any, its NUMA domain.
+
+    ``addresses`` are those of the GPUs, in device order.
+    """
+    gpus = [places.get(short_address(address)) for address in addresses]
+    shared = [_shared(device.path, gpu.path) if gpu else 0 for gpu in gpus]
+    most = max(shared, default=0)
+    if most:
+        return tuple(index for index, count in enumerate(shared) if count == most)
+    return tuple(
+        index
+        for index, gpu in enumerate(gpus)
+        if gpu and gpu.numa == device.numa and gpu.numa >= 0
+    )
+
+
+def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
 
 
 def compute_gpus(root: Path = Path("/")) -> tuple[PciGpu, ...]:

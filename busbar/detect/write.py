@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import yaml
@@ -29,12 +30,68 @@ def facts(site: Site) -> dict[str, Any]:
     return site.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
+_COMMENTS = {
+    "name": "The name of the directory.",
+    "description": "One line: what the system is.",
+    "family": "The family of its hardware; docs/sites.md says which one to take.",
+    "scheduler": "By ReFrame's name: local, slurm, flux, pbs, lsf and others.",
+    "partitions": (
+        "Where checks run. `access` has the options of the scheduler: queue, account, QOS,\n"
+        "# reservation, such as [--partition=gpu, --account=PROJECT, --qos=high, --exclusive]."
+    ),
+    "node_types": "The hardware of a node; `busbar site detect` shows that of this machine.",
+    "fabric": "The network between nodes.",
+    "deliveries": "The stacks that jobs can use.",
+    "containers": "The container runtime, and what it injects.",
+    "tuning": "Variables of this cluster alone, such as the names of its interfaces.",
+}
+_HEAD = """\
+# SPDX-License-Identifier: MIT
+# A system like {like}. docs/reference/site-yaml.md lists all keys.
+# When all is right: busbar site lint {directory}; busbar check --site {directory}
+"""
+_OF_ONE_SYSTEM = ("references", "proof", "hosts", "nodes_like")
+"""Keys that a new system does not share with the one that it is like."""
+
+
+def write_like(like: Site, name: str, parent: Path) -> Path:
+    """Write the first files of a site like another one into a directory of its name.
+
+    Raises ``BusbarError`` as ``write``.
+    """
+    directory = parent / name
+    content = {key: value for key, value in facts(like).items() if key not in _OF_ONE_SYSTEM}
+    content |= {"name": name, "description": f"A system like {like.name}"}
+    for node in content["node_types"].values():
+        node.get("gpus", {}).pop("bus_ids", None)
+    text = _HEAD.format(like=like.name, directory=directory)
+    for key, value in content.items():
+        nested = isinstance(value, dict | list)
+        part = yaml.safe_dump(
+            value if nested else {key: value},
+            sort_keys=False,
+            width=95,
+            allow_unicode=True,
+            default_flow_style=None if nested else False,
+        )
+        part = f"{key}:\n{indent(part, '  ')}" if nested else part
+        text += (f"\n# {_COMMENTS[key]}\n" if key in _COMMENTS else "\n") + part
+    return _write(text, directory)
+
+
 def write(site: Site, directory: Path) -> Path:
     """Write `site.yaml` and `reframe.py`, named as the directory; return the path of `site.yaml`.
 
     Raises ``BusbarError`` for an invalid name, an existing site, or a directory that is not
     writable.
     """
+    named = site.model_copy(update={"name": directory.resolve().name})
+    return _write(
+        yaml.safe_dump(facts(named), sort_keys=False, width=99, allow_unicode=True), directory
+    )
+
+
+def _write(text: str, directory: Path) -> Path:
     file = directory / "site.yaml"
     name = directory.resolve().name
     if not re.fullmatch(NAME_PATTERN, name):
@@ -45,13 +102,14 @@ def write(site: Site, directory: Path) -> Path:
         )
     if file.exists():
         raise BusbarError("already exists", where=str(file), hint="choose another directory")
-    named = site.model_copy(update={"name": name})
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file.write_text(
-            yaml.safe_dump(facts(named), sort_keys=False, width=99, allow_unicode=True)
-        )
-        (directory / "reframe.py").write_text(REFRAME_FILE)
+        file.write_text(text, encoding="utf-8")
+        (directory / "reframe.py").write_text(REFRAME_FILE, encoding="utf-8")
     except OSError as error:
-        raise BusbarError(f"cannot be written: {error.strerror}", where=str(file)) from error
+        raise BusbarError(
+            f"cannot be written: {error.strerror}",
+            where=str(file),
+            hint="choose a directory that you can write to",
+        ) from error
     return file

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, suggestion
 from busbar.expect import Question, expect
 from busbar.expect.collective import harnesses
 from busbar.expect.errors import NoExpectation
 from busbar.expect.expectation import Expectation
+from busbar.expect.link_kinds import EXAMPLES, LinkKind, kind_of
+from busbar.expect.lint_nodes import Key, Violation, gpu_violations, place_violations
 from busbar.site.family import Band
 from busbar.site.load import family, find, link_classes, load
-from busbar.site.model import Gpus, NodeType, Reference, Site
+from busbar.site.model import GPU_STACKS, NodeType, Reference, Site
 from busbar.site.tuning import profiles
 from busbar.site.yamlfile import Document
 
@@ -34,7 +36,7 @@ class LintFinding:
 
 
 def lint(name_or_path: str | Path) -> list[LintFinding]:
-    """Return the findings on a site; one finding if the file violates the schema.
+    """Return the findings on a site; only those of the schema if the file violates it.
 
     Raises ``BusbarError`` for an unknown site.
     """
@@ -45,12 +47,16 @@ def lint(name_or_path: str | Path) -> list[LintFinding]:
         family(site)
         link_classes(site)
     except BusbarError as error:
-        hint = error.hint or "correct the file"
-        return [LintFinding(str(name_or_path), error.where, error.what, hint)]
+        return [
+            LintFinding(str(name_or_path), one.where, one.what, one.hint or "correct the file")
+            for one in (error, *error.others)
+        ]
     return [
         LintFinding(site.name, document.where(key), rule, hint)
         for key, rule, hint in [
+            *_files(site),
             *_nodes(site),
+            *_partitions(site),
             *_fabric(site),
             *_deliveries(site),
             *_proof(site),
@@ -59,25 +65,29 @@ def lint(name_or_path: str | Path) -> list[LintFinding]:
     ]
 
 
-Key = tuple[str | int, ...]
-Violation = tuple[Key, str, str]
-"""Key in site.yaml, rule, hint."""
-
-
 def _nodes(site: Site) -> Iterator[Violation]:
     classes = link_classes(site)
     for name, node in site.node_types.items():
         base: Key = ("node_types", name)
         if node.gpus:
-            for key, rule, hint in _gpus(node.gpus):
+            for key, rule, hint in gpu_violations(node.gpus):
                 yield (*base, "gpus", *key), rule, hint
-        used = _gpu_classes(node)
-        used += [(("nics", index, "class"), nic.link_class) for index, nic in enumerate(node.nics)]
-        for key, link_class in used:
+        used: list[tuple[Key, str, LinkKind]] = [
+            (key, name, "host" if "host_link" in key else "GPU")
+            for key, name in _gpu_classes(node)
+        ]
+        used += [
+            (("nics", index, "class"), nic.link_class, "network")
+            for index, nic in enumerate(node.nics)
+        ]
+        for key, link_class, place in used:
             if link_class not in classes:
-                hint = f"known: {', '.join(sorted(classes))}"
+                hint = suggestion(link_class, sorted(classes))
                 yield (*base, *key), f"unknown link class {link_class!r}", hint
-        yield from ((((*base, *key)), rule, hint) for key, rule, hint in _near(node))
+            elif (kind := kind_of(link_class)) not in (None, place):
+                rule = f"{link_class} is a {kind} link, but this key needs a {place} link"
+                yield (*base, *key), rule, f"use a class of {EXAMPLES[place]}"
+        yield from ((((*base, *key)), rule, hint) for key, rule, hint in place_violations(node))
 
 
 def _gpu_classes(node: NodeType) -> list[tuple[Key, str]]:
@@ -90,93 +100,22 @@ def _gpu_classes(node: NodeType) -> list[tuple[Key, str]]:
     return classes
 
 
-def _gpus(gpus: Gpus) -> Iterator[Violation]:
-    if gpus.bus_ids is not None and len(gpus.bus_ids) != gpus.count:
-        yield (
-            ("bus_ids",),
-            f"{len(gpus.bus_ids)} addresses for {gpus.count} GPUs",
-            "list one address per GPU, in device order",
-        )
-    if gpus.bus_ids is not None and len(set(gpus.bus_ids)) != len(gpus.bus_ids):
-        twice = next(one for one in gpus.bus_ids if gpus.bus_ids.count(one) > 1)
-        yield ("bus_ids",), f"duplicate address {twice}", "list the address of each GPU once"
-    if gpus.count > 1 and gpus.links is None:
-        yield (
-            ("links",),
-            "several GPUs without links between them",
-            "add switched, all_pairs or pairs",
-        )
-    if gpus.links:
-        yield from _links(gpus)
-    if gpus.partitioning:
-        yield from _partitioning(gpus)
-    if (gpus.vendor == "nvidia") != gpus.arch.startswith("sm_"):
-        yield (
-            ("arch",),
-            f"{gpus.arch} is not an architecture of {gpus.vendor}",
-            "correct arch or vendor",
-        )
-
-
-def _links(gpus: Gpus) -> Iterator[Violation]:
-    assert gpus.links
-    package = gpus.links.package
-    if package and gpus.count % package.devices:
-        yield (
-            ("links", "package", "devices"),
-            f"{gpus.count} GPUs do not fill packages of {package.devices}",
-            "correct the number of GPUs or of devices",
-        )
-    for index, link in enumerate(gpus.links.pairs):
-        if max(link.between) >= gpus.packages:
-            yield (
-                ("links", "pairs", index, "between"),
-                f"no GPU {max(link.between)}",
-                f"the node has GPUs 0 to {gpus.packages - 1}",
-            )
-
-
-def _partitioning(gpus: Gpus) -> Iterator[Violation]:
-    parts = gpus.partitioning
-    assert parts
-    key = ("partitioning", "memory")
-    if parts.memory == "NPS4" and parts.compute != "CPX":
-        yield (
-            key,
-            f"NPS4 with {parts.compute}; NPS4 needs CPX",
-            "set compute to CPX or memory to NPS1",
-        )
-    if parts.memory_count > parts.compute_count:
-        yield (
-            key,
-            f"more memory partitions ({parts.memory_count}) than compute partitions"
-            f" ({parts.compute_count})",
-            "use a memory mode with fewer partitions, or a compute mode with more",
-        )
-    if gpus.count % parts.compute_count:
-        yield (
-            ("partitioning", "compute_count"),
-            f"{gpus.count} GPUs are not a multiple of {parts.compute_count} partitions",
-            "correct the number of GPUs or of partitions",
-        )
-
-
-def _near(node: NodeType) -> Iterator[Violation]:
-    count = node.gpus.count if node.gpus else 0
+def _partitions(site: Site) -> Iterator[Violation]:
     names: set[str] = set()
-    for index, nic in enumerate(node.nics):
-        beyond = [gpu for gpu in nic.near_gpus if gpu >= count]
-        if beyond:
-            rule = f"NIC {nic.name} is near GPU {beyond[0]}, which the node does not have"
-            yield ("nics", index, "near_gpus"), rule, f"the node has {count} GPUs"
-        if nic.name in names:
-            yield ("nics", index, "name"), f"duplicate NIC name {nic.name}", "rename one"
-        names.add(nic.name)
-    for index, numa in enumerate(node.numa):
-        beyond = [gpu for gpu in numa.gpus if gpu >= count]
-        if beyond:
-            rule = f"NUMA domain {numa.id} lists GPU {beyond[0]}, which the node does not have"
-            yield ("numa", index, "gpus"), rule, f"the node has {count} GPUs"
+    for index, partition in enumerate(site.partitions):
+        if partition.name in names:
+            rule = f"duplicate partition {partition.name!r}"
+            yield ("partitions", index, "name"), rule, "rename one"
+        names.add(partition.name)
+
+
+def _files(site: Site) -> Iterator[Violation]:
+    if site.directory and not (site.directory / "reframe.py").is_file():
+        yield (
+            (),
+            "no reframe.py beside site.yaml, which ReFrame and busbar check need",
+            "copy reframe.py of any other site; it is the same for all",
+        )
 
 
 def _fabric(site: Site) -> Iterator[Violation]:
@@ -205,7 +144,7 @@ def _fabric(site: Site) -> Iterator[Violation]:
 def _deliveries(site: Site) -> Iterator[Violation]:
     stacks = {node.gpus.stack for node in site.node_types.values() if node.gpus}
     for index, delivery in enumerate(site.deliveries):
-        if delivery.stack not in stacks and delivery.stack not in ("host", "cray"):
+        if delivery.stack != "host" and GPU_STACKS[delivery.stack] not in stacks:
             rule = (
                 f"stack {delivery.stack}, but the GPUs need {', '.join(sorted(stacks)) or 'host'}"
             )

@@ -10,7 +10,7 @@ from busbar.preflight import driver, elf
 from busbar.preflight.loader import Libraries, ucx_core
 from busbar.preflight.model import Line, broken, ready
 from busbar.preflight.plan import ImagePlan, gtl
-from busbar.site.model import Gpus
+from busbar.site.model import CRAY_STACKS, Gpus
 
 _DEVICES = {
     "nvidia": {r"nvidia\d+": "a GPU", r"nvidiactl": "control", r"nvidia-uvm": "memory"},
@@ -78,7 +78,7 @@ def _driver_libraries(plan: ImagePlan) -> Line:
 def _ucx(plan: ImagePlan, libraries: Libraries, vendor: str) -> Line:
     name = "cuda" if vendor == "nvidia" else "rocm"
     transport = ucx_core(libraries)
-    if transport is None or plan.stack == "cray":
+    if transport is None or plan.stack in CRAY_STACKS:
         return ready("ucx-gpu", "MPI does not pass device buffers to UCX")
     found = plan.view.ucx_modules(transport, rf"libuct_{name}\.so.*")
     module = found[0][1] if found else None

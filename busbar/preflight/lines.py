@@ -16,6 +16,7 @@ from busbar.preflight.mpi import ImageMpi, abi, pmi
 from busbar.preflight.net import network_lines
 from busbar.preflight.node import node_line
 from busbar.preflight.plan import ImagePlan, command, launch
+from busbar.site.model import GPU_STACKS
 
 _COMMUNICATION = (
     "libmpi", "libmpi_gtl", "libopen-pal", "libpmi", "libfabric", "libcxi", "libefa",
@@ -96,7 +97,7 @@ def _image(plan: ImagePlan) -> Line:
     if fingerprint is None:
         return ready("fingerprint", "none; only the files of the image are examined")
     stack = fingerprint.stack
-    suitable = {"cray": ("cray", "rocm", "cuda"), plan.stack: (plan.stack,)}[plan.stack]
+    suitable = (plan.stack, GPU_STACKS.get(plan.stack, plan.stack))
     if stack not in suitable:
         return broken(
             "fingerprint",

@@ -10,7 +10,7 @@ from busbar.mpi import NAMES, SONAMES, pmi_types
 from busbar.preflight.loader import ContainerFile, Libraries
 from busbar.preflight.model import Line, broken, ready, slow
 from busbar.preflight.plan import ImagePlan, hosts_mpirun
-from busbar.site.model import MpiFamily
+from busbar.site.model import CRAY_STACKS, MpiFamily
 
 _ABI = {soname: NAMES[family] for soname, family in SONAMES.items()}
 
@@ -64,13 +64,13 @@ def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Line:
             f" {', '.join(sorted(offered))} ({_ABI[min(offered)]})",
             f"build the program with an MPI of the {_ABI[min(offered)]} ABI",
         )
-    if plan.stack == "cray" and mpi.soname != "libmpi.so.12":
+    if plan.stack in CRAY_STACKS and mpi.soname != "libmpi.so.12":
         return broken(
             "mpi-abi",
             f"the program needs {mpi.soname} ({_ABI[mpi.soname]}), but Cray MPICH is libmpi.so.12",
             "build the program with MPICH 3.4 to 4.x",
         )
-    if plan.stack == "cray" and not offered:
+    if plan.stack in CRAY_STACKS and not offered:
         return slow(
             "mpi-abi",
             "Cray MPICH is not on this host; the MPI of the image runs without its tuning",

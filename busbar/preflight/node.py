@@ -6,6 +6,7 @@ from __future__ import annotations
 from busbar.preflight.loader import Libraries, ucx_core
 from busbar.preflight.model import Line, ready, slow
 from busbar.preflight.plan import ImagePlan
+from busbar.site.model import CRAY_STACKS
 
 _SHARED = {"all", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 
@@ -13,7 +14,7 @@ _SHARED = {"all", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 def node_line(plan: ImagePlan, libraries: Libraries) -> Line:
     """Check UCX's shared-memory transports; ready if MPI does not use UCX."""
     core = ucx_core(libraries)
-    if core is None or plan.stack == "cray":
+    if core is None or plan.stack in CRAY_STACKS:
         return ready("shared-memory", "MPI does not use UCX within a node")
     chosen = plan.contents.variables.get("UCX_TLS", "all")
     if not chosen.startswith("^") and not _SHARED & set(chosen.split(",")):

@@ -22,8 +22,9 @@ from busbar.preflight.loader import ContainerFile, Mount, View
 from busbar.preflight.model import Fingerprint, LaunchLine
 from busbar.preflight.packed import open_image
 from busbar.safe_path import refuse_unsafe
-from busbar.site.model import Site, Stack
-from busbar.site.yamlfile import dotted, rule_of
+from busbar.site.model import CRAY_STACKS, Site, Stack
+from busbar.site.plain import explained
+from busbar.site.yamlfile import dotted
 
 FINGERPRINT = PurePosixPath("/opt/busbar/fingerprint.json")
 _ENV = PurePosixPath("/.singularity.d/env")
@@ -130,7 +131,7 @@ def make_plan(  # noqa: PLR0917 - each is a part of the plan
     stack = stack or site.deliveries[0].stack
     gpus = site.node_type().gpus
     option = {"nvidia": "--nv", "amd": "--rocm"}[gpus.vendor] if gpus else ""
-    injected = _injected(host, inject or (_present(host, _CRAY) if stack == "cray" else ()))
+    injected = _injected(host, inject or (_present(host, _CRAY) if stack in CRAY_STACKS else ()))
     driver = _driver(host, option) if option else ()
     own = [part for part in variables.get("LD_LIBRARY_PATH", "").split(":") if part[:1] == "/"]
 
@@ -142,7 +143,7 @@ def make_plan(  # noqa: PLR0917 - each is a part of the plan
 
     needed = _needed(injected, host, view_with)
     view = view_with(needed)
-    binds = [Mount(_CRAY_SPOOL, _CRAY_SPOOL, "host")] if stack == "cray" else []
+    binds = [Mount(_CRAY_SPOOL, _CRAY_SPOOL, "host")] if stack in CRAY_STACKS else []
     path = program or ("/opt/busbar/bin/gpu_aware" if contents.fingerprint else "")
     file = _program(view, program) if program else view.find(PurePosixPath(path or "/"))
     environment = variables | sites.environment(site, stack=stack)
@@ -291,7 +292,7 @@ def fingerprint_of(view: View, image: object) -> Fingerprint | None:
         return Fingerprint.model_validate(load_json(view.text(FINGERPRINT)))
     except ValidationError as error:
         first = error.errors()[0]
-        rule, _ = rule_of(first)
+        rule, _ = explained(Fingerprint, first)
         key = dotted(first["loc"])
         raise BusbarError(rule, where=f"{where}, {key}" if key else where, hint=again) from error
     except ValueError as error:

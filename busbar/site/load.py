@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from busbar import data
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, suggestion
 from busbar.site.detect_local import local_facts
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
@@ -41,7 +41,7 @@ def search_path() -> list[Path]:
 
 def ships(site: Site) -> bool:
     """Return whether the site ships with Busbar."""
-    return _beside(site) == data.SITES
+    return site.directory is not None and site.directory.parent == data.SITES
 
 
 def names() -> list[str]:
@@ -99,7 +99,7 @@ def load(name_or_path: str | Path) -> Site:
             raise BusbarError(
                 f"partition {partition.name!r} has unknown node type {partition.node_type!r}",
                 where=written(documents, ("partitions", index, "node_type")),
-                hint=f"known: {', '.join(site.node_types)}",
+                hint=suggestion(partition.node_type, site.node_types),
             )
     directory = document.path.resolve().parent
     if directory.name != site.name and document.path.name == SITE_FILE:
@@ -119,7 +119,7 @@ def family(site: Site) -> Family:
     as the first that fits is used.
     """
     families = [
-        _own_family(document) for document in _family_documents(site.family, _beside(site))
+        _own_family(document) for document in _family_documents(site.family, site.directory)
     ]
     return families[0].model_copy(
         update={
@@ -139,13 +139,17 @@ def family_named(name: str) -> Family:
 
 
 def link_classes(site: Site) -> dict[str, LinkClass]:
-    """Return the link classes that the site can use, by name; the nearest of one name wins."""
-    classes: dict[str, LinkClass] = {}
-    for root in reversed(_family_roots(_beside(site))):
-        file = root / FAMILIES / f"{LINKS}.yaml"
-        if _is_file(file):
-            classes |= _links(_document(file)).link_classes
-    return classes
+    """Return the link classes that the site can use, by name; the nearest of one name wins.
+
+    One without a rate adds its bands to the next one of the name.
+    """
+    return link_classes_of(site.directory)
+
+
+def link_classes_of(directory: Path | None = None) -> dict[str, LinkClass]:
+    """Return the link classes for the directory of a site: its own, and all others."""
+    files = [root / FAMILIES / f"{LINKS}.yaml" for root in reversed(_family_roots(directory))]
+    return _links(tuple(_document(file) for file in files if _is_file(file))).link_classes
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,14 +168,14 @@ def _composed(
     """Merge the keys of a site over those of its ``nodes_like`` and of its family."""
     data: dict[str, Any] = document.data
     documents = [document]
-    beside = document.path.resolve().parent.parent
+    directory = document.path.resolve().parent
     if isinstance(data.get("nodes_like"), str):
-        model = Document(_like(document, beside, visited))
+        model = Document(_like(document, directory.parent, visited))
         nodes, more = _composed(model, (*visited, document.path))
         data = merged({"node_types": nodes.get("node_types") or {}}, data)
         documents += more
     if isinstance(data.get("family"), str):
-        for family_file in _family_documents(data["family"], beside, document):
+        for family_file in _family_documents(data["family"], directory, document):
             shared = family_file.inside("site")
             data = merged(shared.data, data)
             documents.append(shared)
@@ -203,8 +207,27 @@ def _document_of(path: Path, _version: tuple[int, int]) -> Document:
 
 
 @lru_cache(maxsize=8)
-def _links(document: Document) -> LinkClasses:
-    return parse(LinkClasses, document.data, [document])
+def _links(documents: tuple[Document, ...]) -> LinkClasses:
+    """Merge the files of link classes, the nearest last."""
+    classes: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for document in documents:
+        own = document.data.get("link_classes", {})
+        if not isinstance(own, dict):
+            return parse(LinkClasses, document.data, [document])
+        others = merged(others, {k: v for k, v in document.data.items() if k != "link_classes"})
+        classes |= {name: _extended(classes.get(name), facts) for name, facts in own.items()}
+    return parse(LinkClasses, others | {"link_classes": classes}, documents[::-1])
+
+
+def _extended(base: object, own: object) -> object:
+    """Return a link class; one without a rate adds its lists to ``base``."""
+    if not isinstance(base, dict) or not isinstance(own, dict) or "raw_gb_per_s" in own:
+        return own
+    lists = {
+        key: [*value, *base.get(key, ())] for key, value in own.items() if isinstance(value, list)
+    }
+    return base | own | lists
 
 
 @lru_cache(maxsize=64)
@@ -220,41 +243,44 @@ def _own_family(document: Document) -> Family:
 
 
 def _family_documents(
-    name: str, beside: Path | None, user: Document | None = None
+    name: str, directory: Path | None, user: Document | None = None
 ) -> list[Document]:
     """Return the files of a family and of the families that it includes, nearest first."""
-    documents = [_document(_family_file(name, beside, user))]
+    documents = [_document(_family_file(name, directory, user))]
     for document in documents:  # the loop appends to the list
         for included in _own_family(document).includes:
-            path = _family_file(included, beside, document)
+            path = _family_file(included, directory, document)
             if path not in [other.path for other in documents]:
                 documents.append(_document(path))
     return documents
 
 
-def _beside(site: Site) -> Path | None:
-    return site.directory.parent if site.directory else None
+def _family_roots(directory: Path | None) -> list[Path]:
+    """Return the directories of families, nearest first.
 
-
-def _family_roots(beside: Path | None) -> list[Path]:
-    """Return the directories of families, nearest first: beside the site, then the search path.
-
-    A shipped site uses shipped families only.
+    They are in the directory of the site, beside it, and in the search path. A shipped site
+    uses its own and shipped families only.
     """
-    if beside == data.SITES:
-        return [beside]
-    return [*([beside] if beside else ()), *search_path()]
+    if directory is None:
+        return search_path()
+    own = [directory, directory.parent]
+    return own if directory.parent == data.SITES else [*own, *search_path()]
 
 
-def _family_file(name: str, beside: Path | None, user: Document | None = None) -> Path:
-    for root in _family_roots(beside):
+def _family_file(name: str, directory: Path | None, user: Document | None = None) -> Path:
+    for root in _family_roots(directory):
         candidate = root / FAMILIES / f"{name}.yaml"
         if _is_file(candidate):
             return candidate
-    files = [f for root in _family_roots(beside) for f in (root / FAMILIES).glob("*.yaml")]
-    families = sorted({file.stem for file in files} - {LINKS})
+    families = family_names(directory)
     raise BusbarError(
         f"no family {name!r}",
         where=user.where(["family"]) if user else "",
-        hint=f"known families: {', '.join(families) or 'none'}",
+        hint=suggestion(name, families).replace("known:", "known families:"),
     )
+
+
+def family_names(directory: Path | None = None) -> list[str]:
+    """Return the families for the directory of a site: its own, and all others."""
+    files = [f for root in _family_roots(directory) for f in (root / FAMILIES).glob("*.yaml")]
+    return sorted({file.stem for file in files} - {LINKS})

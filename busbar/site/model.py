@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from busbar.errors import BusbarError
+from busbar.site import backends
 from busbar.site.cpulist import parse_cpu_list
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]*$"
@@ -23,10 +24,40 @@ InNode = Annotated[int, Field(ge=1, le=128)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Value = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 """The value of an environment variable: one line, as scripts and job prologues print it."""
-Stack = Literal["host", "cuda", "rocm", "cray"]
+Stack = Literal["host", "cuda", "rocm", "cray", "cray-cuda"]
+"""``cray`` is Cray MPICH with ROCm, ``cray-cuda`` Cray MPICH with CUDA."""
+GPU_STACKS: dict[Stack, Literal["cuda", "rocm"]] = {
+    "cuda": "cuda",
+    "rocm": "rocm",
+    "cray": "rocm",
+    "cray-cuda": "cuda",
+}
+"""The run time of the GPUs by stack."""
+CRAY_STACKS: tuple[Stack, ...] = ("cray", "cray-cuda")
 MpiFamily = Literal["openmpi", "mpich", "cray-mpich"]
 DeliveryKind = Literal["wheels", "spack", "image", "modules", "prefix"]
 Proof = Literal["run", "replay", "none"]
+Lane = Literal["ucx-1.14", "ucx-current", "cray-mpich", "openmpi", "mpich"]
+"""A lane of the wheels and manifests, or the MPI of modules or of a prefix."""
+DeliveryFeature = Literal[
+    "osu",
+    "osu-xccl",
+    "xccl",
+    "npkit",
+    "collectives",
+    "ucx",
+    "libfabric",
+    "ofi-tests",
+    "torch",
+    "gpu_aware",
+    "memory",
+    "efa",
+    "cxi",
+    "ib",
+    "roce",
+]
+PartitionFeature = Literal["efa", "cxi", "ib", "roce", "cpx"]
+Provider = Literal["verbs", "efa", "cxi", "tcp"]
 PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency", "copy"]
 """The benchmarks of OSU, and ``copy``: by the GPU's copy engine, without MPI."""
 CollectiveBench = Literal[
@@ -255,23 +286,24 @@ class Partition(Record):
     """Name of the partition in Slurm and in ReFrame."""
     node_type: Name
     """A key of ``node_types``."""
-    launcher: Literal["local", "mpirun", "srun"] = "srun"
-    """What starts the ranks."""
+    launcher: Annotated[str, AfterValidator(backends.launcher)] = "srun"
+    """What starts the ranks, by ReFrame's name, or ``flux-run`` or ``jsrun``."""
     access: tuple[str, ...] = ()
     """Scheduler options that give access to it."""
     max_jobs: Count = 1
     """Jobs that ReFrame submits at once."""
     nodes: Count = 1
     """Nodes that a check may use."""
-    features: tuple[str, ...] = ()
-    """More features for ReFrame's ``valid_systems``."""
+    features: tuple[PartitionFeature, ...] = ()
+    """What the network or the mode of the GPUs is, for checks that need it."""
 
 
 class Fabric(Record):
     """The network between nodes."""
 
-    provider: str
-    """The transport that must carry the traffic: ``verbs``, ``efa``, ``cxi``."""
+    provider: Provider
+    """The transport that must carry the traffic: ``verbs`` for InfiniBand and RoCE, ``cxi`` for
+    Slingshot."""
     rails: Count
     """Separate networks; each node has a NIC on each."""
     switches: str = ""
@@ -292,11 +324,11 @@ class Delivery(Record):
     kind: DeliveryKind
     """What provides the stack."""
     stack: Stack
-    """The stack that it provides."""
-    lanes: tuple[Name, ...] = ("ucx-1.14",)
-    """The lanes that it provides."""
-    features: tuple[str, ...] = ()
-    """What checks can use: ``osu``, ``xccl``, ``torch``."""
+    """The stack that it provides. On nodes with NVIDIA GPUs, ``cray`` means ``cray-cuda``."""
+    lanes: Annotated[tuple[Lane, ...], Field(min_length=1)] = ("ucx-1.14",)
+    """The lanes that it provides; for modules the MPI."""
+    features: tuple[DeliveryFeature, ...] = ()
+    """What checks can use."""
     concretize_on_site: bool = False
     """The lock contains stand-ins for externals; concretize again on the system."""
     mpi: MpiFamily = "openmpi"
@@ -372,6 +404,14 @@ class Reference(Record):
         return self
 
 
+def _only_nvidia(node_types: object) -> bool:
+    """Return whether all GPUs of a file that is not yet validated are NVIDIA's."""
+    nodes = node_types.values() if isinstance(node_types, dict) else ()
+    gpus = [node.get("gpus") for node in nodes if isinstance(node, dict)]
+    vendors = {one.get("vendor") for one in gpus if isinstance(one, dict)}
+    return vendors == {"nvidia"}
+
+
 class Site(Record):
     """One system."""
 
@@ -383,8 +423,9 @@ class Site(Record):
     """The family that the hardware belongs to: a file in ``site/_families/``."""
     proof: Proof = "none"
     """How far the bands are proven: on this hardware, by a published record, or not."""
-    scheduler: Literal["local", "slurm", "squeue"] = "local"
-    """``slurm`` works with and without accounting; ``squeue`` never reads it."""
+    scheduler: Annotated[str, AfterValidator(backends.scheduler)] = "local"
+    """The scheduler, by ReFrame's name. ``slurm`` works with and without accounting; ``squeue``
+    never reads it."""
     partitions: Annotated[tuple[Partition, ...], Field(min_length=1)]
     """Where checks run."""
     node_types: Annotated[dict[Name, NodeType], Field(min_length=1)]
@@ -405,6 +446,24 @@ class Site(Record):
     """Variables that this cluster sets in addition to its family: interface names, GID index."""
     hosts: Annotated[str, Field(min_length=1), AfterValidator(_expression)] = ".*"
     """A regular expression that matches its host names."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cray_of_the_vendor(cls, data: Any) -> Any:
+        """Make the stack ``cray`` that of the vendor of the GPUs."""
+        if not isinstance(data, dict) or not _only_nvidia(data.get("node_types")):
+            return data
+        deliveries = data.get("deliveries")
+        if not isinstance(deliveries, list | tuple):
+            return data
+        return data | {
+            "deliveries": [
+                one | {"stack": "cray-cuda"}
+                if isinstance(one, dict) and one.get("stack") == "cray"
+                else one
+                for one in deliveries
+            ]
+        }
 
     _directory: Path | None = PrivateAttr(default=None)
 

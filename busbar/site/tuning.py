@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from busbar.errors import BusbarError
 from busbar.site.family import Variable
 from busbar.site.load import family
-from busbar.site.model import Site
+from busbar.site.model import CRAY_STACKS, Site
 
 Buffers: TypeAlias = Literal["device", "host"]
 
@@ -86,8 +86,9 @@ def refuse_unknown(site: Site, option: str, value: str | None, choices: Sequence
 
 
 def _applies(variable: Variable, stack: str, lane: str | None, gpus: int | None) -> bool:
+    stacks = {stack, *(("cray",) if stack in CRAY_STACKS else ())}
     return (
-        (not variable.stacks or stack in variable.stacks)
+        (not variable.stacks or not stacks.isdisjoint(variable.stacks))
         and (not variable.lanes or lane in variable.lanes)
         and (variable.gpus_below is None or (gpus is not None and gpus < variable.gpus_below))
     )

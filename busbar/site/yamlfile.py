@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, several
+from busbar.site.plain import explained
 from busbar.text_file import read_text
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -185,17 +186,28 @@ class Document:
 
 
 def parse(model: type[Model], data: object, documents: Sequence[Document]) -> Model:
-    """Validate ``data`` as ``model``; an error refers to the document that has its key."""
+    """Validate ``data`` as ``model``; each error refers to the document that has its key."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        location = [step for step in first["loc"] if step != "[key]"]
-        more = error.error_count() - 1
-        rule, hint = rule_of(first)
-        if more:
-            hint += f"; {more} more finding{'s' if more > 1 else ''} in this file"
-        raise BusbarError(rule, where=written(documents, location), hint=hint) from error
+        raise several(errors_of(model, error, documents)) from error
+
+
+def errors_of(
+    model: type[BaseModel], error: ValidationError, documents: Sequence[Document]
+) -> list[BusbarError]:
+    """Return one error for each wrong key, in plain words."""
+    errors = []
+    entries = error.errors()
+    for entry in entries:
+        # Pydantic also calls a list too short from which wrong entries are missing.
+        inside = any(other["loc"][:-1][: len(entry["loc"])] == entry["loc"] for other in entries)
+        if entry["type"] == "too_short" and inside:
+            continue
+        location = [step for step in entry["loc"] if step != "[key]"]
+        rule, hint = explained(model, entry)
+        errors.append(BusbarError(rule, where=written(documents, location), hint=hint))
+    return errors
 
 
 def written(documents: Sequence[Document], location: Location) -> str:
@@ -229,16 +241,3 @@ def _child(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | N
         item = node.value[step]
         return item.start_mark.line + 1, item
     return None
-
-
-def rule_of(error: Any) -> tuple[str, str]:
-    """Return what is wrong and what to do for one entry of pydantic's ``errors()``."""
-    kind, value = error["type"], error["input"]
-    if kind == "extra_forbidden":
-        return "unknown key", "check the spelling, or remove it"
-    if kind == "missing":
-        return "missing key", "add it"
-    if kind == "value_error":
-        return str(error["ctx"]["error"]), "correct the file"
-    got = "" if isinstance(value, dict | list) else f", got {value!r}"
-    return f"{error['msg']}{got}", "correct the value"

@@ -60,8 +60,9 @@ def _refusals(module: str) -> Iterator[str]:
 
 
 def _lint_rules() -> Iterator[str]:
-    tree = ast.parse((ROOT / "busbar" / "expect" / "lint.py").read_text(encoding="utf-8"))
-    for function in tree.body:
+    files = [ROOT / "busbar" / "expect" / f"{name}.py" for name in ("lint", "lint_nodes")]
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    for function in (function for tree in trees for function in tree.body):
         assigned = {
             node.targets[0].id: node.value
             for node in ast.walk(function)

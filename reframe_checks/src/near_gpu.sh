@@ -5,7 +5,7 @@
 # of an accelerator, or one of few that the job may use.
 devices=$1
 shift
-place=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-${SLURM_LOCALID:-0}}}
+place=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-${SLURM_LOCALID:-${FLUX_TASK_LOCAL_ID:-${PMI_LOCAL_RANK:-${PALS_LOCAL_RANKID:-0}}}}}}
 visible=${HIP_VISIBLE_DEVICES:-${CUDA_VISIBLE_DEVICES:-${ROCR_VISIBLE_DEVICES:-}}}
 cpus=$(printf '%s\n' "$devices"/*:* | awk -v place="$place" -v visible="$visible" -v granted="${SLURM_JOB_GPUS:-}" '
     /[*]/ { next } # there is no device

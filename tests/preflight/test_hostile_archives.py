@@ -162,7 +162,7 @@ def test_no_device_of_an_image_is_opened(tmp_path: Path, checked, kind: bytes) -
 @pytest.mark.run
 def test_the_variables_of_an_image_are_data(tmp_path: Path, checked) -> None:
     archive = written(tmp_path / "image.tar", [file(FINGERPRINT, b'{"stack": "hosts"}')])
-    assert "stack: Input should be" in checked(archive, ["PATH=/bin", "=", "novalue", "A B=1"])
+    assert "stack: must be" in checked(archive, ["PATH=/bin", "=", "novalue", "A B=1"])
     archive = written(tmp_path / "image.tar", [])
     assert "has more than 131071 characters" in checked(archive, ["X=" + "x" * 2**18])
 

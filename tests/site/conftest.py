@@ -15,7 +15,11 @@ SHIPPED = Path(__file__).parents[2] / "site"
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The sites and families in a directory of their own."""
     root = tmp_path / "sites"
-    for file in [*SHIPPED.glob("*/site.yaml"), *SHIPPED.glob("_families/*.yaml")]:
+    for file in [
+        *SHIPPED.glob("*/*.py"),
+        *SHIPPED.glob("*/site.yaml"),
+        *SHIPPED.glob("_families/*.yaml"),
+    ]:
         target = root / file.relative_to(SHIPPED)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)

@@ -17,8 +17,10 @@ import yaml
 from busbar import site as sites
 from busbar.cli import main
 from busbar.detect.compare import differences
+from busbar.detect.detected import Detected
 from busbar.detect.gather import Outputs, gather
-from busbar.detect.machine import Detected, compose, match, recorded
+from busbar.detect.machine import compose, match, recorded
+from busbar.detect.write import REFRAME_FILE
 from busbar.expect.lint import lint
 from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi, scontrol
 
@@ -281,7 +283,10 @@ def test_every_fixture_is_known_by_its_content(file: Path) -> None:
     (name,) = recorded([file]).text
     assert (
         name.split()[0].replace("lstopo-no-graphics", "lstopo")
-        == re.match(r"nvidia-smi|amd-smi|rocm-smi|lstopo|ibstat|fi_info|scontrol", file.name)[0]
+        == re.match(
+            r"nvidia-smi|amd-smi|rocm-smi|lstopo|ibstat|fi_info|scontrol|sinfo|flux|pbsnodes|bhosts",
+            file.name,
+        )[0]
     )
 
 
@@ -334,6 +339,7 @@ def test_detected_sites_lint(tmp_path: Path) -> None:
     file.parent.mkdir()
     facts = site.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     file.write_text(yaml.safe_dump(facts))
+    file.with_name("reframe.py").write_text(REFRAME_FILE)
     assert lint(file.parent) == []
     assert isinstance(compose(Outputs()), Detected)
 

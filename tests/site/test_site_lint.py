@@ -22,7 +22,7 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "h200x4",
         lambda s: s["node_types"]["h200x4"]["gpus"].update(colour="green"),
         "node_types.h200x4.gpus.colour",
-        "unknown key; check the spelling",
+        "unknown key; known: vendor, model",
     ),
     "missing key": (
         "h200x4",
@@ -36,7 +36,7 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "node_types.h200x4.gpus.count",
         "'four'",
     ),
-    "no such family": ("p5", lambda s: s.update(family="eva"), "family", "known families: efa"),
+    "no such family": ("p5", lambda s: s.update(family="eva"), "family", "did you mean 'efa'?"),
     "no such node type": (
         "mi300x",
         lambda s: s["partitions"][0].update(node_type="spy"),
@@ -197,7 +197,7 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "h20-roce",
         lambda s: s["tuning"].update(NCCL_SOCKET_IFNAME="a\nexport LD_PRELOAD=b"),
         "tuning.NCCL_SOCKET_IFNAME",
-        "string should match pattern",
+        "must be one line without control characters",
     ),
     "a latency in GB/s": (
         "h200x4",
@@ -225,13 +225,85 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "h200x4",
         lambda s: s["node_types"]["h200x4"]["gpus"].update(count=100_000),
         "node_types.h200x4.gpus.count",
-        "less than or equal to 128",
+        "must be at most 128",
     ),
     "unknown class to the host": (
         "h200x4",
         lambda s: s["node_types"]["h200x4"]["gpus"]["host_link"].update({"class": "wire"}),
         "node_types.h200x4.gpus.host_link.class",
         "unknown link class 'wire'",
+    ),
+    "more links than a GPU has": (
+        "h200x4",
+        lambda s: s["node_types"]["h200x4"]["gpus"].update(
+            links={"all_pairs": {"class": "nvlink4", "count": 18}}
+        ),
+        "node_types.h200x4.gpus.links.all_pairs",
+        "54 links of nvlink4; a GPU has at most 18",
+    ),
+    "more links to a switch than a GPU has": (
+        "h200x4",
+        lambda s: s["node_types"]["h200x4"]["gpus"]["links"]["switched"].update(count=24),
+        "node_types.h200x4.gpus.links.switched",
+        "24 links of nvlink4",
+    ),
+    "more links in pairs than a GPU has": (
+        "mi250x",
+        lambda s: s["node_types"]["gpu"]["gpus"]["links"]["pairs"][0].update(count=6),
+        "node_types.gpu.gpus.links.pairs",
+        "GPU 0 would have 9 links of xgmi-mi250x",
+    ),
+    "a network between GPUs": (
+        "h200x4",
+        lambda s: s["node_types"]["h200x4"]["gpus"].update(
+            links={"switched": {"class": "roce-400g", "count": 1}}
+        ),
+        "node_types.h200x4.gpus.links",
+        "roce-400g is a network link, but this key needs a GPU link",
+    ),
+    "NVLink as a NIC": (
+        "h20-roce",
+        lambda s: s["node_types"]["h20"]["nics"][0].update({"class": "nvlink4"}),
+        "node_types.h20.nics[0].class",
+        "nvlink4 is a GPU link, but this key needs a network link",
+    ),
+    "NVLink to the host": (
+        "h200x4",
+        lambda s: s["node_types"]["h200x4"]["gpus"]["host_link"].update({"class": "nvlink4"}),
+        "node_types.h200x4.gpus.host_link.class",
+        "needs a host link",
+    ),
+    "a NUMA domain twice": (
+        "h200x4",
+        lambda s: s["node_types"]["h200x4"]["numa"].append({"id": 0, "cpus": "64-95"}),
+        "node_types.h200x4.numa[1].id",
+        "duplicate NUMA domain 0",
+    ),
+    "a GPU in two NUMA domains": (
+        "h200x4",
+        lambda s: s["node_types"]["h200x4"]["numa"].append(
+            {"id": 1, "cpus": "64-95", "gpus": [3]}
+        ),
+        "node_types.h200x4.numa[1].gpus",
+        "GPU 3 is in NUMA domains 0 and 1",
+    ),
+    "a CPU in two NUMA domains": (
+        "h200x4",
+        lambda s: s["node_types"]["h200x4"]["numa"].append({"id": 1, "cpus": "63-95"}),
+        "node_types.h200x4.numa[1].cpus",
+        "CPU 63 is in NUMA domains 0 and 1",
+    ),
+    "a partition twice": (
+        "mi300x",
+        lambda s: s["partitions"].append(s["partitions"][0]),
+        "partitions[2].name",
+        "duplicate partition 'spx'",
+    ),
+    "a misspelt node type": (
+        "mi300x",
+        lambda s: s["partitions"][0].update(node_type="spxx"),
+        "partitions[0].node_type",
+        "did you mean 'spx'?",
     ),
     "reference outside its band": (
         "p5",
@@ -265,3 +337,34 @@ def test_a_latency_is_held_against_its_own_band(copy: Path) -> None:
     good = {"bench": "osu_latency", "us": 7.9, "bytes": 8, "source": "h200x2/osu_tuning.tsv"}
     edit(copy, "h200x4", lambda s: s["references"].append(good))
     assert lint("h200x4") == []
+
+
+def test_a_site_without_its_configuration_of_reframe(copy: Path) -> None:
+    (copy / "p5" / "reframe.py").unlink()
+    (finding,) = lint("p5")
+    assert "no reframe.py beside site.yaml" in finding.rule
+
+
+def test_all_errors_of_the_schema_at_once(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def spoil(site: dict[str, Any]) -> None:
+        site["famly"] = site.pop("family")
+        site["scheduler"] = "slrum"
+        site["partitions"][0]["nods"] = 2
+        site["node_types"]["h200x4"]["gpus"]["count"] = "four"
+        site["deliveries"][0]["lanes"] = ["ucx-1.41"]
+
+    file = edit(copy, "h200x4", spoil)
+    assert main(["site", "show", "h200x4"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    for key, rule in (
+        ("famly", "unknown key; did you mean 'family'?"),
+        ("family", "missing key; add it"),
+        ("scheduler", "unknown scheduler 'slrum'; did you mean 'slurm'?"),
+        ("partitions[0].nods", "unknown key; did you mean 'nodes'?"),
+        ("node_types.h200x4.gpus.count", "must be a whole number, got 'four'"),
+        ("deliveries[0].lanes[0]", "did you mean 'ucx-1.14'?"),
+    ):
+        (line,) = [line for line in lines if f" {key}: " in line and rule in line]
+        assert str(file) in line
+        assert "pydantic" not in line
+    assert len(lines) == 6, lines

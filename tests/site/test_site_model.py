@@ -13,6 +13,7 @@ import yaml
 
 from busbar import site as sites
 from busbar.cli import main
+from busbar.detect.write import REFRAME_FILE
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.lint import lint
@@ -109,7 +110,7 @@ def test_a_fault_in_the_family_is_placed_there(copy: Path) -> None:
         ("a: " + "[" * 3000 + "]" * 3000, r"site\.yaml:1: nested too deeply"),
         ("a: 2026-13-01\n", r"site\.yaml: invalid value: month"),
         ("a: &a [1]\nb: [*a, *a]\n", "name: missing key"),
-        ("name: wrong\n", "description: missing key; add it; 4 more findings"),
+        ("name: wrong\n", "description: missing key; add it; 4 more errors"),
     ],
 )
 def test_files_that_are_no_site(tmp_path: Path, text: str, message: str) -> None:
@@ -158,7 +159,9 @@ def test_names_that_no_file_can_have(copy: Path) -> None:
 
 def test_the_largest_node_is_linted_at_once(copy: Path) -> None:
     """128 GPUs with a link between any two, and a collective whose bound crosses every cut."""
-    links = {"all_pairs": {"class": "nvlink4", "count": 1}}
+    links = {"all_pairs": {"class": "wire", "count": 1}}
+    classes = copy / "_families" / "links.yaml"
+    classes.write_text(f"{classes.read_text()}\n  wire: {{raw_gb_per_s: 25, source: a test}}\n")
 
     def grow(site: dict[str, Any]) -> None:
         gpus = site["node_types"]["h200x4"]["gpus"]
@@ -198,6 +201,7 @@ def test_a_new_site_touches_nothing_else(tmp_path: Path) -> None:
     directory = tmp_path / "ring"
     directory.mkdir()
     (directory / "site.yaml").write_text(yaml.safe_dump(facts))
+    (directory / "reframe.py").write_text(REFRAME_FILE)
     assert lint(directory) == []
     site = sites.load(directory)
     near = point_to_point(site, Question(bench="osu_bw", src=0, dst=1, nbytes=2**28))

@@ -17,6 +17,7 @@ from busbar.data import SITES
 from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose, match
 from busbar.errors import BusbarError
+from busbar.expect.lint import lint
 from busbar.site.load import find, ships
 from tests.site.saved import h200_outputs
 
@@ -132,3 +133,31 @@ def test_a_directory_that_is_not_there_is_refused(
         assert message in capsys.readouterr().err
     with pytest.raises(BusbarError, match="is not a directory"):
         find("p5")
+
+
+BAND = """\
+link_classes:
+  nvlink4:
+    bands:
+      - {bench: osu_bw, bytes: [1, 4096], latency_us: 1, share: 0.5, low: 0.9, high: 1.1,
+         proof: none, readings: 1, fitted: [share], source: a run of our own}
+  wire: {raw_gb_per_s: 7, source: a cable}
+"""
+
+
+def test_a_site_adds_link_classes_and_bands_of_its_own(tmp_path: Path) -> None:
+    assert main(["site", "new", "mine", "--like", "h200x4", "--output", str(tmp_path)]) == 0
+    families = tmp_path / "mine" / "_families"
+    families.mkdir()
+    (families / "links.yaml").write_text(BAND)
+    shipped = sites.link_classes(sites.load("h200x4"))
+    own = sites.link_classes(sites.load(tmp_path / "mine"))
+    assert set(own) == {*shipped, "wire"}
+    assert own["nvlink4"].raw_gb_per_s == shipped["nvlink4"].raw_gb_per_s
+    assert own["nvlink4"].bands[1:] == shipped["nvlink4"].bands
+    assert own["nvlink4"].bands[0].source == "a run of our own"
+    (families / "mine.yaml").write_text("family: mine\ndescription: a test\nincludes: [nvlink4]\n")
+    file = tmp_path / "mine" / "site.yaml"
+    file.write_text(file.read_text().replace("family: nvlink4", "family: mine"))
+    assert sites.family(sites.load(tmp_path / "mine")).family == "mine"
+    assert lint(tmp_path / "mine") == []

@@ -19,9 +19,12 @@ class AmdLink:
     dst: int
     kind: str
     """``XGMI``, ``PCIE``..."""
-    hops: int
+    hops: int | None
+    """1 for every pair with xGMI in most versions, also without a direct link."""
+    weight: int | None
+    """The cost; each hop over xGMI adds the same."""
     mb_per_s: tuple[int, int] | None
-    """The lowest and highest rate between the two, as the driver reports it."""
+    """The rate of one link and of all between the two; zeros or None without a direct link."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class AmdGpu:
     memory_mib: int | None
     compute_partition: str | None
     memory_partition: str | None
+    pcie: tuple[float, int] | None
+    """GT/s and lanes of the fastest link that GPU and slot support."""
 
 
 def parse_topology(text: str) -> tuple[AmdLink, ...]:
@@ -46,16 +51,28 @@ def parse_topology(text: str) -> tuple[AmdLink, ...]:
             for link in entry["links"]:
                 kind = str(link.get("link_type", ""))
                 if kind != "SELF":
-                    rate = _rate(link.get("bandwidth"))
-                    dst = _integer(link, "gpu")
-                    links.append(AmdLink(src, dst, kind, _integer(link, "num_hops"), rate))
+                    links.append(
+                        AmdLink(
+                            src=src,
+                            dst=_integer(link, "gpu"),
+                            kind=kind,
+                            hops=_optional(link, "num_hops"),
+                            weight=_optional(link, "weight"),
+                            mb_per_s=rate_range(link.get("bandwidth")),
+                        )
+                    )
         elif isinstance(entry.get("link_type"), dict):
             for name, kind in entry["link_type"].items():
                 if kind != "SELF":
-                    rate = _rate((entry.get("numa_bandwidth") or {}).get(name))
-                    hops = _integer(entry.get("hops") or {}, name)
                     links.append(
-                        AmdLink(src, numbers.count(name.removeprefix("gpu_")), kind, hops, rate)
+                        AmdLink(
+                            src=src,
+                            dst=numbers.count(name.removeprefix("gpu_")),
+                            kind=kind,
+                            hops=_optional(entry.get("hops") or {}, name),
+                            weight=_optional(entry.get("weight") or {}, name),
+                            mb_per_s=rate_range((entry.get("numa_bandwidth") or {}).get(name)),
+                        )
                     )
         else:
             raise ValueError(f"GPU {src} has neither links nor link_type")
@@ -64,8 +81,13 @@ def parse_topology(text: str) -> tuple[AmdLink, ...]:
 
 def parse_static(text: str) -> tuple[AmdGpu, ...]:
     """Parse ``amd-smi static --asic --bus --vram --partition --json``, older and newer format."""
+    return gpus_of(_array(text))
+
+
+def gpus_of(entries: list[dict[str, Any]]) -> tuple[AmdGpu, ...]:
+    """Return the GPUs of the entries that the tool prints, one for each."""
     gpus: list[AmdGpu] = []
-    for entry in _array(text):
+    for entry in entries:
         asic, partition = entry.get("asic") or {}, entry.get("partition") or {}
         arch = str(asic.get("target_graphics_version", ""))
         if not re.fullmatch(r"gfx[0-9a-f]+", arch):
@@ -78,6 +100,7 @@ def parse_static(text: str) -> tuple[AmdGpu, ...]:
                 model=str(asic.get("market_name", "")),
                 arch=arch,
                 bus_id=(entry.get("bus") or {}).get("bdf"),
+                pcie=_pcie(entry.get("bus") or {}),
                 memory_mib=memory if isinstance(memory, int) else None,
                 compute_partition=_mode(partition.get("compute_partition")),
                 memory_partition=_mode(partition.get("memory_partition")),
@@ -105,7 +128,24 @@ def _integer(entry: dict[str, Any], key: str) -> int:
     return value
 
 
-def _rate(text: object) -> tuple[int, int] | None:
+def _optional(entry: dict[str, Any], key: str) -> int | None:
+    return None if entry.get(key) in (None, "N/A") else _integer(entry, key)
+
+
+def _pcie(bus: dict[str, Any]) -> tuple[float, int] | None:
+    """Return speed and lanes; the speed is text in older versions, a value with unit in newer."""
+    speed, lanes = bus.get("max_pcie_speed"), bus.get("max_pcie_width")
+    if isinstance(speed, dict):
+        speed = speed.get("value")
+    match = re.fullmatch(r"(?P<speed>\d+(?:\.\d+)?)(?: GT/s)?", str(speed))
+    if not match or not isinstance(lanes, int):
+        return None
+    speed_gt = numbers.real(match["speed"])
+    return (speed_gt, lanes) if speed_gt else None
+
+
+def rate_range(text: object) -> tuple[int, int] | None:
+    """Return lowest and highest rate of ``50000-200000``; None for anything else."""
     rates = re.fullmatch(r"(?P<low>\d+)-(?P<high>\d+)", str(text))
     return (numbers.count(rates["low"]), numbers.count(rates["high"])) if rates else None
 

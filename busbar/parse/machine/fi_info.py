@@ -33,4 +33,6 @@ def parse_fi_info(text: str) -> tuple[FabricInterface, ...]:
         entries[-1][field["key"]] = field["value"].strip()
     if not entries:
         raise ValueError("no provider listed")
+    if cut := next((entry for entry in entries if not entry["type"]), None):
+        raise ValueError(f"{cut['provider']} has no type; the output is truncated")
     return tuple(FabricInterface(**entry) for entry in entries)

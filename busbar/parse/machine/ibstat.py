@@ -24,6 +24,9 @@ def parse_ibstat(text: str) -> tuple[Port, ...]:
     ports: list[Port] = []
     for part in re.split(r"^CA '", text, flags=re.MULTILINE)[1:]:
         device = part.split("'", 1)[0]
+        listed = re.search(r"^\s*Number of ports: (?P<count>\d+)", part, re.MULTILINE)
+        if listed and numbers.count(listed["count"]) != len(_ports(part)):
+            raise ValueError(f"{device} has not all of its ports; the output is truncated")
         for number, body in _ports(part):
             state = re.search(r"^\s*State: (?P<state>\S+)", body, re.MULTILINE)
             rate = re.search(r"^\s*Rate: (?P<rate>\d+)", body, re.MULTILINE)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from busbar.parse import numbers
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
-_DEVICE = re.compile(r"(?:GPU|NIC)\d+|mlx\d+_\w+|hfi\d_\d|bnxt_re\d+")
+_AFTER_DEVICES = re.compile(r"(?:CPU|NUMA|GPU NUMA)\s+(?:Affinity|ID)")
+"""What follows the columns of the devices; these may have any name, as drivers choose them."""
 _CODE = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")
 _CPUS = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 
@@ -44,6 +45,10 @@ class Gpu:
     pcie: tuple[int, int] | None
     """Generation and lanes of the fastest link that GPU and slot support."""
     mig: bool
+    c2c: bool
+    """The GPU and its CPU are one package, connected by NVLink-C2C."""
+    domain: bool
+    """Its NVLinks reach GPUs of other nodes: it is in a cluster with an identity."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,9 @@ def parse_topology(text: str) -> Topology:
     header = next((n for n, line in enumerate(lines) if line.split()[:1] == ["GPU0"]), None)
     if header is None:
         raise ValueError("no matrix: no line starts with GPU0")
-    columns = [word for word in lines[header].split() if _DEVICE.fullmatch(word)]
+    columns = _AFTER_DEVICES.split(lines[header])[0].split()
+    if any(_CODE.fullmatch(word) for word in columns):
+        raise ValueError("the line with the names of the columns is missing")
     codes: dict[tuple[str, str], str] = {}
     cpus: list[str | None] = []
     numa: list[str | None] = []
@@ -83,6 +90,11 @@ def parse_topology(text: str) -> Topology:
     names = {f"GPU{index}" for index in range(gpus)}
     if not names <= set(columns) or not names <= {row for row, _ in codes}:
         raise ValueError(f"the GPUs of rows and columns are not GPU0 to GPU{gpus - 1}")
+    uneven = next(
+        (pair for pair in codes if codes.get(pair[::-1], codes[pair]) != codes[pair]), None
+    )
+    if uneven:
+        raise ValueError(f"{uneven[0]} to {uneven[1]} differs from {uneven[1]} to {uneven[0]}")
     legend = dict(
         re.findall(r"^\s*(?P<nic>NIC\d+): (?P<name>\S+)\s*$", "\n".join(lines), re.MULTILINE)
     )
@@ -93,16 +105,30 @@ def parse_topology(text: str) -> Topology:
 def parse_nvlink(text: str) -> tuple[int, ...]:
     """Return the number of active links of each GPU from ``nvidia-smi nvlink -s``."""
     active: list[int] = []
+    listed: list[int] = []
     for line in text.splitlines():
         if re.match(r"GPU \d+: ", line):
             active.append(0)
-        elif re.match(r"\s+Link \d+: [\d.]+ GB/s", line):
+            listed.append(0)
+        elif link := re.match(r"\s+Link \d+: (?P<state>\S+)", line):
             if not active:
                 raise ValueError(f"link before any GPU: {line.strip()!r}")
-            active[-1] += 1
+            active[-1] += re.fullmatch(r"[\d.]+", link["state"]) is not None
+            listed[-1] += 1
     if not active:
         raise ValueError("no GPU listed")
+    if len(set(listed)) > 1:
+        raise ValueError("the GPUs have different numbers of links; the output is truncated")
     return tuple(active)
+
+
+def parse_compute_capability(text: str) -> tuple[str, ...]:
+    """Return the architecture of each GPU from ``--query-gpu=compute_cap --format=csv``."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    archs = [line for line in lines if line != "compute_cap"]
+    if not archs or not all(re.fullmatch(r"\d{1,2}\.\d", line) for line in archs):
+        raise ValueError("not a list of compute capabilities")
+    return tuple(f"sm_{arch.replace('.', '')}" for arch in archs)
 
 
 def parse_inventory(text: str) -> Inventory:
@@ -115,7 +141,11 @@ def parse_inventory(text: str) -> Inventory:
     gpus = [_gpu(bus_id, body) for bus_id, body in zip(parts[::2], parts[1::2], strict=True)]
     if not gpus:
         raise ValueError("no GPU in the report")
-    return Inventory(numbers.count(attached["count"]), tuple(gpus))
+    count = numbers.count(attached["count"])
+    # A report of one GPU (-i) is complete.
+    if 1 < len(gpus) < count or len({gpu.memory_mib is None for gpu in gpus}) > 1:
+        raise ValueError(f"the report of GPU {len(gpus)} of {count} is cut; it is truncated")
+    return Inventory(count, tuple(gpus))
 
 
 def _gpu(bus_id: str, body: str) -> Gpu:
@@ -138,4 +168,6 @@ def _gpu(bus_id: str, body: str) -> Gpu:
         memory_mib=numbers.count(memory) if memory else None,
         pcie=(numbers.count(generation), numbers.count(lanes)) if generation and lanes else None,
         mig=mig == "Enabled",
+        domain=re.search(r"[1-9a-f]", (value(r"ClusterUUID") or "").lower()) is not None,
+        c2c=value(r"GPU C2C Mode", r"\w+") == "Enabled",
     )

@@ -6,6 +6,7 @@ class JobScheduler:
 
 class Job:
     launcher: JobLauncher
+    options: list[str]
     num_tasks: int
     num_tasks_per_node: int
     @property

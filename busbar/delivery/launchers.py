@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: MIT
+"""Launchers that ReFrame lacks; importing this module registers them."""
+
+from __future__ import annotations
+
+from reframe.core.backends import register_launcher
+from reframe.core.launchers import JobLauncher
+from reframe.core.schedulers import Job
+
+
+def _nodes(job: Job) -> int:
+    return max(1, job.num_tasks // (job.num_tasks_per_node or job.num_tasks))
+
+
+@register_launcher("flux-run")
+class FluxRun(JobLauncher):
+    """``flux run``, within an allocation of Flux."""
+
+    def command(self, job: Job) -> list[str]:
+        """Return the command: all resources of each node belong to the ranks."""
+        return [
+            "flux",
+            "run",
+            f"--nodes={_nodes(job)}",
+            f"--ntasks={job.num_tasks}",
+            "--exclusive",
+        ]
+
+
+@register_launcher("jsrun")
+class Jsrun(JobLauncher):
+    """``jsrun`` of IBM's Job Step Manager, within a job of LSF."""
+
+    def command(self, job: Job) -> list[str]:
+        """Return the command: one resource set per node, with all of its GPUs and CPUs."""
+        nodes = _nodes(job)
+        return [
+            *("jsrun", f"--nrs={nodes}", "--rs_per_host=1"),
+            *(f"--tasks_per_rs={job.num_tasks // nodes}", "--cpu_per_rs=ALL_CPUS"),
+            "--gpu_per_rs=ALL_GPUS",
+        ]

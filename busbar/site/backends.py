@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""The schedulers and launchers of the installed ReFrame, and the launchers that it lacks."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import lru_cache
+from typing import Any
+
+from busbar.errors import suggestion
+
+_USUAL = {"scheduler": ("local", "slurm", "squeue"), "launcher": ("local", "mpirun", "srun")}
+"""Accepted without loading the backends of ReFrame, which takes longer than reading a site."""
+OWN_LAUNCHERS = ("flux-run", "jsrun")
+"""The launchers that `busbar.delivery.launchers` adds to ReFrame."""
+
+
+@lru_cache(maxsize=2)
+def backends(kind: str) -> dict[str, str | None]:
+    """Return the schedulers or launchers, and why one cannot be used on this machine."""
+    inherited = "RFM_INSTALL_PREFIX" in os.environ
+    registry: Any = importlib.import_module("reframe.core.backends")
+    for module in getattr(registry, f"_{kind}_backend_modules"):
+        importlib.import_module(module)
+    if not inherited:
+        os.environ.pop("RFM_INSTALL_PREFIX", None)  # ReFrame sets it on import
+    names = {name: error for name, (_, error) in getattr(registry, f"_{kind}s").items()}
+    return names | (dict.fromkeys(OWN_LAUNCHERS) if kind == "launcher" else {})
+
+
+def scheduler(name: str) -> str:
+    """Return the name of a scheduler; raise ``ValueError`` if ReFrame has none of this name."""
+    return _checked("scheduler", name)
+
+
+def launcher(name: str) -> str:
+    """Return the name of a launcher; raise ``ValueError`` if ReFrame has none of this name."""
+    return _checked("launcher", name)
+
+
+def _checked(kind: str, name: str) -> str:
+    if name not in _USUAL[kind] and name not in backends(kind):
+        raise ValueError(f"unknown {kind} {name!r}; {suggestion(name, sorted(backends(kind)))}")
+    return name

