@@ -13,7 +13,7 @@ from typing import Any, cast
 from busbar import data
 from busbar.errors import BusbarError
 from busbar.site.detect_local import local_facts
-from busbar.site.family import Family, LinkClass, LinkClasses
+from busbar.site.family import Family, LinkClass, LinkClasses, Network
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse, written
 
@@ -141,11 +141,22 @@ def family_named(name: str) -> Family:
 def link_classes(site: Site) -> dict[str, LinkClass]:
     """Return the link classes that the site can use, by name; the nearest of one name wins."""
     classes: dict[str, LinkClass] = {}
-    for root in reversed(_family_roots(_beside(site))):
-        file = root / FAMILIES / f"{LINKS}.yaml"
-        if _is_file(file):
-            classes |= _links(_document(file)).link_classes
+    for file in _link_files(site):
+        classes |= _links(file).link_classes
     return classes
+
+
+def network(site: Site) -> Network | None:
+    """Return what is known of the kind of network that the site has."""
+    provider = site.fabric.provider if site.fabric else ""
+    files = reversed(_link_files(site))
+    return next((n for file in files if (n := _links(file).networks.get(provider))), None)
+
+
+def _link_files(site: Site) -> list[Document]:
+    """Return the files of link classes, the nearest last."""
+    files = [r / FAMILIES / f"{LINKS}.yaml" for r in reversed(_family_roots(_beside(site)))]
+    return [_document(file) for file in files if _is_file(file)]
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

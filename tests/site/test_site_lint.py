@@ -36,7 +36,12 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         "node_types.h200x4.gpus.count",
         "'four'",
     ),
-    "no such family": ("p5", lambda s: s.update(family="eva"), "family", "known families: efa"),
+    "no such family": (
+        "p5",
+        lambda s: s.update(family="eva"),
+        "family",
+        "known families: cxi, efa",
+    ),
     "no such node type": (
         "mi300x",
         lambda s: s["partitions"][0].update(node_type="spy"),
