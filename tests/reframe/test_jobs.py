@@ -57,7 +57,9 @@ JOBS = {
     "h20-all_reduce-3": Job(
         "h20-roce", "xccl_nodes%size_set=full%collective=all_reduce", nodes="3"
     ),
-    "h20-framework-all": Job("h20-roce", "framework_nodes", features=("torch",), nodes="all"),
+    "h20-broadcast-all": Job(
+        "h20-roce", "xccl_nodes%size_set=full%collective=broadcast", nodes="all"
+    ),
     # A pair stays a pair.
     "h20-pt2pt-all": Job("h20-roce", "pt2pt_nodes", nodes="all"),
     "p4d-message_transfer": Job("p4d", "fabric_ofi"),
@@ -76,7 +78,7 @@ HOLDS = {
     "mi300x-npkit": ["export NPKIT_DUMP_DIR=npkit", 'mkdir -p "$NPKIT_DUMP_DIR"', "-g 1"],
     "h20-all_reduce": ["-b 512 -e 18G -f 2 -g 1"],
     "h20-all_reduce-3": ["--ntasks=24", "mpirun -np 24", "--hostfile hosts -N 8"],
-    "h20-framework-all": ["--ntasks=4", "--nnodes 4", "--ranks 32"],
+    "h20-broadcast-all": ["--ntasks=32", "mpirun -np 32"],
     "h20-pt2pt-all": ["--ntasks=2", "mpirun -np 2"],
     "p4d-message_transfer": ["mpirun -np 2 --hostfile hosts -N 1", "StrictHostKeyChecking=yes"],
     "p4d-all_reduce": [
