@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import subprocess
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -18,8 +18,15 @@ CHECKS = (CHECKOUT or _INSTALLED) / "reframe_checks"
 
 
 def full_version() -> str:
-    """Return version and commit, as in ``0.1.0 (886ff82)``."""
-    return f"{version('busbar')} ({commit()})"
+    """Return version and commit, as in ``0.1.0 (886ff82)``.
+
+    A copy on PYTHONPATH has no version.
+    """
+    try:
+        number = version("busbar")
+    except PackageNotFoundError:
+        number = "not installed"
+    return f"{number} ({commit()})"
 
 
 def commit() -> str:

@@ -125,7 +125,7 @@ class BenchCheck(BusbarCheck, special=True):
         launches = [asdict(launch) for launch in self.planned]
         Path(self.stagedir, ASKED).write_text(json.dumps(launches, indent=1) + "\n")
         self.num_tasks = self.processes()
-        self.num_tasks_per_node = self.num_tasks // self.nodes
+        self.num_tasks_per_node = self.num_tasks // self.node_count
         self.job.num_tasks = self.num_tasks
         self.job.num_tasks_per_node = self.num_tasks_per_node
         self.across_nodes(name for launch in self.planned for name, _ in launch.environment)

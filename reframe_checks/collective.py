@@ -43,7 +43,7 @@ class OsuCollective(BenchCheck, special=True):
         return (program, "-d", self.gpu_memory, "-m", f"{first}:{last}", *self.added)
 
     def launches(self) -> list[BenchLaunch]:
-        ranks = self.nodes * self.gpus
+        ranks = self.node_count * self.gpus
         if self.ranks:
             ranks = min(self.ranks, ranks)
         return [
@@ -52,11 +52,11 @@ class OsuCollective(BenchCheck, special=True):
                 command=self.command(),
                 ranks=ranks,
                 sizes=powers(*self.message_sizes[self.size_set]),
-                gpus=tuple(range(ranks // self.nodes)),
-                nodes=self.nodes,
+                gpus=tuple(range(ranks // self.node_count)),
+                nodes=self.node_count,
                 buffers="D D",
                 transports=self.environment.transports,
-                across=self.environment.across if self.nodes > 1 else (),
+                across=self.environment.across if self.node_count > 1 else (),
             )
         ]
 
@@ -80,9 +80,10 @@ class collective_node(OsuCollective):  # noqa: N801 - see above
 
 @rfm.simple_test
 class collective_nodes(OsuCollective):  # noqa: N801 - see above
-    """All GPUs of two nodes."""
+    """All GPUs of two nodes, or of more (``-S nodes=4``)."""
 
     descr = "OSU collectives on GPU buffers, two nodes"
     valid_systems = ["+remote"]
-    nodes = 2
+    node_count = 2
+    any_nodes = True
     size_set = parameter(["full"])

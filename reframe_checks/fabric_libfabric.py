@@ -59,11 +59,11 @@ class Libfabric(Pair, special=True):
         return BenchLaunch(
             bench=bench,
             command=command,
-            ranks=self.nodes,
-            nodes=self.nodes,
+            ranks=self.node_count,
+            nodes=self.node_count,
             sizes=(size,),
             buffers="H H",
-            placed=self.nodes > 1,
+            placed=self.node_count > 1,
             validated="-c" in command,
             bands=False,
         )
@@ -115,7 +115,7 @@ class fabric_libfabric_nodes(Libfabric):  # noqa: N801 - see above
 
     descr = "fi_pingpong between two nodes"
     valid_systems = ["+remote"]
-    nodes = 2
+    node_count = 2
 
 
 def _ended_well(shown: LaunchOutput) -> bool:

@@ -26,7 +26,7 @@ class fabric_ofi(BenchCheck):  # noqa: N801 - see above
     valid_systems = ["+remote"]
     valid_prog_environs = ["+ofi-tests +cuda", "+ofi-tests +rocm"]
     size_set = parameter(["quick"])
-    nodes = 2
+    node_count = 2
     env_vars = {"NCCL_DEBUG": "INFO"}
 
     def launches(self) -> list[BenchLaunch]:

@@ -95,7 +95,7 @@ class UcxNodes(UcxPerf, special=True):
 
     # On EFA and Slingshot the traffic goes by libfabric.
     valid_systems = ["+remote -efa -cxi"]
-    nodes = 2
+    node_count = 2
 
     def launches(self) -> list[BenchLaunch]:
         nics = self.site.node_type(self.current_partition.name).nics

@@ -46,7 +46,7 @@ class Torch(XcclPerf, special=True):
         """Return ``python3 -m torch.distributed.run ... torch_collectives.py ...``."""
         return (
             *(*self.torchrun(), str(SOURCES / "torch_collectives.py")),
-            *("--ranks", str(self.gpus * self.nodes), "--collectives", ",".join(COLLECTIVES)),
+            *("--ranks", str(self.gpus * self.node_count), "--collectives", ",".join(COLLECTIVES)),
             *("--sizes", ",".join(map(option_bytes, self.message_sizes)), *self.added),
         )
 
@@ -55,8 +55,8 @@ class Torch(XcclPerf, special=True):
             BenchLaunch(
                 bench="torch_collectives",
                 command=self.command(),
-                ranks=self.gpus * self.nodes,
-                nodes=self.nodes,
+                ranks=self.gpus * self.node_count,
+                nodes=self.node_count,
                 sizes=self.message_sizes,
                 operations=tuple((name, None, None) for name in COLLECTIVES),
                 gpus=tuple(range(self.gpus)),
@@ -74,7 +74,7 @@ class Torch(XcclPerf, special=True):
         return (python, "-m", "torch.distributed.run", "--nproc_per_node", str(self.gpus))
 
     def processes(self) -> int:
-        return self.nodes
+        return self.node_count
 
     def placing(self, launch: BenchLaunch) -> list[str]:
         return [BUSY]  # the program says itself where its ranks are
@@ -120,11 +120,12 @@ class framework(Torch):  # noqa: N801 - ReFrame's test names are what users type
 
 @rfm.simple_test
 class framework_nodes(Torch):  # noqa: N801 - see above
-    """The same on two nodes, each with its own ``torch.distributed.run``."""
+    """The same on two nodes or more (``-S nodes=4``), each with a ``torch.distributed.run``."""
 
     descr = "collectives through PyTorch on two nodes"
     valid_systems = ["+remote"]
-    nodes = 2
+    node_count = 2
+    any_nodes = True
 
     @run_after("setup")
     def start_one_process_a_node(self) -> None:
@@ -134,4 +135,4 @@ class framework_nodes(Torch):  # noqa: N801 - see above
 
     def torchrun(self) -> tuple[str, ...]:
         meeting = str(SOURCES / "rendezvous.sh")
-        return (meeting, *super().torchrun(), "--nnodes", str(self.nodes))
+        return (meeting, *super().torchrun(), "--nnodes", str(self.node_count))

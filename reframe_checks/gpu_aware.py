@@ -29,7 +29,7 @@ class gpu_aware(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what us
 
     def ranks_per_node(self) -> int:
         """Two ranks on the GPU of a node that has only one: a message needs two."""
-        alone = self.on_gpu and self.nodes == 1
+        alone = self.on_gpu and self.node_count == 1
         return max(self.partition.ranks_per_node, 2 if alone else 1)
 
     @run_after("setup")
@@ -71,8 +71,9 @@ class gpu_aware_hipcc(gpu_aware):  # noqa: N801 - see above
 
 @rfm.simple_test
 class gpu_aware_nodes(gpu_aware):  # noqa: N801 - see above
-    """The same between all pairs of two nodes."""
+    """The same between all pairs of two nodes, or of more (``-S nodes=4``)."""
 
     descr = "correct data between two nodes"
     valid_systems = ["+remote"]
-    nodes = 2
+    node_count = 2
+    any_nodes = True

@@ -37,7 +37,7 @@ class JudgingMixin(Configured):
 
     # A variable of BusbarCheck: ReFrame takes none from a mixin that two others share.
     log_files: str
-    nodes: int
+    node_count: int
     outcome: Outcome
 
     @property
@@ -60,7 +60,7 @@ class JudgingMixin(Configured):
             check=type(self).__name__,
             partition=self.current_partition.name,
             lane=self.environment.lane,
-            nodes=self.nodes,
+            nodes=self.node_count,
         )
 
     def known_versions(self) -> Mapping[str, str]:

@@ -9,7 +9,9 @@ from collections.abc import Iterable
 
 from reframe.core.builtins import run_after, run_before, variable
 
+from busbar.errors import BusbarError
 from busbar.judge.nonce import NONCE
+from busbar.parse import numbers
 
 from .configured import Configured
 
@@ -40,10 +42,33 @@ _UNBOUND = {
 class LaunchingMixin(Configured):
     """Sets the options of the launcher, and what it needs to reach other nodes."""
 
+    #: Nodes of the checks that take any number: 2, 4, 8, or ``all`` nodes of the partition.
+    nodes = variable(str, value="2")
     #: Nodes that the job takes.
-    nodes = variable(int, value=1)
+    node_count = 1
+    #: Whether the variable ``nodes`` sets their number.
+    any_nodes = False
     #: Whether the job runs a program of ours, which repeats the nonce.
     own_program = False
+
+    @run_after("setup")
+    def set_nodes(self) -> None:
+        """Take as many nodes as the user asks for.
+
+        Raises ``BusbarError`` if the partition has fewer.
+        """
+        if not self.any_nodes:
+            return
+        most = self.partition.nodes
+        count = most if self.nodes == "all" else numbers.whole(self.nodes)
+        if count is None or not 2 <= count <= most:
+            raise BusbarError(
+                f"nodes={self.nodes}: partition {self.current_partition.name} has {most} nodes",
+                where=type(self).__name__,
+                hint=f"give 2 to {most} or all, or correct partitions[].nodes in site.yaml",
+            )
+        self.node_count = count
+        self.descr = self.descr.replace("two nodes", f"{count} nodes")
 
     @run_after("setup")
     def set_nonce(self) -> None:
@@ -83,7 +108,7 @@ class LaunchingMixin(Configured):
         never adds one. Slurm names the hosts; without it BUSBAR_HOSTFILE does.
         """
         launcher = self.job.launcher
-        if self.nodes == 1 or launcher.registered_name != "mpirun":
+        if self.node_count == 1 or launcher.registered_name != "mpirun":
             return
         scheduler = self.current_partition.scheduler.registered_name
         self.prerun_cmds = [_HOSTS.get(scheduler, _HOSTFILE), *self.prerun_cmds]

@@ -83,7 +83,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
     @run_before("run")
     def set_command(self) -> None:
         self.num_tasks_per_node = self.ranks_per_node()
-        self.num_tasks = self.nodes * self.num_tasks_per_node
+        self.num_tasks = self.node_count * self.num_tasks_per_node
         self.job.num_tasks, self.job.num_tasks_per_node = self.num_tasks, self.num_tasks_per_node
         self.across_nodes()
         inside = self.image.programs if self.image else {}
@@ -116,7 +116,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
         return GpuAwareRequest(
             check=self.name,
             ranks=self.num_tasks,
-            nodes=self.nodes,
+            nodes=self.node_count,
             buffers=tuple(" ".join(pair) for pair in self.buffers()),
             sizes=self.sizes,
             latency_sizes=self.latency_sizes,
@@ -124,8 +124,8 @@ class GpuAwareCheck(BusbarCheck, special=True):
             collectives=tuple(self.collectives),
             lane=environment.lane,
             nonce=self.nonce,
-            transports=environment.across if self.nodes > 1 else environment.transports,
-            provider=environment.provider if self.nodes > 1 else "",
+            transports=environment.across if self.node_count > 1 else environment.transports,
+            provider=environment.provider if self.node_count > 1 else "",
             statistic=statistic_of(words_of(self.more_options, "more_options")),
             share_gpus=self.shares_gpu,
         )
@@ -135,7 +135,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
         return replace(
             self.known_run(),
             bench="gpu_aware",
-            nodes=self.nodes,
+            nodes=self.node_count,
             ranks=self.num_tasks,
             gpus={rank.rank: self.gpu_index(rank.device, rank.node_rank) for rank in shown.ranks},
             copies=None if self.on_gpu else copies_of(shown.facts),

@@ -54,14 +54,14 @@ class OsuPair(BenchCheck, special=True):
     def launch(self, source: int, target: int) -> BenchLaunch:
         """One pair; each rank sees both GPUs and takes the one of its place on the node."""
         command = self.command()
-        across = self.nodes > 1
+        across = self.node_count > 1
         return BenchLaunch(
             bench=self.bench,
             command=command,
             ranks=2,
             sizes=powers(*self.message_sizes[self.size_set]),
             gpus=(source,) if across else (source, target),
-            nodes=self.nodes,
+            nodes=self.node_count,
             buffers=self.buffers,
             environment=self.visible(source) if across else self.visible(source, target),
             transports=() if across else self.environment.transports,
@@ -141,7 +141,7 @@ class pt2pt_nodes(OsuPair):  # noqa: N801 - see above
 
     descr = "osu_bw between two nodes"
     valid_systems = ["+remote"]
-    nodes = 2
+    node_count = 2
     size_set = parameter(["quick"])
     message_sizes = {"quick": (4 * MIB, 4 * MIB)}
 

@@ -17,6 +17,7 @@ from reframe.core.builtins import parameter
 from busbar.documents import NoteRow
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES
+from busbar.expect.domain import domain_nodes
 from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import BenchLaunch, powers
 from busbar.judge.run import of_launch
@@ -42,7 +43,7 @@ LOGGED = {
 
 def ways(site: Site, *, nodes: int, partition: str) -> tuple[str, ...]:
     """How NCCL's log names the ways that data should take."""
-    if nodes == 1 or site.fabric is None:
+    if nodes <= domain_nodes(site.node_type(partition)) or site.fabric is None:
         return ("P2P", "NVLS")
     networks = NET.get(site.fabric.provider, ("NET/",))
     if site.fabric.provider in NET and any(n.gpudirect for n in site.node_type(partition).nics):
@@ -82,7 +83,7 @@ class XcclPerf(BenchCheck, special=True):
 
     def ways(self) -> tuple[str, ...]:
         """How NCCL's log names the ways of this check."""
-        return ways(self.site, nodes=self.nodes, partition=self.current_partition.name)
+        return ways(self.site, nodes=self.node_count, partition=self.current_partition.name)
 
     def command(self) -> tuple[str, ...]:
         """Return ``all_reduce_perf -b FIRST -e LAST -f FACTOR -g 1``."""
@@ -100,11 +101,11 @@ class XcclPerf(BenchCheck, special=True):
             BenchLaunch(
                 bench=self.collective,
                 command=self.command(),
-                ranks=per_node * self.nodes,
+                ranks=per_node * self.node_count,
                 # Smaller ones are rounded to what divides among ranks.
                 sizes=tuple(size for size in powers(first, last, factor) if size >= MIB),
                 gpus=tuple(range(per_node)),
-                nodes=self.nodes,
+                nodes=self.node_count,
                 transports=self.ways(),
                 log="nccl",
                 validated=True,
@@ -152,8 +153,9 @@ class xccl(XcclPerf):  # noqa: N801 - ReFrame's test names are what users type
 
 @rfm.simple_test
 class xccl_nodes(XcclPerf):  # noqa: N801 - see above
-    """All GPUs of two nodes."""
+    """All GPUs of two nodes, or of more (``-S nodes=4``)."""
 
     descr = "nccl-tests or rccl-tests on two nodes"
     valid_systems = ["+remote"]
-    nodes = 2
+    node_count = 2
+    any_nodes = True

@@ -52,7 +52,7 @@ class xccl_osu(OsuCollective):  # noqa: N801 - ReFrame's test names are what use
                 launch,
                 bench=self.bench.replace("osu_", "osu_xccl_"),
                 transports=ways(
-                    self.site, nodes=self.nodes, partition=self.current_partition.name
+                    self.site, nodes=self.node_count, partition=self.current_partition.name
                 ),
                 log="nccl",
             )
@@ -84,7 +84,9 @@ class xccl_osu_pair(OsuPair):  # noqa: N801 - see above
         return replace(
             launch,
             bench="osu_xccl_bw",
-            transports=ways(self.site, nodes=self.nodes, partition=self.current_partition.name),
+            transports=ways(
+                self.site, nodes=self.node_count, partition=self.current_partition.name
+            ),
             log="nccl",
             logs=f"nccl.{target}.*.log",
             environment=(

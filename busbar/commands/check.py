@@ -190,8 +190,6 @@ def _measure(
 
 def _conclude(args: argparse.Namespace, output: Path, state: _State) -> int:
     """Write what was measured, print it, and return the exit status."""
-    from busbar.report import html  # noqa: PLC0415 - see above
-
     interruption: Interruption = args.interruption
     failure: OSError | None = None
     while True:
@@ -204,6 +202,9 @@ def _conclude(args: argparse.Namespace, output: Path, state: _State) -> int:
         document = document_of(state.site, state.lane, outcomes, skipped, name)
         try:
             write(output / "results.json", json.dumps(document, indent=1) + "\n")
+            # Here, so that a plotting library that does not load loses no result.
+            from busbar.report import html  # noqa: PLC0415
+
             html.write(output / "report.html", document, outcomes)
         except OSError as error:
             failure = error

@@ -14,7 +14,6 @@ from busbar.detect.nvidia_chips import BRIDGED, CHIPS, FAMILY, NvidiaChip, by_li
 from busbar.parse.machine.nvidia_smi import Inventory, Topology
 from busbar.site.cpulist import parse_cpu_list
 from busbar.site.family import LinkClass
-from busbar.site.model import Links
 
 _HOST_LINKS = {(generation, 16): f"pcie{generation}-x16" for generation in (3, 4, 5, 6)}
 _C2C = "nvlink-c2c"
@@ -124,7 +123,7 @@ def _detected(
             "the NVLinks reach GPUs of other nodes; add domain_nodes, the nodes that they connect,"
             " to links.switched"
         )
-    if links and ("host_link" not in facts or "through_host" not in Links.model_fields):
+    if links and "host_link" not in facts:
         links.pop("through_host", None)
     facts |= {"links": links} if links else {}
     if outputs.multicast is not None and links and "switched" in links:

@@ -7,7 +7,10 @@ smallest cut. Between N nodes with NICs of B in each direction, n ranks, g of th
 - ring: bus bandwidth <= B;
 - any algorithm without reduction in the network: all-reduce moves at least half of its data in
   and half out, so its algorithm bandwidth <= B * N / (2 * (N - 1)) (NVIDIA/nccl issue 812 and
-  NVIDIA/nccl-tests issue 196 report readings that only this bound explains).
+  NVIDIA/nccl-tests issue 196 report readings that only this bound explains);
+- reduction in the network (SHARP of InfiniBand): a node sends its data once and receives the
+  result once, so algorithm bandwidth <= B;
+- sendrecv: only the last GPU of a node sends to the next one, by the NICs that it can use.
 
 Within a node NVLink SHARP reduces in the switch: each GPU sends its data once and the reduced
 share once, so algorithm bandwidth <= B / (1 + 1/g).
@@ -15,16 +18,17 @@ share once, so algorithm bandwidth <= B / (1 + 1/g).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from busbar.errors import BusbarError
-from busbar.expect.topology import Graph, gpu, narrowest_ring_path, node_graph, raw_rate
+from busbar.expect.topology import HOST, Graph, gpu, narrowest_ring_path, node_graph, raw_rate
 from busbar.site.family import LinkClass
 from busbar.site.model import NodeType
 
 RING, TREE, NVLS = "ring", "tree", "nvls"
 ALGORITHMS = (RING, TREE, NVLS)
+_COLLNET = "reduction in the network"
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,23 @@ class Bound:
 
     gb_per_s: float
     path: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A collective by one algorithm on nodes with equally many ranks."""
+
+    collective: str
+    algo: str
+    nodes: int
+    per_node: int
+    rails: int = 1
+    """NICs that a pair of ranks can use."""
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of all nodes."""
+        return self.nodes * self.per_node
 
 
 @dataclass(frozen=True)
@@ -66,12 +87,14 @@ def bound(
     nodes: int,
     ranks_per_node: int,
     algo: str | None,
+    rails: int = 1,
 ) -> Bound:
     """Return the bound for ``algo``; None: the largest of the algorithms that the nodes support.
 
-    Where the site does not say whether the switch has multicast, the bound allows for it. Raises
-    ``BusbarError`` for an unknown algorithm, for NVLS without multicast, and for GPUs
-    without links.
+    Where the site does not say whether the switch has multicast, the bound allows for it. A pair
+    of ranks uses ``rails`` NICs unless the nodes state which NICs are near. Raises
+    ``BusbarError`` for an unknown algorithm, for NVLS without multicast, and for GPUs without
+    links.
     """
     if algo not in (None, *ALGORITHMS):
         raise BusbarError(f"unknown algorithm {algo!r}", hint=f"known: {', '.join(ALGORITHMS)}")
@@ -82,13 +105,32 @@ def bound(
             hint="set gpus.multicast in site.yaml if it is on",
         )
     candidates = [algo] if algo else [RING, TREE, *([NVLS] if multicast else [])]
-    inside = None
-    if ranks_per_node > 1:
-        inside = _inside(node, tuple(classes.items()), ranks_per_node)
-    bounds = [
-        _bound(node, classes, collective, one, nodes, ranks_per_node, inside) for one in candidates
-    ]
+    if algo is None and nodes > 1 and all(classes[nic.link_class].reduces for nic in node.nics):
+        candidates.append(_COLLNET)
+    bounds = []
+    for name in candidates:
+        run = Shape(collective, name, nodes, ranks_per_node, rails)
+        terms = []
+        if ranks_per_node > 1:
+            inside = replace(run, algo=NVLS if multicast else TREE) if name == _COLLNET else run
+            terms.append((inside_bound(node, classes, inside), f"inside the node, {name}"))
+        if nodes > 1:
+            rate = network(node, classes)
+            text = f"{node.nic_count} NICs with {rate:g} GB/s per node, {name}"
+            terms.append((network_bound(node, classes, run), text))
+        bounds.append(_least(terms))
     return max(bounds, key=lambda candidate: candidate.gb_per_s)
+
+
+def _least(terms: list[tuple[float, str]]) -> Bound:
+    if not terms:
+        raise BusbarError("a collective needs two ranks or more", hint="increase the ranks")
+    least = min(value for value, _ in terms)
+    path = tuple(
+        f"{text}: busbw <= {value:.4g} GB/s{' (binds)' if value == least else ''}"
+        for value, text in terms
+    )
+    return Bound(least, path)
 
 
 def network(node: NodeType, classes: dict[str, LinkClass]) -> float:
@@ -98,40 +140,54 @@ def network(node: NodeType, classes: dict[str, LinkClass]) -> float:
     return sum(raw_rate(nic.link_class, nic.count, classes) for nic in node.nics)
 
 
-def _bound(  # noqa: PLR0917 - a physical model has as many parameters as it has
-    node: NodeType,
-    classes: dict[str, LinkClass],
-    collective: str,
-    algo: str,
-    nodes: int,
-    per_node: int,
-    inside: _Inside | None,
-) -> Bound:
-    ranks = nodes * per_node
-    to_bus = factor(collective, ranks)
-    terms: list[tuple[float, str]] = []
-    if inside:
-        value = _inside_bus(inside, collective, algo, per_node)
-        if nodes > 1 and algo != RING:
-            # Each node does its share of the work at the rate of its own links.
-            value *= to_bus / factor(collective, per_node)
-        terms.append((value, f"inside the node, {algo}"))
-    if nodes > 1:
-        rate = network(node, classes)
-        value = rate
-        if collective == "alltoall":
-            value = rate * (ranks - 1) / (per_node * (ranks - per_node))
-        elif algo != RING and collective in ("all_reduce", "all_gather", "reduce_scatter"):
-            value = rate * nodes / (nodes - 1) * (ranks - 1) / ranks
-        terms.append((value, f"{node.nic_count} NICs with {rate:g} GB/s per node, {algo}"))
-    if not terms:
-        raise BusbarError("a collective needs two ranks or more", hint="increase the ranks")
-    least = min(value for value, _ in terms)
-    path = tuple(
-        f"{text}: busbw <= {value:.4g} GB/s{' (binds)' if value == least else ''}"
-        for value, text in terms
+def inside_bound(node: NodeType, classes: dict[str, LinkClass], run: Shape) -> float:
+    """Return the bound on bus bandwidth of the links within each node.
+
+    Raises ``BusbarError`` for GPUs without links.
+    """
+    inside = _inside(node, tuple(classes.items()), run.per_node)
+    value = _inside_bus(inside, run.collective, run.algo, run.per_node)
+    if run.nodes > 1 and run.algo != RING:
+        # Each node does its share of the work at the rate of its own links.
+        value *= factor(run.collective, run.ranks) / factor(run.collective, run.per_node)
+    return value
+
+
+def network_bound(
+    node: NodeType, classes: dict[str, LinkClass], run: Shape, *, near: bool = False
+) -> float:
+    """Return the bound on bus bandwidth of the NICs.
+
+    ``near``: count only the NICs near a GPU that takes part, if the nodes state them.
+    """
+    nodes, ranks, algo = run.nodes, run.ranks, run.algo
+    if run.collective == "sendrecv":
+        return min(_of_one_gpu(node, classes, index, run) for index in (0, run.per_node - 1))
+    used = [nic for nic in node.nics if set(nic.near_gpus) & set(range(run.per_node))]
+    rate = network(
+        node.model_copy(update={"nics": tuple(used)}) if near and used else node, classes
     )
-    return Bound(least, path)
+    if run.collective == "alltoall":
+        return rate * (ranks - 1) / (run.per_node * (ranks - run.per_node))
+    if algo == _COLLNET and run.collective == "all_reduce":
+        return rate * factor(run.collective, ranks)
+    if algo != RING and run.collective in ("all_reduce", "all_gather", "reduce_scatter"):
+        return rate * nodes / (nodes - 1) * (ranks - 1) / ranks
+    return rate
+
+
+def _of_one_gpu(node: NodeType, classes: dict[str, LinkClass], index: int, run: Shape) -> float:
+    """Return the rate of the NICs near a GPU; as many as a pair can use if none is stated."""
+    network(node, classes)
+    near = [nic for nic in node.nics if index in nic.near_gpus]
+    rates = [raw_rate(nic.link_class, 1, classes) for nic in node.nics for _ in range(nic.count)]
+    of_rails = sum(sorted(rates, reverse=True)[: run.rails])
+    return max(of_rails, sum(raw_rate(nic.link_class, nic.count, classes) for nic in near))
+
+
+def weakest(node: NodeType, classes: dict[str, LinkClass], ranks: int) -> float:
+    """Return the rate of the links of the GPU with the fewest."""
+    return _inside(node, tuple(classes.items()), ranks).weakest
 
 
 def _inside_bus(inside: _Inside, collective: str, algo: str, ranks: int) -> float:
@@ -158,6 +214,8 @@ def _inside(node: NodeType, classes: tuple[tuple[str, LinkClass], ...], ranks: i
     import networkx as nx  # noqa: PLC0415 - takes longer to load than most commands need
 
     graph = _restricted(node_graph(node, dict(classes)), ranks)
+    direct = graph.subgraph(set(graph) - {HOST})
+    graph = direct if nx.is_connected(direct) else graph
     if not nx.is_connected(graph):
         raise BusbarError("links do not connect all GPUs of a node, so data passes the host")
     cut, _ = nx.stoer_wagner(graph, weight="gb_per_s")

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from busbar.errors import BusbarError
 from busbar.expect.banded import BandedExpectation, coverage
-from busbar.expect.bounds import NVLS, bound, factor
+from busbar.expect.bounds import ALGORITHMS, NVLS, TREE, Bound, bound, factor
+from busbar.expect.curves import answers
+from busbar.expect.domain import joined
 from busbar.expect.errors import NoExpectation
 from busbar.expect.proof import proven
 from busbar.expect.question import Question
 from busbar.site.family import Band, Collective, LinkClass
-from busbar.site.load import family, link_classes
+from busbar.site.load import family, link_classes, network
 from busbar.site.model import CollectiveBench, Gpus, NodeType, Site
 from busbar.site.tuning import environment as family_environment
 from busbar.site.tuning import profiles
@@ -25,64 +29,192 @@ _CHOICE = ("algo", "protocol", "plugin", "harness")
 """What a question can ask of a band."""
 
 
+@dataclass(frozen=True)
+class _Setting:
+    """A question with what the site says about it."""
+
+    site: Site
+    question: Question
+    node: NodeType
+    """The nodes of one NVLink domain are one node."""
+    nodes: int
+    per_node: int
+    gpus: Gpus
+    classes: dict[str, LinkClass]
+    where: str
+
+    @property
+    def rails(self) -> int:
+        return self.site.fabric.rails_per_pair if self.site.fabric else 1
+
+    def bound(self, algo: str | None) -> Bound:
+        question = self.question
+        return bound(
+            *(self.node, self.classes, question.bench),
+            nodes=self.nodes,
+            ranks_per_node=self.per_node,
+            algo=algo,
+            rails=self.rails,
+        )
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A band, and what it says of the question."""
+
+    band: Band
+    algo: str | None
+    typical: float
+    measured: bool
+    """Whether the band is of this collective on such nodes, and not of a curve."""
+    sources: tuple[str, ...]
+    fitted: int
+    readings: int
+
+
 def collective(site: Site, question: Question) -> BandedExpectation:
     """Limit and band of the bus bandwidth (GB/s, as nccl-tests defines it) of one collective.
 
     Each GPU has one rank. Without environment and profile, the environment of the site is that of
-    the profile that the band asks for. Raises ``NoExpectation`` where no data supports a band.
+    the profile that the band asks for. Without an algorithm the answer is a band measured on such
+    GPUs, else that of the fastest algorithm. Raises ``NoExpectation`` where no data supports a
+    band.
     """
-    bench, nbytes, nodes, lane = question.bench, question.nbytes, question.nodes, question.lane
+    return _answer(site, question)[0]
+
+
+def by_algorithm(
+    site: Site, question: Question, ran: str | None = None
+) -> list[BandedExpectation]:
+    """Return the band of the algorithm that ``ran``; of each that may have run if that is None.
+
+    A band of what the library chose on such nodes holds for any algorithm. All have the limit of
+    the question; the first is that of `collective`. Raises ``NoExpectation`` where no data
+    supports a band.
+    """
+    first, best = _answer(site, question)
+    if question.algo or (best.measured and best.algo is None):
+        return [first]
+    found = {}
+    for algo in ALGORITHMS:
+        with contextlib.suppress(BusbarError):  # no band, or not an algorithm of this hardware
+            band = collective(site, replace(question, algo=algo))
+            found[algo] = replace(band, limit=first.limit)
+    return [found[ran]] if ran in found else [first, *found.values()]
+
+
+def _answer(site: Site, question: Question) -> tuple[BandedExpectation, _Candidate]:
+    setting = _setting(site, question)
+    most = _limit(setting)
+    measured = _candidates(setting)
+    choice = {name: getattr(question, name) for name in _CHOICE}
+    fitting = [b for b in measured if all(v in (None, getattr(b, k)) for k, v in choice.items())]
+    sized = [b for b in fitting if b.covers(question.nbytes)]
+    candidates = [_of_band(setting, band, most) for band in _held(setting, sized)]
+    candidates += _of_curves(setting)
+    path = (*most.path, *_staging(setting))
+    sources = _link_sources(setting)
+    if not candidates:
+        raise NoExpectation(
+            _why_not(measured, fitting, sized, question.nbytes, choice),
+            where=setting.where,
+            limit=most.gb_per_s,
+            path=path,
+            sources=sources,
+            nbytes=question.nbytes,
+        )
+    best = _best(setting.gpus, candidates)
+    band = best.band
+    if not best.measured:
+        path = (*path, f"band of {best.algo}")
+    expected = BandedExpectation(
+        limit=most.gb_per_s,
+        low=best.typical * band.low,
+        typical=best.typical,
+        high=min(best.typical * band.high, most.gb_per_s),
+        path=(*path, f"with {_settings(band)}") if band.when else path,
+        sources=(*sources, *best.sources),
+        proof=proven(site, setting.gpus, band),
+        nbytes=question.nbytes or band.bytes[1],
+        fitted=best.fitted,
+        readings=best.readings,
+    )
+    return expected, best
+
+
+def _setting(site: Site, question: Question) -> _Setting:
+    bench, nodes = question.bench, question.nodes
     if bench not in COLLECTIVES:
         raise BusbarError(f"unknown collective {bench!r}", hint=f"known: {', '.join(COLLECTIVES)}")
     node = site.node_type(question.partition)
-    gpus = node.gpus
     where = f"site {site.name}, {bench} on {nodes} node{'s' if nodes > 1 else ''}"
-    if gpus is None:
+    if node.gpus is None:
         raise NoExpectation("the nodes have no GPUs", where=where)
-    per_node = _ranks_per_node(gpus, question, where)
-    classes = link_classes(site)
+    per_node = _ranks_per_node(node.gpus, question, where)
+    large, domains = joined(node, nodes)
+    per_domain = per_node * (large.gpus.count // node.gpus.count if large.gpus else 1)
+    gpus = large.gpus or node.gpus
+    return _Setting(site, question, large, domains, per_domain, gpus, link_classes(site), where)
+
+
+def _limit(setting: _Setting) -> Bound:
     try:
-        most = bound(
-            node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=question.algo
-        )
+        return setting.bound(setting.question.algo)
     except BusbarError as error:
-        raise BusbarError(error.what, where=where, hint=error.hint) from error
-    environment = question.environment
-    if environment is None and question.profile:
-        environment = family_environment(site, lane=lane, profile=question.profile, gpus=per_node)
-    path = (*most.path, *_staging(node, nodes))
-    candidates = _candidates(site, gpus, bench, nodes, per_node)
-    choice = {name: getattr(question, name) for name in _CHOICE}
-    fitting = [b for b in candidates if all(v in (None, getattr(b, k)) for k, v in choice.items())]
-    sized = [b for b in fitting if b.covers(nbytes)]
-    band = _first_held(site, sized, environment, lane=lane, gpus=per_node)
-    sources = _link_sources(node, classes, nodes, per_node)
-    if band is None:
-        reason = _why_not(candidates, fitting, sized, nbytes, choice)
-        raise NoExpectation(
-            reason, where=where, limit=most.gb_per_s, path=path, sources=sources, nbytes=nbytes
-        )
-    base = most
-    if band.algo != question.algo:
-        base = bound(node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=band.algo)
-    size = nbytes or band.bytes[1]
-    typical = _bus_bandwidth(band, base.gb_per_s, size * factor(bench, nodes * per_node))
-    return BandedExpectation(
-        limit=most.gb_per_s,
-        low=typical * band.low,
-        typical=typical,
-        high=min(typical * band.high, most.gb_per_s),
-        path=(*path, f"with {_settings(band)}") if band.when else path,
-        sources=(*sources, band.source),
-        proof=proven(site, gpus, band),
-        nbytes=size,
-        fitted=len(band.fitted),
-        readings=band.readings,
+        raise BusbarError(error.what, where=setting.where, hint=error.hint) from error
+
+
+def _of_band(setting: _Setting, band: Collective, most: Bound) -> _Candidate:
+    question = setting.question
+    base = most if band.algo == question.algo else setting.bound(band.algo)
+    size = question.nbytes or band.bytes[1]
+    ranks = setting.nodes * setting.per_node
+    typical = _bus_bandwidth(band, base.gb_per_s, size * factor(question.bench, ranks))
+    numbers = (len(band.fitted), band.readings)
+    return _Candidate(band, band.algo, typical, True, (band.source,), *numbers)
+
+
+def _of_curves(setting: _Setting) -> list[_Candidate]:
+    """Return what curves say; they are of any harness, of no plugin, and of the best protocol."""
+    question = setting.question
+    if question.plugin or question.protocol not in (None, "simple"):
+        return []
+    found = answers(
+        *(setting.node, setting.classes, network(setting.site)),
+        collective=question.bench,
+        nodes=setting.nodes,
+        per_node=setting.per_node,
+        rails=setting.rails,
+        nbytes=question.nbytes,
     )
+    return [
+        _Candidate(a.band, a.algo, a.typical, False, a.sources, a.fitted, a.readings)
+        for a in found
+        if question.algo in (None, a.algo)
+        or (question.bench != "all_reduce" and question.algo in ALGORITHMS)
+        if a.algo != NVLS or setting.gpus.multicast or question.algo == NVLS
+    ]
 
 
-def _staging(node: NodeType, nodes: int) -> tuple[str, ...]:
-    if nodes == 1 or all(nic.gpudirect for nic in node.nics):
+def _best(gpus: Gpus, candidates: list[_Candidate]) -> _Candidate:
+    """Return a band measured on such GPUs, else of what the library chose, else the fastest.
+
+    A band of one algorithm on other GPUs says nothing of which algorithm ran here. NCCL takes NVLS
+    instead of plain trees where it can.
+    """
+    measured = [each for each in candidates if each.measured]
+    own = [each for each in measured if gpus.model in each.band.models]
+    chosen = [each for each in measured if each.algo is None]
+    if own or chosen:
+        return (own or chosen)[0]
+    of_algorithm = {each.algo: each for each in reversed(candidates)}
+    if NVLS in of_algorithm:
+        of_algorithm.pop(TREE, None)
+    return max(of_algorithm.values(), key=lambda each: each.typical)
+
+
+def _staging(setting: _Setting) -> tuple[str, ...]:
+    if setting.nodes == 1 or all(nic.gpudirect for nic in setting.node.nics):
         return ()
     return ("staged through host memory: the NICs do not read GPU memory",)
 
@@ -93,25 +225,38 @@ def _bus_bandwidth(band: Collective, bound_gb_per_s: float, moved: float) -> flo
     return moved / time_us * 1e-3
 
 
-def _candidates(
-    site: Site, gpus: Gpus, bench: str, nodes: int, ranks_per_node: int
-) -> list[Collective]:
-    """Return the family's bands of a collective with these ranks on these GPUs."""
+def bands(site: Site) -> list[Collective]:
+    """Return the measured bands of collectives on the site, within its nodes and between them."""
+    names = {n for node in site.node_types.values() if node.gpus for n in node.gpus.link_classes()}
+    classes = link_classes(site)
+    inside = [band for n in sorted(names & set(classes)) for band in classes[n].collectives]
+    return [*inside, *family(site).collectives]
+
+
+def _candidates(setting: _Setting) -> list[Collective]:
+    """Return the measured bands of a collective with these ranks on these GPUs."""
+    question, gpus, classes = setting.question, setting.gpus, setting.classes
+    names = sorted(gpus.link_classes(setting.per_node))
+    bands: list[Collective] = [band for name in names for band in classes[name].collectives]
+    if setting.nodes > 1:
+        bands = [
+            band
+            for band in family(setting.site).collectives
+            if band.nodes == setting.nodes and band.link_class in names
+        ]
     return [
         band
-        for band in family(site).collectives
-        if band.collective == bench
-        and band.nodes == nodes
-        and ranks_per_node in band.ranks_per_node
-        and band.link_class in (gpus.links.classes() if gpus.links else ())
+        for band in bands
+        if band.collective == question.bench
+        and setting.per_node in band.ranks_per_node
         and band.mode in (None, gpus.partitioning.compute if gpus.partitioning else None)
-        and (band.algo != NVLS or gpus.multicast)
+        and (band.algo != NVLS or gpus.multicast or question.algo == NVLS)
     ]
 
 
 def harnesses(site: Site) -> list[str]:
     """Return the harnesses that a reading on the site can come from."""
-    return sorted({*HARNESSES, *(band.harness for band in family(site).collectives)})
+    return sorted({*HARNESSES, *(band.harness for band in bands(site))})
 
 
 def _ranks_per_node(gpus: Gpus, question: Question, where: str) -> int:
@@ -129,23 +274,21 @@ def _ranks_per_node(gpus: Gpus, question: Question, where: str) -> int:
     return ranks // nodes
 
 
-def _first_held(
-    site: Site,
-    bands: list[Collective],
-    environment: Mapping[str, str] | None,
-    *,
-    lane: str | None,
-    gpus: int,
-) -> Collective | None:
-    """Return the first band whose settings the run had, or a profile of the family sets."""
+def _held(setting: _Setting, bands: list[Collective]) -> list[Collective]:
+    """Return the bands whose settings the run had, or the first profile of the family sets."""
+    site, question = setting.site, setting.question
+    environment, gpus = question.environment, setting.per_node
+    if environment is None and question.profile:
+        environment = family_environment(
+            site, lane=question.lane, profile=question.profile, gpus=gpus
+        )
     if environment is not None:
-        return next((b for b in bands if holds(b, environment)), None)
+        return [band for band in bands if holds(band, environment)]
     for profile in (None, *profiles(site)):
-        settings = family_environment(site, lane=lane, profile=profile, gpus=gpus)
-        for band in bands:
-            if holds(band, settings):
-                return band
-    return None
+        settings = family_environment(site, lane=question.lane, profile=profile, gpus=gpus)
+        if held := [band for band in bands if holds(band, settings)]:
+            return held
+    return []
 
 
 def holds(band: Band, environment: Mapping[str, str]) -> bool:
@@ -178,12 +321,9 @@ def _why_not(
     return "the data was measured with " + " or with ".join(_settings(band) for band in sized)
 
 
-def _link_sources(
-    node: NodeType, classes: Mapping[str, LinkClass], nodes: int, ranks_per_node: int
-) -> tuple[str, ...]:
+def _link_sources(setting: _Setting) -> tuple[str, ...]:
     """Return the sources of the links in use: NICs between nodes, GPU links for several ranks."""
-    links = node.gpus.links if node.gpus and ranks_per_node > 1 else None
-    names = links.classes() if links else set()
-    if nodes > 1:
-        names |= {nic.link_class for nic in node.nics}
-    return tuple(f"{name}: {classes[name].source}" for name in sorted(names))
+    names = setting.gpus.link_classes() if setting.per_node > 1 else set()
+    if setting.nodes > 1:
+        names |= {nic.link_class for nic in setting.node.nics}
+    return tuple(f"{name}: {setting.classes[name].source}" for name in sorted(names))

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from busbar.errors import BusbarError, suggestion
 from busbar.expect import Question, expect
+from busbar.expect.collective import bands as collective_bands
 from busbar.expect.collective import harnesses
+from busbar.expect.domain import domain_nodes
 from busbar.expect.errors import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.expect.link_kinds import EXAMPLES, LinkKind, kind_of
@@ -121,7 +123,7 @@ def _files(site: Site) -> Iterator[Violation]:
 def _fabric(site: Site) -> Iterator[Violation]:
     for index, partition in enumerate(site.partitions):
         node = site.node_types[partition.node_type]
-        if partition.nodes > 1 and not (site.fabric and node.nics):
+        if partition.nodes > domain_nodes(node) and not (site.fabric and node.nics):
             yield (
                 ("partitions", index, "nodes"),
                 "several nodes without a network between them",
@@ -157,7 +159,7 @@ def _proof(site: Site) -> Iterator[Violation]:
     if site.proof == "none" or not models:
         return
     classes = link_classes(site)
-    bands: list[Band] = [*family(site).collectives]
+    bands: list[Band] = [*collective_bands(site)]
     for name in {c for n in site.node_types.values() for _, c in _gpu_classes(n)} & set(classes):
         bands += classes[name].bands
     proofs: set[str] = {band.proof for band in bands if models.intersection(band.models)}

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from busbar.expect.domain import domain_nodes
 from busbar.expect.errors import NoExpectation
-from busbar.expect.topology import Hop, Path, gpu, node_graph, raw_rate, widest_path
+from busbar.expect.topology import SWITCH, Hop, Path, gpu, node_graph, raw_rate, widest_path
 from busbar.site.family import LinkClass
 from busbar.site.model import Gpus, Nic, NodeType, Site
 
@@ -62,8 +63,17 @@ def between_nodes(
 ) -> Path:
     """Return the path from a GPU through its nearest NICs to a GPU of another node.
 
-    None stands for all GPUs of a node. Raises ``NoExpectation`` without a network.
+    None stands for all GPUs of a node. Nodes of one NVLink domain use its switches. Raises
+    ``NoExpectation`` without a network.
     """
+    switched = node.gpus.links.switched if node.gpus and node.gpus.links else None
+    if switched and domain_nodes(node) > 1:
+        gpus = node.gpus.count if node.gpus and src is None else 1
+        name = gpu(src) if src is not None else "gpus"
+        far = gpu(dst) if dst is not None else "gpus"
+        raw = raw_rate(switched.link_class, switched.count * gpus, classes)
+        hop = Hop(name, SWITCH, switched.link_class, switched.count * gpus, raw)
+        return Path((hop, replace(hop, start=SWITCH, end=f"{far}'")))
     if not node.nics or site.fabric is None:
         raise NoExpectation("the site does not state a network between its nodes")
     hops: list[Hop] = []

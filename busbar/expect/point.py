@@ -183,7 +183,9 @@ class _Transport:
         sized = [b for b in fitting if b.covers(nbytes)]
         held = [band for band in sized if holds(band, environment)]
         if held:
-            return max(held, key=lambda band: band.bytes[1])
+            # A band of such GPUs first; then the one that reaches furthest.
+            model = _gpus(site, question.partition).model
+            return max(held, key=lambda band: (model in band.models, band.bytes[1]))
         name = self.path.binding.link_class
         if not fitting:
             engine = f" by engine {self.engine_name}" if self.engine_name else ""

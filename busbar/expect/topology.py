@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from busbar.errors import BusbarError
 from busbar.site.family import LinkClass
-from busbar.site.model import NodeType
+from busbar.site.model import NodeType, PairLink
 
 if TYPE_CHECKING:
     import networkx as nx
 
 Graph: TypeAlias = "nx.Graph[str]"
 SWITCH = "switch"
+HOST = "host"
 _GPU = "gpu"
 
 
@@ -97,23 +98,31 @@ def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
 
     graph.add_nodes_from(gpu(index) for index in range(gpus.count))
     ends = [gpu(index) for index in range(gpus.count)]
+    for end in ends if links.through_host else ():
+        assert gpus.host_link
+        join(end, HOST, gpus.host_link.link_class, gpus.host_link.count)
     if links.package:
-        ends = [f"package{index}" for index in range(gpus.packages)]
-        for index in range(gpus.count):
-            package = ends[index // links.package.devices]
-            join(gpu(index), package, links.package.link_class, 1)
+        packages = [f"package{index}" for index in range(gpus.packages)]
+        for index, end in enumerate(ends):
+            join(end, packages[index // links.package.devices], links.package.link_class, 1)
+        ends = packages
     if links.switched:
         for end in ends:
             join(end, SWITCH, links.switched.link_class, links.switched.count)
     for link in links.direct(len(ends)):
-        first, second = link.between
-        if max(first, second) >= len(ends):
-            raise BusbarError(
-                f"a link leads to GPU {max(first, second)}",
-                hint=f"the node has GPUs 0 to {len(ends) - 1}",
-            )
-        join(ends[first], ends[second], link.link_class, link.count)
+        first, second = _ends(link, ends)
+        join(first, second, link.link_class, link.count)
     return graph
+
+
+def _ends(link: PairLink, ends: list[str]) -> tuple[str, str]:
+    first, second = link.between
+    if max(first, second) >= len(ends):
+        raise BusbarError(
+            f"a link leads to GPU {max(first, second)}",
+            hint=f"the node has GPUs 0 to {len(ends) - 1}",
+        )
+    return ends[first], ends[second]
 
 
 def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Path | None:

@@ -11,7 +11,7 @@ from busbar.judge.expectation import bus_bandwidths, expectation_of
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.judge.machine import differences
 from busbar.judge.results import Result, result_of
-from busbar.judge.run import Run, of_launch
+from busbar.judge.run import Run, algorithms_of, of_launch
 from busbar.judge.series import series_row
 from busbar.judge.verdicts import against_larger, dips, judge_readings
 from busbar.output.reading import Reading
@@ -26,7 +26,7 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
 
     ``run`` is what the check knows of its launches.
     """
-    run = of_launch(run, launch)
+    run = replace(of_launch(run, launch), algorithms=algorithms_of(shown.facts))
     readings = [*shown.readings, *bus_bandwidths(run.bench, shown.readings, run.ranks)]
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
     row = Result(check, Verdict.FAILED, where=where, pair=launch.pair)

@@ -14,7 +14,10 @@ from dataclasses import replace
 from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, Question, collective, point_to_point
+from busbar.expect.banded import BandedExpectation
 from busbar.expect.bounds import factor
+from busbar.expect.collective import bands as collective_bands
+from busbar.expect.collective import by_algorithm
 from busbar.expect.expectation import Expectation
 from busbar.expect.host_link import expectation as host_link
 from busbar.expect.measured import expectation as measured
@@ -94,28 +97,28 @@ def _candidates(run: Run, reading: Reading) -> Iterator[Expectation | BusbarErro
         ]
     for setting in settings:
         found = _of_model(setting, reading)
-        model = found.typical if isinstance(found, Expectation) and not found.floor else None
-        own = list(calibrated(setting, reading, getattr(found, "limit", None), model))
-        if own:
-            yield from own
-        else:
-            yield found
+        first = found[0]
+        model = first.typical if isinstance(first, Expectation) and not first.floor else None
+        own = list(calibrated(setting, reading, getattr(first, "limit", None), model))
+        yield from own or found
 
 
-def _of_model(run: Run, reading: Reading) -> Expectation | BusbarError:
-    """Return what links and families say."""
+def _of_model(run: Run, reading: Reading) -> list[Expectation | BusbarError]:
+    """Return what links and families say: one expectation, or one for each algorithm."""
     try:
-        return _EXPECTATIONS.get(run.bench, _of_another_tool)(run, reading)
+        if run.bench in (*COLLECTIVES, "torch_collectives"):
+            return [*_collective(run, reading)]
+        return [_EXPECTATIONS.get(run.bench, _of_another_tool)(run, reading)]
     except BusbarError as error:
         # Other errors than a missing band: the site has no such number of nodes or GPUs.
-        return error
+        return [error]
 
 
-def _numbers_of_nodes(run: Run, partition: str) -> range | list[int]:
+def _numbers_of_nodes(run: Run, partition: str) -> list[int]:
     if run.nodes is not None or run.site is None:
         return [run.nodes or 1]
     most = next(each.nodes for each in run.site.partitions if each.name == partition)
-    return range(1, min(most, 2) + 1)
+    return sorted({1, *(count for count in (2, 4, 8) if count <= most), most})
 
 
 def _environments(run: Run) -> list[dict[str, str] | None]:
@@ -124,7 +127,7 @@ def _environments(run: Run) -> list[dict[str, str] | None]:
     if run.site is None or "" in run.listed:
         return [known]
     if run.bench in (*COLLECTIVES, "torch_collectives"):
-        conditions = [band.when for band in sites.family(run.site).collectives]
+        conditions = [band.when for band in collective_bands(run.site)]
     else:
         links = sites.link_classes(run.site).values()
         conditions = [band.when for link in links for band in link.bands]
@@ -208,19 +211,28 @@ def _multi_pair(run: Run, reading: Reading) -> Expectation:
     return band
 
 
-def _collective(run: Run, reading: Reading) -> Expectation:
+def _collective(run: Run, reading: Reading) -> list[Expectation]:
     """A collective of NCCL or RCCL; of a large message without a band, a floor."""
     site = _site(run)
     operation = reading.operation or run.bench
     if reading.kind != "busbw" or operation not in COLLECTIVES:
         raise NoExpectation(f"no band for {operation}", where=f"site {site.name}")
+    question = replace(_question(run, reading), bench=operation)
     try:
-        return collective(site, replace(_question(run, reading), bench=operation))
+        return [*_by_algorithm(run, site, question)]
     except NoExpectation as missing:
         floor = _floor(run, reading, operation, missing)
         if floor is None:
             raise
-        return floor
+        return [floor]
+
+
+def _by_algorithm(run: Run, site: Site, question: Question) -> list[BandedExpectation]:
+    """Return the band of the algorithm that ran; of any that may have run if that is not known."""
+    if "NCCL_ALGO" in (run.environment or {}):
+        return [collective(site, question)]
+    algo = run.algorithm(question.bench, question.nbytes or 0)
+    return by_algorithm(site, question, algo)
 
 
 def _floor(
@@ -307,9 +319,8 @@ _EXPECTATIONS: dict[str, Callable[[Run, Reading], Expectation]] = {
     **dict.fromkeys(
         (name.replace("osu_", "osu_xccl_") for name in OSU_COLLECTIVES), _osu_collective
     ),
-    **dict.fromkeys((*COLLECTIVES, "torch_collectives"), _collective),
 }
-"""By the program; by the collective for nccl-tests and rccl-tests."""
+"""By the program; collectives of NCCL and RCCL have one for each algorithm."""
 
 
 def bus_bandwidths(bench: str, readings: list[Reading], ranks: int | None) -> list[Reading]:

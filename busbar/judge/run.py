@@ -14,15 +14,16 @@ from typing import Literal
 
 from busbar.expect import COLLECTIVES
 from busbar.judge.launch import BenchLaunch
-from busbar.output.identify import gpu_models, ranks_per_host
+from busbar.output.identify import NCCL_NAMES, gpu_models, ranks_per_host
 from busbar.output.job_output import JobOutput
-from busbar.parse import numbers
+from busbar.parse import nccl_log, numbers
 from busbar.parse.events import Copy, Event, Flag, Rank, Start
 from busbar.site.model import NodeType, Site
 
 NCCL_TESTS = "nccl-tests"
 RCCL_TESTS = "rccl-tests"
 PYTORCH = "pytorch"
+_ALGORITHMS = {"RING": "ring", "TREE": "tree", "NVLS": "nvls", "NVLS_TREE": "nvls"}
 _VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
@@ -56,6 +57,20 @@ class Run:
     """Where the buffers are: in host memory on both sides, or on a GPU on at least one."""
     copies: tuple[Event, ...] | None = None
     """Copies without MPI that the run measured beside its readings."""
+    algorithms: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """By collective (empty if not named) and size: the algorithm that NCCL's log names."""
+
+    def algorithm(self, operation: str, nbytes: int) -> str | None:
+        """Return the algorithm that ran; None if the log does not show it or the user chose it.
+
+        What the user forces says nothing of what the library would reach.
+        """
+        if "NCCL_ALGO" in (self.environment or {}):
+            return None
+        of_size = {self.algorithms.get((name, nbytes)) for name in (operation, "")} - {None}
+        of_any = {algo for (name, _), algo in self.algorithms.items() if name in (operation, "")}
+        found = of_size or of_any
+        return found.pop() if len(found) == 1 else None
 
     def gpu(self, rank: int) -> int:
         """Return the GPU of a rank; ranks use the GPUs in order unless known otherwise."""
@@ -88,6 +103,18 @@ def of_launch(known: Run, launch: BenchLaunch) -> Run:
     )
 
 
+def algorithms_of(output: JobOutput) -> dict[tuple[str, int], str]:
+    """Return the algorithm of each collective and size, from the log of NCCL or RCCL."""
+    found: dict[tuple[str, int], set[str]] = {}
+    for message in output.seen("nccl.algorithm"):
+        name = nccl_log.algorithm_name(message["algorithm"])
+        key = (NCCL_NAMES.get(message["operation"], ""), numbers.count(message["nbytes"]))
+        found.setdefault(key, set()).add(_ALGORITHMS.get(name, ""))
+    return {
+        key: names.pop() for key, names in found.items() if len(names) == 1 and "" not in names
+    }
+
+
 def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
     """Complete ``known`` by what the output shows.
 
@@ -112,6 +139,7 @@ def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
         buffers=output.buffers or _buffers(output),
         memory=_memory(output, output.buffers or _buffers(output)),
         copies=(copies_of(output) or None) if output.device == "host" else None,
+        algorithms=algorithms_of(output),
     )
     if run.partition is None and run.site is not None:
         fitting = [

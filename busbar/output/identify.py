@@ -18,7 +18,7 @@ from busbar.parse.events import Placed, Rank
 from busbar.site.load import find, load, names, ships
 from busbar.site.model import CollectiveBench, Site
 
-_NCCL_NAMES = {
+NCCL_NAMES = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",
     "ReduceScatter": "reduce_scatter",
@@ -79,9 +79,9 @@ def named_operation(facts: JobOutput) -> tuple[str, Evidence | None] | None:
     for command, evidence in facts.commands:
         if command.program:
             return command.program.removesuffix("_perf"), evidence
-    ran = Counter(v for v in facts.values("nccl.algorithm", "operation") if v in _NCCL_NAMES)
+    ran = Counter(v for v in facts.values("nccl.algorithm", "operation") if v in NCCL_NAMES)
     if len(ran) == 1:
-        return _NCCL_NAMES[next(iter(ran))], facts.seen("nccl.algorithm")[0].evidence
+        return NCCL_NAMES[next(iter(ran))], facts.seen("nccl.algorithm")[0].evidence
     if facts.tool == "nccl-tests":
         for file in facts.files:
             words = re.sub(r"[^a-z]+", "_", PurePath(file).name.lower())

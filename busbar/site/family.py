@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from busbar.site.model import (
+    Algorithm,
     CollectiveBench,
     Count,
     Name,
@@ -18,6 +19,7 @@ from busbar.site.model import (
     Record,
     Stack,
     Value,
+    Vendor,
 )
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -87,6 +89,99 @@ class Engine(Record):
     """Where the number was published or measured."""
 
 
+class Collective(Band):
+    """Bus bandwidth of a collective within a node, with the settings that change it.
+
+    time = latency + size * factor / (share of the bound), with the factor of nccl-tests.
+    """
+
+    collective: CollectiveBench
+    """The collective."""
+    algo: Algorithm | None = None
+    """None: the library chose, and the source does not state it."""
+    protocol: str | None = None
+    """Protocol of NCCL or RCCL."""
+    plugin: str | None = None
+    """Network plugin with its major version, such as ``aws-ofi-nccl-1``."""
+    harness: str
+    """What measured: ``nccl-tests``, ``rccl-tests``, ``pytorch``."""
+    mode: str | None = None
+    """Compute partitioning, such as ``CPX``."""
+    ranks_per_node: tuple[Count, ...]
+    """Ranks on each node."""
+    latency_us: Annotated[float, Field(ge=0)] = 0
+    """Time of an empty message."""
+    share: Share
+    """Of the bound, what large messages reach."""
+    fitted: tuple[str, ...]
+    """Which of latency_us and share come from the readings."""
+
+
+class CollectiveBetweenNodes(Collective):
+    """The same between nodes, on nodes with one class of GPU links."""
+
+    link_class: Name
+    """Link class within the node."""
+    nodes: Count
+    """Nodes of the readings."""
+
+
+class Curve(Band):
+    """Bus bandwidth of collectives by one algorithm, on any number of GPUs.
+
+    time ** ramp = latency ** ramp + (size * factor / rate) ** ramp, as collectives work on several
+    pieces of a message at once. The latency is latency_us + rank_us * ranks.
+    """
+
+    collectives: Annotated[tuple[CollectiveBench, ...], Field(min_length=1)]
+    """The collectives."""
+    algo: Algorithm = "ring"
+    """The algorithm. Other collectives than ``all_reduce`` have only ``ring``, whatever runs."""
+    mode: str | None = None
+    """Compute partitioning, such as ``SPX``."""
+    latency_us: Annotated[float, Field(ge=0)]
+    """The part of the latency that does not depend on the ranks."""
+    rank_us: Annotated[float, Field(ge=0)]
+    """Latency for each rank."""
+    share: Share
+    """Of the bound, what large messages reach."""
+    fitted: tuple[str, ...]
+    """Which of latency_us, rank_us, share and ceiling come from the readings."""
+
+    def latency(self, ranks: int) -> float:
+        """Return the time of an empty message in us."""
+        return self.latency_us + self.rank_us * ranks
+
+
+class CurveInside(Curve):
+    """A curve of GPU links: within a node, or within a domain of switches."""
+
+    ranks: tuple[Count, Count]
+    """Smallest and largest number of ranks."""
+    ceiling: Positive | None = None
+    """Of the rate of a GPU's links, the most that bus bandwidth reaches on any number of ranks."""
+    across: Share | None = None
+    """The share in runs over several nodes; None: that of one node."""
+
+
+class CurveBetween(Curve):
+    """A curve of a network: of what its NICs carry."""
+
+    vendor: Vendor
+    """Vendor of the GPUs, which decides the library."""
+    nodes: tuple[Count, Count]
+    """Smallest and largest number of nodes."""
+
+
+class Network(Record):
+    """What collectives reach over one kind of network."""
+
+    source: str
+    """What the network is."""
+    curves: tuple[CurveBetween, ...]
+    """Bands of collectives between nodes."""
+
+
 class LinkClass(Record):
     """One kind of link."""
 
@@ -98,44 +193,18 @@ class LinkClass(Record):
     """Whether a GPU forwards data from one such link to another."""
     engines: dict[Name, Engine] = Field(default_factory=dict)
     """Engines that copy over the link, by name."""
+    reduces: bool = False
+    """Whether switches may reduce on the way (SHARP), which only raises limits."""
     bands: tuple[Transfer, ...] = ()
     """Bands of the point-to-point benchmarks."""
+    collectives: tuple[Collective, ...] = ()
+    """Bands of collectives within a node whose GPUs have such links."""
+    curves: tuple[CurveInside, ...] = ()
+    """Bands of collectives by algorithm, for which no other band was measured."""
 
     def __hash__(self) -> int:
         # `engines` has no hash.
         return hash((self.raw_gb_per_s, self.source, self.forwards))
-
-
-class Collective(Band):
-    """Bus bandwidth of a collective, with the settings that change it.
-
-    time = latency + size * factor / (share of the bound), with the factor of nccl-tests.
-    """
-
-    collective: CollectiveBench
-    """The collective."""
-    algo: str | None = None
-    """None: the library chose, and the source does not state it."""
-    protocol: str | None = None
-    """Protocol of NCCL or RCCL."""
-    plugin: str | None = None
-    """Network plugin with its major version, such as ``aws-ofi-nccl-1``."""
-    harness: str
-    """What measured: ``nccl-tests``, ``rccl-tests``, ``pytorch``."""
-    link_class: Name
-    """Link class within the node."""
-    mode: str | None = None
-    """Compute partitioning, such as ``CPX``."""
-    nodes: Count
-    """Nodes of the readings."""
-    ranks_per_node: tuple[Count, ...]
-    """Ranks on each node."""
-    latency_us: Annotated[float, Field(ge=0)] = 0
-    """Time of an empty message."""
-    share: Share
-    """Of the bound, what large messages reach."""
-    fitted: tuple[str, ...]
-    """Which of latency_us and share come from the readings."""
 
 
 class Variable(Record):
@@ -220,8 +289,8 @@ class Family(Record):
     """What operators do to nodes."""
     launch_rules: tuple[LaunchRule, ...] = ()
     """How jobs are launched."""
-    collectives: tuple[Collective, ...] = ()
-    """Bands of collectives."""
+    collectives: tuple[CollectiveBetweenNodes, ...] = ()
+    """Bands of collectives between nodes."""
     instances: dict[str, Instance] = Field(default_factory=dict)
     """By instance type."""
     site: dict[str, Any] = Field(default_factory=dict)
@@ -241,3 +310,5 @@ class LinkClasses(Record):
 
     link_classes: Annotated[dict[Name, LinkClass], Field(min_length=1)]
     """Every link class, by name."""
+    networks: dict[Name, Network] = Field(default_factory=dict)
+    """Every kind of network, by the ``fabric.provider`` of a site."""

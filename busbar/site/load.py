@@ -13,7 +13,7 @@ from typing import Any, cast
 from busbar import data
 from busbar.errors import BusbarError, suggestion
 from busbar.site.detect_local import local_facts
-from busbar.site.family import Family, LinkClass, LinkClasses
+from busbar.site.family import Family, LinkClass, LinkClasses, Network
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse, written
 
@@ -148,8 +148,19 @@ def link_classes(site: Site) -> dict[str, LinkClass]:
 
 def link_classes_of(directory: Path | None = None) -> dict[str, LinkClass]:
     """Return the link classes for the directory of a site: its own, and all others."""
+    return _links(_link_files(directory)).link_classes
+
+
+def network(site: Site) -> Network | None:
+    """Return what is known of the kind of network that the site has."""
+    networks = _links(_link_files(site.directory)).networks
+    return networks.get(site.fabric.provider) if site.fabric else None
+
+
+def _link_files(directory: Path | None) -> tuple[Document, ...]:
+    """Return the files of link classes, the nearest last."""
     files = [root / FAMILIES / f"{LINKS}.yaml" for root in reversed(_family_roots(directory))]
-    return _links(tuple(_document(file) for file in files if _is_file(file))).link_classes
+    return tuple(_document(file) for file in files if _is_file(file))
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,6 +64,8 @@ CollectiveBench = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "sendrecv"
 ]
 Bench = PointBench | CollectiveBench
+Algorithm = Literal["ring", "tree", "nvls"]
+Vendor = Literal["nvidia", "amd"]
 
 
 _HOPPER = 90
@@ -98,6 +100,13 @@ class Bundle(Record):
     """Links, in parallel."""
 
 
+class Switched(Bundle):
+    """Parallel links from one GPU to switches."""
+
+    domain_nodes: Count = 1
+    """Nodes whose GPUs the same switches connect: 18 in a GB200 NVL72 rack."""
+
+
 class PairLink(Bundle):
     """Parallel links between two GPUs, in both directions."""
 
@@ -117,24 +126,31 @@ class PackageLinks(Record):
 class Links(Record):
     """Links between the GPUs of a node: one of ``switched``, ``all_pairs`` and ``pairs``.
 
-    With ``package`` the three connect packages instead of devices: package ``p`` contains the
-    devices ``p * devices`` to ``(p + 1) * devices - 1``.
+    GPUs on PCI Express only have ``through_host`` instead, GPUs of which some pairs have a bridge
+    both ``through_host`` and ``pairs``. With ``package`` the links connect packages instead of
+    devices: package ``p`` contains the devices ``p * devices`` to ``(p + 1) * devices - 1``.
     """
 
-    switched: Bundle | None = None
+    switched: Switched | None = None
     """Links of each GPU to a non-blocking switch."""
     all_pairs: Bundle | None = None
     """Links of each GPU to every other GPU."""
     pairs: tuple[PairLink, ...] = ()
     """The pairs with a direct link, each listed once."""
+    through_host: bool = False
+    """Set if GPUs without a direct link reach each other by their ``host_link``."""
     package: PackageLinks | None = None
     """Set if devices share packages."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Links:
         forms = [bool(self.switched), bool(self.all_pairs), bool(self.pairs)]
-        if sum(forms) != 1:
-            raise ValueError("write exactly one of switched, all_pairs and pairs")
+        if sum(forms) != 1 and not (self.through_host and not any(forms)):
+            raise ValueError(
+                "write exactly one of switched, all_pairs and pairs, or through_host: true"
+            )
+        if self.through_host and (self.switched or self.all_pairs):
+            raise ValueError("through_host needs pairs or nothing else: all GPUs have links")
         pairs = set()
         for link in self.pairs:
             pair = frozenset(link.between)
@@ -184,7 +200,7 @@ class Partitioning(Record):
 class Gpus(Record):
     """The GPUs of one node; each device of the runtime is one GPU, such as a GCD or partition."""
 
-    vendor: Literal["nvidia", "amd"]
+    vendor: Vendor
     """Selects CUDA or ROCm."""
     model: str
     """The model name, as the vendor's tool prints it."""
@@ -211,6 +227,31 @@ class Gpus(Record):
     def stack(self) -> Stack:
         """The stack for these GPUs."""
         return "cuda" if self.vendor == "nvidia" else "rocm"
+
+    def link_classes(self, ranks: int | None = None) -> set[str]:
+        """Return the link classes that join the first ``ranks`` GPUs; None: all of them.
+
+        GPUs that direct links do not join are joined by their host links.
+        """
+        if self.links is None:
+            return set()
+        if not self.links.through_host or self.host_link is None:
+            return self.links.classes()
+        if ranks is None:
+            return self.links.classes() | {self.host_link.link_class}
+        group, last = {0}, 0
+        while len(group) > last:
+            last = len(group)
+            for link in self.links.pairs:
+                if group.intersection(link.between) and max(link.between) < ranks:
+                    group.update(link.between)
+        return self.links.classes() if len(group) == ranks else {self.host_link.link_class}
+
+    @model_validator(mode="after")
+    def _through_a_link(self) -> Gpus:
+        if self.links and self.links.through_host and not self.host_link:
+            raise ValueError("links.through_host needs host_link, the link from a GPU to its host")
+        return self
 
     @property
     def may_multicast(self) -> bool:

@@ -16,6 +16,7 @@ from busbar.documents import (
     ExpectDocument,
     ExplainDocument,
     MatrixDocument,
+    PublishedDocument,
     SiteRow,
 )
 from busbar.expect.lint import LintFinding
@@ -90,6 +91,7 @@ DOCUMENTS = (
     Document("busbar-site/1", "busbar site show --json", ShownSite, mode="validation"),
     Document("busbar-site-env/1", "busbar site env --json", dict[str, str]),
     Document("busbar-site-lint/1", "busbar site lint --json", list[LintFinding]),
+    Document("busbar-published/1", "busbar site published --json", PublishedDocument),
     Document("busbar-site-compare/1", "busbar site detect --compare --json", list[SiteDifference]),
     Document("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
     Document("busbar-spack-check/1", "busbar spack check --json", dict[str, list[str]]),

@@ -9,6 +9,7 @@ from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.banded import fitted_numbers
+from busbar.expect.collective import bands as collective_bands
 
 
 @pytest.mark.parametrize("name", sites.names())
@@ -19,14 +20,14 @@ def test_bands_are_narrow(name: str) -> None:
             # The host of a pair moves its latency as much as the links do.
             width = 1.4 if band.bench == "osu_latency" else 1.25
             assert band.high / band.low <= width
-    assert all(band.high / band.low <= 1.5 for band in sites.family(site).collectives)
+    assert all(band.high / band.low <= 1.5 for band in collective_bands(site))
 
 
 @pytest.mark.parametrize("name", sites.names())
 def test_a_proven_band_names_its_hardware_and_readings(name: str) -> None:
     site = sites.load(name)
     bands = [band for link in sites.link_classes(site).values() for band in link.bands]
-    for band in (*bands, *sites.family(site).collectives):
+    for band in (*bands, *collective_bands(site)):
         assert bool(band.models) == (band.proof != "none")
         assert band.bytes[0] <= band.bytes[1]
         assert band.low <= 1 <= band.high

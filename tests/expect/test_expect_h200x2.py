@@ -8,6 +8,7 @@ import pytest
 from busbar import site as sites
 from busbar.expect import COLLECTIVES, Question, collective
 from busbar.expect.bounds import factor
+from busbar.expect.collective import bands as collective_bands
 from busbar.judge.verdicts import verdict_on
 from busbar.output.collect import collect
 from busbar.parse.text import Source
@@ -39,7 +40,7 @@ def test_the_bands_repeat_the_fit(bench: str) -> None:
     site = sites.load("h200x4")
     bands = [
         band
-        for band in sites.family(site).collectives
+        for band in collective_bands(site)
         if (band.collective, band.ranks_per_node, band.harness) == (bench, (2,), "nccl-tests")
     ]
     assert len(bands) == 2

@@ -308,10 +308,10 @@ def test_a_rank_on_the_wrong_gpu() -> None:
 
 
 def test_far_below_the_limit_where_no_band_is_known() -> None:
-    table = nccl_table({1 << 28: 20.0, 1 << 30: 21.0}, ranks=32, nodes=4, gpu="NVIDIA H20")
+    table = nccl_table({1 << 28: 20.0, 1 << 30: 21.0}, ranks=256, nodes=32, gpu="NVIDIA H20")
     found = run(table, site="h20-roce")
     assert (str(found.verdict), ids(found)) == ("degraded", {"below-band-unexplained"})
-    near = nccl_table({1 << 28: 180.0, 1 << 30: 190.0}, ranks=32, nodes=4, gpu="NVIDIA H20")
+    near = nccl_table({1 << 28: 180.0, 1 << 30: 190.0}, ranks=256, nodes=32, gpu="NVIDIA H20")
     assert str(run(near, site="h20-roce").verdict) == "unjudged"
 
 

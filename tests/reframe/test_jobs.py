@@ -34,6 +34,13 @@ class Job:
     """In place of the site's own."""
     features: tuple[str, ...] = ()
     """What the delivery has beside what the site declares."""
+    nodes: str = ""
+    """What is asked for by ``-S nodes=``, of a partition with 4."""
+
+    @property
+    def variables(self) -> list[str]:
+        """The options that set variables."""
+        return ["-S", f"nodes={self.nodes}"] if self.nodes else []
 
 
 JOBS = {
@@ -47,6 +54,14 @@ JOBS = {
     "mi300x-few": Job("mi300x", "xccl_few%size_set=full%collective=all_reduce%ranks=4"),
     "mi300x-npkit": Job("mi300x", "xccl_npkit", features=("npkit",)),
     "h20-all_reduce": Job("h20-roce", "xccl_nodes%size_set=full%collective=all_reduce"),
+    "h20-all_reduce-3": Job(
+        "h20-roce", "xccl_nodes%size_set=full%collective=all_reduce", nodes="3"
+    ),
+    "h20-broadcast-all": Job(
+        "h20-roce", "xccl_nodes%size_set=full%collective=broadcast", nodes="all"
+    ),
+    # A pair stays a pair.
+    "h20-pt2pt-all": Job("h20-roce", "pt2pt_nodes", nodes="all"),
     "p4d-message_transfer": Job("p4d", "fabric_ofi"),
     "p4d-all_reduce": Job("p4d", "xccl_nodes%size_set=nightly%collective=all_reduce"),
 }
@@ -62,6 +77,9 @@ HOLDS = {
     "mi300x-few": ["export NCCL_MIN_NCHANNELS=32", "export ROCR_VISIBLE_DEVICES=0,1,2,3"],
     "mi300x-npkit": ["export NPKIT_DUMP_DIR=npkit", 'mkdir -p "$NPKIT_DUMP_DIR"', "-g 1"],
     "h20-all_reduce": ["-b 512 -e 18G -f 2 -g 1"],
+    "h20-all_reduce-3": ["--ntasks=24", "mpirun -np 24", "--hostfile hosts -N 8"],
+    "h20-broadcast-all": ["--ntasks=32", "mpirun -np 32"],
+    "h20-pt2pt-all": ["--ntasks=2", "mpirun -np 2"],
     "p4d-message_transfer": ["mpirun -np 2 --hostfile hosts -N 1", "StrictHostKeyChecking=yes"],
     "p4d-all_reduce": [
         *("-b 8 -e 1G -f 2 -g 1 -c 1 -n 100", "--hostfile hosts -N 8"),
@@ -83,6 +101,8 @@ def configuration(job, directory):
     facts = (ROOT / "site" / job.site / "site.yaml").read_text()
     for feature in job.features:
         facts = facts.replace("features: [osu", f"features: [{feature}, osu")
+    if job.nodes:
+        facts = facts.replace("nodes: 2", "nodes: 4")
     place = directory / "sites" / job.site
     place.mkdir(parents=True)
     (place / "site.yaml").write_text(facts)
@@ -91,15 +111,13 @@ def configuration(job, directory):
     return file
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_job(name, tmp_path):
-    job = JOBS[name]
-    config = configuration(job, tmp_path)
-    done = subprocess.run(
+def dry_run(job, directory):
+    config = configuration(job, directory)
+    return subprocess.run(
         [
             *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
-            *("-C", config, "-c", CHECKS, "-n", job.check),
-            *("-p", job.environment, "--prefix", tmp_path),
+            *("-C", config, "-c", CHECKS, "-n", job.check, *job.variables),
+            *("-p", job.environment, "--prefix", directory),
         ],
         capture_output=True,
         text=True,
@@ -110,6 +128,19 @@ def test_job(name, tmp_path):
             "BUSBAR_SITE_PATH": f"{config.parents[1]}:{ROOT / 'site'}",
         },
     )
+
+
+@pytest.mark.parametrize("nodes", ["5", "1", "0", "-2", "2.5", "some"])
+def test_a_number_of_nodes_that_the_partition_lacks(nodes, tmp_path):
+    check = "xccl_nodes%size_set=full%collective=all_reduce"
+    done = dry_run(Job("h20-roce", check, nodes=nodes), tmp_path)
+    assert done.returncode != 0
+    assert f"nodes={nodes}: partition gpu has 4 nodes; give 2 to 4 or all" in done.stdout
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_job(name, tmp_path):
+    done = dry_run(JOBS[name], tmp_path)
     scripts = sorted(tmp_path.glob("stage/**/rfm_job.sh"))
     assert scripts, done.stdout
     # Only where a path begins: a checkout in /src must not be found in reframe_checks/src.

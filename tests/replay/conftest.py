@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -88,6 +87,12 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {**found, "path": str(path)}
 
 
+_UNMEASURED = """\
+link_classes:
+  unmeasured: {raw_gb_per_s: 25, forwards: false, source: NVLink4 without any band}
+"""
+
+
 @pytest.fixture
 def replay(prefix: Path, toolkit: Path, index: dict[str, Any], tmp_path: Path) -> Replay:
     """``busbar check`` on the doubles of one case: (exit status, JSON document)."""
@@ -100,8 +105,11 @@ def replay(prefix: Path, toolkit: Path, index: dict[str, Any], tmp_path: Path) -
         facts = (ROOT / "site" / site / "site.yaml").read_text()
         for feature in known.get("features", ()):
             facts = facts.replace("features: [osu, xccl", f"features: [{feature}, osu, xccl")
-        if family := known.get("family"):
-            facts = re.sub(r"(?m)^family: \w+$", f"family: {family}", facts)
+        if known.get("bands") == "none":
+            facts = facts.replace("class: nvlink4", "class: unmeasured")
+            families = sites.parent / "_families"
+            families.mkdir()
+            (families / "links.yaml").write_text(_UNMEASURED)
         (sites / "site.yaml").write_text(facts)
         launcher = known.get("launcher", "mpirun")
         (sites / "reframe.py").write_text(_CONFIG.format(directory=str(sites), launcher=launcher))

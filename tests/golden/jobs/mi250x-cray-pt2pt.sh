@@ -7,7 +7,6 @@
 #SBATCH --exclusive
 #SBATCH --no-requeue
 export HSA_ENABLE_SDMA=0
-export MPICH_GPU_SUPPORT_ENABLED=1
 export NCCL_NET='AWS Libfabric'
 export NCCL_NET_GDR_LEVEL=PHB
 export NCCL_CROSS_NIC=1
@@ -15,6 +14,7 @@ export FI_CXI_DEFAULT_CQ_SIZE=131072
 export FI_CXI_DISABLE_HOST_REGISTER=1
 export FI_CXI_RX_MATCH_MODE=software
 export FI_MR_CACHE_MONITOR=userfaultfd
+export MPICH_GPU_SUPPORT_ENABLED=1
 export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
 trap 'exit 143' TERM
 exec 2>&1  # one file, in the order in which things were said

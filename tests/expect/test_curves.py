@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: MIT
+"""Curves over message size: the fits that they repeat, and the hardware that they reach."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from busbar import site as sites
+from busbar.errors import BusbarError
+from busbar.expect import NoExpectation, Question, collective, point_to_point
+from busbar.expect.bounds import factor
+from busbar.expect.collective import by_algorithm
+from busbar.expect.curves import RAMP, bus_bandwidth
+from busbar.expect.published import readings
+from busbar.judge.expectation import expectation_of
+from busbar.judge.run import Run, algorithms_of
+from busbar.judge.verdicts import verdict_on
+from busbar.output.collect import collect
+from busbar.output.reading import Reading
+from busbar.parse.text import Source
+from busbar.site.model import Site
+from busbar.verdict import Verdict
+
+from .recorded_runs import nccl_json
+from .test_expect_collectives import P4DE, P5
+
+MIB, GIB = 2**20, 2**30
+
+
+def published(system: str, nodes: int, ranks: int, algo: str = "") -> list[tuple[float, float]]:
+    """(bytes that count, busbw) of the all-reduces of a system."""
+    return [
+        (row.nbytes * factor("all_reduce", ranks), row.value)
+        for row in readings()
+        if (row.system, row.nodes, row.bench, row.kind)
+        == (system, nodes, "all_reduce", "measured")
+        and row.gpus_per_node * row.nodes == ranks
+        and algo in ("", row.algo)
+    ]
+
+
+def series() -> dict[str, list[tuple[float, float]]]:
+    h200 = nccl_json("h200x4/nccl_all_reduce_single_process.json")
+    return {
+        "h200x4 ring": [(n * 1.5, v) for n, v in h200 if n >= MIB],
+        "8 x H100 nvls": published("ndh100v5", 1, 8),
+        "8 x A100 ring": [p for p in published("ndv4", 1, 8) if p[0] > 4 * MIB],
+        "8 x B200": [p for p in published("p6-b200-a", 1, 8) if p[1] != 682.2],
+        "72 x GB200": published("gb200-nvl72", 18, 72),
+        "2 x p5": [(m * MIB * factor("all_reduce", 16), v) for m, v in P5.items()],
+        "2 x p4de": [(m * MIB * factor("all_reduce", 16), v) for m, v in P4DE.items()],
+        "2 x 4 GH200": published("alps-gh200", 2, 8),
+    }
+
+
+def misfit(points: list[tuple[float, float]], ramp: float) -> float:
+    """The root mean square of relative errors of the best latency and rate."""
+    moved, value = np.array(points).T
+    time_us = moved / value * 1e-3
+    best = np.inf
+    for rate in value.max() * np.linspace(1, 1.35, 71):
+        wire = moved / rate * 1e-3
+        # time ** ramp - wire ** ramp estimates latency ** ramp; take the best of a grid.
+        for latency in np.geomspace(1, 2000, 120):
+            model = (latency**ramp + wire**ramp) ** (1 / ramp)
+            best = min(best, float(np.sqrt(np.mean(np.log(time_us / model) ** 2))))
+    return best
+
+
+def test_the_ramp_fits_the_published_series() -> None:
+    total = {
+        ramp: float(np.mean([misfit(points, ramp) ** 2 for points in series().values()]))
+        for ramp in (0.5, 0.6, RAMP, 0.8, 1.0)
+    }
+    assert sorted(total, key=lambda ramp: total[ramp])[:2] == [0.6, RAMP]
+    assert total[RAMP] ** 0.5 < 0.03
+    assert total[1.0] > 4 * total[RAMP]
+
+
+@pytest.mark.parametrize("name", series())
+def test_two_numbers_describe_all_sizes(name: str) -> None:
+    assert misfit(series()[name], RAMP) < 0.06
+
+
+def test_latency_and_rate_are_the_ends_of_a_curve() -> None:
+    assert bus_bandwidth(20, 400, 1) == pytest.approx(1 / 20 * 1e-3, rel=0.05)
+    assert bus_bandwidth(20, 400, 1e13) == pytest.approx(400, rel=0.01)
+
+
+@pytest.mark.parametrize("bench", ["all_reduce", "all_gather", "reduce_scatter", "alltoall"])
+@pytest.mark.parametrize("nbytes", [MIB * 4**n for n in range(6)])
+def test_eight_gpus_have_a_band_at_all_sizes_of_the_quick_set(bench: str, nbytes: int) -> None:
+    question = Question(bench=bench, nbytes=nbytes)
+    if bench != "all_reduce" and nbytes < 16 * MIB:
+        with pytest.raises(NoExpectation, match="no data"):
+            collective(sites.load("p5"), question)
+        return
+    band = collective(sites.load("p5"), question)
+    assert band.low >= 0.8 * band.typical
+    assert band.high <= 1.1501 * band.typical
+    assert 0 < band.typical < band.limit
+
+
+def site(**changes: Any) -> Site:
+    """Eight H100 with eight ports of InfiniBand, with other keys."""
+    gpus = {
+        "vendor": "nvidia",
+        "model": "NVIDIA H100 80GB HBM3",
+        "arch": "sm_90",
+        "count": 8,
+        "multicast": True,
+        "links": {"switched": {"class": "nvlink4", "count": 18}},
+        "host_link": {"class": "pcie5-x16", "count": 1},
+    } | changes.pop("gpus", {})
+    nics = [{"name": f"mlx5_{n}", "class": "ib-400g", "near_gpus": [n]} for n in range(8)]
+    fabric = {"provider": "verbs", "rails": 8} | changes.pop("fabric", {})
+    document = {
+        "name": "mine",
+        "description": "a test",
+        "family": "infiniband",
+        "partitions": [{"name": "gpu", "node_type": "gpu", "nodes": 8}],
+        "node_types": {"gpu": {"gpus": gpus, "nics": changes.pop("nics", nics)}},
+        "fabric": fabric,
+        "deliveries": [{"kind": "wheels", "stack": "cuda"}],
+    }
+    return Site.model_validate(document | changes)
+
+
+def l40s(pairs: tuple[tuple[int, int], ...] = ()) -> Site:
+    links: dict[str, Any] = {"through_host": True}
+    if pairs:
+        links["pairs"] = [{"between": p, "class": "nvlink3", "count": 12} for p in pairs]
+    gpus = {
+        "model": "NVIDIA L40S",
+        "arch": "sm_89",
+        "count": 4,
+        "multicast": None,
+        "links": links,
+        "host_link": {"class": "pcie4-x16", "count": 1},
+    }
+    return site(gpus=gpus)
+
+
+def test_gpus_on_pci_express_have_limits() -> None:
+    with pytest.raises(NoExpectation, match="no data") as caught:
+        collective(l40s(), Question(bench="all_reduce", nbytes=GIB))
+    assert caught.value.limit == 31.5
+    with pytest.raises(NoExpectation) as caught:
+        point_to_point(l40s(), Question(bench="osu_bw", src=0, dst=3, nbytes=MIB))
+    assert caught.value.limit == 31.5
+    assert caught.value.path[0] == "gpu0-host: 1 x pcie4-x16 = 31.5 GB/s (binds)"
+
+
+def test_bridged_pairs_reach_the_others_by_the_host() -> None:
+    pairs = l40s(((0, 1), (2, 3)))
+    with pytest.raises(NoExpectation) as caught:
+        collective(pairs, Question(bench="all_reduce", algo="ring", nbytes=16 * MIB))
+    assert caught.value.limit == 63  # both GPUs of a pair reach the others
+    assert collective(pairs, Question(bench="all_reduce", ranks=2, nbytes=GIB)).typical > 180
+    bridge = point_to_point(pairs, Question(bench="osu_bw", src=0, dst=1, nbytes=MIB))
+    assert bridge.limit == 300
+    with pytest.raises(NoExpectation) as caught:
+        point_to_point(pairs, Question(bench="osu_bw", src=1, dst=2, nbytes=MIB))
+    assert caught.value.limit == 31.5
+
+
+@pytest.mark.parametrize(
+    ("links", "text"),
+    [
+        ({"through_host": True, "all_pairs": {"class": "nvlink4", "count": 1}}, "needs pairs"),
+        ({"through_host": False}, "write exactly one of"),
+    ],
+)
+def test_forms_of_links_that_exclude_each_other(links: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        site(gpus={"links": links})
+
+
+def test_through_the_host_needs_its_link() -> None:
+    with pytest.raises(ValueError, match="needs host_link"):
+        site(gpus={"links": {"through_host": True}, "host_link": None})
+
+
+NO_NEAR = [{"name": f"mlx5_{n}", "class": "ib-400g"} for n in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "limit"),
+    [
+        ({}, 50),
+        ({"fabric": {"rails_per_pair": 2}}, 100),
+        ({"nics": NO_NEAR}, 50),
+        ({"nics": NO_NEAR, "fabric": {"rails_per_pair": 2}}, 100),
+        ({"nics": [{"name": "a", "class": "ib-400g", "count": 4, "near_gpus": range(8)}]}, 200),
+    ],
+)
+def test_sendrecv_between_nodes_uses_the_nics_of_one_gpu(
+    changes: dict[str, Any], limit: float
+) -> None:
+    band = collective(site(**changes), Question(bench="sendrecv", nodes=2, nbytes=GIB))
+    assert band.limit == limit
+    assert band.typical < limit
+    assert verdict_on(band, 1.1 * limit) is Verdict.IMPOSSIBLE
+
+
+@pytest.mark.parametrize(("nodes", "algos"), [(2, 3), (3, 3), (4, 1), (8, 1), (16, 1)])
+def test_limits_and_bands_follow_the_number_of_nodes(nodes: int, algos: int) -> None:
+    question = Question(bench="all_reduce", nodes=nodes, nbytes=8 * GIB)
+    bands = by_algorithm(site(), question)
+    assert len({band.typical for band in bands}) == algos
+    assert len({band.limit for band in bands}) == 1
+    ring = collective(site(), replace(question, algo="ring"))
+    assert ring.limit == 400
+    assert 0.8 * 400 < ring.typical < 0.95 * 400
+
+
+def test_no_band_for_more_nodes_than_were_measured() -> None:
+    with pytest.raises(NoExpectation, match="no data for this collective") as caught:
+        collective(site(), Question(bench="all_reduce", nodes=64, nbytes=GIB))
+    assert caught.value.limit
+
+
+def test_switches_of_infiniband_may_reduce() -> None:
+    """A published 480 GB/s on many nodes is no fault of the measurement."""
+    most = collective(site(), Question(bench="all_reduce", nodes=16, nbytes=GIB)).limit
+    roce = [{"name": f"mlx5_{n}", "class": "roce-400g", "near_gpus": [n]} for n in range(8)]
+    least = collective(site(nics=roce), Question(bench="all_reduce", nodes=16, nbytes=GIB)).limit
+    assert most > 480 > least
+
+
+def test_a_network_that_does_not_read_gpu_memory_has_no_curve() -> None:
+    nics = [{"name": "eth0", "class": "roce-100g", "gpudirect": False}]
+    with pytest.raises(NoExpectation):
+        collective(site(nics=nics), Question(bench="all_reduce", nodes=2, nbytes=GIB))
+
+
+# A band of one algorithm is for runs of that algorithm.
+
+
+def log(algorithm: str) -> str:
+    return (
+        "node1:10:10 [0] NCCL INFO AllReduce: 8589934592 Bytes -> Algo"
+        f" {algorithm} proto SIMPLE channel{{Lo..Hi}}={{0..15}}\n"
+    )
+
+
+def verdict(value: float, algorithm: str = "", *, forced: bool = False, nodes: int = 2) -> Verdict:
+    """Of an all-reduce of 8 GiB on H100 with four RoCE ports, as a site of family roce."""
+    nics = [
+        {"name": f"mlx5_{n}", "class": "roce-400g", "near_gpus": [2 * n, 2 * n + 1]}
+        for n in range(4)
+    ]
+    run = Run(
+        site=site(family="roce", nics=nics, fabric={"rails": 4}),
+        partition="gpu",
+        bench="all_reduce",
+        harness="nccl-tests",
+        nodes=nodes,
+        ranks=8 * nodes,
+        environment={"NCCL_ALGO": algorithm} if forced else {},
+        listed=("",),
+    )
+    if algorithm:
+        (output,) = collect([Source.from_text("nccl.log", log(algorithm))])
+        run = replace(run, algorithms=algorithms_of(output))
+    reading = Reading("busbw", 8 * GIB, value)
+    return verdict_on(expectation_of(run)(reading), value)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "value", "expected"),
+    [
+        ("RING", 190, Verdict.PASS),
+        ("1", 190, Verdict.PASS),
+        ("RING", 150, Verdict.DEGRADED),
+        ("NVLS_TREE", 240, Verdict.PASS),
+        ("NVLS_TREE", 190, Verdict.DEGRADED),
+        ("TREE", 300, Verdict.PASS),
+        ("TREE", 240, Verdict.DEGRADED),
+        ("", 190, Verdict.PASS),
+        ("", 240, Verdict.PASS),
+        ("", 300, Verdict.PASS),
+        ("", 150, Verdict.DEGRADED),
+        ("", 380, Verdict.IMPOSSIBLE),
+        # Of an algorithm without a bound of its own, any band may hold.
+        ("COLLNET_DIRECT", 190, Verdict.PASS),
+    ],
+)
+def test_the_band_is_that_of_the_algorithm_that_ran(
+    algorithm: str, value: float, expected: Verdict
+) -> None:
+    assert verdict(value, algorithm) is expected
+
+
+def test_a_forced_algorithm_is_compared_with_what_the_library_would_reach() -> None:
+    assert verdict(190, "RING", forced=True) is Verdict.DEGRADED
+
+
+def test_the_h20_band_stays_that_of_h20() -> None:
+    h20 = collective(sites.load("h20-roce"), Question(bench="all_reduce", nodes=2, nbytes=GIB))
+    assert h20.sources[-1].startswith("published 2 x 8 H20")
+    assert h20.proof == "replay"
+
+
+def test_an_unknown_algorithm_is_an_error() -> None:
+    with pytest.raises(BusbarError, match="unknown algorithm"):
+        collective(site(), Question(bench="all_reduce", algo="star"))

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: MIT
+"""The model against the table that ships: readings that it was fitted to, and others."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from busbar import site as sites
+from busbar.cli import main
+from busbar.errors import BusbarError
+from busbar.expect import Question, expect
+from busbar.expect.published import Comparison, compare, readings
+from busbar.parse.published import COLUMNS, parse_table
+
+NOT_MODELLED = ("Intel",)
+"""Vendors that no site can describe."""
+FITTED = {
+    *("ndh100v5", "p6-b200-a", "gb200-nvl72", "gb200-tray-ml", "ndv4", "ml-h100", "liplus-a100"),
+    *("eessi-a100", "gh178-a100-pair", "alps-gh200", "p5", "amd-docs-mi200", "amd-mi300x-cpx"),
+    *("amd-mi350x", "lumi-mi250x", "cscs-mi200", "cvs-mi300x"),
+}
+"""Systems of which a band names a reading as its source."""
+FITTED_READINGS = {("ml-a100", "copy"), ("p6-b300-b", "alltoall", 64 << 20)}
+"""Readings of other systems that a band names: system, benchmark, and size."""
+OWNERS_DOUBT = {"gh194-h100-pair"}
+"""The owner of the readings finds them low, and no cause was found."""
+
+
+@cache
+def comparisons() -> tuple[Comparison, ...]:
+    return tuple(compare(row) for row in readings() if not row.gpu.startswith(NOT_MODELLED))
+
+
+def few_nodes() -> list[Comparison]:
+    """Measured on one node, one NVLink domain or two to four nodes."""
+    return [
+        each
+        for each in comparisons()
+        if each.reading.kind == "measured"
+        and (each.reading.nodes <= 4 or "one NVLink domain" in each.reading.fabric)
+    ]
+
+
+def held_out() -> list[Comparison]:
+    """Those that nothing was fitted to."""
+    return [
+        each
+        for each in few_nodes()
+        for row in [each.reading]
+        if row.system not in FITTED
+        and not {(row.system, row.bench), (row.system, row.bench, row.nbytes)} & FITTED_READINGS
+    ]
+
+
+def shares(chosen: list[Comparison]) -> tuple[float, float]:
+    """The share with a band, and of those the share inside it."""
+    banded = [each for each in chosen if each.expected]
+    return len(banded) / len(chosen), sum(e.place == "inside" for e in banded) / len(banded)
+
+
+def test_most_measured_readings_have_a_band_and_are_inside() -> None:
+    covered, inside = shares(few_nodes())
+    assert len(few_nodes()) > 100
+    assert covered >= 0.85
+    assert inside >= 0.95
+
+
+def test_readings_that_nothing_was_fitted_to_are_inside() -> None:
+    covered, inside = shares(held_out())
+    assert len(held_out()) >= 25
+    assert covered >= 0.85
+    assert inside >= 0.9
+
+
+def test_no_measured_reading_is_above_the_limit() -> None:
+    assert not [each for each in comparisons() if each.place == "impossible"]
+
+
+def test_bands_are_narrow() -> None:
+    for each in comparisons():
+        if band := each.expected:
+            assert band.low >= 0.7999 * band.typical, each.reading
+            assert band.high <= 1.1701 * band.typical, each.reading
+
+
+def test_every_broken_run_is_below_its_band() -> None:
+    broken = [each for each in comparisons() if each.reading.kind == "broken"]
+    assert len(broken) == 4
+    assert {each.place for each in broken} == {"below"}
+
+
+def test_thresholds_of_health_checks_are_no_higher_than_the_band() -> None:
+    for each in comparisons():
+        if each.reading.kind == "threshold" and each.expected:
+            assert each.place in ("below", "inside"), each.reading
+
+
+def test_readings_outside_their_band_are_known() -> None:
+    outside = {e.reading.system for e in few_nodes() if e.place in ("below", "above")}
+    assert outside == OWNERS_DOUBT
+
+
+def test_every_row_has_its_source() -> None:
+    for row in readings():
+        assert row.source
+        assert row.unit in ("GB/s", "us")
+        assert row.value > 0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "limit", "reading"), [(1, 1080, 673), (18, 1750.7, 840), (36, 1762.8, None)]
+)
+def test_a_rack_of_gb200_is_one_domain(nodes: int, limit: float, reading: float | None) -> None:
+    """4, 72 and 144 GPUs; the last ones are two racks that InfiniBand connects."""
+    question = Question(bench="all_reduce", nodes=nodes, nbytes=8 << 30)
+    band = expect(rack(), question)
+    assert band.limit == pytest.approx(limit, rel=1e-3)
+    assert band.low < (reading or band.typical) < band.high < band.limit
+    assert any("NICs" in text for text in band.path) is (nodes > 18)
+
+
+def test_two_gpus_of_a_domain_use_its_switches() -> None:
+    question = Question(bench="osu_bw", nodes=2, src=0, dst=3, nbytes=16 << 20)
+    band = expect(rack(), question)
+    assert band.limit == 900
+    assert band.path[1] == "switch-gpu3': 18 x nvlink5 = 900 GB/s"
+
+
+def rack() -> sites.Site:
+    node = {
+        "gpus": {
+            "vendor": "nvidia",
+            "model": "NVIDIA GB200",
+            "arch": "sm_100",
+            "count": 4,
+            "multicast": True,
+            "links": {"switched": {"class": "nvlink5", "count": 18, "domain_nodes": 18}},
+            "host_link": {"class": "nvlink-c2c", "count": 1},
+        },
+        "nics": [{"name": f"mlx5_{n}", "class": "ib-400g", "near_gpus": [n]} for n in range(4)],
+    }
+    return sites.Site.model_validate(
+        {
+            "name": "rack",
+            "description": "two racks",
+            "family": "infiniband",
+            "partitions": [{"name": "gpu", "node_type": "gpu", "nodes": 36}],
+            "node_types": {"gpu": node},
+            "fabric": {"provider": "verbs", "rails": 4},
+            "deliveries": [{"kind": "wheels", "stack": "cuda"}],
+        }
+    )
+
+
+def table(path: Path, **changes: str) -> Path:
+    row = dict.fromkeys(COLUMNS, "-") | {
+        "system": "mine",
+        "gpu": "NVIDIA H100 80GB HBM3",
+        "gpus_per_node": "8",
+        "nodes": "1",
+        "intra": "nvlink4 x18 switched",
+        "fabric": "none",
+        "bench": "all_reduce",
+        "bytes": "1073741824",
+        "value": "460",
+        "unit": "GB/s",
+        "kind": "measured",
+    }
+    lines = ["\t".join(COLUMNS), "\t".join((row | changes).values())]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({}, "inside"),
+        ({"value": "100"}, "below"),
+        ({"value": "701"}, "impossible"),
+        ({"intra": "nvlink9 x18 switched"}, "no model"),
+        ({"intra": "token ring"}, "no model"),
+        ({"nodes": "2"}, "no model"),
+        ({"gpus_per_node": "200"}, "no model"),
+        ({"intra": "nvlink3 x4 cube mesh"}, "no model"),
+        ({"system": "My System"}, "inside"),
+        ({"intra": "pcie4", "value": "20"}, "no band"),
+        ({"nodes": "2", "fabric": "tokenring 4x16G"}, "no model"),
+        ({"nodes": "2", "fabric": "roce 4x25G"}, "no model"),
+        ({"bench": "gups"}, "no band"),
+        ({"fabric": "infiniband 8x400G", "nodes": "2", "value": "470"}, "inside"),
+    ],
+)
+def test_a_table_of_ones_own(changes: dict[str, str], place: str, tmp_path: Path, capsys) -> None:
+    file = table(tmp_path / "mine.tsv", **changes)
+    assert main(["site", "published", "--table", str(file), "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["readings"]
+    assert row["place"] == place
+    assert bool(row["reason"]) is (row["low"] is None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"value": "fast"}, "line 2: value, gpus_per_node, nodes and bytes must be numbers"),
+        ({"kind": "guess"}, "line 2: kind must be one of measured, threshold, reference, broken"),
+        ({"source": "a\tb"}, "line 2: a row has 15 columns"),
+    ],
+)
+def test_a_table_with_an_error(changes: dict[str, str], text: str, tmp_path: Path, capsys) -> None:
+    file = table(tmp_path / "mine.tsv", **changes)
+    assert main(["site", "published", "--table", str(file)]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_the_first_line_names_the_columns() -> None:
+    with pytest.raises(ValueError, match="line 1: the columns must be system, gpu"):
+        parse_table("a\tb\n1\t2\n")
+
+
+def test_command_selects(capsys) -> None:
+    assert main(["site", "published", "--site", "h200x4", "--bench", "all_reduce", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["readings"]
+    assert {row["bench"] for row in rows} == {"all_reduce"}
+    assert all(row["intra"].startswith("nvlink4") for row in rows)
+    assert main(["site", "published", "--gpu", "h100"]) == 0
+    printed = capsys.readouterr().out
+    assert "ndh100v5: NVIDIA H100 80GB HBM3" in printed
+    assert "478.9" in printed
+    assert main(["site", "published", "--gpu", "TPU"]) == 2
+    assert "no published reading of this kind" in capsys.readouterr().err
+
+
+def test_errors_of_a_row_do_not_hide_faults_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise BusbarError("broken model")
+
+    monkeypatch.setattr("busbar.expect.published.site_of", fail)
+    assert compare(readings()[0]).reason == "broken model"
+
+
+@pytest.mark.parametrize(("name", "threshold"), [("p4d", 300), ("p5", 800)])
+def test_thresholds_that_no_healthy_cluster_reaches(name: str, threshold: float) -> None:
+    """docs/published.md says so."""
+    band = expect(sites.load(name), Question(bench="all_reduce", nodes=2))
+    assert band.limit < threshold
+    text = (Path(__file__).parents[2] / "docs" / "published.md").read_text()
+    assert f"| {threshold} | {band.limit:g} | {band.low:.0f}-{band.high:.0f} |" in text

@@ -1,0 +1,27 @@
+#!/bin/bash
+#SBATCH --ntasks=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --output=rfm_job.out
+#SBATCH --error=rfm_job.err
+#SBATCH --time=0:10:0
+#SBATCH --exclusive
+#SBATCH --no-requeue
+export OMPI_MCA_pml=ucx
+export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
+export UCX_RNDV_THRESH=1
+export UCX_TLS=rc,ud,sm,self,cuda
+export NCCL_IB_GID_INDEX=3
+export NCCL_IBEXT_DISABLE=1
+export NCCL_IB_HCA=mlx5_0:1,mlx5_2:1,mlx5_3:1,mlx5_4:1
+export NCCL_SOCKET_IFNAME=bond0
+export PRTE_MCA_plm=ssh
+export PRTE_MCA_plm_ssh_args='-o BatchMode=yes -o StrictHostKeyChecking=yes'
+trap 'exit 143' TERM
+scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts
+exec 2>&1  # one file, in the order in which things were said
+printf '%s\n' '$ CUDA_VISIBLE_DEVICES=0 mpirun -np 2 --hostfile hosts -N 1 -x CUDA_VISIBLE_DEVICES -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D'
+export CUDA_VISIBLE_DEVICES=0
+mpirun -np 2 --hostfile hosts -N 1 -x CUDA_VISIBLE_DEVICES -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D
+status=$?
+cat busy-record.* 2>/dev/null; rm -f busy-record.*
+echo "exit_status=$status"
