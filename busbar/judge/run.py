@@ -143,19 +143,24 @@ def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
     )
     if run.partition is None and run.site is not None:
         fitting = [
-            name for name in run.partitions if _may_be(run.site.node_type(name), run, output)
+            partition.name
+            for partition in run.site.partitions
+            if partition.name in run.partitions
+            and _may_be(
+                run.site.node_type(partition.name), run, run.nodes or partition.nodes, output
+            )
         ]
         if len(fitting) == 1:
             run = replace(run, partition=fitting[0])
     return run
 
 
-def _may_be(node: NodeType, run: Run, output: JobOutput) -> bool:
-    """Whether the devices that the output lists can be those of a node type."""
+def _may_be(node: NodeType, run: Run, nodes: int, output: JobOutput) -> bool:
+    """Whether the devices that the output lists can be those of as many nodes of a type."""
     if node.gpus is None:
         return not gpu_models(output)
     models = gpu_models(output)
-    per_node = (run.ranks or 0) // (run.nodes or 1)
+    per_node = (run.ranks or 0) // nodes
     most = max((per_node, *ranks_per_host(output).values()))
     if (models and models != {node.gpus.model}) or most > node.gpus.count:
         return False

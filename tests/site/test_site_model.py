@@ -161,7 +161,8 @@ def test_the_largest_node_is_linted_at_once(copy: Path) -> None:
     """128 GPUs with a link between any two, and a collective whose bound crosses every cut."""
     links = {"all_pairs": {"class": "wire", "count": 1}}
     classes = copy / "_families" / "links.yaml"
-    classes.write_text(f"{classes.read_text()}\n  wire: {{raw_gb_per_s: 25, source: a test}}\n")
+    wire = "link_classes:\n  wire: {raw_gb_per_s: 25, source: a test}\n"
+    classes.write_text(classes.read_text().replace("link_classes:\n", wire, 1))
 
     def grow(site: dict[str, Any]) -> None:
         gpus = site["node_types"]["h200x4"]["gpus"]
