@@ -269,9 +269,10 @@ def test_nobody_prints_around_it() -> None:
             found[path.relative_to(ROOT).as_posix()] = lines
     assert PRINTER in found
     assert PROTOCOL in found
-    # Flushes before an exit or a fork, the descriptor of a pipe that was closed, and a parser of
-    # another tool's options, which raises instead of printing.
+    # Flushes before an exit or a fork, the descriptor of a pipe that was closed, and parsers of
+    # another program's options, which raise instead of printing.
     counts = {
+        "reframe_checks/mpi_program.py": 1,
         "busbar/cli.py": 2,
         "busbar/commands/check.py": 2,
         "busbar/check/processes.py": 4,

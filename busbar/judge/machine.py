@@ -17,6 +17,9 @@ _VENDORS = {"CUDA": "nvidia", "ROCM": "amd", "HIP": "amd", "SYCL": "intel"}
 """By the memory that the title of OSU names, and the back end of our programs."""
 _NVIDIA_CHIP = re.compile(r"(?i)\b(?P<word>[A-Z]{1,3}\d{1,3}[A-Z]?|\d{3,4}(?!\d| ?GB))\b")
 """H200, GB200, L40S, V100, and the number of an RTX 6000."""
+_FORM = re.compile(r"(?i)(?P<word>PCIe|NVL(?!ink)|SXM|HBM)")
+_SXM = {"HBM": "SXM"}
+"""The driver names the memory of an SXM module since the H100."""
 _MEMORY = re.compile(r"(?i)\b(?P<word>\d{2,3}) ?GB\b")
 _AMD_MODEL = re.compile(r"(?i)\bMI\d{2,4}[A-Z]{0,2}\b")
 
@@ -51,13 +54,16 @@ def _same_model(gpus: Gpus, name: str) -> bool:
     """Whether a name is that of the GPUs.
 
     NVIDIA's driver gives every tool the same name, which a site may shorten: its chip must be the
-    same, and the size of its memory where both have one. The names of AMD's tools differ in more
-    than the model, which some of them lack.
+    same, its form (no word is SXM), and the size of its memory where both have one. The names of
+    AMD's tools differ in more than the model, which some of them lack.
     """
     if gpus.vendor == "nvidia":
-        chips = {_first(_NVIDIA_CHIP, each) for each in (name, gpus.model)}
-        memories = {_first(_MEMORY, each) for each in (name, gpus.model)} - {""}
-        return len(chips) == 1 and len(memories) < 2
+        names = (name, gpus.model)
+        chips = {_first(_NVIDIA_CHIP, each) for each in names}
+        forms = {_first(_FORM, each) or "SXM" for each in names}
+        memories = {_first(_MEMORY, each) for each in names} - {""}
+        forms = {_SXM.get(form, form) for form in forms}
+        return len(chips) == 1 and len(forms) == 1 and len(memories) < 2
     models = {each.upper() for each in _AMD_MODEL.findall(name)}
     expected = {each.upper() for each in _AMD_MODEL.findall(gpus.model)}
     if not models:

@@ -288,7 +288,7 @@ def test_a_large_file_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.run
 def test_a_large_export_is_refused(tmp_path: Path, checked, monkeypatch) -> None:
-    monkeypatch.setattr("busbar.delivery.image._MOST_BYTES", 2**20)
+    monkeypatch.setattr("busbar.delivery.image.MOST_BYTES", 2**20)
     archive = tmp_path / "large.tar"
     with archive.open("wb") as stream:
         stream.truncate(2**26)

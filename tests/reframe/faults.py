@@ -75,15 +75,15 @@ def scaled(pattern: str, by: float) -> Break:
     return change
 
 
-def rows_scaled(by: float, nbytes: int | None = None) -> Break:
-    """The rates of a table of nccl-tests times ``by``, or those of one size."""
+def rows_scaled(by: float, *sizes: int) -> Break:
+    """The rates of a table of nccl-tests times ``by``, or those of these sizes."""
 
     def change(text: str) -> str:
         lines = []
         for printed in text.splitlines():
             line, words = printed, printed.split()
             row = len(words) == 13 and words[0].isdigit() and words[2] == "float"
-            if row and nbytes in (None, int(words[0])):
+            if row and (not sizes or int(words[0]) in sizes):
                 for at, factor in ((5, 1 / by), (6, by), (7, by), (9, 1 / by), (10, by), (11, by)):
                     words[at] = f"{float(words[at]) * factor:.4f}"
                 line = f"  {'  '.join(words)}"

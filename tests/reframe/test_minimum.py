@@ -41,7 +41,6 @@ _GPU_AWARE = {
     "data": "_correctness",
 }
 _BESIDE = {
-    "dip": (bench, "dips"),
     "mode": (mode, "not_in_use"),
     "gain": (mode, "too_small_gain"),
     "plugin": (fabric_ofi, "wrong"),
