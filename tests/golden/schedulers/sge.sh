@@ -9,9 +9,9 @@
 export OMPI_MCA_pml=ucx
 export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
 export UCX_RNDV_THRESH=1
+export UCX_TLS=rc,ud,sm,self,cuda
 export NCCL_IB_GID_INDEX=3
 export NCCL_IBEXT_DISABLE=1
-export UCX_TLS=rc,ud,sm,self,cuda
 export NCCL_IB_HCA=mlx5_0:1,mlx5_2:1,mlx5_3:1,mlx5_4:1
 export NCCL_SOCKET_IFNAME=bond0
 export NCCL_DEBUG=INFO
