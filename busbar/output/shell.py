@@ -25,10 +25,10 @@ def read_shell(runs: Runs, recent: Recent, number: int, line: bytes) -> None:
     command = None if exported else launch.parse_command(text)
     if not (exported or command):
         return
-    if run.readings or run.exit_status:
+    if run.exit_status or (run.readings and (command or (exported and exported.by_shell))):
         run = runs.begin()
     if exported:
-        run.note_setting(*exported, evidence)
+        run.note_setting(exported.name, exported.value, evidence)
     if command:
         run.commands.append((command, evidence))
         for name, value in command.environment.items():

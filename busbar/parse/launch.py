@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from busbar.parse import numbers
 from busbar.parse.messages import pattern, table
@@ -41,7 +42,7 @@ _LIBRARIES = (
     r"|PSM\d?|GLOO|TORCH_NCCL|MSCCLPP)_\w+"
 )
 _EXPORT = re.compile(
-    r"^(?:\$ |\+ )?(?:export (?P<name>[A-Za-z_]\w*)=(?P<value>\S*)"
+    r"^(?P<prompt>\$ |\+ )?(?:export (?P<name>[A-Za-z_]\w*)=(?P<value>\S*)"
     rf"|(?P<bare>{_LIBRARIES})=(?P<setting>\S*)\s*$)"
 )
 _TRACED = re.compile(r"^(?P<prompt>(?:[^\s=\"']{0,80}[$#>%]|\++) )?\s*(?P<command>.*\S)")
@@ -79,14 +80,23 @@ def parse_exit_status(line: str) -> int | None:
     return numbers.count(status["code"]) if status else None
 
 
-def parse_export(line: str) -> tuple[str, str] | None:
+class Setting(NamedTuple):
+    """A variable in a line of its own."""
+
+    name: str
+    value: str
+    by_shell: bool
+    """Whether the line shows that a shell set it; a library may print its variables, too."""
+
+
+def parse_export(line: str) -> Setting | None:
     """Parse ``$ export NAME=value``, or ``NAME=value`` for a variable of a library."""
     export = _EXPORT.match(line)
     if not export:
         return None
     name = export["name"] or export["bare"]
     value: str = export["value"] if export["name"] else export["setting"]
-    return name, value.strip("\"'")
+    return Setting(name, value.strip("\"'"), bool(export["name"] or export["prompt"]))
 
 
 def parse_command(line: str) -> CommandLine | None:

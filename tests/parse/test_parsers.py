@@ -282,7 +282,7 @@ def test_command_lines() -> None:
     assert command.arguments == ("-m", "4:8", "D", "D")
     assert launch.parse_command("$ ls -l") is None
     assert launch.parse_command('$ mpirun "unclosed') is None
-    assert launch.parse_export("$ export HSA_ENABLE_SDMA=0") == ("HSA_ENABLE_SDMA", "0")
+    assert launch.parse_export("$ export HSA_ENABLE_SDMA=0") == ("HSA_ENABLE_SDMA", "0", True)
     assert launch.parse_exit_status(" exit_status=124") == 124
 
 
