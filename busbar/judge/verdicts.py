@@ -110,8 +110,7 @@ def against_larger(judged: Iterable[Judged]) -> list[Judged]:
     judged = list(judged)
     series: dict[tuple[object, ...], list[Reading]] = defaultdict(list)
     for each in judged:
-        value, possible = each.reading.value, each.verdict is not Verdict.IMPOSSIBLE
-        if each.reading.kind == "busbw" and 0 < value < math.inf and possible:
+        if each.reading.kind == "busbw" and 0 < each.reading.value < math.inf:
             series[each.reading.in_place, each.reading.operation].append(each.reading)
     found = []
     for each in judged:

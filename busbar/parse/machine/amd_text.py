@@ -68,7 +68,7 @@ def parse_static(text: str) -> tuple[AmdGpu, ...]:
 def _value(key: str, text: str) -> object:
     if key == "size" and (size := re.fullmatch(r"(?P<mib>\d+) M[iB]+", text)):
         return {"value": numbers.count(size["mib"])}
-    return numbers.count(text) if key == "max_pcie_width" and text.isdecimal() else text
+    return numbers.count(text) if key == "max_pcie_width" and numbers.is_whole(text) else text
 
 
 def _number(table: Matrix | None, pair: tuple[int, int]) -> int | None:

@@ -38,7 +38,7 @@ def parse_sinfo(text: str) -> tuple[Queue, ...]:
     nodes: Counter[str] = Counter()
     defaults = set()
     for words in lines[1:]:
-        whole = len(words) > max(name_at, nodes_at, state_at) and words[nodes_at].isdecimal()
+        whole = len(words) > max(name_at, nodes_at, state_at) and numbers.is_whole(words[nodes_at])
         if not whole or not _closed(words[-1]):
             raise ValueError(f"invalid line {' '.join(words)!r}")
         name = words[name_at].removesuffix("*")
