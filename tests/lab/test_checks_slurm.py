@@ -59,7 +59,7 @@ from .judging import Judgement
 class reading(BusbarCheck):
     executable = "true"
     prerun_cmds = ["head -n 1 {readings}; sed -i 1d {readings}"]
-    nodes = 2
+    node_count = 2
 
     @run_before("run")
     def ask_for_nodes(self):
