@@ -121,7 +121,7 @@ def absent(site: Site, delivery: Delivery, choice: Choice) -> str:
 
 
 def spack_view(site: Site, lane: str) -> Path | None:
-    """Return the view of the active Spack environment, else that of the site."""
+    """Return the view of the active Spack environment or, without one, of the site."""
     active = os.environ.get("SPACK_ENV_VIEW")
     own = site.directory / ("" if lane == DEFAULT_LANE else lane) if site.directory else None
     for view in (Path(active) if active else None, own / ".spack-env/view" if own else None):

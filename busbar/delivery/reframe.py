@@ -202,7 +202,7 @@ def _partition(
 
 
 def _access(site: Site, partition: Partition) -> dict[str, Any]:
-    """Return the options of the scheduler; for ssh, words that are no options are the hosts."""
+    """Return the options of the scheduler; for ssh, the other words are the hosts."""
     hosts = [word for word in partition.access if not word.startswith("-")]
     if site.scheduler == "ssh":
         options = [word for word in partition.access if word.startswith("-")]

@@ -124,7 +124,7 @@ def _rails(ports: list[_NetworkPort], far: set[str], reader: Reader) -> list[_Ne
     }
     for reason in dict.fromkeys(reasons.values()):
         names = ", ".join(dict.fromkeys(p.device for p, r in reasons.items() if r == reason))
-        reader.remarks.append(f"NICs {names} are omitted, as they are no rails: {reason}")
+        reader.remarks.append(f"NICs {names} are omitted because they are not rails: {reason}")
     return [port for port in ports if port not in reasons]
 
 

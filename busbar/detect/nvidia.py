@@ -169,7 +169,7 @@ def _host_link(
 ) -> dict[str, Any]:
     """Return the host link; empty if the GPUs have different ones, or one without a link class.
 
-    For a card, whose slot decides, that of the product is assumed if the report omits it.
+    If the report of a card omits the link, assume that of the product; the slot may offer less.
     """
     if all(gpu.c2c for gpu in inventory.gpus):
         return {"host_link": {"class": _C2C, "count": 1}} if _C2C in classes else {}

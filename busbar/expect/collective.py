@@ -76,9 +76,9 @@ def collective(site: Site, question: Question) -> BandedExpectation:
     """Limit and band of the bus bandwidth (GB/s, as nccl-tests defines it) of one collective.
 
     Each GPU has one rank. Without environment and profile, the environment of the site is that of
-    the profile that the band asks for. Without an algorithm the answer is a band measured on such
-    GPUs, else that of the fastest algorithm. Raises ``NoExpectation`` where no data supports a
-    band.
+    the profile that the band asks for. Without an algorithm, a band measured on such GPUs comes
+    first, then the band of the fastest algorithm. Raises ``NoExpectation`` where no data supports
+    a band.
     """
     return _answer(site, question)[0]
 

@@ -230,7 +230,7 @@ def _chosen_engine(site: Site, question: Question) -> str | None:
 
 
 def _engine(site: Site, question: Question, link: LinkClass) -> str | None:
-    """Return the engine of the question, else that of the family; None without engines."""
+    """Return the engine of the question or of the family; None if the link has no engines."""
     engines = {*link.engines, *(band.engine for band in link.bands if band.engine)}
     engine = question.engine or (_chosen_engine(site, question) if engines else None)
     if (engine or engines) and engine not in engines:

@@ -207,7 +207,7 @@ def test_mixed_ports(ports: list[tuple[str, int, str]], expected: dict[str, int]
     assert counts == (expected or {"ib-400g": 2})
     provider = found.site.fabric.provider
     assert (provider, found.site.fabric.rails) == ("verbs", sum(counts.values()))
-    assert any("are no rails" in remark for remark in found.remarks)
+    assert any("are not rails" in remark for remark in found.remarks)
 
 
 def test_both_ports_of_an_adapter() -> None:
