@@ -69,9 +69,11 @@ class Run:
         self.mark = f"{MARK}={self.output}"
         name, value = self.mark.split("=", 1)
         self.err = self.output.with_suffix(".err")
+        # A shell that starts the tests in the background has them ignore SIGINT.
+        command = ["env", "--default-signal=INT", BIN / "busbar", *self.command]
         with self.err.open("w") as err:
             self.process = subprocess.Popen(
-                [BIN / "busbar", *self.command, "--output", self.output, *self.options],
+                [*command, "--output", self.output, *self.options],
                 stdout=subprocess.DEVNULL,
                 stderr=err,
                 env={**os.environ, name: value, **self.variables},
