@@ -168,7 +168,6 @@ def run(tmp_path, root):
 
 
 @pytest.mark.run
-@pytest.mark.xdist_group("mpi")
 @pytest.mark.parametrize(
     ("readings", "options", "after"),
     [
@@ -193,7 +192,6 @@ def test_a_run(run, readings, options, after):
 
 
 @pytest.mark.run
-@pytest.mark.xdist_group("mpi")
 def test_what_was_right_in_another_partition_is_not_run_again(run, root, tmp_path):
     site = tmp_path / "local"
     site.mkdir()

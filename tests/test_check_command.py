@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.run, pytest.mark.xdist_group("mpi")]
+pytestmark = pytest.mark.run
 BIN = Path(sys.executable).parent
 QUICK = "--seconds=0.05"
 

@@ -17,7 +17,7 @@ from busbar.judge.launch import LaunchOutput, show
 from busbar.judge.nonce import NONCE
 from busbar.parse.events import Check, Copy, Error, Event, Flag, Idle, Start
 
-pytestmark = [pytest.mark.run, pytest.mark.xdist_group("mpi")]
+pytestmark = pytest.mark.run
 
 BIN = Path(sys.executable).parent
 FAST = ["--seconds=0.01"]

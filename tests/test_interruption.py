@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.run, pytest.mark.xdist_group("mpi")]
+pytestmark = pytest.mark.run
 BIN = Path(sys.executable).parent
 SITES = Path(__file__).parents[1] / "site"
 ENDS_S = 5.0

@@ -172,7 +172,6 @@ def busbar(*words: str, start: Callable[[], None] | None = None, before=(), **en
 
 
 @pytest.mark.run
-@pytest.mark.xdist_group("mpi")
 def test_without_home_and_with_settings_of_reframe(tmp_path: Path) -> None:
     done = busbar(
         *(*QUICK, "--json", "--output", str(tmp_path)),
@@ -223,7 +222,6 @@ def test_a_disk_that_fills_loses_no_reading(tmp_path: Path) -> None:
 
 
 @pytest.mark.run
-@pytest.mark.xdist_group("mpi")
 def test_the_checkout_of_another_user(tmp_path: Path) -> None:
     """Nobody, without a home, with a checkout that cannot be written."""
     script = f"mount --bind {ROOT} {ROOT}; mount -o remount,ro,bind {ROOT}"

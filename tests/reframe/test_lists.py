@@ -74,7 +74,6 @@ def test_the_command_prints_the_list():
     assert done.stdout == (GOLDEN / "mi300x.txt").read_text()
 
 
-@pytest.mark.xdist_group("mpi")
 def test_require_fails_without_the_feature(tmp_path):
     done = subprocess.run(
         [

@@ -26,8 +26,6 @@ from ..replay.stand_in import write_json
 from .faults import H200, GpuAwareKind, Kind
 from .kinds import KINDS, fabric_ofi
 
-# The bound of 64 ranks takes its time, and is kept by the process.
-pytestmark = pytest.mark.xdist_group("bound")
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MINIMUM: dict[str, list[str]] = yaml.safe_load((HERE / "minimum.yaml").read_text())

@@ -25,7 +25,7 @@ from busbar.verdict import Verdict, combined
 
 from ..test_gpu_aware_program import environment
 
-pytestmark = [pytest.mark.run, pytest.mark.xdist_group("mpi")]
+pytestmark = pytest.mark.run
 
 BIN = Path(sys.executable).parent
 COLLECTIVES = "bcast,allgather,alltoall,allreduce,reduce_scatter_block"

@@ -19,7 +19,7 @@ from busbar.judge.run import Run
 from busbar.units import parse_bytes
 from busbar.verdict import Verdict
 
-pytestmark = [pytest.mark.run, pytest.mark.xdist_group("torch")]
+pytestmark = pytest.mark.run
 
 HERE = Path(__file__).parent
 MOST = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast")
