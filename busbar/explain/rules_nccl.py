@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from busbar.explain.catalog import cause, note
 from busbar.explain.rules import Context, Finding, failure, lines_of
 from busbar.explain.rules_fabric import spans_nodes
+from busbar.judge.expectation import expectation_of
+from busbar.judge.verdicts import Judged, judge_reading
 from busbar.output.identify import nccl_versions
 from busbar.output.note import Note
 from busbar.output.reading import Evidence
@@ -196,11 +199,31 @@ def forced_algorithm(context: Context) -> Iterator[Finding]:
 
 @cause("nccl-nvls-off")
 def nvls_off(context: Context) -> Iterator[Finding]:
-    """NVLink SHARP is turned off, and the site's switch has it."""
+    """NVLink SHARP is turned off, and with it a slow reading could be faster."""
     gpus = context.node.gpus if context.node else None
     setting = context.facts.setting("NCCL_NVLS_ENABLE")
-    if gpus and gpus.multicast and setting and setting.value == "0":
-        yield Finding("nccl-nvls-off", "likely", (setting.evidence,), "NCCL_NVLS_ENABLE is 0")
+    if not (gpus and gpus.multicast and setting and setting.value == "0"):
+        return
+    slow = [each for each in context.judged if each.is_slow and each.limit]
+    if slow and not _limited_by_rings(context, slow):
+        return
+    yield Finding("nccl-nvls-off", "likely", (setting.evidence,), "NCCL_NVLS_ENABLE is 0")
+
+
+def _limited_by_rings(context: Context, slow: Sequence[Judged]) -> bool:
+    """Whether the limit of a reading is lower where no switch multiplies its data."""
+    site = context.site
+    if site is None:
+        return False
+    types = {
+        name: node.model_copy(update={"gpus": node.gpus.model_copy(update={"multicast": False})})
+        if node.gpus
+        else node
+        for name, node in site.node_types.items()
+    }
+    rings = replace(context.run, site=site.model_copy(update={"node_types": types}))
+    expect = expectation_of(rings)
+    return any((judge_reading(j.reading, expect).limit or 0) < (j.limit or 0) for j in slow)
 
 
 @cause("cuda-launch-blocking")

@@ -46,7 +46,7 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
     all_judged = excused(judged_readings, found)
     if launch.bands:
         for dip in dips(all_judged):
-            busy = accounts_for(found, dip.share)
+            busy = accounts_for(found, dip.share, dip.alone_us)
             verdict = Verdict.UNKNOWN if busy else Verdict.DEGRADED
             results.append(replace(row, verdict=verdict, message=dip.text))
     elif launch.validated and not results:

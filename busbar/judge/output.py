@@ -39,7 +39,7 @@ class OutputJudgement:
     @property
     def excused(self) -> bool:
         """Whether readings are ``unknown`` for what other programs did."""
-        dips = any(accounts_for(self.loads, dip.share) for dip in self.dips)
+        dips = any(accounts_for(self.loads, dip.share, dip.alone_us) for dip in self.dips)
         return dips or any(each.verdict is Verdict.UNKNOWN for each in self.judged)
 
     @property
@@ -72,7 +72,7 @@ class OutputJudgement:
             # Noise is no comparison: another reading must pass.
             yield from (Verdict.UNJUDGED if each in noise else each.verdict for each in series)
         for dip in self.dips:
-            busy = accounts_for(self.loads, dip.share)
+            busy = accounts_for(self.loads, dip.share, dip.alone_us)
             yield Verdict.UNKNOWN if busy else Verdict.DEGRADED
 
     def _series(self) -> list[list[Judged]]:

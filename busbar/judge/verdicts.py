@@ -142,6 +142,8 @@ class Dip:
 
     share: float
     """What is left of the peak."""
+    alone_us: float
+    """The time of an operation of the largest size at the rate of the peak."""
     text: str
 
 
@@ -161,6 +163,7 @@ def dips(judged: Iterable[Judged]) -> Iterator[Dip]:
         if last.value < _DIP * peak.value and end.verdict is not Verdict.PASS:
             yield Dip(
                 last.value / peak.value,
+                last.nbytes / peak.value * 1e-3,
                 f"bus bandwidth falls from {peak.value:.4g} GB/s at {peak.nbytes} bytes"
                 f" to {last.value:.4g} at {last.nbytes}",
             )

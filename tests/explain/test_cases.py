@@ -249,6 +249,17 @@ def test_settings_count_only_when_slow() -> None:
     assert ids(run(nccl_table({1 << 28: 90.0, 1 << 30: 100.0}), log)) == {"nccl-few-channels"}
 
 
+@pytest.mark.parametrize(("ranks", "rate", "named"), [(2, 100.0, False), (8, 300.0, True)])
+def test_multicast_is_no_cause_where_it_raises_no_limit(
+    ranks: int, rate: float, named: bool
+) -> None:
+    log = "n1:10:10 [0] NCCL INFO NCCL_NVLS_ENABLE set by environment to 0.\n"
+    table = nccl_table({1 << 30: rate}, ranks=ranks, gpu="NVIDIA H100 80GB HBM3")
+    found = run(table, log, site="p5")
+    assert str(found.verdict) == "degraded"
+    assert ("nccl-nvls-off" in ids(found)) == named
+
+
 def test_wrong_values() -> None:
     table = (
         nccl_table({1 << 30: 355.0})

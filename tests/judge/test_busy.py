@@ -70,13 +70,15 @@ def output(*records: dict[str, object], more: str = "") -> JobOutput:
     return facts
 
 
-def judged(value: float, band: Expectation = BAND) -> Judged:
+def judged(value: float, band: Expectation = BAND, nbytes: int = 1 << 30) -> Judged:
     kind = "latency_us" if band.unit == "us" else "bw"
-    return judge_reading(Reading(kind, 1 << 20, value), lambda _: band)
+    return judge_reading(Reading(kind, nbytes, value), lambda _: band)
 
 
-def verdict(value: float, record: dict[str, object], run: Run = HOST) -> Verdict:
-    (each,) = excused([judged(value)], loads(output(record), run))
+def verdict(
+    value: float, record: dict[str, object], run: Run = HOST, nbytes: int = 1 << 30
+) -> Verdict:
+    (each,) = excused([judged(value, nbytes=nbytes)], loads(output(record), run))
     return each.verdict
 
 
@@ -175,6 +177,53 @@ def test_another_process_on_a_gpu(change: dict[str, object], active: bool) -> No
     assert verdict(28, record, GPU) == ("unknown" if active else "degraded")
     assert verdict(10, record, GPU) is Verdict.DEGRADED
     assert verdict(28, record, HOST) is Verdict.DEGRADED
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "value", "expected"),
+    [
+        (1 << 30, 15, "degraded"),
+        (1 << 26, 15, "unknown"),
+        (1 << 26, 5, "degraded"),
+        (1 << 20, 0.4, "unknown"),
+        (1 << 20, 0.2, "degraded"),
+    ],
+)
+def test_an_operation_waits_for_a_turn_of_another_process(
+    nbytes: int, value: float, expected: str
+) -> None:
+    assert verdict(value, with_stranger(percent=99), GPU, nbytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("busy", "reading", "band"),
+    [
+        # Copies within an H100 beside products of large matrices in another process.
+        (
+            {"percent": 99, "mhz": 1350, "throttle": 4},
+            Reading("bw", 1 << 28, 279),
+            Expectation(limit=1676, low=1329, typical=1440, high=1560),
+        ),
+        # Messages between two H100 that another process copies between.
+        (
+            {"link_gb_per_s": 390.0},
+            Reading("latency_us", 8, 273.6),
+            Expectation(limit=1e-5, low=9.862, typical=10.27, high=13.35, unit="us"),
+        ),
+        (
+            {"link_gb_per_s": 390.0},
+            Reading("bw", 1 << 20, 60.31),
+            Expectation(limit=450, low=156, typical=169.6, high=183.1),
+        ),
+    ],
+)
+def test_readings_of_h100_beside_another_process(
+    busy: dict[str, object], reading: Reading, band: Expectation
+) -> None:
+    slow = judge_reading(reading, lambda _: band)
+    assert slow.verdict is Verdict.DEGRADED
+    (each,) = excused([slow], loads(output(with_stranger(**busy)), GPU))
+    assert each.verdict is Verdict.UNKNOWN
 
 
 def test_a_process_on_another_gpu_is_none_of_ours() -> None:
