@@ -221,6 +221,29 @@ def recorded_with(directory: Path, files: dict[str, str], later: dict[str, str])
     return found
 
 
+def test_gpus_of_amd(tmp_path: Path) -> None:
+    """Node 0 of amdkfd's topology is a CPU; the third GPU is a partition of the second."""
+    kfd, stranger = "class/kfd/kfd", os.getppid()  # the job is this process
+    files = {f"{kfd}/topology/nodes/0/gpu_id": "0\n"}
+    for node, (id_, location) in enumerate([(51552, 49408), (8891, 54528), (8892, 54529)], 1):
+        files[f"{kfd}/topology/nodes/{node}/gpu_id"] = f"{id_}\n"
+        properties = f"simd_count 440\nlocation_id {location}\ndomain 0\n"
+        files[f"{kfd}/topology/nodes/{node}/properties"] = properties
+    files["bus/pci/devices/0000:c1:00.0/gpu_busy_percent"] = "97\n"
+    files["bus/pci/devices/0000:d5:00.0/gpu_busy_percent"] = "0\n"
+    files[f"{kfd}/proc/{stranger}/vram_51552"] = f"{3 << 30}\n"
+    files[f"{kfd}/proc/{stranger}/vram_8891"] = "0\n"
+    files[f"{kfd}/proc/{os.getpid()}/vram_51552"] = "0\n"
+    files[f"{kfd}/proc/9999999/vram_8891"] = f"{1 << 30}\n"  # not visible here
+    busy = recorded_with(tmp_path, files, {})
+    assert [(gpu.gpu, gpu.bus, gpu.percent) for gpu in busy.gpus] == [
+        (0, "0000:c1:00.0", 97),
+        (1, "0000:d5:00.0", 0),
+        (2, "0000:d5:00.1", 0),
+    ]
+    assert [(p.pid, p.gpu, p.mib) for p in busy.gpu_processes] == [(stranger, 0, 3072)]
+
+
 PORT = "class/infiniband/mlx5_0/ports/1"
 ETHERNET, OVER_IB = "class/net/eth9", "class/net/ib9"
 

@@ -48,12 +48,12 @@ class Gpu:
     """One GPU of the node."""
 
     gpu: _Count
-    """Its number in nvidia-smi."""
+    """Its number in nvidia-smi, or among the GPUs of amdkfd."""
     bus: _Text
     percent: _Figure
     """Utilisation before the job used it."""
     mhz: _Figure
-    """The lowest SM clock while a limit of heat or power was active; else 0."""
+    """The lowest SM clock while a limit of heat or power was active; else 0. Not read on AMD."""
     max_mhz: _Figure
     throttle: _Count
     """The limits that were active: bits of ``clocks_throttle_reasons.active``."""

@@ -3,7 +3,8 @@
 # busy.sh sets: rank, the process of the rank; root, its parent; host; file. sysfs is /sys unless a test sets it.
 # CPU times are in ticks of 10 ms; waiting for a CPU is in ns. Only files of /proc and /sys are read, and nvidia-smi is run if there
 # is one: a compute node or an image needs nothing else. Any awk will do. NVIDIA's and AMD's Python bindings are not used: the node
-# or image that runs the ranks need not have Python, and nvidia-smi prints what pynvml gives of processes, clocks and links.
+# or image that runs the ranks need not have Python. nvidia-smi prints what pynvml gives of processes, clocks and links; AMD's
+# drivers show processes and utilisation in /sys (class/kfd and gpu_busy_percent), and clocks under a limit in no file of text.
 
 function first_line(path,    line) {
     line = ""
@@ -219,6 +220,40 @@ function read_gpus(    rows, count, words, i, bits, bit, at_limit) {
     }
     if (!samples_of_gpus && length_of(strangers)) read_links()
     ++samples_of_gpus
+}
+
+# GPUs of AMD, numbered as in the topology of amdkfd, whose order HIP has.
+function find_kfd(    node, id, gpu, path, line, words, location, domain) {
+    kfd = sysfs "/class/kfd/kfd"
+    for (node = 0; (id = first_line(kfd "/topology/nodes/" node "/gpu_id")) != ""; ++node) {
+        if (!(id + 0)) continue # a CPU
+        path = kfd "/topology/nodes/" node "/properties"
+        location = domain = 0
+        while ((getline line < path) > 0) {
+            split(line, words, " ")
+            if (words[1] == "location_id") location = words[2]
+            if (words[1] == "domain") domain = words[2]
+        }
+        close(path)
+        gpu = kfd_gpus++
+        bus_of[gpu] = sprintf("%04x:%02x:%02x.%d", domain, int(location / 256) % 256, int(location / 8) % 32, location % 8)
+        bus_of_kfd[id] = bus_of[gpu]
+        gpu_of[bus_of[gpu]] = gpu
+        percent[gpu] = first_line(sysfs "/bus/pci/devices/" bus_of[gpu] "/gpu_busy_percent") + 0
+        max_mhz[gpu] = 0
+    }
+}
+
+function read_kfd(    paths, count, i, words, n, pid, id) {
+    count = split(output("echo " kfd "/proc/*/vram_*"), paths, " ")
+    for (i = 1; i <= count; ++i) {
+        n = split(paths[i], words, "/")
+        pid = words[n - 1]
+        id = substr(words[n], 6)
+        if (!(id in bus_of_kfd) || !(pid in key_of) || pid in ours || !(first_line(paths[i]) + 0)) continue
+        describe(key_of[pid])
+        strangers[key_of[pid], bus_of_kfd[id]] = int(first_line(paths[i]) / 1048576)
+    }
 }
 
 # What moves over NVLink before the job moves anything is not the job's.
@@ -508,13 +543,16 @@ BEGIN {
     read_ports()
     mark_ports()
     sample()
+    find_kfd()
     if (has_gpus) read_gpus()
+    if (kfd_gpus) read_kfd()
     while (alive()) {
         pause()
         if (samples == 1) compare_ports()
         else read_ports()
         sample()
         if (has_gpus) read_gpus()
+        if (kfd_gpus) read_kfd()
         if (taken()) exit
         write_line()
     }
