@@ -28,8 +28,7 @@ def causes(document: dict[str, Any]) -> list[str]:
     return [cause["id"] for cause in document["causes"]]
 
 
-@pytest.mark.parametrize("nodes", [2, 4])
-@pytest.mark.parametrize("mpi", ["own", "injected"])
+@pytest.mark.parametrize(("mpi", "nodes"), [("own", 4), ("injected", 2)])
 def test_through_slurm(on_lab: Run, sif: Path, tmp_path: Path, mpi: str, nodes: int) -> None:
     """ReFrame, Slurm, Apptainer, MPI: that of the image, or that of the host in its place."""
     options = ["-n", "gpu_aware_nodes", "-S", f"gpu_aware_nodes.nodes={nodes}"]
