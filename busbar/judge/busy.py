@@ -6,7 +6,8 @@ Such a reading is ``unknown``: it neither passes nor speaks against the machine.
 reading keeps at worst. A reading below the product of the floors stays ``degraded``.
 
 CPU: a run advances while all its ranks run. If W of them wait for a CPU in the mean, because of
-others, all of them run for at least 1 - W of the time. Memory: programs on other CPUs take their
+others, all of them run for at least 1 - W of the time; a short measurement can fall into the time
+slices of others. Memory: programs on other CPUs take their
 part of its bandwidth, in proportion to their number, but not more than three quarters. GPU:
 copies share the links, and contexts take turns: an operation, however short, waits for the turn
 of each other process. Clock: rates follow it. Network: what others sent
@@ -56,6 +57,9 @@ _TURN_US = 2000.0
 """How long a GPU works for one process while others wait: NVIDIA's time slice is 2 ms by default
 (NVIDIA, vGPU user guide, "Changing scheduling behavior"). Beside products of large matrices copies
 of 256 MiB within an H100 took 0.8 ms longer."""
+_PAUSE_US = 20_000.0
+"""How much of one measurement a few time slices of others take, 3 to 4 ms each (Linux, EEVDF and
+CFS). Beside 32 spinning programs on 32 CPUs messages of 1.3 ms took 15 ms."""
 _SLOW_CLOCK = 0.9
 _NIC_SHARE = 0.2
 _HEADERS = 1.1
@@ -85,6 +89,8 @@ class Load:
     """Whether it can keep a run from ending in time."""
     wait_us: float = 0.0
     """How much longer one operation can take by it, besides."""
+    pause_us: float = 0.0
+    """How much longer one measurement can take by it, besides."""
 
 
 def loads(facts: JobOutput, run: Run) -> tuple[Load, ...]:
@@ -108,23 +114,32 @@ def excused(judged: Iterable[Judged], found: Sequence[Load]) -> list[Judged]:
 
 def _accounted(judged: Judged, found: Sequence[Load]) -> bool:
     if judged.verdict is Verdict.DEGRADED:
-        return accounts_for(found, _ratio(judged, judged.bound), _time_us(judged))
+        share = _ratio(judged, judged.bound)
+        measured_us = judged.reading.measured_us
+        alone_us = math.inf if measured_us is None else share * measured_us
+        return accounts_for(found, share, _time_us(judged), alone_us)
     if judged.verdict is Verdict.IMPOSSIBLE and judged.limit:
         slowed = [load for load in found if load.slows_limit]
         return accounts_for(slowed, 1 / _ratio(judged, judged.limit))
     return False
 
 
-def accounts_for(found: Sequence[Load], share: float, alone_us: float = math.inf) -> bool:
+def accounts_for(
+    found: Sequence[Load],
+    share: float,
+    operation_us: float = math.inf,
+    measurement_us: float = math.inf,
+) -> bool:
     """Whether loads can bring a rate down to ``share`` of what it should be.
 
-    ``alone_us`` is the time that one operation should take.
+    The times are those that one operation and the whole measurement should take.
     """
-    if not found or alone_us <= 0:
+    if not found or operation_us <= 0 or measurement_us <= 0:
         return False
     longer = math.prod(1 / load.floor if load.floor else math.inf for load in found)
-    waits = sum(load.wait_us for load in found) / alone_us
-    return share >= _MARGIN / (longer + waits)
+    longer += sum(load.wait_us for load in found) / operation_us
+    longer += sum(load.pause_us for load in found) / measurement_us
+    return share >= _MARGIN / longer
 
 
 def _ratio(judged: Judged, reference: float) -> float:
@@ -153,6 +168,7 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
             *("cpu-busy", together * memory, _cpu_summary(busy, lost), evidence),
             slows_limit=run.copies is not None,
             starves=starves,
+            pause_us=_PAUSE_US if lost >= _LOST else 0.0,
         )
     if busy.throttled >= _LOST:
         yield Load(

@@ -52,6 +52,8 @@ class Reading:
     """Beside a latency of ``gpu_aware``: the shortest copy within a GPU."""
     memory_gb_per_s: float | None = None
     """Beside a copy within a GPU: what its memory carries, reading and writing together."""
+    measured_us: float | None = None
+    """How long the tool measured, where it says so."""
 
     @property
     def gb_per_s(self) -> float:

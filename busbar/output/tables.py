@@ -338,6 +338,7 @@ class Tables:
                 operation=reading.operation,
                 driver_us=reading.driver_us,
                 memory_gb_per_s=reading.memory_gb_per_s,
+                measured_us=reading.measured_us,
             )
         )
 

@@ -138,6 +138,10 @@ class Reading:
     window: Count | None = None
     """Beside a bandwidth: the messages of one repetition, which took ``seconds``."""
     seconds: Number | None = None
+    windows: Count | None = None
+    """How many repetitions were timed."""
+    trips: Count | None = None
+    """Beside a latency: the round trips that were timed."""
 
     def __post_init__(self) -> None:
         if (self.us if self.metric == "latency" else self.gb_per_s) is None:
@@ -147,6 +151,13 @@ class Reading:
     def value(self) -> float:
         """GB/s, or us for a latency."""
         return (self.us if self.metric == "latency" else self.gb_per_s) or 0.0
+
+    @property
+    def measured_us(self) -> float | None:
+        """How long the program measured; None if it does not say."""
+        if self.metric == "latency":
+            return 2 * self.trips * self.value if self.trips else None
+        return self.seconds * self.windows * 1e6 if self.seconds and self.windows else None
 
 
 @dataclass(frozen=True)

@@ -195,6 +195,20 @@ def test_an_operation_waits_for_a_turn_of_another_process(
     assert verdict(value, with_stranger(percent=99), GPU, nbytes) == expected
 
 
+def test_a_short_measurement_falls_into_the_slices_of_others() -> None:
+    """Between two H100, beside a spinning program on each CPU."""
+    band = Expectation(limit=450, low=156, typical=169.6, high=183.1)
+    light = COMPILERS | {"waiting": 0.3, "wait": 0.2, "own": 2.0, "others": 30, "cpus": 32}
+    for measured_us, verdict_ in (
+        (15_200.0, "unknown"),
+        (200_000.0, "degraded"),
+        (None, "degraded"),
+    ):
+        reading = Reading("bw", 1 << 20, 13.23, measured_us=measured_us)
+        (each,) = excused([judge_reading(reading, lambda _: band)], loads(output(light), GPU))
+        assert each.verdict == verdict_
+
+
 @pytest.mark.parametrize(
     ("busy", "reading", "band"),
     [
