@@ -38,38 +38,39 @@ lint: setup ## check format, style, types, import contracts and shell scripts
 image: setup ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local, BUILDER=; see docs/containers.md)
 	@ci/images/build.sh
 
-spack: ## install the stack of a site from its lock (SITE=, LANE=, PREFIX=, BUILDCACHE=, MIRROR=, ARGS=); the host stack without SITE
+spack: setup ## install the stack of a site from its lock (SITE=, LANE=, PREFIX=, BUILDCACHE=, MIRROR=, ARGS=); the host stack without SITE
 	@ci/spack/setup.sh
 	@ci/spack/install.sh "$(SITE)" "$(LANE)" $(ARGS)
 
 spack-setup: ## set up the pinned Spack and recipes only (then: . .spack/env.sh)
 	@ci/spack/setup.sh
 
-spack-verify: setup ## solve every lock again and compare; audit and lint the recipes (ENVS="local p4d/ucx-current")
+spack-verify: setup ## solve every lock again and compare; audit and lint the recipes (ENVS="host cuda-sm_90/ucx-current")
 	@ci/spack/setup.sh
 	@ci/spack/verify.sh $(ENVS)
 
-spack-lock: ## solve again and write the locks (ENVS=...)
+spack-lock: setup ## solve again and write the locks (ENVS=...)
 	@ci/spack/setup.sh
 	@ci/spack/lock.sh $(ENVS)
 
-spack-pin: ## update the recipe of gpu_aware and every lock after a change of its sources, without a solve
+spack-pin: setup ## update the recipe of gpu_aware and every lock after a change of its sources, without a solve
 	@ci/spack/setup.sh
-	@. .spack/env.sh && spack -e site/local python ci/spack/pin.py
+	@. .spack/env.sh && spack -e site/_stacks/host python ci/spack/pin.py
+	@$(BIN)/busbar spack record --sources $(shell cd site/_stacks && find . -name spack.lock -printf '%P\n' | sed 's,/spack.lock$$,,')
 
 spack-here: setup ## build, test, push and reinstall the packages whose sources Debian has (ARGS=SPECS)
 	@ci/spack/setup.sh
 	@ci/spack/here.sh $(ARGS)
 
-spack-mirror: ## download the sources of a lock (SITE=, LANE=) into DIR= (build/spack-mirror)
+spack-mirror: setup ## download the sources of a lock (SITE=, LANE=) into DIR= (build/spack-mirror)
 	@ci/spack/setup.sh
 	@ci/spack/mirror.sh "$(SITE)" "$(LANE)" "$(DIR)"
 
-spack-supply: ## write all that Spack needs to build an image of a site (SITE=, LANE=, or ENVIRONMENT=) without a network into DIR=
+spack-supply: setup ## write all that Spack needs to build an image of a site (SITE=, LANE=, or ENVIRONMENT=) without a network into DIR=
 	@ci/spack/setup.sh
-	@ci/spack/supply.sh "$(or $(ENVIRONMENT),site/$(SITE)$(if $(filter-out ucx-1.14,$(LANE)),/$(LANE)))" "$(DIR)"
+	@environment="$(ENVIRONMENT)"; : "$${environment:=$$($(BIN)/busbar spack path "$(SITE)" --image $(if $(LANE),--lane $(LANE)))}" && ci/spack/supply.sh "$$environment" "$(DIR)"
 
-spack-push: ## push the installed packages of a site (SITE=, LANE=) to the signed cache BUILDCACHE=
+spack-push: setup ## push the installed packages of a site (SITE=, LANE=) to the signed cache BUILDCACHE=
 	@ci/spack/setup.sh
 	@ci/spack/push.sh "$(SITE)" "$(LANE)" "$(BUILDCACHE)"
 

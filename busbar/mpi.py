@@ -91,23 +91,24 @@ class MpiInstall:
     def variables(self, *, slurm: bool) -> dict[str, str]:
         """Return the variables that this MPI needs on any machine.
 
-        The wheel uses UCX only for a list of devices, none of which exists without InfiniBand
-        (``ompi_info --param opal_common ucx``): both lists are widened. UCX logs its transports at
-        level info, to standard error, apart from the output of the program.
+        Open MPI uses UCX only for a list of transports and devices, none of which exists without
+        InfiniBand (``ompi_info --param opal_common ucx``): both lists are widened. UCX logs its
+        transports at level info, to standard error, apart from the output of the program.
         """
         variables = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"} if self.over_ucx else {}
         if self.family == "mpich":
             return {**variables, "MPIR_CVAR_DEBUG_SUMMARY": "1"}  # names the libfabric provider
         if self.family != "openmpi":
             return variables
-        variables = {"OMPI_MCA_pml": "ucx", **variables}
-        if not self.own:
-            variables |= {
-                "OMPI_MCA_opal_common_ucx_tls": "any",
-                "OMPI_MCA_opal_common_ucx_devices": "any",
-            }
+        variables = {
+            "OMPI_MCA_pml": "ucx",
+            "OMPI_MCA_opal_common_ucx_tls": "any",
+            "OMPI_MCA_opal_common_ucx_devices": "any",
+            **variables,
+        }
+        if slurm and not self.own:
             # Slurm requires munge, which the PMIx of the wheel does not support.
-            variables |= {"PMIX_MCA_psec": "native"} if slurm else {}
+            variables["PMIX_MCA_psec"] = "native"
         if os.geteuid() == 0:
             variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         return variables

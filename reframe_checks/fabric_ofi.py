@@ -24,7 +24,7 @@ class fabric_ofi(BenchCheck):  # noqa: N801 - see above
 
     descr = "nccl_message_transfer between two nodes"
     valid_systems = ["+remote"]
-    valid_prog_environs = ["+ofi-tests +cuda", "+ofi-tests +rocm"]
+    valid_prog_environs = ["+ofi-tests +cuda"]  # a plugin for RCCL has no such program
     size_set = parameter(["quick"])
     node_count = 2
     env_vars = {"NCCL_DEBUG": "INFO"}

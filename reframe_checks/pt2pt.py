@@ -4,6 +4,7 @@
 $ osu_bw -m 16777216:16777216 D D
 $ osu_latency -m 8:8192 D D
 $ osu_bw -c -m 65536:1048576 D D
+$ osu_bw -c -m 65536:1048576
 $ osu_mbw_mr -m 4194304:67108864 D D
 """
 
@@ -109,6 +110,33 @@ class pt2pt_data(OsuPair):  # noqa: N801 - see above
 
     def launch(self, source: int, target: int) -> BenchLaunch:
         return replace(super().launch(source, target), bands=False)
+
+
+@rfm.simple_test
+class pt2pt_cpu(OsuPair):  # noqa: N801 - see above
+    """Two ranks of a node in host memory: what MPI does where there are no GPUs."""
+
+    descr = "osu_bw in host memory, with data validation"
+    valid_systems = ["*"]
+    valid_prog_environs = ["+osu +host"]
+    buffers = parameter(["H H"])
+    size_set = parameter(["quick"])
+    message_sizes = {"quick": (65536, MIB)}
+
+    def launches(self) -> list[BenchLaunch]:
+        first, last = self.message_sizes[self.size_set]
+        return [
+            BenchLaunch(
+                bench=self.bench,
+                command=(self.program(self.bench), "-c", "-m", f"{first}:{last}", *self.added),
+                ranks=2,
+                sizes=powers(first, last),
+                buffers=self.buffers,
+                transports=self.environment.transports,
+                validated=True,
+                bands=False,
+            )
+        ]
 
 
 @rfm.simple_test

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar spack``: check and compare locks without Spack; write module settings."""
+"""``busbar spack``: find environments, check and compare locks without Spack; module settings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from busbar import data
-from busbar.errors import BusbarError
-from busbar.spack import check, lock, manifest, modules
+from busbar import site as sites
+from busbar.errors import BusbarError, suggestion
+from busbar.site.stacks import STACKS, find_environment
+from busbar.spack import check, inputs, lock, manifest, modules
 from busbar.terminal import stdout
 
 EXIT_FINDINGS = 1
-_SITES_HELP = "environment below site/, such as p5 or p5/ucx-current (default: all)"
+_LANE_HELP = "lane of the environment (default: the first of the delivery)"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -26,9 +28,27 @@ def add_parser(subparsers: Any) -> None:
         help="check each lock against its manifest, the required versions and portability",
         description="Exit status: 0 no finding, 1 findings, 2 invalid input or nothing to do.",
     )
-    one.add_argument("sites", nargs="*", metavar="SITE", help=_SITES_HELP)
+    one.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help="environment such as cuda-sm_90/ucx-current, or a site (default: all environments)",
+    )
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=_check)
+
+    one = commands.add_parser(
+        "record",
+        help="record what determined a lock that was made just now (`make spack-lock` does)",
+        description="Exit status: 0 recorded, 2 invalid input or nothing to do.",
+    )
+    one.add_argument("names", nargs="+", metavar="NAME", help="environment or site")
+    one.add_argument(
+        "--sources",
+        action="store_true",
+        help="only the sources of gpu_aware have changed (`make spack-pin`)",
+    )
+    one.set_defaults(run=_record)
 
     one = commands.add_parser(
         "diff",
@@ -41,46 +61,82 @@ def add_parser(subparsers: Any) -> None:
     one.set_defaults(run=_diff)
 
     one = commands.add_parser(
-        "modules",
-        help="compare each site's modules.yaml with the tuning of its family",
-        description=(
-            "Exit status: 0 equal or written, 1 some differ, 2 invalid input or nothing to do."
-        ),
+        "path",
+        help="print the directory of a site's environment, for spack -e",
+        description="Exit status: 0 printed, 2 the site has no such environment.",
     )
-    one.add_argument("sites", nargs="*", metavar="SITE", help=_SITES_HELP)
-    one.add_argument("--write", action="store_true", help="write the files that differ")
+    one.add_argument("site", metavar="SITE", help="name of a site")
+    one.add_argument("--lane", metavar="LANE", help=_LANE_HELP)
+    one.add_argument("--image", action="store_true", help="the one that images are built from")
+    one.set_defaults(run=_path)
+
+    one = commands.add_parser(
+        "modules",
+        help="print a modules.yaml that sets the variables of a site in every module file",
+        description="Exit status: 0 printed, 2 the site has no such environment.",
+    )
+    one.add_argument("site", metavar="SITE", help="name of a site")
+    one.add_argument("--lane", metavar="LANE", help=_LANE_HELP)
     one.set_defaults(run=_modules)
 
 
-def _chosen(names: list[str]) -> dict[str, manifest.Manifest]:
+def _environments() -> dict[str, manifest.Manifest]:
+    stacks = data.SITES / STACKS
     every = {
-        item.path.parent.relative_to(data.SITES).as_posix(): item
-        for item in manifest.find(data.SITES)
+        item.path.parent.relative_to(stacks).as_posix(): item for item in manifest.find(stacks)
     }
     if not every:
         raise BusbarError(
             "no Spack environment (NAME/spack.yaml) is installed",
-            where=str(data.SITES),
+            where=str(stacks),
             hint="run busbar from a checkout of its repository, which contains the environments",
         )
-    for name in names:
-        if name not in every:
+    return every
+
+
+def _chosen(names: list[str]) -> dict[str, manifest.Manifest]:
+    every = _environments()
+    chosen: dict[str, manifest.Manifest] = {}
+    for name in names or every:
+        if name in every:
+            chosen[name] = every[name]
+        elif name in sites.names():
+            chosen |= _of_site(name, every)
+        else:
             raise BusbarError(
-                f"no manifest site/{name}/spack.yaml", hint=f"known: {', '.join(every)}"
+                f"no environment and no site {name!r}",
+                where=str(data.SITES / STACKS),
+                hint=suggestion(name, [*every, *sites.names()]),
             )
-    return {name: every[name] for name in names or every}
+    return chosen
+
+
+def _of_site(name: str, every: dict[str, manifest.Manifest]) -> dict[str, manifest.Manifest]:
+    """Return the environments of all lanes of a site."""
+    site = sites.load(name)
+    _, delivery, _ = find_environment(site)
+    paths = {find_environment(site, lane)[0] for lane in delivery.lanes}
+    return {key: item for key, item in every.items() if item.path.parent in paths}
 
 
 def _check(args: argparse.Namespace) -> int:
-    problems = {name: check.problems(item) for name, item in _chosen(args.sites).items()}
+    verdicts = {name: check.judge(item) for name, item in _chosen(args.names).items()}
     if args.json:
-        stdout().document(problems, indent=2)
+        stdout().document({name: verdict.problems for name, verdict in verdicts.items()}, indent=2)
     else:
-        for name, sentences in problems.items():
-            stdout().line(f"{name}: {'ok' if not sentences else f'{len(sentences)} findings'}")
-            for sentence in sentences:
+        for name, verdict in verdicts.items():
+            result = f"{len(verdict.problems)} findings" if verdict.problems else "ok"
+            own = f", concretized for {verdict.made_for}" if verdict.made_for else ""
+            stdout().line(f"{name}: {result}{own}")
+            for sentence in verdict.problems:
                 stdout().line(f"  {sentence}")
-    return EXIT_FINDINGS if any(problems.values()) else 0
+    return EXIT_FINDINGS if any(verdict.problems for verdict in verdicts.values()) else 0
+
+
+def _record(args: argparse.Namespace) -> int:
+    for item in _chosen(args.names).values():
+        inputs.write(item, lock.load(item.lock), solved=not args.sources)
+    return 0
 
 
 def _diff(args: argparse.Namespace) -> int:
@@ -93,18 +149,16 @@ def _diff(args: argparse.Namespace) -> int:
     return EXIT_FINDINGS if lines else 0
 
 
+def _path(args: argparse.Namespace) -> int:
+    site = sites.load(args.site)
+    directory, _, _ = find_environment(site, args.lane, "image" if args.image else "spack")
+    root = data.SITES.parent
+    stdout().line(str(directory.relative_to(root) if root in directory.parents else directory))
+    return 0
+
+
 def _modules(args: argparse.Namespace) -> int:
-    status = 0
-    for name, item in _chosen(args.sites).items():
-        path, text = modules.path(item), modules.text(item)
-        if path.name not in {scope.name for scope in item.scopes}:
-            continue
-        if path.exists() and path.read_text() == text:
-            continue
-        if args.write:
-            path.write_text(text)
-            stdout().line(f"{name}: written")
-        else:
-            stdout().line(f"{name}: differs from its family; run `busbar spack modules --write`")
-            status = EXIT_FINDINGS
-    return status
+    site = sites.load(args.site)
+    _, delivery, lane = find_environment(site, args.lane)
+    stdout().text(modules.text(site, delivery.stack, lane))
+    return 0

@@ -20,6 +20,7 @@ from busbar.delivery.environment import Environment
 from busbar.delivery.toolkit import find_cuda
 from busbar.errors import BusbarError
 from busbar.site.model import CRAY_STACKS, GPU_STACKS, Delivery, Site, Stack
+from busbar.site.stacks import environment_directory
 from busbar.spack.lock import load
 
 
@@ -113,29 +114,30 @@ def absent(site: Site, delivery: Delivery, choice: Choice) -> str:
             # The wheels must not replace a prefix that the user gives.
             return "--prefix was given" if choice.prefix else ""
         case "spack":
-            return "" if spack_view(site, choice.lane) else "no Spack environment is installed"
+            view = spack_view(site, delivery, choice.lane)
+            return "" if view else "no Spack environment is installed"
         case "modules":
             return "" if os.environ.get("LOADEDMODULES") else "no module is loaded"
         case "image":
             return "no --image was given"
 
 
-def spack_view(site: Site, lane: str) -> Path | None:
-    """Return the view of the active Spack environment or, without one, of the site."""
+def spack_view(site: Site, delivery: Delivery, lane: str) -> Path | None:
+    """Return the view of the active Spack environment or, without one, of the delivery's."""
     active = os.environ.get("SPACK_ENV_VIEW")
-    own = site.directory / ("" if lane == DEFAULT_LANE else lane) if site.directory else None
+    own = environment_directory(site, delivery, lane)
     for view in (Path(active) if active else None, own / ".spack-env/view" if own else None):
-        if view and view.is_dir():
+        if view and (view / "bin").is_dir():  # concretizing alone creates an empty view
             return view
     return None
 
 
-def locked_versions(site: Site, lane: str) -> dict[str, str]:
+def locked_versions(site: Site, delivery: Delivery, lane: str) -> dict[str, str]:
     """Return the NCCL that the lock of the Spack environment names; nothing if it names several.
 
     A version of RCCL there is that of ROCm, which RCCL's log does not repeat.
     """
-    view = spack_view(site, lane)
+    view = spack_view(site, delivery, lane)
     directories = [Path(each) for each in [os.environ.get("SPACK_ENV", "")] if each]
     directories += [view.parents[1]] if view and view.parent.name == ".spack-env" else []
     for directory in directories:
@@ -148,8 +150,9 @@ def locked_versions(site: Site, lane: str) -> dict[str, str]:
 def _declared(site: Site, delivery: Delivery, choice: Choice) -> Environment:
     lane = choice.lane if choice.lane in delivery.lanes else delivery.lanes[0]
     parts = Parts(features=[*delivery.features, "collectives"])
-    if site.fabric and site.fabric.provider in ("efa", "cxi") and "xccl" in delivery.features:
-        parts.features.append("ofi-tests")  # they come with the network plugin
+    plugin = site.fabric and site.fabric.provider in ("efa", "cxi") and "xccl" in delivery.features
+    if plugin and GPU_STACKS.get(delivery.stack) == "cuda":
+        parts.features.append("ofi-tests")  # they come with the plugin for NCCL, not for RCCL
     if delivery.kind in ("spack", "image") and {"osu", "xccl"} <= set(delivery.features):
         parts.features.append("osu-xccl")  # the manifests build OSU with them
     parts.features += ["ucx"] if (delivery.kind, delivery.mpi) == ("spack", "openmpi") else []
@@ -176,7 +179,7 @@ def _present(site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
     else:
         prefix = choice.prefix if delivery.kind == "prefix" else None
         if delivery.kind == "spack":
-            prefix = spack_view(site, choice.lane)
+            prefix = spack_view(site, delivery, choice.lane)
         if prefix:
             parts.programs = programs.in_prefix(prefix)
             parts.path.append(str(prefix / "bin"))
@@ -204,7 +207,7 @@ def _present(site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
     if delivery.stack != "host" and (python := programs.python_with_torch()):
         parts.programs["torch"] = python
         parts.features.append("torch")
-    versions = locked_versions(site, choice.lane) if delivery.kind == "spack" else {}
+    versions = locked_versions(site, delivery, choice.lane) if delivery.kind == "spack" else {}
     offered = mpi.srun_types() if any(p.launcher == "srun" for p in site.partitions) else None
     environment = environment_of(site, delivery, lane, parts, install, offered=offered)
     lacking = dict.fromkeys(_OURS, no_compiler) if no_compiler else {}

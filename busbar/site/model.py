@@ -370,6 +370,9 @@ class Delivery(Record):
     """The lanes that it provides; for modules the MPI."""
     features: tuple[DeliveryFeature, ...] = ()
     """What checks can use."""
+    environment: Annotated[str, Field(pattern=r"^[a-z]([\w.-]|\{arch\})*$")] | None = None
+    """The Spack environment: a directory of ``site/_stacks``. ``{arch}`` stands for the
+    architecture of the GPUs. The lane ``ucx-current`` is in the subdirectory of that name."""
     concretize_on_site: bool = False
     """The lock contains stand-ins for externals; concretize again on the system."""
     mpi: MpiFamily = "openmpi"
@@ -449,8 +452,7 @@ def _only_nvidia(node_types: object) -> bool:
     """Return whether all GPUs of a file that is not yet validated are NVIDIA's."""
     nodes = node_types.values() if isinstance(node_types, dict) else ()
     gpus = [node.get("gpus") for node in nodes if isinstance(node, dict)]
-    vendors = {one.get("vendor") for one in gpus if isinstance(one, dict)}
-    return vendors == {"nvidia"}
+    return {one.get("vendor") for one in gpus if isinstance(one, dict)} == {"nvidia"}
 
 
 class Site(Record):

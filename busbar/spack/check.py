@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Check each lock against its manifest, the required versions and the rules of portability."""
+"""Check each lock against its manifest, what determined it, and the required versions.
+
+A lock that a site made on its own system must keep the manifest and the required versions too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,34 +15,59 @@ from typing import Any
 import yaml
 
 from busbar.errors import BusbarError
-from busbar.spack.lock import Lock, Node, load
-from busbar.spack.manifest import Manifest
+from busbar.spack import inputs
+from busbar.spack.lock import Lock, load
+from busbar.spack.manifest import Manifest, machine_prefixes
 from busbar.spack.spec import unmet
 
-TARGET = "x86_64_v3"
 OS = "debian12"
+"""The system of the committed locks."""
 # Two builds of one of these in a job cause failures that are hard to find.
 _SINGLE = ("ucx", "ucc", "libfabric", "hwloc", "pmix", "nccl", "rccl", "hip", "cuda")
 _MPI = ("openmpi", "mpich", "cray-mpich")
+_GLIBC = ("glibc", "/usr")
 # Only these packages need amdclang; gcc compiles the rest.
 _AMDCLANG = frozenset({"rccl-tests"})
 
 
-def problems(manifest: Manifest) -> list[str]:
-    """Return one sentence for each problem of the manifest's lock.
+@dataclass(frozen=True)
+class Verdict:
+    """What was found of one lock."""
+
+    problems: tuple[str, ...]
+    """One sentence for each problem."""
+    made_for: str
+    """The system and the target of a lock that was concretized again; empty if it is committed."""
+
+
+def judge(manifest: Manifest) -> Verdict:
+    """Check the lock of a manifest.
 
     Raises ``BusbarError`` for a lock that is missing or cannot be read.
     """
     lock = load(manifest.lock)
-    return [
+    record = inputs.recorded(manifest)
+    committed = record is not None and record.lock == lock.digest
+    system = sorted({node.os for node in lock.nodes.values()})
+    built = sorted({node.target for node in lock.nodes.values() if node.prefix is None})
+    found = [
         *_not_hidden(manifest),
+        *_damaged(lock),
         *_roots(manifest, lock),
         *_requirements(manifest, lock),
         *_pins(manifest, lock),
         *_single(lock),
         *_compilers(lock),
-        *_portable(manifest, lock),
     ]
+    if committed and record:
+        found += [*_changed(manifest, lock, record), *_portable(manifest, lock)]
+        found += _externals(lock, manifest.prefixes)
+    else:
+        found += _externals(lock, manifest.prefixes | machine_prefixes())
+        found += [f"is for several systems: {', '.join(system)}"] if len(system) > 1 else []
+        found += [f"is for several targets: {', '.join(built)}"] if len(built) > 1 else []
+    made_for = "" if committed else f"{system[0]}, {built[0] if built else 'any target'}"
+    return Verdict(tuple(found), made_for)
 
 
 @lru_cache
@@ -51,7 +80,7 @@ def pins() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
 def stack(manifest: Manifest) -> str:
     """Return the stack of a manifest, from the family scope that it includes."""
     # cray-abi and cray include rocm scopes, so they are tried first.
-    for name in ("cray-abi", "cray", "cuda", "rocm", "host"):
+    for name in ("cray-abi", "cray-cuda", "cray", "cuda", "rocm", "host"):
         if manifest.includes(name):
             return name
     raise BusbarError(
@@ -64,6 +93,17 @@ def stack(manifest: Manifest) -> str:
 def _not_hidden(manifest: Manifest) -> Iterator[str]:
     if not manifest.hides_machine:
         yield "the manifest has `include:`; use `include::` to exclude the machine's configuration"
+
+
+def _damaged(lock: Lock) -> Iterator[str]:
+    for key, node in lock.nodes.items():
+        if node.hash != key or (node.prefix is None and node.computed_hash != key):
+            yield f"{node} was edited: its hash is not that of its description"
+
+
+def _changed(manifest: Manifest, lock: Lock, record: inputs.Record) -> Iterator[str]:
+    for name in inputs.changed(manifest, lock, record):
+        yield f"{name} has changed since the lock was made; run `make spack-lock`"
 
 
 def _roots(manifest: Manifest, lock: Lock) -> Iterator[str]:
@@ -130,12 +170,13 @@ def _portable(manifest: Manifest, lock: Lock) -> Iterator[str]:
     for node in lock.nodes.values():
         if node.os != OS:
             yield f"{node} is for {node.os}, not for {OS}"
-        if node.prefix is None and node.target != TARGET:
-            yield f"{node} is for {node.target}, not for {TARGET}"
-        if node.prefix is not None and not _declared(node, manifest):
-            yield f"{node} has prefix {node.prefix}, which no scope declares as an external"
+        if node.prefix is None and node.target != manifest.target:
+            yield f"{node} is for {node.target}, not for {manifest.target}"
 
 
-def _declared(node: Node, manifest: Manifest) -> bool:
-    # Spack detects glibc through the compiler, with prefix /usr.
-    return node.prefix in manifest.prefixes or (node.name == "glibc" and node.prefix == "/usr")
+def _externals(lock: Lock, declared: frozenset[str]) -> Iterator[str]:
+    for node in lock.nodes.values():
+        # Spack detects glibc through the compiler, with prefix /usr.
+        if node.prefix is None or node.prefix in declared or (node.name, node.prefix) == _GLIBC:
+            continue
+        yield f"{node} has prefix {node.prefix}, which no scope declares as an external"

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +44,8 @@ class Node:
     prefix: str | None
     """Prefix of an external; None for a package that Spack builds."""
     edges: tuple[Edge, ...]
+    computed_hash: str
+    """The hash of its description, as Spack computes it; of an external, Spack hashes less."""
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}/{self.hash[:_HASH_SHOWN]}"
@@ -59,6 +64,8 @@ class Lock:
     roots: Mapping[str, str]
     """Spec of the manifest to hash."""
     nodes: Mapping[str, Node]
+    digest: str
+    """The digest of roots and packages; their order does not matter."""
 
     def named(self, name: str) -> tuple[Node, ...]:
         """Return the packages of that name."""
@@ -83,6 +90,8 @@ def load(path: Path) -> Lock:
         nodes = {key: _node(raw) for key, raw in data["concrete_specs"].items()}
         roots = {root["spec"]: root["hash"] for root in data["roots"]}
         spack = data["spack"]
+        content = json.dumps([roots, data["concrete_specs"]], sort_keys=True)
+        digest = hashlib.sha256(content.encode()).hexdigest()
     except OSError as error:
         raise BusbarError(
             f"cannot be read: {error.strerror}", where=str(path), hint="run `make spack-lock`"
@@ -101,7 +110,7 @@ def load(path: Path) -> Lock:
             where=str(path),
             hint="run `make spack-lock`",
         )
-    return Lock(path, spack.get("commit", ""), roots, nodes)
+    return Lock(path, spack.get("commit", ""), roots, nodes, digest)
 
 
 def differences(old: Lock, new: Lock) -> list[str]:
@@ -170,4 +179,13 @@ def _node(raw: dict[str, Any]) -> Node:
             Edge(edge["name"], edge["hash"], frozenset(edge["parameters"]["virtuals"]))
             for edge in raw.get("dependencies", ())
         ),
+        computed_hash=hash_of(raw),
     )
+
+
+def hash_of(raw: Mapping[str, Any]) -> str:
+    """Return the hash that Spack gives to a package: sha1 of its JSON in base 32."""
+    text = json.dumps(
+        {key: value for key, value in raw.items() if key != "hash"}, separators=(",", ":")
+    )
+    return base64.b32encode(hashlib.sha1(text.encode()).digest()).decode().lower()  # noqa: S324

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +39,22 @@ class Manifest:
     requirements: tuple[Requirement, ...]
     prefixes: frozenset[str]
     """The prefixes of all externals."""
+    files: tuple[Path, ...]
+    """The manifest and all files of its scopes, but for the scope of the machine."""
+    repositories: Mapping[str, Path]
+    """The directories of recipes that are part of this repository, by namespace."""
+    target: str
+    """The target that is preferred for all packages; empty if none is."""
 
     @property
     def lock(self) -> Path:
         """The path of its lock."""
         return self.path.with_name("spack.lock")
+
+    @property
+    def root(self) -> Path:
+        """The repository: the directory with `site/_families`."""
+        return next(d for d in self.path.resolve().parents if (d / "site/_families").is_dir())
 
     def includes(self, scope: str) -> bool:
         """Return whether it includes a family's scope of that name."""
@@ -54,7 +66,9 @@ def load(path: Path) -> Manifest:
     top = _mapping(path)
     body = top.get("spack")
     if not isinstance(body, dict):
-        raise BusbarError("has no `spack:`", where=str(path), hint="see site/local/spack.yaml")
+        raise BusbarError(
+            "has no `spack:`", where=str(path), hint="see site/_stacks/host/spack.yaml"
+        )
     # `include::` replaces instead of adding; YAML reads it as the key "include:".
     hides = "include:" in body
     entries = body.get("include:") if hides else body.get("include")
@@ -76,12 +90,22 @@ def load(path: Path) -> Manifest:
         specs=tuple(_expanded(body.get("specs", ()), definitions, path)),
         requirements=tuple(_requirements(sections)),
         prefixes=frozenset(_prefixes(sections)),
+        files=tuple(file.resolve() for _, file in sections),
+        repositories=_repositories(sections),
+        target=_target(sections),
     )
 
 
 def find(sites: Path) -> list[Manifest]:
     """Return the manifests of all environments of the sites, sorted by path."""
     return [load(path) for path in sorted(sites.glob("**/spack.yaml"))]
+
+
+def machine_prefixes() -> frozenset[str]:
+    """Return the prefixes of externals in the scope of the machine, ``BUSBAR_SPACK_SCOPE``."""
+    directory = os.environ.get("BUSBAR_SPACK_SCOPE")
+    files = sorted(Path(directory).glob("*.yaml")) if directory else []
+    return frozenset(_prefixes([(_mapping(file), file) for file in files]))
 
 
 def _scope(manifest: Path, entry: Any) -> Path:
@@ -134,8 +158,27 @@ def _prefixes(sections: list[tuple[dict[str, Any], Path]]) -> list[str]:
     ]
 
 
+def _repositories(sections: list[tuple[dict[str, Any], Path]]) -> dict[str, Path]:
+    return {
+        name: (origin.parent / place).resolve()
+        for section, origin in sections
+        for name, place in section.get("repos", {}).items()
+        if isinstance(place, str)
+    }
+
+
+def _target(sections: list[tuple[dict[str, Any], Path]]) -> str:
+    for section, _ in sections:
+        targets = section.get("packages", {}).get("all", {}).get("target", ())
+        if targets:
+            return str(targets[0])
+    return ""
+
+
 def _mapping(path: Path) -> dict[str, Any]:
     _, data = load_yaml(path)
     if not isinstance(data, dict):
-        raise BusbarError("must be a mapping", where=str(path), hint="see site/local/spack.yaml")
+        raise BusbarError(
+            "must be a mapping", where=str(path), hint="see site/_stacks/host/spack.yaml"
+        )
     return data

@@ -48,9 +48,13 @@ wheels)
     sha256sum <"$dir/wheels.lock" | cut -d' ' -f1 >"$dir/lock.sha256"
     ;;
 spack)
-    environment=site/${site:-$("$python" -c "import runpy; print(runpy.run_path('ci/images/render.py')['SITES']['$stack'])")}
-    [[ $lane == ucx-1.14 || $lane == cray-mpich ]] || environment=$environment/$lane
-    environment=${ENVIRONMENT:-$environment}
+    environment=${ENVIRONMENT:-}
+    if [[ -z $environment ]]; then
+        site=${site:-$("$python" -c "import runpy; print(runpy.run_path('ci/images/render.py')['SITES']['$stack'])")}
+        options=(--image)
+        [[ $lane == ucx-1.14 ]] || options+=(--lane "$lane") # the default of the site
+        environment=$("$python" -m busbar spack path "$site" "${options[@]}")
+    fi
     [[ -e $environment/spack.lock ]] || die "no $environment/spack.lock"
     printf '%s\n' "$environment" >"$dir/environment.txt"
     sha256sum <"$environment/spack.lock" | cut -d' ' -f1 >"$dir/lock.sha256"

@@ -11,9 +11,22 @@ die() {
     exit 1
 }
 
-# Sets env to the environment of SITE and LANE, which must have a lock.
+busbar=.venv/bin/busbar
+
+# Runs Spack as on a host with the CPU of an environment.
+spack_for() { # ENV ARGUMENT...
+    local cpu
+    cpu=$(sed -nE 's|.*_families/spack/(neoverse_[a-z0-9]+)$|\1|p' "$1/spack.yaml")
+    if [[ -n $cpu ]]; then
+        "$SPACK_PYTHON" ci/spack/as_host.py "$cpu" -e "$@"
+    else
+        spack -e "$@"
+    fi
+}
+
+# Sets env to the environment of SITE and LANE, which must have a lock; Busbar says why there is none.
 locked_environment() { # SITE LANE
-    env=site/$1
-    [[ -z $2 || $2 == ucx-1.14 ]] || env=$env/$2
-    [[ -e $env/spack.lock ]] || die "no $env/spack.lock; SITE must be one of: $(cd site && echo [!_]*/)"
+    [[ -x $busbar ]] || die "no $busbar; run make setup"
+    env=$("$busbar" spack path "$1" ${2:+--lane "$2"}) || exit 1
+    [[ -e $env/spack.lock ]] || die "no $env/spack.lock; run make spack-lock ENVS=${env#site/_stacks/}"
 }

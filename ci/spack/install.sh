@@ -7,13 +7,14 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 env=${ENVIRONMENT:-.}
+scope=()
 if [[ -n ${1:-} ]]; then
-    env=site/$1
-    [[ -e $env/spack.yaml ]] || die "no $env/spack.yaml; SITE must be one of: $(cd site && echo [!_]*/)"
-fi
-if [[ -n ${2:-} && $2 != ucx-1.14 ]]; then
-    env=$env/$2
-    [[ -e $env/spack.yaml ]] || die "no $env/spack.yaml; this site has the lane ucx-1.14 only"
+    locked_environment "$1" "${2:-}"
+    # Sites share environments, but not the variables of their fabric.
+    modules=$PWD/.spack/modules/$1${2:+-$2}
+    mkdir -p "$modules"
+    "$busbar" spack modules "$1" ${2:+--lane "$2"} >"$modules/modules.yaml"
+    scope=(-C "$modules")
 fi
 shift $(($# > 2 ? 2 : $#))
 
@@ -26,4 +27,4 @@ else
         die "the lock of $env is for $made, but this machine is $here; concretize on site (docs/spack.md), then run this again"
 fi
 # Without --only-concrete Spack may solve again; the lock must be installed unchanged.
-spack -e "$env" install --only-concrete "$@"
+spack "${scope[@]}" -e "$env" install --only-concrete "$@"

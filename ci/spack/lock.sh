@@ -6,9 +6,10 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
 names=("$@")
-((${#names[@]})) || mapfile -t names < <(find site -name spack.yaml -printf '%h\n' | sed 's|^site/||' | sort)
+((${#names[@]})) || mapfile -t names < <(cd site/_stacks && find . -name spack.yaml -printf '%P\n' | sed 's|/spack.yaml$||' | sort)
 for name in "${names[@]}"; do
     start=$SECONDS
-    spack -e "site/$name" concretize --force --fresh --quiet
+    spack_for "site/_stacks/$name" concretize --force --fresh --quiet
+    "$busbar" spack record "$name"
     printf '%s: solved (%ss)\n' "$name" $((SECONDS - start))
 done

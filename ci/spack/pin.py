@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Pin the sources of gpu_aware in its recipe and in every lock, without a new solve.
+"""Pin the sources of gpu_aware in its recipe, and our programs in every lock, without a solve.
 
-Runs in Spack's Python (`make spack-pin`). No package depends on gpu-aware-mpi, so a changed
-source changes only one node of a lock: its package hash, and thus its own hash. `make
-spack-verify` solves again and must find the same.
+Runs in Spack's Python (`make spack-pin`). No package depends on our programs (benchmarks and
+plugins), so a changed source, or a changed way to build it, changes only one node of a lock: its
+package hash, and thus its own hash. A change of versions, variants or dependencies needs `make
+spack-lock`. `make spack-verify` solves again and must find the same.
 """
 
 import hashlib
@@ -19,7 +20,6 @@ import spack.repo
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "packages/spack_repo/busbar/packages/gpu_aware_mpi/package.py"
 SOURCE = ROOT / "reframe_checks/src"
-NAME = "gpu-aware-mpi"
 
 
 def sources(name="gpu_aware.cpp"):
@@ -44,29 +44,38 @@ def pin_sources():
         RECIPE.write_text(new)
 
 
+def leaves(nodes):
+    """Return the hashes of our packages on which no other depends, and that Spack builds."""
+    used = {edge["hash"] for node in nodes.values() for edge in node.get("dependencies", ())}
+    return [
+        key
+        for key, node in nodes.items()
+        if node["namespace"] == "busbar" and "external" not in node and key not in used
+    ]
+
+
 def pin_lock(path):
-    """Update the node of gpu-aware-mpi in one lock; return whether it changed."""
+    """Update the hashes of our programs in one lock; return whether any changed."""
     data = json.loads(path.read_text())
-    nodes = data["concrete_specs"]
-    keys = [key for key, node in nodes.items() if node["name"] == NAME]
-    if len(keys) != 1:
-        sys.exit(f"pin: {path} has {len(keys)} nodes named {NAME}, instead of one")
-    (old,) = keys
-    spec = spack.environment.Environment(path.parent).specs_by_hash[old].copy()
-    spec._mark_root_concrete(False)
-    spec.clear_caches()
-    spec._cached_hash(spack.hash_types.package_hash, force=True)
-    spec._mark_root_concrete()
-    new = spec.dag_hash()
-    if new == old:
+    specs = spack.environment.Environment(path.parent).specs_by_hash
+    renewed = {}
+    for old in leaves(data["concrete_specs"]):
+        spec = specs[old].copy()
+        spec._mark_root_concrete(False)
+        spec.clear_caches()
+        spec._cached_hash(spack.hash_types.package_hash, force=True)
+        spec._mark_root_concrete()
+        new = spec.dag_hash()
+        if new != old:
+            renewed[old] = {**spec.to_node_dict(hash=spack.hash_types.dag_hash), "hash": new}
+    if not renewed:
         return False
-    node = {**spec.to_node_dict(hash=spack.hash_types.dag_hash), "hash": new}
     data["concrete_specs"] = {
-        (new if key == old else key): (node if key == old else value)
-        for key, value in nodes.items()
+        renewed.get(key, node)["hash"]: renewed.get(key, node)
+        for key, node in data["concrete_specs"].items()
     }
     for root in data["roots"]:
-        root["hash"] = new if root["hash"] == old else root["hash"]
+        root["hash"] = renewed.get(root["hash"], root)["hash"]
     path.write_text(json.dumps(data, separators=(",", ":")))
     return True
 
@@ -74,7 +83,7 @@ def pin_lock(path):
 def main():
     # Write the recipe before its first use, as Spack then caches the package class.
     pin_sources()
-    for path in sorted((*ROOT.glob("site/**/spack.lock"), *ROOT.glob("ci/**/spack.lock"))):
+    for path in sorted((*ROOT.glob("site/_stacks/**/spack.lock"), *ROOT.glob("ci/**/spack.lock"))):
         print(f"{path.parent.relative_to(ROOT)}: {'pinned' if pin_lock(path) else 'up to date'}")
 
 

@@ -6,7 +6,6 @@
 set -euo pipefail
 # shellcheck source=ci/spack/common.sh
 . "$(dirname "$0")/common.sh"
-busbar=$PWD/.venv/bin/busbar
 failed=0
 
 report() { # NAME SECONDS LOG
@@ -15,7 +14,7 @@ report() { # NAME SECONDS LOG
     failed=1
 }
 
-here=$(spack -e site/local arch --operating-system)
+here=$(spack -e site/_stacks/host arch --operating-system)
 if [[ $here != debian12 ]]; then
     printf 'locks are made on debian12, but this machine is %s, where a solve gives another result\n' "$here" >&2
     exit 2
@@ -34,30 +33,30 @@ printf 'config:\n  install_tree:\n    root: %s/opt\n' "$copy" >"$BUSBAR_SPACK_SC
 printf 'modules:\n  default:\n    roots: {lmod: %s/lmod, tcl: %s/tcl}\n' "$copy" "$copy" >"$BUSBAR_SPACK_SCOPE/modules.yaml"
 
 fake() { # ENV: fake-installs its lock
-    spack -e "$1" install --fake --only-concrete && return
+    spack_for "$1" install --fake --only-concrete && return
     # Some recipes query the virtual environment that they depend on, so replace the fake one by a real one.
     find "$copy/opt" -maxdepth 2 -type d -name 'python-venv-*' -exec "$SPACK_PYTHON" -m venv --without-pip {} \;
-    spack -e "$1" install --fake --only-concrete
+    spack_for "$1" install --fake --only-concrete
 }
 
 names=("$@")
 if ((${#names[@]} == 0)); then
-    mapfile -t names < <(find site -name spack.lock -printf '%h\n' | sed 's|^site/||' | sort)
+    mapfile -t names < <(cd site/_stacks && find . -name spack.lock -printf '%P\n' | sed 's|/spack.lock$||' | sort)
     recipes=(packages/spack_repo/busbar/packages/*/)
     mapfile -t recipes < <(basename -a "${recipes[@]}" | tr _ -)
-    spack -e site/local audit packages "${recipes[@]}" || failed=1
+    spack -e site/_stacks/host audit packages "${recipes[@]}" || failed=1
     "$SPACK_PYTHON" -m pip install --disable-pip-version-check --quiet --require-hashes -r locks/spack-style.txt
-    spack -e site/local style --tool import,isort,black packages/spack_repo/busbar/packages/*/package.py || failed=1
+    spack -e site/_stacks/host style --tool import,isort,black packages/spack_repo/busbar/packages/*/package.py || failed=1
 fi
 for name in "${names[@]}"; do
     start=$SECONDS
-    if ! spack -e "$copy/site/$name" concretize --force --fresh --quiet >"$copy/log" 2>&1; then
+    if ! spack_for "$copy/site/_stacks/$name" concretize --force --fresh --quiet >"$copy/log" 2>&1; then
         report "$name" $((SECONDS - start)) "$copy/log"
-    elif ! "$busbar" spack diff "site/$name/spack.lock" "$copy/site/$name/spack.lock" >"$copy/log"; then
+    elif ! "$busbar" spack diff "site/_stacks/$name/spack.lock" "$copy/site/_stacks/$name/spack.lock" >"$copy/log"; then
         report "$name" $((SECONDS - start)) "$copy/log"
     else
         solved=$((SECONDS - start))
-        if fake "$copy/site/$name" >"$copy/log" 2>&1; then
+        if fake "$copy/site/_stacks/$name" >"$copy/log" 2>&1; then
             printf '%s: same (%ss), graph installs (%ss)\n' "$name" $solved $((SECONDS - start - solved))
         else
             report "$name" $((SECONDS - start)) "$copy/log"

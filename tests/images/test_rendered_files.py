@@ -110,9 +110,10 @@ def test_the_context_of_spack_holds_the_lock_and_its_tools(stack: str, tmp_path:
     environment = os.environ | {"PYTHON": sys.executable}
     subprocess.run([str(word) for word in command], env=environment, check=True)
     site = {"host": "local", "cuda": "h200x4", "rocm": "mi250x"}[stack]
-    assert (context / "environment.txt").read_text() == f"site/{site}\n"
+    environment = {"host": "host", "cuda": "cuda-sm_90-local", "rocm": "rocm-gfx90a-5.4"}[stack]
+    assert (context / "environment.txt").read_text() == f"site/_stacks/{environment}\n"
     for name in (
-        f"site/{site}/spack.lock",
+        f"site/_stacks/{environment}/spack.lock",
         "ci/spack/setup.sh",
         "packages",
         "containers/spack.sh",

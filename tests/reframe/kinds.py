@@ -17,6 +17,7 @@ from busbar.judge.assertions import Problem
 from busbar.judge.expectation import expectation_of
 from busbar.judge.launch import BenchLaunch, LaunchOutput, powers, show
 from busbar.judge.run import Run, of_launch
+from busbar.mpi import SHARED_MEMORY
 from busbar.output.reading import Reading
 from busbar.parse.fabtests import rows
 from busbar.verdict import Verdict
@@ -347,6 +348,27 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
         launch=replace(PAIR.launch, sizes=powers(1 << 16, 1 << 20), validated=True, bands=False),
         text=first("h200x4-prefix/osu_bw_validated_osu-7.4.log"),
         breaks={**OSU, "data": replaced("Pass", "Fail")},
+    ),
+    "pt2pt_cpu": replace(
+        PAIR,
+        launch=BenchLaunch(
+            *("osu_bw", ("osu_bw", "-c", "-m", "65536:1048576"), 2, powers(1 << 16, 1 << 20)),
+            buffers="H H",
+            transports=SHARED_MEMORY,
+            validated=True,
+            bands=False,
+        ),
+        # The record of a pair of GPUs, as OSU and UCX print it without any.
+        text=first("h200x4-prefix/osu_bw_validated_osu-7.4.log")
+        .replace(" cuda_ipc/cuda", "")
+        .replace(" cuda_copy/cuda", "")
+        .replace("MPI-CUDA", "MPI")
+        .replace(" D D\n", "\n"),
+        breaks={
+            **{name: OSU[name] for name in ("ranks", "metrics", "answer")},
+            "transport": replaced("sysv/memory cma/memory", "tcp/lo"),
+            "data": replaced("Pass", "Fail"),
+        },
     ),
     **dict.fromkeys(("collective", "collective_node", "collective_nodes"), COLLECTIVE),
     **dict.fromkeys(("xccl", "xccl_nodes"), XCCL),

@@ -24,6 +24,7 @@ from busbar.preflight.model import (
     Status,
 )
 from busbar.site.load import find
+from busbar.site.stacks import find_environment
 
 IMAGE = Image(
     reference="some.sif",
@@ -126,7 +127,8 @@ def test_plain_reframe_is_told_by_variables(monkeypatch, tmp_path):
 
 def test_versions_of_the_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     site = sites.load("h200x4")
-    monkeypatch.setenv("SPACK_ENV", str(site.directory))
-    assert locked_versions(site, "ucx-1.14") == {"nccl": "2.28.7"}
+    environment, delivery, lane = find_environment(site)
+    monkeypatch.setenv("SPACK_ENV", str(environment))
+    assert locked_versions(site, delivery, lane) == {"nccl": "2.28.7"}
     monkeypatch.setenv("SPACK_ENV", str(tmp_path))
-    assert locked_versions(site, "ucx-1.14") == {}
+    assert locked_versions(site, delivery, lane) == {}

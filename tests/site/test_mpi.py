@@ -88,6 +88,14 @@ def test_mpich_takes_the_first_network_that_it_was_built_with(
     assert ("tcp" in found.across("host", sites.load("local"))) is over_ucx
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_every_open_mpi_takes_ucx_without_infiniband(own: bool) -> None:
+    found = MpiInstall("openmpi", own=own).variables(slurm=True)
+    lists = [found[f"OMPI_MCA_opal_common_ucx_{name}"] for name in ("tls", "devices")]
+    assert lists == ["any", "any"]
+    assert ("PMIX_MCA_psec" in found) is not own
+
+
 def test_the_provider_between_nodes_is_the_fabrics(tmp_path, monkeypatch):
     monkeypatch.delenv("MPIR_CVAR_CH4_NETMOD", raising=False)
     site = sites.load("mi250x-cray")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A damaged lock or manifest is found, and named by what is wrong with it."""
+"""A damaged lock, manifest or input is found, and named by what is wrong with it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,24 @@ import pytest
 
 from busbar.cli import main
 from busbar.errors import BusbarError
-from busbar.spack import check, lock, manifest
+from busbar.spack import check, inputs, lock, manifest
 from busbar.spack.spec import unmet
 
 ROOT = Path(__file__).resolve().parents[2]
+STACK = "site/_stacks/rocm-gfx942"
 Lock = dict[str, Any]
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of a ROCm site, the stack with the most rules, and of what it includes."""
-    for part in ("_families/spack", "mi300x"):
-        shutil.copytree(ROOT / "site" / part, tmp_path / "site" / part)
-    return tmp_path / "site/mi300x"
+    """A copy of a ROCm stack, the one with the most rules, and of all that determined its lock."""
+    for part in (STACK, "site/_families/spack", "packages", "reframe_checks/src", "ci/spack"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    return tmp_path / STACK
+
+
+def problems(directory: Path) -> tuple[str, ...]:
+    return check.judge(manifest.load(directory / "spack.yaml")).problems
 
 
 def node(data: Lock, name: str) -> dict[str, Any]:
@@ -102,25 +107,151 @@ def test_damage_is_found(copy: Path, damage: Callable[[Lock], None], named: str)
     data = json.loads((copy / "spack.lock").read_text())
     damage(data)
     (copy / "spack.lock").write_text(json.dumps(data))
-    found = check.problems(manifest.load(copy / "spack.yaml"))
+    found = problems(copy)
     assert any(named in sentence for sentence in found), found
 
 
 def test_a_sound_copy_has_no_finding(copy: Path) -> None:
-    assert check.problems(manifest.load(copy / "spack.yaml")) == []
+    assert check.judge(manifest.load(copy / "spack.yaml")) == check.Verdict((), made_for="")
 
 
-def test_a_changed_scope_is_found(copy: Path) -> None:
-    scope = copy.parent / "_families/spack/lanes/ucx-1.14/packages.yaml"
+SCOPES = "site/_families/spack"
+RECIPES = "packages/spack_repo/busbar/packages"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        (f"{RECIPES}/osu_micro_benchmarks/package.py", '"--enable-rocm"', '"--enable-rocr"'),
+        (f"{RECIPES}/ucx/package.py", "1.22.0", "1.22.1"),
+        ("reframe_checks/src/gpu_aware.cpp", "#include", "// x\n#include"),
+        ("reframe_checks/src/support.hpp", "#include", "// x\n#include"),
+        (f"{SCOPES}/gpus/gfx942/packages.yaml", "gfx942", "gfx950"),
+        (f"{SCOPES}/common/packages.yaml", "x86_64_v3", "x86_64_v4"),
+        (f"{SCOPES}/common/packages.yaml", "7.5.2", "7.4"),
+        (f"{SCOPES}/cluster/packages.yaml", "23-11-1-1", "24-05-0-0"),
+        (f"{SCOPES}/rocm-6.3.3/packages.yaml", "hip@6.3.3", "hip@6.3.4"),
+        (f"{SCOPES}/common/repos.yaml", "119680aeee", "229680aeee"),
+        (f"{SCOPES}/common/concretizer.yaml", "unify: true", "unify: false"),
+        (f"{SCOPES}/debian12/toolchains.yaml", "gcc@12.2.0", "gcc@12.3.0"),
+        (f"{SCOPES}/rocm/definitions.yaml", "  - hwloc %system-gcc\n", ""),
+        (f"{STACK}/spack.yaml", "view: true", "view: true\n  packages: {pmix: {prefer: ['@5']}}"),
+        ("ci/spack/pins.env", "19dabef469", "29dabef469"),
+    ],
+)
+def test_every_change_of_an_input_is_found(copy: Path, name: str, old: str, new: str) -> None:
+    path = copy.parents[2] / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    assert any(sentence.startswith(f"{name} has changed") for sentence in problems(copy))
+
+
+def test_a_new_file_of_a_scope_or_recipe_is_found(copy: Path) -> None:
+    root = copy.parents[2]
+    (root / SCOPES / "cluster/concretizer.yaml").write_text("concretizer: {unify: false}\n")
+    (root / RECIPES / "pmix").mkdir()
+    (root / RECIPES / "pmix/package.py").write_text("# ours\n")
+    found = [sentence for sentence in problems(copy) if "has changed" in sentence]
+    assert len(found) == 2, found
+
+
+def test_what_no_solve_reads_is_no_change(copy: Path) -> None:
+    root = copy.parents[2]
+    for name in ("common/modules.yaml", "common/packages.yaml"):
+        path = root / SCOPES / name
+        path.write_text(path.read_text().replace("hash_length: 7", "hash_length: 9") + "# x\n")
+    (root / "reframe_checks/src/memory.cpp").write_text("int main() {}\n")
+    assert problems(copy) == ()
+
+
+def test_a_changed_requirement_is_named_by_its_package(copy: Path) -> None:
+    scope = copy.parents[1] / "_families/spack/lanes/ucx-1.14/packages.yaml"
     scope.write_text(scope.read_text().replace("1.14.1", "1.15.0"))
-    found = check.problems(manifest.load(copy / "spack.yaml"))
-    assert [sentence for sentence in found if "does not meet '@1.15.0'" in sentence]
+    assert [sentence for sentence in problems(copy) if "does not meet '@1.15.0'" in sentence]
+
+
+def concretized_again(data: Lock) -> None:
+    """What Spack does on another system: its compiler and hashes differ in every package."""
+    renamed: dict[str, str] = {}
+    nodes = data["concrete_specs"]
+
+    def rehash(key: str) -> str:
+        if key not in renamed:
+            entry = nodes[key]
+            entry["arch"]["platform_os"] = "sles15"
+            if "external" not in entry:
+                entry["arch"]["target"] = "zen3"
+            for edge in entry.get("dependencies", ()):
+                edge["hash"] = rehash(edge["hash"])
+            entry["hash"] = renamed[key] = lock.hash_of(entry)
+        return renamed[key]
+
+    data["concrete_specs"] = {rehash(key): nodes[key] for key in nodes}
+    for root in data["roots"]:
+        root["hash"] = renamed[root["hash"]]
+
+
+def rewrite(directory: Path, *changes: Callable[[Lock], None]) -> None:
+    data = json.loads((directory / "spack.lock").read_text())
+    for change in changes:
+        change(data)
+    (directory / "spack.lock").write_text(json.dumps(data))
+
+
+def test_a_lock_of_another_system_is_checked_too(copy: Path) -> None:
+    rewrite(copy, concretized_again)
+    item = manifest.load(copy / "spack.yaml")
+    assert check.judge(item) == check.Verdict((), made_for="sles15, zen3")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (older_ucx, "ucx@1.14.0"),
+        (ucx_without_rocm, "+rocm"),
+        (no_slurm, "schedulers=slurm"),
+        (root_dropped, "root ucc"),
+        (branch_of_rccl_tests, "commit="),
+    ],
+)
+def test_a_lock_of_another_system_must_keep_the_pins(
+    copy: Path, change: Callable[[Lock], None], named: str
+) -> None:
+    rewrite(copy, change, concretized_again)
+    found = problems(copy)
+    assert any(named in sentence for sentence in found), found
+    assert not [sentence for sentence in found if "was edited" in sentence]
+
+
+def test_an_edited_package_is_found(copy: Path) -> None:
+    rewrite(copy, lambda data: node(data, "pmix")["parameters"].update(munge=True))
+    assert any("pmix@6.0.0" in s and "was edited" in s for s in problems(copy))
+
+
+def test_a_record_is_not_renewed_for_new_sources_if_another_input_changed(copy: Path) -> None:
+    item = manifest.load(copy / "spack.yaml")
+    program = copy.parents[2] / "reframe_checks/src/gpu_aware.cpp"
+    program.write_text(program.read_text() + "// x\n")
+    inputs.write(item, lock.load(item.lock), solved=False)
+    assert problems(copy) == ()
+    recipe = copy.parents[2] / RECIPES / "ucx/package.py"
+    recipe.write_text(recipe.read_text() + "# x\n")
+    with pytest.raises(BusbarError, match=r"ucx/package\.py changed since the lock was solved"):
+        inputs.write(item, lock.load(item.lock), solved=False)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"lock": 1}', '{"lock": "x", "inputs": 3}'])
+def test_a_wrong_record_is_named(copy: Path, text: str) -> None:
+    (copy / "inputs.json").write_text(text)
+    with pytest.raises(BusbarError, match=r"inputs\.json"):
+        problems(copy)
 
 
 def test_configuration_of_the_machine_is_kept_out(copy: Path) -> None:
     path = copy / "spack.yaml"
     path.write_text(path.read_text().replace("include::", "include:"))
-    assert "include::" in check.problems(manifest.load(path))[0]
+    assert "include::" in problems(copy)[0]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +267,7 @@ def test_a_wrong_manifest_is_named(copy: Path, old: str, new: str, named: str) -
     path = copy / "spack.yaml"
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(BusbarError, match=r"spack\.yaml") as caught:
-        check.problems(manifest.load(path))
+        problems(copy)
     assert named in str(caught.value)
 
 
@@ -171,10 +302,19 @@ def test_order_is_no_difference(copy: Path) -> None:
     assert lock.differences(old, lock.load(copy / "spack.lock")) == []
 
 
+def test_the_check_takes_environments_and_sites(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["spack", "check", "p4d", "host/ucx-current"]) == 0
+    assert capsys.readouterr().out.split("\n")[:-1] == [
+        *("cuda-sm_80-efa: ok", "cuda-sm_80-efa/ucx-current: ok", "host/ucx-current: ok")
+    ]
+    assert main(["spack", "check", "cuda-sm_91"]) == 2
+    assert "did you mean 'cuda-sm_90'?" in capsys.readouterr().err
+
+
 def test_the_command_tells_by_its_exit_status(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    mine, other = ROOT / "site/mi300x/spack.lock", ROOT / "site/mi250x/spack.lock"
+    mine, other = ROOT / STACK / "spack.lock", ROOT / "site/_stacks/rocm-gfx90a-5.4/spack.lock"
     assert main(["spack", "diff", str(mine), str(copy / "spack.lock")]) == 0
     assert "the same" in capsys.readouterr().out
     assert main(["spack", "diff", "--json", str(mine), str(other)]) == 1
@@ -184,7 +324,7 @@ def test_the_command_tells_by_its_exit_status(
 
 
 def test_versions_match_as_in_spack() -> None:
-    found = next(iter(lock.load(ROOT / "site/local/spack.lock").named("openmpi")))
+    found = next(iter(lock.load(ROOT / "site/_stacks/host/spack.lock").named("openmpi")))
     assert unmet(found, "openmpi@5.0 fabrics=ucx ~cuda") == []
     assert unmet(found, "@5.1 +cuda fabrics=ofi") == ["@5.1", "+cuda", "fabrics=ofi"]
     with pytest.raises(BusbarError, match="without Spack"):

@@ -5,20 +5,33 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from busbar import site as sites
-from busbar.spack import check, lock, manifest, modules
+from busbar.site.model import Delivery
+from busbar.site.stacks import environment_directory
+from busbar.spack import check, lock, manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages/spack_repo/busbar/packages"
-MANIFESTS = manifest.find(ROOT / "site")
+STACKS = ROOT / "site/_stacks"
+MANIFESTS = manifest.find(STACKS)
 
 
 def name_of(item: manifest.Manifest) -> str:
-    return item.path.parent.relative_to(ROOT / "site").as_posix()
+    return item.path.parent.relative_to(STACKS).as_posix()
+
+
+def deliveries() -> Iterator[tuple[sites.Site, Delivery]]:
+    """Each site with a delivery that names an environment."""
+    for name in sites.names():
+        site = sites.load(name)
+        for delivery in site.deliveries:
+            if delivery.kind == "spack" or delivery.environment:
+                yield site, delivery
 
 
 @pytest.fixture(params=MANIFESTS, ids=name_of)
@@ -30,7 +43,7 @@ def committed(request: pytest.FixtureRequest) -> manifest.Manifest:
 def test_the_lock_is_what_its_manifest_and_the_mission_ask_for(
     committed: manifest.Manifest,
 ) -> None:
-    assert check.problems(committed) == []
+    assert check.judge(committed) == check.Verdict((), made_for="")
 
 
 def test_the_lock_was_made_with_the_pinned_spack(committed: manifest.Manifest) -> None:
@@ -49,27 +62,33 @@ def test_no_path_of_a_machine_or_a_repository_is_in_the_lock(
     assert "file://" not in committed.lock.read_text()
 
 
-def test_the_module_settings_are_those_of_the_family(committed: manifest.Manifest) -> None:
-    path = modules.path(committed)
-    if path not in committed.scopes:
-        pytest.skip("an image sets its environment itself")
-    assert path.read_text() == modules.text(committed), "run `busbar spack modules --write`"
-
-
-def test_every_lane_that_a_site_delivers_by_spack_has_a_lock() -> None:
-    for name in sites.names():
-        for delivery in sites.load(name).deliveries:
-            if delivery.kind != "spack":
-                continue
-            for lane in delivery.lanes:
-                sub = lane if lane == "ucx-current" else ""
-                assert (ROOT / "site" / name / sub / "spack.lock").is_file(), f"{name}, {lane}"
+def test_every_delivery_by_spack_has_a_lock_of_its_stack_for_each_lane() -> None:
+    for site, delivery in deliveries():
+        for lane in delivery.lanes:
+            directory = environment_directory(site, delivery, lane)
+            assert directory, f"{site.name}, {lane}"
+            item = manifest.load(directory / "spack.yaml")
+            assert item.lock.is_file(), f"{site.name}, {lane}"
+            own = {scope.name for scope in item.scopes if scope.parent.name == "lanes"}
+            assert own <= {lane}, f"{site.name}, {lane}"
+            stack = "cray-abi" if delivery.kind == "image" else delivery.stack
+            assert check.stack(item) == stack, f"{site.name}, {lane}"
 
 
 def test_a_lock_made_with_stand_ins_says_so() -> None:
-    for name in {name_of(item).split("/", maxsplit=1)[0] for item in MANIFESTS} - {"local"}:
-        made = [d.concretize_on_site for d in sites.load(name).deliveries if d.kind == "spack"]
-        assert made == [True], f"site/{name}: the lock is for {check.OS}, which it is not"
+    for site, delivery in deliveries():
+        if delivery.kind == "spack":
+            assert delivery.concretize_on_site == (site.name != "local"), site.name
+
+
+def test_two_lanes_differ_by_their_ucx_only() -> None:
+    second = [item for item in MANIFESTS if item.path.parent.name == "ucx-current"]
+    assert second
+    for item in second:
+        first = manifest.load(item.path.parents[1] / "spack.yaml")
+        assert first.specs == item.specs
+        scopes = [[s for s in m.scopes if s.parent.name != "lanes"] for m in (first, item)]
+        assert scopes[0] == scopes[1], name_of(item)
 
 
 def test_each_gpu_vendor_has_both_lanes() -> None:
@@ -82,22 +101,25 @@ def test_each_gpu_vendor_has_both_lanes() -> None:
     assert held >= {(s, x) for s in ("cuda", "rocm") for x in ("ucx-1.14", "ucx-current")}
 
 
-def test_the_gpu_architecture_of_a_lock_is_that_of_its_site(
-    committed: manifest.Manifest,
-) -> None:
-    site = sites.load(name_of(committed).split("/", maxsplit=1)[0])
-    wanted = {node.gpus.arch.removeprefix("sm_") for node in site.node_types.values() if node.gpus}
-    if not wanted:
-        pytest.skip("a site without GPUs")
-    built = {
-        value
-        for node in lock.load(committed.lock).nodes.values()
-        if node.prefix is None
-        for key in ("cuda_arch", "amdgpu_target")
-        for value in node.parameters.get(key, ())
-        if value not in ("none", "auto")
-    }
-    assert built == wanted
+def test_the_gpu_architecture_of_a_lock_is_that_of_its_sites() -> None:
+    for site, delivery in deliveries():
+        for lane in delivery.lanes:
+            directory = environment_directory(site, delivery, lane)
+            assert directory
+            archs = {
+                node.gpus.arch.removeprefix("sm_")
+                for node in site.node_types.values()
+                if node.gpus
+            }
+            built = {
+                value
+                for node in lock.load(directory / "spack.lock").nodes.values()
+                if node.prefix is None
+                for key in ("cuda_arch", "amdgpu_target")
+                for value in node.parameters.get(key, ())
+                if value not in ("none", "auto")
+            }
+            assert built == archs, f"{site.name}, {lane}"
 
 
 def test_the_recipe_of_gpu_aware_pins_the_program_as_it_is() -> None:
@@ -124,4 +146,4 @@ def test_every_recipe_is_in_the_table_of_reasons_and_pins_its_sources() -> None:
 def test_the_host_manifest_of_the_repository_takes_the_machine_as_it_is() -> None:
     host = manifest.load(ROOT / "spack.yaml")
     assert not host.hides_machine
-    assert set(host.specs) == set(manifest.load(ROOT / "site/local/spack.yaml").specs)
+    assert set(host.specs) == set(manifest.load(STACKS / "host/spack.yaml").specs)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -16,8 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """The part of the repository that the scripts read, where they may write."""
-    for part in ("ci/spack", "site/_families/spack", "site/h200x4"):
+    for part in ("ci/spack", "site/_families/spack", "site/_stacks/cuda-sm_90-local"):
         shutil.copytree(ROOT / part, tmp_path / part)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
     (tmp_path / "locks").mkdir()
     shutil.copy(ROOT / "locks/spack.txt", tmp_path / "locks")
     return tmp_path
@@ -102,15 +105,18 @@ def installed(checkout: Path, system: str) -> None:
     (checkout / ".spack").mkdir()
     script = checkout / "bin/spack"
     script.parent.mkdir()
-    script.write_text(f'#!/bin/sh\n[ "$3" = arch ] && echo {system} || echo "$@"\n')
+    script.write_text(
+        f'#!/bin/sh\ncase "$*" in *" arch "*) echo {system} ;; *) echo "$@" ;; esac\n'
+    )
     script.chmod(0o755)
     (checkout / ".spack/env.sh").write_text(f'PATH="{script.parent}:$PATH"\n')
 
 
 def test_an_unknown_site_or_lane_is_named(checkout: Path) -> None:
     installed(checkout, "debian12")
-    assert "SITE must be one of: h200x4/" in one_line(run(checkout, "install.sh", "atlantis"))
-    assert "no site/h200x4/new" in one_line(run(checkout, "install.sh", "h200x4", "new"))
+    assert "no site 'atlantis'" in one_line(run(checkout, "install.sh", "atlantis"))
+    assert "has no lane 'new'" in one_line(run(checkout, "install.sh", "h200x4", "new"))
+    assert "cuda-sm_80-efa/spack.lock" in one_line(run(checkout, "install.sh", "p4d"))
 
 
 def test_a_lock_for_another_system_is_not_installed(checkout: Path) -> None:
@@ -122,4 +128,8 @@ def test_a_lock_for_another_system_is_not_installed(checkout: Path) -> None:
 def test_a_lock_is_installed_as_it_is(checkout: Path) -> None:
     installed(checkout, "debian12")
     done = run(checkout, "install.sh", "h200x4", "ucx-current", "--jobs", "8")
-    assert done.stdout == "-e site/h200x4/ucx-current install --only-concrete --jobs 8\n"
+    scope = checkout / ".spack/modules/h200x4-ucx-current"
+    env = "site/_stacks/cuda-sm_90-local/ucx-current"
+    assert done.stdout == f"-C {scope} -e {env} install --only-concrete --jobs 8\n"
+    settings = yaml.safe_load((scope / "modules.yaml").read_text())
+    assert settings["modules"]["default"]["lmod"]["all"]["environment"]["set"]["OMPI_MCA_pml"]

@@ -86,7 +86,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
         launcher = which(self.spec["mpi"].prefix.bin.mpirun, "mpirun", "srun", required=True)
         # An environment, not options: only Open MPI reads it.
         for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
-            os.environ[name] = "1"
+            launcher.add_default_env(name, "1")
         # Two ranks on one GPU, if there is one, so that any machine will do.
         program = (self.prefix.bin.gpu_aware, "--ranks", "2", "--share-devices")
         output = launcher("-n", "2", *program, "--check", "64,64K", *args, output=str, **how)

@@ -14,13 +14,18 @@ class OsuMicroBenchmarks(BuiltinOsuMicroBenchmarks):
     # Checksum: builtin v2026.06.0.
     version("7.5.2", sha256="618de3d0b1122f73a9229177d2da1e5cd62e431190580cb915f2605849cbbbdc")
 
-    variant("xccl", default=False, when="@7: +cuda", description="Benchmarks of NCCL")
-    variant("xccl", default=False, when="@7: +rocm", description="Benchmarks of RCCL")
+    variant("xccl", default=True, when="@7: +cuda", description="Benchmarks of NCCL")
+    variant("xccl", default=True, when="@7: +rocm", description="Benchmarks of RCCL")
 
     depends_on("nccl", when="+cuda +xccl")
     depends_on("rccl", when="+rocm +xccl")
 
     conflicts("+cuda", when="+rocm", msg="OSU has buffers of one GPU vendor at a time")
+    conflicts(
+        "^cuda@13:",
+        when="@:7.4 +cuda",
+        msg="CUDA 13 changed the arguments of cudaMemPrefetchAsync",
+    )
 
     sanity_check_is_file = [
         "libexec/osu-micro-benchmarks/mpi/pt2pt/osu_bw",
@@ -50,7 +55,11 @@ class OsuMicroBenchmarks(BuiltinOsuMicroBenchmarks):
         if self.spec.satisfies("+cuda +xccl"):
             args.extend(["--enable-ncclomb", f"--with-nccl={self.spec['nccl'].prefix}"])
         if self.spec.satisfies("+rocm +xccl"):
-            args.extend(["--enable-rcclomb", f"--with-rccl={self.spec['rccl'].prefix}"])
+            rccl = self.spec["rccl"].prefix
+            args.extend(["--enable-rcclomb", f"--with-rccl={rccl}"])
+            # configure includes <rccl.h>, which is in include/rccl, and names the library before
+            # the objects, where a linker with --as-needed drops it.
+            args.extend([f"CPPFLAGS=-I{rccl.include.rccl}", "LIBS=-lrccl"])
         if self.gtl:
             args = [arg for arg in args if not arg.startswith("LDFLAGS=")]
             args.append("LDFLAGS=" + " ".join(["-lrt", *self.gtl]))
@@ -74,18 +83,34 @@ class OsuMicroBenchmarks(BuiltinOsuMicroBenchmarks):
         """Refuses an installation whose MPI would not take GPU memory on a Cray system."""
         if not self.gtl:
             return
-        benchmark = join_path(
-            self.prefix.libexec, "osu-micro-benchmarks", "mpi", "pt2pt", "osu_bw"
-        )
-        needed = which("readelf", required=True)("-d", benchmark, output=str)
-        if "libmpi_gtl_" not in needed:
+        benchmark = self._program("mpi", "pt2pt", "osu_bw")
+        if "libmpi_gtl_" not in self._needed(benchmark):
             raise InstallError(f"{benchmark} does not link Cray's GTL")
+
+    def _program(self, *path):
+        return join_path(self.prefix.libexec, "osu-micro-benchmarks", *path)
+
+    def _needed(self, program):
+        """The libraries that a program names; nothing has to be loaded, so no driver is needed."""
+        return which("readelf", required=True)("-d", program, output=str)
+
+    def test_linkage(self):
+        """the programs are linked with the libraries of the GPUs"""
+        needed = self._needed(self._program("mpi", "pt2pt", "osu_bw"))
+        for variant, library in (("+cuda", "libcudart.so"), ("+rocm", "libamdhip64.so")):
+            if self.spec.satisfies(variant):
+                assert library in needed, f"osu_bw does not link {library}"
+        if self.spec.satisfies("+xccl"):
+            library = "libnccl.so" if self.spec.satisfies("+cuda") else "librccl.so"
+            benchmark = self._program("xccl", "collective", "osu_xccl_allreduce")
+            assert library in self._needed(benchmark), f"osu_xccl_allreduce lacks {library}"
 
     def test_latency(self):
         """osu_latency runs on two ranks with data validation"""
         launcher = which(self.spec["mpi"].prefix.bin.mpirun, "srun", required=True)
-        benchmark = join_path(
-            self.prefix.libexec, "osu-micro-benchmarks", "mpi", "pt2pt", "osu_latency"
-        )
+        # Open MPI refuses root otherwise; other MPIs do not read it.
+        for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
+            launcher.add_default_env(name, "1")
+        benchmark = self._program("mpi", "pt2pt", "osu_latency")
         out = launcher("-n", "2", benchmark, "-m", "8:64", "-c", output=str.split, error=str.split)
         assert "Pass" in out, "osu_latency printed no validated row"

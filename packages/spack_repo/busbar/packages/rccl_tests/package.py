@@ -11,7 +11,7 @@ class RcclTests(BuiltinRcclTests):
     """rccl-tests, which has no releases, at a pinned commit."""
 
     # The commit that two published runs on MI250 and MI300X name.
-    version("0-40b1b179", commit="40b1b17901370a7880d4a56854b5361c89f8d324", preferred=True)
+    version("develop-40b1b179", commit="40b1b17901370a7880d4a56854b5361c89f8d324", preferred=True)
 
     variant(
         "amdgpu_target",
@@ -22,11 +22,12 @@ class RcclTests(BuiltinRcclTests):
 
     # Spack adds its compiler wrapper by a rule that looks at one of the two llvm-amdgpu that ROCm
     # needs in a solve; which one compiles this package changes from solve to solve, and the lock
-    # with it. GpuAwareRequest for by name it is always there.
+    # with it. Requested by name, it is always there.
     depends_on("compiler-wrapper", type="build")
+    depends_on("rocm-cmake", type="build")
 
-    conflicts("@develop", msg="a branch cannot be locked: take the pinned version")
-    conflicts("@master", msg="a branch cannot be locked: take the pinned version")
+    conflicts("@=develop", msg="a branch cannot be locked: take the pinned version")
+    conflicts("@=master", msg="a branch cannot be locked: take the pinned version")
 
     sanity_check_is_file = ["bin/all_reduce_perf", "bin/all_gather_perf", "bin/sendrecv_perf"]
 

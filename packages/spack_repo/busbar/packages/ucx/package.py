@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""UCX of the lane ucx-current."""
+"""UCX of the lane ucx-current, and what older releases cannot be built with."""
 
 from spack_repo.builtin.packages.ucx.package import Ucx as BuiltinUcx
 
@@ -9,8 +9,21 @@ from spack.package import *
 class Ucx(BuiltinUcx):
     """UCX with the releases that came after builtin v2025.11.0."""
 
+    # Checksum: NVIDIA's ai-dynamo/velo, crates/ucx-rs/Cargo.toml, which contains this archive.
+    version("1.22.0", sha256="258941cddd14ca60d38c0d31b9b09ec1052c901086841011a498da8b55a3cb24")
     # Checksum: builtin v2026.06.0.
     version("1.20.1", sha256="545c419a7b5e04643cb8bff5a19b3b5071a8f8f0605f1e8efb36f8f3d7bfb9d3")
+
+    conflicts(
+        "^cuda@12:",
+        when="@:1.14.0 +cuda",
+        msg="it calls cuGetProcAddress with the signature of CUDA 11 (openucx/ucx#8936)",
+    )
+    conflicts(
+        "^cuda@13:",
+        when="@:1.18 +cuda",
+        msg="CUDA 13 has no PFN_cuMemGetHandleForAddressRange without a version",
+    )
 
     sanity_check_is_file = ["bin/ucx_info", "lib/libucp.so", "lib/libuct.so"]
 

