@@ -50,7 +50,8 @@ def test_published_results_are_in_their_band(name: str, index: int) -> None:
 
 
 def test_every_published_site_has_references() -> None:
-    assert {name for name, _ in REFERENCES} == set(sites.names()) - {"local", "p3dn"}
+    unpublished = {"a100x4-hdr100", "a100x4-slingshot", "dgx-b200", "l40s", "mi300a-slingshot"}
+    assert {name for name, _ in REFERENCES} == set(sites.names()) - {"local", "p3dn", *unpublished}
 
 
 @pytest.mark.parametrize(("name", "published"), [("p4de", P4DE), ("p5", P5)])

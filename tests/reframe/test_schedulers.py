@@ -18,6 +18,8 @@ from busbar.data import CHECKS
 from busbar.site.backends import OWN_LAUNCHERS, backends
 from busbar.site.load import load
 
+from .flux import flux_bindings
+
 pytestmark = pytest.mark.run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,13 +38,6 @@ SCHEDULERS = {
     "oar": ("mpirun", "-q gpu"),
     "ssh": ("mpirun", "gpu01"),
 }
-# ReFrame refuses Flux without the Python bindings of it, which come with Flux only.
-_FLUX = """\
-class FluxExecutor: pass
-class JobspecV1:
-    @classmethod
-    def from_command(cls, **_): return cls()
-"""
 
 
 def test_every_scheduler_has_a_script() -> None:
@@ -61,10 +56,6 @@ def site(directory: Path, scheduler: str, launcher: str, access: str) -> Path:
 
 
 def script(place: Path, directory: Path) -> str:
-    bindings = directory / "bindings" / "flux"
-    bindings.mkdir(parents=True)
-    (bindings / "__init__.py").write_text("from . import job\n")
-    (bindings / "job.py").write_text(_FLUX)
     done = subprocess.run(
         [
             *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
@@ -79,7 +70,7 @@ def script(place: Path, directory: Path) -> str:
             **os.environ,
             "BUSBAR_DECLARED": "1",
             "BUSBAR_SITE_PATH": f"{place.parent}:{ROOT / 'site'}",
-            "PYTHONPATH": str(bindings.parent),
+            "PYTHONPATH": str(flux_bindings(directory)),
         },
     )
     scripts = sorted(directory.glob("stage/**/rfm_job.sh"))

@@ -22,8 +22,10 @@ from .edited import edit
 
 SHIPPED = Path(__file__).parents[2] / "site"
 SITES = (
-    *("h20-roce", "h200x4", "local", "mi250x", "mi250x-cray", "mi300x"),
-    *("p3dn", "p4d", "p4de", "p5"),
+    *("a100x4-hdr100", "a100x4-slingshot", "dgx-b200", "dgx-h100", "dgx-h200", "gb200-nvl72"),
+    *("gh200x4-slingshot", "h20-roce", "h200x4", "hgx-a100", "l40s", "local", "mi250x"),
+    *("mi250x-cray", "mi250x-slingshot", "mi300a-slingshot", "mi300x", "mi300x-ib"),
+    *("p3dn", "p4d", "p4de", "p5", "p5en", "p6-b200"),
 )
 
 
@@ -146,7 +148,7 @@ def test_sites_that_are_like_each_other(copy: Path) -> None:
 
 def test_unknown_site_lists_the_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["site", "show", "p6"]) == 2
-    assert "known sites: h20-roce, h200x4" in capsys.readouterr().err
+    assert "known sites: a100x4-hdr100, a100x4-slingshot" in capsys.readouterr().err
 
 
 def test_names_that_no_file_can_have(copy: Path) -> None:
