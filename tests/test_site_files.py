@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,19 @@ def test_a_machine_that_no_site_describes_is_checked_by_its_own_facts(tmp_path, 
     assert (directory / "site.yaml").is_file()
     assert (directory / "reframe.py").is_file()
     assert sites.load(str(directory)).partitions
+
+
+@pytest.mark.parametrize(("scheduler", "own"), [("local", True), ("flux", True), ("slurm", False)])
+def test_a_shipped_site_with_another_scheduler_is_not_this_machine(
+    scheduler, own, tmp_path, monkeypatch, capsys
+):
+    from busbar.commands import check
+
+    detected = check.detect()
+    site = detected.site.model_copy(update={"scheduler": scheduler})
+    monkeypatch.setattr(check, "detect", lambda: dataclasses.replace(detected, site=site))
+    monkeypatch.setattr(check, "match", lambda _detected: "dgx-h100")
+    found = check.detected_site(tmp_path)
+    assert (found == "dgx-h100") is not own
+    told = "site dgx-h100 has another scheduler than this machine" in capsys.readouterr().err
+    assert told is own

@@ -43,6 +43,8 @@ from busbar.delivery.environment import Environment
 from busbar.detect.machine import detect, match
 from busbar.detect.write import write as write_site
 from busbar.errors import BusbarError
+from busbar.site.load import ships
+from busbar.site.model import Site
 from busbar.judge.results import Outcome
 from busbar.report.terminal import print_run
 from busbar.safe_path import refuse_unsafe
@@ -307,7 +309,8 @@ def remove_old_results(output: Path) -> None:
 def detected_site(output: Path) -> str:
     """Return the site that this machine is; else write its facts below ``output``."""
     detected = detect()
-    if name := match(detected):
+    name = match(detected)
+    if name and _has_scheduler(sites.load(name), detected.site.scheduler):
         return name
     if detected.gpu_tool_failed:
         raise BusbarError(
@@ -317,8 +320,11 @@ def detected_site(output: Path) -> str:
     directory = output / "site" / "detected"
     shutil.rmtree(directory, ignore_errors=True)
     write_site(detected.site, directory)
-    _tell(
-        f"no known site is this machine ({detected.site.description}); its facts"
-        f" are in {directory}"
-    )
+    what = f"site {name} has another scheduler than" if name else "no known site is"
+    _tell(f"{what} this machine ({detected.site.description}); its facts are in {directory}")
     return str(directory)
+
+
+def _has_scheduler(site: Site, detected: str) -> bool:
+    """Whether a site can run here: shipped ones stand for systems whose scheduler may differ."""
+    return site.scheduler in ("local", detected) or not ships(site)

@@ -85,8 +85,7 @@ def alike(site: Site, reading: PublishedReading) -> bool:
     if reading.gpus_per_node > own.count:
         return False
     nics = [
-        sorted((nic.link_class, nic.count) for nic in each.node.nics)
-        for each in (site, published)
+        sorted((nic.link_class, nic.count) for nic in each.node.nics) for each in (site, published)
     ]
     return reading.nodes <= domain_nodes(site.node) or nics[0] == nics[1]
 
