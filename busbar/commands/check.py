@@ -43,12 +43,11 @@ from busbar.delivery.environment import Environment
 from busbar.detect.machine import detect, match
 from busbar.detect.write import write as write_site
 from busbar.errors import BusbarError
-from busbar.site.load import ships
-from busbar.site.model import Site
 from busbar.judge.results import Outcome
 from busbar.report.terminal import print_run
 from busbar.safe_path import refuse_unsafe
-from busbar.site.load import find
+from busbar.site.load import find, ships
+from busbar.site.model import Site
 from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, exit_status
 
@@ -315,7 +314,7 @@ def detected_site(output: Path) -> str:
     if detected.gpu_tool_failed:
         raise BusbarError(
             f"the GPUs of this machine cannot be used: {'; '.join(detected.gpu_tool_failed)}",
-            hint="repair the driver, or name a site with --site (--site local checks no GPU)",
+            hint="correct this, or name a site with --site (--site local checks no GPU)",
         )
     directory = output / "site" / "detected"
     shutil.rmtree(directory, ignore_errors=True)
