@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.data import SITES
 from busbar.delivery import hardware
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, PartitionFacts
@@ -116,7 +117,7 @@ def load(site_file: Path, choice: Choice) -> dict[str, Any]:
         raise BusbarError(
             "the site has no ReFrame configuration",
             where=str(file),
-            hint="copy reframe.py from another site; it is the same for all",
+            hint=f"it is the same for all sites: cp {SITES}/local/reframe.py {site_file.parent}",
         )
     token = _CHOICE.set(choice)
     try:

@@ -249,7 +249,7 @@ def _candidates(setting: _Setting) -> list[Collective]:
         for band in bands
         if band.collective == question.bench
         and setting.per_node in band.ranks_per_node
-        and band.mode in (None, gpus.partitioning.compute if gpus.partitioning else None)
+        and band.mode in (None, gpus.compute_mode)
         and (band.algo != NVLS or gpus.multicast or question.algo == NVLS)
     ]
 

@@ -79,11 +79,10 @@ def answers(
 
 
 def _fits(curve: Curve, gpus: Gpus, collective: str) -> bool:
-    mode = gpus.partitioning.compute if gpus.partitioning else None
     nvls = curve.algo == "nvls"
     return (
         collective in curve.collectives
-        and curve.mode in (None, mode)
+        and curve.mode in (None, gpus.compute_mode)
         and (not nvls or gpus.may_multicast)
     )
 

@@ -221,7 +221,15 @@ class Gpus(Record):
 
     Omit it if you do not know: limits then allow for it, and no band asks for it."""
     partitioning: Partitioning | None = None
-    """How AMD accelerators are divided; omit it for other GPUs."""
+    """How AMD accelerators are divided; omit it for whole ones, and for other GPUs."""
+
+    @property
+    def compute_mode(self) -> str | None:
+        """The compute mode of AMD accelerators; None if it is unknown, and for other GPUs."""
+        if self.partitioning:
+            return self.partitioning.compute
+        divided = self.links is not None and self.links.package is not None
+        return "SPX" if self.vendor == "amd" and not divided else None
 
     @property
     def stack(self) -> Stack:
