@@ -224,14 +224,6 @@ class Gpus(Record):
     """How AMD accelerators are divided; omit it for whole ones, and for other GPUs."""
 
     @property
-    def compute_mode(self) -> str | None:
-        """The compute mode of AMD accelerators; None if it is unknown, and for other GPUs."""
-        if self.partitioning:
-            return self.partitioning.compute
-        divided = self.links is not None and self.links.package is not None
-        return "SPX" if self.vendor == "amd" and not divided else None
-
-    @property
     def stack(self) -> Stack:
         """The stack for these GPUs."""
         return "cuda" if self.vendor == "nvidia" else "rocm"

@@ -12,6 +12,7 @@ from busbar.cli import main
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, collective
 from busbar.expect.bounds import bound, factor
+from busbar.expect.curves import compute_mode
 from busbar.expect.lint import expectation
 from busbar.judge.verdicts import verdict_on
 from busbar.verdict import Verdict
@@ -191,6 +192,20 @@ def test_a_switch_of_which_nothing_is_said_may_reduce() -> None:
 @pytest.mark.parametrize("name", ["p4d", "mi300x"])
 def test_older_switches_and_direct_links_do_not_reduce(name: str) -> None:
     assert not sites.load(name).node_type().gpus.may_multicast
+
+
+def test_accelerators_of_which_nothing_is_said_are_whole() -> None:
+    site = sites.load("mi300x-ib")
+    gpus = site.node.gpus.model_copy(update={"partitioning": None})
+    nodes = {"gpu": site.node.model_copy(update={"gpus": gpus})}
+    question = Question(bench="all_reduce", nbytes=GIB)
+    same = collective(site.model_copy(update={"node_types": nodes}), question)
+    assert same == collective(site, question)
+    divided = gpus.links.model_copy(update={"package": {"devices": 8, "class": "xcd-mi300x"}})
+    gpus = gpus.model_copy(update={"links": divided})
+    assert compute_mode(gpus) is None
+    assert compute_mode(sites.load("p4d").node.gpus) is None
+    assert compute_mode(sites.load("mi300x").node_type("cpx").gpus) == "CPX"
 
 
 def test_mi300x_fewer_gpus() -> None:
