@@ -19,7 +19,9 @@ BIN = Path(sys.executable).parent
 
 @pytest.mark.parametrize("name", sites.names())
 def test_every_site_has_the_same_reframe_configuration(root, name):
-    assert (root / "site" / name / "reframe.py").read_text() == REFRAME_FILE
+    file = root / "site" / name / "reframe.py"
+    assert file.read_text() == REFRAME_FILE
+    assert file.is_symlink() is (name != "local")
 
 
 def test_a_detected_site_can_be_linted_and_loaded(root, tmp_path):
