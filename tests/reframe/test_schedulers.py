@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 
 from busbar.data import CHECKS
+from busbar.delivery.choice import Choice
+from busbar.delivery.reframe import configuration
+from busbar.errors import BusbarError
 from busbar.site.backends import OWN_LAUNCHERS, backends
 from busbar.site.load import load
 
@@ -98,6 +101,15 @@ def test_job_script(scheduler: str, tmp_path: Path) -> None:
     )
     assert len(commands) == 2
     assert commands[0] == commands[1]
+
+
+def test_a_scheduler_that_is_not_here_lists_checks_only(tmp_path: Path) -> None:
+    place = site(tmp_path, "flux", "flux-run", "")
+    with pytest.raises(BusbarError, match="scheduler flux: no flux Python bindings found") as said:
+        configuration(place, Choice())
+    assert "run within an allocation with scheduler local" in said.value.hint
+    (system,) = configuration(place, Choice(declared=True))["systems"]
+    assert {partition["scheduler"] for partition in system["partitions"]} == {"local"}
 
 
 @pytest.mark.parametrize(
