@@ -51,7 +51,7 @@ def source(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in listed.splitlines():
         if (root / name).exists():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(root / name, copy / name)
+            shutil.copy(root / name, copy / name, follow_symlinks=False)
     git(copy, "init", "--quiet")
     git(copy, "add", "--all")
     git(copy, "commit", "--quiet", "--message=All")

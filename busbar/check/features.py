@@ -118,6 +118,7 @@ FEATURES = {
         "EFA", "Elastic Fabric Adapter of AWS", _PARTITION, "`features` in `site.yaml`"
     ),
     "cxi": Feature("Slingshot", "Slingshot", _PARTITION, "the same"),
+    "ib": Feature("InfiniBand", "RDMA over InfiniBand", _PARTITION, "the same"),
     "roce": Feature("RoCE", "RDMA over Ethernet", _PARTITION, "the same"),
     "cpx": Feature(
         "MI300X in compute mode CPX", "MI300X in compute mode CPX", _PARTITION, "the same"

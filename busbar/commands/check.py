@@ -46,7 +46,8 @@ from busbar.errors import BusbarError
 from busbar.judge.results import Outcome
 from busbar.report.terminal import print_run
 from busbar.safe_path import refuse_unsafe
-from busbar.site.load import find
+from busbar.site.load import find, ships
+from busbar.site.model import Site
 from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, exit_status
 
@@ -307,18 +308,22 @@ def remove_old_results(output: Path) -> None:
 def detected_site(output: Path) -> str:
     """Return the site that this machine is; else write its facts below ``output``."""
     detected = detect()
-    if name := match(detected):
+    name = match(detected)
+    if name and _has_scheduler(sites.load(name), detected.site.scheduler):
         return name
     if detected.gpu_tool_failed:
         raise BusbarError(
             f"the GPUs of this machine cannot be used: {'; '.join(detected.gpu_tool_failed)}",
-            hint="repair the driver, or name a site with --site (--site local checks no GPU)",
+            hint="correct this, or name a site with --site (--site local checks no GPU)",
         )
     directory = output / "site" / "detected"
     shutil.rmtree(directory, ignore_errors=True)
     write_site(detected.site, directory)
-    _tell(
-        f"no known site is this machine ({detected.site.description}); its facts"
-        f" are in {directory}"
-    )
+    what = f"site {name} has another scheduler than" if name else "no known site is"
+    _tell(f"{what} this machine ({detected.site.description}); its facts are in {directory}")
     return str(directory)
+
+
+def _has_scheduler(site: Site, detected: str) -> bool:
+    """Whether a site can run here: shipped ones stand for systems whose scheduler may differ."""
+    return site.scheduler in ("local", detected) or not ships(site)

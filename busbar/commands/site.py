@@ -157,14 +157,26 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         stdout().document(rows, indent=2)
     else:
-        columns = [column for column in _COLUMNS if column != "description"]
-        table = Table()
-        for column in columns:
-            table.add_column(column, overflow="fold", no_wrap=column in ("name", "proof"))
+        stdout().show(_listed(rows))
+        notes: dict[str, list[str]] = {}
         for row in rows:
-            table.add_row(*(row[column] for column in columns))
-        stdout().show(table)
+            notes.setdefault(row["note"], []).append(row["name"])
+        for note, names in notes.items():
+            if note:
+                stdout().line(f"{', '.join(names)}: {note}")
     return EXIT_FINDINGS if broken else 0
+
+
+def _listed(rows: list[dict[str, str]]) -> Table:
+    """Return a table in which each site has one line of a terminal."""
+    columns = [column for column in _COLUMNS if column not in ("description", "note")]
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column != "from")
+    for row in rows:
+        gpus = row["GPUs"].replace("NVIDIA ", "").replace("AMD Instinct ", "")
+        table.add_row(*((row | {"GPUs": gpus})[column] for column in columns))
+    return table
 
 
 def _row(site: Site) -> dict[str, str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.data import SITES
 from busbar.delivery import hardware
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, PartitionFacts
@@ -26,6 +27,7 @@ from busbar.delivery.image_environment import image_environments
 from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus
 from busbar.errors import BusbarError
 from busbar.safe_path import refuse_unsafe
+from busbar.site.backends import unusable
 from busbar.site.model import NodeType, Partition, Site
 
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
@@ -57,7 +59,10 @@ def configuration(directory: Path, choice: Choice | None = None) -> dict[str, An
 def _configuration(directory: Path, choice: Choice) -> dict[str, Any]:
     refuse_unsafe(directory.resolve(), "--site")
     site = sites.load(str(directory))
-    if not choice.declared:
+    if choice.declared:
+        site = _listed(site)
+    else:
+        _refuse_unusable(site)
         refuse_hidden_gpus(site)
     ranks = _ranks_per_node(site.node_type())
     if choice.image and not choice.declared:
@@ -66,6 +71,20 @@ def _configuration(directory: Path, choice: Choice) -> dict[str, Any]:
     else:
         found = environments(site, choice, ranks)
     return site_configuration(site, directory, found)
+
+
+def _listed(site: Site) -> Site:
+    """Return a site whose checks can be listed on a machine without its scheduler."""
+    return site.model_copy(update={"scheduler": "local"}) if unusable(site.scheduler) else site
+
+
+def _refuse_unusable(site: Site) -> None:
+    if reason := unusable(site.scheduler):
+        raise BusbarError(
+            f"scheduler {site.scheduler}: {reason}",
+            where=str(site.directory / "site.yaml") if site.directory else "",
+            hint="install it for this Python, or run within an allocation with scheduler local",
+        )
 
 
 def site_configuration(
@@ -98,7 +117,7 @@ def load(site_file: Path, choice: Choice) -> dict[str, Any]:
         raise BusbarError(
             "the site has no ReFrame configuration",
             where=str(file),
-            hint="copy reframe.py from another site; it is the same for all",
+            hint=f"it is the same for all sites: cp {SITES}/local/reframe.py {site_file.parent}",
         )
     token = _CHOICE.set(choice)
     try:

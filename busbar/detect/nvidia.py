@@ -11,7 +11,7 @@ from typing import Any
 
 from busbar.detect.detected import UNKNOWN, DetectedGpus, NumaDomain, pair_links, without_class
 from busbar.detect.nvidia_chips import BRIDGED, CHIPS, FAMILY, NvidiaChip, by_links
-from busbar.parse.machine.nvidia_smi import Inventory, Topology
+from busbar.parse.machine.nvidia_smi import Inventory, ListedGpu, Topology
 from busbar.site.cpulist import parse_cpu_list
 from busbar.site.family import LinkClass
 
@@ -32,27 +32,41 @@ class NvidiaOutputs:
     """The compute capability of each GPU."""
     multicast: bool | None = None
     """What the driver reports of the first GPU."""
+    listed: tuple[ListedGpu, ...] | None = None
+    mig: tuple[bool, ...] | None = None
+    """Whether MIG is on for each GPU, by a query."""
+
+    @property
+    def divided(self) -> list[int]:
+        """The GPUs that are divided into MIG instances."""
+        states = [
+            [gpu.mig for gpu in self.inventory.gpus] if self.inventory else [],
+            [gpu.instances > 0 for gpu in self.listed or ()],
+            self.mig or (),
+        ]
+        return sorted({gpu for state in states for gpu, is_on in enumerate(state) if is_on})
 
 
 def gpus(outputs: NvidiaOutputs, classes: Mapping[str, LinkClass]) -> DetectedGpus | None:
-    """Return the GPUs; None without inventory and matrix, and no facts if MIG is on."""
+    """Return the GPUs; None if no tool was asked, and no facts if MIG is on."""
+    if divided := outputs.divided:
+        return _unusable(
+            f"MIG is on (GPU {', '.join(map(str, divided))}); its instances have neither NVLink"
+            " nor access to each other, so GPUs are omitted; turn it off (nvidia-smi -mig 0)"
+        )
+    if outputs.inventory is None and outputs.topology:
+        return _from_topology(outputs, classes)
     if outputs.inventory is None:
-        return _from_topology(outputs, classes) if outputs.topology else None
+        what = "GPUs are known by name only; add the outputs of nvidia-smi -q and topo -m"
+        return _unusable(what) if outputs.listed else None
     inventory = outputs.inventory
     first = inventory.gpus[0]
-    if divided := [index for index, gpu in enumerate(inventory.gpus) if gpu.mig]:
-        remark = (
-            f"MIG is on (GPU {', '.join(map(str, divided))}); MIG instances cannot use NVLink, so"
-            " GPUs are omitted"
-        )
-        return DetectedGpus({}, "cuda", "generic", remarks=(remark,))
     chip = _chip(first.architecture or "", first.model, outputs.archs)
     if chip is None:
-        remark = (
+        return _unusable(
             f"unknown architecture {first.architecture!r} of {first.model}, so GPUs are omitted;"
             " add the output of nvidia-smi --query-gpu=compute_cap --format=csv"
         )
-        return DetectedGpus({}, "cuda", "generic", remarks=(remark,))
     facts: dict[str, Any] = {
         "vendor": "nvidia",
         "model": first.model,
@@ -79,6 +93,11 @@ def gpus(outputs: NvidiaOutputs, classes: Mapping[str, LinkClass]) -> DetectedGp
             bridged = BRIDGED.search(first.model) is not None
             links = _links(topology, chip, outputs.active_links, remarks, classes, bridged=bridged)
     return _detected(facts, links, chip, outputs, remarks)
+
+
+def _unusable(remark: str) -> DetectedGpus:
+    """Return GPUs without facts."""
+    return DetectedGpus({}, "cuda", "generic", remarks=(remark,))
 
 
 def _from_topology(

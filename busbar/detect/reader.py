@@ -31,7 +31,10 @@ Parsed = TypeVar("Parsed")
 _PARSERS: dict[str, Callable[[str], object]] = {
     "nvidia-smi -q": nvidia_smi.parse_inventory,
     "nvidia-smi topo": nvidia_smi.parse_topology,
+    # Before nvlink, whose output has the same lines for GPUs.
+    "nvidia-smi -L": nvidia_smi.parse_list,
     "nvidia-smi nvlink": nvidia_smi.parse_nvlink,
+    "nvidia-smi mig.mode": nvidia_smi.parse_mig_mode,
     "nvidia-smi compute_cap": nvidia_smi.parse_compute_capability,
     "rocm-smi": rocm_smi.parse_topology,
     "amd-smi static": amd_smi.parse_static,

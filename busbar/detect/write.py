@@ -10,19 +10,12 @@ from typing import Any
 
 import yaml
 
+from busbar.data import SITES
 from busbar.errors import BusbarError
 from busbar.site.model import NAME_PATTERN, Site
 
-REFRAME_FILE = '''\
-# SPDX-License-Identifier: MIT
-"""ReFrame configuration, made from site.yaml."""
-
-from pathlib import Path
-
-from busbar.delivery.reframe import configuration
-
-site_configuration = configuration(Path(__file__).parent)
-'''
+REFRAME_FILE = (SITES / "local" / "reframe.py").read_text(encoding="utf-8")
+"""The configuration of ReFrame, which is the same for all sites."""
 
 
 def facts(site: Site) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import get_args
 from busbar.errors import BusbarError
 from busbar.expect.banded import BandedExpectation, coverage
 from busbar.expect.bounds import ALGORITHMS, NVLS, TREE, Bound, bound, factor
-from busbar.expect.curves import answers
+from busbar.expect.curves import answers, compute_mode
 from busbar.expect.domain import joined
 from busbar.expect.errors import NoExpectation
 from busbar.expect.proof import proven
@@ -249,7 +249,7 @@ def _candidates(setting: _Setting) -> list[Collective]:
         for band in bands
         if band.collective == question.bench
         and setting.per_node in band.ranks_per_node
-        and band.mode in (None, gpus.partitioning.compute if gpus.partitioning else None)
+        and band.mode in (None, compute_mode(gpus))
         and (band.algo != NVLS or gpus.multicast or question.algo == NVLS)
     ]
 

@@ -78,12 +78,19 @@ def answers(
             yield _answer(between, rate, shape, nbytes, within)
 
 
+def compute_mode(gpus: Gpus) -> str | None:
+    """Return the compute mode of AMD accelerators; None if it is unknown, and for other GPUs."""
+    if gpus.partitioning:
+        return gpus.partitioning.compute
+    divided = gpus.links is not None and gpus.links.package is not None
+    return "SPX" if gpus.vendor == "amd" and not divided else None
+
+
 def _fits(curve: Curve, gpus: Gpus, collective: str) -> bool:
-    mode = gpus.partitioning.compute if gpus.partitioning else None
     nvls = curve.algo == "nvls"
     return (
         collective in curve.collectives
-        and curve.mode in (None, mode)
+        and curve.mode in (None, compute_mode(gpus))
         and (not nvls or gpus.may_multicast)
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from busbar.data import SITES
 from busbar.errors import BusbarError, suggestion
 from busbar.expect import Question, expect
 from busbar.expect.collective import bands as collective_bands
@@ -116,7 +117,7 @@ def _files(site: Site) -> Iterator[Violation]:
         yield (
             (),
             "no reframe.py beside site.yaml, which ReFrame and busbar check need",
-            "copy reframe.py of any other site; it is the same for all",
+            f"it is the same for all sites: cp {SITES}/local/reframe.py {site.directory}",
         )
 
 
@@ -135,12 +136,13 @@ def _fabric(site: Site) -> Iterator[Violation]:
     if site.fabric and rails and len(rails) != site.fabric.rails:
         rule = f"{site.fabric.rails} rails, but the NICs are on {len(rails)}"
         yield ("fabric", "rails"), rule, "correct rails or the nics"
-    if site.scheduler == "local" and any(p.launcher == "srun" for p in site.partitions):
-        yield (
-            ("scheduler",),
-            "srun needs Slurm",
-            "set scheduler to slurm or the launcher to mpirun",
-        )
+    for index, partition in enumerate(site.partitions):
+        if partition.launcher == "srun" and site.scheduler not in ("slurm", "squeue"):
+            yield (
+                ("partitions", index, "launcher"),
+                f"srun needs Slurm, and the scheduler is {site.scheduler}",
+                "add the launcher of the partition, such as mpirun, or set scheduler to slurm",
+            )
 
 
 def _deliveries(site: Site) -> Iterator[Violation]:

@@ -13,7 +13,7 @@ from busbar.expect.errors import NoExpectation
 from busbar.expect.paths import between_nodes, pairs_limit, to_host, within_node
 from busbar.expect.proof import proven
 from busbar.expect.question import Question
-from busbar.expect.topology import Path
+from busbar.expect.topology import SWITCH, Path
 from busbar.site.family import Engine, LinkClass, Transfer
 from busbar.site.load import family, link_classes
 from busbar.site.model import Gpus, PointBench, Proof, Site
@@ -180,6 +180,9 @@ class _Transport:
             and (not band.lanes or question.lane in (None, *band.lanes))
         ]
         nbytes = question.nbytes
+        by_switches = question.nodes > 1 and self.path.hops[0].end == SWITCH
+        if by_switches:
+            fitting = []  # those of one node
         sized = [b for b in fitting if b.covers(nbytes)]
         held = [band for band in sized if holds(band, environment)]
         if held:
@@ -187,7 +190,13 @@ class _Transport:
             model = _gpus(site, question.partition).model
             return max(held, key=lambda band: (model in band.models, band.bytes[1]))
         name = self.path.binding.link_class
-        if not fitting:
+        if by_switches:
+            # openucx/ucx pull requests 10206 and 10285
+            reason = (
+                "no reading of MPI over NVLink between nodes is known; UCX takes the network"
+                " unless UCX_CUDA_IPC_ENABLE_MNNVL is set and the memory is made for it"
+            )
+        elif not fitting:
             engine = f" by engine {self.engine_name}" if self.engine_name else ""
             reason = f"no data for {question.buffers} buffers over {name}{engine}"
         elif not sized and nbytes is not None:

@@ -15,7 +15,7 @@ from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.parse import nccl_log, nccl_tests, numbers
 from busbar.parse.events import Placed, Rank
-from busbar.site.load import find, load, names, ships
+from busbar.site.load import find, link_classes, load, names, ships
 from busbar.site.model import CollectiveBench, Site
 
 NCCL_NAMES = {
@@ -138,31 +138,56 @@ def ranks_per_host(facts: JobOutput) -> Counter[str]:
 
 
 def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
-    """Return the one site whose GPUs the output names; None when none or several fit.
+    """Return the site whose GPUs the output names; None when none or several unlike ones fit.
 
-    Sites of ``BUSBAR_SITE_PATH`` come before those that ship.
+    Sites of ``BUSBAR_SITE_PATH`` come before those that ship. Many systems have the GPUs of a
+    site without proof: it is taken only if all GPUs of its nodes ran, and if no other known site
+    has these GPUs with other links or, for a run over several nodes, another network.
     """
     models = gpu_models(facts)
     instances = {v for v in facts.values("ofi.topology", "instance") if v}
     if len(models) > 1 or not (models or instances):
         return None
     most = max(ranks_per_host(facts).values(), default=0)
-    fitting = []
-    for name in names():
-        site = _loaded(find(name))
-        if site is None:
-            continue
+    across = (nodes or 1) > 1
+    fitting, alike = [], set()
+    for site in filter(None, (_loaded(find(name)) for name in names())):
         node = site.node_type()
-        # A cloud's instance is known by its name alone: others have the same GPUs.
-        if (instances or node.instance_type) and node.instance_type not in instances:
-            continue
         if models and (not node.gpus or node.gpus.model not in models or most > node.gpus.count):
             continue
-        if (nodes or 1) > 1 and (site.fabric is None and not node.nics):
+        if across and site.fabric is None and not node.nics:
             continue
-        fitting.append(site)
-    fitting = [site for site in fitting if not ships(site)] or fitting
-    return fitting[0] if len(fitting) == 1 else None
+        if instances and node.instance_type not in instances:
+            continue
+        if ships(site):
+            alike.add(_speed(site, across=across))
+        # A cloud's instance is known by its name alone: others have the same GPUs.
+        known = bool(instances) or site.proof != "none" or not ships(site)
+        whole = node.gpus is not None and most == node.gpus.count
+        if instances or (not node.instance_type and (known or whole)):
+            fitting.append(site)
+    own = [site for site in fitting if not ships(site)]
+    if own or len(alike) > 1:
+        return own[0] if len(own) == 1 else None
+    return min(fitting, key=_gpu_count, default=None)
+
+
+def _speed(site: Site, *, across: bool) -> str:
+    """Return what decides the speed of a run: links and, between nodes, the network."""
+    node = site.node_type()
+    network = [(nic.count, nic.near_gpus, _rate(site, nic.link_class)) for nic in node.nics]
+    provider = site.fabric.provider if site.fabric else ""
+    return repr([node.gpus and node.gpus.links, (network, provider) if across else ()])
+
+
+def _rate(site: Site, link_class: str) -> float:
+    found = link_classes(site).get(link_class)
+    return found.raw_gb_per_s if found else 0
+
+
+def _gpu_count(site: Site) -> int:
+    gpus = site.node_type().gpus
+    return gpus.count if gpus else 0
 
 
 @cache

@@ -34,6 +34,12 @@ def scheduler(name: str) -> str:
     return _checked("scheduler", name)
 
 
+def unusable(scheduler: str) -> str:
+    """Return why this machine cannot use a scheduler; empty if it can."""
+    usual = scheduler in _USUAL["scheduler"]
+    return "" if usual else backends("scheduler").get(scheduler) or ""
+
+
 def launcher(name: str) -> str:
     """Return the name of a launcher; raise ``ValueError`` if ReFrame has none of this name."""
     return _checked("launcher", name)

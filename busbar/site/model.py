@@ -221,7 +221,7 @@ class Gpus(Record):
 
     Omit it if you do not know: limits then allow for it, and no band asks for it."""
     partitioning: Partitioning | None = None
-    """How AMD accelerators are divided; omit it for other GPUs."""
+    """How AMD accelerators are divided; omit it for whole ones, and for other GPUs."""
 
     @property
     def stack(self) -> Stack:

@@ -47,6 +47,20 @@ _PATTERNS = {
 }
 
 
+_MEANT = {
+    "infiniband": "verbs",
+    "ib": "verbs",
+    "roce": "verbs",
+    "rdma": "verbs",
+    "ucx": "verbs",
+    "slingshot": "cxi",
+    "cassini": "cxi",
+    "ethernet": "tcp",
+    "sockets": "tcp",
+}
+"""Usual words for a choice of a closed list."""
+
+
 def explained(model: type[BaseModel], error: Any) -> tuple[str, str]:
     """Return what is wrong and what to do for one entry of pydantic's ``errors()``."""
     location = [step for step in error["loc"] if step != "[key]"]
@@ -70,7 +84,8 @@ def _value(error: Any) -> tuple[str, str]:
     if kind == "literal_error":
         choices = [choice.strip("'") for choice in _choices(context["expected"])]
         rule = f"must be {context['expected']}"
-        close = get_close_matches(str(value), choices, n=1)
+        meant = _MEANT.get(str(value).lower())
+        close = [meant] if meant in choices else get_close_matches(str(value), choices, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "choose one of these"
     elif kind == "string_pattern_mismatch":
         pattern = context["pattern"]

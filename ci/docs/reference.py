@@ -18,6 +18,7 @@ from .cli import cli_page
 from .documents import DOCUMENTS, json_page
 from .environment import environment_page
 from .site_yaml import site_page
+from .sites import sites_page
 
 PAGES: dict[str, Callable[[], str]] = {
     "causes.md": causes_page,
@@ -26,6 +27,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "environment.md": environment_page,
     "json.md": json_page,
     "site-yaml.md": site_page,
+    "sites.md": sites_page,
 }
 
 

@@ -17,6 +17,8 @@ import pytest
 
 from busbar.data import CHECKS
 
+from .flux import flux_bindings
+
 pytestmark = pytest.mark.run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +66,24 @@ JOBS = {
     "h20-pt2pt-all": Job("h20-roce", "pt2pt_nodes", nodes="all"),
     "p4d-message_transfer": Job("p4d", "fabric_ofi"),
     "p4d-all_reduce": Job("p4d", "xccl_nodes%size_set=nightly%collective=all_reduce"),
+    "dgx-h100-all_reduce": Job(
+        "dgx-h100", "xccl_nodes%size_set=full%collective=all_reduce", environment="modules"
+    ),
+    "gb200-all_reduce-all": Job(
+        "gb200-nvl72",
+        "xccl_nodes%size_set=full%collective=all_reduce",
+        environment="modules",
+        nodes="all",
+    ),
+    "gh200-pt2pt": Job("gh200x4-slingshot", "pt2pt_nodes", environment="modules"),
+    "mi300a-all_reduce": Job(
+        "mi300a-slingshot",
+        "xccl_nodes%size_set=full%collective=all_reduce",
+        environment="modules",
+    ),
+    "mi300a-pt2pt": Job(
+        "mi300a-slingshot", "pt2pt%size_set=quick%bench=osu_bw", environment="modules"
+    ),
 }
 # What the published runs had, word for word.
 HOLDS = {
@@ -85,6 +105,11 @@ HOLDS = {
         *("-b 8 -e 1G -f 2 -g 1 -c 1 -n 100", "--hostfile hosts -N 8"),
         *("StrictHostKeyChecking=yes", "export FI_EFA_USE_DEVICE_RDMA=1"),
     ],
+    "dgx-h100-all_reduce": ["mpirun -np 16", "-x NCCL_IB_HCA", "NCCL_IB_HCA==mlx5_0,mlx5_3"],
+    "gb200-all_reduce-all": ["#SBATCH --ntasks=72", "mpirun -np 72", "--hostfile hosts -N 4"],
+    "gh200-pt2pt": ["srun --mpi=cray_shasta", "export MPICH_GPU_SUPPORT_ENABLED=1", "D D"],
+    "mi300a-all_reduce": ["flux run --nodes=2 --ntasks=8", "FI_CXI_RX_MATCH_MODE=software"],
+    "mi300a-pt2pt": ["flux run --nodes=1 --ntasks=2", "export MPICH_GPU_SUPPORT_ENABLED=1"],
 }
 _CONFIG = """\
 from pathlib import Path
@@ -126,6 +151,7 @@ def dry_run(job, directory):
             **os.environ,
             "BUSBAR_DECLARED": "1",
             "BUSBAR_SITE_PATH": f"{config.parents[1]}:{ROOT / 'site'}",
+            "PYTHONPATH": str(flux_bindings(directory)),
         },
     )
 

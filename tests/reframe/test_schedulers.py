@@ -15,8 +15,13 @@ from pathlib import Path
 import pytest
 
 from busbar.data import CHECKS
+from busbar.delivery.choice import Choice
+from busbar.delivery.reframe import configuration
+from busbar.errors import BusbarError
 from busbar.site.backends import OWN_LAUNCHERS, backends
 from busbar.site.load import load
+
+from .flux import flux_bindings
 
 pytestmark = pytest.mark.run
 
@@ -36,13 +41,6 @@ SCHEDULERS = {
     "oar": ("mpirun", "-q gpu"),
     "ssh": ("mpirun", "gpu01"),
 }
-# ReFrame refuses Flux without the Python bindings of it, which come with Flux only.
-_FLUX = """\
-class FluxExecutor: pass
-class JobspecV1:
-    @classmethod
-    def from_command(cls, **_): return cls()
-"""
 
 
 def test_every_scheduler_has_a_script() -> None:
@@ -61,10 +59,6 @@ def site(directory: Path, scheduler: str, launcher: str, access: str) -> Path:
 
 
 def script(place: Path, directory: Path) -> str:
-    bindings = directory / "bindings" / "flux"
-    bindings.mkdir(parents=True)
-    (bindings / "__init__.py").write_text("from . import job\n")
-    (bindings / "job.py").write_text(_FLUX)
     done = subprocess.run(
         [
             *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
@@ -79,7 +73,7 @@ def script(place: Path, directory: Path) -> str:
             **os.environ,
             "BUSBAR_DECLARED": "1",
             "BUSBAR_SITE_PATH": f"{place.parent}:{ROOT / 'site'}",
-            "PYTHONPATH": str(bindings.parent),
+            "PYTHONPATH": str(flux_bindings(directory)),
         },
     )
     scripts = sorted(directory.glob("stage/**/rfm_job.sh"))
@@ -107,6 +101,15 @@ def test_job_script(scheduler: str, tmp_path: Path) -> None:
     )
     assert len(commands) == 2
     assert commands[0] == commands[1]
+
+
+def test_a_scheduler_that_is_not_here_lists_checks_only(tmp_path: Path) -> None:
+    place = site(tmp_path, "flux", "flux-run", "")
+    with pytest.raises(BusbarError, match="scheduler flux: no flux Python bindings found") as said:
+        configuration(place, Choice())
+    assert "run within an allocation with scheduler local" in said.value.hint
+    (system,) = configuration(place, Choice(declared=True))["systems"]
+    assert {partition["scheduler"] for partition in system["partitions"]} == {"local"}
 
 
 @pytest.mark.parametrize(

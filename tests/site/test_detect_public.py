@@ -51,6 +51,21 @@ def near(found: Detected) -> list[tuple[int, ...]]:
     return [nic.near_gpus for nic in found.site.node.nics]
 
 
+@pytest.mark.parametrize(
+    ("machine", "site", "different"),
+    [
+        ("leonardo", "a100x4-hdr100", []),
+        ("dgx-a100", "hgx-a100", ["gpus.model", "gpus.memory_mib", "cores"]),  # 40 GB
+        ("polaris", "a100x4-slingshot", ["cores", "nics"]),  # half the ports of Perlmutter
+    ],
+)
+def test_the_sites_are_what_the_machines_report(
+    machine: str, site: str, different: list[str]
+) -> None:
+    found = differences(detected(machine), sites.load(site))
+    assert [each.key for each in found] == different
+
+
 def test_leonardo() -> None:
     found = detected("leonardo")
     assert form(found) == {"all_pairs": {"link_class": "nvlink3", "count": 4}}

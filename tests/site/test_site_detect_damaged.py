@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,19 @@ from hypothesis import strategies as st
 from busbar import site as sites
 from busbar.cli import main
 from busbar.detect.gather import Outputs
-from busbar.detect.machine import compose, match
+from busbar.detect.machine import compose, match, recorded
+from busbar.errors import BusbarError
 
 from .saved import detect_text, h200_outputs, inventory, text
 
+MIG_LIST = """\
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-00000000-0000-0000-0000-000000000001)
+  MIG 3g.20gb     Device  0: (UUID: MIG-00000000-0000-0000-0000-00000000000a)
+  MIG 1g.5gb+me   Device  1: (UUID: MIG-00000000-0000-0000-0000-00000000000b)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-00000000-0000-0000-0000-000000000002)
+"""
+MATRIX = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV12\t0-31\nGPU1\tNV12\t X \t0-31\n"
+MIG_OFF = re.sub(" *MIG .*\n", "", MIG_LIST)
 ODD = {
     "no driver": (
         Outputs(failed={"nvidia-smi -q": "NVIDIA-SMI has failed because it couldn't communicate"}),
@@ -26,6 +36,21 @@ ODD = {
         Outputs({"nvidia-smi -q": detect_text("nvidia-smi-q-mig-synthetic.txt")}),
         "MIG is on",
     ),
+    "MIG instances listed": (Outputs({"nvidia-smi -L": MIG_LIST}), "MIG is on (GPU 0);"),
+    "MIG instances listed beside links": (
+        Outputs({"nvidia-smi topo": MATRIX, "nvidia-smi -L": MIG_LIST}),
+        "MIG is on (GPU 0);",
+    ),
+    "MIG queried beside links": (
+        Outputs(
+            {
+                "nvidia-smi topo": MATRIX,
+                "nvidia-smi mig.mode": "index, mig.mode.current\n0, Disabled\n1, Enabled\n",
+            }
+        ),
+        "MIG is on (GPU 1);",
+    ),
+    "names only": (Outputs({"nvidia-smi -L": MIG_OFF}), "GPUs are known by name only"),
     "cut matrix": (
         Outputs(
             h200_outputs()
@@ -65,13 +90,53 @@ def test_odd_input_gives_a_usable_site_and_one_sentence(case: str) -> None:
     assert sites.environment(detected.site)
 
 
-@pytest.mark.parametrize("case", ["no driver", "MIG on", "unknown architecture", "garbage"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("no driver", "unknown architecture", "garbage", "names only", "MIG on"),
+        *("MIG instances listed", "MIG instances listed beside links", "MIG queried beside links"),
+    ],
+)
 def test_a_gpu_tool_without_a_usable_gpu_is_no_machine_without_gpus(case: str) -> None:
     outputs, sentence = ODD[case]
     detected = compose(outputs)
     assert detected.site.node.gpus is None
     assert any(sentence in said for said in detected.gpu_tool_failed)
     assert match(detected) is None
+
+
+@pytest.mark.parametrize("case", [case for case in ODD if "MIG" in case])
+def test_mig_is_one_sentence_and_nothing_is_invented(case: str) -> None:
+    detected = compose(ODD[case][0])
+    assert len(detected.remarks) == 1
+    assert "turn it off (nvidia-smi -mig 0)" in detected.remarks[0]
+    assert detected.site.node.nics == ()
+    assert "GPU" not in detected.site.description.replace("no GPUs", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "tool"),
+    [
+        (MIG_LIST, "nvidia-smi -L"),
+        (MIG_OFF, "nvidia-smi -L"),
+        ("mig.mode.current\nEnabled\n[N/A]\n", "nvidia-smi mig.mode"),
+        ("name, mig.mode.current\nNVIDIA A100, Disabled\n", "nvidia-smi mig.mode"),
+        (MIG_OFF.replace("GPU 1", "\t Link 0: 25 GB/s\nGPU 1") + "\t Link 0: 25 GB/s\n", "nvlink"),
+        ("mig.mode.current\n", ""),
+        ("mig.mode.current\nOn\n", ""),
+        ("index, mig.mode.current\n0\n", ""),
+        ("  MIG 3g.20gb     Device  0: (UUID: MIG-1)\n", ""),
+    ],
+)
+def test_saved_lists_of_gpus_are_recognised(text: str, tool: str, tmp_path: Path) -> None:
+    file = tmp_path / "saved.txt"
+    file.write_text(text)
+    if not tool:
+        with pytest.raises(BusbarError):
+            recorded([file])
+        return
+    (found,) = recorded([file]).text
+    assert found.endswith(tool)
 
 
 def test_a_failed_tool_beside_one_that_told_of_the_gpus_counts_for_nothing() -> None:

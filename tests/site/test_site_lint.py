@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,24 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
         lambda s: s["deliveries"][0].update(stack="cuda"),
         "deliveries[0].stack",
         "the GPUs need rocm",
+    ),
+    "srun without Slurm": (
+        "h200x4",
+        lambda s: s["partitions"][0].pop("launcher"),
+        "partitions[0].launcher",
+        "srun needs Slurm, and the scheduler is local; add the launcher",
+    ),
+    "srun of PBS": (
+        "mi250x",
+        lambda s: s.update(scheduler="pbs"),
+        "partitions[0].launcher",
+        "srun needs Slurm, and the scheduler is pbs",
+    ),
+    "the network instead of the transport": (
+        "h20-roce",
+        lambda s: s["fabric"].update(provider="RoCE"),
+        "fabric.provider",
+        "got 'RoCE'; did you mean 'verbs'?",
     ),
     "wrong architecture": (
         "h200x4",
@@ -343,6 +362,8 @@ def test_a_site_without_its_configuration_of_reframe(copy: Path) -> None:
     (copy / "p5" / "reframe.py").unlink()
     (finding,) = lint("p5")
     assert "no reframe.py beside site.yaml" in finding.rule
+    subprocess.run(finding.hint.partition(": ")[2].split(), check=True)
+    assert lint("p5") == []
 
 
 def test_all_errors_of_the_schema_at_once(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

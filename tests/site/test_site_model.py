@@ -22,8 +22,10 @@ from .edited import edit
 
 SHIPPED = Path(__file__).parents[2] / "site"
 SITES = (
-    *("h20-roce", "h200x4", "local", "mi250x", "mi250x-cray", "mi300x"),
-    *("p3dn", "p4d", "p4de", "p5"),
+    *("a100x4-hdr100", "a100x4-slingshot", "dgx-b200", "dgx-h100", "dgx-h200", "gb200-nvl72"),
+    *("gh200x4-slingshot", "h20-roce", "h200x4", "hgx-a100", "l40s", "local", "mi250x"),
+    *("mi250x-cray", "mi250x-slingshot", "mi300a-slingshot", "mi300x", "mi300x-ib"),
+    *("p3dn", "p4d", "p4de", "p5", "p5en", "p6-b200"),
 )
 
 
@@ -74,7 +76,9 @@ def test_a_broken_site_does_not_hide_the_others(copy: Path, capsys) -> None:
     assert "broken: " in rows["p5"]["note"]
     assert "colour: unknown key" in rows["p5"]["note"]
     assert main(["site", "list"]) == 1
-    assert all(name in capsys.readouterr().out for name in SITES[-1:])
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in SITES[-1:])
+    assert "\np5: broken: " in printed
 
 
 def test_detect_refuses_a_name_that_lint_would_refuse(tmp_path: Path, capsys) -> None:
@@ -146,7 +150,7 @@ def test_sites_that_are_like_each_other(copy: Path) -> None:
 
 def test_unknown_site_lists_the_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["site", "show", "p6"]) == 2
-    assert "known sites: h20-roce, h200x4" in capsys.readouterr().err
+    assert "known sites: a100x4-hdr100, a100x4-slingshot" in capsys.readouterr().err
 
 
 def test_names_that_no_file_can_have(copy: Path) -> None:
@@ -233,5 +237,7 @@ def test_list_shows_what_must_be_concretized_again(capsys) -> None:
     assert "concretize again on site" in rows["mi250x-cray"]["note"]
     assert rows["p3dn"]["proof"] == "none"
     assert main(["site", "list"]) == 0
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in SITES)
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[: len(SITES)]] == list(SITES)
+    assert max(map(len, [head, *lines[: len(SITES)]])) <= 80
+    assert "mi250x-cray: stack cray: concretize again on site" in lines

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Parse ``nvidia-smi topo -m``, ``nvidia-smi nvlink -s`` and ``nvidia-smi -q``."""
+"""Parse ``nvidia-smi topo -m``, ``nvlink -s``, ``-q``, ``-L`` and queries of ``nvidia-smi``."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from busbar.parse import numbers
 
@@ -58,6 +58,15 @@ class Inventory:
     attached: int
     gpus: tuple[Gpu, ...]
     """The GPUs in the report, at most ``attached``."""
+
+
+@dataclass(frozen=True)
+class ListedGpu:
+    """One GPU of ``-L``."""
+
+    model: str
+    instances: int
+    """Its MIG instances."""
 
 
 def parse_topology(text: str) -> Topology:
@@ -120,6 +129,36 @@ def parse_nvlink(text: str) -> tuple[int, ...]:
     if len(set(listed)) > 1:
         raise ValueError("the GPUs have different numbers of links; the output is truncated")
     return tuple(active)
+
+
+def parse_list(text: str) -> tuple[ListedGpu, ...]:
+    """Parse ``nvidia-smi -L``, which lists GPUs and their MIG instances."""
+    found: list[ListedGpu] = []
+    for line in filter(str.strip, text.splitlines()):
+        if gpu := re.fullmatch(r"GPU \d+: (?P<model>.+?) \(UUID: \S+\)\s*", line):
+            found.append(ListedGpu(gpu["model"], 0))
+        elif found and re.fullmatch(r"\s+MIG \S+\s+Device\s+\d+: \(UUID: \S+\)\s*", line):
+            found[-1] = replace(found[-1], instances=found[-1].instances + 1)
+        else:
+            raise ValueError(f"neither a GPU nor a MIG instance: {line.strip()[:60]!r}")
+    if not found:
+        raise ValueError("no GPU listed")
+    return tuple(found)
+
+
+def parse_mig_mode(text: str) -> tuple[bool, ...]:
+    """Return whether MIG is on for each GPU, from ``--query-gpu=mig.mode.current --format=csv``.
+
+    Other columns may be beside it.
+    """
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line]
+    if not rows or "mig.mode.current" not in rows[0]:
+        raise ValueError("no column mig.mode.current")
+    column = rows[0].index("mig.mode.current")
+    modes = [row[column] if column < len(row) else "" for row in rows[1:]]
+    if not modes or not set(modes) <= {"Enabled", "Disabled", "[N/A]", "N/A"}:
+        raise ValueError("a row of mig.mode.current is neither Enabled, Disabled nor [N/A]")
+    return tuple(mode == "Enabled" for mode in modes)
 
 
 def parse_compute_capability(text: str) -> tuple[str, ...]:

@@ -1,0 +1,32 @@
+#!/bin/bash
+#SBATCH --ntasks=16
+#SBATCH --ntasks-per-node=8
+#SBATCH --output=rfm_job.out
+#SBATCH --error=rfm_job.err
+#SBATCH --time=0:10:0
+#SBATCH --exclusive
+#SBATCH --no-requeue
+export OMPI_MCA_pml=ucx
+export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
+export UCX_RNDV_THRESH=1
+export UCX_TLS=rc,ud,sm,self,cuda
+export NCCL_IB_HCA==mlx5_0,mlx5_3,mlx5_4,mlx5_5,mlx5_6,mlx5_9,mlx5_10,mlx5_11
+export NCCL_DEBUG=INFO
+export NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,TUNING
+export NCCL_DEBUG_FILE=nccl.%h.%p.log
+export PRTE_MCA_plm=ssh
+export PRTE_MCA_plm_ssh_args='-o BatchMode=yes -o StrictHostKeyChecking=yes'
+trap 'exit 143' TERM
+scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts
+exec 2>&1  # one file, in the order in which things were said
+json=()
+if timeout 30 all_reduce_perf --help 2>&1 </dev/null | grep -q -e '-J,'; then
+    json=(-J json.private/nccl-tests.1.json)
+    trap 'rm -rf json.private; exit 143' TERM
+    mkdir -p -m 700 json.private
+fi
+printf '%s\n' '$ mpirun -np 16 --bind-to none --hostfile hosts -N 8 -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_IB_HCA -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1'"${json[*]:+ ${json[*]}}"
+mpirun -np 16 --bind-to none --hostfile hosts -N 8 -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_IB_HCA -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1 "${json[@]}"
+status=$?
+cat busy-record.* 2>/dev/null; rm -f busy-record.*
+echo "exit_status=$status"

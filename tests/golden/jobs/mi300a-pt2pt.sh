@@ -1,0 +1,30 @@
+#!/bin/bash
+export HIP_FORCE_DEV_KERNARG=1
+export NCCL_NET='AWS Libfabric'
+export NCCL_NET_GDR_LEVEL=PHB
+export NCCL_CROSS_NIC=1
+export FI_CXI_DEFAULT_CQ_SIZE=131072
+export FI_CXI_DISABLE_HOST_REGISTER=1
+export FI_CXI_RX_MATCH_MODE=software
+export FI_MR_CACHE_MONITOR=userfaultfd
+export MPICH_GPU_SUPPORT_ENABLED=1
+trap 'exit 143' TERM
+exec 2>&1  # one file, in the order in which things were said
+printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,1 flux run --nodes=1 --ntasks=2 --exclusive BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
+export HIP_VISIBLE_DEVICES=0,1
+flux run --nodes=1 --ntasks=2 --exclusive BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
+status=$?
+cat busy-record.* 2>/dev/null; rm -f busy-record.*
+echo "exit_status=$status"
+printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,2 flux run --nodes=1 --ntasks=2 --exclusive BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
+export HIP_VISIBLE_DEVICES=0,2
+flux run --nodes=1 --ntasks=2 --exclusive BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
+status=$?
+cat busy-record.* 2>/dev/null; rm -f busy-record.*
+echo "exit_status=$status"
+printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,3 flux run --nodes=1 --ntasks=2 --exclusive BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
+export HIP_VISIBLE_DEVICES=0,3
+flux run --nodes=1 --ntasks=2 --exclusive BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
+status=$?
+cat busy-record.* 2>/dev/null; rm -f busy-record.*
+echo "exit_status=$status"
