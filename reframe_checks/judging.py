@@ -86,11 +86,15 @@ class JudgingMixin(Configured):
             return
         output = Path(self.stagedir, self.stdout.evaluate())
         errors = Path(self.stagedir, self.stderr.evaluate())
+        slurm = self.current_partition.scheduler.registered_name in ("slurm", "squeue")
+        end = job_end(self.job.jobid) if slurm else None
+        if end and end.refused:
+            row = Result(self.name, Verdict.NOT_RUN, message=end.refused)
+            self.conclude(Judgement([row], {}), [])
+            return
         results, versions = self.judgement(_lines(output), _lines(errors))
         results += self.elsewhere(results)
         files: list[Path | Source] = [output, errors, *self.logs()]
-        slurm = self.current_partition.scheduler.registered_name != "local"
-        end = job_end(self.job.jobid) if slurm else None
         passed = not any(result.verdict.is_problem for result in results)
         status = f"the job ended with exit status {self.job.exitcode}" if self.job.exitcode else ""
         # An exit status says nothing new where the output has said what is wrong.

@@ -12,16 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from busbar.check.listing import Match
+from busbar.check.outcome import outcome_of
 from busbar.check.processes import Interruption
 from busbar.check.progress import Progress, Step, cases_of, step_of
 from busbar.check.reframe import ReFrame
 from busbar.data import CHECKS
 from busbar.errors import BusbarError
-from busbar.judge.busy import loads
 from busbar.judge.repeat import confirmed, disagree, only_below_band
-from busbar.judge.results import RESULTS_FILE, Outcome, Result
-from busbar.judge.run import Run
-from busbar.parse.text import Source
+from busbar.judge.results import RESULTS_FILE, Outcome
 from busbar.site import Site
 from busbar.verdict import Verdict, combined
 
@@ -151,7 +149,11 @@ def _run_once(
             if step := step_of(line):
                 progress(replace(step, counts=step.counts and not plan.within))
     cases = cases_of(report(plan))
-    found: _Found = [(c, _outcome(plan, c)) for c in cases if not _is_quiet_fixture(c)]
+    found: _Found = [
+        (c, outcome_of(c, plan.site, plan.lane, plan.output, plan.nodes))
+        for c in cases
+        if not _is_quiet_fixture(c)
+    ]
     if not cases:  # ReFrame writes its report at the end
         for path, _ in sorted(_left(plan) - earlier):
             with suppress(OSError, ValueError):
@@ -205,102 +207,6 @@ def _is_quiet_fixture(case: dict[str, Any]) -> bool:
     return bool(case["fixture"]) and case["result"] == "pass"
 
 
-_TIMED_OUT = "job timed out"
-"""ReFrame's word for a job that it ended at its time limit."""
-_JUDGED = (None, "setup", "sanity", "performance")
-"""The phases in which a check can leave its outcome; in setup, for a broken image."""
-
-
-def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
-    """Return the outcome that the check left; if it left none, a failure with ReFrame's reason."""
-    kept = case["outputdir"] if case["result"] == "pass" else case["stagedir"]
-    directory = Path(kept) if kept else plan.output  # a skipped check has no directory
-    left = directory / RESULTS_FILE
-    name = case["name"].split(" ")[0]
-    if case["result"] == "abort":
-        return interrupted(name, plan.lane, f"it was interrupted; see {directory}")
-    if kept and left.exists() and case["fail_phase"] in _JUDGED:
-        try:
-            outcome = _of_case(Outcome.read(left), case)
-        except ValueError as error:
-            return Outcome.failed(name, plan.lane, f"{error}; see {directory}")
-        if case["result"] == "pass" or outcome.verdict.is_problem:
-            return outcome
-    message = _reason(case, directory)
-    files = [
-        directory / case[key]
-        for key in ("job_stdout", "job_stderr", "build_stdout", "build_stderr")
-        if case[key] and (directory / case[key]).exists()
-    ]
-    run = Run(site=plan.site, partition=case["partition"])
-    starved = _TIMED_OUT in message and _starved(files, run)
-    outcome = Outcome(
-        check=name,
-        partition=case["partition"] or "",
-        environment=case["environ"] or "",
-        lane=plan.lane,
-        results=(
-            Result(
-                name,
-                Verdict.UNKNOWN if starved else Verdict.FAILED,
-                where=",".join(case["job_nodelist"] or ()),
-                message=f"{message}; see {directory}",
-            ),
-        ),
-        nodes=plan.nodes if case["job_nodelist"] else "",
-    )
-    if not files:
-        return outcome
-    # What explains takes a while to load, and a run that ends well has no need of it here.
-    from busbar.check.causes import explained  # noqa: PLC0415
-
-    return explained(
-        outcome,
-        [*files, Source.from_text("reframe.log", message)],
-        run,
-    )
-
-
-def _starved(files: Sequence[Path], run: Run) -> bool:
-    """Whether other programs kept a job from ending in time."""
-    # What reads outputs takes a while to load, and few runs need it here.
-    from busbar.output.collect import collect  # noqa: PLC0415
-
-    outputs = collect([Source.from_path(file) for file in files])
-    return any(load.starves for facts in outputs for load in loads(facts, run))
-
-
-def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:
-    """Return an outcome that a check has left; raise ``ValueError`` if it is of another run."""
-    left = (outcome.check, outcome.partition, outcome.environment)
-    ran = (case["display_name"], case["partition"], case["environ"])
-    for name, mine, theirs in zip(("check", "partition", "environment"), left, ran, strict=True):
-        if mine != theirs and (name, mine) != ("check", case["name"]):
-            raise ValueError(f"{RESULTS_FILE} is of {name} {mine!r}, {theirs!r} ran")
-    for row in outcome.results:
-        measured = row.metric == "correctness" or (row.value is not None and row.value > 0)
-        if row.verdict is Verdict.PASS and not measured:
-            raise ValueError(f"{RESULTS_FILE} has a pass without a measurement")
-    return outcome
-
-
-def _reason(case: dict[str, Any], directory: Path) -> str:
-    """Why it never came to judging: ReFrame's word, and the compiler's where that was it."""
-    if case["result"] == "fail_deps":
-        return "it did not run: what it depends on failed"
-    said = _first_line(case["fail_reason"] or f"ReFrame says: {case['result']}")
-    if case["build_stderr"] and (case["fail_phase"] or "").startswith("compile"):
-        log = (directory / case["build_stderr"]).read_text(errors="backslashreplace")
-        errors = [line for line in log.splitlines() if "error" in line.lower()]
-        said += f": {errors[0]}" if errors else ""
-    return said
-
-
-def interrupted(check: str, lane: str, message: str) -> Outcome:
-    """Return the outcome of what a signal ended."""
-    return Outcome(check, lane, (Result(check, Verdict.UNKNOWN, message=message),))
-
-
 def _refused(plan: RunPlan, lines: Sequence[str], log: Path) -> Iterator[Outcome]:
     """Yield a failure for a run without a check that ReFrame has an error or a warning for."""
     text = "".join(lines)
@@ -308,10 +214,6 @@ def _refused(plan: RunPlan, lines: Sequence[str], log: Path) -> Iterator[Outcome
     warnings = re.findall(r"^WARNING: (?P<text>.+)$", text, re.MULTILINE)
     for message in (errors or warnings)[:1]:
         yield Outcome.failed("reframe", plan.lane, f"{message} (see {log})")
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0]
 
 
 def overall(outcomes: Sequence[Outcome]) -> Verdict:

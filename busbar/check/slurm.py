@@ -30,15 +30,37 @@ class JobEnd:
     """``COMPLETED``, ``FAILED``, ``TIMEOUT``, ``NODE_FAIL``..."""
     exit_status: int
     nodes: str
+    """Empty if it never started."""
+    reason: str = ""
+    """Why it waited or ended, in Slurm's word; empty if Slurm gives none."""
+    run_time: str = ""
+    """How long it ran: ``00:02:12``."""
+
+    @property
+    def refused(self) -> str:
+        """One sentence if the job never started; else empty."""
+        if self.nodes or self.state in ("PENDING", "COMPLETED", "FAILED", ""):
+            return ""
+        waited = f" while it waited ({self.reason})" if self.reason else " before it started"
+        return f"Slurm ended the job{waited}: {self.state}"
 
     @property
     def problem(self) -> str:
-        """One sentence where the job did not run to its end; empty where it did."""
-        if self.state in ("COMPLETED", "COMPLETING", "RUNNING"):
-            return ""
-        if self.state == "FAILED":
-            return f"the job ended with exit status {self.exit_status}"
-        return f"Slurm ended the job on {self.nodes}: {self.state}"
+        """One sentence if the job did not run to its end; else empty."""
+        after = f" after {self.run_time}" if self.run_time else ""
+        match self.state, self.reason:
+            case ("COMPLETED" | "RUNNING", _) | ("COMPLETING", ""):
+                return ""
+            case "FAILED", _:
+                return f"the job ended with exit status {self.exit_status}"
+            case "CANCELLED", _:
+                return f"the job on {self.nodes} was cancelled{after} (scancel): CANCELLED"
+            case "COMPLETING", reason:
+                return (
+                    f"Slurm ended the job on {self.nodes}{after} ({reason}), and waits for nodes"
+                )
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"Slurm ended the job on {self.nodes}{after}: {self.state}{reason}"
 
 
 def job_end(job: str) -> JobEnd | None:
@@ -93,12 +115,19 @@ def parse(text: str) -> JobEnd | None:
     """The end of the job of one line of ``scontrol --oneliner show job``."""
     state = re.search(r"\bJobState=(?P<state>\w+)", text)
     status = re.search(r"\bExitCode=(?P<code>\d+):", text)
-    nodes = re.search(r"\bNodeList=(?P<nodes>\S+)", text)
     if not state:
         return None
     return JobEnd(
         text.strip(),
         state["state"],
         numbers.count(status["code"]) if status else 0,
-        nodes["nodes"] if nodes else "no node",
+        _value(text, "NodeList"),
+        _value(text, "Reason"),
+        _value(text, "RunTime"),
     )
+
+
+def _value(text: str, key: str) -> str:
+    """Return the value of a key; empty if Slurm has none."""
+    match = re.search(rf"(?:^|\s){key}=(?P<value>\S*)", text)
+    return "" if not match or match["value"] in ("(null)", "None") else match["value"]

@@ -21,10 +21,11 @@ from typing import Any
 from busbar import site as sites
 from busbar.check.document import document_of, missing_features
 from busbar.check.listing import Match, lines
+from busbar.check.outcome import interrupted
 from busbar.check.processes import Interrupted, Interruption
 from busbar.check.progress import Step, announced, earlier_seconds
 from busbar.check.reframe import ReFrame
-from busbar.check.run import RunPlan, interrupted, load, make_directory, overall, report, run
+from busbar.check.run import RunPlan, load, make_directory, overall, report, run
 from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
 from busbar.check.slurm import cancel_jobs
 from busbar.check.surroundings import (
