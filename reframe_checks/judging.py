@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from reframe.core.builtins import run_before, sanity_function
 
 from busbar import site as sites
 from busbar.check.causes import explained
-from busbar.check.slurm import job_end
+from busbar.check.slurm import hostnames, job_end
 from busbar.documents import NoteRow
 from busbar.explain.model import Cause
 from busbar.judge.results import RESULTS_FILE, Outcome, Result
@@ -88,6 +89,7 @@ class JudgingMixin(Configured):
         errors = Path(self.stagedir, self.stderr.evaluate())
         slurm = self.current_partition.scheduler.registered_name in ("slurm", "squeue")
         end = job_end(self.job.jobid) if slurm else None
+        # A job that never started measured nothing, whatever its files say.
         if end and end.refused:
             row = Result(self.name, Verdict.NOT_RUN, message=end.refused)
             self.conclude(Judgement([row], {}), [])
@@ -103,7 +105,8 @@ class JudgingMixin(Configured):
             files.append(Source.from_text("scontrol", end.line + "\n"))
         elif status and passed:
             results.append(Result(self.name, Verdict.FAILED, message=status))
-        self.conclude(Judgement(results, versions), files, end.nodes if end else "")
+        nodes = end.nodes if end else ",".join(self.job.pin_nodes or ())
+        self.conclude(Judgement(results, versions), files, nodes)
 
     def elsewhere(self, results: Sequence[Result]) -> Iterator[Result]:
         """Yield a failure if ranks say that they ran on hosts that are not of the job."""
@@ -126,7 +129,12 @@ class JudgingMixin(Configured):
             yield Result(self.name, Verdict.FAILED, message=message)
 
     def conclude(self, judged: Judgement, files: Sequence[Path | Source], nodes: str = "") -> None:
-        """Keep the outcome, with the causes that ``files`` show and those already known."""
+        """Keep the outcome, with the causes that ``files`` show and those already known.
+
+        ``nodes`` are those of the job; they are the place of each result that does not name it.
+        """
+        where = ",".join(hostnames(nodes)) if nodes else ""
+        rows = (*judged.results, *self.results_of_delivery())
         self.outcome = explained(
             Outcome(
                 check=self.name,
@@ -134,7 +142,7 @@ class JudgingMixin(Configured):
                 environment=self.current_environ.name,
                 delivery=self.environment.delivery,
                 lane=self.environment.lane,
-                results=(*judged.results, *self.results_of_delivery()),
+                results=tuple(row if row.where else replace(row, where=where) for row in rows),
                 versions=judged.versions,
                 notes=tuple(self.remarks()),
                 nodes=nodes,

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from busbar.check.names import without_place
 from busbar.judge.busy import loads
 from busbar.judge.results import RESULTS_FILE, Outcome, Result
 from busbar.judge.run import Run
@@ -111,10 +113,14 @@ def _starved(files: Sequence[Path], run: Run) -> bool:
 
 def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:
     """Return an outcome that a check has left; raise ``ValueError`` if it is of another run."""
-    left = (outcome.check, outcome.partition, outcome.environment)
-    ran = (case["display_name"], case["partition"], case["environ"])
+    check = without_place(outcome.check)
+    outcome = replace(
+        outcome, check=check, results=tuple(replace(row, check=check) for row in outcome.results)
+    )
+    left = (check, outcome.partition, outcome.environment)
+    ran = (without_place(case["display_name"]), case["partition"], case["environ"])
     for name, mine, theirs in zip(("check", "partition", "environment"), left, ran, strict=True):
-        if mine != theirs and (name, mine) != ("check", case["name"]):
+        if mine != theirs and (name, mine) != ("check", without_place(case["name"])):
             raise ValueError(f"{RESULTS_FILE} is of {name} {mine!r}, {theirs!r} ran")
     for row in outcome.results:
         measured = row.metric == "correctness" or (row.value is not None and row.value > 0)

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from busbar.check.listing import Match
+from busbar.check.order import Order
 from busbar.check.outcome import outcome_of
+from busbar.check.places import Sweep
 from busbar.check.processes import Interruption
 from busbar.check.progress import Progress, Step, cases_of, step_of
 from busbar.check.reframe import ReFrame
@@ -44,6 +46,10 @@ class RunPlan:
     """How often readings below their band are measured again; once more if the runs disagree."""
     nodes: str = ""
     """Slurm's list of the nodes to run on; empty for any."""
+    sweep: Sweep | None = None
+    """The nodes to test; None leaves the nodes to the scheduler."""
+    options: tuple[str, ...] = ()
+    """More options of ReFrame."""
     within: tuple[str, str] | None = None
     """The one partition and environment to run in; None for all."""
 
@@ -142,7 +148,7 @@ def _run_once(
     earlier = _left(plan)
     lines: list[str] = []
     with log.open("wb", buffering=0) as kept:
-        for line in reframe.run(plan.hashes):
+        for line in reframe.run(Order(plan.hashes, plan.sweep)):
             lines.append(line)
             with suppress(OSError):  # a full disk must not lose what ran
                 kept.write(line.encode(errors="backslashreplace"))
@@ -186,11 +192,12 @@ def _arguments(plan: RunPlan) -> list[str]:
         *("--prefix", str(plan.output / "reframe")),
         *("--report-file", str(report(plan))),
         # Checks that measure must not run side by side on one machine.
-        "--exec-policy=serial",
+        f"--exec-policy={'async' if plan.sweep else 'serial'}",
         "--warn-as-error",
         "--nocolor",
         *(part for assignment in plan.variables for part in ("-S", assignment)),
-        *(["-J", f"nodelist={plan.nodes}"] if plan.nodes else []),
+        *(["-J", f"nodelist={plan.nodes}"] if plan.nodes and not plan.sweep else []),
+        *plan.options,
         *_within(plan),
         "-r",
     ]

@@ -65,17 +65,14 @@ class JobEnd:
 
 def job_end(job: str) -> JobEnd | None:
     """The end of a job; None where Slurm has forgotten it or is not here."""
-    try:
-        done = subprocess.run(
-            ["scontrol", "--oneliner", "show", "job", job],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_TIMEOUT_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return parse(done.stdout)
+    return parse(answer(["scontrol", "--oneliner", "show", "job", job], _TIMEOUT_S))
+
+
+def hostnames(nodes: str) -> tuple[str, ...]:
+    """Return the nodes of a list such as ``n[1-4],m7``; the list itself if Slurm is not here."""
+    if "[" not in nodes:
+        return tuple(nodes.split(","))
+    return tuple(answer(["scontrol", "show", "hostnames", nodes]).split()) or (nodes,)
 
 
 def cancel_jobs(directory: Path) -> None:
@@ -91,20 +88,21 @@ def cancel_jobs(directory: Path) -> None:
             if not jobs:
                 return
             if not look:
-                _call(["scancel", *options, *jobs])
+                answer(["scancel", *options, *jobs])
             time.sleep(_LOOK_S)
 
 
 def _jobs(directory: Path) -> list[str]:
-    listed = _call(["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A|%Z"])
+    listed = answer(["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A|%Z"])
     jobs = (line.strip().partition("|") for line in listed.splitlines())
     return [job for job, _, place in jobs if Path(place).is_relative_to(directory)]
 
 
-def _call(command: Sequence[str]) -> str:
+def answer(command: Sequence[str], seconds: float = _CANCEL_S) -> str:
+    """Return what a command of Slurm prints; nothing if it is missing or does not answer."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_CANCEL_S
+            command, capture_output=True, text=True, check=False, timeout=seconds
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

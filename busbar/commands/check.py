@@ -23,7 +23,7 @@ from busbar.check.document import document_of, missing_features
 from busbar.check.listing import Match, lines
 from busbar.check.outcome import interrupted
 from busbar.check.processes import Interrupted, Interruption
-from busbar.check.progress import Step, announced, earlier_seconds
+from busbar.check.progress import Step, announced, earlier_seconds, job_count
 from busbar.check.reframe import ReFrame
 from busbar.check.run import RunPlan, load, make_directory, overall, report, run
 from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
@@ -36,6 +36,7 @@ from busbar.check.surroundings import (
     set_home,
     write,
 )
+from busbar.check.target import Request, Target, access_of, target_of
 from busbar.commands.check_options import add_options
 from busbar.data import CHECKS
 from busbar.delivery import reframe as reframe_configuration
@@ -47,6 +48,7 @@ from busbar.errors import BusbarError
 from busbar.judge.results import Outcome
 from busbar.report.terminal import print_run
 from busbar.safe_path import refuse_unsafe
+from busbar.site import Site
 from busbar.site.load import find
 from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, exit_status
@@ -100,6 +102,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 def _choice(args: argparse.Namespace) -> Choice:
     return Choice(
+        access=access_of(args.sbatch),
         lane=args.lane,
         prefix=args.prefix.absolute() if args.prefix else None,
         delivery=args.delivery,
@@ -112,7 +115,7 @@ def _choice(args: argparse.Namespace) -> Choice:
 
 def _list(args: argparse.Namespace, output: Path) -> int:
     with ReFrame() as reframe:
-        plan, environments = _plan(args, output)
+        plan, environments = _plan(args, output, *_site(args), Target())
         matches = load(plan, reframe)
     _refuse_unknown(args, matches, environments)
     matches = selected(matches, args.name, args.tag)
@@ -133,6 +136,7 @@ class _State:
 
     site: str
     lane: str
+    target: Target = field(default_factory=Target)
     chosen: Sequence[Match] = ()
     outcomes: list[Outcome] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
@@ -161,8 +165,11 @@ def _measure(
     reframe: ReFrame,
     beside: Callable[[], object],
 ) -> None:
-    plan, environments = _plan(args, output)
-    state.site, state.lane = plan.site.name, plan.lane
+    site_file, site = _site(args)
+    state.site = site.name
+    state.target = target_of(site, _request(args))
+    plan, environments = _plan(args, output, site_file, site, state.target)
+    state.lane = plan.lane
     refuse_without_shared_memory(plan.site)
     earlier = earlier_seconds(report(plan))
     try:
@@ -173,9 +180,9 @@ def _measure(
         _refuse_unknown(args, matches, environments)
     state.chosen = to_run(matches, args.name, _tags(args))
     plan = replace(plan, hashes=tuple(match.hash for match in state.chosen))
-    jobs = sum(len(match.runs_in) for match in state.chosen)
-    ahead = f": {announced(state.chosen, earlier)}" if jobs else ""
-    _tell(f"site {state.site}, lane {state.lane}{ahead}")
+    jobs = job_count(state.chosen, plan.sweep)
+    ahead = f": {announced(jobs, state.chosen, earlier)}" if jobs else ""
+    _tell(f"site {state.site}, lane {state.lane}{_place(state.target)}{ahead}")
     beside()
     with args.interruption.held(), stderr().progress(jobs) as bar:
 
@@ -247,12 +254,25 @@ def _not_run(state: _State, name: str) -> list[Match]:
     ]
 
 
-def _plan(args: argparse.Namespace, output: Path) -> tuple[RunPlan, list[Environment]]:
-    """Detect the site, choose and probe the delivery, write the configuration of ReFrame."""
+def _site(args: argparse.Namespace) -> tuple[Path, Site]:
+    """Return the file of the site and the site, detected if none is named."""
     name = args.site or detected_site(args.output)
-    site_file = find(name)
-    site = sites.load(name)
-    choice = _choice(args)
+    return find(name), sites.load(name)
+
+
+def _request(args: argparse.Namespace) -> Request:
+    return Request(args.nodes == "all", args.nodelist, args.sbatch, args.max_pending or "")
+
+
+def _plan(
+    args: argparse.Namespace, output: Path, site_file: Path, site: Site, target: Target
+) -> tuple[RunPlan, list[Environment]]:
+    """Choose and probe the delivery, write the configuration of ReFrame."""
+    choice = replace(
+        _choice(args),
+        allocation=len(target.nodes) if target.allocation else 0,
+        sweep=target.sweep is not None,
+    )
     config = reframe_configuration.load(site_file, choice)
     environments = [Environment.from_configuration(each) for each in config["environments"]]
     for each in environments:
@@ -267,8 +287,17 @@ def _plan(args: argparse.Namespace, output: Path) -> tuple[RunPlan, list[Environ
         checks=tuple(args.checks) or (CHECKS,),
         variables=tuple(args.setvar),
         retries=args.max_retries,
+        sweep=target.sweep,
+        options=target.options,
     )
     return plan, environments
+
+
+def _place(target: Target) -> str:
+    if target.allocation:
+        nodes = len(target.nodes)
+        return f", inside job {target.allocation.job} on its {nodes} node{'s' * (nodes > 1)}"
+    return f", {len(target.nodes) - len(target.untested)} nodes" if target.sweep else ""
 
 
 def _tags(args: argparse.Namespace) -> tuple[str, ...]:

@@ -330,13 +330,22 @@ class Partition(Record):
     launcher: Annotated[str, AfterValidator(backends.launcher)] = "srun"
     """What starts the ranks, by ReFrame's name, or ``flux-run`` or ``jsrun``."""
     access: tuple[str, ...] = ()
-    """Scheduler options that give access to it."""
+    """Scheduler options that give access to it; for Slurm by default ``--partition=NAME``."""
+    exclusive: bool = True
+    """Whether Slurm gives a job its nodes alone: others on the node would be measured, too."""
     max_jobs: Count = 1
-    """Jobs that ReFrame submits at once."""
+    """Jobs that ReFrame submits at once; if it is not set, all jobs of ``--nodes`` at once."""
     nodes: Count = 1
     """Nodes that a check may use."""
     features: tuple[PartitionFeature, ...] = ()
     """What the network or the mode of the GPUs is, for checks that need it."""
+
+    @property
+    def queue(self) -> str:
+        """The partition of Slurm: that of the option in ``access``, else the name."""
+        options = " ".join(self.access)
+        option = re.search(r"(?:^|\s)(?:--partition[=\s]|-p\s*)(?P<queue>\S+)", options)
+        return option["queue"] if option else self.name
 
 
 class Fabric(Record):
