@@ -52,7 +52,7 @@ def _add(registry: TestRegistry, check: RegressionTest, places: list[Place]) -> 
         {PLACE: builtins.parameter(places, fmt=lambda place: ",".join(place.nodes))},
         methods=[
             builtins.run_after("init")(_limit_to_partition),
-            builtins.run_before("run")(_pin_nodes),
+            builtins.run_after("setup")(_pin_nodes),
         ],
         module=cls.__module__,
     )

@@ -11,6 +11,8 @@ import os
 import re
 import signal
 import time
+from contextlib import chdir
+from pathlib import Path
 from typing import Any
 
 from reframe.core.backends import register_launcher, register_scheduler
@@ -22,7 +24,6 @@ from busbar.parse import numbers
 
 SCHEDULER = "allocation"
 LAUNCHER = "srun-step"
-_NOT_STARTED = 0
 
 
 @register_scheduler(SCHEDULER)
@@ -31,39 +32,36 @@ class AllocationScheduler(LocalJobScheduler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._waiting: list[Any] = []
+        self._waiting: list[tuple[Any, Path]] = []
+        """Jobs, and the directories of their scripts; ReFrame takes jobs of one id for equal."""
         self._running: list[Any] = []
+        self._count = 0
 
     def submit(self, job: Any) -> None:
-        """Start the job, or keep it until its nodes are free."""
-        job._jobid = _NOT_STARTED
+        """Keep the job until its nodes are free."""
+        self._waiting.append((job, Path.cwd()))
+        self._count += 1
+        job._jobid = -self._count  # a process id once it runs
         job._submit_time = time.time()
         job._state = "PENDING"
-        job.script_filename = os.path.abspath(job.script_filename)
-        job.stdout, job.stderr = os.path.abspath(job.stdout), os.path.abspath(job.stderr)
-        self._waiting.append(job)
 
     def poll(self, *jobs: Any) -> None:
         """Look at the running jobs, then start those whose nodes are free."""
-        super().poll(*(job for job in jobs if job is not None and job._jobid != _NOT_STARTED))
+        super().poll(*(job for job in jobs if job is not None and job._jobid > 0))
         self._running = [job for job in self._running if not self.finished(job)]
-        for job in list(self._waiting):
+        for job, directory in list(self._waiting):
             busy = {node for other in self._running for node in other.pin_nodes}
             if busy.isdisjoint(job.pin_nodes):
-                self._waiting.remove(job)
+                self._waiting.remove((job, directory))
                 self._running.append(job)
-                here = os.getcwd()
-                os.chdir(job.workdir)
-                try:
+                with chdir(directory):
                     super().submit(job)
-                finally:
-                    os.chdir(here)
                 job._nodelist = list(job.pin_nodes)
 
     def cancel(self, job: Any) -> None:
         """End the job, also one that waits."""
-        if job in self._waiting:
-            self._waiting.remove(job)
+        if job._jobid < 0:
+            self._waiting = [each for each in self._waiting if each[0] is not job]
             job._signal = signal.SIGTERM
         else:
             super().cancel(job)
