@@ -23,7 +23,7 @@ from .pair import PAIR, Pair
 
 _SIZE = 1 << 26
 _ANY_SIZE = 1 << 24
-"""Through a port that the site does not name, which may be slow: 50 Mbit/s take half a minute."""
+"""Through a port that the site does not name, which may be slow: 50 Mbit/s take 90 s."""
 _EVEN = 0.9
 """A port below this share of the middle one of its node is slow: they are of one kind."""
 _ON_GPUS = ["+ucx +cuda", "+ucx +rocm"]
@@ -59,7 +59,7 @@ class UcxPerf(Pair, special=True):
     def command(self, name: str, size: int = _SIZE) -> tuple[str, ...]:
         """Return both parts of one measurement."""
         program = self.program("ucx_perftest")
-        count = ("-n", "50") if size == _SIZE else ("-n", "10", "-w", "1")
+        count = ("-n", "50") if size == _SIZE else ("-n", "30", "-w", "3")
         return (
             *(PAIR, name, "-p", "-p", program, "-m", self.memory),
             *("-t", "tag_bw", "-s", str(size), *count, *self.added),

@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from busbar.check.listing import Match
+from busbar.check.names import without_place
 from busbar.check.order import Order
 from busbar.check.outcome import outcome_of
-from busbar.check.places import Sweep
+from busbar.check.places import Place, Sweep
 from busbar.check.processes import Interruption
 from busbar.check.progress import Progress, Step, cases_of, step_of
 from busbar.check.reframe import ReFrame
+from busbar.check.slurm import hostnames
 from busbar.data import CHECKS
 from busbar.errors import BusbarError
+from busbar.judge.peers import outcomes_of_slow, series_of, slow_by_series
 from busbar.judge.repeat import confirmed, disagree, only_below_band
 from busbar.judge.results import RESULTS_FILE, Outcome
 from busbar.site import Site
@@ -52,6 +55,10 @@ class RunPlan:
     """More options of ReFrame."""
     within: tuple[str, str] | None = None
     """The one partition and environment to run in; None for all."""
+
+
+_Found = list[tuple[dict[str, Any] | None, Outcome]]
+"""ReFrame's case and what came of it; no case where ReFrame itself failed."""
 
 
 def load(plan: RunPlan, reframe: ReFrame) -> list[Match]:
@@ -88,7 +95,7 @@ def run(
     shutil.rmtree(again, ignore_errors=True)  # of an earlier run
     found = _run_once(plan, progress, reframe, interruption)
     for attempt in range(1, plan.retries + 2 if plan.retries else 1):
-        places: dict[tuple[str, str, str], list[str]] = {}
+        places: dict[tuple[str, str, str], list[tuple[str, Place]]] = {}
         for case, outcome in found:
             # On other nodes than before they would say nothing.
             if (
@@ -97,29 +104,70 @@ def run(
                 and (attempt <= plan.retries or disagree(outcome))
                 and (outcome.nodes or plan.site.scheduler == "local")
             ):
-                place = (outcome.nodes, case["partition"], case["environ"])
-                places.setdefault(place, []).append(case["hashcode"])
-        for number, (place, hashes) in enumerate(places.items()):
-            if interruption.name:
-                break
-            nodes, partition, environment = place
+                nodes = "" if plan.sweep else outcome.nodes
+                place = Place(case["partition"], hostnames(outcome.nodes))
+                key = (nodes, case["partition"], case["environ"])
+                places.setdefault(key, []).append((_name(case), place))
+        for number, ((nodes, partition, environment), repeated) in enumerate(places.items()):
             progress(Step("again: readings below their band", counts=False))
-            repeated = replace(
+            more = replace(
                 plan,
                 output=again / f"{attempt}-{number}",
-                hashes=tuple(hashes),
                 nodes=nodes,
                 within=(partition, environment),
             )
-            with ReFrame() as another:
-                with suppress(BusbarError):  # the outcome says so
-                    load(repeated, another)
-                found = _merged(found, _run_once(repeated, progress, another, interruption))
-    return [outcome for _, outcome in found]
+            found = _merged(found, _repeat(more, repeated, progress, interruption))
+    for attempt in range(1, _CONFIRMATIONS + 1 if plan.sweep and plan.retries else 1):
+        suspects = _suspects([outcome for _, outcome in found])
+        for number, (within, repeated) in enumerate(suspects.items()):
+            progress(Step("again: nodes slower than the others", counts=False))
+            more = replace(plan, output=again / f"peers-{attempt}-{number}", within=within)
+            found += _repeat(more, repeated, progress, interruption)
+    outcomes = [outcome for _, outcome in found]
+    return [*outcomes, *outcomes_of_slow(outcomes)]
 
 
-_Found = list[tuple[dict[str, Any] | None, Outcome]]
-"""ReFrame's case and what came of it; no case where ReFrame itself failed."""
+_CONFIRMATIONS = 2
+"""How often a node that is slower than the others is measured again; its best reading counts."""
+
+
+def _suspects(
+    outcomes: Sequence[Outcome],
+) -> dict[tuple[str, str], list[tuple[str, Place]]]:
+    """Return what to measure again by partition and environment: slow nodes with a fast one."""
+    suspects: dict[tuple[str, str], list[tuple[str, Place]]] = {}
+    readings = series_of(outcomes)
+    slow = slow_by_series(outcomes)
+    for series, each in slow:
+        accused = {other.node for same, other in slow if same == series}
+        fastest = sorted(readings[series], key=lambda reading: -reading[1])
+        partner = next(n for nodes, _ in fastest for n in nodes if n not in accused)
+        pair = len(fastest[0][0]) > 1
+        place = Place(series.partition, (each.node, partner) if pair else (each.node,))
+        key = (series.partition, series.environment)
+        suspects.setdefault(key, []).append((series.check, place))
+    return suspects
+
+
+def _repeat(
+    plan: RunPlan,
+    repeated: Sequence[tuple[str, Place]],
+    progress: Progress,
+    interruption: Interruption,
+) -> _Found:
+    """Run checks again, given by name and place, in a process of their own."""
+    if interruption.name:
+        return []
+    names = {name for name, _ in repeated}
+    if plan.sweep:
+        only = tuple(dict.fromkeys(place for _, place in repeated))
+        plan = replace(plan, sweep=replace(plan.sweep, only=only))
+    with ReFrame() as another:
+        matches: list[Match] = []
+        with suppress(BusbarError):  # the outcome says so
+            matches = load(plan, another)
+        plan = replace(plan, hashes=tuple(m.hash for m in matches if m.name in names))
+        return _run_once(plan, progress, another, interruption)
 
 
 def _merged(found: _Found, again: _Found) -> _Found:
@@ -138,7 +186,11 @@ def _merged(found: _Found, again: _Found) -> _Found:
 
 
 def _key(case: dict[str, Any], outcome: Outcome) -> tuple[str, ...]:
-    return case["hashcode"], case["partition"], case["environ"], outcome.nodes
+    return _name(case), case["partition"], case["environ"], outcome.nodes
+
+
+def _name(case: dict[str, Any]) -> str:
+    return without_place(case["display_name"])
 
 
 def _run_once(

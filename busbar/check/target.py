@@ -11,8 +11,11 @@ from busbar.check import cluster
 from busbar.check.cluster import Allocation, Node
 from busbar.check.places import Sweep
 from busbar.errors import BusbarError
+from busbar.judge.results import Outcome, Result
 from busbar.site import Site
 from busbar.site.model import Partition
+from busbar.site.queue import queue_of
+from busbar.verdict import Verdict
 
 _SLURM = ("slurm", "squeue")
 
@@ -60,7 +63,7 @@ def target_of(site: Site, request: Request) -> Target:
     if held := cluster.allocation():
         return _inside(site, request, held)
     if not (request.every_node or request.nodelist):
-        nodes = {n.name: n for p in site.partitions for n in cluster.nodes_of(p.queue)}
+        nodes = {n.name: n for p in site.partitions for n in cluster.nodes_of(queue_of(p))}
         return Target(tuple(nodes.values()), options=pending)
     by_partition = {p.name: _nodes(p, request) for p in site.partitions}
     nodes = {node.name: node for part in by_partition.values() for node in part}
@@ -68,7 +71,7 @@ def target_of(site: Site, request: Request) -> Target:
         _refuse_others(request.nodelist, nodes, site)
     if not nodes:
         raise BusbarError(
-            f"Slurm has no node in {', '.join(p.queue for p in site.partitions)}",
+            f"Slurm has no node in {', '.join(queue_of(p) for p in site.partitions)}",
             where=f"site {site.name}",
             hint="correct the names of the partitions in site.yaml (sinfo lists them)",
         )
@@ -89,7 +92,7 @@ def _inside(site: Site, request: Request, held: Allocation) -> Target:
             where="--sbatch, --max-pending",
             hint="omit the option, or run outside of the job",
         )
-    partition = next((p for p in site.partitions if p.queue == held.partition), None)
+    partition = next((p for p in site.partitions if queue_of(p) == held.partition), None)
     if partition is None:
         raise BusbarError(
             f"job {held.job} is in partition {held.partition}, which the site does not have",
@@ -114,7 +117,7 @@ def _inside(site: Site, request: Request, held: Allocation) -> Target:
 
 
 def _nodes(partition: Partition, request: Request) -> list[Node]:
-    nodes = cluster.nodes_of(partition.queue)
+    nodes = cluster.nodes_of(queue_of(partition))
     if not request.nodelist:
         return list(nodes)
     named = cluster.expand(request.nodelist)
@@ -125,7 +128,7 @@ def _refuse_others(nodelist: str, nodes: Iterable[str], site: Site) -> None:
     known = set(nodes)
     if missing := [node for node in cluster.expand(nodelist) if node not in known]:
         raise BusbarError(
-            f"{', '.join(missing)} not in {', '.join(p.queue for p in site.partitions)}",
+            f"{', '.join(missing)} not in {', '.join(queue_of(p) for p in site.partitions)}",
             where="--nodelist",
             hint="sinfo -N lists the nodes of each partition",
         )
@@ -139,21 +142,17 @@ def access_of(sbatch: str) -> tuple[str, ...]:
         raise BusbarError(f"{error} in {sbatch!r}", where="--sbatch", hint="quote it") from error
     options: list[str] = []
     for word in words:
-        if word.startswith("-") or not options:
-            options.append(word)
+        if not word.isprintable() or not (word.startswith("-") or options):
+            raise BusbarError(
+                f"{word!r} is not an option of sbatch",
+                where="--sbatch",
+                hint="as in --sbatch '--account=ops --qos=maint'",
+            )
+        if word.startswith("-"):
+            options.append(shlex.quote(word))
         else:
-            options[-1] += f" {word}"
-    return tuple(map(_one_line, options))
-
-
-def _one_line(option: str) -> str:
-    if not option.startswith("-") or not option.isprintable():
-        raise BusbarError(
-            f"{option!r} is not an option of sbatch",
-            where="--sbatch",
-            hint="as in --sbatch '--account=ops --qos=maint'",
-        )
-    return option
+            options[-1] += f" {shlex.quote(word)}"
+    return tuple(options)
 
 
 def coverage(target: Target, tested: Sequence[str]) -> str:
@@ -165,3 +164,23 @@ def coverage(target: Target, tested: Sequence[str]) -> str:
     text = f"{done} of {len(target.nodes)} node{'s' if len(target.nodes) > 1 else ''} tested"
     left = [node.described for node in target.untested if node.name not in names]
     return text + (f", {len(left)} cannot be: {', '.join(left)}" if left else "")
+
+
+def untested(target: Target, lane: str) -> list[Outcome]:
+    """Return an outcome for the nodes that were named, or all nodes, and cannot be tested.
+
+    Without names, other nodes that were tested can pass: the coverage lists the rest.
+    """
+    left = target.untested
+    if not (target.sweep and left and (target.named or len(left) == len(target.nodes))):
+        return []
+    rows = [
+        Result(
+            "nodes",
+            Verdict.NOT_RUN,
+            where=node.name,
+            message=f"{node.described}: Slurm starts no job on it",
+        )
+        for node in left
+    ]
+    return [Outcome("nodes", lane, tuple(rows))]

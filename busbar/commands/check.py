@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,13 +18,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from busbar import site as sites
+from busbar.check.default_site import default_site
 from busbar.check.document import document_of, missing_features
 from busbar.check.listing import Match, lines
 from busbar.check.outcome import interrupted
 from busbar.check.processes import Interrupted, Interruption
 from busbar.check.progress import Step, announced, earlier_seconds, job_count
 from busbar.check.reframe import ReFrame
-from busbar.check.run import RunPlan, load, make_directory, overall, report, run
+from busbar.check.run import RunPlan, load, make_directory, report, run
 from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
 from busbar.check.slurm import cancel_jobs
 from busbar.check.surroundings import (
@@ -36,14 +36,19 @@ from busbar.check.surroundings import (
     set_home,
     write,
 )
-from busbar.check.target import Request, Target, access_of, target_of
+from busbar.check.target import (
+    Request,
+    Target,
+    access_of,
+    coverage,
+    target_of,
+    untested,
+)
 from busbar.commands.check_options import add_options
 from busbar.data import CHECKS
 from busbar.delivery import reframe as reframe_configuration
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
-from busbar.detect.machine import detect, match
-from busbar.detect.write import write as write_site
 from busbar.errors import BusbarError
 from busbar.judge.results import Outcome
 from busbar.report.terminal import print_run
@@ -51,7 +56,7 @@ from busbar.safe_path import refuse_unsafe
 from busbar.site import Site
 from busbar.site.load import find
 from busbar.terminal import stderr, stdout
-from busbar.verdict import EXIT_STATUSES, exit_status
+from busbar.verdict import EXIT_STATUSES, Verdict, exit_status
 
 _REPORT = "busbar.report.html"
 
@@ -152,7 +157,7 @@ def _run(args: argparse.Namespace, output: Path) -> int:
         if interruption.name:
             interruption.finish()
             cancel_jobs(output)
-        elif not state.outcomes:
+        elif not state.outcomes and not untested(state.target, state.lane):
             reasons = [match.reason for match in state.chosen if not match.runs_in]
             refuse_nothing(args.checks, args.name, _tags(args), reasons)
         return _conclude(args, output, state)
@@ -202,12 +207,16 @@ def _conclude(args: argparse.Namespace, output: Path, state: _State) -> int:
     failure: OSError | None = None
     while True:
         name = interruption.name
-        outcomes = [*state.outcomes]
+        outcomes = [*state.outcomes, *untested(state.target, state.lane)]
         skipped = [match for match in state.chosen if not match.runs_in]
         if name:
             skipped += _not_run(state, name)
             outcomes.append(interrupted("busbar check", state.lane, f"{name} ended the run"))
-        document = document_of(state.site, state.lane, outcomes, skipped, name)
+        document = document_of(
+            *(state.site, state.lane, outcomes, skipped),
+            interrupted=name,
+            coverage=_coverage(state.target, outcomes),
+        )
         try:
             write(output / "results.json", json.dumps(document, indent=1) + "\n")
             # Here, so that a plotting library that does not load loses no result.
@@ -224,6 +233,7 @@ def _conclude(args: argparse.Namespace, output: Path, state: _State) -> int:
         else:
             print_run(
                 document["verdict"],
+                document["coverage"],
                 outcomes,
                 skipped,
                 stdout(),
@@ -240,8 +250,20 @@ def _conclude(args: argparse.Namespace, output: Path, state: _State) -> int:
     return (
         interruption.status
         if name
-        else exit_status(overall(outcomes), require_bands=args.require_bands)
+        else exit_status(document["verdict"], require_bands=args.require_bands)
     )
+
+
+def _coverage(target: Target, outcomes: Sequence[Outcome]) -> str:
+    """Return how many nodes have a result that says something of them."""
+    tested = [
+        node
+        for outcome in outcomes
+        if outcome.verdict is not Verdict.NOT_RUN
+        for row in outcome.results
+        for node in row.where.split(",")
+    ]
+    return coverage(target, tested)
 
 
 def _not_run(state: _State, name: str) -> list[Match]:
@@ -256,7 +278,7 @@ def _not_run(state: _State, name: str) -> list[Match]:
 
 def _site(args: argparse.Namespace) -> tuple[Path, Site]:
     """Return the file of the site and the site, detected if none is named."""
-    name = args.site or detected_site(args.output)
+    name = args.site or default_site(args.output, _tell)
     return find(name), sites.load(name)
 
 
@@ -332,23 +354,3 @@ def remove_old_results(output: Path) -> None:
                 where=str(output / name),
                 hint="choose another --output",
             ) from error
-
-
-def detected_site(output: Path) -> str:
-    """Return the site that this machine is; else write its facts below ``output``."""
-    detected = detect()
-    if name := match(detected):
-        return name
-    if detected.gpu_tool_failed:
-        raise BusbarError(
-            f"the GPUs of this machine cannot be used: {'; '.join(detected.gpu_tool_failed)}",
-            hint="repair the driver, or name a site with --site (--site local checks no GPU)",
-        )
-    directory = output / "site" / "detected"
-    shutil.rmtree(directory, ignore_errors=True)
-    write_site(detected.site, directory)
-    _tell(
-        f"no known site is this machine ({detected.site.description}); its facts"
-        f" are in {directory}"
-    )
-    return str(directory)

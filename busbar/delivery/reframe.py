@@ -27,6 +27,7 @@ from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus
 from busbar.errors import BusbarError
 from busbar.safe_path import refuse_unsafe
 from busbar.site.model import NodeType, Partition, Site
+from busbar.site.queue import named_queue
 
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
 _BACKENDS = ("busbar.delivery.launchers", "busbar.delivery.allocation")
@@ -241,8 +242,8 @@ def _access(site: Site, partition: Partition, added: Sequence[str]) -> dict[str,
     options = [*partition.access, *added]
     if site.scheduler in _SLURM:
         words = " ".join(options).split()
-        if not any(word.startswith(("-p", "--partition")) for word in words):
-            options.insert(0, f"--partition={partition.queue}")
+        if not named_queue(options):
+            options.insert(0, f"--partition={partition.name}")
         if partition.exclusive and not any(word.startswith("--exclusive") for word in words):
             options.append("--exclusive")
     # A job that the scheduler requeues after a node failure would hide the failure.

@@ -29,6 +29,7 @@ _MAX_SHOWN = 3
 
 def print_run(
     verdict: Verdict,
+    coverage: str,
     outcomes: Sequence[Outcome],
     skipped: Sequence[Match],
     out: Terminal,
@@ -39,7 +40,8 @@ def print_run(
 ) -> None:
     """Print the verdict of a run first, then all that led to it; fit one screen."""
     out.line(
-        (f"verdict: {verdict}", f"bold {STYLES[verdict]}"), f" ({_counts(outcomes, seconds)})"
+        (f"verdict: {verdict}", f"bold {STYLES[verdict]}"),
+        f"{', ' if coverage else ''}{coverage} ({_counts(outcomes, seconds)})",
     )
     print_verdicts(outcomes, out, verbose=verbose)
     if verbose:

@@ -22,6 +22,7 @@ Index = Annotated[int, Field(ge=0)]
 InNode = Annotated[int, Field(ge=1, le=128)]
 """A number per node; at most twice that of the largest node among the shipped sites."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
 Value = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 """The value of an environment variable: one line, as scripts and job prologues print it."""
 Stack = Literal["host", "cuda", "rocm", "cray", "cray-cuda"]
@@ -340,13 +341,6 @@ class Partition(Record):
     features: tuple[PartitionFeature, ...] = ()
     """What the network or the mode of the GPUs is, for checks that need it."""
 
-    @property
-    def queue(self) -> str:
-        """The partition of Slurm: that of the option in ``access``, else the name."""
-        options = " ".join(self.access)
-        option = re.search(r"(?:^|\s)(?:--partition[=\s]|-p\s*)(?P<queue>\S+)", options)
-        return option["queue"] if option else self.name
-
 
 class Fabric(Record):
     """The network between nodes."""
@@ -490,9 +484,7 @@ class Site(Record):
     """Containers; omit it if the system has none."""
     references: tuple[Reference, ...] = ()
     """Published and measured readings."""
-    tuning: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], Value] = Field(
-        default_factory=dict
-    )
+    tuning: dict[Variable, Value] = Field(default_factory=dict)
     """Variables that this cluster sets in addition to its family: interface names, GID index."""
     hosts: Annotated[str, Field(min_length=1), AfterValidator(_expression)] = ".*"
     """A regular expression that matches its host names."""
