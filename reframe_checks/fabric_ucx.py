@@ -22,8 +22,8 @@ from busbar.verdict import Verdict
 from .pair import PAIR, Pair
 
 _SIZE = 1 << 26
-_ANY_SIZE = 1 << 24
-"""Through a port that the site does not name, which may be slow: 50 Mbit/s take 90 s."""
+_ANY_SIZE = 1 << 22
+"""Through a port that the site does not name, which may be slow: 50 Mbit/s take 22 s."""
 _EVEN = 0.9
 """A port below this share of the middle one of its node is slow: they are of one kind."""
 _ON_GPUS = ["+ucx +cuda", "+ucx +rocm"]

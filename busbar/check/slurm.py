@@ -35,6 +35,8 @@ class JobEnd:
     """Why it waited or ended, in Slurm's word; empty if Slurm gives none."""
     run_time: str = ""
     """How long it ran: ``00:02:12``."""
+    signal: int = 0
+    """The signal that ended it; 0 if none did."""
 
     @property
     def refused(self) -> str:
@@ -49,16 +51,18 @@ class JobEnd:
         """One sentence if the job did not run to its end; else empty."""
         after = f" after {self.run_time}" if self.run_time else ""
         match self.state, self.reason:
-            case ("COMPLETED" | "RUNNING", _) | ("COMPLETING", ""):
+            case "COMPLETED" | "RUNNING", _:
                 return ""
+            case "COMPLETING", "":
+                ended = f"the job on {self.nodes} was cancelled{after} (signal {self.signal})"
+                return f"{ended}, and a node does not answer" if self.signal else ""
             case "FAILED", _:
                 return f"the job ended with exit status {self.exit_status}"
             case "CANCELLED", _:
                 return f"the job on {self.nodes} was cancelled{after} (scancel): CANCELLED"
             case "COMPLETING", reason:
-                return (
-                    f"Slurm ended the job on {self.nodes}{after} ({reason}), and waits for nodes"
-                )
+                ended = f"Slurm ended the job on {self.nodes}{after} ({reason})"
+                return f"{ended}, and a node does not answer"
         reason = f" ({self.reason})" if self.reason else ""
         return f"Slurm ended the job on {self.nodes}{after}: {self.state}{reason}"
 
@@ -112,7 +116,7 @@ def answer(command: Sequence[str], seconds: float = _CANCEL_S) -> str:
 def parse(text: str) -> JobEnd | None:
     """The end of the job of one line of ``scontrol --oneliner show job``."""
     state = re.search(r"\bJobState=(?P<state>\w+)", text)
-    status = re.search(r"\bExitCode=(?P<code>\d+):", text)
+    status = re.search(r"\bExitCode=(?P<code>\d+):(?P<signal>\d+)", text)
     if not state:
         return None
     return JobEnd(
@@ -122,6 +126,7 @@ def parse(text: str) -> JobEnd | None:
         _value(text, "NodeList"),
         _value(text, "Reason"),
         _value(text, "RunTime"),
+        numbers.count(status["signal"]) if status else 0,
     )
 
 

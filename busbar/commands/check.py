@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -44,6 +44,7 @@ from busbar.check.target import (
     target_of,
     untested,
 )
+from busbar.check.waiting import shown
 from busbar.commands.check_options import add_options
 from busbar.data import CHECKS
 from busbar.delivery import reframe as reframe_configuration
@@ -189,7 +190,8 @@ def _measure(
     ahead = f": {announced(jobs, state.chosen, earlier)}" if jobs else ""
     _tell(f"site {state.site}, lane {state.lane}{_place(state.target)}{ahead}")
     beside()
-    with args.interruption.held(), stderr().progress(jobs) as bar:
+    waits = shown(output, _tell) if state.target.nodes else nullcontext()
+    with args.interruption.held(), stderr().progress(jobs) as bar, waits:
 
         def progress(step: Step) -> None:
             if not step.ended:

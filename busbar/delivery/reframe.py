@@ -30,7 +30,11 @@ from busbar.site.model import NodeType, Partition, Site
 from busbar.site.queue import named_queue
 
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
-_BACKENDS = ("busbar.delivery.launchers", "busbar.delivery.allocation")
+_BACKENDS = (
+    "busbar.delivery.launchers",
+    "busbar.delivery.allocation",
+    "busbar.delivery.slurm_end",
+)
 """Imported in ReFrame's own process only, as they change the environment of a process."""
 _ALLOCATION = {"scheduler": "allocation", "launcher": "srun-step"}
 """The backends of ``busbar.delivery.allocation``."""

@@ -22,7 +22,7 @@ PAIRS = ("-c", CHECKS / "fabric_ucx.py", "-n", "fabric_ucx_nodes")
 @pytest.fixture
 def slow_node(lab: Path) -> Iterator[str]:
     """A node whose link is slow in both directions."""
-    subprocess.run([LAB / "shape", lab, "n2", "100mbit"], check=True)
+    subprocess.run([LAB / "shape", lab, "n2", "300mbit"], check=True)
     yield "n2"
     subprocess.run([LAB / "shape", lab, "n2", "none"], check=True)
 
@@ -77,8 +77,6 @@ def test_a_run_stays_in_the_allocation_that_holds_the_last_nodes(
     ("options", "words"),
     [
         (("--sbatch", "--partition=labb"), "invalid partition specified: labb"),
-        (("--sbatch", "--gpus-per-node=9"), "Requested node configuration is not available"),
-        (("--sbatch", "--reservation=upd"), "Requested reservation is invalid"),
         (("--nodelist", "n4"), "n4 drained (bad fan): Slurm starts no job on it"),
     ],
 )

@@ -52,7 +52,12 @@ def test_the_end_of_a_job(state, code, problem):
             "JobId=5 JobState=COMPLETING Reason=TimeLimit ExitCode=0:15 RunTime=00:01:02"
             " NodeList=n[1-2]",
             "",
-            "Slurm ended the job on n[1-2] after 00:01:02 (TimeLimit), and waits for nodes",
+            "Slurm ended the job on n[1-2] after 00:01:02 (TimeLimit), and a node does not answer",
+        ),
+        (
+            "JobId=5 JobState=COMPLETING Reason=None ExitCode=0:15 RunTime=00:00:09 NodeList=n1",
+            "",
+            "the job on n1 was cancelled after 00:00:09 (signal 15), and a node does not answer",
         ),
         (
             "JobId=5 JobState=NODE_FAIL Reason=NodeDown ExitCode=0:0 RunTime=00:01:02 NodeList=n1",
