@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,31 @@ def test_the_slow_node_is_named_and_the_drained_one_is_listed(
     places = {row["where"] for row in document["results"] if row["verdict"] == "unjudged"}
     assert places == {"n1,n2", "n2,n3", "n1,n3"}
     assert {row["partition"] for row in document["results"]} == {"lab"}
+
+
+def test_a_link_at_a_fifth_of_its_rate_is_degraded(
+    cluster: Cluster,  # noqa: F811 - the fixture
+    lab: Path,
+    tmp_path: Path,
+) -> None:
+    """Of two nodes, by the rate of the port; the site lints clean."""
+    site = cluster.site("srun").with_name("lab-tcp")
+    site.mkdir()
+    text = SITE.format(name=site.name, launcher="srun").replace(
+        "{cores: 2}", "{cores: 2, nics: [{name: eth0, class: eth-1g}]}"
+    )
+    (site / "site.yaml").write_text(f"{text}fabric: {{provider: tcp, rails: 1}}\n")
+    shutil.copy(ROOT / "site" / "local" / "reframe.py", site)
+    lint = [sys.executable, "-m", "busbar", "site", "lint", site]
+    assert subprocess.run(lint, check=False, capture_output=True).returncode == 0
+    options = ("--site", site, *PAIRS, "--nodelist", "n1,n2", "--max-retries", "0")
+    subprocess.run([LAB / "shape", lab, "n2", "200mbit"], check=True)
+    try:
+        status, document = cluster.check(tmp_path, "srun", *options)
+    finally:
+        subprocess.run([LAB / "shape", lab, "n2", "none"], check=True)
+    assert (status, document["verdict"]) == (1, "degraded"), messages(document)
+    assert "of the rate of the port; 25% is the least" in messages(document)
 
 
 def test_a_run_stays_in_the_allocation_that_holds_the_last_nodes(
