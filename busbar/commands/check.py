@@ -4,14 +4,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import sys
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,9 +15,8 @@ from typing import Any
 
 from busbar import site as sites
 from busbar.check.default_site import default_site
-from busbar.check.document import document_of, missing_features
+from busbar.check.document import missing_features
 from busbar.check.listing import Match, lines
-from busbar.check.outcome import interrupted
 from busbar.check.processes import Interrupted, Interruption
 from busbar.check.progress import Step, announced, earlier_seconds, job_count
 from busbar.check.reframe import ReFrame
@@ -34,30 +29,27 @@ from busbar.check.surroundings import (
     refuse_without_shared_memory,
     refuse_without_space,
     set_home,
-    write,
 )
 from busbar.check.target import (
     Request,
     Target,
     access_of,
-    coverage,
     target_of,
     untested,
 )
 from busbar.check.waiting import shown
+from busbar.commands.check_end import RunState, conclude
 from busbar.commands.check_options import add_options
 from busbar.data import CHECKS
 from busbar.delivery import reframe as reframe_configuration
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
 from busbar.errors import BusbarError
-from busbar.judge.results import Outcome
-from busbar.report.terminal import print_run
 from busbar.safe_path import refuse_unsafe
 from busbar.site import Site
 from busbar.site.load import find
 from busbar.terminal import stderr, stdout
-from busbar.verdict import EXIT_STATUSES, Verdict, exit_status
+from busbar.verdict import EXIT_STATUSES
 
 _REPORT = "busbar.report.html"
 
@@ -136,21 +128,9 @@ def _list(args: argparse.Namespace, output: Path) -> int:
     return 0
 
 
-@dataclass
-class _State:
-    """What is known of the run so far."""
-
-    site: str
-    lane: str
-    target: Target = field(default_factory=Target)
-    chosen: Sequence[Match] = ()
-    outcomes: list[Outcome] = field(default_factory=list)
-    begun: float = field(default_factory=time.monotonic)
-
-
 def _run(args: argparse.Namespace, output: Path) -> int:
     interruption: Interruption = args.interruption
-    state = _State(args.site or "", args.lane)
+    state = RunState(args.site or "", args.lane)
     with suppress(Interrupted), ReFrame() as reframe, ThreadPoolExecutor() as beside:
         # The library of the plots takes half a second to load: beside the checks, not before them.
         _measure(args, output, state, reframe, lambda: beside.submit(import_module, _REPORT))
@@ -161,13 +141,13 @@ def _run(args: argparse.Namespace, output: Path) -> int:
         elif not state.outcomes and not untested(state.target, state.lane):
             reasons = [match.reason for match in state.chosen if not match.runs_in]
             refuse_nothing(args.checks, args.name, _tags(args), reasons)
-        return _conclude(args, output, state)
+        return conclude(args, output, state)
 
 
 def _measure(
     args: argparse.Namespace,
     output: Path,
-    state: _State,
+    state: RunState,
     reframe: ReFrame,
     beside: Callable[[], object],
 ) -> None:
@@ -201,81 +181,6 @@ def _measure(
 
         state.outcomes = run(plan, progress, reframe, args.interruption)
         state.outcomes += missing_features(plan, environments, args.require)
-
-
-def _conclude(args: argparse.Namespace, output: Path, state: _State) -> int:
-    """Write what was measured, print it, and return the exit status."""
-    interruption: Interruption = args.interruption
-    failure: OSError | None = None
-    while True:
-        name = interruption.name
-        outcomes = [*state.outcomes, *untested(state.target, state.lane)]
-        skipped = [match for match in state.chosen if not match.runs_in]
-        if name:
-            skipped += _not_run(state, name)
-            outcomes.append(interrupted("busbar check", state.lane, f"{name} ended the run"))
-        document = document_of(
-            *(state.site, state.lane, outcomes, skipped),
-            interrupted=name,
-            coverage=_coverage(state.target, outcomes),
-        )
-        try:
-            write(output / "results.json", json.dumps(document, indent=1) + "\n")
-            # Here, so that a plotting library that does not load loses no result.
-            from busbar.report import html  # noqa: PLC0415
-
-            html.write(output / "report.html", document, outcomes)
-        except OSError as error:
-            failure = error
-        if interruption.name == name:
-            break
-    try:
-        if args.json:
-            stdout().document(document)
-        else:
-            print_run(
-                document["verdict"],
-                document["coverage"],
-                outcomes,
-                skipped,
-                stdout(),
-                seconds=time.monotonic() - state.begun,
-                report=output / "report.html",
-                verbose=args.verbose,
-            )
-        sys.stdout.flush()
-    except OSError:  # the reader or the terminal is gone; what matters is in the files
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if failure:
-        raise failure
-    refuse_without_space(output)
-    return (
-        interruption.status
-        if name
-        else exit_status(document["verdict"], require_bands=args.require_bands)
-    )
-
-
-def _coverage(target: Target, outcomes: Sequence[Outcome]) -> str:
-    """Return how many nodes have a result that says something of them."""
-    tested = [
-        node
-        for outcome in outcomes
-        if outcome.verdict is not Verdict.NOT_RUN
-        for row in outcome.results
-        for node in row.where.split(",")
-    ]
-    return coverage(target, tested)
-
-
-def _not_run(state: _State, name: str) -> list[Match]:
-    """Return the checks that an interrupted run did not come to."""
-    begun = {outcome.check for outcome in state.outcomes}
-    return [
-        replace(match, reason=f"{name} ended the run before it")
-        for match in state.chosen
-        if match.runs_in and not {match.name, match.test} & begun
-    ]
 
 
 def _site(args: argparse.Namespace) -> tuple[Path, Site]:

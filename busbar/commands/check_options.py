@@ -115,6 +115,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="print all readings, reasons and skips"
     )
+    parser.add_argument(
+        "--junit",
+        type=Path,
+        metavar="FILE",
+        help="write a JUnit file, one case per check and node",
+    )
+    parser.add_argument(
+        "--summary", action="store_true", help="print one line: verdict, coverage, what is wrong"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 

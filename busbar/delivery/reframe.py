@@ -99,6 +99,7 @@ def site_configuration(
         ],
         "environments": [environment.to_reframe() for environment in found],
         "general": [_polling(site)],
+        "storage": [{"enable": site.scheduler != "local"}],
         "logging": [_logging()],
     }
 

@@ -53,6 +53,20 @@ def print_run(
     out.line(f"report: {report}")
 
 
+def summary(verdict: Verdict, coverage: str, outcomes: Sequence[Outcome]) -> str:
+    """Return one line for mail, a monitor, or the reason of a drained node."""
+    reasons = [
+        f"{outcome.check}: {message}"
+        for outcome in sorted(outcomes, key=lambda outcome: -outcome.verdict.severity)
+        for _, message in _reasons(outcome.results)
+        if message
+    ]
+    shown = [f"verdict: {verdict}", *([coverage] if coverage else []), *reasons[:_MAX_SHOWN]]
+    if left := len(reasons) - _MAX_SHOWN:
+        shown += [f"and {left} more"] if left > 0 else []
+    return "; ".join(shown)
+
+
 def _counts(outcomes: Sequence[Outcome], seconds: float) -> str:
     readings = [row for o in outcomes for row in o.results if row.value is not None]
     unjudged = sum(row.verdict is Verdict.UNJUDGED for row in readings)
