@@ -89,7 +89,7 @@ class JudgingMixin(Configured):
         errors = Path(self.stagedir, self.stderr.evaluate())
         slurm = self.current_partition.scheduler.registered_name in ("slurm", "squeue")
         end = job_end(self.job.jobid) if slurm else None
-        # A job that never started measured nothing, whatever its files say.
+        # A job that somebody ended, or that never started, says nothing of the machine.
         if end and end.refused:
             row = Result(self.name, Verdict.NOT_RUN, message=end.refused)
             self.conclude(Judgement([row], {}), [])
@@ -101,7 +101,7 @@ class JudgingMixin(Configured):
         status = f"the job ended with exit status {self.job.exitcode}" if self.job.exitcode else ""
         # An exit status says nothing new where the output has said what is wrong.
         if end and end.problem and (passed or end.state != "FAILED"):
-            results.append(Result(self.name, Verdict.FAILED, message=end.problem))
+            results.insert(0, Result(self.name, Verdict.FAILED, message=end.problem))
             files.append(Source.from_text("scontrol", end.line + "\n"))
         elif status and passed:
             results.append(Result(self.name, Verdict.FAILED, message=status))

@@ -40,7 +40,11 @@ class JobEnd:
 
     @property
     def refused(self) -> str:
-        """One sentence if the job never started; else empty."""
+        """One sentence if somebody ended the job, or it never started; else empty."""
+        if self.nodes and self.state in ("CANCELLED", "PREEMPTED"):
+            after = f" after {self.run_time}" if self.run_time else ""
+            how = " (scancel)" if self.state == "CANCELLED" else ""
+            return f"the job on {self.nodes} was ended{after}{how}: {self.state}; run it again"
         if self.nodes or self.state in ("PENDING", "COMPLETED", "FAILED", ""):
             return ""
         waited = f" while it waited ({self.reason})" if self.reason else " before it started"
@@ -53,16 +57,14 @@ class JobEnd:
         match self.state, self.reason:
             case "COMPLETED" | "RUNNING", _:
                 return ""
-            case "COMPLETING", "":
-                ended = f"the job on {self.nodes} was cancelled{after} (signal {self.signal})"
-                return f"{ended}, and a node does not answer" if self.signal else ""
             case "FAILED", _:
                 return f"the job ended with exit status {self.exit_status}"
-            case "CANCELLED", _:
-                return f"the job on {self.nodes} was cancelled{after} (scancel): CANCELLED"
             case "COMPLETING", reason:
-                ended = f"Slurm ended the job on {self.nodes}{after} ({reason})"
-                return f"{ended}, and a node does not answer"
+                if not (reason or self.signal or self.exit_status):
+                    return ""
+                why = reason or f"exit status {self.exit_status}, signal {self.signal}"
+                ended = f"the job on {self.nodes} ended{after} ({why})"
+                return f"{ended}, and Slurm still waits for a node: see scontrol show node"
         reason = f" ({self.reason})" if self.reason else ""
         return f"Slurm ended the job on {self.nodes}{after}: {self.state}{reason}"
 

@@ -17,7 +17,6 @@ LINE = "JobId=7 JobName=rfm_link_matrix JobState={state} Reason=None ExitCode={c
         ("COMPLETED", 0, ""),
         ("FAILED", 3, "the job ended with exit status 3"),
         ("TIMEOUT", 0, "Slurm ended the job on n1: TIMEOUT"),
-        ("CANCELLED", 0, "the job on n1 was cancelled (scancel): CANCELLED"),
         ("COMPLETING", 0, ""),
         ("NODE_FAIL", 0, "Slurm ended the job on n1: NODE_FAIL"),
         ("OUT_OF_MEMORY", 0, "Slurm ended the job on n1: OUT_OF_MEMORY"),
@@ -45,19 +44,21 @@ def test_the_end_of_a_job(state, code, problem):
         (
             "JobId=5 JobState=CANCELLED Reason=None ExitCode=0:15 RunTime=00:00:02 ReqNodeList=n9"
             " NodeList=n4",
-            "",
-            "the job on n4 was cancelled after 00:00:02 (scancel): CANCELLED",
+            "the job on n4 was ended after 00:00:02 (scancel): CANCELLED; run it again",
+            None,
         ),
         (
             "JobId=5 JobState=COMPLETING Reason=TimeLimit ExitCode=0:15 RunTime=00:01:02"
             " NodeList=n[1-2]",
             "",
-            "Slurm ended the job on n[1-2] after 00:01:02 (TimeLimit), and a node does not answer",
+            "the job on n[1-2] ended after 00:01:02 (TimeLimit), and Slurm still waits for a node:"
+            " see scontrol show node",
         ),
         (
             "JobId=5 JobState=COMPLETING Reason=None ExitCode=0:15 RunTime=00:00:09 NodeList=n1",
             "",
-            "the job on n1 was cancelled after 00:00:09 (signal 15), and a node does not answer",
+            "the job on n1 ended after 00:00:09 (exit status 0, signal 15), and Slurm still waits"
+            " for a node: see scontrol show node",
         ),
         (
             "JobId=5 JobState=NODE_FAIL Reason=NodeDown ExitCode=0:0 RunTime=00:01:02 NodeList=n1",
@@ -67,7 +68,7 @@ def test_the_end_of_a_job(state, code, problem):
     ],
 )
 def test_a_job_that_slurm_ended(line, refused, problem):
-    """A job that never started measured nothing; Slurm's reason is kept in both cases."""
+    """A job that never started, or that somebody ended, says nothing of the machine."""
     end = parse(line)
     assert end is not None
     assert end.refused == refused
