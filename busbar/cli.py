@@ -23,6 +23,8 @@ from busbar.terminal import Parser, stderr, stdout, visible
 if TYPE_CHECKING:
     from busbar.check.processes import Interruption
 
+_TAKE_OPTIONS = ("--sbatch",)
+"""The options whose value begins with a hyphen."""
 _START_JOBS = (["check"], ["site", "calibrate"])
 """Commands that start ReFrame, launchers and ranks, of which nothing may be left."""
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
@@ -77,6 +79,7 @@ def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit status."""
     words = sys.argv[1:] if argv is None else list(argv)
+    words = _joined(words)
     names = [word for word in words if not word.startswith("-")]
     command = names[0] if names else ""
     os.umask(os.umask(0o077) | 0o002)  # others may read the reports, not change them
@@ -88,6 +91,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return supervised(partial(_run, words, command))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+
+
+def _joined(words: list[str]) -> list[str]:
+    """Join an option that takes options with them: argparse takes ``--qos=x`` for one of ours."""
+    for n, word in enumerate(words[:-1]):
+        if word in _TAKE_OPTIONS:
+            return [*words[:n], f"{word}={words[n + 1]}", *_joined(words[n + 2 :])]
+    return words
 
 
 def _run(words: list[str], command: str, interruption: Interruption | None = None) -> int:

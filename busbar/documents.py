@@ -139,6 +139,8 @@ class ResultRow(TypedDict):
     """One sentence if the verdict is not pass."""
     series: SeriesRow | None
     """The series of the reading; null if the row is not a reading."""
+    partition: str
+    """Partition of the site; empty if the result is not of a job."""
     share_of_limit: float | None
     """Reading over limit; null for a latency."""
 
@@ -166,6 +168,8 @@ class CheckDocument(TypedDict):
     """Selected checks that did not run."""
     notes: list[CheckNote]
     """Facts that are not faults."""
+    coverage: str
+    """How many nodes of a cluster were tested, and why others were not; empty elsewhere."""
     interrupted: str | None
     """The signal that ended the run: ``SIGINT``, ``SIGTERM``, ``SIGHUP``, or ``SIGKILL`` if the
     command was killed; null if the run came to its end."""

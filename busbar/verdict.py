@@ -13,6 +13,8 @@ class Verdict(StrEnum):
     PASS = "pass"
     UNJUDGED = "unjudged"
     """Measured, and nothing is known to compare it with."""
+    NOT_RUN = "not run"
+    """Nothing was measured: the scheduler refused or cancelled the job, or it waited too long."""
     UNKNOWN = "unknown"
     """Others account for slow readings, these scatter too much, or the run was interrupted."""
     DEGRADED = "degraded"
@@ -37,6 +39,7 @@ _ORDER = tuple(Verdict)
 STYLES: Mapping[Verdict, str] = {
     Verdict.PASS: "green",
     Verdict.UNJUDGED: "blue",
+    Verdict.NOT_RUN: "cyan",
     Verdict.UNKNOWN: "cyan",
     Verdict.DEGRADED: "yellow",
     Verdict.IMPOSSIBLE: "magenta",
@@ -44,18 +47,22 @@ STYLES: Mapping[Verdict, str] = {
 }
 """Terminal style of each verdict, for rich."""
 
+EXIT_NOT_RUN = 2
 EXIT_UNJUDGED = 3
 EXIT_STATUSES = (
-    "Exit status: 0 pass, 1 unknown or worse, 2 invalid input or nothing to do, 3 unjudged."
+    "Exit status: 0 pass, 1 unknown or worse, 2 not run, invalid input or nothing to do,"
+    " 3 unjudged."
 )
 """For the help of the commands that end with a verdict."""
 
 
 def exit_status(verdict: Verdict, *, require_bands: bool = False) -> int:
-    """Return the exit status of a command: 0 for pass, 3 for unjudged, 1 for worse.
+    """Return the exit status of a command: 0 for pass, 3 unjudged, 2 not run, 1 for worse.
 
     With ``require_bands`` it is 1 for unjudged as well.
     """
+    if verdict is Verdict.NOT_RUN:
+        return EXIT_NOT_RUN
     if verdict is Verdict.UNJUDGED:
         return 1 if require_bands else EXIT_UNJUDGED
     return int(verdict.is_problem)

@@ -11,6 +11,7 @@ from statistics import median
 import reframe as rfm
 from reframe.core.builtins import parameter
 
+from busbar import site as sites
 from busbar.judge.launch import BenchLaunch, LaunchOutput
 from busbar.judge.results import Result
 from busbar.mpi import SHARED_MEMORY, network_transports
@@ -22,8 +23,12 @@ from busbar.verdict import Verdict
 from .pair import PAIR, Pair
 
 _SIZE = 1 << 26
+_ANY_SIZE = 1 << 22
+"""Through a port that the site does not name, which may be slow: 50 Mbit/s take 22 s."""
 _EVEN = 0.9
 """A port below this share of the middle one of its node is slow: they are of one kind."""
+_TCP = 0.25
+"""The least share of the rate of a port that one flow of TCP reaches, up to 100 Gbit/s."""
 _ON_GPUS = ["+ucx +cuda", "+ucx +rocm"]
 
 
@@ -54,19 +59,20 @@ class UcxPerf(Pair, special=True):
             )
         ]
 
-    def command(self, name: str) -> tuple[str, ...]:
+    def command(self, name: str, size: int = _SIZE) -> tuple[str, ...]:
         """Return both parts of one measurement."""
         program = self.program("ucx_perftest")
+        count = ("-n", "50") if size == _SIZE else ("-n", "30", "-w", "3")
         return (
             *(PAIR, name, "-p", "-p", program, "-m", self.memory),
-            *("-t", "tag_bw", "-s", str(_SIZE), "-n", "50", *self.added),
+            *("-t", "tag_bw", "-s", str(size), *count, *self.added),
         )
 
     def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
         rate = bandwidth(shown.text)
         ports = [value for name, value in launch.environment if name == "UCX_NET_DEVICES"]
         operation = " ".join(["tag_bw", *ports])
-        return [Reading("bw", _SIZE, rate, operation=operation)] if rate else []
+        return [Reading("bw", launch.sizes[0], rate, operation=operation)] if rate else []
 
 
 @rfm.simple_test
@@ -101,20 +107,26 @@ class UcxNodes(UcxPerf, special=True):
         nics = self.site.node_type(self.current_partition.name).nics
         return [self.between(nic) for nic in nics] or [self.between(None)]
 
+    @property
+    def by_tcp(self) -> bool:
+        """Whether the nodes have no network but Ethernet with TCP."""
+        return not self.site.fabric or self.site.fabric.provider == "tcp"
+
     def between(self, nic: Nic | None) -> BenchLaunch:
         """One port of each node; whatever UCX takes where the site names none."""
         gpu = self.memory != "host"
+        size = _ANY_SIZE if self.by_tcp else _SIZE
         chosen: tuple[tuple[str, str], ...] = (
-            (("UCX_NET_DEVICES", f"{nic.name}:1"),) if nic else ()
+            (("UCX_NET_DEVICES", nic.name if self.by_tcp else f"{nic.name}:1"),) if nic else ()
         )
         if gpu:
             chosen += self.visible(nic.near_gpus[0] if nic and nic.near_gpus else 0)
         return BenchLaunch(
             bench="ucx_perftest",
-            command=self.command(nic.name if nic else "any"),
+            command=self.command(nic.name if nic else "any", size),
             ranks=2,
             nodes=2,
-            sizes=(_SIZE,),
+            sizes=(size,),
             buffers="D D" if gpu else "H H",
             environment=chosen,
             transports=network_transports(self.site),
@@ -124,6 +136,8 @@ class UcxNodes(UcxPerf, special=True):
     def problems(self, results: list[Result]) -> list[Result]:
         """Ports that are slower than the others of their node."""
         read = [result for result in results if result.gb_per_s is not None]
+        if self.by_tcp:
+            return [self.slow_tcp(result) for result in read if self.share_of_raw(result) < _TCP]
         if len(read) < 2:
             return []
         middle = median(result.gb_per_s or 0 for result in read)
@@ -139,6 +153,27 @@ class UcxNodes(UcxPerf, special=True):
             for result in read
             if (result.gb_per_s or 0) < _EVEN * middle
         ]
+
+    def share_of_raw(self, result: Result) -> float:
+        """Return the reading as a share of the raw rate of its port; 1 if no port is named."""
+        for nic in self.site.node_type(self.current_partition.name).nics:
+            if result.pair.endswith(f" {nic.name}"):
+                return (result.gb_per_s or 0) / sites.link_classes(self.site)[
+                    nic.link_class
+                ].raw_gb_per_s
+        return 1.0
+
+    def slow_tcp(self, result: Result) -> Result:
+        """Return that a port is far below its rate, which no tuning of TCP explains."""
+        share = self.share_of_raw(result)
+        return Result(
+            self.name,
+            Verdict.DEGRADED,
+            where=result.where,
+            pair=result.pair,
+            message=f"{result.pair}: {result.gb_per_s:.4g} GB/s by TCP is {share:.0%} of the rate"
+            f" of the port; {_TCP:.0%} is the least",
+        )
 
 
 @rfm.simple_test

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from reframe.core.builtins import run_before, sanity_function
 
 from busbar import site as sites
 from busbar.check.causes import explained
-from busbar.check.slurm import job_end
+from busbar.check.slurm import hostnames, job_end
 from busbar.documents import NoteRow
 from busbar.explain.model import Cause
 from busbar.judge.results import RESULTS_FILE, Outcome, Result
@@ -86,20 +87,26 @@ class JudgingMixin(Configured):
             return
         output = Path(self.stagedir, self.stdout.evaluate())
         errors = Path(self.stagedir, self.stderr.evaluate())
+        slurm = self.current_partition.scheduler.registered_name in ("slurm", "squeue")
+        end = job_end(self.job.jobid) if slurm else None
+        # A job that somebody ended, or that never started, says nothing of the machine.
+        if end and end.refused:
+            row = Result(self.name, Verdict.NOT_RUN, message=end.refused)
+            self.conclude(Judgement([row], {}), [])
+            return
         results, versions = self.judgement(_lines(output), _lines(errors))
         results += self.elsewhere(results)
         files: list[Path | Source] = [output, errors, *self.logs()]
-        slurm = self.current_partition.scheduler.registered_name != "local"
-        end = job_end(self.job.jobid) if slurm else None
         passed = not any(result.verdict.is_problem for result in results)
         status = f"the job ended with exit status {self.job.exitcode}" if self.job.exitcode else ""
         # An exit status says nothing new where the output has said what is wrong.
         if end and end.problem and (passed or end.state != "FAILED"):
-            results.append(Result(self.name, Verdict.FAILED, message=end.problem))
+            results.insert(0, Result(self.name, Verdict.FAILED, message=end.problem))
             files.append(Source.from_text("scontrol", end.line + "\n"))
         elif status and passed:
             results.append(Result(self.name, Verdict.FAILED, message=status))
-        self.conclude(Judgement(results, versions), files, end.nodes if end else "")
+        nodes = end.nodes if end else ",".join(self.job.pin_nodes or ())
+        self.conclude(Judgement(results, versions), files, nodes)
 
     def elsewhere(self, results: Sequence[Result]) -> Iterator[Result]:
         """Yield a failure if ranks say that they ran on hosts that are not of the job."""
@@ -122,7 +129,12 @@ class JudgingMixin(Configured):
             yield Result(self.name, Verdict.FAILED, message=message)
 
     def conclude(self, judged: Judgement, files: Sequence[Path | Source], nodes: str = "") -> None:
-        """Keep the outcome, with the causes that ``files`` show and those already known."""
+        """Keep the outcome, with the causes that ``files`` show and those already known.
+
+        ``nodes`` are those of the job; they are the place of each result that does not name it.
+        """
+        where = ",".join(hostnames(nodes)) if nodes else ""
+        rows = (*judged.results, *self.results_of_delivery())
         self.outcome = explained(
             Outcome(
                 check=self.name,
@@ -130,7 +142,7 @@ class JudgingMixin(Configured):
                 environment=self.current_environ.name,
                 delivery=self.environment.delivery,
                 lane=self.environment.lane,
-                results=(*judged.results, *self.results_of_delivery()),
+                results=tuple(row if row.where else replace(row, where=where) for row in rows),
                 versions=judged.versions,
                 notes=tuple(self.remarks()),
                 nodes=nodes,

@@ -30,8 +30,14 @@ _HOSTS = {
     "flux": "flux hostlist --expand --delimiter='\\n' local >hosts",
 }
 """How a job of each scheduler learns its nodes; the others leave that to the user."""
+_FORGET = (
+    'for name in "${!SLURM_@}"; do case $name in SLURM_JOB_ID | SLURM_JOBID | SLURM_CONF | '
+    'SLURM_CLUSTER*) ;; *) unset "$name" ;; esac; done'
+)
+"""Drops what the outer job asked for: srun would take it for options of the step."""
 _UNBOUND = {
     "srun": ("--cpu-bind=none",),
+    "srun-step": ("--cpu-bind=none",),
     "srunalloc": ("--cpu-bind=none",),
     "flux-run": ("-o", "cpu-affinity=off"),
     "jsrun": ("--bind=none",),
@@ -90,8 +96,11 @@ class LaunchingMixin(Configured):
     @run_before("run")
     def set_pmi_of_srun(self) -> None:
         """Slurm must speak what the environment's MPI speaks, or each rank is alone."""
-        if self.job.launcher.registered_name == "srun":
-            self.job.launcher.options += self.environment.srun
+        launcher = self.job.launcher
+        if launcher.registered_name in ("srun", "srun-step"):
+            launcher.options += self.environment.srun
+        if launcher.registered_name == "srun-step":
+            self.prerun_cmds = [_FORGET, *self.prerun_cmds]
 
     @run_before("run", always_last=True)
     def set_trap(self) -> None:
@@ -108,10 +117,14 @@ class LaunchingMixin(Configured):
         never adds one. Slurm names the hosts; without it BUSBAR_HOSTFILE does.
         """
         launcher = self.job.launcher
-        if self.node_count == 1 or launcher.registered_name != "mpirun":
-            return
         scheduler = self.current_partition.scheduler.registered_name
-        self.prerun_cmds = [_HOSTS.get(scheduler, _HOSTFILE), *self.prerun_cmds]
+        inside = scheduler == "allocation"
+        if launcher.registered_name != "mpirun" or (self.node_count == 1 and not inside):
+            return
+        hosts = _HOSTS.get(scheduler, _HOSTFILE)
+        if inside:
+            hosts = f"printf '%s\\n' {shlex.join(self.job.pin_nodes)} >hosts"
+        self.prerun_cmds = [hosts, *self.prerun_cmds]
         ssh = "-o BatchMode=yes -o StrictHostKeyChecking=yes"
         if self.environment.mpi != "openmpi":
             self.env_vars["HYDRA_LAUNCHER"] = "ssh"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.check.order import Order
 from busbar.check.reframe import ReFrame
 from busbar.delivery.choice import Choice
 from busbar.delivery.reframe import configuration, write
@@ -61,7 +62,7 @@ def test_it_says_what_can_run_before_it_runs(tmp_path, monkeypatch, arguments):
     with ReFrame() as reframe:
         one, two = reframe.load(arguments)
         assert not (tmp_path / "out" / "output").exists()
-        output = "".join(reframe.run([one.hash]))
+        output = "".join(reframe.run(Order((one.hash,))))
     assert (one.name, one.features) == ("one", ("host",))
     assert one.runs_in == ("host+wheels-ucx-1_14",)
     assert (two.runs_in, two.reason) == ((), "environment wheels-ucx-1_14 lacks +cuda -host")
@@ -75,7 +76,7 @@ def test_a_choice_of_gpus_does_not_reach_the_jobs(tmp_path, monkeypatch, argumen
     check(tmp_path, "one", "+host", hidden="|".join(VARIABLES))
     with ReFrame() as reframe:
         (one,) = reframe.load(arguments)
-        assert "PASSED" in "".join(reframe.run([one.hash]))
+        assert "PASSED" in "".join(reframe.run(Order((one.hash,))))
 
 
 def test_a_check_that_cannot_be_loaded_is_an_error_and_in_the_output(tmp_path, arguments):
@@ -85,7 +86,7 @@ def test_a_check_that_cannot_be_loaded_is_an_error_and_in_the_output(tmp_path, a
     with ReFrame() as reframe:
         with pytest.raises(BusbarError, match="a_module_that_is_not_there"):
             reframe.load(arguments)
-        assert "a_module_that_is_not_there" in "".join(reframe.run([]))
+        assert "a_module_that_is_not_there" in "".join(reframe.run(Order(())))
 
 
 def test_it_does_not_outlive_its_user(arguments):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbar.check.listing import Match
-from busbar.check.progress import Step, announced, earlier_seconds, step_of
+from busbar.check.progress import Step, announced, earlier_seconds, job_count, step_of
 from busbar.terminal import Terminal
 
 PLACES = ("gpu+spack", "gpu+prefix")
@@ -57,7 +57,7 @@ def test_a_line_of_reframe_is_a_step(line, step):
     ],
 )
 def test_the_jobs_and_their_time_are_announced(matches, earlier, text):
-    assert announced(matches, earlier) == text
+    assert announced(job_count(matches, None), matches, earlier) == text
 
 
 def test_the_time_is_that_of_the_run_before(tmp_path):

@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from busbar.check.run import _outcome
+from busbar.check.outcome import outcome_of
 from busbar.judge.results import Outcome, Result
 from busbar.verdict import Verdict, exit_status
 
 ROW = Result("x", Verdict.PASS, metric="bandwidth", bytes=1, gb_per_s=1.0)
 LEFT = Outcome("x", "ucx-1.14", (ROW,), "gpu", "spack", "spack")
-PLAN: Any = SimpleNamespace(lane="ucx-1.14", output=Path(), nodes="", site=None)
+SITE: Any = None
 
 
 def read(directory: Path, text: str) -> Outcome:
@@ -29,7 +28,7 @@ def read(directory: Path, text: str) -> Outcome:
         "result": "pass",
         "fail_phase": None,
     }
-    return _outcome(PLAN, case)
+    return outcome_of(case, SITE, "ucx-1.14", Path())
 
 
 def left(**changes: Any) -> str:

@@ -124,6 +124,7 @@ def screen(
     """The lines, without colours."""
     print_run(
         overall(outcomes),
+        "",
         outcomes,
         skipped,
         Terminal(stream),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
+from busbar.check import default_site
 from busbar.detect.machine import compose, recorded
 from busbar.detect.write import REFRAME_FILE, write
 
@@ -40,26 +41,47 @@ def test_a_detected_site_can_be_linted_and_loaded(root, tmp_path):
 
 
 def test_a_machine_that_no_site_describes_is_checked_by_its_own_facts(tmp_path, monkeypatch):
-    from busbar.commands import check
-
-    monkeypatch.setattr(check, "match", lambda _detected: None)
-    directory = Path(check.detected_site(tmp_path))
+    monkeypatch.setattr(default_site, "match", lambda _detected: None)
+    monkeypatch.setattr(default_site, "cluster_name", lambda: "")
+    said = []
+    directory = Path(default_site.default_site(tmp_path, said.append))
     assert (directory / "site.yaml").is_file()
     assert (directory / "reframe.py").is_file()
     assert sites.load(str(directory)).partitions
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize(("scheduler", "own"), [("local", True), ("flux", True), ("slurm", False)])
 def test_a_shipped_site_with_another_scheduler_is_not_this_machine(
-    scheduler, own, tmp_path, monkeypatch, capsys
+    scheduler, own, tmp_path, monkeypatch
 ):
-    from busbar.commands import check
-
-    detected = check.detect()
+    detected = default_site.detect()
     site = detected.site.model_copy(update={"scheduler": scheduler})
-    monkeypatch.setattr(check, "detect", lambda: dataclasses.replace(detected, site=site))
-    monkeypatch.setattr(check, "match", lambda _detected: "dgx-h100")
-    found = check.detected_site(tmp_path)
-    assert (found == "dgx-h100") is not own
-    told = "site dgx-h100 has another scheduler than this machine" in capsys.readouterr().err
-    assert told is own
+    monkeypatch.setattr(default_site, "detect", lambda: dataclasses.replace(detected, site=site))
+    monkeypatch.setattr(default_site, "match", lambda _detected: "dgx-h100")
+    monkeypatch.setattr(default_site, "cluster_name", lambda: "")
+    said = []
+    assert (default_site.default_site(tmp_path, said.append) == "dgx-h100") is not own
+    assert any("site dgx-h100 has another scheduler than" in line for line in said) is own
+
+
+@pytest.mark.parametrize(
+    ("cluster", "chosen"),
+    [
+        ("Mine", ("mine", "site mine, by the name of this Slurm cluster")),
+        ("other", ("local", "only this host is tested: no site is named other")),
+        ("local", ("local", "only this host is tested: no site is named local")),
+        ("", ("local", "")),
+    ],
+)
+def test_on_a_cluster_its_site_is_taken(root, tmp_path, monkeypatch, cluster, chosen):
+    """By name, if it has Slurm; else it is said that only this host is tested."""
+    monkeypatch.setenv("BUSBAR_SITE_PATH", str(tmp_path))
+    text = (root / "site" / "h20-roce" / "site.yaml").read_text().replace("h20-roce", "mine", 1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "site.yaml").write_text(text)
+    monkeypatch.setattr(default_site, "match", lambda _detected: "local")
+    monkeypatch.setattr(default_site, "cluster_name", lambda: cluster)
+    said = []
+    assert default_site.default_site(tmp_path, said.append) == chosen[0]
+    assert " ".join(said).startswith(chosen[1])

@@ -20,14 +20,20 @@ def document_of(
     lane: str,
     outcomes: Sequence[Outcome],
     skipped: Sequence[Match] = (),
+    *,
     interrupted: str = "",
+    coverage: str = "",
 ) -> CheckDocument:
     """Return what ``--json`` prints; its keys are stable."""
     versions: dict[str, str | None] = {"mpi": None, "ucx": None, "gpu_driver": None}
     for outcome in outcomes:
         versions |= {name: value for name, value in outcome.versions.items() if value}
     rows: list[Any] = [
-        {**asdict(result), "share_of_limit": result.share_of_limit}
+        {
+            **asdict(result),
+            "partition": outcome.partition,
+            "share_of_limit": result.share_of_limit,
+        }
         for outcome in outcomes
         for result in outcome.results
     ]
@@ -42,6 +48,7 @@ def document_of(
         "causes": [{"check": o.check, **cause} for o in outcomes for cause in o.causes],
         "skipped": [{"check": match.name, "reason": match.reason} for match in skipped],
         "notes": [{"check": o.check, **note} for o in outcomes for note in o.notes],
+        "coverage": coverage,
         "interrupted": interrupted or None,
         "verdict": overall(outcomes),
     }

@@ -41,6 +41,8 @@ class Match:
     """The fewest conditions on features that are not met: ``+osu``, ``-efa``."""
     hash: str = ""
     """ReFrame's hash."""
+    nodes: int = 1
+    """The nodes that it takes."""
 
     @property
     def test(self) -> str:
@@ -85,6 +87,7 @@ def match(check: RegressionTest) -> Match:
         reason="" if pairs else "; ".join(dict.fromkeys(reasons)),
         lacks=() if pairs else min(lacks, key=len, default=()),
         hash=check.hashcode,
+        nodes=getattr(check, "node_count", 1),
     )
 
 

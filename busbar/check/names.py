@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+PLACE = ".on"
+"""The parameter of ReFrame that has the nodes of a check of a sweep."""
 _USUAL = {"size_set": "quick", "ranks": "0", "collective": "all"}
 """The parameters whose usual value is omitted."""
-_PLAIN = ("size_set", "bench", "buffers", "collective")
+_PLAIN = (PLACE, "size_set", "bench", "buffers", "collective")
 """The parameters whose value needs no name beside it."""
 
 
@@ -19,3 +21,8 @@ def short_name(name: str) -> str:
             word = value if key in _PLAIN else parameter
             words.append(word.replace(" ", ""))
     return " ".join(words)
+
+
+def without_place(name: str) -> str:
+    """Return ReFrame's name of a check without the nodes that it runs on."""
+    return " %".join(part for part in name.split(" %") if not part.startswith(f"{PLACE}="))

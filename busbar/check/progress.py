@@ -12,6 +12,7 @@ from typing import Any
 
 from busbar.check.listing import Match
 from busbar.check.names import short_name
+from busbar.check.places import Sweep
 
 _STEP = re.compile(
     r"\[\s*(?P<word>RUN|OK|FAIL|SKIP)\s*\]\s+(?:\(\s*\d+/\d+\)\s+)?"
@@ -64,13 +65,23 @@ def earlier_seconds(report: Path) -> dict[tuple[str, str], float]:
         return {}
 
 
-def announced(matches: Sequence[Match], earlier: Mapping[tuple[str, str], float]) -> str:
+def job_count(matches: Sequence[Match], sweep: Sweep | None) -> int:
+    """Return the number of jobs; each place of a sweep has one of each check."""
+    pairs = [(match, place.partition("+")[0]) for match in matches for place in match.runs_in]
+    if sweep is None:
+        return len(pairs)
+    return sum(len(sweep.places(partition, match.nodes)) for match, partition in pairs)
+
+
+def announced(
+    jobs: int, matches: Sequence[Match], earlier: Mapping[tuple[str, str], float]
+) -> str:
     """Return ``8 jobs, about 40 s``; only the number if a job has not run before."""
-    jobs = [(match, place) for match in matches for place in match.runs_in]
-    text = f"{len(jobs)} job{'' if len(jobs) == 1 else 's'}"
-    times = [earlier.get((match.hash, place)) for match, place in jobs]
+    text = f"{jobs} job{'' if jobs == 1 else 's'}"
+    places = [(match, place) for match in matches for place in match.runs_in]
+    times = [earlier.get((match.hash, place)) for match, place in places]
     known = [seconds for seconds in times if seconds is not None]
-    if not jobs or len(known) < len(jobs):
+    if not places or len(known) < len(places):
         return text
     return f"{text}, about {_rounded(sum(known))}"
 

@@ -17,6 +17,7 @@ from typing import Self
 from pydantic import TypeAdapter
 
 from busbar.check.listing import CHOSEN, MATCHES, Match
+from busbar.check.order import Order
 from busbar.check.surroundings import environment_of_jobs
 from busbar.errors import BusbarError
 
@@ -59,9 +60,9 @@ class ReFrame:
             hint="run that command by hand to see more",
         )
 
-    def run(self, hashes: Sequence[str]) -> Iterator[str]:
-        """Run the checks with these hashes; yield the lines that ReFrame prints from the start."""
-        self._write(json.dumps(list(hashes)))
+    def run(self, order: Order) -> Iterator[str]:
+        """Run the checks of the order; yield the lines that ReFrame prints from the start."""
+        self._write(TypeAdapter(Order).dump_json(order).decode())
         yield from self._lines
         yield from self._output
         self._process.wait()

@@ -3,7 +3,8 @@
 
 It runs ReFrame's command with the arguments from the first line of standard input, a list in JSON.
 When the checks are loaded, it prints how they match the configuration, and goes on at the second
-line, which has the hashes of those that are to run. It ends where standard input does.
+line, which has the hashes of those that are to run and the nodes of a sweep. It ends where
+standard input does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from reframe.frontend.loader import RegressionCheckLoader
 
 import busbar.check.causes  # noqa: F401 - the checks import it
 from busbar.check.listing import CHOSEN, MATCHES, Match, match
+from busbar.check.order import Order
 from busbar.check.processes import adopt_orphans, end_descendants, end_with_parent
+from busbar.check.spread import spread
 
 
 class _Loader(RegressionCheckLoader):
@@ -29,9 +32,17 @@ class _Loader(RegressionCheckLoader):
         line = sys.stdin.readline()
         if not line:
             sys.exit()
-        for check in checks:
-            if check.hashcode in json.loads(line):
-                check.tags |= {CHOSEN}
+        order = TypeAdapter(Order).validate_json(line)
+        chosen = [check for check in checks if check.hashcode in order.hashes]
+        if order.sweep:
+            partitions = {
+                each.hash: dict.fromkeys(place.partition("+")[0] for place in each.runs_in)
+                for each in matches
+            }
+            checks = spread(chosen, partitions, order.sweep, self._external_vars)
+            chosen = [check for check in checks if not check.is_fixture()]
+        for check in chosen:
+            check.tags |= {CHOSEN}
         return checks
 
 

@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from busbar.check.listing import Match
+from busbar.check.names import without_place
+from busbar.check.order import Order
+from busbar.check.outcome import outcome_of
+from busbar.check.places import Place, Sweep
 from busbar.check.processes import Interruption
 from busbar.check.progress import Progress, Step, cases_of, step_of
 from busbar.check.reframe import ReFrame
+from busbar.check.slurm import hostnames
 from busbar.data import CHECKS
 from busbar.errors import BusbarError
-from busbar.judge.busy import loads
+from busbar.judge.peers import outcomes_of_slow, series_of, slow_by_series
 from busbar.judge.repeat import confirmed, disagree, only_below_band
-from busbar.judge.results import RESULTS_FILE, Outcome, Result
-from busbar.judge.run import Run
-from busbar.parse.text import Source
+from busbar.judge.results import RESULTS_FILE, Outcome
 from busbar.site import Site
 from busbar.verdict import Verdict, combined
 
@@ -46,8 +49,16 @@ class RunPlan:
     """How often readings below their band are measured again; once more if the runs disagree."""
     nodes: str = ""
     """Slurm's list of the nodes to run on; empty for any."""
+    sweep: Sweep | None = None
+    """The nodes to test; None leaves the nodes to the scheduler."""
+    options: tuple[str, ...] = ()
+    """More options of ReFrame."""
     within: tuple[str, str] | None = None
     """The one partition and environment to run in; None for all."""
+
+
+_Found = list[tuple[dict[str, Any] | None, Outcome]]
+"""ReFrame's case and what came of it; no case where ReFrame itself failed."""
 
 
 def load(plan: RunPlan, reframe: ReFrame) -> list[Match]:
@@ -84,7 +95,7 @@ def run(
     shutil.rmtree(again, ignore_errors=True)  # of an earlier run
     found = _run_once(plan, progress, reframe, interruption)
     for attempt in range(1, plan.retries + 2 if plan.retries else 1):
-        places: dict[tuple[str, str, str], list[str]] = {}
+        places: dict[tuple[str, str, str], list[tuple[str, Place]]] = {}
         for case, outcome in found:
             # On other nodes than before they would say nothing.
             if (
@@ -93,29 +104,70 @@ def run(
                 and (attempt <= plan.retries or disagree(outcome))
                 and (outcome.nodes or plan.site.scheduler == "local")
             ):
-                place = (outcome.nodes, case["partition"], case["environ"])
-                places.setdefault(place, []).append(case["hashcode"])
-        for number, (place, hashes) in enumerate(places.items()):
-            if interruption.name:
-                break
-            nodes, partition, environment = place
+                nodes = "" if plan.sweep else outcome.nodes
+                place = Place(case["partition"], hostnames(outcome.nodes))
+                key = (nodes, case["partition"], case["environ"])
+                places.setdefault(key, []).append((_name(case), place))
+        for number, ((nodes, partition, environment), repeated) in enumerate(places.items()):
             progress(Step("again: readings below their band", counts=False))
-            repeated = replace(
+            more = replace(
                 plan,
                 output=again / f"{attempt}-{number}",
-                hashes=tuple(hashes),
                 nodes=nodes,
                 within=(partition, environment),
             )
-            with ReFrame() as another:
-                with suppress(BusbarError):  # the outcome says so
-                    load(repeated, another)
-                found = _merged(found, _run_once(repeated, progress, another, interruption))
-    return [outcome for _, outcome in found]
+            found = _merged(found, _repeat(more, repeated, progress, interruption))
+    for attempt in range(1, _CONFIRMATIONS + 1 if plan.sweep and plan.retries else 1):
+        suspects = _suspects([outcome for _, outcome in found])
+        for number, (within, repeated) in enumerate(suspects.items()):
+            progress(Step("again: nodes slower than the others", counts=False))
+            more = replace(plan, output=again / f"peers-{attempt}-{number}", within=within)
+            found += _repeat(more, repeated, progress, interruption)
+    outcomes = [outcome for _, outcome in found]
+    return [*outcomes, *outcomes_of_slow(outcomes)]
 
 
-_Found = list[tuple[dict[str, Any] | None, Outcome]]
-"""ReFrame's case and what came of it; no case where ReFrame itself failed."""
+_CONFIRMATIONS = 2
+"""How often a node that is slower than the others is measured again; its best reading counts."""
+
+
+def _suspects(
+    outcomes: Sequence[Outcome],
+) -> dict[tuple[str, str], list[tuple[str, Place]]]:
+    """Return what to measure again by partition and environment: slow nodes with a fast one."""
+    suspects: dict[tuple[str, str], list[tuple[str, Place]]] = {}
+    readings = series_of(outcomes)
+    slow = slow_by_series(outcomes)
+    for series, each in slow:
+        accused = {other.node for same, other in slow if same == series}
+        fastest = sorted(readings[series], key=lambda reading: -reading[1])
+        partner = next(n for nodes, _ in fastest for n in nodes if n not in accused)
+        pair = len(fastest[0][0]) > 1
+        place = Place(series.partition, (each.node, partner) if pair else (each.node,))
+        key = (series.partition, series.environment)
+        suspects.setdefault(key, []).append((series.check, place))
+    return suspects
+
+
+def _repeat(
+    plan: RunPlan,
+    repeated: Sequence[tuple[str, Place]],
+    progress: Progress,
+    interruption: Interruption,
+) -> _Found:
+    """Run checks again, given by name and place, in a process of their own."""
+    if interruption.name:
+        return []
+    names = {name for name, _ in repeated}
+    if plan.sweep:
+        only = tuple(dict.fromkeys(place for _, place in repeated))
+        plan = replace(plan, sweep=replace(plan.sweep, only=only))
+    with ReFrame() as another:
+        matches: list[Match] = []
+        with suppress(BusbarError):  # the outcome says so
+            matches = load(plan, another)
+        plan = replace(plan, hashes=tuple(m.hash for m in matches if m.name in names))
+        return _run_once(plan, progress, another, interruption)
 
 
 def _merged(found: _Found, again: _Found) -> _Found:
@@ -134,7 +186,11 @@ def _merged(found: _Found, again: _Found) -> _Found:
 
 
 def _key(case: dict[str, Any], outcome: Outcome) -> tuple[str, ...]:
-    return case["hashcode"], case["partition"], case["environ"], outcome.nodes
+    return _name(case), case["partition"], case["environ"], outcome.nodes
+
+
+def _name(case: dict[str, Any]) -> str:
+    return without_place(case["display_name"])
 
 
 def _run_once(
@@ -144,14 +200,18 @@ def _run_once(
     earlier = _left(plan)
     lines: list[str] = []
     with log.open("wb", buffering=0) as kept:
-        for line in reframe.run(plan.hashes):
+        for line in reframe.run(Order(plan.hashes, plan.sweep)):
             lines.append(line)
             with suppress(OSError):  # a full disk must not lose what ran
                 kept.write(line.encode(errors="backslashreplace"))
             if step := step_of(line):
                 progress(replace(step, counts=step.counts and not plan.within))
     cases = cases_of(report(plan))
-    found: _Found = [(c, _outcome(plan, c)) for c in cases if not _is_quiet_fixture(c)]
+    found: _Found = [
+        (c, outcome_of(c, plan.site, plan.lane, plan.output, plan.nodes))
+        for c in cases
+        if not _is_quiet_fixture(c)
+    ]
     if not cases:  # ReFrame writes its report at the end
         for path, _ in sorted(_left(plan) - earlier):
             with suppress(OSError, ValueError):
@@ -184,11 +244,12 @@ def _arguments(plan: RunPlan) -> list[str]:
         *("--prefix", str(plan.output / "reframe")),
         *("--report-file", str(report(plan))),
         # Checks that measure must not run side by side on one machine.
-        "--exec-policy=serial",
+        f"--exec-policy={'async' if plan.sweep else 'serial'}",
         "--warn-as-error",
         "--nocolor",
         *(part for assignment in plan.variables for part in ("-S", assignment)),
-        *(["-J", f"nodelist={plan.nodes}"] if plan.nodes else []),
+        *(["-J", f"nodelist={plan.nodes}"] if plan.nodes and not plan.sweep else []),
+        *plan.options,
         *_within(plan),
         "-r",
     ]
@@ -205,102 +266,6 @@ def _is_quiet_fixture(case: dict[str, Any]) -> bool:
     return bool(case["fixture"]) and case["result"] == "pass"
 
 
-_TIMED_OUT = "job timed out"
-"""ReFrame's word for a job that it ended at its time limit."""
-_JUDGED = (None, "setup", "sanity", "performance")
-"""The phases in which a check can leave its outcome; in setup, for a broken image."""
-
-
-def _outcome(plan: RunPlan, case: dict[str, Any]) -> Outcome:
-    """Return the outcome that the check left; if it left none, a failure with ReFrame's reason."""
-    kept = case["outputdir"] if case["result"] == "pass" else case["stagedir"]
-    directory = Path(kept) if kept else plan.output  # a skipped check has no directory
-    left = directory / RESULTS_FILE
-    name = case["name"].split(" ")[0]
-    if case["result"] == "abort":
-        return interrupted(name, plan.lane, f"it was interrupted; see {directory}")
-    if kept and left.exists() and case["fail_phase"] in _JUDGED:
-        try:
-            outcome = _of_case(Outcome.read(left), case)
-        except ValueError as error:
-            return Outcome.failed(name, plan.lane, f"{error}; see {directory}")
-        if case["result"] == "pass" or outcome.verdict.is_problem:
-            return outcome
-    message = _reason(case, directory)
-    files = [
-        directory / case[key]
-        for key in ("job_stdout", "job_stderr", "build_stdout", "build_stderr")
-        if case[key] and (directory / case[key]).exists()
-    ]
-    run = Run(site=plan.site, partition=case["partition"])
-    starved = _TIMED_OUT in message and _starved(files, run)
-    outcome = Outcome(
-        check=name,
-        partition=case["partition"] or "",
-        environment=case["environ"] or "",
-        lane=plan.lane,
-        results=(
-            Result(
-                name,
-                Verdict.UNKNOWN if starved else Verdict.FAILED,
-                where=",".join(case["job_nodelist"] or ()),
-                message=f"{message}; see {directory}",
-            ),
-        ),
-        nodes=plan.nodes if case["job_nodelist"] else "",
-    )
-    if not files:
-        return outcome
-    # What explains takes a while to load, and a run that ends well has no need of it here.
-    from busbar.check.causes import explained  # noqa: PLC0415
-
-    return explained(
-        outcome,
-        [*files, Source.from_text("reframe.log", message)],
-        run,
-    )
-
-
-def _starved(files: Sequence[Path], run: Run) -> bool:
-    """Whether other programs kept a job from ending in time."""
-    # What reads outputs takes a while to load, and few runs need it here.
-    from busbar.output.collect import collect  # noqa: PLC0415
-
-    outputs = collect([Source.from_path(file) for file in files])
-    return any(load.starves for facts in outputs for load in loads(facts, run))
-
-
-def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:
-    """Return an outcome that a check has left; raise ``ValueError`` if it is of another run."""
-    left = (outcome.check, outcome.partition, outcome.environment)
-    ran = (case["display_name"], case["partition"], case["environ"])
-    for name, mine, theirs in zip(("check", "partition", "environment"), left, ran, strict=True):
-        if mine != theirs and (name, mine) != ("check", case["name"]):
-            raise ValueError(f"{RESULTS_FILE} is of {name} {mine!r}, {theirs!r} ran")
-    for row in outcome.results:
-        measured = row.metric == "correctness" or (row.value is not None and row.value > 0)
-        if row.verdict is Verdict.PASS and not measured:
-            raise ValueError(f"{RESULTS_FILE} has a pass without a measurement")
-    return outcome
-
-
-def _reason(case: dict[str, Any], directory: Path) -> str:
-    """Why it never came to judging: ReFrame's word, and the compiler's where that was it."""
-    if case["result"] == "fail_deps":
-        return "it did not run: what it depends on failed"
-    said = _first_line(case["fail_reason"] or f"ReFrame says: {case['result']}")
-    if case["build_stderr"] and (case["fail_phase"] or "").startswith("compile"):
-        log = (directory / case["build_stderr"]).read_text(errors="backslashreplace")
-        errors = [line for line in log.splitlines() if "error" in line.lower()]
-        said += f": {errors[0]}" if errors else ""
-    return said
-
-
-def interrupted(check: str, lane: str, message: str) -> Outcome:
-    """Return the outcome of what a signal ended."""
-    return Outcome(check, lane, (Result(check, Verdict.UNKNOWN, message=message),))
-
-
 def _refused(plan: RunPlan, lines: Sequence[str], log: Path) -> Iterator[Outcome]:
     """Yield a failure for a run without a check that ReFrame has an error or a warning for."""
     text = "".join(lines)
@@ -308,10 +273,6 @@ def _refused(plan: RunPlan, lines: Sequence[str], log: Path) -> Iterator[Outcome
     warnings = re.findall(r"^WARNING: (?P<text>.+)$", text, re.MULTILINE)
     for message in (errors or warnings)[:1]:
         yield Outcome.failed("reframe", plan.lane, f"{message} (see {log})")
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0]
 
 
 def overall(outcomes: Sequence[Outcome]) -> Verdict:

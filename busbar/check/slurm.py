@@ -30,30 +30,55 @@ class JobEnd:
     """``COMPLETED``, ``FAILED``, ``TIMEOUT``, ``NODE_FAIL``..."""
     exit_status: int
     nodes: str
+    """Empty if it never started."""
+    reason: str = ""
+    """Why it waited or ended, in Slurm's word; empty if Slurm gives none."""
+    run_time: str = ""
+    """How long it ran: ``00:02:12``."""
+    signal: int = 0
+    """The signal that ended it; 0 if none did."""
+
+    @property
+    def refused(self) -> str:
+        """One sentence if somebody ended the job, or it never started; else empty."""
+        if self.nodes and self.state in ("CANCELLED", "PREEMPTED"):
+            after = f" after {self.run_time}" if self.run_time else ""
+            how = " (scancel)" if self.state == "CANCELLED" else ""
+            return f"the job on {self.nodes} was ended{after}{how}: {self.state}; run it again"
+        if self.nodes or self.state in ("PENDING", "COMPLETED", "FAILED", ""):
+            return ""
+        waited = f" while it waited ({self.reason})" if self.reason else " before it started"
+        return f"Slurm ended the job{waited}: {self.state}"
 
     @property
     def problem(self) -> str:
-        """One sentence where the job did not run to its end; empty where it did."""
-        if self.state in ("COMPLETED", "COMPLETING", "RUNNING"):
-            return ""
-        if self.state == "FAILED":
-            return f"the job ended with exit status {self.exit_status}"
-        return f"Slurm ended the job on {self.nodes}: {self.state}"
+        """One sentence if the job did not run to its end; else empty."""
+        after = f" after {self.run_time}" if self.run_time else ""
+        match self.state, self.reason:
+            case "COMPLETED" | "RUNNING", _:
+                return ""
+            case "FAILED", _:
+                return f"the job ended with exit status {self.exit_status}"
+            case "COMPLETING", reason:
+                if not (reason or self.signal or self.exit_status):
+                    return ""
+                why = reason or f"exit status {self.exit_status}, signal {self.signal}"
+                ended = f"the job on {self.nodes} ended{after} ({why})"
+                return f"{ended}, and Slurm still waits for a node: see scontrol show node"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"Slurm ended the job on {self.nodes}{after}: {self.state}{reason}"
 
 
 def job_end(job: str) -> JobEnd | None:
     """The end of a job; None where Slurm has forgotten it or is not here."""
-    try:
-        done = subprocess.run(
-            ["scontrol", "--oneliner", "show", "job", job],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_TIMEOUT_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return parse(done.stdout)
+    return parse(answer(["scontrol", "--oneliner", "show", "job", job], _TIMEOUT_S))
+
+
+def hostnames(nodes: str) -> tuple[str, ...]:
+    """Return the nodes of a list such as ``n[1-4],m7``; the list itself if Slurm is not here."""
+    if "[" not in nodes:
+        return tuple(nodes.split(","))
+    return tuple(answer(["scontrol", "show", "hostnames", nodes]).split()) or (nodes,)
 
 
 def cancel_jobs(directory: Path) -> None:
@@ -69,20 +94,21 @@ def cancel_jobs(directory: Path) -> None:
             if not jobs:
                 return
             if not look:
-                _call(["scancel", *options, *jobs])
+                answer(["scancel", *options, *jobs])
             time.sleep(_LOOK_S)
 
 
 def _jobs(directory: Path) -> list[str]:
-    listed = _call(["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A|%Z"])
+    listed = answer(["squeue", "--noheader", f"--user={os.getuid()}", "--format=%A|%Z"])
     jobs = (line.strip().partition("|") for line in listed.splitlines())
     return [job for job, _, place in jobs if Path(place).is_relative_to(directory)]
 
 
-def _call(command: Sequence[str]) -> str:
+def answer(command: Sequence[str], seconds: float = _CANCEL_S) -> str:
+    """Return what a command of Slurm prints; nothing if it is missing or does not answer."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_CANCEL_S
+            command, capture_output=True, text=True, check=False, timeout=seconds
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -92,13 +118,21 @@ def _call(command: Sequence[str]) -> str:
 def parse(text: str) -> JobEnd | None:
     """The end of the job of one line of ``scontrol --oneliner show job``."""
     state = re.search(r"\bJobState=(?P<state>\w+)", text)
-    status = re.search(r"\bExitCode=(?P<code>\d+):", text)
-    nodes = re.search(r"\bNodeList=(?P<nodes>\S+)", text)
+    status = re.search(r"\bExitCode=(?P<code>\d+):(?P<signal>\d+)", text)
     if not state:
         return None
     return JobEnd(
         text.strip(),
         state["state"],
         numbers.count(status["code"]) if status else 0,
-        nodes["nodes"] if nodes else "no node",
+        _value(text, "NodeList"),
+        _value(text, "Reason"),
+        _value(text, "RunTime"),
+        numbers.count(status["signal"]) if status else 0,
     )
+
+
+def _value(text: str, key: str) -> str:
+    """Return the value of a key; empty if Slurm has none."""
+    match = re.search(rf"(?:^|\s){key}=(?P<value>\S*)", text)
+    return "" if not match or match["value"] in ("(null)", "None") else match["value"]

@@ -4,27 +4,23 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import shutil
-import sys
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from busbar import site as sites
-from busbar.check.document import document_of, missing_features
+from busbar.check.default_site import default_site
+from busbar.check.document import missing_features
 from busbar.check.listing import Match, lines
 from busbar.check.processes import Interrupted, Interruption
-from busbar.check.progress import Step, announced, earlier_seconds
+from busbar.check.progress import Step, announced, earlier_seconds, job_count
 from busbar.check.reframe import ReFrame
-from busbar.check.run import RunPlan, interrupted, load, make_directory, overall, report, run
+from busbar.check.run import RunPlan, load, make_directory, report, run
 from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
 from busbar.check.slurm import cancel_jobs
 from busbar.check.surroundings import (
@@ -33,23 +29,27 @@ from busbar.check.surroundings import (
     refuse_without_shared_memory,
     refuse_without_space,
     set_home,
-    write,
 )
+from busbar.check.target import (
+    Request,
+    Target,
+    access_of,
+    target_of,
+    untested,
+)
+from busbar.check.waiting import shown
+from busbar.commands.check_end import RunState, conclude
 from busbar.commands.check_options import add_options
 from busbar.data import CHECKS
 from busbar.delivery import reframe as reframe_configuration
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
-from busbar.detect.machine import detect, match
-from busbar.detect.write import write as write_site
 from busbar.errors import BusbarError
-from busbar.judge.results import Outcome
-from busbar.report.terminal import print_run
 from busbar.safe_path import refuse_unsafe
-from busbar.site.load import find, ships
-from busbar.site.model import Site
+from busbar.site import Site
+from busbar.site.load import find
 from busbar.terminal import stderr, stdout
-from busbar.verdict import EXIT_STATUSES, exit_status
+from busbar.verdict import EXIT_STATUSES
 
 _REPORT = "busbar.report.html"
 
@@ -100,6 +100,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 def _choice(args: argparse.Namespace) -> Choice:
     return Choice(
+        access=access_of(args.sbatch),
         lane=args.lane,
         prefix=args.prefix.absolute() if args.prefix else None,
         delivery=args.delivery,
@@ -112,7 +113,7 @@ def _choice(args: argparse.Namespace) -> Choice:
 
 def _list(args: argparse.Namespace, output: Path) -> int:
     with ReFrame() as reframe:
-        plan, environments = _plan(args, output)
+        plan, environments = _plan(args, output, *_site(args), Target())
         matches = load(plan, reframe)
     _refuse_unknown(args, matches, environments)
     matches = selected(matches, args.name, args.tag)
@@ -127,20 +128,9 @@ def _list(args: argparse.Namespace, output: Path) -> int:
     return 0
 
 
-@dataclass
-class _State:
-    """What is known of the run so far."""
-
-    site: str
-    lane: str
-    chosen: Sequence[Match] = ()
-    outcomes: list[Outcome] = field(default_factory=list)
-    begun: float = field(default_factory=time.monotonic)
-
-
 def _run(args: argparse.Namespace, output: Path) -> int:
     interruption: Interruption = args.interruption
-    state = _State(args.site or "", args.lane)
+    state = RunState(args.site or "", args.lane)
     with suppress(Interrupted), ReFrame() as reframe, ThreadPoolExecutor() as beside:
         # The library of the plots takes half a second to load: beside the checks, not before them.
         _measure(args, output, state, reframe, lambda: beside.submit(import_module, _REPORT))
@@ -148,21 +138,24 @@ def _run(args: argparse.Namespace, output: Path) -> int:
         if interruption.name:
             interruption.finish()
             cancel_jobs(output)
-        elif not state.outcomes:
+        elif not state.outcomes and not untested(state.target, state.lane):
             reasons = [match.reason for match in state.chosen if not match.runs_in]
             refuse_nothing(args.checks, args.name, _tags(args), reasons)
-        return _conclude(args, output, state)
+        return conclude(args, output, state)
 
 
 def _measure(
     args: argparse.Namespace,
     output: Path,
-    state: _State,
+    state: RunState,
     reframe: ReFrame,
     beside: Callable[[], object],
 ) -> None:
-    plan, environments = _plan(args, output)
-    state.site, state.lane = plan.site.name, plan.lane
+    site_file, site = _site(args)
+    state.site = site.name
+    state.target = target_of(site, _request(args))
+    plan, environments = _plan(args, output, site_file, site, state.target)
+    state.lane = plan.lane
     refuse_without_shared_memory(plan.site)
     earlier = earlier_seconds(report(plan))
     try:
@@ -173,11 +166,12 @@ def _measure(
         _refuse_unknown(args, matches, environments)
     state.chosen = to_run(matches, args.name, _tags(args))
     plan = replace(plan, hashes=tuple(match.hash for match in state.chosen))
-    jobs = sum(len(match.runs_in) for match in state.chosen)
-    ahead = f": {announced(state.chosen, earlier)}" if jobs else ""
-    _tell(f"site {state.site}, lane {state.lane}{ahead}")
+    jobs = job_count(state.chosen, plan.sweep)
+    ahead = f": {announced(jobs, state.chosen, earlier)}" if jobs else ""
+    _tell(f"site {state.site}, lane {state.lane}{_place(state.target)}{ahead}")
     beside()
-    with args.interruption.held(), stderr().progress(jobs) as bar:
+    waits = shown(output, _tell) if state.target.nodes else nullcontext()
+    with args.interruption.held(), stderr().progress(jobs) as bar, waits:
 
         def progress(step: Step) -> None:
             if not step.ended:
@@ -189,70 +183,25 @@ def _measure(
         state.outcomes += missing_features(plan, environments, args.require)
 
 
-def _conclude(args: argparse.Namespace, output: Path, state: _State) -> int:
-    """Write what was measured, print it, and return the exit status."""
-    interruption: Interruption = args.interruption
-    failure: OSError | None = None
-    while True:
-        name = interruption.name
-        outcomes = [*state.outcomes]
-        skipped = [match for match in state.chosen if not match.runs_in]
-        if name:
-            skipped += _not_run(state, name)
-            outcomes.append(interrupted("busbar check", state.lane, f"{name} ended the run"))
-        document = document_of(state.site, state.lane, outcomes, skipped, name)
-        try:
-            write(output / "results.json", json.dumps(document, indent=1) + "\n")
-            # Here, so that a plotting library that does not load loses no result.
-            from busbar.report import html  # noqa: PLC0415
+def _site(args: argparse.Namespace) -> tuple[Path, Site]:
+    """Return the file of the site and the site, detected if none is named."""
+    name = args.site or default_site(args.output, _tell)
+    return find(name), sites.load(name)
 
-            html.write(output / "report.html", document, outcomes)
-        except OSError as error:
-            failure = error
-        if interruption.name == name:
-            break
-    try:
-        if args.json:
-            stdout().document(document)
-        else:
-            print_run(
-                document["verdict"],
-                outcomes,
-                skipped,
-                stdout(),
-                seconds=time.monotonic() - state.begun,
-                report=output / "report.html",
-                verbose=args.verbose,
-            )
-        sys.stdout.flush()
-    except OSError:  # the reader or the terminal is gone; what matters is in the files
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if failure:
-        raise failure
-    refuse_without_space(output)
-    return (
-        interruption.status
-        if name
-        else exit_status(overall(outcomes), require_bands=args.require_bands)
+
+def _request(args: argparse.Namespace) -> Request:
+    return Request(args.nodes == "all", args.nodelist, args.sbatch, args.max_pending or "")
+
+
+def _plan(
+    args: argparse.Namespace, output: Path, site_file: Path, site: Site, target: Target
+) -> tuple[RunPlan, list[Environment]]:
+    """Choose and probe the delivery, write the configuration of ReFrame."""
+    choice = replace(
+        _choice(args),
+        allocation=len(target.nodes) if target.allocation else 0,
+        sweep=target.sweep is not None,
     )
-
-
-def _not_run(state: _State, name: str) -> list[Match]:
-    """Return the checks that an interrupted run did not come to."""
-    begun = {outcome.check for outcome in state.outcomes}
-    return [
-        replace(match, reason=f"{name} ended the run before it")
-        for match in state.chosen
-        if match.runs_in and not {match.name, match.test} & begun
-    ]
-
-
-def _plan(args: argparse.Namespace, output: Path) -> tuple[RunPlan, list[Environment]]:
-    """Detect the site, choose and probe the delivery, write the configuration of ReFrame."""
-    name = args.site or detected_site(args.output)
-    site_file = find(name)
-    site = sites.load(name)
-    choice = _choice(args)
     config = reframe_configuration.load(site_file, choice)
     environments = [Environment.from_configuration(each) for each in config["environments"]]
     for each in environments:
@@ -267,8 +216,17 @@ def _plan(args: argparse.Namespace, output: Path) -> tuple[RunPlan, list[Environ
         checks=tuple(args.checks) or (CHECKS,),
         variables=tuple(args.setvar),
         retries=args.max_retries,
+        sweep=target.sweep,
+        options=target.options,
     )
     return plan, environments
+
+
+def _place(target: Target) -> str:
+    if target.allocation:
+        nodes = len(target.nodes)
+        return f", inside job {target.allocation.job} on its {nodes} node{'s' * (nodes > 1)}"
+    return f", {len(target.nodes) - len(target.untested)} nodes" if target.sweep else ""
 
 
 def _tags(args: argparse.Namespace) -> tuple[str, ...]:
@@ -303,27 +261,3 @@ def remove_old_results(output: Path) -> None:
                 where=str(output / name),
                 hint="choose another --output",
             ) from error
-
-
-def detected_site(output: Path) -> str:
-    """Return the site that this machine is; else write its facts below ``output``."""
-    detected = detect()
-    name = match(detected)
-    if name and _has_scheduler(sites.load(name), detected.site.scheduler):
-        return name
-    if detected.gpu_tool_failed:
-        raise BusbarError(
-            f"the GPUs of this machine cannot be used: {'; '.join(detected.gpu_tool_failed)}",
-            hint="correct this, or name a site with --site (--site local checks no GPU)",
-        )
-    directory = output / "site" / "detected"
-    shutil.rmtree(directory, ignore_errors=True)
-    write_site(detected.site, directory)
-    what = f"site {name} has another scheduler than" if name else "no known site is"
-    _tell(f"{what} this machine ({detected.site.description}); its facts are in {directory}")
-    return str(directory)
-
-
-def _has_scheduler(site: Site, detected: str) -> bool:
-    """Whether a site can run here: shipped ones stand for systems whose scheduler may differ."""
-    return site.scheduler in ("local", detected) or not ships(site)

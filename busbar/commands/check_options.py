@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER
@@ -12,6 +13,7 @@ from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--site", help="name or directory of a site (default: detected)")
+    _add_cluster_options(parser)
     parser.add_argument(
         "--lane",
         default=DEFAULT_LANE,
@@ -113,7 +115,52 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="print all readings, reasons and skips"
     )
+    parser.add_argument(
+        "--junit",
+        type=Path,
+        metavar="FILE",
+        help="write a JUnit file, one case per check and node",
+    )
+    parser.add_argument(
+        "--summary", action="store_true", help="print one line: verdict, coverage, what is wrong"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for a cluster with Slurm."""
+    parser.add_argument(
+        "--nodes",
+        choices=["all"],
+        help="test every node by itself, then pairs of nodes, at the same time; inside an"
+        " allocation this is the default for its nodes",
+    )
+    parser.add_argument(
+        "--nodelist",
+        default="",
+        metavar="NODES",
+        help="test these nodes in the same way: n[3-8],n12",
+    )
+    parser.add_argument(
+        "--sbatch",
+        default="",
+        metavar="OPTIONS",
+        help="options of sbatch for this run, in addition to those of the site:"
+        " --sbatch '--account=ops --qos=maint --reservation=upd'",
+    )
+    parser.add_argument(
+        "--max-pending",
+        type=_duration,
+        metavar="TIME",
+        help="cancel a job that waits longer than this, as in 10m or 2h; it counts as not run"
+        " (default: wait)",
+    )
+
+
+def _duration(text: str) -> str:
+    if not re.fullmatch(r"(?:\d{1,4}[dhms]){1,4}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10m or 1h30m")
+    return text
 
 
 def _existing(text: str) -> Path:

@@ -32,6 +32,13 @@ class Choice:
     scratch: Path | None = None
     """Where a converted image is kept; None refuses images that need conversion."""
 
+    access: tuple[str, ...] = ()
+    """Options of sbatch in addition to those of the site."""
+    allocation: int = 0
+    """Nodes of the allocation of Slurm to run in; 0 submits jobs."""
+    sweep: bool = False
+    """Jobs on different nodes run at once."""
+
     def __post_init__(self) -> None:
         """Refuse names that job scripts or bind mounts would read as something else."""
         if self.prefix:

@@ -29,10 +29,20 @@ from busbar.errors import BusbarError
 from busbar.safe_path import refuse_unsafe
 from busbar.site.backends import unusable
 from busbar.site.model import NodeType, Partition, Site
+from busbar.site.queue import named_queue
 
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
-_LAUNCHERS = "busbar.delivery.launchers"
-"""Imported in ReFrame's own process only, as it changes the environment of a process."""
+_BACKENDS = (
+    "busbar.delivery.launchers",
+    "busbar.delivery.allocation",
+    "busbar.delivery.slurm_end",
+)
+"""Imported in ReFrame's own process only, as they change the environment of a process."""
+_ALLOCATION = {"scheduler": "allocation", "launcher": "srun-step"}
+"""The backends of ``busbar.delivery.allocation``."""
+_MANY = 10_000
+"""Jobs at once where something else limits them."""
+_SLURM = ("slurm", "squeue")
 _NO_REQUEUE = {"slurm": ("--no-requeue",), "squeue": ("--no-requeue",), "pbs": ("-r n",)}
 _CHOICE: ContextVar[Choice | None] = ContextVar("choice", default=None)
 """The choice of ``busbar check`` while it runs a site's `reframe.py`."""
@@ -70,7 +80,7 @@ def _configuration(directory: Path, choice: Choice) -> dict[str, Any]:
         found = image_environments(site, choice, image, ranks)
     else:
         found = environments(site, choice, ranks)
-    return site_configuration(site, directory, found)
+    return site_configuration(site, directory, found, choice)
 
 
 def _listed(site: Site) -> Site:
@@ -88,9 +98,10 @@ def _refuse_unusable(site: Site) -> None:
 
 
 def site_configuration(
-    site: Site, directory: Path, found: Sequence[Environment]
+    site: Site, directory: Path, found: Sequence[Environment], choice: Choice | None = None
 ) -> dict[str, Any]:
     """Return ReFrame's ``site_configuration`` with these environments in each partition."""
+    choice = choice or Choice()
     names = [environment.name for environment in found]
     return {
         "systems": [
@@ -100,12 +111,14 @@ def site_configuration(
                 "hostnames": [site.hosts],
                 "modules_system": "nomod",
                 "partitions": [
-                    _partition(site, directory, partition, names) for partition in site.partitions
+                    _partition(site, directory, partition, names, choice)
+                    for partition in site.partitions
                 ],
             }
         ],
         "environments": [environment.to_reframe() for environment in found],
         "general": [_polling(site)],
+        "storage": [{"enable": site.scheduler != "local"}],
         "logging": [_logging()],
     }
 
@@ -136,7 +149,7 @@ def write(config: Mapping[str, Any], directory: Path) -> Path:
     text = pprint.pformat(dict(config), width=100, sort_dicts=False)
     file.write_text(
         f"# ReFrame configuration of this run, written by busbar check.\n"
-        f"import {_LAUNCHERS}\n\n"
+        f"import {', '.join(_BACKENDS)}\n\n"
         f"site_configuration = {text}\n",
         encoding="utf-8",
     )
@@ -144,7 +157,8 @@ def write(config: Mapping[str, Any], directory: Path) -> Path:
 
 
 def _prepare_process() -> None:
-    importlib.import_module(_LAUNCHERS)
+    for module in _BACKENDS:
+        importlib.import_module(module)
     # ReFrame only warns about a check file that fails to import, and passes without it.
     os.environ.setdefault("RFM_WARN_AS_ERROR", "yes")
     for name in VARIABLES:
@@ -190,29 +204,31 @@ def _polling(site: Site) -> dict[str, Any]:
 
 
 def _partition(
-    site: Site, directory: Path, partition: Partition, environment_names: list[str]
+    site: Site,
+    directory: Path,
+    partition: Partition,
+    environment_names: list[str],
+    choice: Choice,
 ) -> dict[str, Any]:
     node = site.node_types[partition.node_type]
+    nodes = choice.allocation or partition.nodes
     return {
         "name": partition.name,
-        "descr": f"{partition.nodes} x {partition.node_type}",
-        "scheduler": _scheduler(site),
-        # Without a scheduler, the ranks are started by the mpirun of the environment.
-        "launcher": "mpirun" if partition.launcher == "local" else partition.launcher,
-        **_access(site, partition),
-        "max_jobs": partition.max_jobs,
+        "descr": f"{nodes} x {partition.node_type}",
+        **_backends(site, partition, choice),
+        "max_jobs": _jobs_at_once(partition, choice),
         "environs": environment_names,
         "features": [
             *partition.features,
             *hardware.gpu_features(node),
-            *(["remote"] if partition.nodes > 1 else []),
+            *(["remote"] if nodes > 1 else []),
         ],
         "devices": hardware.devices(node),
         "processor": hardware.processor(node),
         "container_platforms": hardware.container_platforms(site.containers),
         "extras": PartitionFacts(
             site=directory,
-            nodes=partition.nodes,
+            nodes=nodes,
             ranks_per_node=_ranks_per_node(node),
             gpus=node.gpus.count if node.gpus else 0,
             bus_ids=tuple(node.gpus.bus_ids or ()) if node.gpus else (),
@@ -220,14 +236,42 @@ def _partition(
     }
 
 
-def _access(site: Site, partition: Partition) -> dict[str, Any]:
+def _backends(site: Site, partition: Partition, choice: Choice) -> dict[str, Any]:
+    """Return what submits jobs and what starts their ranks."""
+    # Without a scheduler, the ranks are started by the mpirun of the environment.
+    launcher = "mpirun" if partition.launcher == "local" else partition.launcher
+    if choice.allocation:
+        return _ALLOCATION | ({} if launcher == "srun" else {"launcher": launcher})
+    return {
+        "scheduler": _scheduler(site),
+        "launcher": launcher,
+        **_access(site, partition, choice.access),
+    }
+
+
+def _jobs_at_once(partition: Partition, choice: Choice) -> int:
+    """Return how many jobs may be submitted; a sweep is limited by the site or by its nodes."""
+    if choice.allocation:
+        return _MANY
+    limited = "max_jobs" in partition.model_fields_set
+    return _MANY if choice.sweep and not limited else partition.max_jobs
+
+
+def _access(site: Site, partition: Partition, added: Sequence[str]) -> dict[str, Any]:
     """Return the options of the scheduler; for ssh, the other words are the hosts."""
     hosts = [word for word in partition.access if not word.startswith("-")]
     if site.scheduler == "ssh":
         options = [word for word in partition.access if word.startswith("-")]
         return {"access": options, "sched_options": {"ssh_hosts": hosts}}
+    options = [*partition.access, *added]
+    if site.scheduler in _SLURM:
+        words = " ".join(options).split()
+        if not named_queue(options):
+            options.insert(0, f"--partition={partition.name}")
+        if partition.exclusive and not any(word.startswith("--exclusive") for word in words):
+            options.append("--exclusive")
     # A job that the scheduler requeues after a node failure would hide the failure.
-    return {"access": [*partition.access, *_NO_REQUEUE.get(site.scheduler, ())]}
+    return {"access": [*options, *_NO_REQUEUE.get(site.scheduler, ())]}
 
 
 def _scheduler(site: Site) -> str:

@@ -20,6 +20,7 @@ COLUMNS = (
     Column("limit", right=True, rank=5),
     Column("share", right=True, rank=4),
     Column("where", rank=6),
+    Column("partition", rank=7),
     Column("verdict"),
 )
 _LONGEST_UNIT = len("GB/s")
@@ -52,7 +53,7 @@ def row_of_check(name: str, outcome: Outcome) -> list[Part]:
     deciding = [row for row in outcome.results if row.verdict is verdict]
     readings = [row for row in deciding if row.value is not None] or deciding
     row = min(readings, key=lambda row: (quality(row), -(row.bytes or 0)), default=None)
-    return _cells(name, row, verdict)
+    return _cells(name, row, verdict, outcome)
 
 
 def rows_of_readings(name: str, outcome: Outcome) -> list[list[Part]]:
@@ -61,7 +62,7 @@ def rows_of_readings(name: str, outcome: Outcome) -> list[list[Part]]:
     for rows in groups(outcome.results):
         verdict = worst(row.verdict for row in rows)
         row = min((row for row in rows if row.verdict is verdict), key=quality)
-        table.append(_cells(name, row, verdict, len(rows)))
+        table.append(_cells(name, row, verdict, outcome, len(rows)))
     return table
 
 
@@ -88,7 +89,9 @@ def quality(row: Result) -> float:
     return 1 / share if row.metric == "latency" else share
 
 
-def _cells(name: str, row: Result | None, verdict: Verdict, count: int = 1) -> list[Part]:
+def _cells(
+    name: str, row: Result | None, verdict: Verdict, outcome: Outcome, count: int = 1
+) -> list[Part]:
     ending = (str(verdict), STYLES[verdict])
     if row is None:
         return [name, *[""] * (len(COLUMNS) - 2), ending]
@@ -104,6 +107,7 @@ def _cells(name: str, row: Result | None, verdict: Verdict, count: int = 1) -> l
         "" if row.shown_limit is None else f"{row.shown_limit:.4g}",
         "" if share is None else f"{share:.0%}",
         where.strip(),
+        outcome.partition if outcome.nodes else "",
         ending,
     ]
 

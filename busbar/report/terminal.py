@@ -29,6 +29,7 @@ _MAX_SHOWN = 3
 
 def print_run(
     verdict: Verdict,
+    coverage: str,
     outcomes: Sequence[Outcome],
     skipped: Sequence[Match],
     out: Terminal,
@@ -39,7 +40,8 @@ def print_run(
 ) -> None:
     """Print the verdict of a run first, then all that led to it; fit one screen."""
     out.line(
-        (f"verdict: {verdict}", f"bold {STYLES[verdict]}"), f" ({_counts(outcomes, seconds)})"
+        (f"verdict: {verdict}", f"bold {STYLES[verdict]}"),
+        f"{', ' if coverage else ''}{coverage} ({_counts(outcomes, seconds)})",
     )
     print_verdicts(outcomes, out, verbose=verbose)
     if verbose:
@@ -49,6 +51,20 @@ def print_run(
         for line in skips(skipped):
             out.line(line)
     out.line(f"report: {report}")
+
+
+def summary(verdict: Verdict, coverage: str, outcomes: Sequence[Outcome]) -> str:
+    """Return one line for mail, a monitor, or the reason of a drained node."""
+    reasons = [
+        f"{outcome.check}: {message}"
+        for outcome in sorted(outcomes, key=lambda outcome: -outcome.verdict.severity)
+        for _, message in _reasons(outcome.results)
+        if message
+    ]
+    shown = [f"verdict: {verdict}", *([coverage] if coverage else []), *reasons[:_MAX_SHOWN]]
+    if left := len(reasons) - _MAX_SHOWN:
+        shown += [f"and {left} more"] if left > 0 else []
+    return "; ".join(shown)
 
 
 def _counts(outcomes: Sequence[Outcome], seconds: float) -> str:

@@ -22,6 +22,7 @@ Index = Annotated[int, Field(ge=0)]
 InNode = Annotated[int, Field(ge=1, le=128)]
 """A number per node; at most twice that of the largest node among the shipped sites."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
 Value = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 """The value of an environment variable: one line, as scripts and job prologues print it."""
 Stack = Literal["host", "cuda", "rocm", "cray", "cray-cuda"]
@@ -330,9 +331,11 @@ class Partition(Record):
     launcher: Annotated[str, AfterValidator(backends.launcher)] = "srun"
     """What starts the ranks, by ReFrame's name, or ``flux-run`` or ``jsrun``."""
     access: tuple[str, ...] = ()
-    """Scheduler options that give access to it."""
+    """Scheduler options that give access to it; for Slurm by default ``--partition=NAME``."""
+    exclusive: bool = True
+    """Whether Slurm gives a job its nodes alone: others on the node would be measured, too."""
     max_jobs: Count = 1
-    """Jobs that ReFrame submits at once."""
+    """Jobs that ReFrame submits at once; if it is not set, all jobs of ``--nodes`` at once."""
     nodes: Count = 1
     """Nodes that a check may use."""
     features: tuple[PartitionFeature, ...] = ()
@@ -483,9 +486,7 @@ class Site(Record):
     """Containers; omit it if the system has none."""
     references: tuple[Reference, ...] = ()
     """Published and measured readings."""
-    tuning: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], Value] = Field(
-        default_factory=dict
-    )
+    tuning: dict[Variable, Value] = Field(default_factory=dict)
     """Variables that this cluster sets in addition to its family: interface names, GID index."""
     hosts: Annotated[str, Field(min_length=1), AfterValidator(_expression)] = ".*"
     """A regular expression that matches its host names."""

@@ -19,7 +19,7 @@ description: two cores for each node of the lab, or this machine
 family: generic
 scheduler: {scheduler}
 partitions:
-  - {{name: nodes, node_type: node, launcher: {launcher}, nodes: {nodes}}}
+  - {{name: lab, node_type: node, launcher: {launcher}, nodes: {nodes}}}
 node_types:
   node: {{cores: 2}}
 {fabric}deliveries:

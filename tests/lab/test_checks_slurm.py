@@ -29,7 +29,7 @@ description: the lab's cluster
 family: generic
 scheduler: slurm
 partitions:
-  - {{name: lab, node_type: node, nodes: 2, launcher: {launcher}, access: [--exclusive]}}
+  - {{name: lab, node_type: node, nodes: 2, launcher: {launcher}}}
 node_types:
   node: {{cores: 2}}
 deliveries:

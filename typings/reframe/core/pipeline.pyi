@@ -43,6 +43,12 @@ class RegressionTestPlugin:
     def is_dry_run(self) -> bool: ...
 
 class RegressionTest(RegressionTestPlugin):
+    num_variants: int
+    prefix: str
+    variant_num: int
+    _rfm_custom_prefix: str
+    @classmethod
+    def get_variant_info(cls, variant_num: int, *, recurse: bool = False) -> dict[str, Any]: ...
     @property
     def display_name(self) -> str: ...
     @property

@@ -23,4 +23,6 @@ class SystemPartition:
 
 class System:
     @property
+    def name(self) -> str: ...
+    @property
     def partitions(self) -> Sequence[SystemPartition]: ...

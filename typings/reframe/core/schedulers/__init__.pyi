@@ -9,6 +9,7 @@ class Job:
     options: list[str]
     num_tasks: int
     num_tasks_per_node: int
+    pin_nodes: list[str]
     @property
     def exitcode(self) -> int | None: ...
     @property

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""The cluster that this host is of, by Slurm: its nodes, and the allocation that holds us."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+
+from busbar.check.slurm import answer
+from busbar.errors import BusbarError
+
+_UNUSABLE = ("down", "drain", "drng", "fail", "unk", "inval", "err", "no_respond", "power_down")
+_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of Slurm."""
+
+    name: str
+    state: str
+    """In lower case, as ``sinfo`` prints it: ``idle``, ``drained``, ``down*``."""
+    reason: str = ""
+    """What the administrator or Slurm gave as the reason of the state."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether Slurm would start a job on it, now or later."""
+        return not self.state.startswith(_UNUSABLE) and not self.state.endswith("*")
+
+    @property
+    def described(self) -> str:
+        """``n3 drained (bad fan)``."""
+        return f"{self.name} {self.state}{f' ({self.reason})' if self.reason else ''}"
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The allocation of Slurm that this process runs in."""
+
+    job: str
+    partition: str
+    nodes: tuple[str, ...]
+
+
+def parse_nodes(text: str) -> tuple[Node, ...]:
+    """Parse ``sinfo --format='%N|%T|%E'``, one line per node; a reason may contain anything."""
+    nodes: dict[str, Node] = {}
+    for line in text.splitlines():
+        name, _, rest = line.strip().partition("|")
+        state, _, reason = rest.partition("|")
+        if name and state:
+            reason = "" if reason.strip().lower() == "none" else reason.strip()
+            nodes[name] = Node(name, state.lower(), reason)
+    return tuple(nodes.values())
+
+
+def nodes_of(partition: str) -> tuple[Node, ...]:
+    """Return the nodes of a partition of Slurm; none if it does not exist."""
+    format_ = "--format=%N|%T|%E"
+    return parse_nodes(
+        answer(["sinfo", "--noheader", "--Node", f"--partition={partition}", format_], _SECONDS)
+    )
+
+
+def expand(nodes: str) -> tuple[str, ...]:
+    """Return the nodes of a list such as ``n[1-4],m7``.
+
+    Raises ``BusbarError`` if Slurm does not accept it.
+    """
+    names = tuple(answer(["scontrol", "show", "hostnames", nodes], _SECONDS).split())
+    if not names:
+        raise BusbarError(
+            f"{nodes!r} is not a list of nodes", where="--nodelist", hint="as in n[1-4],n7"
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def allocation() -> Allocation | None:
+    """Return the allocation of ``salloc`` or ``sbatch`` that this process runs in, if any."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if not job or not shutil.which("srun"):
+        return None
+    text = answer(["scontrol", "--oneliner", "show", "job", job], _SECONDS)
+    partition = re.search(r"\sPartition=(?P<name>\S+)", text)
+    nodes = re.search(r"\sNodeList=(?P<list>\S+)", text)
+    running = re.search(r"\sJobState=RUNNING\b", text)
+    if not (partition and nodes and running):
+        return None
+    return Allocation(job, partition["name"], expand(nodes["list"]))
+
+
+def name() -> str:
+    """Return the name of the cluster; empty if Slurm does not answer."""
+    config = answer(["scontrol", "show", "config"], _SECONDS)
+    line = re.search(r"^ClusterName\s*=\s*(?P<name>\S+)", config, re.MULTILINE)
+    return line["name"] if line else ""

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""What came of one case of ReFrame: what the check left, or why it left nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from busbar.check.names import without_place
+from busbar.judge.busy import loads
+from busbar.judge.results import RESULTS_FILE, Outcome, Result
+from busbar.judge.run import Run
+from busbar.parse.submission import no_space, not_run
+from busbar.parse.text import Source
+from busbar.site import Site
+from busbar.verdict import Verdict
+
+_TIMED_OUT = "job timed out"
+"""ReFrame's word for a job that it ended at its time limit."""
+_JUDGED = (None, "setup", "sanity", "performance")
+"""The phases in which a check can leave its outcome; in setup, for a broken image."""
+
+
+def outcome_of(
+    case: dict[str, Any], site: Site, lane: str, output: Path, nodes: str = ""
+) -> Outcome:
+    """Return the outcome that the check left; if it left none, one with ReFrame's reason.
+
+    ``case`` is of ReFrame's report, ``nodes`` are those that the run was limited to.
+    """
+    kept = case["outputdir"] if case["result"] == "pass" else case["stagedir"]
+    directory = Path(kept) if kept else output  # a skipped check has no directory
+    left = directory / RESULTS_FILE
+    name = case["name"].split(" ")[0]
+    if case["result"] == "abort":
+        return interrupted(name, lane, f"it was interrupted; see {directory}")
+    if kept and left.exists() and case["fail_phase"] in _JUDGED:
+        try:
+            outcome = _of_case(Outcome.read(left), case)
+        except ValueError as error:
+            return Outcome.failed(name, lane, f"{error}; see {directory}")
+        if case["result"] == "pass" or outcome.verdict.is_problem:
+            return outcome
+    if refusal := _not_run(case, directory):
+        return Outcome(
+            check=name,
+            partition=case["partition"] or "",
+            environment=case["environ"] or "",
+            lane=lane,
+            results=(Result(name, Verdict.NOT_RUN, message=refusal),),
+        )
+    message = _reason(case, directory)
+    files = [
+        directory / case[key]
+        for key in ("job_stdout", "job_stderr", "build_stdout", "build_stderr")
+        if case[key] and (directory / case[key]).exists()
+    ]
+    run = Run(site=site, partition=case["partition"])
+    starved = _TIMED_OUT in message and _starved(files, run)
+    outcome = Outcome(
+        check=name,
+        partition=case["partition"] or "",
+        environment=case["environ"] or "",
+        lane=lane,
+        results=(
+            Result(
+                name,
+                Verdict.UNKNOWN if starved else Verdict.FAILED,
+                where=",".join(case["job_nodelist"] or ()),
+                message=f"{message}; see {directory}",
+            ),
+        ),
+        nodes=nodes if case["job_nodelist"] else "",
+    )
+    if not files:
+        return outcome
+    # What explains takes a while to load, and a run that ends well has no need of it here.
+    from busbar.check.causes import explained  # noqa: PLC0415
+
+    return explained(
+        outcome,
+        [*files, Source.from_text("reframe.log", message)],
+        run,
+    )
+
+
+def _not_run(case: dict[str, Any], directory: Path) -> str:
+    """Return why nothing ran, in the words of the scheduler or the system; else nothing."""
+    if case["result"] == "fail_deps":
+        return "what it depends on failed"
+    phase = case["fail_phase"] or ""
+    message = case["fail_reason"] or ""
+    if phase.startswith("compile"):
+        return no_space(message + _build_errors(case, directory))
+    words = not_run(message) if phase.startswith(("setup", "run")) else ""
+    return (
+        f"{words}; see access of partition {case['partition']} in site.yaml"
+        if (words.startswith("Slurm refused"))
+        else words
+    )
+
+
+def _starved(files: Sequence[Path], run: Run) -> bool:
+    """Whether other programs kept a job from ending in time."""
+    # What reads outputs takes a while to load, and few runs need it here.
+    from busbar.output.collect import collect  # noqa: PLC0415
+
+    outputs = collect([Source.from_path(file) for file in files])
+    return any(load.starves for facts in outputs for load in loads(facts, run))
+
+
+def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:
+    """Return an outcome that a check has left; raise ``ValueError`` if it is of another run."""
+    check = without_place(outcome.check)
+    outcome = replace(
+        outcome, check=check, results=tuple(replace(row, check=check) for row in outcome.results)
+    )
+    left = (check, outcome.partition, outcome.environment)
+    ran = (without_place(case["display_name"]), case["partition"], case["environ"])
+    for name, mine, theirs in zip(("check", "partition", "environment"), left, ran, strict=True):
+        if mine != theirs and (name, mine) != ("check", without_place(case["name"])):
+            raise ValueError(f"{RESULTS_FILE} is of {name} {mine!r}, {theirs!r} ran")
+    for row in outcome.results:
+        measured = row.metric == "correctness" or (row.value is not None and row.value > 0)
+        if row.verdict is Verdict.PASS and not measured:
+            raise ValueError(f"{RESULTS_FILE} has a pass without a measurement")
+    return outcome
+
+
+def _reason(case: dict[str, Any], directory: Path) -> str:
+    """Why it never came to judging: ReFrame's word, and the compiler's where that was it."""
+    text = case["fail_reason"] or f"ReFrame says: {case['result']}"
+    reason = text.strip().splitlines()[0]
+    if (case["fail_phase"] or "").startswith("compile"):
+        lines = _build_errors(case, directory).splitlines()
+        errors = [line for line in lines if "error" in line.lower()]
+        reason += f": {errors[0]}" if errors else ""
+    return reason
+
+
+def _build_errors(case: dict[str, Any], directory: Path) -> str:
+    log = directory / (case["build_stderr"] or "")
+    return log.read_text(errors="backslashreplace") if log.is_file() else ""
+
+
+def interrupted(check: str, lane: str, message: str) -> Outcome:
+    """Return the outcome of what a signal ended."""
+    return Outcome(check, lane, (Result(check, Verdict.UNKNOWN, message=message),))

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""The nodes that the checks of a sweep run on: each by itself, then in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """Nodes of one partition that a job takes."""
+
+    partition: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The nodes to test, by partition."""
+
+    nodes: dict[str, tuple[str, ...]]
+    only: tuple[Place, ...] = ()
+    """The places to repeat; empty for all."""
+
+    def places(self, partition: str, count: int) -> list[Place]:
+        """Return the places for a check that takes ``count`` nodes of a partition.
+
+        Neighbours in a ring are the pairs: each node is in two, and half of them have no node in
+        common, so that they run at the same time. More nodes than two are taken once.
+        """
+        if self.only:
+            return [
+                place
+                for place in self.only
+                if place.partition == partition and len(place.nodes) == count
+            ]
+        nodes = self.nodes.get(partition, ())
+        if count > len(nodes):
+            return []
+        if count == 1:
+            groups: Sequence[tuple[str, ...]] = [(node,) for node in nodes]
+        elif count == 2:
+            groups = ring(nodes)
+        else:
+            groups = [tuple(nodes[:count])]
+        return [Place(partition, group) for group in groups]
+
+
+def ring(nodes: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the pairs of neighbours, those without a common node one after the other."""
+    if len(nodes) < 3:
+        return [tuple(nodes)] if len(nodes) == 2 else []
+    pairs = [(node, nodes[(n + 1) % len(nodes)]) for n, node in enumerate(nodes)]
+    return [*pairs[::2], *pairs[1::2]]

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""The end of ``busbar check``: what was measured is written and printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from busbar.check.document import document_of
+from busbar.check.listing import Match
+from busbar.check.outcome import interrupted
+from busbar.check.processes import Interruption
+from busbar.check.surroundings import refuse_without_space, write
+from busbar.check.target import Target, coverage, untested
+from busbar.judge.results import Outcome
+from busbar.report.junit import junit
+from busbar.report.terminal import print_run, summary
+from busbar.terminal import stdout
+from busbar.verdict import Verdict, exit_status
+
+
+@dataclass
+class RunState:
+    """What is known of the run so far."""
+
+    site: str
+    lane: str
+    target: Target = field(default_factory=Target)
+    chosen: Sequence[Match] = ()
+    outcomes: list[Outcome] = field(default_factory=list)
+    begun: float = field(default_factory=time.monotonic)
+
+
+def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
+    """Write what was measured, print it, and return the exit status."""
+    interruption: Interruption = args.interruption
+    failure: OSError | None = None
+    while True:
+        name = interruption.name
+        outcomes = [*state.outcomes, *untested(state.target, state.lane)]
+        skipped = [match for match in state.chosen if not match.runs_in]
+        if name:
+            skipped += _not_run(state, name)
+            outcomes.append(interrupted("busbar check", state.lane, f"{name} ended the run"))
+        document = document_of(
+            *(state.site, state.lane, outcomes, skipped),
+            interrupted=name,
+            coverage=_coverage(state.target, outcomes),
+        )
+        try:
+            write(output / "results.json", json.dumps(document, indent=1) + "\n")
+            # Here, so that a plotting library that does not load loses no result.
+            from busbar.report import html  # noqa: PLC0415
+
+            html.write(output / "report.html", document, outcomes)
+        except OSError as error:
+            failure = error
+        if interruption.name == name:
+            break
+    if args.junit:
+        text = junit(state.site, outcomes, skipped, document["time"])
+        write(args.junit, text)
+    try:
+        if args.json:
+            stdout().document(document)
+        elif args.summary:
+            stdout().line(summary(document["verdict"], document["coverage"], outcomes))
+        else:
+            print_run(
+                document["verdict"],
+                document["coverage"],
+                outcomes,
+                skipped,
+                stdout(),
+                seconds=time.monotonic() - state.begun,
+                report=output / "report.html",
+                verbose=args.verbose,
+            )
+        sys.stdout.flush()
+    except OSError:  # the reader or the terminal is gone; what matters is in the files
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if failure:
+        raise failure
+    refuse_without_space(output)
+    return (
+        interruption.status
+        if name
+        else exit_status(document["verdict"], require_bands=args.require_bands)
+    )
+
+
+def _coverage(target: Target, outcomes: Sequence[Outcome]) -> str:
+    """Return how many nodes have a result that says something of them."""
+    tested = [
+        node
+        for outcome in outcomes
+        if outcome.verdict is not Verdict.NOT_RUN
+        for row in outcome.results
+        for node in row.where.split(",")
+    ]
+    return coverage(target, tested)
+
+
+def _not_run(state: RunState, name: str) -> list[Match]:
+    """Return the checks that an interrupted run did not come to."""
+    begun = {outcome.check for outcome in state.outcomes}
+    return [
+        replace(match, reason=f"{name} ended the run before it")
+        for match in state.chosen
+        if match.runs_in and not {match.name, match.test} & begun
+    ]

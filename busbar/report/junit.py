@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: MIT
+"""Write the outcomes of a run as JUnit, one test case for each check and place."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+
+from busbar.check.listing import Match
+from busbar.judge.results import Outcome, Result
+from busbar.terminal import one_line
+from busbar.verdict import Verdict
+
+
+def junit(site: str, outcomes: Sequence[Outcome], skipped: Sequence[Match], time: str) -> str:
+    """Return the XML: a problem is a failure, what did not run is an error."""
+    suite = ET.Element("testsuite", name=f"busbar.{site}", timestamp=time)
+    counts = {"tests": len(outcomes) + len(skipped), "failures": 0, "errors": 0}
+    for outcome in outcomes:
+        case = _case(suite, site, outcome.check, outcome.partition, outcome.environment)
+        places = dict.fromkeys(row.where for row in outcome.results if row.where)
+        properties = ET.SubElement(case, "properties")
+        for name, value in (
+            ("partition", outcome.partition),
+            ("nodes", ";".join(places)),
+            ("verdict", str(outcome.verdict)),
+        ):
+            ET.SubElement(properties, "property", name=name, value=one_line(value))
+        case.set("name", one_line(" ".join(filter(None, (outcome.check, ";".join(places))))))
+        if outcome.verdict.is_problem:
+            kind = "error" if outcome.verdict is Verdict.NOT_RUN else "failure"
+            counts["errors" if kind == "error" else "failures"] += 1
+            wrong = ET.SubElement(case, kind, type=str(outcome.verdict))
+            wrong.set("message", one_line(outcome.sentence()))
+        else:
+            ET.SubElement(case, "system-out").text = "\n".join(map(_line, _read(outcome)))
+    for match in skipped:
+        case = _case(suite, site, match.name, "", "")
+        ET.SubElement(case, "skipped", message=one_line(match.reason))
+    suite.set("skipped", str(len(skipped)))
+    for name, count in counts.items():
+        suite.set(name, str(count))
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _case(suite: ET.Element, site: str, name: str, *place: str) -> ET.Element:
+    classname = ".".join(one_line(part) for part in (site, *place) if part)
+    return ET.SubElement(suite, "testcase", classname=classname, name=one_line(name))
+
+
+def _read(outcome: Outcome) -> list[Result]:
+    return [row for row in outcome.results if row.value is not None]
+
+
+def _line(row: Result) -> str:
+    parts = (row.where, row.metric, row.buffers, row.pair, f"{row.bytes} bytes")
+    return one_line(f"{' '.join(filter(None, parts))}: {row.value:.6g} {row.unit} {row.verdict}")

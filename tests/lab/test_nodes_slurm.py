@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+"""Every node of a cluster, the allocation that holds us, and jobs that cannot run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .common import LAB, ROOT, Run
+from .test_checks_slurm import CHECKS, SITE, Cluster, cluster, ended, messages  # noqa: F401
+
+pytestmark = pytest.mark.lab
+PAIRS = ("-c", CHECKS / "fabric_ucx.py", "-n", "fabric_ucx_nodes")
+
+
+@pytest.fixture
+def slow_node(lab: Path) -> Iterator[str]:
+    """A node whose link is slow in both directions."""
+    subprocess.run([LAB / "shape", lab, "n2", "300mbit"], check=True)
+    yield "n2"
+    subprocess.run([LAB / "shape", lab, "n2", "none"], check=True)
+
+
+@pytest.fixture
+def drained(cluster: Cluster) -> Iterator[str]:  # noqa: F811 - the fixture
+    """A node that an administrator has drained."""
+    cluster.control("scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=bad fan")
+    yield "n4"
+    cluster.control("scontrol", "update", "NodeName=n4", "State=RESUME")
+
+
+def test_the_slow_node_is_named_and_the_drained_one_is_listed(
+    cluster: Cluster,  # noqa: F811 - the fixture
+    slow_node: str,
+    drained: str,
+    tmp_path: Path,
+) -> None:
+    """All pairs of the three other nodes; the healthy ones have slow readings, too."""
+    status, document = cluster.check(tmp_path, "srun", *PAIRS, "--nodes", "all")
+    accused = {row["where"] for row in document["results"] if row["verdict"] == "degraded"}
+    assert (status, accused) == (1, {slow_node}), messages(document)
+    assert document["coverage"] == f"3 of 4 nodes tested, 1 cannot be: {drained} drained (bad fan)"
+    places = {row["where"] for row in document["results"] if row["verdict"] == "unjudged"}
+    assert places == {"n1,n2", "n2,n3", "n1,n3"}
+    assert {row["partition"] for row in document["results"]} == {"lab"}
+
+
+def test_a_link_at_a_fifth_of_its_rate_is_degraded(
+    cluster: Cluster,  # noqa: F811 - the fixture
+    lab: Path,
+    tmp_path: Path,
+) -> None:
+    """Of two nodes, by the rate of the port; the site lints clean."""
+    site = cluster.site("srun").with_name("lab-tcp")
+    site.mkdir()
+    text = SITE.format(name=site.name, launcher="srun").replace(
+        "{cores: 2}", "{cores: 2, nics: [{name: eth0, class: eth-1g}]}"
+    )
+    (site / "site.yaml").write_text(f"{text}fabric: {{provider: tcp, rails: 1}}\n")
+    shutil.copy(ROOT / "site" / "local" / "reframe.py", site)
+    lint = [sys.executable, "-m", "busbar", "site", "lint", site]
+    assert subprocess.run(lint, check=False, capture_output=True).returncode == 0
+    options = ("--site", site, *PAIRS, "--nodelist", "n1,n2", "--max-retries", "0")
+    subprocess.run([LAB / "shape", lab, "n2", "200mbit"], check=True)
+    try:
+        status, document = cluster.check(tmp_path, "srun", *options)
+    finally:
+        subprocess.run([LAB / "shape", lab, "n2", "none"], check=True)
+    assert (status, document["verdict"]) == (1, "degraded"), messages(document)
+    assert "of the rate of the port; 25% is the least" in messages(document)
+
+
+def test_a_run_stays_in_the_allocation_that_holds_the_last_nodes(
+    cluster: Cluster,  # noqa: F811 - the fixture
+    on_lab: Run,
+    tmp_path: Path,
+) -> None:
+    """Of a batch job on two nodes, with another job on the other two."""
+    on_lab("sbatch", "-w", "n1,n2", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 600")
+    words = [sys.executable, "-m", "busbar", "check", "--json", "--site", cluster.site("srun")]
+    words += ["--output", tmp_path / "out", *PAIRS[:2]]
+    command = f"cd {ROOT} && {' '.join(map(str, words))}"
+    output = tmp_path / "said"
+    try:
+        batch = ("sbatch", "--wait", "--exclusive", "-w", "n3,n4", "-o", output)
+        on_lab(*batch, "--wrap", f"{command} 2>/dev/null")
+    finally:
+        on_lab("scancel", "-u", "root")
+    document: dict[str, Any] = json.loads(output.read_text())
+    assert {row["where"] for row in document["results"]} == {"n3", "n4", "n3,n4"}
+    assert all(row["gb_per_s"] > 0 for row in document["results"]), messages(document)
+    assert document["coverage"] == "2 of 2 nodes tested"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--sbatch", "--partition=labb"), "invalid partition specified: labb"),
+        (("--nodelist", "n4"), "n4 drained (bad fan): Slurm starts no job on it"),
+    ],
+)
+def test_what_slurm_refuses_is_not_run_in_its_own_words(
+    cluster: Cluster,  # noqa: F811 - the fixture
+    drained: str,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    words: str,
+) -> None:
+    only = ("-c", CHECKS / "fabric_ucx.py", "-n", "^fabric_ucx$")
+    status, document = cluster.check(tmp_path, "srun", *only, *options)
+    assert (status, document["verdict"]) == (2, "not run"), messages(document)
+    assert words in messages(document)
+
+
+def test_a_job_that_waits_too_long_is_not_run(
+    cluster: Cluster,  # noqa: F811 - the fixture
+    tmp_path: Path,
+) -> None:
+    """It is cancelled, and what it waited for is shown."""
+    cluster.control("sbatch", "--exclusive", "-N4", "-o", "/dev/null", "--wrap", "sleep 600")
+    only = ("-c", CHECKS / "fabric_ucx.py", "-n", "^fabric_ucx$", "--max-pending", "5s")
+    try:
+        process = cluster.start(tmp_path, "srun", *only)
+        status, document = ended(process)
+    finally:
+        cluster.control("scancel", "-u", "root")
+    assert (status, document["verdict"]) == (2, "not run"), messages(document)
+    assert "while it waited (Resources)" in messages(document)
