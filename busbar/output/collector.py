@@ -56,6 +56,8 @@ class Collector:
         }
         self._prefixes: set[bytes] = set()
         self._tokens: set[bytes] = set()
+        self._full = False
+        """Whether no more processes are noted."""
         self._dense_blocks = 0
         """In so many blocks more, each line is looked at."""
         self._transports: dict[bytes, str] = {}
@@ -132,7 +134,7 @@ class Collector:
     def _info(self, at: int, line: bytes, prefix_bytes: int) -> None:
         """Read a line of ``NCCL_DEBUG=INFO``."""
         prefix = line[:prefix_bytes]
-        if prefix not in self._prefixes:
+        if prefix not in self._prefixes and (not self._full or line[0] in _ROW_BYTES):
             self._new_prefix(at, line, prefix)
         start = prefix_bytes + len(nccl_log.INFO)
         head = line[start : start + HEAD_BYTES]
@@ -140,20 +142,20 @@ class Collector:
             self._channel(at, line, start)
         by_head = self._patterns.by_head
         rows = by_head.get(head) or by_head.get(head[:1])
-        if rows and (seen := [row for row in rows if row.needle in line]):
-            shapes = self.runs.shapes
-            text = line[start:]
-            if not shapes.is_worn(text):
-                shapes.count()
-                self._messages(at, line, match(seen, text))
+        if not rows:
+            return
+        shapes, text = self.runs.shapes, line[start:]
+        if text in shapes.worn:
+            return
+        seen = [row for row in rows if row.needle in text]
+        if seen and not shapes.is_worn(text):
+            shapes.count()
+            self._messages(at, line, match(seen, text))
 
     def _new_prefix(self, number: int, line: bytes, prefix: bytes) -> None:
         """Note the process that prints; text before it is a label, a time, or part of a row."""
-        full = len(self._tokens) >= MOST_PREFIXES
-        if full and line[0] not in _ROW_BYTES:
-            return
         token = prefix.rpartition(b" [")[0].rpartition(b" ")[2]
-        known = full or token in self._tokens
+        known = self._full or token in self._tokens
         if known and line[0] not in _ROW_BYTES:
             return  # only the time before it is new
         start = len(prefix) - len(token) - len(prefix.rpartition(b" [")[2]) - 2 if known else 0
@@ -168,6 +170,7 @@ class Collector:
         process = nccl_log.parse_process(line[start:])
         if process and line.startswith(token, start):
             self._tokens.add(token)
+            self._full = len(self._tokens) >= MOST_PREFIXES
         run = self.runs.current
         if process and len(run.processes) < MOST_HOSTS:
             self._hosts.add(process.host.encode())

@@ -23,18 +23,25 @@ class Shapes:
         self._shape: tuple[bytes, ...] = ()
         """Of the line that `is_worn` was asked about last."""
         self._counts: dict[tuple[bytes, ...], int] = {}
+        self.worn: set[bytes] = set()
+        """Texts that were found to be worn: most lines of a log repeat one to the letter."""
 
     def is_worn(self, line: bytes) -> bool:
         """Return whether so many messages like a line were read that it can be left out."""
         if self._nlines < _FREE_LINES:
             return False
         line = line[:_LONGEST]
+        if line in self.worn:
+            return True
         numbers = line.translate(_ONLY_DIGITS).split()
         self._shape = shape = (
             line.translate(None, _DIGITS),
             *[each for each in numbers if len(each) < _LONG_NUMBER],
         )
-        return self._counts.get(shape, 0) >= _MOST_ALIKE
+        worn = self._counts.get(shape, 0) >= _MOST_ALIKE
+        if worn and len(self.worn) < _MOST_SHAPES:
+            self.worn.add(line)
+        return worn
 
     def count(self) -> None:
         """Count the line that is not worn: it is a message."""
