@@ -34,6 +34,8 @@ DENSE = 4
 """If more lines than one in so many are read, looking at each is faster than a search."""
 DENSE_BLOCKS = 16
 """Blocks that are taken for dense after one that was."""
+_COUNTED = (Role.WARNING, Role.SHELL, Role.PROCESS)
+"""Roles of lines that a log can repeat like messages."""
 _CONNECTIONS = (b"Chan", b"Ring")
 _ROW_BYTES = frozenset(b" \t0123456789")
 _STARTS_OF_A_PROCESS = frozenset({"ucx.version", "ucx.api-mismatch", "ucx.env"})
@@ -72,6 +74,12 @@ class Collector:
 
     def block(self, number: int, block: bytes) -> None:
         """Read a block of lines, the first of which has the given number."""
+        if self.runs.full:
+            run = self.runs.current
+            run.dropped_from = run.dropped_from or self.runs.evidence(
+                number, block[:MOST_PREFIXES]
+            )
+            return
         self._recent.add(number, block)
         if number == 1:
             self._learn(block)
@@ -248,7 +256,7 @@ class Collector:
         self, number: int, line: bytes, text: bytes, owners: Sequence[Pattern | Role]
     ) -> None:
         """Read a line that has triggers."""
-        if all(isinstance(each, Pattern) or each is Role.WARNING for each in owners):
+        if all(isinstance(each, Pattern) or each in _COUNTED for each in owners):
             self.runs.shapes.count()
         for owner in owners:
             if isinstance(owner, Pattern):
