@@ -9,7 +9,7 @@ from pathlib import Path
 
 from busbar.errors import BusbarError
 from busbar.explain import notes as note_rules
-from busbar.explain.model import Explanation
+from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains
 from busbar.explain.rules_machine import missing_sizes
@@ -152,7 +152,7 @@ _LIBRARIES = {
 def _library(facts: JobOutput) -> str:
     """Name the library whose messages the input has, for an input without a benchmark."""
     families = {kind.partition(".")[0] for kind in facts.messages}
-    return next((name for each, name in _LIBRARIES.items() if each in families), "unknown tool")
+    return next((name for each, name in _LIBRARIES.items() if each in families), UNKNOWN_TOOL)
 
 
 def _libraries(facts: JobOutput) -> tuple[str, ...]:

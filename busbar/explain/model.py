@@ -16,6 +16,10 @@ from busbar.verdict import Verdict
 Confidence = Literal["certain", "likely"]
 
 
+UNKNOWN_TOOL = "unknown tool"
+"""The tool of a text with messages only."""
+
+
 @dataclass(frozen=True)
 class Cause:
     """Why the verdict of a run is not ``pass``."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from busbar.explain.model import Cause, Explanation
+from busbar.explain.model import UNKNOWN_TOOL, Cause, Explanation
 from busbar.explain.summary import Row, rows
 from busbar.output.note import Note
 from busbar.output.reading import Evidence
@@ -33,7 +33,8 @@ def print_explanations(
 
 
 def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
-    out.line(_what_ran(explanation), style="bold")
+    if ran := _what_ran(explanation):
+        out.line(ran, style="bold")
     if hosts := explanation.hosts:
         shown = hosts if verbose else hosts[:_MOST_HOSTS]
         more = f" and {len(hosts) - len(shown)} more" if len(hosts) > len(shown) else ""
@@ -50,13 +51,16 @@ def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
     for note in explanation.notes:
         if note.id == "site-recognised" and explanation.site and not verbose:
             continue  # the first line names it
+        if note.id == "error-shown" and shown_lines.issuperset(note.evidence) and not verbose:
+            continue  # a cause says it
         _note(note, out, shown_lines, verbose)
 
 
 def _what_ran(explanation: Explanation) -> str:
     """Return tool, versions, test, ranks, nodes and site, as far as they are known."""
-    words = [f"{explanation.tool} {explanation.version or ''}".strip()]
-    words += explanation.libraries
+    words = list(explanation.libraries)
+    if explanation.tool != UNKNOWN_TOOL:
+        words.insert(0, f"{explanation.tool} {explanation.version or ''}".strip())
     if explanation.operation and explanation.operation != explanation.tool:
         words.append(explanation.operation)
     if explanation.ranks:

@@ -58,7 +58,10 @@ def mpich_gpu_off(context: Context) -> Iterator[Finding]:
         pattern(
             "greeting",
             "of 1",
-            r"(?i:\b(?:rank|proc(?:ess|essor)?|task|node)\b\D{0,12}0 (?:out )?of 1\b)(?!\d)",
+            # Many programs of one rank print "rank 0 of 1" on each line; they greet once.
+            r"(?i:\b(?:hello|hi|greetings|I am|I'm|this is)\W.{0,80}"
+            r"\b(?:rank|proc(?:ess|essor)?|task|node)\b\D{0,12}0 (?:out )?of 1\b)(?!\d)"
+            r"(?:.*\bpid\W{0,3}(?P<pid>\d+))?",
         )
     ],
 )
@@ -73,10 +76,11 @@ def singletons(context: Context) -> Iterator[Finding]:
     # Two programs print their headers before either has a row.
     headers = several and facts.tool == "nccl-tests" and not facts.first("tests.failure")
     repeated = headers or (several and not facts.readings and facts.tool.startswith("osu_"))
-    greeted = [s for s in facts.seen("greeting") if s.count > 1]
-    if greeted and not facts.tool:
-        summary = f"{greeted[0].count} programs say that they are alone"
-        yield failure("singletons", [greeted[0].evidence], summary)
+    greeted = facts.seen("greeting")
+    programs = sum(1 if each["pid"] else each.count for each in greeted)
+    if programs > 1 and not facts.tool:
+        summary = f"{programs} programs say that they are alone"
+        yield failure("singletons", lines_of(*greeted[:3]), summary)
         return
     if not (facts.single_starts or bare or lone or repeated):
         return

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -102,6 +104,29 @@ def judge_readings(readings: Iterable[Reading], expect: Expect) -> list[Judged]:
     return [judge_reading(each, expect) for each in readings if each.kind != "algbw"]
 
 
+class _Fastest:
+    """The fastest of the readings above each size, for tables of many thousand rows."""
+
+    def __init__(self, readings: Iterable[Reading]) -> None:
+        of_size: dict[int, Reading] = {}
+        for each in readings:
+            known = of_size.get(each.nbytes)
+            if known is None or each.value > known.value:
+                of_size[each.nbytes] = each
+        self._sizes = sorted(of_size)
+        largest_first = (of_size[nbytes] for nbytes in reversed(self._sizes))
+        self._fastest = list(itertools.accumulate(largest_first, self._faster))[::-1]
+
+    @staticmethod
+    def _faster(one: Reading, other: Reading) -> Reading:
+        return min(other, one, key=lambda r: r.nbytes / r.value)
+
+    def above(self, nbytes: int) -> Reading | None:
+        """Return the reading of a larger message that took the least time."""
+        at = bisect.bisect_right(self._sizes, nbytes)
+        return self._fastest[at] if at < len(self._sizes) else None
+
+
 def against_larger(judged: Iterable[Judged]) -> list[Judged]:
     """Return the readings; a bus bandwidth without a band is judged by those of larger messages.
 
@@ -112,14 +137,15 @@ def against_larger(judged: Iterable[Judged]) -> list[Judged]:
     for each in judged:
         if each.reading.kind == "busbw" and 0 < each.reading.value < math.inf:
             series[each.reading.in_place, each.reading.operation].append(each.reading)
+    larger = {key: _Fastest(readings) for key, readings in series.items()}
     found = []
     for each in judged:
         small = each.reading
-        larger = [r for r in series[small.in_place, small.operation] if r.nbytes > small.nbytes]
-        if each.verdict is not Verdict.UNJUDGED or small.nbytes < LARGE_BYTES or not larger:
+        others = larger.get((small.in_place, small.operation))
+        fastest = others.above(small.nbytes) if others else None
+        if each.verdict is not Verdict.UNJUDGED or small.nbytes < LARGE_BYTES or not fastest:
             found.append(each)
             continue
-        fastest = min(larger, key=lambda r: r.nbytes / r.value)
         as_fast = small.nbytes / (fastest.nbytes / fastest.value)
         if small.value * _LONGER < as_fast:
             why = f"{fastest.nbytes} bytes took less time in this run"

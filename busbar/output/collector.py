@@ -34,6 +34,8 @@ DENSE = 4
 """If more lines than one in so many are read, looking at each is faster than a search."""
 DENSE_BLOCKS = 16
 """Blocks that are taken for dense after one that was."""
+_COUNTED = (Role.WARNING, Role.SHELL, Role.PROCESS)
+"""Roles of lines that a log can repeat like messages."""
 _CONNECTIONS = (b"Chan", b"Ring")
 _ROW_BYTES = frozenset(b" \t0123456789")
 _STARTS_OF_A_PROCESS = frozenset({"ucx.version", "ucx.api-mismatch", "ucx.env"})
@@ -56,6 +58,8 @@ class Collector:
         }
         self._prefixes: set[bytes] = set()
         self._tokens: set[bytes] = set()
+        self._full = False
+        """Whether no more processes are noted."""
         self._dense_blocks = 0
         """In so many blocks more, each line is looked at."""
         self._transports: dict[bytes, str] = {}
@@ -70,6 +74,12 @@ class Collector:
 
     def block(self, number: int, block: bytes) -> None:
         """Read a block of lines, the first of which has the given number."""
+        if self.runs.full:
+            run = self.runs.current
+            run.dropped_from = run.dropped_from or self.runs.evidence(
+                number, block[:MOST_PREFIXES]
+            )
+            return
         self._recent.add(number, block)
         if number == 1:
             self._learn(block)
@@ -132,7 +142,7 @@ class Collector:
     def _info(self, at: int, line: bytes, prefix_bytes: int) -> None:
         """Read a line of ``NCCL_DEBUG=INFO``."""
         prefix = line[:prefix_bytes]
-        if prefix not in self._prefixes:
+        if prefix not in self._prefixes and (not self._full or line[0] in _ROW_BYTES):
             self._new_prefix(at, line, prefix)
         start = prefix_bytes + len(nccl_log.INFO)
         head = line[start : start + HEAD_BYTES]
@@ -140,20 +150,20 @@ class Collector:
             self._channel(at, line, start)
         by_head = self._patterns.by_head
         rows = by_head.get(head) or by_head.get(head[:1])
-        if rows and (seen := [row for row in rows if row.needle in line]):
-            shapes = self.runs.shapes
-            text = line[start:]
-            if not shapes.is_worn(text):
-                shapes.count()
-                self._messages(at, line, match(seen, text))
+        if not rows:
+            return
+        shapes, text = self.runs.shapes, line[start:]
+        if text in shapes.worn:
+            return
+        seen = [row for row in rows if row.needle in text]
+        if seen and not shapes.is_worn(text):
+            shapes.count()
+            self._messages(at, line, match(seen, text))
 
     def _new_prefix(self, number: int, line: bytes, prefix: bytes) -> None:
         """Note the process that prints; text before it is a label, a time, or part of a row."""
-        full = len(self._tokens) >= MOST_PREFIXES
-        if full and line[0] not in _ROW_BYTES:
-            return
         token = prefix.rpartition(b" [")[0].rpartition(b" ")[2]
-        known = full or token in self._tokens
+        known = self._full or token in self._tokens
         if known and line[0] not in _ROW_BYTES:
             return  # only the time before it is new
         start = len(prefix) - len(token) - len(prefix.rpartition(b" [")[2]) - 2 if known else 0
@@ -168,6 +178,7 @@ class Collector:
         process = nccl_log.parse_process(line[start:])
         if process and line.startswith(token, start):
             self._tokens.add(token)
+            self._full = len(self._tokens) >= MOST_PREFIXES
         run = self.runs.current
         if process and len(run.processes) < MOST_HOSTS:
             self._hosts.add(process.host.encode())
@@ -245,7 +256,7 @@ class Collector:
         self, number: int, line: bytes, text: bytes, owners: Sequence[Pattern | Role]
     ) -> None:
         """Read a line that has triggers."""
-        if all(isinstance(each, Pattern) or each is Role.WARNING for each in owners):
+        if all(isinstance(each, Pattern) or each in _COUNTED for each in owners):
             self.runs.shapes.count()
         for owner in owners:
             if isinstance(owner, Pattern):

@@ -22,6 +22,7 @@ MOST_READINGS = 20_000
 MOST_PATHS = 20_000
 MOST_HOSTS = 65_536
 _E = TypeVar("_E")
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -59,6 +60,15 @@ class OutOfBounds(NamedTuple):
     evidence: Evidence
 
 
+class _First(list[_T]):
+    """A list that keeps the first entries: a text can repeat anything a million times."""
+
+    def append(self, entry: _T, /) -> None:
+        """Add an entry unless there are too many."""
+        if len(self) < MOST_VALUES:
+            super().append(entry)
+
+
 @dataclass
 class JobOutput:
     """One run. The collector fills it, the rules read it."""
@@ -66,7 +76,7 @@ class JobOutput:
     files: list[str] = field(default_factory=list)
     tool: str = ""
     version: str | None = None
-    names: list[tuple[str, Evidence]] = field(default_factory=list)
+    names: list[tuple[str, Evidence]] = field(default_factory=_First)
     """The collective or test by the output's own words, with the lines."""
     device: str = ""
     """Where the buffers are: ``CUDA``, ``ROCM``, ``GPU`` or ``host``; empty if not shown."""
@@ -81,15 +91,15 @@ class JobOutput:
     """The largest size that nccl-tests says it measures."""
     parameters: tuple[Parameters, Evidence] | None = None
     """How nccl-tests says that it measures."""
-    settings: list[tuple[osu.Setting, Evidence]] = field(default_factory=list)
+    settings: list[tuple[osu.Setting, Evidence]] = field(default_factory=_First)
     """What OSU prints between its title and its table."""
     out_of_bounds: OutOfBounds | None = None
     finished: Evidence | None = None
     """The line with which the tool ends its output."""
     exit_status: ExitStatus | None = None
-    commands: list[tuple[CommandLine, Evidence]] = field(default_factory=list)
+    commands: list[tuple[CommandLine, Evidence]] = field(default_factory=_First)
     ranks: int | None = None
-    launches: list[Evidence] = field(default_factory=list)
+    launches: list[Evidence] = field(default_factory=_First)
     """Each start of the program; more than one in one run are singletons."""
     single_starts: int = 0
     devices: dict[tuple[str, int], nccl_tests.Device] = field(default_factory=dict)
@@ -165,7 +175,9 @@ class JobOutput:
 
     def note_setting(self, name: str, value: str, evidence: Evidence) -> None:
         """Add a variable that the run had; each distinct value is kept once, in order."""
-        self.environment.setdefault(name, {}).setdefault(value, evidence)
+        values = self.environment.get(name, {})
+        if len(self.environment) < MOST_VALUES and len(values) < MOST_VALUES:
+            self.environment.setdefault(name, values).setdefault(value, evidence)
 
     def note_contradiction(self, text: str, evidence: Evidence) -> None:
         """Add a line that contradicts itself."""

@@ -8,6 +8,8 @@ from busbar.output.reading import Evidence
 from busbar.output.shapes import Shapes
 from busbar.parse.text import decode
 
+_MOST_RUNS = 1024
+
 
 class Runs:
     """The run that is being read, and those before it in the same file."""
@@ -18,10 +20,18 @@ class Runs:
         self.shapes = Shapes()
         self._past: list[JobOutput] = []
 
+    @property
+    def full(self) -> bool:
+        """Whether the runs after these are not read."""
+        return len(self._past) >= _MOST_RUNS
+
     def begin(self) -> JobOutput:
         """Begin a new run, unless the current one has no tool yet."""
         if self.current.tool:
-            self._past.append(self.current)
+            if self.full:
+                self._past[-1].dropped_from = next(iter(self.current.launches), None)
+            else:
+                self._past.append(self.current)
             self.current = JobOutput(files=[self.file])
             self.shapes = Shapes()
         return self.current

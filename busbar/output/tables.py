@@ -276,13 +276,14 @@ class Tables:
     # ---- JSON lines of our own programs
     def _event(self, number: int, line: bytes) -> None:
         facts, evidence = self._facts, Evidence(self._runs.file, number, decode(line))
+        if len(facts.malformed) >= MOST_VALUES:
+            return  # the run is broken, and so is its output
         try:
             event = events.parse(line)
         except events.MalformedEventError as error:
             if error.cut:
                 facts.incomplete = evidence
-            if len(facts.malformed) < MOST_VALUES:
-                facts.malformed.append((str(error), evidence))
+            facts.malformed.append((str(error), evidence))
             return
         if isinstance(event, events.Start):
             facts = self._start(event, evidence)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import cache
 from typing import Any
 
 MOST = 10**18 - 1
@@ -65,14 +66,20 @@ def load_json(text: str | bytes, *, once: bool = False) -> Any:
     than 39 digits or beyond the range of a float, and for text that is not UTF-8.
     """
     try:
-        return json.loads(
-            text,
-            parse_int=_json_int,
-            parse_float=_json_float,
-            object_pairs_hook=_object if once else None,
-        )
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        return _decoder(once).decode(text)
     except RecursionError:
         raise ValueError("the JSON is nested too deep") from None
+
+
+@cache
+def _decoder(once: bool) -> json.JSONDecoder:
+    return json.JSONDecoder(
+        parse_int=_json_int,
+        parse_float=_json_float,
+        object_pairs_hook=_object if once else None,
+    )
 
 
 def json_whole(value: object) -> int:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Times ``busbar explain`` on texts of many kinds, on one core; prints MB/s and memory of each."""
+"""Times ``busbar explain`` on texts of many kinds, on one core; prints MB/s and memory of each.
+
+The time is that of the CPU without the start of the program, since other programs run, too.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -48,6 +52,25 @@ LINES: dict[str, tuple[str, Callable[[int], str]]] = {
             f"host{i}:{i}:{i} [{i % 8}] NCCL INFO comm 0x5598 rank {i % 8} nRanks 8 nNodes\n"
         ),
     ),
+    "hosts that differ": (
+        "",
+        lambda i: (
+            f"host{i}:{i}:{i} [0] NCCL INFO Bootstrap : Using eth0:10.{i % 256}.{i % 251}.9<0>\n"
+        ),
+    ),
+    "errors that differ": (
+        "",
+        lambda i: f"srun: error: host{i}: task {i}: Exited with exit code {i % 255 + 1}\n",
+    ),
+    "full disks": (
+        "",
+        lambda i: f"OSError: [Errno 28] No space left on device: '/scratch/{i}/x'\n",
+    ),
+    "colours": (
+        "",
+        lambda i: f"\x1b[32mn1:1:{i % 64}\x1b[0m [0] NCCL INFO Channel {i % 64:02}/0 via SHM\n",
+    ),
+    "lines that end in CR": ("", lambda i: f"2026-11-21 07:23:34 INFO step {i} loss 0.5\r\n"),
     "prefixes of a collector": (
         "",
         lambda i: f"[pod/w-{i}/x] 2026-11-21T07:23:34.{i:06}Z some words that a program prints\n",
@@ -107,8 +130,11 @@ def random_text() -> Iterator[bytes]:
         yield block
 
 
-def measure(name: str, text: Iterator[bytes], scratch: Path) -> bool:
-    """Explain a text in a process of its own; return whether it meets the bar."""
+def measure(name: str, text: Iterator[bytes], scratch: Path, start: float) -> bool:
+    """Explain a text in a process of its own; return whether it meets the bar.
+
+    ``start`` is the CPU time in which such a process starts.
+    """
     path = scratch / "text"
     with path.open("wb") as file:
         file.writelines(text)
@@ -124,7 +150,7 @@ def measure(name: str, text: Iterator[bytes], scratch: Path) -> bool:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     seconds, memory = time.monotonic() - begin, usage.ru_maxrss / 1e3
-    speed = path.stat().st_size / 1e6 / (usage.ru_utime + usage.ru_stime)
+    speed = path.stat().st_size / 1e6 / max(usage.ru_utime + usage.ru_stime - start, 0.01)
     good = speed >= BAR_MB_PER_S and memory <= BAR_MB and printed
     print(  # noqa: T201 - its output
         f"explain: {name:24} {speed:6.0f} MB/s (bar {BAR_MB_PER_S:g}), {seconds:5.1f} s,"
@@ -133,15 +159,27 @@ def measure(name: str, text: Iterator[bytes], scratch: Path) -> bool:
     return good
 
 
+def start_up(scratch: Path) -> float:
+    """Return the CPU time in which ``busbar explain`` reads one line."""
+    path = scratch / "line"
+    path.write_text("n1:1:1 [0] NCCL INFO Using network IB\n")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "busbar", "explain", "--json", str(path)]
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def main() -> int:
     """Measure each kind of text."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     with tempfile.TemporaryDirectory() as scratch:
+        start = start_up(Path(scratch))
         results = [
-            measure(name, pieces(head, line), Path(scratch))
+            measure(name, pieces(head, line), Path(scratch), start)
             for name, (head, line) in LINES.items()
         ]
-        results.append(measure("letters without words", random_text(), Path(scratch)))
+        results.append(measure("letters without words", random_text(), Path(scratch), start))
     return 0 if all(results) else 1
 
 

@@ -12,7 +12,11 @@ from busbar.explain import Source
 
 from .public_logs import is_right
 
-POSTS = yaml.safe_load(Path(__file__).with_name("posts.yaml").read_text())
+POSTS = [
+    post
+    for name in ("posts.yaml", "posts-threads.yaml")
+    for post in yaml.safe_load(Path(__file__).with_name(name).read_text())
+]
 
 
 @pytest.mark.parametrize("post", POSTS, ids=lambda post: post["name"])
