@@ -4,6 +4,7 @@
 #SBATCH --output=rfm_job.out
 #SBATCH --error=rfm_job.err
 #SBATCH --time=0:10:0
+#SBATCH --partition=gpu
 #SBATCH --exclusive
 #SBATCH --no-requeue
 export OMPI_MCA_pml=ucx
