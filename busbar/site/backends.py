@@ -16,6 +16,10 @@ OWN_LAUNCHERS = ("flux-run", "jsrun")
 """The launchers that `busbar.delivery.launchers` adds to ReFrame."""
 
 
+_INTERNAL = ("allocation", "srun-step")
+"""Those of `busbar.delivery.allocation`, which no site names."""
+
+
 @lru_cache(maxsize=2)
 def backends(kind: str) -> dict[str, str | None]:
     """Return the schedulers or launchers, and why one cannot be used on this machine."""
@@ -25,7 +29,8 @@ def backends(kind: str) -> dict[str, str | None]:
         importlib.import_module(module)
     if not inherited:
         os.environ.pop("RFM_INSTALL_PREFIX", None)  # ReFrame sets it on import
-    names = {name: error for name, (_, error) in getattr(registry, f"_{kind}s").items()}
+    registered = getattr(registry, f"_{kind}s").items()
+    names = {name: error for name, (_, error) in registered if name not in _INTERNAL}
     return names | (dict.fromkeys(OWN_LAUNCHERS) if kind == "launcher" else {})
 
 

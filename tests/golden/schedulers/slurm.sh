@@ -9,6 +9,7 @@
 #SBATCH --account=abc
 #SBATCH --qos=high
 #SBATCH --gpus-per-node=8
+#SBATCH --exclusive
 #SBATCH --no-requeue
 export OMPI_MCA_pml=ucx
 export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
