@@ -78,7 +78,7 @@ spack-supply: setup ## write all that Spack needs to build an image of a site (S
 	@ci/spack/setup.sh
 	@environment="$(ENVIRONMENT)"; : "$${environment:=$$($(BIN)/busbar spack path "$(SITE)" --image $(if $(LANE),--lane $(LANE)))}" && ci/spack/supply.sh "$$environment" "$(DIR)"
 
-spack-push: setup ## push the installed packages of a site (SITE=, LANE=) to the signed cache BUILDCACHE=
+spack-push: setup ## push the installed packages of a site (SITE=, LANE=) to BUILDCACHE=, signed unless it is oci:// (BASE=image)
 	@ci/spack/setup.sh
 	@ci/spack/push.sh "$(SITE)" "$(LANE)" "$(BUILDCACHE)"
 

@@ -223,3 +223,25 @@ def test_a_machine_without_a_fortran_compiler_is_told(sles: Path) -> None:
     (sles / "bin/gfortran-13").unlink()
     with pytest.raises(subprocess.CalledProcessError):
         machine(sles, "--gcc", "gcc-13")
+
+
+@pytest.mark.parametrize(
+    ("url", "base", "pushed"),
+    [
+        (
+            "oci://registry/busbar",
+            "",
+            "push --unsigned --update-index --without-build-dependencies",
+        ),
+        ("oci://registry/busbar", "debian:12", "--base-image debian:12 oci://registry/busbar"),
+        ("file:///cache", "", "push --signed --update-index --without-build-dependencies"),
+    ],
+)
+def test_a_cache_is_signed_unless_it_is_a_registry(
+    checkout: Path, url: str, base: str, pushed: str
+) -> None:
+    installed(checkout, "debian12")
+    done = run(checkout, "push.sh", "h200x4", "", url, BASE=base)
+    assert done.returncode == 0, done.stderr
+    assert pushed in done.stdout
+    assert ("gpg publish" in done.stdout) is not url.startswith("oci")
