@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test test-fast lint lock bench fuzz docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-here spack-supply spack-mirror spack-push
+.PHONY: help setup check test test-fast lint lock bench fuzz docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-here spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,14 @@ spack-lock: setup ## solve again and write the locks (ENVS=...)
 	@ci/spack/setup.sh
 	@ci/spack/lock.sh $(ENVS)
 
+spack-externals: setup ## find this machine's compiler, CUDA, ROCm, Slurm, Cray MPICH for Spack (GCC=gcc-13, TARGET=zen3)
+	@ci/spack/setup.sh
+	@. .spack/env.sh && $(BIN)/python ci/spack/machine_scope.py "$$BUSBAR_SPACK_SCOPE" $(if $(GCC),--gcc $(GCC)) $(if $(TARGET),--target $(TARGET))
+
+spack-concretize: setup ## concretize the environment of a site on this system, and check its lock (SITE=, LANE=)
+	@ci/spack/setup.sh
+	@ci/spack/concretize.sh "$(SITE)" "$(LANE)"
+
 spack-pin: setup ## update the recipe of gpu_aware and every lock after a change of its sources, without a solve
 	@ci/spack/setup.sh
 	@. .spack/env.sh && spack -e site/_stacks/host python ci/spack/pin.py
@@ -70,7 +78,7 @@ spack-supply: setup ## write all that Spack needs to build an image of a site (S
 	@ci/spack/setup.sh
 	@environment="$(ENVIRONMENT)"; : "$${environment:=$$($(BIN)/busbar spack path "$(SITE)" --image $(if $(LANE),--lane $(LANE)))}" && ci/spack/supply.sh "$$environment" "$(DIR)"
 
-spack-push: setup ## push the installed packages of a site (SITE=, LANE=) to the signed cache BUILDCACHE=
+spack-push: setup ## push the installed packages of a site (SITE=, LANE=) to BUILDCACHE=, signed unless it is oci:// (BASE=image)
 	@ci/spack/setup.sh
 	@ci/spack/push.sh "$(SITE)" "$(LANE)" "$(BUILDCACHE)"
 

@@ -24,7 +24,7 @@ else
     here=$(spack -e "$env" arch --operating-system)
     made=$(sed -nE 's/.*"platform_os": ?"([^"]+)".*/\1/p' "$env/spack.lock" | sort -u)
     [[ $here == "$made" ]] ||
-        die "the lock of $env is for $made, but this machine is $here; concretize on site (docs/spack.md), then run this again"
+        die "the lock of $env is for $made, but this machine is $here; run make spack-externals, make spack-concretize SITE=${1:-NAME}, then this again"
 fi
 # Without --only-concrete Spack may solve again; the lock must be installed unchanged.
 spack "${scope[@]}" -e "$env" install --only-concrete "$@"

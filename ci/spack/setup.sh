@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Creates .spack/: Spack and its recipes at their pinned commits, the solver from the Python package index, and
 # .spack/env.sh to source. Uses SPACK_ROOT, else a `spack` on PATH, if its series is right. Skips completed steps.
-# PREFIX=DIR is the install tree, BUILDCACHE=URL a signed binary cache, MIRROR=URL a mirror of sources.
+# PREFIX=DIR is the install tree, BUILDCACHE=URL a binary cache, signed unless it is oci://, MIRROR=URL a mirror of sources.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -96,7 +96,9 @@ if [[ $scope == "$home/scope" ]]; then
     [[ -z ${PREFIX:-} ]] || printf 'config:\n  install_tree:\n    root: %s\n' "$PREFIX" >"$scope/config.yaml"
     if [[ -n ${BUILDCACHE:-}${MIRROR:-} ]]; then
         printf 'mirrors:\n' >"$scope/mirrors.yaml"
-        [[ -z ${BUILDCACHE:-} ]] || printf '  busbar:\n    url: %s\n    signed: true\n    source: false\n' "$BUILDCACHE" >>"$scope/mirrors.yaml"
+        signed=true
+        [[ ${BUILDCACHE:-} != oci://* ]] || signed=false # Spack 1.1 cannot sign in a registry
+        [[ -z ${BUILDCACHE:-} ]] || printf '  busbar:\n    url: %s\n    signed: %s\n    source: false\n' "$BUILDCACHE" $signed >>"$scope/mirrors.yaml"
         [[ -z ${MIRROR:-} ]] || printf '  sources:\n    url: %s\n    binary: false\n' "$MIRROR" >>"$scope/mirrors.yaml"
     fi
 elif [[ -n ${PREFIX:-}${BUILDCACHE:-}${MIRROR:-} ]]; then

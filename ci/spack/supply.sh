@@ -30,9 +30,11 @@ destination=$(field destination)
 bare "$SPACK_ROOT" "$SPACK_URL" "$SPACK_COMMIT"
 bare "${destination/\$user_cache_path/$SPACK_USER_CACHE_PATH}" "$(field git)" "$(field commit)"
 
-# For the Python version of the base image, not that of this machine.
+# For the Python version of the base image and the CPU of the environment, not those of this machine.
+cpu=x86_64
+! grep -q /neoverse_ "$env/spack.yaml" || cpu=aarch64
 "$SPACK_PYTHON" -m pip download --disable-pip-version-check --quiet --no-deps --require-hashes --only-binary :all: \
-    --python-version 3.11 --platform manylinux2014_x86_64 --platform manylinux_2_28_x86_64 --dest "$dir/wheels" -r locks/spack.txt ||
+    --python-version 3.11 --platform "manylinux2014_$cpu" --platform "manylinux_2_28_$cpu" --dest "$dir/wheels" -r locks/spack.txt ||
     die "pip could not download Spack's solver; is a Python package index reachable?"
 
 if [[ -e $env/debian-sources.txt ]]; then

@@ -63,16 +63,19 @@ def test_no_path_of_a_machine_or_a_repository_is_in_the_lock(
 
 
 def test_every_delivery_by_spack_has_a_lock_of_its_stack_for_each_lane() -> None:
+    named = set()
     for site, delivery in deliveries():
         for lane in delivery.lanes:
             directory = environment_directory(site, delivery, lane)
             assert directory, f"{site.name}, {lane}"
+            named.add(directory)
             item = manifest.load(directory / "spack.yaml")
             assert item.lock.is_file(), f"{site.name}, {lane}"
             own = {scope.name for scope in item.scopes if scope.parent.name == "lanes"}
             assert own <= {lane}, f"{site.name}, {lane}"
             stack = "cray-abi" if delivery.kind == "image" else delivery.stack
             assert check.stack(item) == stack, f"{site.name}, {lane}"
+    assert named == {item.path.parent for item in MANIFESTS}, "an environment without a site"
 
 
 def test_a_lock_made_with_stand_ins_says_so() -> None:
