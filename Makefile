@@ -14,8 +14,8 @@ setup: ## create .venv from the lock (LANE=ucx-current adds the second lane)
 check: setup ## run the checks on this machine, print verdicts, write a report (ARGS=options of busbar check)
 	@$(BIN)/busbar check $(if $(LANE),--lane $(LANE)) $(ARGS)
 
-# One process per core. Tests that start MPI may meet: none of them judges how fast the machine is just now.
-WORKERS := --numprocesses=auto --maxprocesses=8 --dist=worksteal
+# One process more than cores, as many tests wait for jobs. Tests that start MPI may meet: none judges how fast the machine is just now.
+WORKERS := --numprocesses=$(shell expr $$(nproc) + 1) --maxprocesses=8 --dist=worksteal
 
 test-fast: setup lint ## run the tests that start no MPI, ReFrame or compiler, in less than a minute
 	@$(BIN)/pytest $(WORKERS) -m "not run and not lab"
