@@ -30,7 +30,7 @@ from busbar.verdict import Verdict
 
 from .base import BusbarCheck
 from .judging import Judgement
-from .programs import BUSY, SHOW_BUSY, SOURCES
+from .programs import AT_END, BUSY, SOURCES
 
 ASKED = "asked.json"
 """What a check asks of each launch; it is kept beside the results."""
@@ -39,7 +39,7 @@ NEAR_GPU = str(SOURCES / "near_gpu.sh")
 TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 _DRIVERS = {"cuda": "/sys/bus/pci/drivers/nvidia", "rocm": "/sys/bus/pci/drivers/amdgpu"}
-_ENDED = ("status=$?", SHOW_BUSY, 'echo "exit_status=$status"')
+_ENDED = ("status=$?", AT_END, 'echo "exit_status=$status"')
 
 
 class BenchCheck(BusbarCheck, special=True):

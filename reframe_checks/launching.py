@@ -14,6 +14,7 @@ from busbar.judge.nonce import NONCE
 from busbar.parse import numbers
 
 from .configured import Configured
+from .programs import OWN_SESSION
 
 _HOSTFILE = 'cp "${BUSBAR_HOSTFILE:?names no file of hosts}" hosts'
 _SLURM = 'scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts'
@@ -109,6 +110,13 @@ class LaunchingMixin(Configured):
         ReFrame kills what is left as soon as the script is gone, and ranks are beyond its reach.
         """
         self.prerun_cmds = ["trap 'exit 143' TERM", *self.prerun_cmds]
+
+    @run_before("run")
+    def set_session_directory(self) -> None:
+        """Let no session that another mpirun left keep this one from starting."""
+        one_node = self.job.launcher.registered_name == "mpirun" and self.node_count == 1
+        if one_node and self.environment.mpi == "openmpi":
+            self.prerun_cmds = [OWN_SESSION, *self.prerun_cmds]
 
     def across_nodes(self, names: Iterable[str] = ()) -> None:
         """Give mpirun a host file, the ranks per node, and the variables for the other nodes.

@@ -21,7 +21,7 @@ from busbar.units import option_bytes, parse_bytes
 
 from .base import BusbarCheck
 from .judging import Judgement
-from .programs import BUSY, SHOW_BUSY, BuildProgram
+from .programs import AT_END, BUSY, BuildProgram
 
 
 class Sizes(tuple[int, ...]):
@@ -102,8 +102,7 @@ class GpuAwareCheck(BusbarCheck, special=True):
         words += ["--share-devices"] if self.shares_gpu else []
         words += words_of(self.more_options, "more_options")
         self.executable, *self.executable_opts = map(shlex.quote, words)
-        if self.recorder:
-            self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(SHOW_BUSY)} EXIT"]
+        self.prerun_cmds = [*self.prerun_cmds, f"trap {shlex.quote(AT_END)} EXIT"]
 
     def bus_ids(self) -> tuple[str, ...]:
         """The PCI bus id of the GPU of each rank of a node; empty if the site lists none."""
