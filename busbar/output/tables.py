@@ -277,6 +277,7 @@ class Tables:
     def _event(self, number: int, line: bytes) -> None:
         facts, evidence = self._facts, Evidence(self._runs.file, number, decode(line))
         if len(facts.malformed) >= MOST_VALUES:
+            facts.malformed.dropped += 1
             return  # the run is broken, and so is its output
         try:
             event = events.parse(line)
