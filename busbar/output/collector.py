@@ -84,9 +84,7 @@ class Collector:
         if self.tables.drops_rows:
             self._dense_blocks = 0  # most lines are rows, which a search leaves out
         if self._dense_blocks or block.count(nccl_log.INFO) * DENSE > nlines:
-            skips = self.runs.shapes.skip is not None
-            lines = self._unworn(number, block) if skips else enumerate(block.split(b"\n"), number)
-            self._lines(lines)
+            self._lines(self.runs.unworn(number, block))
             self._dense_blocks = max(0, self._dense_blocks - 1)
         elif self._lines(self._triggered(number, block)) * DENSE > nlines:
             self._dense_blocks = DENSE_BLOCKS
@@ -135,20 +133,6 @@ class Collector:
                 yield number, block[begin:]
                 return
             yield number, block[begin:end]
-            start = end + 1
-            number += 1
-
-    def _unworn(self, number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines of a block without most of those that are worn."""
-        start, total = 0, len(block)
-        while start < total:
-            skip = self.runs.shapes.skip
-            if skip and (worn := skip.match(block, start)):
-                number += block.count(b"\n", start, worn.end())
-                start = worn.end()
-            end = block.find(b"\n", start)
-            end = total if end < 0 else end
-            yield number, block[start:end]
             start = end + 1
             number += 1
 

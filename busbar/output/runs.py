@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.output.shapes import Shapes
@@ -35,6 +37,25 @@ class Runs:
             self.current = JobOutput(files=[self.file])
             self.shapes = Shapes()
         return self.current
+
+    def unworn(self, number: int, block: bytes) -> Iterable[tuple[int, bytes]]:
+        """Return the lines of a block with their numbers, without most of those that are worn."""
+        if self.shapes.skip is None:
+            return enumerate(block.split(b"\n"), number)
+        return self._unworn(number, block)
+
+    def _unworn(self, number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
+        start, total = 0, len(block)
+        while start < total:
+            skip = self.shapes.skip
+            if skip and (worn := skip.match(block, start)):
+                number += block.count(b"\n", start, worn.end())
+                start = worn.end()
+            end = block.find(b"\n", start)
+            end = total if end < 0 else end
+            yield number, block[start:end]
+            start = end + 1
+            number += 1
 
     def finish(self) -> list[JobOutput]:
         """Return all runs; what follows the last one without being a run is merged into it."""
