@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, Self, TypeVar
 
 from busbar.output.reading import Evidence, Reading
@@ -286,4 +286,4 @@ class JobOutput:
         if mine := occurrences.get(key):
             mine.count += new.count
         elif len(occurrences) < MOST_VALUES:
-            occurrences[key] = replace(new)
+            occurrences[key] = Occurrence(new.fields, new.evidence, new.count)
