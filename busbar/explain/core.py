@@ -105,8 +105,11 @@ def _explain_run(
         [finding.effect for finding in findings],
         explained=any(f.explains is Explains.SLOW and f.confidence == "certain" for f in findings),
     )
-    if outcome is Verdict.PASS and verdict is None and missing_sizes(context):
-        outcome = Verdict.UNJUDGED  # the largest sizes show the rate
+    partial = missing_sizes(context) or facts.not_kept or facts.runs_dropped_from
+    if outcome is Verdict.PASS and verdict is None and partial:
+        outcome = (
+            Verdict.UNJUDGED
+        )  # what was not read can be worse; the largest sizes show the rate
     if judgement.waived and not outcome.is_problem:
         notes.append(_waived(judgement.waived[0]))
     if not judgement.banded and facts.readings:

@@ -12,7 +12,9 @@ from busbar.explain.rules_efa import shown
 from busbar.explain.rules_machine import missing_sizes
 from busbar.explain.rules_rccl import mscclpp_refusals
 from busbar.judge.expectation import kernel_limit
+from busbar.output.job_output import MOST_VALUES
 from busbar.output.note import Note
+from busbar.output.runs import MOST_RUNS
 from busbar.verdict import Verdict
 
 
@@ -56,6 +58,21 @@ def _dropped(context: Context) -> Iterator[Note]:
     if line := context.facts.dropped_from:
         kept = len(context.facts.readings)
         yield Note("readings-dropped", f"only the first {kept} readings were judged", (line,))
+
+
+@note("repeats-dropped")
+def _not_kept(context: Context) -> Iterator[Note]:
+    if counts := context.facts.not_kept:
+        listed = ", ".join(f"{count} {what}" for what, count in counts.items())
+        yield Note("repeats-dropped", f"left out after the first {MOST_VALUES}: {listed}")
+
+
+@note("runs-dropped")
+def _runs(context: Context) -> Iterator[Note]:
+    if line := context.facts.runs_dropped_from:
+        yield Note(
+            "runs-dropped", f"only the first {MOST_RUNS} runs of the file were read", (line,)
+        )
 
 
 @note("input-damaged")

@@ -75,10 +75,7 @@ class Collector:
     def block(self, number: int, block: bytes) -> None:
         """Read a block of lines, the first of which has the given number."""
         if self.runs.full:
-            run = self.runs.current
-            run.dropped_from = run.dropped_from or self.runs.evidence(
-                number, block[:MOST_PREFIXES]
-            )
+            self.runs.drop(number, block.split(b"\n", 1)[0])
             return
         self._recent.add(number, block)
         if number == 1:
@@ -87,7 +84,7 @@ class Collector:
         if self.tables.drops_rows:
             self._dense_blocks = 0  # most lines are rows, which a search leaves out
         if self._dense_blocks or block.count(nccl_log.INFO) * DENSE > nlines:
-            self._lines(enumerate(block.split(b"\n"), number))
+            self._lines(self.runs.unworn(number, block))
             self._dense_blocks = max(0, self._dense_blocks - 1)
         elif self._lines(self._triggered(number, block)) * DENSE > nlines:
             self._dense_blocks = DENSE_BLOCKS
@@ -156,7 +153,12 @@ class Collector:
         if text in shapes.worn:
             return
         seen = [row for row in rows if row.needle in text]
-        if seen and not shapes.is_worn(text):
+        if not seen:
+            return
+        if shapes.is_worn(text):
+            if self._full and line[0] not in _ROW_BYTES and head not in _CONNECTIONS:
+                shapes.skip_like(line, start)
+        else:
             shapes.count()
             self._messages(at, line, match(seen, text))
 
@@ -234,8 +236,13 @@ class Collector:
                 run.hosts.setdefault(message["host"])
 
     def _other(self, number: int, line: bytes) -> None:
+        if self.runs.full:
+            self.runs.drop(number, line)
+            return
         warning = line.find(nccl_log.WARN)
-        if self.runs.shapes.is_worn(line[warning:] if warning > 0 else line):
+        shapes = self.runs.shapes
+        if shapes.is_worn(line[warning:] if warning > 0 else line):
+            shapes.skip_like(line, max(warning, 0))
             return  # whichever process prints it
         owners = self._patterns.triggers.of(line)
         begins = bool(owners) and owners[0] in BEGINNINGS

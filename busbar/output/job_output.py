@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self, TypeVar
 
 from busbar.output.reading import Evidence, Reading
 from busbar.parse import nccl_tests, osu
@@ -60,13 +60,23 @@ class OutOfBounds(NamedTuple):
     evidence: Evidence
 
 
-class _First(list[_T]):
+class First(list[_T]):
     """A list that keeps the first entries: a text can repeat anything a million times."""
 
+    dropped = 0
+    """Entries that were not kept."""
+
     def append(self, entry: _T, /) -> None:
-        """Add an entry unless there are too many."""
+        """Add an entry, or count it if there are too many."""
         if len(self) < MOST_VALUES:
             super().append(entry)
+        else:
+            self.dropped += 1
+
+    def __iadd__(self, entries: Iterable[_T], /) -> Self:  # type: ignore[misc, override]
+        """Add the entries of another list, and what that did not keep."""
+        self.dropped += entries.dropped if isinstance(entries, First) else 0
+        return super().__iadd__(entries)
 
 
 @dataclass
@@ -76,7 +86,7 @@ class JobOutput:
     files: list[str] = field(default_factory=list)
     tool: str = ""
     version: str | None = None
-    names: list[tuple[str, Evidence]] = field(default_factory=_First)
+    names: First[tuple[str, Evidence]] = field(default_factory=First)
     """The collective or test by the output's own words, with the lines."""
     device: str = ""
     """Where the buffers are: ``CUDA``, ``ROCM``, ``GPU`` or ``host``; empty if not shown."""
@@ -91,15 +101,15 @@ class JobOutput:
     """The largest size that nccl-tests says it measures."""
     parameters: tuple[Parameters, Evidence] | None = None
     """How nccl-tests says that it measures."""
-    settings: list[tuple[osu.Setting, Evidence]] = field(default_factory=_First)
+    settings: First[tuple[osu.Setting, Evidence]] = field(default_factory=First)
     """What OSU prints between its title and its table."""
     out_of_bounds: OutOfBounds | None = None
     finished: Evidence | None = None
     """The line with which the tool ends its output."""
     exit_status: ExitStatus | None = None
-    commands: list[tuple[CommandLine, Evidence]] = field(default_factory=_First)
+    commands: First[tuple[CommandLine, Evidence]] = field(default_factory=First)
     ranks: int | None = None
-    launches: list[Evidence] = field(default_factory=_First)
+    launches: First[Evidence] = field(default_factory=First)
     """Each start of the program; more than one in one run are singletons."""
     single_starts: int = 0
     devices: dict[tuple[str, int], nccl_tests.Device] = field(default_factory=dict)
@@ -122,7 +132,7 @@ class JobOutput:
     endpoints: dict[Endpoint, Occurrence] = field(default_factory=dict)
     events: list[tuple[Event, Evidence]] = field(default_factory=list)
     """JSON lines of our own programs other than readings."""
-    malformed: list[tuple[str, Evidence]] = field(default_factory=list)
+    malformed: First[tuple[str, Evidence]] = field(default_factory=First)
     """Lines that begin as those and cannot be read, with the reason."""
     reports: dict[str, Evidence] = field(default_factory=dict)
     """Descriptions of the machine in the input, by tool."""
@@ -132,6 +142,10 @@ class JobOutput:
     """The line at which the input was cut."""
     complaint: Evidence | None = None
     """The nearest line that complains before the first death, or else before the end."""
+    variables_dropped: int = 0
+    """Variables, or values of them, that were not kept."""
+    runs_dropped_from: Evidence | None = None
+    """The first line of the runs that follow and are not read."""
     dropped_from: Evidence | None = None
     """The first row that was not kept because there are too many."""
     damage: dict[str, str] = field(default_factory=dict)
@@ -176,8 +190,25 @@ class JobOutput:
     def note_setting(self, name: str, value: str, evidence: Evidence) -> None:
         """Add a variable that the run had; each distinct value is kept once, in order."""
         values = self.environment.get(name, {})
+        if value in values:
+            return
         if len(self.environment) < MOST_VALUES and len(values) < MOST_VALUES:
-            self.environment.setdefault(name, values).setdefault(value, evidence)
+            self.environment.setdefault(name, values)[value] = evidence
+        else:
+            self.variables_dropped += 1
+
+    @property
+    def not_kept(self) -> dict[str, int]:
+        """What the run repeats more often than is kept, and how often."""
+        counts = {
+            "starts of the program": self.launches.dropped,
+            "commands": self.commands.dropped,
+            "variables": self.variables_dropped,
+            "names of a test": self.names.dropped,
+            "settings of a test": self.settings.dropped,
+            "broken events": self.malformed.dropped,
+        }
+        return {what: count for what, count in counts.items() if count}
 
     def note_contradiction(self, text: str, evidence: Evidence) -> None:
         """Add a line that contradicts itself."""
@@ -243,6 +274,8 @@ class JobOutput:
         self.exit_status = self.exit_status or other.exit_status
         self.incomplete = self.incomplete or other.incomplete
         self.complaint = self.complaint or other.complaint
+        self.variables_dropped += other.variables_dropped
+        self.dropped_from = self.dropped_from or other.dropped_from
         self.ranks = self.ranks or other.ranks
         self.damage |= other.damage
         self.files += [name for name in other.files if name not in self.files]
@@ -253,4 +286,4 @@ class JobOutput:
         if mine := occurrences.get(key):
             mine.count += new.count
         elif len(occurrences) < MOST_VALUES:
-            occurrences[key] = replace(new)
+            occurrences[key] = Occurrence(new.fields, new.evidence, new.count)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
 from busbar.output.shapes import Shapes
 from busbar.parse.text import decode
 
-_MOST_RUNS = 1024
+MOST_RUNS = 1024
 
 
 class Runs:
@@ -19,25 +21,50 @@ class Runs:
         self.current = JobOutput(files=[file])
         self.shapes = Shapes()
         self._past: list[JobOutput] = []
-
-    @property
-    def full(self) -> bool:
+        self.full = False
         """Whether the runs after these are not read."""
-        return len(self._past) >= _MOST_RUNS
+
+    def drop(self, number: int, line: bytes) -> None:
+        """Note the first line that is not read since there are too many runs."""
+        last = self._past[-1]
+        last.runs_dropped_from = last.runs_dropped_from or self.evidence(number, line)
 
     def begin(self) -> JobOutput:
         """Begin a new run, unless the current one has no tool yet."""
         if self.current.tool:
-            if self.full:
-                self._past[-1].dropped_from = next(iter(self.current.launches), None)
-            else:
-                self._past.append(self.current)
+            self._past.append(self.current)
+            self.full = len(self._past) >= MOST_RUNS
             self.current = JobOutput(files=[self.file])
             self.shapes = Shapes()
         return self.current
 
+    def unworn(self, number: int, block: bytes) -> Iterable[tuple[int, bytes]]:
+        """Return the lines of a block with their numbers, without most of those that are worn."""
+        if self.shapes.skip is None:
+            return enumerate(block.split(b"\n"), number)
+        return self._unworn(number, block)
+
+    def _unworn(self, number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
+        start, total = 0, len(block)
+        while start < total:
+            skip = self.shapes.skip
+            if skip and (worn := skip.match(block, start)):
+                number += block.count(b"\n", start, worn.end())
+                start = worn.end()
+            end = block.find(b"\n", start)
+            end = total if end < 0 else end
+            yield number, block[start:end]
+            start = end + 1
+            number += 1
+
     def finish(self) -> list[JobOutput]:
         """Return all runs; what follows the last one without being a run is merged into it."""
+        if self.full:
+            last = self._past[-1]
+            last.runs_dropped_from = last.runs_dropped_from or next(
+                iter(self.current.launches), None
+            )
+            return self._past
         if not self._past or self.current.tool:
             return [*self._past, self.current]
         if not self.current.empty:

@@ -3,6 +3,12 @@
 
 from __future__ import annotations
 
+import re
+
+import re2
+
+from busbar.parse.triggers import options
+
 _FREE_LINES = 1 << 13
 """Messages of a run that are all read: only logs that repeat themselves have more."""
 _MOST_ALIKE = 64
@@ -11,10 +17,13 @@ _MOST_OF_A_TEXT = 1 << 12
 """Lines that are read of one text, whatever numbers are in it: as many as are kept of a kind."""
 _MOST_SHAPES = 10_000
 _LONGEST = 1024
-_LONG_NUMBER = 5
-"""Digits of a number that tells no code, rank or size: a process id, an address, a time."""
+_LONG_NUMBER = re.compile(rb"[0-9]{5,}")
+"""A number that tells no code, rank or size: a process id, an address, a time."""
+_NUMBER = re.compile(rb"[0-9]+")
 _DIGITS = b"0123456789"
-_ONLY_DIGITS = bytes(each if each in _DIGITS else 0x20 for each in range(256))
+_MOST_SKIPPED = 64
+_MIN_WORN = 64
+"""Lines that are worn one by one before lines like them are skipped."""
 
 
 class Shapes:
@@ -22,13 +31,18 @@ class Shapes:
 
     def __init__(self) -> None:
         self._nlines = 0
-        self._shape: tuple[bytes, ...] = ()
+        self._shape = b""
         """Of the line that `is_worn` was asked about last."""
-        self._counts: dict[tuple[bytes, ...], int] = {}
-        self._texts: dict[bytes, int] = {}
+        self._text = b""
         """The same without any number."""
+        self._counts: dict[bytes, int] = {}
+        self._texts: dict[bytes, int] = {}
         self.worn: set[bytes] = set()
         """Texts that were found to be worn: most lines of a log repeat one to the letter."""
+        self._hits: dict[bytes, int] = {}
+        self._skipped: list[bytes] = []
+        self.skip: re2.Expression | None = None
+        """Matches lines that are worn, each with its end."""
 
     def is_worn(self, line: bytes) -> bool:
         """Return whether so many messages like a line were read that it can be left out."""
@@ -37,23 +51,45 @@ class Shapes:
         line = line[:_LONGEST]
         if line in self.worn:
             return True
-        text = line.translate(None, _DIGITS)
-        if self._texts.get(text, 0) >= _MOST_OF_A_TEXT:
+        self._shape = shape = _LONG_NUMBER.sub(b"", line)
+        if self._counts.get(shape, 0) >= _MOST_ALIKE:
+            if len(self.worn) < _MOST_SHAPES:
+                self.worn.add(line)
             return True
-        numbers = line.translate(_ONLY_DIGITS).split()
-        self._shape = shape = (text, *[each for each in numbers if len(each) < _LONG_NUMBER])
-        worn = self._counts.get(shape, 0) >= _MOST_ALIKE
-        if worn and len(self.worn) < _MOST_SHAPES:
-            self.worn.add(line)
-        return worn
+        self._text = text = shape.translate(None, _DIGITS)
+        return self._texts.get(text, 0) >= _MOST_OF_A_TEXT
 
     def count(self) -> None:
         """Count the line that is not worn: it is a message."""
         self._nlines += 1
         if self._shape:
-            if len(self._counts) >= _MOST_SHAPES:
-                self._counts.clear()
-            self._counts[self._shape] = self._counts.get(self._shape, 0) + 1
-            if len(self._texts) >= _MOST_SHAPES:
-                self._texts.clear()
-            self._texts[self._shape[0]] = self._texts.get(self._shape[0], 0) + 1
+            _add(self._counts, self._shape)
+            _add(self._texts, self._text)
+
+    def skip_like(self, line: bytes, start: int = 0) -> None:
+        """Match lines like this one by `skip` if there are many.
+
+        What follows ``start`` is worn. What is before it names the process, which does not matter.
+        """
+        if len(self._skipped) >= _MOST_SKIPPED or len(line) >= _LONGEST:
+            return
+        prefix, message = line[:start], line[start:]
+        shape = _LONG_NUMBER.sub(b"", message)
+        number = _LONG_NUMBER
+        if self._counts.get(shape, 0) < _MOST_ALIKE:
+            shape, number = shape.translate(None, _DIGITS), _NUMBER
+        shape = prefix.translate(None, _DIGITS) + shape
+        _add(self._hits, shape)
+        if self._hits[shape] == _MIN_WORN:
+            self._skipped.append(_like(prefix, _NUMBER) + _like(message, number) + b"\n")
+            self.skip = re2.compile(b"(?:" + b"|".join(self._skipped) + b")+", options())
+
+
+def _like(text: bytes, number: re.Pattern[bytes]) -> bytes:
+    return number.pattern.join(re.escape(part) for part in number.split(text))
+
+
+def _add(counts: dict[bytes, int], key: bytes) -> None:
+    if len(counts) >= _MOST_SHAPES and key not in counts:
+        counts.clear()
+    counts[key] = counts.get(key, 0) + 1

@@ -275,9 +275,11 @@ class Tables:
 
     # ---- JSON lines of our own programs
     def _event(self, number: int, line: bytes) -> None:
-        facts, evidence = self._facts, Evidence(self._runs.file, number, decode(line))
+        facts = self._facts
         if len(facts.malformed) >= MOST_VALUES:
+            facts.malformed.dropped += 1
             return  # the run is broken, and so is its output
+        evidence = Evidence(self._runs.file, number, decode(line))
         try:
             event = events.parse(line)
         except events.MalformedEventError as error:

@@ -33,7 +33,7 @@ class Triggers(Generic[_T]):
             self._owners.setdefault(trigger, []).append(owner)
         self._of_index: Sequence[Sequence[_T]] = list(self._owners.values())
         self._of_indices: dict[tuple[int, ...], tuple[_T, ...]] = {}
-        self._set = re2.Set.SearchSet(_options())
+        self._set = re2.Set.SearchSet(options())
         for trigger in self._owners:
             self._set.Add(trigger.encode())
         self._set.Compile()
@@ -57,10 +57,11 @@ class Triggers(Generic[_T]):
         Triggers for ``without`` only are left out.
         """
         own = [trigger for trigger, owners in self._owners.items() if owners != [without]]
-        return re2.compile("|".join([*own, *more]).encode(), _options())
+        return re2.compile("|".join([*own, *more]).encode(), options())
 
 
-def _options() -> re2.Options:
+def options() -> re2.Options:
+    """Return the options for bytes of any encoding."""
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1  # bytes as they are
     options.max_mem = _MEMORY

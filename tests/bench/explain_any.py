@@ -104,6 +104,23 @@ LINES: dict[str, tuple[str, Callable[[int], str]]] = {
             f'"stream":"stdout","time":"2026-11-21T07:23:34.{i:09}Z"}}\n'
         ),
     ),
+    "commands": ("", lambda i: f"mpirun -np {i % 64 + 1} ./all_reduce_perf -b 8 -e {i}\n"),
+    "exports": ("", lambda i: f"export VAR_{i}=value{i}\n"),
+    "mixed errors": (
+        "",
+        lambda i: (
+            f"srun: error: host{i}: task {i}: Exited with exit code 1\n",
+            f"OSError: [Errno 28] No space left on device: '/scratch/{i}'\n",
+            f"RuntimeError: NCCL error in: file{i}.cpp, unhandled system error\n",
+            f"UCX  ERROR ibv_create_qp(mlx5_{i}) failed: Cannot allocate memory\n",
+        )[i % 4],
+    ),
+    "OSU banners": (
+        "",
+        lambda i: (
+            f"# OSU MPI-CUDA Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n{i % 20} 285.1\n"
+        ),
+    ),
     "long lines": ("", lambda i: "GPU float words " * 40_000 + "\n"),
     "one line": ("", lambda i: "some words " * 100_000),
     "newlines": ("", lambda i: "\n" * 1_000_000),
