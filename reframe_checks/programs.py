@@ -16,12 +16,12 @@ SOURCES = Path(__file__).with_name("src")
 BUSY = str(SOURCES / "busy.sh")
 """Records beside a program what else uses the node."""
 OWN_SESSION = (
-    'BUSBAR_SESSION=$(mktemp -d -p "${PRTE_MCA_prte_tmpdir_base:-${TMPDIR:-/tmp}}")'
-    " && export PRTE_MCA_prte_tmpdir_base=$BUSBAR_SESSION"
+    'mpi_session=$(mktemp -d -p "${PRTE_MCA_prte_tmpdir_base:-${TMPDIR:-/tmp}}")'
+    " && export PRTE_MCA_prte_tmpdir_base=$mpi_session"
 )
 """Gives Open MPI's mpirun a directory of its own: it names its session by its process number, and
 where a killed mpirun of that number left one, its "listener thread failed to start"."""
-AT_END = 'cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"'
+AT_END = 'cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"'
 """Prints what was recorded of others; there is no file where the recorder could not start."""
 
 

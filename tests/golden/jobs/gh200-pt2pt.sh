@@ -21,5 +21,5 @@ printf '%s\n' '$ CUDA_VISIBLE_DEVICES=0 srun --mpi=cray_shasta BUSBAR/reframe_ch
 export CUDA_VISIBLE_DEVICES=0
 srun --mpi=cray_shasta BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

@@ -24,5 +24,5 @@ printf '%s\n' '$ CUDA_VISIBLE_DEVICES=0 mpirun -np 2 --hostfile hosts -N 1 -x CU
 export CUDA_VISIBLE_DEVICES=0
 mpirun -np 2 --hostfile hosts -N 1 -x CUDA_VISIBLE_DEVICES -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

@@ -16,41 +16,41 @@ printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,1 srun --mpi=pmix BUSBAR/reframe_checks/s
 export HIP_VISIBLE_DEVICES=0,1
 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
 printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,2 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,2
 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
 printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,3 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,3
 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
 printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,4 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,4
 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
 printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,5 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,5
 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
 printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,6 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,6
 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
 printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,7 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,7
 srun --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

@@ -14,17 +14,17 @@ printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,1 flux run --nodes=1 --ntasks=2 --exclusi
 export HIP_VISIBLE_DEVICES=0,1
 flux run --nodes=1 --ntasks=2 --exclusive BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
 printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,2 flux run --nodes=1 --ntasks=2 --exclusive BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,2
 flux run --nodes=1 --ntasks=2 --exclusive BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
 printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,3 flux run --nodes=1 --ntasks=2 --exclusive BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,3
 flux run --nodes=1 --ntasks=2 --exclusive BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

@@ -28,5 +28,5 @@ printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3 srun --cpu-bind=ldoms --mpi=pmix B
 export ROCR_VISIBLE_DEVICES=0,1,2,3
 srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1 "${json[@]}"
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

@@ -20,7 +20,7 @@ export MSCCLPP_READ_ALLRED=1
 trap 'exit 143' TERM
 env -u RCCL_MSCCL_FORCE_ENABLE -u RCCL_MSCCLPP_ENABLE -u RCCL_MSCCLPP_THRESHOLD -u MSCCLPP_READ_ALLRED ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NCCL_DEBUG_FILE=off.%h.%p.log mpirun -np 8 --bind-to numa BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50 >off.out 2>&1
 echo "exit_status=$?" >>off.out
-BUSBAR_SESSION=$(mktemp -d -p "${PRTE_MCA_prte_tmpdir_base:-${TMPDIR:-/tmp}}") && export PRTE_MCA_prte_tmpdir_base=$BUSBAR_SESSION
+mpi_session=$(mktemp -d -p "${PRTE_MCA_prte_tmpdir_base:-${TMPDIR:-/tmp}}") && export PRTE_MCA_prte_tmpdir_base=$mpi_session
 exec 2>&1  # one file, in the order in which things were said
 json=()
 if timeout 30 all_reduce_perf --help 2>&1 </dev/null | grep -q -e '-J,'; then
@@ -32,5 +32,5 @@ printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 mpirun -np 8 --bind-to num
 export ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7
 mpirun -np 8 --bind-to numa BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50 "${json[@]}"
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

@@ -31,5 +31,5 @@ printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 srun --cpu-bind=ldoms --mp
 export ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7
 srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50 "${json[@]}"
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

@@ -33,5 +33,5 @@ fi
 printf '%s\n' '$ mpirun -np 16 --bind-to none --hostfile hosts -N 8 -x FI_EFA_FORK_SAFE -x FI_EFA_USE_DEVICE_RDMA -x FI_PROVIDER -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_PROTO -x UCX_RNDV_THRESH BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 1G -f 2 -g 1 -c 1 -n 100'"${json[*]:+ ${json[*]}}"
 mpirun -np 16 --bind-to none --hostfile hosts -N 8 -x FI_EFA_FORK_SAFE -x FI_EFA_USE_DEVICE_RDMA -x FI_PROVIDER -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_PROTO -x UCX_RNDV_THRESH BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 1G -f 2 -g 1 -c 1 -n 100 "${json[@]}"
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

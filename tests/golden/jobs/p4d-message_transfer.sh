@@ -25,5 +25,5 @@ exec 2>&1  # one file, in the order in which things were said
 printf '%s\n' '$ mpirun -np 2 --hostfile hosts -N 1 -x FI_EFA_FORK_SAFE -x FI_EFA_USE_DEVICE_RDMA -x FI_PROVIDER -x NCCL_DEBUG -x NCCL_PROTO -x UCX_RNDV_THRESH BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh nccl_message_transfer'
 mpirun -np 2 --hostfile hosts -N 1 -x FI_EFA_FORK_SAFE -x FI_EFA_USE_DEVICE_RDMA -x FI_PROVIDER -x NCCL_DEBUG -x NCCL_PROTO -x UCX_RNDV_THRESH BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh nccl_message_transfer
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

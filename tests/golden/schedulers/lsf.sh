@@ -28,5 +28,5 @@ fi
 printf '%s\n' '$ jsrun --nrs=2 --rs_per_host=1 --tasks_per_rs=8 --cpu_per_rs=ALL_CPUS --gpu_per_rs=ALL_GPUS --bind=none BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1'"${json[*]:+ ${json[*]}}"
 jsrun --nrs=2 --rs_per_host=1 --tasks_per_rs=8 --cpu_per_rs=ALL_CPUS --gpu_per_rs=ALL_GPUS --bind=none BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1 "${json[@]}"
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

@@ -31,5 +31,5 @@ fi
 printf '%s\n' '$ mpirun -np 16 --bind-to none --hostfile hosts -N 8 -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1'"${json[*]:+ ${json[*]}}"
 mpirun -np 16 --bind-to none --hostfile hosts -N 8 -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1 "${json[@]}"
 status=$?
-cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${BUSBAR_SESSION:-}"
+cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
