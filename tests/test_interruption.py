@@ -202,11 +202,12 @@ def interrupt(run: Run, number: signal.Signals, group: bool) -> dict[str, object
     return results
 
 
-# Each signal in each phase, in turn to the command alone and to its group.
+# In turn to the command alone and to its group; SIGINT and SIGHUP while something is built or runs.
 CASES = [
     (phase, number, bool((PHASES.index(phase) + SIGNALS.index(number)) % 2))
     for phase in PHASES
     for number in SIGNALS
+    if number in (signal.SIGTERM, signal.SIGKILL) or phase in (in_build, in_run)
 ]
 
 
