@@ -20,12 +20,12 @@ WORKERS := --numprocesses=$(shell expr $$(nproc) + 1) --maxprocesses=8 --dist=wo
 test-fast: setup lint ## run the tests that start no MPI, ReFrame or compiler, in less than a minute
 	@$(BIN)/pytest $(WORKERS) -m "not run and not lab"
 
-test: setup lint ## run the test suite, in less than 8 minutes (BUSBAR_LAB=1 also with Slurm and containers, which it installs; ARGS=options of pytest)
+test: setup lint ## run the test suite, in some 12 minutes on two cores (BUSBAR_LAB=1 also with Slurm and containers, which it installs, BUSBAR_LAB=all with all tests of them; ARGS=options of pytest)
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
 	@$(BIN)/pytest $(WORKERS) $(if $(BUSBAR_LAB),-m "not lab")
-	@$(if $(BUSBAR_LAB),$(BIN)/pytest -m lab)
+	@$(if $(BUSBAR_LAB),$(BIN)/pytest -m "lab$(if $(filter all,$(BUSBAR_LAB)),, and not long)")
 endif
 
 # SC1097: in a job script NCCL_IB_HCA==NAME is right, it matches the whole name of a port.

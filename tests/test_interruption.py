@@ -202,7 +202,7 @@ def interrupt(run: Run, number: signal.Signals, group: bool) -> dict[str, object
     return results
 
 
-# In turn to the command alone and to its group; SIGINT and SIGHUP while something is built or runs.
+# In turn to the command alone and to its group; SIGINT and SIGHUP while a program runs.
 CASES = [
     (phase, number, bool((PHASES.index(phase) + SIGNALS.index(number)) % 2))
     for phase in PHASES

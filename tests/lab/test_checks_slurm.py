@@ -201,6 +201,7 @@ def test_mpich_under_srun(cluster: Cluster, tmp_path: Path, mpich: dict[str, Pat
     assert not [line for line in script.splitlines() if "OMPI_" in line or "PMIX_" in line]
 
 
+@pytest.mark.long
 def test_mpich_by_its_own_mpirun(tmp_path: Path, mpich: dict[str, Path]) -> None:
     """On this machine, which needs no cluster: Hydra starts the ranks, each keeps a core."""
     words = ["check", "--json", "--site", "local", "--output", tmp_path, "-t", "gate"]

@@ -110,6 +110,7 @@ def test_the_oci_image_is_not_root_and_carries_labels(archives: list[Archive], s
         assert labels["org.opencontainers.image.licenses"]
 
 
+@pytest.mark.long
 def test_two_oci_builds_of_one_commit_are_the_same_bytes(
     work: Path, archives: list[Archive], tmp_path: Path
 ) -> None:

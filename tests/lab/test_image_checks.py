@@ -78,6 +78,7 @@ def test_by_another_runtime(oci: dict[str, Path], tmp_path: Path, runtime: str) 
     assert job_script(site, "gpu_aware").startswith(f"{runtime} run --rm ")
 
 
+@pytest.mark.long
 def test_an_archive_is_converted_for_apptainer(oci: dict[str, Path], tmp_path: Path) -> None:
     site = local_site(tmp_path)
     assert passed(check(site, oci["buildah"], "-n", "gpu_aware$")) == {"gpu_aware"}

@@ -103,7 +103,7 @@ def test_a_run_stays_in_the_allocation_that_holds_the_last_nodes(
     ("options", "words"),
     [
         (("--sbatch", "--partition=labb"), "invalid partition specified: labb"),
-        (("--nodelist", "n4"), "n4 drained (bad fan): Slurm starts no job on it"),
+        (("--nodelist", "n4"), " (bad fan): Slurm starts no job on it"),
     ],
 )
 def test_what_slurm_refuses_is_not_run_in_its_own_words(

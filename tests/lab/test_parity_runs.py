@@ -50,6 +50,7 @@ def test_a_slow_image_fails_with_the_layer_named(without_cma: Path, tmp_path: Pa
     assert second["id"] == "image-slow-path"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_too_few_repetitions_are_no_pass(on_lab: Run, sif: Path, tmp_path: Path) -> None:
     """Under Slurm, both sides started by srun."""
