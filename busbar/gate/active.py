@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: MIT
+"""Move bytes over every link between GPUs and to the host, and judge the readings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from busbar.errors import BusbarError
+from busbar.gate.bounded import Output, Task, finish, output_of, program
+from busbar.gate.copies import NBYTES, CopyReading, Device, between_gpus, between_host_and_gpu
+from busbar.gate.engine import Cuda, Engine, Hip
+from busbar.gate.findings import Finding, unknown
+from busbar.gate.others import Others, cpu_clock
+from busbar.gate.passive import SMI, Facts
+from busbar.parse.machine.nvidia_xml import SmiReport, parse_report
+from busbar.site.gate import GateCheck
+from busbar.site.model import Gpus, Site
+from busbar.verdict import Verdict
+
+_SMI_S = 5.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What can be measured on this node."""
+
+    devices: tuple[Device, ...]
+    make: Callable[[], Engine]
+    left_out: tuple[Finding, ...] = ()
+    """Why some GPUs are not measured."""
+
+
+def plan(facts: Facts, chosen: Sequence[int]) -> Plan:
+    """Return the GPUs to measure: all, or those of ``chosen``, by their order on the bus."""
+    if facts.smi:
+        left_out = []
+        devices = []
+        for index, gpu in enumerate(facts.smi.gpus):
+            why = "the driver has lost it" if gpu.lost else "MIG divides it" if gpu.mig else ""
+            if why:
+                left_out.append(unknown("host_copy", why, f"gpu{index}"))
+            elif not chosen or index in chosen:
+                devices.append(Device(index, gpu.bus_id))
+        return Plan(tuple(devices), Cuda, tuple(left_out))
+    on_bus = facts.system.gpus if facts.system else ()
+    devices = [
+        Device(index, gpu.address)
+        for index, gpu in enumerate(on_bus)
+        if not chosen or index in chosen
+    ]
+    nvidia = any(gpu.vendor == "nvidia" for gpu in on_bus)
+    return Plan(tuple(devices), Cuda if nvidia else Hip)
+
+
+def measure(
+    facts: Facts, chosen: Sequence[int], site: Site | None, partition: str | None, seconds: float
+) -> Iterator[Finding]:
+    """Measure and yield one finding for each direction of each link."""
+    todo = plan(facts, chosen)
+    yield from todo.left_out
+    if not todo.devices:
+        return
+    start = cpu_clock()
+    readings, problems = run(todo, seconds)
+    end = cpu_clock()
+    findings = [
+        (reading, judge_copy(reading, site, partition, len(facts.smi.gpus) if facts.smi else None))
+        for reading in readings
+    ]
+    if any(finding.verdict is Verdict.DEGRADED for _, finding in findings):
+        others = Others(facts, _gpus_now() if facts.smi else None, start, end)
+        findings = [(reading, excused(reading, each, others)) for reading, each in findings]
+    yield from (finding for _, finding in findings)
+    yield from _data(readings)
+    yield from problems
+
+
+def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[Finding]]:
+    """Return the readings, and a finding for each link of which there is none."""
+    lock = os.memfd_create("busbar-gate")
+    tasks: list[tuple[Task[CopyReading], list[tuple[int, int | None]]]] = []
+    for device in todo.devices:
+        task = Task[CopyReading](_host_work(todo.make, device, lock), seconds)
+        tasks.append((task, [(device.index, None)]))
+    if len(todo.devices) > 1:
+        task = Task[CopyReading](_pairs_work(todo.make, todo.devices, lock), seconds)
+        indices = [device.index for device in todo.devices]
+        tasks.append((task, [(a, b) for a in indices for b in indices if a != b]))
+    os.close(lock)
+    finish([task for task, _ in tasks])
+    readings: list[CopyReading] = []
+    problems: list[Finding] = []
+    for task, links in tasks:
+        readings += task.outcome.values
+        for gpu, peer in links:
+            got = sum((each.gpu, each.peer) == (gpu, peer) for each in task.outcome.values)
+            if got < (2 if peer is None else 1):
+                why = task.outcome.problem or "no reading"
+                check: GateCheck = "host_copy" if peer is None else "peer_copy"
+                problems.append(unknown(check, why, _where(gpu, peer)))
+    return readings, problems
+
+
+def _host_work(
+    make: Callable[[], Engine], device: Device, lock: int
+) -> Callable[[Callable[[CopyReading], None]], None]:
+    return lambda emit: between_host_and_gpu(make, device, lock, emit)
+
+
+def _pairs_work(
+    make: Callable[[], Engine], devices: Sequence[Device], lock: int
+) -> Callable[[Callable[[CopyReading], None]], None]:
+    return lambda emit: between_gpus(make, devices, lock, emit)
+
+
+def judge_copy(
+    reading: CopyReading, site: Site | None, partition: str | None, found: int | None
+) -> Finding:
+    """Judge one reading by limit and band of the site. ``found``: how many GPUs the node has."""
+    from busbar.expect import NoExpectation, Question  # noqa: PLC0415 - --passive needs none
+    from busbar.expect.host_link import expectation as of_host  # noqa: PLC0415
+    from busbar.expect.point import point_to_point  # noqa: PLC0415
+    from busbar.judge.verdicts import verdict_on  # noqa: PLC0415
+
+    check: GateCheck = "host_copy" if reading.peer is None else "peer_copy"
+    where = _where(reading.gpu, reading.peer, reading.buffers)
+    if reading.gb_per_s is None:
+        return unknown(check, reading.note, where)
+    value = f"{reading.gb_per_s:.4g} GB/s"
+    finding = Finding(check, Verdict.UNJUDGED, where, value, gb_per_s=reading.gb_per_s)
+    gpus = site.node_type(partition).gpus if site else None
+    if site is None or gpus is None or (found is not None and not _same(gpus, found)):
+        return replace(finding, note="the site does not describe these GPUs")
+    src = reading.gpu % gpus.count
+    dst = src if reading.peer is None else reading.peer % gpus.count
+    question = Question(
+        bench="copy",
+        nbytes=NBYTES,
+        src=src,
+        dst=dst,
+        buffers=reading.buffers,
+        partition=partition,
+    )
+    try:
+        expect = of_host if reading.peer is None else point_to_point
+        band = expect(site, question)
+    except NoExpectation as missing:
+        beyond = missing.limit is not None and reading.gb_per_s > missing.limit
+        verdict = Verdict.IMPOSSIBLE if beyond else Verdict.UNJUDGED
+        limit = f"at most {missing.limit:.4g} GB/s" if missing.limit else ""
+        return replace(finding, verdict=verdict, band=limit, note=missing.what)
+    except BusbarError as error:
+        return replace(finding, verdict=Verdict.UNKNOWN, note=str(error))
+    text = f"{band.low:.4g}-{band.high:.4g} GB/s"
+    note = "" if reading.direct or reading.peer is None else "without direct access of the GPUs"
+    verdict = verdict_on(band, reading.gb_per_s)
+    return replace(finding, verdict=verdict, band=text, least=band.low, note=note)
+
+
+def _same(gpus: Gpus, found: int) -> bool:
+    """Whether the numbers of the GPUs are those of the site, or do not matter."""
+    uniform = gpus.links is None or not gpus.links.pairs
+    return found == gpus.count or (uniform and found < gpus.count)
+
+
+def excused(reading: CopyReading, finding: Finding, others: Others) -> Finding:
+    """Return the finding; ``unknown`` if others account for a slow reading."""
+    if finding.verdict is not Verdict.DEGRADED or not reading.gb_per_s or not finding.least:
+        return finding
+    why = others.account_for(reading, reading.gb_per_s / finding.least)
+    return replace(finding, verdict=Verdict.UNKNOWN, note=why) if why else finding
+
+
+def _data(readings: Sequence[CopyReading]) -> Iterator[Finding]:
+    checked = [each for each in readings if each.gb_per_s is not None and each.buffers != "H D"]
+    wrong = [each for each in checked if each.wrong]
+    for each in wrong:
+        where = _where(each.gpu, each.peer, each.buffers)
+        yield Finding("copy_data", Verdict.FAILED, where, f"{each.wrong} wrong bytes", "0")
+    if checked and not wrong:
+        yield Finding("copy_data", Verdict.PASS, value="0 wrong bytes", band="0")
+
+
+def _where(gpu: int, peer: int | None, buffers: str = "") -> str:
+    if peer is not None:
+        return f"gpu{gpu}->gpu{peer}"
+    return {"H D": f"host->gpu{gpu}", "D H": f"gpu{gpu}->host"}.get(buffers, f"gpu{gpu}")
+
+
+def _gpus_now() -> SmiReport | None:
+    task: Task[Output] = program(SMI, _SMI_S)
+    finish([task])
+    text, problem = output_of(task)
+    try:
+        return None if problem else parse_report(text)
+    except ValueError:
+        return None

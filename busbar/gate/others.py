@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""Whether other programs account for a slow copy; `busbar.judge.busy` decides."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbar.gate.copies import NBYTES, CopyReading
+from busbar.gate.passive import Facts
+from busbar.parse import numbers
+from busbar.parse.busy import Busy, Gpu, GpuProcess
+from busbar.parse.machine.nvidia_xml import SmiReport
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_THROTTLED = 0x20
+"""Heat, as a bit of ``clocks_throttle_reasons.active``: which limit it is does not matter."""
+
+
+@dataclass(frozen=True)
+class CpuClock:
+    """CPU time that was used until one moment, in seconds."""
+
+    at: float
+    all: float
+    """By all programs."""
+    own: float
+    """By this one and its children that have ended."""
+
+
+def cpu_clock(root: Path = Path("/")) -> CpuClock:
+    """Read the clocks."""
+    used = 0
+    with suppress(OSError):
+        words = (root / "proc/stat").read_text().partition("\n")[0].split()[1:4]
+        used = sum(numbers.count(word) for word in words)
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    own = sum(each.ru_utime + each.ru_stime for each in usages)
+    return CpuClock(time.monotonic(), used / _TICKS, own)
+
+
+@dataclass(frozen=True)
+class Others:
+    """What else used the node while it was measured."""
+
+    facts: Facts
+    """Before."""
+    after: SmiReport | None
+    """The GPUs after; None if that is not known."""
+    start: CpuClock
+    end: CpuClock
+
+    def account_for(self, reading: CopyReading, share: float) -> str:
+        """Return what reduces a reading to ``share`` of its band; empty if nothing does."""
+        # Only a slow reading needs these.
+        from busbar.judge.busy import accounts_for, loads  # noqa: PLC0415
+        from busbar.judge.run import Run  # noqa: PLC0415
+        from busbar.output.job_output import JobOutput  # noqa: PLC0415
+        from busbar.output.reading import Evidence  # noqa: PLC0415
+
+        gpus = {reading.gpu} | ({reading.peer} if reading.peer is not None else set())
+        busy = self._record(gpus)
+        output = JobOutput(events=[(busy, Evidence("", 0, ""))])
+        run = Run(nodes=1, memory="device", buffers=reading.buffers)
+        found = loads(output, run)
+        low = reading.gb_per_s or 0.0
+        operation_us = NBYTES / low * 1e-3 * share if low else 0.0
+        if not accounts_for(found, share, operation_us, reading.seconds * 1e6 * share):
+            return ""
+        return "; ".join(load.summary for load in found)
+
+    def _record(self, gpus: Iterable[int]) -> Busy:
+        reports = [report for report in (self.facts.smi, self.after) if report]
+        rows, processes = [], {}
+        for index in gpus:
+            states = [report.gpus[index] for report in reports if index < len(report.gpus)]
+            clocks = [gpu.clocks for gpu in states if gpu.limits and gpu.clocks]
+            percent = max((gpu.percent or 0.0 for gpu in states), default=self._amd(index))
+            rows.append(
+                Gpu(
+                    index,
+                    states[0].bus_id if states else "",
+                    percent,
+                    min((now for now, _ in clocks), default=0.0),
+                    max((most for _, most in clocks), default=0.0),
+                    _THROTTLED if clocks else 0,
+                )
+            )
+            for process in (each for gpu in states for each in gpu.processes):
+                processes[index, process.pid] = GpuProcess(process.pid, "", process.name, index)
+            if not states and percent:
+                processes[index, 0] = GpuProcess(0, "", "unknown", index)
+        seconds = max(self.end.at - self.start.at, 1e-3)
+        own = (self.end.own - self.start.own) / seconds
+        others = max((self.end.all - self.start.all) / seconds - own, 0.0)
+        cpus = os.cpu_count() or 1
+        return Busy(
+            *("this node", seconds, cpus, own, others, cpus, others),
+            gpus=tuple(rows),
+            gpu_processes=tuple(processes.values()),
+        )
+
+    def _amd(self, index: int) -> float:
+        gpus = self.facts.system.gpus if self.facts.system else ()
+        return (gpus[index].percent or 0.0) if index < len(gpus) else 0.0
