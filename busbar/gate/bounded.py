@@ -173,6 +173,7 @@ def program(command: Sequence[str], seconds: float) -> Task[Output]:
                 text=True,
                 errors="replace",
                 check=False,
+                preexec_fn=_die_with_parent,
             )
         except FileNotFoundError:
             raise RuntimeError(f"{command[0]} is not on PATH") from None
@@ -197,9 +198,7 @@ def _child(work: Callable[[Callable[[Any], None]], None], writer: int, parent: i
     status = _EXIT_ERROR
     try:
         os.setsid()
-        # The child must not outlive the gate, which Slurm may kill at any time.
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _die_with_parent()
         if os.getppid() != parent:
             os._exit(status)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -217,6 +216,12 @@ def _child(work: Callable[[Callable[[Any], None]], None], writer: int, parent: i
             status = 0
     finally:
         os._exit(status)
+
+
+def _die_with_parent() -> None:
+    """End with the process that started this one: Slurm may kill the gate at any time."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _summary(error: Exception) -> str:

@@ -12,6 +12,7 @@ from busbar.site.gate import GateCheck
 
 MOST_BYTES = 255
 """Slurm's database keeps so many bytes of a reason (slurmdbd, table of events: tinytext)."""
+_MOST_VALUE, _MOST_BAND = 110, 50
 _PREFIX = "[node_problem] "
 _MARK = " (busbar)"
 _CHECKS: tuple[GateCheck, ...] = get_args(GateCheck)
@@ -30,7 +31,8 @@ def reason_of(faults: Sequence[Ruled]) -> str:
     finding = first.finding
     what = " ".join(filter(None, (finding.check, finding.where, finding.value or "failed")))
     more = f" (+{len(faults) - 1} more)" if len(faults) > 1 else ""
-    text = _plain(f"{_PREFIX}{what} vs {finding.band or 'healthy'}: {first.remedy}")
+    band = (finding.band or "healthy")[:_MOST_BAND]
+    text = _plain(f"{_PREFIX}{what[:_MOST_VALUE]} vs {band}: {first.remedy}")
     return text[: MOST_BYTES - len(more) - len(_MARK)].rstrip() + more + _MARK
 
 

@@ -104,7 +104,7 @@ def _count(facts: Facts, stated: Stated, gpus: Gpus | None) -> Iterator[Finding]
 
 def _driver(facts: Facts, stated: Stated, gpus: Gpus | None) -> Iterator[Finding]:
     wanted = stated.gate.driver
-    if not gpus and (stated.node or not wanted):
+    if not wanted or (stated.node and not gpus):
         return
     module = "amdgpu" if gpus and gpus.vendor == "amd" else "nvidia"
     found = dict(facts.system.drivers).get(module, "") if facts.system else ""
@@ -112,13 +112,9 @@ def _driver(facts: Facts, stated: Stated, gpus: Gpus | None) -> Iterator[Finding
         found = facts.smi.driver
     if not found:
         yield unknown("driver_version", f"the version of the module {module} is not known")
-    elif not wanted:
-        yield Finding("driver_version", Verdict.UNJUDGED, value=found, note=_NO_SITE)
-    else:
-        fits = found == wanted or found.startswith(f"{wanted}.")
-        yield Finding(
-            "driver_version", Verdict.PASS if fits else Verdict.FAILED, value=found, band=wanted
-        )
+        return
+    verdict = Verdict.PASS if f"{found}.".startswith(f"{wanted}.") else Verdict.FAILED
+    yield Finding("driver_version", verdict, value=found, band=wanted)
 
 
 def _gpu(where: str, gpu: SmiGpu, gpus: Gpus | None) -> Iterator[Finding]:

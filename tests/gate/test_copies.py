@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+"""Copies between GPUs that are not here: `without_gpus` stands in for the driver's library."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+
+import pytest
+
+from busbar.gate import active, copies
+from busbar.gate.others import CpuClock
+from busbar.gate.run import Result, run
+from busbar.gate.slurm import Slurm
+from busbar.verdict import Verdict
+
+from .node import Node, gpu, report
+from .without_gpus import WithoutGpus
+
+BUSY = "<processes><process_info><pid>77</pid><type>C</type><process_name>train</process_name>"
+BUSY += "</process_info></processes>"
+
+
+def measured(
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: WithoutGpus,
+    slurm: Slurm | None = None,
+    cpus: float = 0.0,
+) -> Result:
+    """Run the gate with copies of 1 MiB, whose rates the double says."""
+    for name in ("between_host_and_gpu", "between_gpus"):
+        small = functools.partial(getattr(copies, name), nbytes=1 << 20)
+        monkeypatch.setattr(active, name, small)
+    monkeypatch.setattr(active, "Cuda", lambda: gpus)
+    # What other programs use of the CPUs here must not account for a slow copy.
+    used = itertools.count(0, cpus * 1e6)
+    monkeypatch.setattr(active, "cpu_clock", lambda: CpuClock(time.monotonic(), next(used), 0.0))
+    return run(node.options(slurm, passive=False))
+
+
+def of(result: Result, *checks: str) -> dict[str, str]:
+    """The verdicts of some checks by place."""
+    return {
+        each.finding.where: str(each.finding.verdict)
+        for each in result.checks
+        if each.finding.check in checks
+    }
+
+
+def test_every_link_is_measured(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = measured(node, monkeypatch, WithoutGpus())
+    links = ["host->gpu0", "gpu0->host", "host->gpu1", "gpu1->host", "gpu0->gpu1", "gpu1->gpu0"]
+    assert of(result, "host_copy", "peer_copy") == dict.fromkeys(links, "pass")
+    assert of(result, "copy_data") == {"": "pass"}
+    assert (result.verdict, result.reason) == (Verdict.PASS, "")
+
+
+@pytest.mark.parametrize(
+    ("slow", "where", "reason"),
+    [
+        ("host->0", "host->gpu0", "host_copy host->gpu0 20 GB/s vs 50.6-59.4 GB/s: check the PCI"),
+        ("1->host", "gpu1->host", "host_copy gpu1->host 20 GB/s vs 50.6-59.4 GB/s: check the PCI"),
+        ("1->0", "gpu1->gpu0", "peer_copy gpu1->gpu0 20 GB/s vs 346.1-406.3 GB/s: reset the GPU"),
+    ],
+)
+def test_a_slow_link_is_named(
+    node: Node, monkeypatch: pytest.MonkeyPatch, slow: str, where: str, reason: str
+) -> None:
+    result = measured(node, monkeypatch, WithoutGpus(slow={slow: 20.0}))
+    verdicts = of(result, "host_copy", "peer_copy")
+    assert {place for place, verdict in verdicts.items() if verdict != "pass"} == {where}
+    assert result.reason.startswith(f"[node_problem] {reason}")
+
+
+@pytest.mark.parametrize(("link", "where"), [("1->host", "gpu1->host"), ("0->1", "gpu0->gpu1")])
+def test_wrong_data_drains(
+    node: Node, monkeypatch: pytest.MonkeyPatch, link: str, where: str
+) -> None:
+    result = measured(node, monkeypatch, WithoutGpus(corrupt=link))
+    assert of(result, "copy_data")[where] == "failed"
+    assert result.faults
+
+
+@pytest.mark.parametrize("fault", ["hang", "crash", "error", "full"])
+def test_a_driver_that_hangs_or_crashes_is_unknown(
+    node: Node, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr("busbar.gate.run._MOST_COPY_S", 1.0)
+    start = time.monotonic()
+    result = measured(node, monkeypatch, WithoutGpus(fault=fault))
+    assert time.monotonic() - start < 15
+    verdicts = of(result, "host_copy", "peer_copy")
+    good = {"host->gpu0", "gpu0->host"}
+    assert {place for place, verdict in verdicts.items() if verdict == "pass"} == good
+    assert set(verdicts.values()) == {"pass", "unknown"}
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "")
+
+
+def test_a_gpu_that_others_use_drains_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as they account for it: half of the band, and not a tenth."""
+    node.smi(
+        report(gpu(1, ("<processes></processes>", BUSY), ("gpu_util>0", "gpu_util>99")), gpu(2))
+    )
+    result = measured(node, monkeypatch, WithoutGpus(slow={"host->0": 30.0, "1->host": 30.0}))
+    assert of(result, "host_copy")["host->gpu0"] == "unknown"
+    assert of(result, "host_copy")["gpu1->host"] == "degraded"
+    (busy,) = [each.finding for each in result.checks if each.finding.where == "host->gpu0"]
+    assert "PID 77" in busy.note
+    far_too_slow = measured(node, monkeypatch, WithoutGpus(slow={"host->0": 3.0}))
+    assert of(far_too_slow, "host_copy")["host->gpu0"] == "degraded"
+
+
+def test_full_cpus_account_for_a_slow_copy(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = measured(node, monkeypatch, WithoutGpus(slow={"host->0": 30.0}), cpus=1.0)
+    assert of(result, "host_copy")["host->gpu0"] == "unknown"
+
+
+def test_a_rate_beyond_the_links_drains_nobody(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = measured(node, monkeypatch, WithoutGpus(slow={"0->1": 999.0}))
+    assert of(result, "peer_copy")["gpu0->gpu1"] == "impossible"
+    assert not result.faults
+
+
+def test_an_epilog_measures_the_gpus_of_its_job(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = Slurm("n1", job="7", gpus=(1,), context="epilog_slurmd")
+    result = measured(node, monkeypatch, WithoutGpus(), slurm)
+    assert set(of(result, "host_copy", "peer_copy")) == {"host->gpu1", "gpu1->host"}
+
+
+def test_a_divided_gpu_is_not_measured(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.smi(report(gpu(1, ("mig>Disabled", "mig>Enabled")), gpu(2)))
+    result = measured(node, monkeypatch, WithoutGpus())
+    assert of(result, "host_copy")["gpu0"] == "unknown"
+    assert not result.faults
+
+
+def test_without_a_driver_the_copies_are_unknown(node: Node) -> None:
+    """This machine has no libcuda: the library itself says so."""
+    result = run(node.options(passive=False))
+    notes = {each.finding.note for each in result.checks if each.finding.check == "host_copy"}
+    assert any("libcuda.so.1" in note for note in notes)
+    assert not result.faults
