@@ -204,9 +204,12 @@ def _child(work: Callable[[Callable[[Any], None]], None], writer: int, parent: i
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
 
+        pipe = os.fdopen(writer, "wb")
+
         def emit(value: object) -> None:
             data = pickle.dumps(value)
-            _write(writer, len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+            pipe.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+            pipe.flush()
 
         try:
             work(emit)
@@ -227,9 +230,3 @@ def _die_with_parent() -> None:
 def _summary(error: Exception) -> str:
     text = " ".join(str(error).split())[:300]
     return text if isinstance(error, RuntimeError) and text else f"{type(error).__name__}: {text}"
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

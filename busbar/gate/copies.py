@@ -53,8 +53,11 @@ class CopyReading:
     """Why it was not measured."""
     direct: bool = True
     """Whether the GPU can access the memory of the other one."""
-    seconds: float = 0.0
-    """How long the copies of the reading took."""
+
+    @property
+    def link(self) -> tuple[str, int, int | None]:
+        """What was measured."""
+        return self.buffers, self.gpu, self.peer
 
 
 @dataclass(frozen=True)
@@ -82,14 +85,11 @@ def between_host_and_gpu(
     fill_with_pattern(sent, nbytes)
     ctypes.memset(back, 0, nbytes)
     with _held(lock):
-        rate, seconds = _reading(engine, engine.to_gpu(there, sent, nbytes), nbytes)
-        emit(CopyReading("H D", device.index, gb_per_s=rate, seconds=seconds))
-        rate, seconds = _reading(engine, engine.to_host(back, there, nbytes), nbytes)
-    emit(
-        CopyReading(
-            "D H", device.index, gb_per_s=rate, seconds=seconds, wrong=_wrong(back, sent, nbytes)
-        )
-    )
+        rate = _reading(engine, engine.to_gpu(there, sent, nbytes), nbytes)
+        emit(CopyReading("H D", device.index, gb_per_s=rate))
+        rate = _reading(engine, engine.to_host(back, there, nbytes), nbytes)
+    wrong = _wrong(back, sent, nbytes)
+    emit(CopyReading("D H", device.index, gb_per_s=rate, wrong=wrong))
 
 
 def between_gpus(
@@ -153,14 +153,11 @@ def _pair(
     engine.use(pair.first_gpu)
     direct = engine.peers(pair.first_gpu, pair.second_gpu)
     copy = engine.to_peer(target, pair.second_gpu, source, pair.first_gpu, nbytes)
-    rate, seconds = _reading(engine, copy, nbytes)
+    rate = _reading(engine, copy, nbytes)
     engine.use(pair.second_gpu)
-    ctypes.memset(back, 0, nbytes)
     engine.milliseconds(engine.to_host(back, target, nbytes))
     wrong = _wrong(back, sent, nbytes)
-    return CopyReading(
-        *("D D", pair.first, pair.second, rate, wrong), direct=direct, seconds=seconds
-    )
+    return CopyReading("D D", pair.first, pair.second, rate, wrong, direct=direct)
 
 
 def stay_near(bus_id: str, root: Path = Path("/")) -> None:
@@ -179,16 +176,14 @@ def _number(engine: Engine, device: Device) -> int:
     return listed.index(short_address(device.bus_id))
 
 
-def _reading(engine: Engine, work: Work, nbytes: int) -> tuple[float, float]:
-    """Return GB/s, and the seconds of all copies; the first copy only warms up."""
+def _reading(engine: Engine, work: Work, nbytes: int) -> float:
+    """Return GB/s: the median of some copies, the better of two times. The first warms up."""
     engine.milliseconds(work)
-    best, total = 0.0, 0.0
-    for _ in range(_TIMES):
-        times = [engine.milliseconds(work) for _ in range(COPIES)]
-        total += sum(times) * 1e-3
-        median = statistics.median(times)
-        best = max(best, nbytes / median * 1e-6 if median > 0 else 0.0)
-    return best, total
+    medians = (
+        statistics.median(engine.milliseconds(work) for _ in range(COPIES)) for _ in range(_TIMES)
+    )
+    best = min(medians)
+    return nbytes / best * 1e-6 if best > 0 else 0.0
 
 
 def fill_with_pattern(address: Address, nbytes: int) -> None:

@@ -102,8 +102,6 @@ class Finding:
     """Why the verdict is unknown, or evidence: one sentence."""
     gb_per_s: float | None = None
     """The reading of a copy."""
-    least: float | None = None
-    """The end of the band that the reading must reach."""
     remedy: str = ""
     """If it differs from the usual one of the check."""
     action: GateAction | None = None

@@ -6,13 +6,13 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.gate.copies import NBYTES, CopyReading
 from busbar.gate.passive import Facts
+from busbar.gate.sysfs import PciGpuState
 from busbar.parse import numbers
 from busbar.parse.busy import Busy, Gpu, GpuProcess
 from busbar.parse.machine.nvidia_xml import SmiReport
@@ -55,32 +55,31 @@ class Others:
     start: CpuClock
     end: CpuClock
 
-    def account_for(self, reading: CopyReading, share: float) -> str:
-        """Return what reduces a reading to ``share`` of its band; empty if nothing does."""
+    def slowed(self, buffers: str) -> str:
+        """Return what can slow copies of a kind; empty if nobody else uses the node.
+
+        Links share the memory of the host and switches, so that a program on one GPU slows the
+        copies of others as well: beside one that filled the host link of GPU 0, an H100 lost 8 %
+        on the link of GPU 1.
+        """
         # Only a slow reading needs these.
-        from busbar.judge.busy import accounts_for, loads  # noqa: PLC0415
+        from busbar.judge.busy import loads  # noqa: PLC0415
         from busbar.judge.run import Run  # noqa: PLC0415
         from busbar.output.job_output import JobOutput  # noqa: PLC0415
         from busbar.output.reading import Evidence  # noqa: PLC0415
 
-        gpus = {reading.gpu} | ({reading.peer} if reading.peer is not None else set())
-        busy = self._record(gpus)
-        output = JobOutput(events=[(busy, Evidence("", 0, ""))])
-        run = Run(nodes=1, memory="device", buffers=reading.buffers)
-        found = loads(output, run)
-        low = reading.gb_per_s or 0.0
-        operation_us = NBYTES / low * 1e-3 * share if low else 0.0
-        if not accounts_for(found, share, operation_us, reading.seconds * 1e6 * share):
-            return ""
+        output = JobOutput(events=[(self._record(), Evidence("", 0, ""))])
+        found = loads(output, Run(nodes=1, memory="device", buffers=buffers))
         return "; ".join(load.summary for load in found)
 
-    def _record(self, gpus: Iterable[int]) -> Busy:
+    def _record(self) -> Busy:
         reports = [report for report in (self.facts.smi, self.after) if report]
+        on_bus = self.facts.system.gpus if self.facts.system else ()
         rows, processes = [], {}
-        for index in gpus:
+        for index in range(max([len(on_bus), *(len(report.gpus) for report in reports)])):
             states = [report.gpus[index] for report in reports if index < len(report.gpus)]
             clocks = [gpu.clocks for gpu in states if gpu.limits and gpu.clocks]
-            percent = max((gpu.percent or 0.0 for gpu in states), default=self._amd(index))
+            percent = max((gpu.percent or 0.0 for gpu in states), default=_amd(on_bus, index))
             rows.append(
                 Gpu(
                     index,
@@ -105,6 +104,6 @@ class Others:
             gpu_processes=tuple(processes.values()),
         )
 
-    def _amd(self, index: int) -> float:
-        gpus = self.facts.system.gpus if self.facts.system else ()
-        return (gpus[index].percent or 0.0) if index < len(gpus) else 0.0
+
+def _amd(gpus: Sequence[PciGpuState], index: int) -> float:
+    return (gpus[index].percent or 0.0) if index < len(gpus) else 0.0

@@ -153,9 +153,12 @@ def evaluate(options: Options, emit: Emit) -> None:
     if options.passive:
         return
     from busbar.gate.active import measure  # noqa: PLC0415 - --passive measures nothing
+    from busbar.gate.loopback import measure_ports  # noqa: PLC0415
 
     chosen = options.slurm.gpus if options.slurm.in_prolog else ()
     seconds = min(_MOST_COPY_S, max(end - time.monotonic() - _RESERVE_S, 0.1))
+    for finding in measure_ports(ports or (), node):
+        emit(finding)
     for finding in measure(facts, chosen, site if node else None, partition, seconds):
         emit(finding)
 

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 
 import pytest
 
 from .node import Node, healthy
+
+# The gate imports these in a child process, each time. Here, all children have them already.
+for _name in ("gate.active", "gate.ports", "gate.state", "judge.busy", "site.load"):
+    importlib.import_module(f"busbar.{_name}")
 
 
 @pytest.fixture

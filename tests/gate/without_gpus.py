@@ -43,7 +43,7 @@ class WithoutGpus:
         if gpu == 1 and self.fault == "hang":
             time.sleep(600)
         if gpu == 1 and self.fault == "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
+            os.kill(os.getpid(), signal.SIGKILL)
         if gpu == 1 and self.fault == "error":
             raise EngineError("cuDevicePrimaryCtxRetain: CUDA_ERROR_ECC_UNCORRECTABLE")
 
