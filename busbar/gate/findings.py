@@ -80,7 +80,7 @@ CHECKS: Mapping[GateCheck, CheckFacts] = {
     ),
     "copy_data": CheckFacts("data of the copies", "gpu", "critical", "service", "replace the GPU"),
     "nic_copy": CheckFacts(
-        "bytes through a network port", "infiniband", "critical", "service", "check the NIC"
+        "loopback of RDMA ports", "infiniband", "info", "note", "run busbar check between nodes"
     ),
 }
 """Every check: meaning, and the severity and action that a site gets by default."""

@@ -83,6 +83,8 @@ class Gate(Record):
                 "checks.pcie_link cannot be enforced: idle GPUs reduce their link as well;"
                 " enforce host_copy"
             )
+        if "nic_copy" in enforced:
+            raise ValueError("checks.nic_copy cannot be enforced: no band of a loopback is known")
         if "mount" in enforced and not self.mounts:
             raise ValueError("checks.mount is enforced, but mounts lists no file system")
         if "driver_version" in enforced and self.driver is None:
