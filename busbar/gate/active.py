@@ -67,14 +67,17 @@ def measure(
         return
     start = cpu_clock()
     readings, problems = run(todo, seconds)
-    count = len(facts.smi.gpus) if facts.smi else None
+    on_bus = facts.system.gpus if facts.system else ()
+    count = len(facts.smi.gpus if facts.smi else on_bus)
 
     def judge(reading: CopyReading) -> Judgement:
         return Judgement(reading, judge_copy(reading, site, partition, count))
 
     judged = [judge(reading) for reading in readings]
     if slow := [each for each in judged if each.is_slow]:
-        judged = _again(todo, slow, judged, judge, seconds)
+        second = _again(todo, slow, seconds)
+        readings += second
+        judged = _better(judged, [judge(reading) for reading in second])
     if any(each.is_slow for each in judged):
         others = Others(facts, _gpus_now() if facts.smi else None, start, cpu_clock())
         judged = [excused(each, others) for each in judged]
@@ -96,24 +99,25 @@ class Judgement:
         return self.finding.verdict is Verdict.DEGRADED
 
 
-def _again(
-    todo: Plan,
-    slow: Sequence[Judgement],
-    judged: Sequence[Judgement],
-    judge: Callable[[CopyReading], Judgement],
-    seconds: float,
-) -> list[Judgement]:
-    """Measure the GPUs of slow readings once more; the better reading of each link counts."""
+def _again(todo: Plan, slow: Sequence[Judgement], seconds: float) -> list[CopyReading]:
+    """Measure the GPUs of slow readings once more."""
     time.sleep(_PAUSE_S)
     involved = {each.reading.gpu for each in slow} | {each.reading.peer for each in slow}
     devices = tuple(device for device in todo.devices if device.index in involved)
-    second = {each.link: each for each in run(replace(todo, devices=devices), seconds)[0]}
-    found = []
-    for each in judged:
-        other = second.get(each.reading.link)
-        better = each.is_slow and other and (other.gb_per_s or 0) > (each.reading.gb_per_s or 0)
-        found.append(judge(other) if better and other else each)
-    return found
+    return run(replace(todo, devices=devices), seconds)[0]
+
+
+def _better(judged: Sequence[Judgement], second: Sequence[Judgement]) -> list[Judgement]:
+    """Return the better reading of each slow link, and all others as they are."""
+    again = {each.reading.link: each for each in second}
+
+    def rate(each: Judgement) -> float:
+        return each.reading.gb_per_s or 0.0
+
+    return [
+        max(each, again.get(each.reading.link, each), key=rate) if each.is_slow else each
+        for each in judged
+    ]
 
 
 def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[Finding]]:
@@ -155,7 +159,7 @@ def _pairs_work(
 
 
 def judge_copy(
-    reading: CopyReading, site: Site | None, partition: str | None, found: int | None
+    reading: CopyReading, site: Site | None, partition: str | None, found: int
 ) -> Finding:
     """Judge one reading by limit and band of the site. ``found``: how many GPUs the node has."""
     from busbar.expect import NoExpectation, Question  # noqa: PLC0415 - --passive needs none
@@ -170,7 +174,7 @@ def judge_copy(
     value = f"{reading.gb_per_s:.4g} GB/s"
     finding = Finding(check, Verdict.UNJUDGED, where, value, gb_per_s=reading.gb_per_s)
     gpus = site.node_type(partition).gpus if site else None
-    if site is None or gpus is None or (found is not None and not _same(gpus, found)):
+    if site is None or gpus is None or not _same(gpus, found):
         return replace(finding, note="the site does not describe these GPUs")
     src = reading.gpu % gpus.count
     dst = src if reading.peer is None else reading.peer % gpus.count
@@ -200,6 +204,8 @@ def judge_copy(
 
 def _same(gpus: Gpus, found: int) -> bool:
     """Whether the numbers of the GPUs are those of the site, or do not matter."""
+    if gpus.partitioning and gpus.partitioning.compute_count > 1:
+        return False
     uniform = gpus.links is None or not gpus.links.pairs
     return found == gpus.count or (uniform and found < gpus.count)
 

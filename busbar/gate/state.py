@@ -88,6 +88,8 @@ def _count(facts: Facts, stated: Stated, gpus: Gpus | None) -> Iterator[Finding]
         yield replace(finding, verdict=Verdict.UNJUDGED, note=_NO_SITE)
         return
     count = gpus.count if gpus else 0
+    if gpus and gpus.partitioning:  # the bus has whole accelerators
+        count //= gpus.partitioning.compute_count
     finding = replace(finding, band=str(count))
     if found == count:
         yield finding

@@ -252,6 +252,47 @@ def test_the_driver_is_compared_by_whole_numbers(node: Node, version: str, verdi
     assert str(driver.finding.verdict) == verdict
 
 
+AMD = """\
+    gpus:
+      vendor: amd
+      model: AMD Instinct MI300X
+      arch: gfx942
+      count: {count}
+      {more}
+    nics"""
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "errors", "reason"),
+    [
+        (2, "", "ue: 0\nce: 9\n", ""),
+        (2, "", "ue: 2\nce: 0\n", "gpu_ecc gpu0 2 errors vs 0: reset the GPU"),
+        (3, "", "ue: 0\n", "gpu_count 2 vs 3: reboot; reseat the GPU"),
+        (16, "partitioning: {compute: CPX, memory: NPS4, compute_count: 8}", "", ""),
+        (
+            24,
+            "partitioning: {compute: CPX, memory: NPS4, compute_count: 8}",
+            "",
+            "gpu_count 2 vs 3",
+        ),
+    ],
+)
+def test_gpus_of_amd(node: Node, count: int, more: str, errors: str, reason: str) -> None:
+    """By the kernel alone. Of divided accelerators, the bus lists whole ones."""
+    site = (node.root / "here/site.yaml").read_text()
+    before, _, rest = site.partition("    gpus:\n")
+    _, _, after = rest.partition("    nics")
+    node.write("here/site.yaml", before + AMD.format(count=count, more=more) + after)
+    for n in (1, 2):
+        device = f"sys/bus/pci/devices/0000:0{n}:00.0"
+        node.write(f"{device}/vendor", "0x1002\n")
+        node.write(f"{device}/class", "0x120000\n")
+    node.write("sys/bus/pci/devices/0000:01:00.0/ras/umc_err_count", errors)
+    found_reason = run(node.options()).reason
+    assert found_reason.startswith(f"[node_problem] {reason}" if reason else "")
+    assert bool(found_reason) == bool(reason)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -42,6 +42,7 @@ CONF = """\
 BUSBAR={busbar}
 GATE_OPTIONS="--site {site}"
 GATE_SECONDS=20
+GATE_SBATCH=
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin SLURM_CONF={slurm}
 {more}
 """
