@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from busbar.errors import BusbarError
 from busbar.gate.findings import CHECKS, Finding, Ruled, ruled
 from busbar.gate.output import document, node_verdict, show, write_metrics
 from busbar.gate.reason import MOST_BYTES, own_check, reason_of
@@ -16,8 +17,11 @@ from busbar.gate.run import Basis, Result
 from busbar.gate.slurm import Slurm, from_environment
 from busbar.gate.upkeep import drain_node, resume_node
 from busbar.site.gate import Gate, GateCheck, GateRule
+from busbar.site.load import load
 from busbar.terminal import stdout
 from busbar.verdict import Verdict
+
+from .node import SITE, Node
 
 DOWN = Finding("nic_state", Verdict.FAILED, "mlx5_0", "down", "active")
 UP = Finding("nic_state", Verdict.PASS, "mlx5_0", "active", "active")
@@ -86,6 +90,28 @@ def test_the_gravest_fault_is_named_first() -> None:
 )
 def test_the_site_decides_what_a_fault_does(rule: GateRule, drains: bool) -> None:
     assert bool(result(DOWN, gate=Gate(checks={"nic_state": rule})).reason) == drains
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("checks: {pcie_link: {mode: enforce}}", "site.yaml:20: gate: checks.pcie_link cannot be"),
+        ("checks: {nic_copy: {mode: enforce}}", "site.yaml:20: gate: checks.nic_copy cannot be"),
+        ("checks: {mount: {mode: enforce}}", "but mounts lists no file system"),
+        ("checks: {driver_version: {mode: enforce}}", "but driver is not set"),
+        ("checks: {nic_stat: {}}", "site.yaml:21: gate.checks.nic_stat: must be"),
+        ("checks: {mount: {mode: off}}", "site.yaml:21: gate.checks.mount.mode: must be 'skip'"),
+        ("mounts: [{path: scratch}]", "gate.mounts[0].path: must be an absolute path"),
+        ("xid_hours: 0", "gate.xid_hours: "),
+        ('driver: "570-1"', "gate.driver: must match"),
+        ("cheks: {}", "gate.cheks: "),
+    ],
+)
+def test_a_wrong_key_is_an_error_with_its_line(node: Node, key: str, words: str) -> None:
+    node.write("here/site.yaml", SITE.format(gate=f"  {key}"))
+    with pytest.raises(BusbarError) as error:
+        load(str(node.root / "here"))
+    assert words in str(error.value)
 
 
 def test_the_text_ends_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
