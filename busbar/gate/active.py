@@ -15,6 +15,7 @@ from busbar.gate.engine import Cuda, Engine, Hip
 from busbar.gate.findings import Finding, unknown
 from busbar.gate.others import Others, cpu_clock
 from busbar.gate.passive import SMI, Facts
+from busbar.gate.sysfs import kfd_pids
 from busbar.parse.machine.nvidia_xml import SmiReport, parse_report
 from busbar.site.gate import GateCheck
 from busbar.site.model import Gpus, Site
@@ -79,7 +80,9 @@ def measure(
         readings += second
         judged = _better(judged, [judge(reading) for reading in second])
     if any(each.is_slow for each in judged):
-        others = Others(facts, _gpus_now() if facts.smi else None, start, cpu_clock())
+        nvidia = todo.make is not Hip
+        after = _gpus_now() if facts.smi else None
+        others = Others(facts, after, nvidia, start, cpu_clock(), kfd_pids())
         judged = [excused(each, others) for each in judged]
     yield from (each.finding for each in judged)
     yield from _data(readings)

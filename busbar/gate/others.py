@@ -18,6 +18,7 @@ from busbar.parse.busy import Busy, Gpu, GpuProcess
 from busbar.parse.machine.nvidia_xml import SmiReport
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_ACTIVE_PERCENT = 10
 _THROTTLED = 0x20
 """Heat, as a bit of ``clocks_throttle_reasons.active``: which limit it is does not matter."""
 
@@ -51,9 +52,12 @@ class Others:
     facts: Facts
     """Before."""
     after: SmiReport | None
-    """The GPUs after; None if that is not known."""
+    """NVIDIA's GPUs after; None if that is not known."""
+    nvidia: bool
     start: CpuClock
     end: CpuClock
+    kfd_pids: tuple[int, ...] = ()
+    """Programs that use GPUs of AMD, after."""
 
     def slowed(self, buffers: str) -> str:
         """Return what can slow copies of a kind; empty if nobody else uses the node.
@@ -62,6 +66,9 @@ class Others:
         copies of others as well: beside one that filled the host link of GPU 0, an H100 lost 8 %
         on the link of GPU 1.
         """
+        if self.nvidia and (self.facts.smi is None or self.after is None):
+            why = self.facts.smi_problem or "nvidia-smi failed"
+            return f"it is not known whether others use the GPUs: {why}"
         # Only a slow reading needs these.
         from busbar.judge.busy import loads  # noqa: PLC0415
         from busbar.judge.run import Run  # noqa: PLC0415
@@ -79,7 +86,8 @@ class Others:
         for index in range(max([len(on_bus), *(len(report.gpus) for report in reports)])):
             states = [report.gpus[index] for report in reports if index < len(report.gpus)]
             clocks = [gpu.clocks for gpu in states if gpu.limits and gpu.clocks]
-            percent = max((gpu.percent or 0.0 for gpu in states), default=_amd(on_bus, index))
+            # The last report counts our own copies as well.
+            percent = (states[0].percent if states else _amd(on_bus, index)) or 0.0
             rows.append(
                 Gpu(
                     index,
@@ -92,8 +100,10 @@ class Others:
             )
             for process in (each for gpu in states for each in gpu.processes):
                 processes[index, process.pid] = GpuProcess(process.pid, "", process.name, index)
-            if not states and percent:
-                processes[index, 0] = GpuProcess(0, "", "unknown", index)
+            if percent >= _ACTIVE_PERCENT:  # a container does not see the processes of others
+                processes.setdefault((index, 0), GpuProcess(0, "", "not listed", index))
+        for pid in {*(self.facts.system.kfd_pids if self.facts.system else ()), *self.kfd_pids}:
+            processes[0, pid] = GpuProcess(pid, "", "on a GPU of AMD", 0)
         seconds = max(self.end.at - self.start.at, 1e-3)
         own = (self.end.own - self.start.own) / seconds
         others = max((self.end.all - self.start.all) / seconds - own, 0.0)

@@ -57,6 +57,8 @@ class Sysfs:
     ports: tuple[Port, ...]
     drivers: tuple[tuple[str, str], ...]
     """Module and version."""
+    kfd_pids: tuple[int, ...] = ()
+    """Programs that use GPUs of AMD."""
 
 
 def read(root: Path = Path("/")) -> Sysfs:
@@ -67,7 +69,14 @@ def read(root: Path = Path("/")) -> Sysfs:
         gpus=tuple(_gpu(root, gpu.vendor, gpu.address) for gpu in compute_gpus(root)),
         ports=(*_rdma(root), *_interfaces(root)),
         drivers=tuple((name, version) for name, version in drivers if version),
+        kfd_pids=kfd_pids(root),
     )
+
+
+def kfd_pids(root: Path = Path("/")) -> tuple[int, ...]:
+    """Return the programs that use GPUs of AMD."""
+    names = [path.name for path in root.glob("sys/class/kfd/kfd/proc/*")]
+    return tuple(sorted(numbers.count(name) for name in names if numbers.is_whole(name)))
 
 
 def _cpus(root: Path) -> int | None:

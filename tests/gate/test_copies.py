@@ -10,7 +10,8 @@ import time
 import pytest
 
 from busbar.gate import active, copies, loopback
-from busbar.gate.others import CpuClock
+from busbar.gate.others import CpuClock, Others
+from busbar.gate.passive import gather
 from busbar.gate.run import Result, run
 from busbar.gate.slurm import Slurm
 from busbar.gate.sysfs import Port
@@ -133,6 +134,34 @@ def test_a_slow_reading_is_repeated(node: Node, monkeypatch: pytest.MonkeyPatch)
 def test_full_cpus_account_for_a_slow_copy(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     result = measured(node, monkeypatch, WithoutGpus(slow={"host->0": 30.0}), cpus=1.0)
     assert of(result, "host_copy")["host->gpu0"] == "unknown"
+
+
+def test_if_the_use_is_not_known_no_slow_link_drains(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.smi(script="exit 9")
+    result = measured(node, monkeypatch, WithoutGpus(slow={"host->0": 20.0}))
+    assert of(result, "host_copy")["host->gpu0"] == "unknown"
+    assert of(result, "host_copy")["gpu0->host"] == "pass"
+    assert not result.faults
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("gpu_util>0", "gpu_util>40"), "not listed"),  # by another container
+        (("hw_slowdown>Not Active", "hw_slowdown>Active"), "345 of 1980 MHz"),
+        (("Disabled", "Disabled"), ""),
+    ],
+)
+def test_who_uses_the_node(node: Node, change: tuple[str, str], words: str) -> None:
+    node.smi(report(gpu(1, change), gpu(2)))
+    facts = gather(5.0, (), node.root, nvidia=True)
+    idle = CpuClock(0.0, 0.0, 0.0), CpuClock(1.0, 0.0, 0.0)
+    why = Others(facts, facts.smi, True, *idle).slowed("D D")
+    assert words in why
+    assert bool(why) == bool(words)
+    assert "PID 7" in Others(facts, facts.smi, False, *idle, kfd_pids=(7,)).slowed("D D")
 
 
 def test_a_rate_beyond_the_links_drains_nobody(
