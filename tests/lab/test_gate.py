@@ -78,7 +78,7 @@ class Gated:
         state, _, reason = line.partition("|")
         return state, reason
 
-    def wait(self, node: str, state: str, seconds: float = 25) -> str:
+    def wait(self, node: str, state: str, seconds: float = 60) -> str:
         """Wait for a state of a node, and return its reason."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
