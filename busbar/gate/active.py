@@ -111,16 +111,20 @@ def _again(todo: Plan, slow: Sequence[Judgement], seconds: float) -> list[CopyRe
 
 
 def _better(judged: Sequence[Judgement], second: Sequence[Judgement]) -> list[Judgement]:
-    """Return the better reading of each slow link, and all others as they are."""
-    again = {each.reading.link: each for each in second}
-
-    def rate(each: Judgement) -> float:
-        return each.reading.gb_per_s or 0.0
-
-    return [
-        max(each, again.get(each.reading.link, each), key=rate) if each.is_slow else each
-        for each in judged
-    ]
+    """Return the better reading of each slow link; one that was not confirmed is ``unknown``."""
+    again = {each.reading.link: each for each in second if each.reading.gb_per_s}
+    found = []
+    for each in judged:
+        other = again.get(each.reading.link)
+        if not each.is_slow:
+            found.append(each)
+        elif other is None:
+            note = "below its band once, and not measured again"
+            finding = replace(each.finding, verdict=Verdict.UNKNOWN, note=note)
+            found.append(replace(each, finding=finding))
+        else:
+            found.append(max(each, other, key=lambda one: one.reading.gb_per_s or 0.0))
+    return found
 
 
 def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[Finding]]:

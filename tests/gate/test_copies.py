@@ -78,6 +78,20 @@ def test_a_slow_link_is_named(
     assert result.reason.startswith(f"[node_problem] {reason}")
 
 
+def test_a_slow_reading_that_is_not_confirmed_drains_nobody(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    then_hangs = WithoutGpus(slow={"host->1": 20.0})
+
+    def hang(_: float) -> None:
+        then_hangs.fault = "error"
+
+    monkeypatch.setattr(active.time, "sleep", hang)
+    result = measured(node, monkeypatch, then_hangs)
+    assert of(result, "host_copy")["host->gpu1"] == "unknown"
+    assert not result.faults
+
+
 @pytest.mark.parametrize(("link", "where"), [("1->host", "gpu1->host"), ("0->1", "gpu0->gpu1")])
 def test_wrong_data_drains(
     node: Node, monkeypatch: pytest.MonkeyPatch, link: str, where: str
