@@ -176,7 +176,7 @@ def program(command: Sequence[str], seconds: float) -> Task[Output]:
                 preexec_fn=_die_with_parent,
             )
         except FileNotFoundError:
-            raise RuntimeError(f"{command[0]} is not on PATH") from None
+            raise RuntimeError("is not on PATH") from None
         emit(Output(done.stdout, done.stderr, done.returncode))
 
     return Task(work, seconds)
