@@ -188,6 +188,7 @@ def test_prolog_and_epilog_drain_a_bad_node(gated: Gated) -> None:
     gated.on("n1", *SET, "up")
 
 
+@pytest.mark.long
 def test_the_line_of_scrontab_starts_one_job_for_each_idle_node(gated: Gated) -> None:
     """Debian's Slurm has no scrontab, so the command of its line is run."""
     gated.wait("n2", "idle")
