@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
         "gate",
         description=(
             "Read the state of this node and move bytes over each link of its GPUs, and judge both"
-            f" by the site. docs/operations.md shows how Slurm runs it. {_EXIT}"
+            f" by the site. docs/gate.md shows how Slurm runs it. {_EXIT}"
         ),
     )
     parser.add_argument(
