@@ -32,6 +32,7 @@ def document_of(
         {
             **asdict(result),
             "partition": outcome.partition,
+            "environment": outcome.environment,
             "share_of_limit": result.share_of_limit,
         }
         for outcome in outcomes

@@ -20,7 +20,11 @@ from busbar.check.surroundings import refuse_without_space, write
 from busbar.check.target import Target, coverage, untested
 from busbar.judge.results import Outcome
 from busbar.report.junit import junit
+from busbar.report.page import page_of, render
+from busbar.report.sections import Frame
+from busbar.report.snapshot import of_document
 from busbar.report.terminal import print_run, summary
+from busbar.site import Site
 from busbar.terminal import stdout
 from busbar.verdict import Verdict, exit_status
 
@@ -31,6 +35,8 @@ class RunState:
 
     site: str
     lane: str
+    model: Site | None = None
+    """The site, once it is loaded."""
     target: Target = field(default_factory=Target)
     chosen: Sequence[Match] = ()
     outcomes: list[Outcome] = field(default_factory=list)
@@ -55,10 +61,9 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
         )
         try:
             write(output / "results.json", json.dumps(document, indent=1) + "\n")
-            # Here, so that a plotting library that does not load loses no result.
-            from busbar.report import html  # noqa: PLC0415
-
-            html.write(output / "report.html", document, outcomes)
+            write(
+                output / "report.html", render(page_of(Frame(of_document(document), state.model)))
+            )
         except OSError as error:
             failure = error
         if interruption.name == name:
