@@ -18,9 +18,11 @@ from busbar.check.outcome import interrupted
 from busbar.check.processes import Interruption
 from busbar.check.surroundings import refuse_without_space, write
 from busbar.check.target import Target, coverage, untested
+from busbar.documents import CheckDocument
 from busbar.judge.results import Outcome
 from busbar.report.junit import junit
 from busbar.report.page import page_of, render
+from busbar.report.prometheus import metrics
 from busbar.report.sections import Frame
 from busbar.report.snapshot import of_document
 from busbar.report.terminal import print_run, summary
@@ -69,8 +71,8 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
         if interruption.name == name:
             break
     if args.junit:
-        text = junit(state.site, outcomes, skipped, document["time"])
-        write(args.junit, text)
+        write(args.junit, junit(state.site, outcomes, skipped, document["time"]))
+    _write_metrics(args.prometheus, document)
     try:
         if args.json:
             stdout().document(document)
@@ -98,6 +100,11 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
         if name
         else exit_status(document["verdict"], require_bands=args.require_bands)
     )
+
+
+def _write_metrics(file: Path | None, document: CheckDocument) -> None:
+    if file:
+        write(file, metrics(of_document(document)))
 
 
 def _coverage(target: Target, outcomes: Sequence[Outcome]) -> str:

@@ -23,7 +23,7 @@ from busbar.verdict import Verdict, worst
 
 WIDTH, HEIGHT = 360, 216
 """Text keeps its size on a telephone; wide screens show several pictures beside each other."""
-LEFT, RIGHT, TOP, BOTTOM = 46, 348, 22, 188
+LEFT, RIGHT, TOP, BOTTOM = 46, 338, 22, 188
 _MOST_LINES = 6
 """Lines that an eye can still follow; of more, the range and the median are drawn."""
 _MOST_MARKS = 24

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from busbar.check.names import short_name
 from busbar.judge.results import Outcome
 from busbar.verdict import Verdict, worst
 
@@ -66,8 +67,8 @@ def of_outcomes(outcomes: Iterable[Outcome]) -> Fleet | None:
             for name in filter(None, row.where.split(",")):
                 state = states.setdefault(name, State())
                 state.verdict = worst([state.verdict, row.verdict])
-                if row.verdict.is_problem and outcome.check not in state.reasons:
-                    state.reasons.append(outcome.check)
+                if row.verdict.is_problem and short_name(outcome.check) not in state.reasons:
+                    state.reasons.append(short_name(outcome.check))
     return fleet(states, {"": list(states)}) if len(states) > 1 else None
 
 

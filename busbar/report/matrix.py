@@ -18,7 +18,9 @@ _PAIR = re.compile(r"(?P<source>[0-9]{1,4})->(?P<target>[0-9]{1,4})")
 _STEPS = 5
 _LEAST_SPAN = 0.1
 """The shares that the colours span at least: noise of one percent must not look like a fault."""
-_MOST_ENDS = 128
+_MOST_ENDS = 64
+_MOST_LINES = 64
+"""Pairs that are drawn on the links, the worst; of more nothing could be seen."""
 _WITH_NUMBERS = 8
 """Ends up to which a cell has room for its number."""
 _MOST_PLOT = 300
@@ -91,6 +93,8 @@ class Matrix:
     pairs: tuple[Line, ...]
     """The readings, the worst last, above the others."""
     worst: Verdict
+    least: float
+    """The share of its reference that the worst pair has."""
 
 
 def ends_of(row: Result) -> tuple[int, int] | None:
@@ -150,6 +154,7 @@ def matrix(title: str, results: Sequence[Result], gpus: Gpus | None) -> Matrix |
         hub=bool(known and known.links and known.links.switched),
         pairs=tuple(_pairs(readings, ordered, steps, count)),
         worst=worst(row.verdict for row in readings.values()),
+        least=min(shares.values()),
     )
 
 
@@ -235,4 +240,4 @@ def _pairs(
             text="; ".join(map(reading_text, both)),
             verdict=worst(row.verdict for row in both),
         )
-    yield from reversed(drawn.values())
+    yield from reversed(list(drawn.values())[:_MOST_LINES])

@@ -134,9 +134,13 @@ def _unmeasured(run: Snapshot, name: Namer) -> Iterator[tuple[str, str]]:
         yield "nodes", run.coverage
     for outcome in run.outcomes:
         for row in outcome.results:
-            if row.value is None and row.metric != "correctness" and row.verdict.is_problem:
+            if row.verdict is Verdict.NOT_RUN:
                 where = f" on {row.where}" if row.where else ""
-                yield f"{name(outcome)} {row.pair}".strip() + where, row.message
+                yield name(outcome) + where, row.message
+        measured = any(row.value is not None or row.metric for row in outcome.results)
+        if not measured and outcome.verdict is not Verdict.NOT_RUN:
+            reasons = dict.fromkeys(row.message for row in outcome.results if row.message)
+            yield name(outcome), "; ".join(reasons) or "no reading"
 
 
 def render(page: Page) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from busbar.documents import CauseRow
 from busbar.judge.results import Outcome, Result
 from busbar.report.bars import Bar, bar
 from busbar.report.curve import Curve, curve
@@ -19,11 +20,14 @@ from busbar.site.model import Gpus, Site
 from busbar.units import format_bytes
 from busbar.verdict import Verdict, worst
 
-_MOST_PICTURES = 12
+_MOST_CURVES = 12
 _MOST_MATRICES = 4
 _MOST_BARS = 24
 _MOST_TRENDS = 24
 _FEWEST_ROWS = 8
+_MOST_ROWS = 2500
+_MOST_MARKS = 8000
+"""Marks of all pictures of one page, of some 150 bytes each."""
 _MOST_MESSAGES = 6
 _LONGEST_ID = 60
 
@@ -53,7 +57,7 @@ class CheckSection:
     """Readings that have no place in the table."""
     pictures_left_out: int
     messages: tuple[str, ...]
-    causes: tuple[str, ...]
+    causes: tuple[CauseRow, ...]
     repeat: str
     trends: tuple[Trend, ...] = ()
     """The history: what became worse is first."""
@@ -70,8 +74,8 @@ class Frame:
     """Draws pairs on the links of the node, if it is known."""
     trends: Mapping[str, Sequence[Trend]] = field(default_factory=dict)
     """The history by check."""
-    rows: int = 6000
-    """Rows of all tables of readings of one page."""
+    inline: bool = True
+    """Whether all sections are in one file, which then has the worst of them in full."""
 
     @property
     def scheduled(self) -> bool:
@@ -86,11 +90,44 @@ class Frame:
         return None
 
 
+@dataclass
+class _Room:
+    """What still fits on a page of less than 3 MB; the worst checks come first."""
+
+    marks: int = _MOST_MARKS
+    rows: int = _MOST_ROWS
+
+    def take(self, marks: int) -> bool:
+        """Return whether a picture fits, and count it."""
+        fits = marks <= self.marks
+        self.marks -= marks if fits else 0
+        return fits
+
+    def take_row(self) -> bool:
+        """Return whether a row of a table fits, and count it."""
+        self.rows -= 1
+        return self.rows >= 0
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a section goes."""
+
+    id: str
+    name: str
+    frame: Frame
+    room: _Room
+    rows: int
+    """Rows that its table may have."""
+
+
 def sections(frame: Frame) -> list[CheckSection]:
     """Return the checks of a run, the worst first."""
     name = namer(frame.run.outcomes)
     ordered = sorted(frame.run.outcomes, key=lambda outcome: -outcome.verdict.severity)
-    most = max(_FEWEST_ROWS, frame.rows // max(1, len(ordered)))
+    fair = _MOST_ROWS // max(1, len(ordered))
+    room = _Room()
+    most = max(_FEWEST_ROWS, fair) if frame.inline else room.rows
     found: dict[str, CheckSection] = {}
     for outcome in ordered:
         short = name(outcome)
@@ -99,45 +136,61 @@ def sections(frame: Frame) -> list[CheckSection]:
         while id_ in found:
             number += 1
             id_ = f"check-{word}-{number}"
-        found[id_] = _section(id_, short, outcome, frame, most)
+        place = _Place(id_, short, frame, room if frame.inline else _Room(), most)
+        found[id_] = _section(place, outcome)
     return list(found.values())
 
 
-def _section(id_: str, name: str, outcome: Outcome, frame: Frame, most: int) -> CheckSection:
+def _section(place: _Place, outcome: Outcome) -> CheckSection:
+    frame, room = place.frame, place.room
     groups = _groups(outcome.results)
     curves = [each for title, rows in groups if (each := curve(title, rows))]
     curves.sort(key=lambda each: -each.worst.severity)
     bars = [bar(title, rows) for title, rows in groups if len({row.bytes for row in rows}) == 1]
     bars.sort(key=lambda each: -each.verdict.severity)
-    matrices = list(_matrices(outcome.results, frame.gpus(outcome.partition)))
-    matrices.sort(key=lambda each: -each.worst.severity)
+    matrices = _worst_of_each(_matrices(outcome.results, frame.gpus(outcome.partition)))
     rows = sorted(outcome.results, key=lambda row: (-row.verdict.severity, quality(row)))
     readings = [row for row in rows if row.value is not None]
+    headline = _headline(readings)
     trends = frame.trends.get(outcome.check.split(" ")[0], ())
-    drawn = ((curves, _MOST_PICTURES), (bars, _MOST_BARS), (matrices, _MOST_MATRICES))
+    shown_matrices = [
+        each for each in matrices[:_MOST_MATRICES] if room.take(len(each.cells) // 9)
+    ]
+    shown_curves = [each for each in curves[:_MOST_CURVES] if room.take(len(each.marks) + 8)]
+    shown_bars = [each for each in bars[:_MOST_BARS] if room.take(len(each.dots) + 4)]
+    shown_rows = [row for row in rows[: place.rows] if room.take_row()]
+    shown_trends = [each for each in trends[:_MOST_TRENDS] if room.take(2 * each.nights)]
+    pictures = len(matrices) + len(curves) + len(bars)
     messages = (row.message for row in rows if row.message and row.value is None)
     return CheckSection(
-        id=id_,
-        name=name,
+        id=place.id,
+        name=place.name,
         verdict=outcome.verdict,
         where=names_text([row.where for row in rows if row.where]),
         place=", ".join(filter(None, (outcome.partition, outcome.environment))),
-        headline=bar("", readings[:1]) if readings else None,
-        value=readings[0].value if readings else None,
-        reading=_reading(readings[0]) if readings else "",
+        headline=bar("", [headline]) if headline else None,
+        value=headline.value if headline else None,
+        reading=_reading(headline) if headline else "",
         readings=len(readings),
-        curves=tuple(curves[:_MOST_PICTURES]),
-        bars=tuple(bars[:_MOST_BARS]),
-        matrices=tuple(matrices[:_MOST_MATRICES]),
-        rows=tuple(rows[:most]),
-        left_out=max(0, len(rows) - most),
-        pictures_left_out=sum(max(0, len(pictures) - many) for pictures, many in drawn),
+        curves=tuple(shown_curves),
+        bars=tuple(shown_bars),
+        matrices=tuple(shown_matrices),
+        rows=tuple(shown_rows),
+        left_out=len(rows) - len(shown_rows),
+        pictures_left_out=pictures - len(shown_matrices) - len(shown_curves) - len(shown_bars),
         messages=tuple(dict.fromkeys(messages))[:_MOST_MESSAGES],
-        causes=tuple(dict.fromkeys(cause["id"] for cause in outcome.causes)),
+        causes=outcome.causes,
         repeat=repeat(frame.run, outcome, scheduled=frame.scheduled),
-        trends=tuple(trends[:_MOST_TRENDS]),
-        more_trends=tuple(trends[_MOST_TRENDS:]),
+        trends=tuple(shown_trends),
+        more_trends=tuple(trends[len(shown_trends) :]),
     )
+
+
+def _headline(readings: Sequence[Result]) -> Result | None:
+    """Return the worst reading; if all is well, that of the largest size."""
+    if not readings or readings[0].verdict.is_problem:
+        return next(iter(readings), None)
+    return min(readings, key=lambda row: (-row.verdict.severity, -(row.bytes or 0), quality(row)))
 
 
 def _reading(row: Result) -> str:
@@ -164,7 +217,20 @@ def _groups(results: Iterable[Result]) -> list[tuple[str, list[Result]]]:
     ]
 
 
-def _matrices(results: Iterable[Result], gpus: Gpus | None) -> Iterator[Matrix]:
+def _worst_of_each(matrices: Iterable[tuple[str, Matrix]]) -> list[Matrix]:
+    """Return all matrices with a problem, and of each kind without any the worst one."""
+    found: dict[str, list[Matrix]] = {}
+    for kind, each in matrices:
+        found.setdefault(kind, []).append(each)
+    kept = []
+    for several in found.values():
+        several.sort(key=lambda each: (-each.worst.severity, each.least))
+        bad = [each for each in several if each.worst.is_problem]
+        kept += bad or several[:1]
+    return sorted(kept, key=lambda each: (-each.worst.severity, each.least))
+
+
+def _matrices(results: Iterable[Result], gpus: Gpus | None) -> Iterator[tuple[str, Matrix]]:
     found: dict[tuple[str, str, str], list[Result]] = {}
     for row in results:
         if row.value is not None and ends_of(row):
@@ -183,4 +249,4 @@ def _matrices(results: Iterable[Result], gpus: Gpus | None) -> Iterator[Matrix]:
         )
         found_matrix = matrix(" ".join(filter(None, words)), sizes[size], gpus)
         if found_matrix:
-            yield found_matrix
+            yield f"{metric} {buffers}", found_matrix
