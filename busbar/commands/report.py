@@ -6,20 +6,24 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
 from busbar.check.surroundings import write
 from busbar.errors import BusbarError
+from busbar.report.fleet import Fleet
 from busbar.report.mail import mail
 from busbar.report.page import page_of, render_pages
 from busbar.report.prometheus import metrics
 from busbar.report.sections import Frame
 from busbar.report.snapshot import Snapshot, read
+from busbar.report.sweep import Rates, map_of, read_rates, read_sweep
 from busbar.site import Site
 from busbar.site.model import NAME_PATTERN
 from busbar.terminal import stderr, stdout
+from busbar.verdict import worst
 
 _DEFAULT = Path("busbar-report/results.json")
 
@@ -54,6 +58,18 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--summary", action="store_true", help="print one screen of text for mail or chat"
     )
+    parser.add_argument(
+        "--sweep",
+        type=Path,
+        metavar="FILE",
+        help="also draw the nodes of a sweep: what busbar sweep analyse --json printed",
+    )
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        metavar="FILE",
+        help="the rows of that sweep: nodes that nothing speaks against are drawn only with them",
+    )
     parser.set_defaults(run=_run)
 
 
@@ -62,10 +78,15 @@ def _run(args: argparse.Namespace) -> int:
         raise BusbarError(
             "nothing to do", hint="give --output DIR, --prometheus FILE or --summary"
         )
-    runs = _runs(args.results or [_DEFAULT], args.site)
+    if args.rows and not args.sweep:
+        raise BusbarError("needs the verdict of the sweep", where="--rows", hint="give --sweep")
+    sweep = _sweep(args) if args.sweep else None
+    files = args.results or ([] if sweep else [_DEFAULT])
+    runs = _runs(files, args.site) if files else [_without_checks(args, sweep)]
     run = runs[-1]
-    frame = Frame(run, _site(args.site, run.site), inline=False)
-    page = page_of(frame, before=runs[-2] if len(runs) > 1 else None)
+    site = _site(args.site, run.site) if run.outcomes else None
+    frame = Frame(run, site, inline=False)
+    page = page_of(frame, before=runs[-2] if len(runs) > 1 else None, sweep=sweep)
     try:
         if args.output:
             args.output.mkdir(parents=True, exist_ok=True)
@@ -85,6 +106,18 @@ def _run(args: argparse.Namespace) -> int:
     elif args.output:
         stdout().line(f"report: {args.output / 'index.html'}")
     return 0
+
+
+def _sweep(args: argparse.Namespace) -> Fleet:
+    rates = read_rates(args.rows) if args.rows else Rates()
+    return map_of(read_sweep(args.sweep), rates, {})
+
+
+def _without_checks(args: argparse.Namespace, sweep: Fleet | None) -> Snapshot:
+    """Return the run of a sweep that nothing else ran beside."""
+    verdicts = [verdict for verdict, _ in sweep.counts] if sweep else []
+    time = datetime.fromtimestamp(args.sweep.stat().st_mtime, UTC)
+    return Snapshot(args.site or "sweep", time.isoformat(timespec="seconds"), worst(verdicts), ())
 
 
 def _runs(files: Sequence[Path], site: str | None) -> list[Snapshot]:

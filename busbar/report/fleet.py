@@ -47,6 +47,10 @@ class Fleet:
     more: int
     """Nodes that are not a pass and have no place in the table."""
     total: int
+    unmeasured: tuple[str, ...] = ()
+    """Nodes, NICs and pairs of a sweep."""
+    notes: tuple[str, ...] = ()
+    """What limits the results of a sweep."""
     width: int = _COLUMNS * _SIDE
     side: int = _SIDE
 

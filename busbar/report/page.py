@@ -23,6 +23,7 @@ from busbar.report.rows import Namer, namer
 from busbar.report.scale import number
 from busbar.report.sections import CheckSection, Frame, sections
 from busbar.report.snapshot import Snapshot
+from busbar.report.sweep import sentence as of_sweep
 from busbar.terminal import visible
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
@@ -42,6 +43,7 @@ class Page:
     before: Snapshot | None
     failures: tuple[Failure, ...]
     fleet: Fleet | None
+    sweep: Fleet | None
     checks: tuple[CheckSection, ...]
     notes: tuple[tuple[str, tuple[str, ...]], ...]
     """Each fact with the checks that it is of."""
@@ -50,7 +52,12 @@ class Page:
     unjudged: int
 
 
-def page_of(frame: Frame, news: Sequence[News] = (), before: Snapshot | None = None) -> Page:
+def page_of(
+    frame: Frame,
+    news: Sequence[News] = (),
+    before: Snapshot | None = None,
+    sweep: Fleet | None = None,
+) -> Page:
     """Return the overview of one run; ``before`` is the run that tells what is new."""
     run = frame.run
     name = namer(run.outcomes)
@@ -66,15 +73,16 @@ def page_of(frame: Frame, news: Sequence[News] = (), before: Snapshot | None = N
     readings = [row for each in run.outcomes for row in each.results if row.value is not None]
     return Page(
         run=run,
-        sentence=sentence(run),
+        sentence=sentence(run) if run.outcomes or not sweep else of_sweep(sweep),
         counts=counts(run.outcomes),
         news=tuple(news),
         before=before,
         failures=tuple(found),
         fleet=of_outcomes(run.outcomes),
+        sweep=sweep,
         checks=tuple(sections(frame)),
         notes=tuple(_notes(run.outcomes, name)),
-        unmeasured=tuple(_unmeasured(run, name)),
+        unmeasured=(*_unmeasured(run, name), *_not_swept(sweep)),
         readings=len(readings),
         unjudged=sum(row.verdict is Verdict.UNJUDGED for row in readings),
     )
@@ -141,6 +149,12 @@ def _unmeasured(run: Snapshot, name: Namer) -> Iterator[tuple[str, str]]:
         if not measured and outcome.verdict is not Verdict.NOT_RUN:
             reasons = dict.fromkeys(row.message for row in outcome.results if row.message)
             yield name(outcome), "; ".join(reasons) or "no reading"
+
+
+def _not_swept(sweep: Fleet | None) -> Iterator[tuple[str, str]]:
+    if sweep:
+        yield from ((name, "not measured by the sweep") for name in sweep.unmeasured)
+        yield from (("the sweep", note) for note in sweep.notes)
 
 
 def render(page: Page) -> str:

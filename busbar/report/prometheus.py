@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from busbar.check.names import short_name
 from busbar.judge.results import Result
 from busbar.report.rows import quality
 from busbar.report.snapshot import Snapshot
@@ -65,7 +66,7 @@ def metrics(run: Snapshot) -> str:
             **site,
             "partition": outcome.partition,
             "environment": outcome.environment,
-            "check": outcome.check,
+            "check": short_name(outcome.check),
         }
         severity.set(float(outcome.verdict.severity), of_check)
         for row in sorted(outcome.results, key=lambda row: (-row.verdict.severity, quality(row))):
