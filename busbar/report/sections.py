@@ -149,7 +149,7 @@ def _section(place: _Place, outcome: Outcome) -> CheckSection:
     bars = [bar(title, rows) for title, rows in groups if len({row.bytes for row in rows}) == 1]
     bars.sort(key=lambda each: -each.verdict.severity)
     matrices = _worst_of_each(_matrices(outcome.results, frame.gpus(outcome.partition)))
-    rows = sorted(outcome.results, key=lambda row: (-row.verdict.severity, quality(row)))
+    rows = sorted(outcome.results, key=_badness)
     readings = [row for row in rows if row.value is not None]
     headline = _headline(readings)
     trends = frame.trends.get(outcome.check.split(" ")[0], ())
@@ -184,6 +184,11 @@ def _section(place: _Place, outcome: Outcome) -> CheckSection:
         trends=tuple(shown_trends),
         more_trends=tuple(trends[len(shown_trends) :]),
     )
+
+
+def _badness(row: Result) -> tuple[float, ...]:
+    """Return a key that sorts the worst first; of equally bad ones the largest message."""
+    return (-row.verdict.severity, round(quality(row), 2), -(row.bytes or 0))
 
 
 def _headline(readings: Sequence[Result]) -> Result | None:
