@@ -50,6 +50,7 @@ def document_of(
         "skipped": [{"check": match.name, "reason": match.reason} for match in skipped],
         "notes": [{"check": o.check, **note} for o in outcomes for note in o.notes],
         "coverage": coverage,
+        "provenance": {o.check: o.provenance for o in outcomes if o.provenance},
         "interrupted": interrupted or None,
         "verdict": overall(outcomes),
     }

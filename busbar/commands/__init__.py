@@ -10,6 +10,7 @@ SUMMARIES = {
     "check": "run the checks on this machine and print verdicts",
     "explain": "name the cause of a slow or failed run from its output",
     "expect": "print the expected result of a benchmark on a site",
+    "history": "show what changed since when, compare sessions, import results",
     "preflight": "check before a job whether an image runs at full speed on a site",
     "report": "write pages, text or metrics from the results of runs",
     "site": "list, show, lint and detect sites; print their environment",

@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,16 +56,13 @@ class Bounds:
     typical: float | None = None
     high: float | None = None
     limit: float | None = None
+    calibrated: bool = False
+    """Whether the band is the site's own calibration."""
+    model: float | None = None
+    """What links and family call typical if it is."""
 
 
-@dataclass(frozen=True)
-class Provenance:
-    """What a run was measured with: names such as ``libfabric`` or ``lock.ucx`` and their values.
-
-    What is not known has no entry.
-    """
-
-    facts: Mapping[str, str] = field(default_factory=dict)
+NO_BOUNDS = Bounds()
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,9 @@ class Series:
     values: NDArray[np.float64]
     provenance: NDArray[np.int64]
     """The number of the provenance of each night; 0 if it is not known."""
-    bounds: Bounds = Bounds()
+    days: NDArray[np.int64]
+    """The day of each night: consecutive nights have consecutive numbers."""
+    bounds: Bounds = NO_BOUNDS
     readings: int = 0
     """Readings of all nights."""
 
@@ -99,14 +97,14 @@ class Change:
     """Median before."""
     after: float
     """Median after."""
-    ratio_low: float
-    """Lower end of the 95 % interval of ``after / before``."""
-    ratio_high: float
+    ratio_low: float | None
+    """Lower end of the 95 % interval of ``after / before``; None for fewer than 4 nights."""
+    ratio_high: float | None
     score: float
     """The statistic over its threshold; 1 and more is a change."""
     worse: bool
     """Whether it is a change for the worse."""
-    bounds: Bounds = Bounds()
+    bounds: Bounds = NO_BOUNDS
 
     @property
     def ratio(self) -> float:
