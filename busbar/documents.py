@@ -141,7 +141,7 @@ class ResultRow(TypedDict):
     """The series of the reading; null if the row is not a reading."""
     partition: str
     """Partition of the site; empty if the result is not of a job."""
-    environment: str
+    environment: NotRequired[str]
     """ReFrame's environment: delivery and lane."""
     share_of_limit: float | None
     """Reading over limit; null for a latency."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,11 @@ from typing import Any
 from busbar import site as sites
 from busbar.check.surroundings import write
 from busbar.errors import BusbarError
+from busbar.history.json_lines import seconds
 from busbar.report.fleet import Fleet
 from busbar.report.mail import mail
-from busbar.report.page import page_of, render_pages
+from busbar.report.page import Page, page_of, render_pages
+from busbar.report.past import Past, past
 from busbar.report.prometheus import metrics
 from busbar.report.sections import Frame
 from busbar.report.snapshot import Snapshot, read
@@ -23,7 +24,7 @@ from busbar.report.sweep import Rates, map_of, read_rates, read_sweep
 from busbar.site import Site
 from busbar.site.model import NAME_PATTERN
 from busbar.terminal import stderr, stdout
-from busbar.verdict import worst
+from busbar.verdict import Verdict, worst
 
 _DEFAULT = Path("busbar-report/results.json")
 
@@ -48,6 +49,12 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--site", help="name or directory of the site (default: that of the results)"
+    )
+    parser.add_argument(
+        "--since",
+        type=_time,
+        metavar="TIME",
+        help="draw nights and changes of the history since then only, ISO 8601",
     )
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write index.html and a page for each check"
@@ -78,22 +85,14 @@ def _run(args: argparse.Namespace) -> int:
         raise BusbarError(
             "nothing to do", hint="give --output DIR, --prometheus FILE or --summary"
         )
-    if args.rows and not args.sweep:
-        raise BusbarError("needs the verdict of the sweep", where="--rows", hint="give --sweep")
-    sweep = _sweep(args) if args.sweep else None
-    files = args.results or ([] if sweep else [_DEFAULT])
-    runs = _runs(files, args.site) if files else [_without_checks(args, sweep)]
-    run = runs[-1]
-    site = _site(args.site, run.site) if run.outcomes else None
-    frame = Frame(run, site, inline=False)
-    page = page_of(frame, before=runs[-2] if len(runs) > 1 else None, sweep=sweep)
+    page = _page(args)
     try:
         if args.output:
             args.output.mkdir(parents=True, exist_ok=True)
             for name, text in render_pages(page):
                 write(args.output / name, text)
         if args.prometheus:
-            write(args.prometheus, metrics(run))
+            write(args.prometheus, metrics(page.run))
     except OSError as error:
         raise BusbarError(
             f"cannot be written: {error.strerror or error}",
@@ -108,20 +107,60 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _page(args: argparse.Namespace) -> Page:
+    if args.rows and not args.sweep:
+        raise BusbarError("needs the verdict of the sweep", where="--rows", hint="give --sweep")
+    sweep = _sweep(args) if args.sweep else None
+    runs = _runs(args)
+    run = runs[-1] if runs else None
+    name = run.site if run else Path(args.site or "").name
+    known = past(name, args.since)
+    if run is None:
+        run = _without_checks(name, known, sweep)
+    site = _site(args.site, run.site) if run.outcomes else None
+    frame = Frame(run, site, known.trends, inline=False)
+    return page_of(frame, known.news, before=runs[-2] if len(runs) > 1 else None, sweep=sweep)
+
+
 def _sweep(args: argparse.Namespace) -> Fleet:
     rates = read_rates(args.rows) if args.rows else Rates()
     return map_of(read_sweep(args.sweep), rates, {})
 
 
-def _without_checks(args: argparse.Namespace, sweep: Fleet | None) -> Snapshot:
-    """Return the run of a sweep that nothing else ran beside."""
+def _time(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _without_checks(name: str, known: Past, sweep: Fleet | None) -> Snapshot:
+    """Return the run of a report that has only a sweep or the history."""
+    if not sweep and known.last is None:
+        where = f"site {name}" if name else str(_DEFAULT)
+        raise BusbarError(
+            "has no readings in the history" if name else "no such file",
+            where=where,
+            hint="give results.json of a run, or run busbar check",
+        )
     verdicts = [verdict for verdict, _ in sweep.counts] if sweep else []
-    time = datetime.fromtimestamp(args.sweep.stat().st_mtime, UTC)
-    return Snapshot(args.site or "sweep", time.isoformat(timespec="seconds"), worst(verdicts), ())
+    if any(each.recent and each.below_band for each in known.news):
+        verdicts.append(Verdict.DEGRADED)
+    time = datetime.fromtimestamp(known.last, UTC) if known.last else datetime.now(UTC)
+    return Snapshot(
+        name or "sweep",
+        time.isoformat(timespec="seconds"),
+        worst(verdicts or [Verdict.UNJUDGED]),
+        (),
+    )
 
 
-def _runs(files: Sequence[Path], site: str | None) -> list[Snapshot]:
-    """Return the runs of one site in the order of their times."""
+def _runs(args: argparse.Namespace) -> list[Snapshot]:
+    """Return the runs of one site in the order of their times; none without results."""
+    files = args.results or ([_DEFAULT] if _DEFAULT.exists() and not args.sweep else [])
+    if not files:
+        return []
+    site: str | None = args.site
     runs = sorted((read(file) for file in files), key=lambda run: run.time)
     names = list(dict.fromkeys(run.site for run in runs))
     name = Path(site).name if site else names[-1]

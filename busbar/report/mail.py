@@ -30,11 +30,12 @@ def _lines(page: Page) -> Iterator[str]:
     run = page.run
     yield f"{run.site}: {run.verdict}: {page.sentence}"
     yield f"{run.when}, {page.readings - page.unjudged} readings judged"
-    for each in page.news[:_MOST_NEWS]:
+    recent = [each for each in page.news if each.recent]
+    for each in recent[:_MOST_NEWS]:
         yield f"changed since {each.since}: {each.title}"
         if each.likely:
             yield f"  {each.likely[0]}"
-    yield from _more(len(page.news), _MOST_NEWS, "changes")
+    yield from _more(len(recent), _MOST_NEWS, "changes")
     for failure in page.failures[:_MOST_FAILURES]:
         new = "new, " if failure.new else ""
         checks = names_text(failure.checks)

@@ -5,11 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from busbar.history.model import Change, Event
+from busbar.check.names import short_name
 from busbar.report.scale import number
 from busbar.report.trend import day, percent
 
+if TYPE_CHECKING:
+    from busbar.history.model import Change, Event
+
+_RECENT = 7 * 86400.0
 _MOST_DIFFERENCES = 3
 _MOST_SERIES = 5
 
@@ -19,6 +24,8 @@ class News:
     """One event of the history."""
 
     since: str
+    recent: bool
+    """Whether it is of the last week."""
     title: str
     worse: bool
     shared: str
@@ -31,8 +38,11 @@ class News:
     below_band: bool
 
 
-def news(events: Iterable[Event]) -> Iterator[News]:
-    """Yield the events, the last one first; of one night, what became worse first."""
+def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
+    """Yield the events, the last one first; of one night, what became worse first.
+
+    ``last`` is the time of the last night.
+    """
     for event in sorted(events, key=lambda event: (-event.since, not event.worse)):
         if not event.changes:
             continue
@@ -46,10 +56,11 @@ def news(events: Iterable[Event]) -> Iterator[News]:
         ]
         yield News(
             since=day(event.since),
+            recent=last is None or last - event.since <= _RECENT,
             title=f"{percent(largest)} {largest.key.metric}"
             + (f", {count} series in all" if count > 1 else ""),
             worse=event.worse,
-            shared=", ".join(event.shared),
+            shared=", ".join(map(short_name, event.shared)),
             likely=tuple(likely[:_MOST_DIFFERENCES]),
             series=tuple(_line(change) for change in changes[:_MOST_SERIES]),
             more=max(0, count - _MOST_SERIES),
@@ -58,8 +69,6 @@ def news(events: Iterable[Event]) -> Iterator[News]:
 
 
 def _line(change: Change) -> str:
-    unit = change.key.unit
-    return (
-        f"{change.key.name}: {number(change.before)} to {number(change.after)} {unit},"
-        f" {percent(change)}"
-    )
+    key, unit = change.key, change.key.unit
+    place = " ".join(filter(None, (key.node, short_name(key.check), key.metric)))
+    return f"{place}: {number(change.before)} to {number(change.after)} {unit}, {percent(change)}"

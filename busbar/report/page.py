@@ -24,6 +24,7 @@ from busbar.report.scale import number
 from busbar.report.sections import CheckSection, Frame, sections
 from busbar.report.snapshot import Snapshot
 from busbar.report.sweep import sentence as of_sweep
+from busbar.report.trend import Trend
 from busbar.terminal import visible
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
@@ -45,6 +46,10 @@ class Page:
     fleet: Fleet | None
     sweep: Fleet | None
     checks: tuple[CheckSection, ...]
+    others: tuple[Trend, ...]
+    """The history of what this run did not measure."""
+    differs: tuple[str, ...]
+    """What it ran with that the run before did not."""
     notes: tuple[tuple[str, tuple[str, ...]], ...]
     """Each fact with the checks that it is of."""
     unmeasured: tuple[tuple[str, str], ...]
@@ -62,6 +67,9 @@ def page_of(
     run = frame.run
     name = namer(run.outcomes)
     found = failures(run, name, scheduled=frame.scheduled)
+    checks = {outcome.check for outcome in run.outcomes}
+    others = [one for check, each in frame.trends.items() if check not in checks for one in each]
+    others.sort(key=lambda one: (not one.worse, not one.changed))
     if before:
         known = {
             (each.id, check)
@@ -73,7 +81,7 @@ def page_of(
     readings = [row for each in run.outcomes for row in each.results if row.value is not None]
     return Page(
         run=run,
-        sentence=sentence(run) if run.outcomes or not sweep else of_sweep(sweep),
+        sentence=_sentence(frame, news, sweep),
         counts=counts(run.outcomes),
         news=tuple(news),
         before=before,
@@ -81,6 +89,8 @@ def page_of(
         fleet=of_outcomes(run.outcomes),
         sweep=sweep,
         checks=tuple(sections(frame)),
+        others=tuple(others),
+        differs=tuple(_differs(before, run)) if before else (),
         notes=tuple(_notes(run.outcomes, name)),
         unmeasured=(*_unmeasured(run, name), *_not_swept(sweep)),
         readings=len(readings),
@@ -99,8 +109,6 @@ def sentence(run: Snapshot) -> str:
     total = len(run.outcomes)
     found = counts(run.outcomes)
     bad = [(verdict, count) for verdict, count in found if verdict.is_problem]
-    if not total:
-        return "nothing was measured"
     if bad:
         (verdict, count), *others = bad
         words = [f"{count} of {_checks(total)}{_verb(verdict, count)}"]
@@ -111,6 +119,19 @@ def sentence(run: Snapshot) -> str:
         return f"{_checks(left)} measured, no band is known"
     text = f"{_checks(passed)} pass{'es' if passed == 1 else ''}"
     return f"{text}, {left} without a band" if left else text
+
+
+def _sentence(frame: Frame, news: Sequence[News], sweep: Fleet | None) -> str:
+    """Return the first line of the page: of the checks, else of the sweep, else of the history."""
+    worse = sum(each.worse and each.recent for each in news)
+    changes = f"{worse} change{'' if worse == 1 else 's'} for the worse" if worse else ""
+    if frame.run.outcomes or sweep:
+        text = of_sweep(sweep) if sweep and not frame.run.outcomes else sentence(frame.run)
+        return f"{text}; {changes}" if changes else text
+    count = sum(map(len, frame.trends.values()))
+    if not count:
+        return "nothing was measured"
+    return f"{count} series in the history, {changes or 'no change for the worse'}"
 
 
 def _verb(verdict: Verdict, count: int) -> str:
@@ -149,6 +170,13 @@ def _unmeasured(run: Snapshot, name: Namer) -> Iterator[tuple[str, str]]:
         if not measured and outcome.verdict is not Verdict.NOT_RUN:
             reasons = dict.fromkeys(row.message for row in outcome.results if row.message)
             yield name(outcome), "; ".join(reasons) or "no reading"
+
+
+def _differs(before: Snapshot, run: Snapshot) -> Iterator[str]:
+    old = dict(before.versions)
+    for name, text in run.versions:
+        if old.get(name, text) != text:
+            yield f"{name} {old[name]} -> {text}"
 
 
 def _not_swept(sweep: Fleet | None) -> Iterator[tuple[str, str]]:

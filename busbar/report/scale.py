@@ -82,7 +82,9 @@ def size_ticks(sizes: Iterable[int], scale: LogScale, most: int = 5) -> list[Tic
     if len(known) <= most and all(_far_enough(scale, a, b) for a, b in pairwise(known)):
         return [Tick(scale.at(size), format_bytes(size)) for size in known]
     first, last = math.ceil(math.log2(known[0])), math.floor(math.log2(known[-1]))
-    step = max(1, math.ceil((last - first + 1) / most))
+    # Sizes that are all some doublings apart have their ticks at sizes.
+    apart = math.gcd(*(size.bit_length() - 1 - first for size in known)) or 1
+    step = apart * max(1, math.ceil((last - first + 1) / (most * apart)))
     return [Tick(scale.at(2**n), format_bytes(2**n)) for n in range(first, last + 1, step)]
 
 

@@ -26,8 +26,8 @@ _MOST_BARS = 24
 _MOST_TRENDS = 24
 _FEWEST_ROWS = 8
 _MOST_ROWS = 2500
-_MOST_MARKS = 8000
-"""Marks of all pictures of one page, of some 150 bytes each."""
+_MOST_MARKS = 6000
+"""Marks of all pictures of one page, of some 200 bytes each."""
 _MOST_MESSAGES = 6
 _LONGEST_ID = 60
 
@@ -73,7 +73,7 @@ class Frame:
     site: Site | None
     """Draws pairs on the links of the node, if it is known."""
     trends: Mapping[str, Sequence[Trend]] = field(default_factory=dict)
-    """The history by check."""
+    """The history by check, as ReFrame shows it."""
     inline: bool = True
     """Whether all sections are in one file, which then has the worst of them in full."""
 
@@ -152,7 +152,7 @@ def _section(place: _Place, outcome: Outcome) -> CheckSection:
     rows = sorted(outcome.results, key=_badness)
     readings = [row for row in rows if row.value is not None]
     headline = _headline(readings)
-    trends = frame.trends.get(outcome.check.split(" ")[0], ())
+    trends = frame.trends.get(outcome.check, ())
     shown_matrices = [
         each for each in matrices[:_MOST_MATRICES] if room.take(len(each.cells) // 9)
     ]
@@ -195,7 +195,10 @@ def _headline(readings: Sequence[Result]) -> Result | None:
     """Return the worst reading; if all is well, that of the largest size."""
     if not readings or readings[0].verdict.is_problem:
         return next(iter(readings), None)
-    return min(readings, key=lambda row: (-row.verdict.severity, -(row.bytes or 0), quality(row)))
+    return min(
+        readings,
+        key=lambda row: (row.verdict is Verdict.UNJUDGED, -(row.bytes or 0), quality(row)),
+    )
 
 
 def _reading(row: Result) -> str:

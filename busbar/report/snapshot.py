@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
@@ -47,6 +48,7 @@ class _Document:
     notes: tuple[CheckNote, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     coverage: str = ""
+    provenance: dict[str, dict[str, str]] = field(default_factory=dict)
     interrupted: str | None = None
 
 
@@ -60,6 +62,7 @@ class Snapshot:
     outcomes: tuple[Outcome, ...]
     skipped: tuple[Skipped, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
+    """What it ran with: of the document, and what all checks have in common."""
     delivery: str = ""
     lane: str = ""
     coverage: str = ""
@@ -135,12 +138,21 @@ def _snapshot(document: _Document) -> Snapshot:
         verdict=worst([document.verdict, measured]) if measured.is_problem else document.verdict,
         outcomes=tuple(outcomes),
         skipped=document.skipped,
-        versions=tuple((name, text) for name, text in document.versions.items() if text),
+        versions=tuple(_facts(document)),
         delivery=document.delivery,
         lane=document.lane,
         coverage=document.coverage,
         interrupted=document.interrupted or "",
     )
+
+
+def _facts(document: _Document) -> Iterator[tuple[str, str]]:
+    known = {name: text for name, text in document.versions.items() if text}
+    yield from known.items()
+    of_checks = list(document.provenance.values())
+    for name, text in of_checks[0].items() if of_checks else ():
+        if name not in known and all(each.get(name) == text for each in of_checks):
+            yield name, text
 
 
 def _believable(row: Result) -> Result:

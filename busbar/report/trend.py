@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from busbar.history.model import Change, Event, Series
 from busbar.report.curve import BOTTOM, LEFT, RIGHT, TOP
+from busbar.report.rows import names_text
 from busbar.report.scale import Tick, drawable, number, value_ticks, values_scale
+
+if TYPE_CHECKING:  # numpy takes a while to load, and a run without history does not need it
+    from busbar.history.model import Change, Event, Series
 
 _NIGHT = 86400.0
 _MOST_POINTS = 400
 _MOST_TICKS = 4
+_MOST_SIGNS = 12
 _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 
 
@@ -83,17 +88,29 @@ def day(time: float) -> str:
 
 def percent(change: Change) -> str:
     """Return a change as ``-18.2 % (95 %: -19.0 to -17.1 %)``."""
-    low, high = 100 * (change.ratio_low - 1), 100 * (change.ratio_high - 1)
     text = f"{100 * (change.ratio - 1):+.1f} %"
-    return text + (f" (95 %: {low:+.1f} to {high:+.1f} %)" if math.isfinite(low + high) else "")
+    if change.ratio_low is None or change.ratio_high is None:
+        return text
+    low, high = 100 * (change.ratio_low - 1), 100 * (change.ratio_high - 1)
+    return f"{text} (95 %: {low:+.1f} to {high:+.1f} %)"
 
 
-def trend(series: Series, events: Sequence[Event]) -> Trend | None:
-    """Return the picture of one series; None without a reading that can be drawn."""
+def trend(
+    series: Series,
+    events: Sequence[Event],
+    facts: Mapping[int, Mapping[str, str]],
+    since: float | None = None,
+) -> Trend | None:
+    """Return the picture of one series; None without a night since ``since``.
+
+    ``facts`` has each provenance by its number.
+    """
     nights = [
         (float(time), float(value))
         for time, value in zip(series.times, series.values, strict=True)
-        if drawable(float(value)) and math.isfinite(float(time))
+        if drawable(float(value))
+        and math.isfinite(float(time))
+        and (since is None or time >= since)
     ][-_MOST_POINTS:]
     if not nights:
         return None
@@ -133,7 +150,7 @@ def trend(series: Series, events: Sequence[Event]) -> Trend | None:
             )
             for change in changes
         ),
-        signs=tuple(_signs(series, events, x)),
+        signs=tuple(_signs(series, facts, x, first))[-_MOST_SIGNS:],
         x_ticks=tuple(_days(first, last, x)),
         y_ticks=tuple(value_ticks(y)),
         spark=_spark(values),
@@ -154,27 +171,29 @@ def _summary(nights: Sequence[tuple[float, float]], changes: Sequence[Change], u
     )
 
 
-def _signs(series: Series, events: Sequence[Event], x: object) -> Iterator[Sign]:
+def _signs(
+    series: Series,
+    facts: Mapping[int, Mapping[str, str]],
+    x: Callable[[float], float],
+    first: float,
+) -> Iterator[Sign]:
     """Yield a sign for each night from which on the provenance was another one."""
-    assert callable(x)
-    texts = {
-        event.since: ", ".join(each.text for each in event.differences if each.changed)
-        for event in events
-    }
-    known, numbered = 0, 0
+    known, count = 0, 0
     for time, provenance in zip(series.times, series.provenance, strict=True):
-        if provenance and known and provenance != known:
-            numbered += 1
-            yield Sign(
-                x(float(time)),
-                numbered,
-                texts.get(float(time)) or f"{day(float(time))}: what it ran with changed",
-            )
+        if provenance and known and provenance != known and time >= first:
+            before, after = facts.get(known, {}), facts.get(int(provenance), {})
+            texts = [
+                f"{name} {before[name]} -> {after[name]}"
+                for name in sorted(before.keys() & after.keys())
+                if before[name] != after[name]
+            ]
+            if texts:
+                count += 1
+                yield Sign(x(float(time)), count, f"{day(float(time))}: {names_text(texts)}")
         known = int(provenance) or known
 
 
-def _days(first: float, last: float, x: object) -> Iterator[Tick]:
-    assert callable(x)
+def _days(first: float, last: float, x: Callable[[float], float]) -> Iterator[Tick]:
     days = max(1, round((last - first) / _NIGHT))
     step = max(1, math.ceil(days / _MOST_TICKS))
     for n in range(0, days + 1, step):

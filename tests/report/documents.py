@@ -122,9 +122,14 @@ def series(check: str = "xccl", nights: int = 30, step: int = 20, node: str = "n
         times=FIRST + DAY * numbers,
         values=400.0 * noise * np.where(numbers >= step, 0.82, 1.0),
         provenance=np.where(numbers >= step, 2, 1),
+        days=numbers,
         bounds=Bounds(low=380.0, typical=400.0, high=430.0, limit=480.0),
         readings=nights,
     )
+
+
+FACTS = {1: {"lock.libfabric": "2.0"}, 2: {"lock.libfabric": "2.2"}}
+"""The provenance of the nights before and from the step."""
 
 
 def event(*of: Series, step: int = 20) -> Event:

@@ -27,7 +27,7 @@ from busbar.report.sweep import Rates, Sweep, map_of
 from busbar.report.trend import by_check, trend
 from busbar.verdict import Verdict
 
-from .documents import MARKUP, cause, curve_rows, event, matrix_rows, row, series, snapshot
+from .documents import FACTS, MARKUP, cause, curve_rows, event, matrix_rows, row, series, snapshot
 
 pytestmark = pytest.mark.lab
 HERE = Path(__file__).parent
@@ -110,7 +110,9 @@ def page(tmp_path: Path) -> str:
     )
     nights = [series(), series("xccl", node="n2", step=99)]
     events = [event(nights[0])]
-    trends = by_check((each.key.check, drawn) for each in nights if (drawn := trend(each, events)))
+    trends = by_check(
+        (each.key.check, drawn) for each in nights if (drawn := trend(each, events, FACTS))
+    )
     sweep = Sweep("busbar-sweep/1", (), (), ("n4",))
     nodes = map_of(sweep, Rates({"n1": [46.0], MARKUP: []}), {"n1": "leaf1", MARKUP: MARKUP})
     frame = Frame(run, sites.load("h200x4"), trends)
