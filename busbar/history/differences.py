@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 
 import numpy as np
@@ -31,6 +32,7 @@ _KINDS = (
 )
 _NIGHTS = 60
 """How far before and after the event a fact is followed."""
+_NIGHT_S = 86400
 _LATE = 5
 """Nights between a fact and an event after which it does not account for it."""
 _MOST_SERIES = 40
@@ -53,11 +55,11 @@ _Facts = dict[str, _Fact]
 
 def differences(
     changes: Sequence[Change],
+    since: float,
     series: Sequence[Series],
     provenance: Mapping[int, Mapping[str, str]],
 ) -> tuple[Difference, ...]:
     """Return the facts of an event, the most likely first; those that did not change come last."""
-    since = min(change.since for change in changes)
     keys = {change.key for change in changes}
     with_facts = [each for each in series if each.provenance.any()]
     moved = [_facts(each, since, provenance) for each in _some(with_facts, keys, inside=True)]
@@ -73,7 +75,7 @@ def _some(series: Sequence[Series], keys: set[Key], *, inside: bool) -> list[Ser
 
 
 def _facts(series: Series, since: float, provenance: Mapping[int, Mapping[str, str]]) -> _Facts:
-    split = int(np.searchsorted(series.times, since))
+    split = int(np.searchsorted(series.times, since - _NIGHT_S / 2))
     low = max(0, split - _NIGHTS)
     numbers = series.provenance[low : split + _NIGHTS]
     edges = {split - low, *np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()}
@@ -87,11 +89,7 @@ def _facts(series: Series, since: float, provenance: Mapping[int, Mapping[str, s
 
 def _fact(values: Sequence[tuple[int, str]], split: int) -> _Fact:
     """Return a fact by its values and their nights, of which ``split`` is the first after."""
-    moves = [
-        (night, old, new)
-        for (_, old), (night, new) in zip(values, values[1:], strict=False)
-        if old != new
-    ]
+    moves = [(night, old, new) for (_, old), (night, new) in pairwise(values) if old != new]
     if moves:
         night, old, new = min(moves, key=lambda move: abs(move[0] - split))
         if abs(night - split) <= _LATE:

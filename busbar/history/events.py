@@ -33,12 +33,14 @@ def find_events(
         changes = [c for each in group for c in changes_of(each, len(series), noise)]
         recent = [change for change in changes if since is None or change.since >= since]
         for together in _together(recent):
+            # A series by itself can be off by a night.
+            since = sorted(change.since for change in together)[len(together) // 2]
             found.append(
                 Event(
-                    since=min(change.since for change in together),
+                    since=since,
                     changes=tuple(sorted(together, key=lambda change: -change.score)),
                     shared=tuple(_shared(together, group)),
-                    differences=differences(together, group, provenance),
+                    differences=differences(together, since, group, provenance),
                 )
             )
     return sorted(found, key=lambda event: -event.since)

@@ -128,5 +128,14 @@ def _checked(document: Mapping[str, Any]) -> Iterator[Reading]:
     facts = found.get("provenance") or {}
     for row in found["results"]:
         provenance = facts.get(row["check"], {})
-        if reading := reading_of(row, found["site"], found["delivery"], time, provenance):
+        lane = row["series"]["lane"] if row["series"] else found["lane"]
+        reading = reading_of(
+            row,
+            site=found["site"],
+            lane=lane,
+            delivery=found["delivery"],
+            time=time,
+            provenance=provenance,
+        )
+        if reading:
             yield reading

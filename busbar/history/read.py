@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.data import history_directory
 from busbar.errors import BusbarError
 from busbar.history import reframe_report, reframe_store
 from busbar.history.model import NO_BOUNDS, Bounds, Key, Series
-from busbar.history.store import Store, directory, open_store
+from busbar.history.store import Store, open_store
 
 DAY_S = 86400
 SESSION = "session "
@@ -23,7 +24,7 @@ SESSION = "session "
 @contextmanager
 def history(where: Path | None = None, *, to_write: bool = False) -> Iterator[Store]:
     """Open the store, and add the sessions that ReFrame has stored since."""
-    path = where or directory()
+    path = where or history_directory()
     with open_store(path, to_write=to_write) as store:
         for uuid, report in reframe_store.new_sessions(path, lambda u: store.has(SESSION + u)):
             try:

@@ -55,7 +55,7 @@ class Record:
     def of(cls, outcome: Outcome) -> Record:
         """Return what is kept of an outcome."""
         return cls(
-            check=outcome.check,
+            check=outcome.check.partition(" ")[0],
             partition=outcome.partition,
             lane=outcome.lane,
             delivery=outcome.delivery,
@@ -95,8 +95,8 @@ class Record:
 
 
 def _rows(result: Result) -> Iterator[Row]:
-    if result.value is not None and result.value > 0 and result.series is not None:
-        metric = metric_of(result.metric, result.pair, result.series)
+    if result.value is not None and result.value > 0 and result.bytes is not None:
+        metric = metric_of(result.metric, result.pair, result.buffers, result.bytes, result.series)
         yield Row(
             node=result.where,
             metric=metric,
@@ -112,30 +112,38 @@ def _rows(result: Result) -> Iterator[Row]:
         )
 
 
-def metric_of(metric: str, pair: str, series: Mapping[str, Any]) -> str:
+def metric_of(metric: str, pair: str, buffers: str, nbytes: int, series: SeriesRow | None) -> str:
     """Return what a reading is of in words: ``all_reduce busbw D D 16 MiB``."""
-    half = {True: "in place", False: "out of place", None: ""}[series["in_place"]]
-    words = (series["bench"], series["operation"], metric, pair, series["buffers"], half)
-    return " ".join([*dict.fromkeys(filter(None, words)), format_bytes(series["bytes"])])
+    words = [metric, pair, buffers]
+    if series:
+        half = {True: "in place", False: "out of place", None: ""}[series["in_place"]]
+        words = [series["bench"], series["operation"], *words, half]
+    return " ".join([*dict.fromkeys(filter(None, words)), format_bytes(nbytes)])
 
 
 def reading_of(
-    row: ResultRow, site: str, delivery: str, time: float, provenance: Mapping[str, str]
+    row: ResultRow,
+    *,
+    site: str,
+    lane: str,
+    delivery: str,
+    time: float,
+    provenance: Mapping[str, str],
 ) -> Reading | None:
     """Return a row of ``results.json`` as the store takes it; None if it is not a reading."""
     series = row["series"]
     value = row["us"] if row["metric"] == "latency" else row["gb_per_s"]
-    if series is None or not value or value < 0:
+    if not value or value < 0 or row["bytes"] is None:
         return None
     return Reading(
         Key(
             site=site,
             partition=row["partition"],
             node=row["where"],
-            check=row["check"],
-            metric=metric_of(row["metric"], row["pair"], series),
+            check=row["check"].partition(" ")[0],
+            metric=metric_of(row["metric"], row["pair"], row["buffers"], row["bytes"], series),
             unit="us" if row["metric"] == "latency" else "GB/s",
-            lane=series["lane"],
+            lane=lane,
             delivery=delivery,
         ),
         time,

@@ -41,6 +41,9 @@ def new_sessions(directory: Path, known: Callable[[str], bool]) -> Iterator[tupl
 
 def _sessions(path: Path, known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     with closing(_connect(path)) as db:
+        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
+        if not {"sessions", "metadata"} <= tables:
+            return  # ReFrame could only begin it
         version = db.execute("SELECT schema_version FROM metadata").fetchone()
         if version and version[0] != _VERSION:
             raise BusbarError(
@@ -61,7 +64,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     uri = path.absolute().as_uri()
     try:
         db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=30)
-        db.execute("SELECT 1 FROM sessions").fetchone()
+        db.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
         if "lock" not in str(error) and "I/O" not in str(error):
             raise

@@ -195,10 +195,10 @@ def _baseline(history: Array, least: float, noise: Noise) -> _Baseline:
     size = np.abs(z)
     short = nights < _SHORT
     far = np.count_nonzero(size > _FAR, axis=1) > 0
-    far |= short & noise.far if noise.known else nights < _VERY_SHORT
+    far |= noise.far if noise.known else nights < _VERY_SHORT
     between = np.count_nonzero((size > 3) & (size <= _FAR), axis=1)
     heavy = between > np.where(far, np.where(nights < 100, 0, 1), 0.012 * nights + 1)
-    heavy = np.where(short & noise.known, noise.heavy | (heavy & ~far), heavy)
+    heavy = np.where(short & noise.known, noise.heavy, heavy | noise.heavy)
     clean = ~far & ~heavy
     bounded = np.clip(z, -3.5, 3.5)
     shift = bounded.sum(axis=1) / np.maximum(nights, 1)

@@ -83,7 +83,7 @@ def _start(values: Array, at: int, earliest: int) -> int:
     to_old = np.abs(values[low : at + 1] - before)
     to_new = np.abs(values[low : at + 1] - after)
     costs = np.concatenate([[0.0], np.cumsum(to_old)])[:-1] + np.cumsum(to_new[::-1])[::-1]
-    return min(low + int(costs.argmin()), at - _AROUND)
+    return min(low + int(costs.argmin()), at - 1)
 
 
 def _return(

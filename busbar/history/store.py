@@ -11,6 +11,7 @@ store to memory.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
@@ -202,12 +203,6 @@ class _Ids:
         return known
 
 
-def directory() -> Path:
-    """Return the directory of both stores: ``BUSBAR_HISTORY``, or where ReFrame keeps its own."""
-    chosen = os.environ.get("BUSBAR_HISTORY", "")
-    return Path(chosen) if chosen else Path.home() / ".reframe" / "reports"
-
-
 @contextmanager
 def open_store(where: Path, *, to_write: bool = False) -> Iterator[Store]:
     """Open the store in a directory; it is made if it is missing.
@@ -230,6 +225,9 @@ def open_store(where: Path, *, to_write: bool = False) -> Iterator[Store]:
 
 def _writable(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # SQLite opens what it may not write for reading, and says so at the first change only.
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
     connection = sqlite3.connect(path, timeout=_WAIT_S)
     try:
         # Takes the lock for writing at once: a store that cannot be locked is refused here.
