@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from busbar.data import history_directory
 from busbar.history import reframe_store, store
 from busbar.history.events import find_events
 from busbar.history.read import history, read_series
@@ -26,7 +27,7 @@ class Past:
 
 def past(site: str, since: float | None) -> Past:
     """Return the history of a site, of which events and nights before ``since`` are not shown."""
-    where = store.directory()
+    where = history_directory()
     if not any((where / name).exists() for name in (store.FILE, reframe_store.FILE)):
         return Past()  # reading would make an empty store
     with history() as stored:
