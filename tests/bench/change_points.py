@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: MIT
+"""Measure change point statistics on simulated nights: false alarms, and steps found in 5 nights.
+
+``python tests/bench/change_points.py [--series N] [--seeds N] [--others]``: as a table of
+docs/history.md. Without ``--others`` only Busbar's statistic is measured. The others need
+ruptures, asv and apache-otava, best in an environment of their own, with Busbar on PYTHONPATH.
+
+A year has 365 nights at level 100 with noise of a standard deviation of 1, from night to night:
+
+- normal: independent normal noise
+- t3: Student's t with 3 degrees of freedom, scaled to a standard deviation of 1
+- ar: each night has half of the noise of the night before, AR(0.5), standard deviation 1
+- dips: normal, and 3 % of the nights lose 10
+- week: normal, and Saturdays and Sundays lose 2
+- gaps: normal, and a tenth of the nights is missing
+
+False alarms are counted per year in 500 series, as nights come: a series that alarms at any night
+counts once. A step of 3 % is found if its alarm comes within 5 nights, of which the first is
+the night of the step; 180 nights precede it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.history.statistic import SERIES, UNKNOWN, Array, Noise, common_noise, scan
+
+NIGHTS = 365
+BEFORE = 180
+FOUND_IN = 5
+STEP = 3.0
+Days = NDArray[np.int64]
+Nights = tuple[Array, Days]
+
+
+def _noise(kind: str, nights: int, rng: np.random.Generator) -> Array:
+    if kind == "t3":
+        return rng.standard_t(3, nights) / np.sqrt(3)
+    normal = rng.normal(size=nights + 50)
+    if kind == "ar":
+        for night in range(1, len(normal)):
+            normal[night] = 0.5 * normal[night - 1] + np.sqrt(0.75) * normal[night]
+    noise: Array = normal[50:]
+    if kind == "dips":
+        noise = noise - 10 * (rng.random(nights) < 0.03)
+    if kind == "week":
+        noise = noise - 2 * ((np.arange(nights) + rng.integers(7)) % 7 >= 5)
+    return noise
+
+
+KINDS = ("normal", "t3", "ar", "dips", "week", "gaps")
+
+
+def simulate(kind: str, nights: int, seed: int, step: int | None = None) -> Nights:
+    """Return readings and the days of their nights; from ``step`` on, they are 3 % lower."""
+    rng = np.random.default_rng([seed, KINDS.index(kind)])
+    values = 100 + _noise(kind, nights, rng)
+    days = np.arange(nights)
+    if step is not None:
+        values[step:] -= STEP
+    if kind == "gaps":
+        kept = rng.random(nights) >= 0.1
+        kept[step or 0 :] |= step is not None
+        return values[kept], days[kept]
+    return values, days
+
+
+def _ours(values: Array, days: Days, noise: Noise) -> Sequence[int]:
+    return np.flatnonzero(np.abs(scan(values, days, SERIES, noise).score) >= 1).tolist()
+
+
+def _nightly(found: Callable[[Array], Sequence[int]]) -> Callable[[Array, Days, Noise], list[int]]:
+    """Return the nights at which an offline method names a change that it did not name before.
+
+    It gets the nights up to each night, of which the last 200 count. A change that is within two
+    nights of one before is the same.
+    """
+
+    def nights(values: Array, days: Days, _: Noise) -> list[int]:
+        known: list[int] = []
+        alarms = []
+        for end in range(30, len(values) + 1):
+            begin = max(0, end - 200)
+            for change in found(values[begin:end]):
+                at = change + begin
+                if all(abs(at - other) > 2 for other in known):
+                    known.append(at)
+                    alarms.append(end - 1)
+        return alarms
+
+    return nights
+
+
+def _rank(values: Array) -> Sequence[int]:
+    """The largest rank sum of a division, with a threshold from permuted blocks of 5 nights."""
+
+    def largest(series: Array) -> tuple[float, int]:
+        n = len(series)
+        sums = np.cumsum(np.argsort(np.argsort(series)) - (n - 1) / 2)[4:-4]
+        left = np.arange(5, n - 3)
+        scores = np.abs(sums) / np.sqrt(left * (n - left) * (n + 1) / 12)
+        return float(scores.max()), int(left[scores.argmax()])
+
+    score, at = largest(values)
+    rng = np.random.default_rng(len(values))
+    blocks = [values[k : k + 5] for k in range(0, len(values), 5)]
+    most = max(
+        largest(np.concatenate([blocks[k] for k in rng.permutation(len(blocks))]))[0]
+        for _ in range(99)
+    )
+    return [at] if score > 1.25 * most else []
+
+
+def _others() -> dict[str, Callable[[Array, Days, Noise], Sequence[int]]]:
+    """Return methods of others; those that are not installed are left out."""
+    found: dict[str, Callable[[Array, Days, Noise], Sequence[int]]] = {"rank": _nightly(_rank)}
+    try:
+        import ruptures  # type: ignore[import-not-found]
+
+        def pelt(values: Array) -> Sequence[int]:
+            model = ruptures.Pelt(model="l2", min_size=4, jump=1)
+            scaled = values / (np.median(np.abs(np.diff(values))) / 0.954)
+            return list(model.fit(scaled).predict(pen=3 * np.log(len(values))))[:-1]
+
+        found["ruptures PELT"] = _nightly(pelt)
+    except ImportError:
+        pass
+    try:
+        from asv.step_detect import detect_steps  # type: ignore[import-not-found]
+
+        def asv(values: Array) -> Sequence[int]:
+            return [step[0] for step in detect_steps(list(values))][1:]
+
+        found["asv"] = _nightly(asv)
+    except ImportError:
+        pass
+    try:
+        from otava.analysis import (  # type: ignore[import-not-found]
+            compute_change_points,
+        )
+
+        def otava(values: Array) -> Sequence[int]:
+            points, _ = compute_change_points(values, window_len=30, max_pvalue=0.001)
+            return [point.index for point in points]
+
+        found["Otava"] = _nightly(otava)
+    except ImportError:
+        pass
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--series", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--others", action="store_true")
+    parser.add_argument("--kinds", nargs="*", default=KINDS)
+    parser.add_argument("--methods", nargs="*")
+    args = parser.parse_args()
+    methods: dict[str, Callable[[Array, Days, Noise], Sequence[int]]] = {"Busbar": _ours}
+    methods |= _others() if args.others else {}
+    for kind in args.kinds:
+        years = [simulate(kind, NIGHTS, seed) for seed in range(args.series)]
+        noise = common_noise([v for v, _ in years], [d for _, d in years])
+        steps = [
+            simulate(kind, BEFORE + FOUND_IN, 10**6 + seed, BEFORE) for seed in range(args.seeds)
+        ]
+        for name in args.methods or methods:
+            method = methods[name]
+            alarms = sum(bool(method(*year, noise)) for year in years)
+            found = sum(
+                any(night >= len(values) - FOUND_IN for night in method(values, days, noise))
+                for values, days in steps
+            )
+            alone = (
+                sum(
+                    any(night >= len(values) - FOUND_IN for night in method(values, days, UNKNOWN))
+                    for values, days in steps
+                )
+                if name == "Busbar"
+                else found
+            )
+            sys.stdout.write(
+                f"| {name} | {kind} | {alarms * SERIES / args.series:.1f} |"
+                f" {found / args.seeds:.1%} | {alone / args.seeds:.1%} |\n"
+            )
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
