@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Measure change point statistics on simulated nights: false alarms, and steps found in 5 nights.
 
-``python tests/bench/change_points.py [--series N] [--seeds N] [--others]``: as a table of
-docs/history.md. Without ``--others`` only Busbar's statistic is measured. The others need
-ruptures, asv and apache-otava, best in an environment of their own, with Busbar on PYTHONPATH.
+``python tests/bench/change_points.py [--series N] [--seeds N] [--kinds KIND...]`` prints the table
+of docs/history.md. With ``--others`` it compares offline methods on whole years, which need
+ruptures, asv and apache-otava in an environment of their own, with Busbar on PYTHONPATH.
 
 A year has 365 nights at level 100 with noise of a standard deviation of 1, from night to night:
 
@@ -74,28 +74,6 @@ def _ours(values: Array, days: Days, noise: Noise) -> Sequence[int]:
     return np.flatnonzero(np.abs(scan(values, days, SERIES, noise).score) >= 1).tolist()
 
 
-def _nightly(found: Callable[[Array], Sequence[int]]) -> Callable[[Array, Days, Noise], list[int]]:
-    """Return the nights at which an offline method names a change that it did not name before.
-
-    It gets the nights up to each night, of which the last 200 count. A change that is within two
-    nights of one before is the same.
-    """
-
-    def nights(values: Array, days: Days, _: Noise) -> list[int]:
-        known: list[int] = []
-        alarms = []
-        for end in range(30, len(values) + 1):
-            begin = max(0, end - 200)
-            for change in found(values[begin:end]):
-                at = change + begin
-                if all(abs(at - other) > 2 for other in known):
-                    known.append(at)
-                    alarms.append(end - 1)
-        return alarms
-
-    return nights
-
-
 def _rank(values: Array) -> Sequence[int]:
     """The largest rank sum of a division, with a threshold from permuted blocks of 5 nights."""
 
@@ -116,9 +94,9 @@ def _rank(values: Array) -> Sequence[int]:
     return [at] if score > 1.25 * most else []
 
 
-def _others() -> dict[str, Callable[[Array, Days, Noise], Sequence[int]]]:
+def _others() -> dict[str, Callable[[Array], Sequence[int]]]:
     """Return methods of others; those that are not installed are left out."""
-    found: dict[str, Callable[[Array, Days, Noise], Sequence[int]]] = {"rank": _nightly(_rank)}
+    found: dict[str, Callable[[Array], Sequence[int]]] = {"rank": _rank}
     try:
         import ruptures  # type: ignore[import-not-found]
 
@@ -127,7 +105,7 @@ def _others() -> dict[str, Callable[[Array, Days, Noise], Sequence[int]]]:
             scaled = values / (np.median(np.abs(np.diff(values))) / 0.954)
             return list(model.fit(scaled).predict(pen=3 * np.log(len(values))))[:-1]
 
-        found["ruptures PELT"] = _nightly(pelt)
+        found["ruptures PELT"] = pelt
     except ImportError:
         pass
     try:
@@ -136,7 +114,7 @@ def _others() -> dict[str, Callable[[Array, Days, Noise], Sequence[int]]]:
         def asv(values: Array) -> Sequence[int]:
             return [step[0] for step in detect_steps(list(values))][1:]
 
-        found["asv"] = _nightly(asv)
+        found["asv"] = asv
     except ImportError:
         pass
     try:
@@ -148,10 +126,47 @@ def _others() -> dict[str, Callable[[Array, Days, Noise], Sequence[int]]]:
             points, _ = compute_change_points(values, window_len=30, max_pvalue=0.001)
             return [point.index for point in points]
 
-        found["Otava"] = _nightly(otava)
+        found["Otava"] = otava
     except ImportError:
         pass
     return found
+
+
+def _offline(kind: str, count: int) -> None:
+    """Print what each method makes of whole years, without a step and with one at night 180."""
+
+    def ours(values: Array) -> Sequence[int]:
+        return _ours(values, np.arange(len(values)), UNKNOWN)
+
+    for name, method in {"Busbar": ours, **_others()}.items():
+        clean = sum(bool(method(simulate(kind, NIGHTS, seed)[0])) for seed in range(count))
+        found = sum(
+            any(
+                BEFORE - FOUND_IN <= change <= BEFORE + FOUND_IN
+                for change in method(simulate(kind, NIGHTS, 10**6 + seed, BEFORE)[0])
+            )
+            for seed in range(count)
+        )
+        sys.stdout.write(f"| {name} | {kind} | {clean / count:.0%} | {found / count:.0%} |\n")
+        sys.stdout.flush()
+
+
+def _nightly(kind: str, series: int, seeds: int) -> None:
+    """Print false alarms and steps found by Busbar as nights come."""
+    years = [simulate(kind, NIGHTS, seed) for seed in range(series)]
+    noise = common_noise([v for v, _ in years], [d for _, d in years])
+    alarms = sum(bool(_ours(*year, noise)) for year in years)
+    found = {True: 0, False: 0}
+    for seed in range(seeds):
+        values, days = simulate(kind, BEFORE + FOUND_IN, 10**6 + seed, BEFORE)
+        for among in found:
+            nights = _ours(values, days, noise if among else UNKNOWN)
+            found[among] += any(night >= len(values) - FOUND_IN for night in nights)
+    sys.stdout.write(
+        f"| {kind} | {alarms * SERIES / series:.1f} | {found[True] / seeds:.1%} |"
+        f" {found[False] / seeds:.1%} |\n"
+    )
+    sys.stdout.flush()
 
 
 def main() -> None:
@@ -161,36 +176,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--others", action="store_true")
     parser.add_argument("--kinds", nargs="*", default=KINDS)
-    parser.add_argument("--methods", nargs="*")
     args = parser.parse_args()
-    methods: dict[str, Callable[[Array, Days, Noise], Sequence[int]]] = {"Busbar": _ours}
-    methods |= _others() if args.others else {}
     for kind in args.kinds:
-        years = [simulate(kind, NIGHTS, seed) for seed in range(args.series)]
-        noise = common_noise([v for v, _ in years], [d for _, d in years])
-        steps = [
-            simulate(kind, BEFORE + FOUND_IN, 10**6 + seed, BEFORE) for seed in range(args.seeds)
-        ]
-        for name in args.methods or methods:
-            method = methods[name]
-            alarms = sum(bool(method(*year, noise)) for year in years)
-            found = sum(
-                any(night >= len(values) - FOUND_IN for night in method(values, days, noise))
-                for values, days in steps
-            )
-            alone = (
-                sum(
-                    any(night >= len(values) - FOUND_IN for night in method(values, days, UNKNOWN))
-                    for values, days in steps
-                )
-                if name == "Busbar"
-                else found
-            )
-            sys.stdout.write(
-                f"| {name} | {kind} | {alarms * SERIES / args.series:.1f} |"
-                f" {found / args.seeds:.1%} | {alone / args.seeds:.1%} |\n"
-            )
-            sys.stdout.flush()
+        if args.others:
+            _offline(kind, args.series)
+        else:
+            _nightly(kind, args.series, args.seeds)
 
 
 if __name__ == "__main__":
