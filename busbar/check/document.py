@@ -23,6 +23,7 @@ def document_of(
     *,
     interrupted: str = "",
     coverage: str = "",
+    sessions: Sequence[str] = (),
 ) -> CheckDocument:
     """Return what ``--json`` prints; its keys are stable."""
     versions: dict[str, str | None] = {"mpi": None, "ucx": None, "gpu_driver": None}
@@ -51,6 +52,7 @@ def document_of(
         "notes": [{"check": o.check, **note} for o in outcomes for note in o.notes],
         "coverage": coverage,
         "provenance": {o.check: o.provenance for o in outcomes if o.provenance},
+        "sessions": list(sessions),
         "interrupted": interrupted or None,
         "verdict": overall(outcomes),
     }

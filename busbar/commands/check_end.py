@@ -20,6 +20,7 @@ from busbar.check.surroundings import refuse_without_space, write
 from busbar.check.target import Target, coverage, untested
 from busbar.documents import CheckDocument
 from busbar.judge.results import Outcome
+from busbar.parse import numbers
 from busbar.report.junit import junit
 from busbar.report.page import page_of, render
 from busbar.report.prometheus import metrics
@@ -60,6 +61,7 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
             *(state.site, state.lane, outcomes, skipped),
             interrupted=name,
             coverage=_coverage(state.target, outcomes),
+            sessions=_sessions(output),
         )
         try:
             write(output / "results.json", json.dumps(document, indent=1) + "\n")
@@ -117,6 +119,15 @@ def _coverage(target: Target, outcomes: Sequence[Outcome]) -> str:
         for node in row.where.split(",")
     ]
     return coverage(target, tested)
+
+
+def _sessions(output: Path) -> list[str]:
+    """Return ReFrame's id of its first session, which measured everything once."""
+    try:
+        report = numbers.load_json((output / "reframe.json").read_text(encoding="utf-8"))
+        return [str(report["session_info"]["uuid"])]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []  # ReFrame did not come to its end
 
 
 def _not_run(state: RunState, name: str) -> list[Match]:

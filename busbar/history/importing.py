@@ -88,7 +88,11 @@ def _parsed(path: Path, place: Place) -> tuple[str, str, Iterable[Reading]]:
                 session = reframe_report.parse(text)
                 return "report of ReFrame", SESSION + session.uuid, session.readings
             if document.get("schema") == "busbar-check/1":
-                return "results of busbar check", source, tuple(_checked(document))
+                checked = tuple(_checked(document))
+                # The same readings as in ReFrame's session, which must not count twice.
+                uuids = document.get("sessions") or [""]
+                source = SESSION + str(uuids[0]) if uuids[0] else source
+                return "results of busbar check", source, checked
             if "metric" in document and "value" in document:  # one object over several lines
                 return "JSON lines", source, json_lines.parse([" ".join(text.split("\n"))])
     time = place.time if place.time is not None else path.stat().st_mtime

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from busbar.history.store import Reading
 from busbar.parse import numbers
 
 _Text: TypeAlias = str
+_NO_FACTS: dict[str, str] = {}
 
 
 class Line(BaseModel):
@@ -85,8 +87,14 @@ def _reading(text: str) -> Reading:
         delivery=line.delivery or "",
     )
     bounds = Bounds(line.low, line.typical, line.high, line.limit)
-    facts = flat(line.provenance) if line.provenance else {}
+    facts = _facts(json.dumps(line.provenance)) if line.provenance else _NO_FACTS
     return Reading(key, seconds(line.time), float(line.value), facts, bounds)
+
+
+@lru_cache(4096)
+def _facts(document: str) -> dict[str, str]:
+    """Return the facts of a provenance, which many readings repeat."""
+    return flat(json.loads(document))
 
 
 @lru_cache(4096)

@@ -56,7 +56,7 @@ def read_series(store: Store, site: str = "", since: float | None = None) -> lis
     rows = _rows(store, since)
     offsets = _night_offsets(rows, keys)
     starts = np.flatnonzero(np.diff(rows.series, prepend=-1))
-    ends = np.append(starts[1:], len(rows.series))
+    ends = np.append(starts, len(rows.series))[1:]
     found = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         key = keys.get(int(rows.series[start]))

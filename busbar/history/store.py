@@ -170,23 +170,32 @@ class _Ids:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[object, int] = {}
+        self._series: dict[Key, int] = {}
+        self._bounds: dict[Bounds, int] = {}
+        # By identity: the readings of a night share one mapping of a hundred facts.
+        self._provenance: dict[int, tuple[Mapping[str, str], int]] = {}
         self.inserted = 0
 
     def of(self, reading: Reading) -> tuple[object, ...]:
-        facts = tuple(sorted(reading.provenance.items()))
-        detail = json.dumps(reading.series) if reading.series else None
-        keys = _KEY.split(", ")
-        series = self._number("series", (*keys, "detail"), (*astuple(reading.key), detail), keys)
-        provenance = (
-            self._number("provenance", ["facts"], (json.dumps(dict(facts)),)) if facts else None
-        )
-        bounds = (
-            self._number("bounds", _BOUNDS.split(", "), astuple(reading.bounds))
-            if reading.bounds != NO_BOUNDS
-            else None
-        )
-        return series, reading.time, reading.value, provenance, bounds
+        """Return the columns of a reading before its source."""
+        series = self._series.get(reading.key)
+        if series is None:
+            names = _KEY.split(", ")
+            detail = json.dumps(reading.series) if reading.series else None
+            values = (*astuple(reading.key), detail)
+            series = self._number("series", (*names, "detail"), values, names)
+            self._series[reading.key] = series
+        bounds = self._bounds.get(reading.bounds)
+        if bounds is None and reading.bounds != NO_BOUNDS:
+            bounds = self._number("bounds", _BOUNDS.split(", "), astuple(reading.bounds))
+            self._bounds[reading.bounds] = bounds
+        facts = reading.provenance
+        known = self._provenance.get(id(facts))
+        if known is None and facts:
+            text = json.dumps(dict(facts), sort_keys=True)
+            known = (facts, self._number("provenance", ["facts"], (text,)))
+            self._provenance[id(facts)] = known
+        return series, reading.time, reading.value, known[1] if known else None, bounds
 
     def _number(
         self,
@@ -195,12 +204,10 @@ class _Ids:
         values: tuple[object, ...],
         key: Sequence[str] = (),
     ) -> int:
-        known = self._known.get((table, values))
-        if known is None:
-            before = self._store.connection.total_changes
-            known = self._known[table, values] = self._store.number(table, columns, values, key)
-            self.inserted += self._store.connection.total_changes - before
-        return known
+        before = self._store.connection.total_changes
+        number = self._store.number(table, columns, values, key)
+        self.inserted += self._store.connection.total_changes - before
+        return number
 
 
 @contextmanager

@@ -99,7 +99,7 @@ def _of(outcome: Outcome) -> Iterable[Failure]:
             evidence=lines,
         )
     if not outcome.causes:
-        yield Failure("", _messages(outcome)[:1] or ["no reason is recorded"], "", "")
+        yield Failure("", _messages(outcome)[:_MOST_MESSAGES] or ["no reason is recorded"], "", "")
 
 
 def _evidence(line: EvidenceRow) -> Evidence:

@@ -29,7 +29,7 @@ def mail(page: Page) -> list[str]:
 def _lines(page: Page) -> Iterator[str]:
     run = page.run
     yield f"{run.site}: {run.verdict}: {page.sentence}"
-    yield f"{run.when}, {page.readings - page.unjudged} readings judged"
+    yield ", ".join(filter(None, (run.when, page.judged, run.coverage)))
     recent = [each for each in page.news if each.recent]
     for each in recent[:_MOST_NEWS]:
         yield f"changed since {each.since}: {each.title}"
@@ -40,7 +40,7 @@ def _lines(page: Page) -> Iterator[str]:
         new = "new, " if failure.new else ""
         checks = names_text(failure.checks)
         yield f"{failure.verdict} {failure.id or 'no cause is known'} ({new}{checks}):"
-        yield f"  {failure.summaries[0]}"
+        yield from (f"  {text}" for text in failure.summaries[:_MOST_LINES])
         if failure.remedy:
             yield f"  {failure.remedy}"
     yield from _more(len(page.failures), _MOST_FAILURES, "causes")

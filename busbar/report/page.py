@@ -56,6 +56,12 @@ class Page:
     readings: int
     unjudged: int
 
+    @property
+    def judged(self) -> str:
+        """How many readings were judged, in words."""
+        count = self.readings - self.unjudged
+        return f"{count} reading{'' if count == 1 else 's'} judged"
+
 
 def page_of(
     frame: Frame,
@@ -159,8 +165,6 @@ def _unmeasured(run: Snapshot, name: Namer) -> Iterator[tuple[str, str]]:
     """Yield what was not measured and why: never assumed to be good."""
     if run.interrupted:
         yield "the rest of the run", f"{run.interrupted} ended it"
-    if run.coverage:
-        yield "nodes", run.coverage
     for outcome in run.outcomes:
         for row in outcome.results:
             if row.verdict is Verdict.NOT_RUN:

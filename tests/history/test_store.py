@@ -224,5 +224,6 @@ def test_a_run_outlives_a_full_history(small: Path, tmp_path: Path) -> None:
     with history() as opened:
         found = read_series(opened)
         assert found
+        assert {series.readings for series in found} == {1}  # both files are of one session
         assert "kernel" in opened.provenance()[int(found[0].provenance[-1])]
     shutil.rmtree(output)

@@ -305,6 +305,7 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
     assert max(map(len, lines)) <= 78
     text = "\n".join(lines)
     assert text.replace("\n", "").isprintable()
+    assert "x" * 60 in text  # the coverage
     assert "failed: 40 of 40 checks failed" in text.replace("\n  ", " ")
     assert "and 37 more causes" in text
 
