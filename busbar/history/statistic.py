@@ -3,29 +3,40 @@ r"""The statistic of a step in a series of nights, and its threshold.
 
 For the window of the last ``n`` nights, ``n`` in :data:`WINDOWS`, and the baseline of up to 180
 nights before it, let ``z`` be the nights of the window less the mean of the baseline, over its
-standard deviation, with the sign of the step. Both are of the middle of the baseline: the mean
-without the outer tenth on each side, and the root mean square of the nearest nine tenths times
-1.267, which is the standard deviation of a normal distribution (J. W. Tukey's trimmed estimates;
-P. J. Huber, Robust Statistics, 1981, chapters 3 and 5).
+standard deviation, with the sign of the step. Mean and deviation are of the middle of the
+baseline: the mean without the outer tenth on each side, and the root mean square of the nearest
+nine tenths times 1.267, which is the standard deviation of a normal distribution (J. W. Tukey's
+trimmed estimates; P. J. Huber, Robust Statistics, 1981, chapters 3 and 5).
 
 ``n`` nights at a new level are all away from the old one; a slow night is far away, with ordinary
 nights beside it. Each night is therefore credited with no more than the second weakest night of
 the window plus a margin :math:`w`:
 
-.. math:: S_n = \sum_i \min(z_i, z_{(2)} + w) \Big/ \sqrt{n f + n^2 f_m / m}
+.. math:: S_n = \sum_i \min(z_i, z_{(2)} + w) \Big/ \sqrt{n f_n + n^2 f_m / m}
 
 The denominator is the standard deviation of the difference of both means if nights are independent
 (:math:`f = 1`) or follow each other with correlation :math:`r`: the variance of a sum of ``n`` is
 :math:`n f` with :math:`f = 1 + 2 \sum_k (1 - k/n) r^k` (G. E. P. Box, G. M. Jenkins, Time Series
 Analysis, 1970, chapter 2). ``r`` is estimated from the baseline and counts if it is significant.
 The week counts in the same way: if the weekdays of the baseline differ significantly, each night
-is compared with its weekday. A baseline with outliers gets a smaller margin and longer windows.
+is compared with its weekday.
 
-``S_n`` is maximised over the windows, both directions and all nights, so its threshold is not that
-of a normal distribution. It was measured on simulated years (`tests/bench/change_points.py`), for
-:data:`FALSE_ALARMS` false alarms per series and night, and grows as the baseline gets shorter,
-since its mean and deviation are estimates. More than :data:`SERIES` series raise it further
-(Bonferroni): :math:`h' = \sqrt{h^2 + 2 \ln(N / 500)}`, by the tail of the normal distribution.
+Baselines that are not normal change the rule:
+
+- With nights beyond 5 deviations, such nights of the window are left out, and the others have to
+  show the step; or all of at least 5 nights are 2.2 deviations away: three slow nights of five are
+  none.
+- With more nights between 3 and 5 deviations than normal noise has, ``z`` is bounded by 3 instead
+  of the second weakest night.
+
+A short baseline does not show this by itself: what all series of a site show together then counts
+(:class:`Noise`).
+
+``S_n`` is maximised over the windows, both directions and all nights, and baselines are estimates,
+so the threshold is not that of a normal distribution. It was chosen on simulated years
+(`tests/bench/change_points.py`), for less than one false alarm a year in :data:`SERIES` series,
+and grows with ``1 + 6 / m``. More series raise it further (Bonferroni):
+:math:`h' = \sqrt{h^2 + 2 \ln(N / 500)}`, by the tail of the normal distribution.
 """
 
 from __future__ import annotations
@@ -46,8 +57,6 @@ SHORTEST = 20
 """Fewest nights that a window is compared with."""
 SERIES = 500
 """Series that the threshold is for."""
-FALSE_ALARMS = 1 / (SERIES * 365)
-"""Per series and night: one a year in all of them."""
 _TRIMMED = 0.1
 _NEAREST = 0.9
 _NORMAL = 1.267
@@ -56,6 +65,15 @@ _FAR = 5.0
 _HEAVY_BOUND = 3.0
 _MARGIN = 2.5
 _ALL_AWAY, _AWAY = 5, 2.2
+_USUAL, _USUAL_FAR = 4.66, 4.9
+_FOUR, _FOUR_FAR = 5.1, 5.5
+"""For windows of 4 nights, in which 3 slow ones are most of all."""
+_HEAVY = 5.4
+_CORRELATED = 1.15
+"""The correlation is an estimate, too."""
+_LONGER = 1.06
+"""Longer windows than those that find a step in 5 nights find smaller steps, and have time."""
+_ESTIMATED = 6
 _SHORT, _VERY_SHORT = 90, 60
 """Nights of a baseline that does not show its noise."""
 _FEWEST_SERIES = 10
@@ -161,20 +179,17 @@ def _score(z: Array, base: _Baseline, before: NDArray[np.int64]) -> Array:
     )
     if n < _ALL_AWAY:
         return total
-    return np.where(heavy | (r > 0), total, np.maximum(total, z[:, 0] / _AWAY * 4.65))
+    return np.where(heavy | (r > 0), total, np.maximum(total, z[:, 0] / _AWAY * _USUAL))
 
 
 def _threshold(base: _Baseline, before: NDArray[np.int64], n: int) -> Array:
-    return (
-        np.where(
-            base.heavy[before],
-            5.4,
-            np.where(base.far[before], 4.9 if n > 4 else 5.5, 4.66 if n > 4 else 5.1),
-        )
-        * (1.06 if n > 5 else 1.0)
-        * np.where((base.correlation[before] > 0) & (base.nights[before] > 0), 1.15, 1.0)
-        * (1 + 6 / base.nights[before])
-    )
+    heavy, far = base.heavy[before], base.far[before]
+    four, more = (_FOUR, _FOUR_FAR), (_USUAL, _USUAL_FAR)
+    usual, with_far = four if n == WINDOWS[0] else more
+    threshold = np.where(heavy, _HEAVY, np.where(far, with_far, usual))
+    followed = np.where(base.correlation[before] > 0, _CORRELATED, 1.0)
+    longer = _LONGER if n > _ALL_AWAY else 1.0
+    return threshold * followed * longer * (1 + _ESTIMATED / base.nights[before])
 
 
 def _baseline(history: Array, least: float, noise: Noise) -> _Baseline:

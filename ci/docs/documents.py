@@ -117,8 +117,8 @@ JSON_INTRO = """\
 Keys and their meaning are stable. A release may add keys and cause ids; ignore those that you do
 not know. If a key is removed or changes its meaning, the number in the name of the schema rises.
 
-The documents of `check`, `explain`, `expect`, `history` and `preflight` name their schema in the key
-`schema`; the others are lists or maps and have no such key. `busbar check` also writes its
+The documents of `check`, `explain`, `expect`, `history` and `preflight` name their schema in the
+key `schema`; the others are lists or maps and have no such key. `busbar check` also writes its
 document to `results.json` below `--output`. `busbar site detect --json` prints the document of
 `busbar site show --json`. The schemas are JSON Schema, draft 2020-12.
 """
