@@ -75,7 +75,7 @@ def page_of(
     found = failures(run, name, scheduled=frame.scheduled)
     checks = {outcome.check for outcome in run.outcomes}
     others = [one for check, each in frame.trends.items() if check not in checks for one in each]
-    others.sort(key=lambda one: (not one.worse, not one.changed))
+    others.sort(key=lambda one: (not one.fills_a_picture, not one.worse, not one.changed))
     if before:
         known = {
             (each.id, check)
@@ -179,7 +179,7 @@ def _unmeasured(run: Snapshot, name: Namer) -> Iterator[tuple[str, str]]:
 def _differs(before: Snapshot, run: Snapshot) -> Iterator[str]:
     old = dict(before.versions)
     for name, text in run.versions:
-        if old.get(name, text) != text:
+        if name != "nodes" and old.get(name, text) != text:
             yield f"{name} {old[name]} -> {text}"
 
 

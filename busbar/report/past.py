@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from busbar.check.names import without_place
 from busbar.data import history_directory
 from busbar.history import reframe_store, store
 from busbar.history.events import find_events
@@ -19,7 +20,7 @@ class Past:
     """The history of one site."""
 
     trends: Mapping[str, Sequence[Trend]] = field(default_factory=dict)
-    """By check, as ReFrame shows it."""
+    """By check, as ReFrame shows it without the nodes."""
     news: tuple[News, ...] = ()
     last: float | None = None
     """Time of the last night, in seconds since 1970; None without a night."""
@@ -34,7 +35,7 @@ def past(site: str, since: float | None) -> Past:
         series = read_series(stored, site)
         facts = stored.provenance()
     events = find_events(series, facts, since)
-    drawn = ((each.key.check, trend(each, events, facts, since)) for each in series)
+    drawn = ((without_place(each.key.check), trend(each, events, facts, since)) for each in series)
     last = max((float(each.times[-1]) for each in series), default=None)
     return Past(
         by_check((check, one) for check, one in drawn if one),

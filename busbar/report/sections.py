@@ -159,7 +159,11 @@ def _section(place: _Place, outcome: Outcome) -> CheckSection:
     shown_curves = [each for each in curves[:_MOST_CURVES] if room.take(len(each.marks) + 8)]
     shown_bars = [each for each in bars[:_MOST_BARS] if room.take(len(each.dots) + 4)]
     shown_rows = [row for row in rows[: place.rows] if room.take_row()]
-    shown_trends = [each for each in trends[:_MOST_TRENDS] if room.take(2 * each.nights)]
+    shown_trends = [
+        each
+        for each in trends[:_MOST_TRENDS]
+        if each.fills_a_picture and room.take(2 * each.nights)
+    ]
     pictures = len(matrices) + len(curves) + len(bars)
     messages = (row.message for row in rows if row.message and row.value is None)
     return CheckSection(
@@ -182,7 +186,7 @@ def _section(place: _Place, outcome: Outcome) -> CheckSection:
         causes=outcome.causes,
         repeat=repeat(frame.run, outcome, scheduled=frame.scheduled),
         trends=tuple(shown_trends),
-        more_trends=tuple(trends[len(shown_trends) :]),
+        more_trends=tuple(each for each in trends if each not in shown_trends),
     )
 
 

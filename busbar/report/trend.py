@@ -20,6 +20,7 @@ _NIGHT = 86400.0
 _MOST_POINTS = 400
 _MOST_TICKS = 4
 _MOST_SIGNS = 12
+_FEWEST_NIGHTS = 3
 _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 
 
@@ -76,6 +77,16 @@ class Trend:
     table: tuple[Point, ...]
     changed: bool
     worse: bool
+
+    @property
+    def fills_a_picture(self) -> bool:
+        """Whether there are enough nights for more than a line of a table."""
+        return self.nights >= _FEWEST_NIGHTS
+
+    @property
+    def nights_text(self) -> str:
+        """The number of nights in words."""
+        return f"{self.nights} night{'' if self.nights == 1 else 's'}"
 
 
 def day(time: float) -> str:
