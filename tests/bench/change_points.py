@@ -2,8 +2,8 @@
 """Measure change point statistics on simulated nights: false alarms, and steps found in 5 nights.
 
 ``python tests/bench/change_points.py [--series N] [--seeds N] [--kinds KIND...]`` prints the table
-of docs/history.md. With ``--others`` it compares offline methods on whole years, which need
-ruptures, asv and apache-otava in an environment of their own, with Busbar on PYTHONPATH.
+of docs/history.md. With ``--others`` it compares offline methods on whole years, some of
+which need ruptures and asv in an environment of their own, with Busbar on PYTHONPATH.
 
 A year has 365 nights at level 100 with noise of a standard deviation of 1, from night to night:
 
@@ -94,9 +94,23 @@ def _rank(values: Array) -> Sequence[int]:
     return [at] if score > 1.25 * most else []
 
 
+def _t_test(values: Array) -> Sequence[int]:
+    """The division with the largest t, tested as if it had been chosen beforehand, as Otava does.
+
+    The threshold is that of 0.1 %.
+    """
+    left = np.arange(5, len(values) - 4)
+    sums, squares = np.cumsum(values), np.cumsum(values**2)
+    n, m = left, len(values) - left
+    before, after = sums[left - 1] / n, (sums[-1] - sums[left - 1]) / m
+    rest = squares[-1] - n * before**2 - m * after**2
+    t = np.abs(before - after) / np.sqrt(rest / (len(values) - 2) * (1 / n + 1 / m))
+    return [int(left[t.argmax()])] if t.max() > 3.3 else []
+
+
 def _others() -> dict[str, Callable[[Array], Sequence[int]]]:
     """Return methods of others; those that are not installed are left out."""
-    found: dict[str, Callable[[Array], Sequence[int]]] = {"rank": _rank}
+    found: dict[str, Callable[[Array], Sequence[int]]] = {"rank": _rank, "t-test": _t_test}
     try:
         import ruptures  # type: ignore[import-not-found]
 
@@ -115,18 +129,6 @@ def _others() -> dict[str, Callable[[Array], Sequence[int]]]:
             return [step[0] for step in detect_steps(list(values))][1:]
 
         found["asv"] = asv
-    except ImportError:
-        pass
-    try:
-        from otava.analysis import (  # type: ignore[import-not-found]
-            compute_change_points,
-        )
-
-        def otava(values: Array) -> Sequence[int]:
-            points, _ = compute_change_points(values, window_len=30, max_pvalue=0.001)
-            return [point.index for point in points]
-
-        found["Otava"] = otava
     except ImportError:
         pass
     return found
