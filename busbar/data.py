@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Where the sites and the checks that ship with Busbar are, and which commit this is."""
+"""Where the sites, the checks and the history are, and which commit this is."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +16,13 @@ CHECKOUT = None if _INSTALLED.is_dir() else _PACKAGE.parent
 
 SITES = (CHECKOUT or _INSTALLED) / "site"
 CHECKS = (CHECKOUT or _INSTALLED) / "reframe_checks"
+
+
+def history_directory() -> Path:
+    """Return where ReFrame stores results: ``BUSBAR_HISTORY``, or its own default."""
+    chosen = os.environ.get("BUSBAR_HISTORY", "")
+    home = os.environ.get("HOME") or "/"
+    return Path(chosen).absolute() if chosen else Path(home, ".reframe", "reports")
 
 
 def full_version() -> str:

@@ -36,6 +36,8 @@ class BusbarCheck(
     #: What the check asks for, kept for lists: ReFrame drops it from those that it prints whole.
     asked_systems = variable(typ.List[str], value=[], loggable=True)
     asked_environs = variable(typ.List[str], value=[], loggable=True)
+    #: Readings and provenance, which ReFrame stores with the other variables (busbar history).
+    busbar = variable(dict, value={}, loggable=True)
 
     @run_after("init", always_last=True)
     def set_asked_features(self) -> None:

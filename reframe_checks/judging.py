@@ -16,8 +16,11 @@ from reframe.core.builtins import run_before, sanity_function
 from busbar import site as sites
 from busbar.check.causes import explained
 from busbar.check.slurm import hostnames, job_end
+from busbar.data import commit
 from busbar.documents import NoteRow
 from busbar.explain.model import Cause
+from busbar.history.node import node_facts
+from busbar.history.record import Record
 from busbar.judge.results import RESULTS_FILE, Outcome, Result
 from busbar.judge.run import Run
 from busbar.parse.text import Source
@@ -40,6 +43,7 @@ class JudgingMixin(Configured):
     log_files: str
     node_count: int
     outcome: Outcome
+    busbar: dict[str, object]
 
     @property
     def site(self) -> sites.Site:
@@ -146,6 +150,7 @@ class JudgingMixin(Configured):
                 versions=judged.versions,
                 notes=tuple(self.remarks()),
                 nodes=nodes,
+                provenance=self.provenance(judged.versions),
             ),
             files,
             self.known_run(),
@@ -153,6 +158,14 @@ class JudgingMixin(Configured):
             self.known_versions(),
         )
         self.outcome.write(Path(self.stagedir, RESULTS_FILE))
+        self.busbar = Record.of(self.outcome).to_json()
+
+    def provenance(self, versions: Mapping[str, str]) -> dict[str, str]:
+        """Return what the run was measured with."""
+        image = {"image": self.environment.image.reference} if self.environment.image else {}
+        ran = {_FACTS.get(name, name): version for name, version in versions.items() if version}
+        facts = {"commit": _commit(), **image, **self.environment.locked, **ran}
+        return {**facts, **node_facts(Path(self.stagedir))}
 
     @sanity_function
     def did_what_was_asked(self) -> object:
@@ -161,6 +174,15 @@ class JudgingMixin(Configured):
         return sn.assert_true(
             not wrong, msg=self.outcome.sentence() if wrong else "no result is wrong"
         )
+
+
+_FACTS = {"gpu_driver": "driver"}
+"""Names of versions as the history has them."""
+
+
+@cache
+def _commit() -> str:
+    return commit()
 
 
 def _short(host: str) -> str:

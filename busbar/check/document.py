@@ -23,6 +23,7 @@ def document_of(
     *,
     interrupted: str = "",
     coverage: str = "",
+    sessions: Sequence[str] = (),
 ) -> CheckDocument:
     """Return what ``--json`` prints; its keys are stable."""
     versions: dict[str, str | None] = {"mpi": None, "ucx": None, "gpu_driver": None}
@@ -32,6 +33,7 @@ def document_of(
         {
             **asdict(result),
             "partition": outcome.partition,
+            "environment": outcome.environment,
             "share_of_limit": result.share_of_limit,
         }
         for outcome in outcomes
@@ -49,6 +51,8 @@ def document_of(
         "skipped": [{"check": match.name, "reason": match.reason} for match in skipped],
         "notes": [{"check": o.check, **note} for o in outcomes for note in o.notes],
         "coverage": coverage,
+        "provenance": {o.check: o.provenance for o in outcomes if o.provenance},
+        "sessions": list(sessions),
         "interrupted": interrupted or None,
         "verdict": overall(outcomes),
     }

@@ -26,6 +26,7 @@ from busbar.judge.peers import outcomes_of_slow, series_of, slow_by_series
 from busbar.judge.repeat import confirmed, disagree, only_below_band
 from busbar.judge.results import RESULTS_FILE, Outcome
 from busbar.site import Site
+from busbar.terminal import stderr
 from busbar.verdict import Verdict, combined
 
 
@@ -59,6 +60,10 @@ class RunPlan:
 
 _Found = list[tuple[dict[str, Any] | None, Outcome]]
 """ReFrame's case and what came of it; no case where ReFrame itself failed."""
+
+
+_NOT_STORED = re.compile(r"failed to store results in the database: (?P<why>.+)")
+"""ReFrame's warning."""
 
 
 def load(plan: RunPlan, reframe: ReFrame) -> list[Match]:
@@ -206,6 +211,12 @@ def _run_once(
                 kept.write(line.encode(errors="backslashreplace"))
             if step := step_of(line):
                 progress(replace(step, counts=step.counts and not plan.within))
+    for line in lines:
+        if match := _NOT_STORED.search(line):
+            stderr().line(
+                f"busbar: this run is not in the history: {match['why'].strip()}; when that is"
+                f" mended, run: busbar history import {report(plan)}"
+            )
     cases = cases_of(report(plan))
     found: _Found = [
         (c, outcome_of(c, plan.site, plan.lane, plan.output, plan.nodes))

@@ -11,7 +11,9 @@ SUMMARIES = {
     "explain": "name the cause of a slow or failed run from its output",
     "expect": "print the expected result of a benchmark on a site",
     "gate": "check in seconds whether this node may take jobs, for Slurm",
+    "history": "show what changed since when, compare sessions, import results",
     "preflight": "check before a job whether an image runs at full speed on a site",
+    "report": "write pages, text or metrics from the results of runs",
     "site": "list, show, lint and detect sites; print their environment",
     "spack": "check and compare locks, write module settings; works without Spack",
 }

@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,8 +48,6 @@ from busbar.site import Site
 from busbar.site.load import find
 from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES
-
-_REPORT = "busbar.report.html"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -131,9 +127,8 @@ def _list(args: argparse.Namespace, output: Path) -> int:
 def _run(args: argparse.Namespace, output: Path) -> int:
     interruption: Interruption = args.interruption
     state = RunState(args.site or "", args.lane)
-    with suppress(Interrupted), ReFrame() as reframe, ThreadPoolExecutor() as beside:
-        # The library of the plots takes half a second to load: beside the checks, not before them.
-        _measure(args, output, state, reframe, lambda: beside.submit(import_module, _REPORT))
+    with suppress(Interrupted), ReFrame() as reframe:
+        _measure(args, output, state, reframe)
     with interruption.held():
         if interruption.name:
             interruption.finish()
@@ -144,15 +139,9 @@ def _run(args: argparse.Namespace, output: Path) -> int:
         return conclude(args, output, state)
 
 
-def _measure(
-    args: argparse.Namespace,
-    output: Path,
-    state: RunState,
-    reframe: ReFrame,
-    beside: Callable[[], object],
-) -> None:
+def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: ReFrame) -> None:
     site_file, site = _site(args)
-    state.site = site.name
+    state.site, state.model = site.name, site
     state.target = target_of(site, _request(args))
     plan, environments = _plan(args, output, site_file, site, state.target)
     state.lane = plan.lane
@@ -169,7 +158,6 @@ def _measure(
     jobs = job_count(state.chosen, plan.sweep)
     ahead = f": {announced(jobs, state.chosen, earlier)}" if jobs else ""
     _tell(f"site {state.site}, lane {state.lane}{_place(state.target)}{ahead}")
-    beside()
     waits = shown(output, _tell) if state.target.nodes else nullcontext()
     with args.interruption.held(), stderr().progress(jobs) as bar, waits:
 

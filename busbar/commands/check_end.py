@@ -18,9 +18,16 @@ from busbar.check.outcome import interrupted
 from busbar.check.processes import Interruption
 from busbar.check.surroundings import refuse_without_space, write
 from busbar.check.target import Target, coverage, untested
+from busbar.documents import CheckDocument
 from busbar.judge.results import Outcome
+from busbar.parse import numbers
 from busbar.report.junit import junit
+from busbar.report.page import page_of, render
+from busbar.report.prometheus import metrics
+from busbar.report.sections import Frame
+from busbar.report.snapshot import of_document
 from busbar.report.terminal import print_run, summary
+from busbar.site import Site
 from busbar.terminal import stdout
 from busbar.verdict import Verdict, exit_status
 
@@ -31,6 +38,8 @@ class RunState:
 
     site: str
     lane: str
+    model: Site | None = None
+    """The site, once it is loaded."""
     target: Target = field(default_factory=Target)
     chosen: Sequence[Match] = ()
     outcomes: list[Outcome] = field(default_factory=list)
@@ -52,20 +61,20 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
             *(state.site, state.lane, outcomes, skipped),
             interrupted=name,
             coverage=_coverage(state.target, outcomes),
+            sessions=_sessions(output),
         )
         try:
             write(output / "results.json", json.dumps(document, indent=1) + "\n")
-            # Here, so that a plotting library that does not load loses no result.
-            from busbar.report import html  # noqa: PLC0415
-
-            html.write(output / "report.html", document, outcomes)
+            write(
+                output / "report.html", render(page_of(Frame(of_document(document), state.model)))
+            )
         except OSError as error:
             failure = error
         if interruption.name == name:
             break
     if args.junit:
-        text = junit(state.site, outcomes, skipped, document["time"])
-        write(args.junit, text)
+        write(args.junit, junit(state.site, outcomes, skipped, document["time"]))
+    _write_metrics(args.prometheus, document)
     try:
         if args.json:
             stdout().document(document)
@@ -95,6 +104,11 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
     )
 
 
+def _write_metrics(file: Path | None, document: CheckDocument) -> None:
+    if file:
+        write(file, metrics(of_document(document)))
+
+
 def _coverage(target: Target, outcomes: Sequence[Outcome]) -> str:
     """Return how many nodes have a result that says something of them."""
     tested = [
@@ -105,6 +119,15 @@ def _coverage(target: Target, outcomes: Sequence[Outcome]) -> str:
         for node in row.where.split(",")
     ]
     return coverage(target, tested)
+
+
+def _sessions(output: Path) -> list[str]:
+    """Return ReFrame's id of its first session, which measured everything once."""
+    try:
+        report = numbers.load_json((output / "reframe.json").read_text(encoding="utf-8"))
+        return [str(report["session_info"]["uuid"])]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []  # ReFrame did not come to its end
 
 
 def _not_run(state: RunState, name: str) -> list[Match]:

@@ -127,6 +127,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="write a JUnit file, one case per check and node",
     )
     parser.add_argument(
+        "--prometheus",
+        type=Path,
+        metavar="FILE",
+        help="write verdicts, readings and bands for node_exporter's textfile collector",
+    )
+    parser.add_argument(
         "--summary", action="store_true", help="print one line: verdict, coverage, what is wrong"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")

@@ -85,9 +85,7 @@ def add_parser(subparsers: Any) -> None:
         help="environment of the run instead of the site's; repeatable; --env '' for an empty one",
     )
     parser.add_argument("--lane", help="UCX lane: ucx-1.14 or ucx-current (default: any)")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="plot the matrix as .png or .svg"
-    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the matrix as .svg")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_run)
 
@@ -99,7 +97,7 @@ def _run(args: argparse.Namespace) -> int:
     _refuse_inapplicable(args)
     _refuse_unknown_names(args, site)
     if args.plot:
-        from busbar.expect.plot import check_name  # noqa: PLC0415 - matplotlib loads slowly
+        from busbar.report.expected import check_name  # noqa: PLC0415 - only with --plot
 
         check_name(args.plot)
     environment = _environment(args.env)
@@ -201,7 +199,7 @@ def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
         stdout().show(matrix_table(site, args.bench, answers))
         stdout().line(counts_line(fitted, readings))
     if args.plot:
-        from busbar.expect.plot import plot_matrix  # noqa: PLC0415 - matplotlib loads slowly
+        from busbar.report.expected import plot_matrix  # noqa: PLC0415 - only with --plot
 
         sizes = {answer.nbytes for answer in answers.values() if answer.nbytes}
         text = ", ".join(format_bytes(size) for size in sorted(sizes))

@@ -100,6 +100,9 @@ class Environment:
     """The image that this delivery is compared with."""
     versions: dict[str, str] = field(default_factory=dict)
     """Versions of libraries that its lock names, as ``busbar explain --expect-version`` does."""
+    locked: dict[str, str] = field(default_factory=dict)
+    """What the history keeps of the stack: ``lock.NAME`` and the version of each package, and
+    ``lock_hash``."""
     not_compared: str = ""
     """Why the image is compared with no delivery."""
 

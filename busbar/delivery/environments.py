@@ -8,7 +8,6 @@ import shlex
 import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,11 +16,11 @@ from busbar import site as sites
 from busbar.delivery import programs
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, LANES, Choice
 from busbar.delivery.environment import Environment
+from busbar.delivery.locked import lock_of, locked_versions, packages
 from busbar.delivery.toolkit import find_cuda
 from busbar.errors import BusbarError
 from busbar.site.model import CRAY_STACKS, GPU_STACKS, Delivery, Site, Stack
 from busbar.site.stacks import environment_directory
-from busbar.spack.lock import load
 
 
 @dataclass(frozen=True)
@@ -132,21 +131,6 @@ def spack_view(site: Site, delivery: Delivery, lane: str) -> Path | None:
     return None
 
 
-def locked_versions(site: Site, delivery: Delivery, lane: str) -> dict[str, str]:
-    """Return the NCCL that the lock of the Spack environment names; nothing if it names several.
-
-    A version of RCCL there is that of ROCm, which RCCL's log does not repeat.
-    """
-    view = spack_view(site, delivery, lane)
-    directories = [Path(each) for each in [os.environ.get("SPACK_ENV", "")] if each]
-    directories += [view.parents[1]] if view and view.parent.name == ".spack-env" else []
-    for directory in directories:
-        with suppress(BusbarError):
-            found = {node.version for node in load(directory / "spack.lock").named("nccl")}
-            return {"nccl": found.pop().partition("-")[0]} if len(found) == 1 else {}
-    return {}
-
-
 def _declared(site: Site, delivery: Delivery, choice: Choice) -> Environment:
     lane = choice.lane if choice.lane in delivery.lanes else delivery.lanes[0]
     parts = Parts(features=[*delivery.features, "collectives"])
@@ -207,11 +191,17 @@ def _present(site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
     if delivery.stack != "host" and (python := programs.python_with_torch()):
         parts.programs["torch"] = python
         parts.features.append("torch")
-    versions = locked_versions(site, delivery, choice.lane) if delivery.kind == "spack" else {}
+    view = spack_view(site, delivery, choice.lane) if delivery.kind == "spack" else None
+    lock = lock_of(view) if delivery.kind == "spack" else None
     offered = mpi.srun_types() if any(p.launcher == "srun" for p in site.partitions) else None
     environment = environment_of(site, delivery, lane, parts, install, offered=offered)
     lacking = dict.fromkeys(_OURS, no_compiler) if no_compiler else {}
-    return replace(environment, lacking=lacking, versions=versions)
+    return replace(
+        environment,
+        lacking=lacking,
+        versions=locked_versions(lock),
+        locked=packages(lock, wheels=delivery.kind == "wheels"),
+    )
 
 
 def _own_install(delivery: Delivery, paths: Mapping[str, str]) -> mpi.MpiInstall:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.data import SITES
+from busbar.data import SITES, history_directory
 from busbar.delivery import hardware
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, PartitionFacts
@@ -118,7 +118,7 @@ def site_configuration(
         ],
         "environments": [environment.to_reframe() for environment in found],
         "general": [_polling(site)],
-        "storage": [{"enable": site.scheduler != "local"}],
+        "storage": [{"enable": True, "sqlite_db_file": str(history_directory() / "results.db")}],
         "logging": [_logging()],
     }
 

@@ -111,6 +111,9 @@ class Outcome:
     notes: tuple[NoteRow, ...] = ()
     nodes: str = ""
     """Slurm's list of the nodes that it ran on; empty without Slurm."""
+    provenance: dict[str, str] = field(default_factory=dict)
+    """What the nodes that measured say of themselves, and what was delivered to them: ``driver``,
+    ``lock.libfabric``..."""
 
     @classmethod
     def failed(cls, check: str, lane: str, message: str) -> Outcome:

@@ -11,13 +11,20 @@ from pydantic import ConfigDict
 from busbar.check.listing import Match
 from busbar.detect.compare import SiteDifference
 from busbar.documents import (
+    BaselineDocument,
+    ChangesDocument,
     CheckDocument,
+    CompareDocument,
     ErrorDocument,
     ExpectDocument,
     ExplainDocument,
     GateDocument,
+    HistoryListDocument,
+    HistoryShowDocument,
+    ImportDocument,
     MatrixDocument,
     NodeVerdictDocument,
+    PruneDocument,
     PublishedDocument,
     SiteRow,
 )
@@ -97,6 +104,13 @@ DOCUMENTS = (
     Document("busbar-site-lint/1", "busbar site lint --json", list[LintFinding]),
     Document("busbar-published/1", "busbar site published --json", PublishedDocument),
     Document("busbar-site-compare/1", "busbar site detect --compare --json", list[SiteDifference]),
+    Document("busbar-changes/1", "busbar history changes --json", ChangesDocument),
+    Document("busbar-history-list/1", "busbar history list --json", HistoryListDocument),
+    Document("busbar-history-show/1", "busbar history show --json", HistoryShowDocument),
+    Document("busbar-history-compare/1", "busbar history compare --json", CompareDocument),
+    Document("busbar-history-import/1", "busbar history import --json", ImportDocument),
+    Document("busbar-history-baseline/1", "busbar history baseline --json", BaselineDocument),
+    Document("busbar-history-prune/1", "busbar history prune --json", PruneDocument),
     Document("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
     Document("busbar-spack-check/1", "busbar spack check --json", dict[str, list[str]]),
     Document("busbar-spack-diff/1", "busbar spack diff --json", list[str]),
@@ -107,9 +121,9 @@ JSON_INTRO = """\
 Keys and their meaning are stable. A release may add keys and cause ids; ignore those that you do
 not know. If a key is removed or changes its meaning, the number in the name of the schema rises.
 
-The documents of `check`, `explain`, `expect`, `gate` and `preflight` name their schema in the key
-`schema`; the others are lists or maps and have no such key. `busbar check` also writes its
-document to `results.json` below `--output`. `busbar site detect --json` prints the document of
+The documents of `check`, `explain`, `expect`, `gate`, `history` and `preflight` name their schema
+in the key `schema`; the others are lists or maps and have no such key. `busbar check` also writes
+its document to `results.json` below `--output`. `busbar site detect --json` prints the document of
 `busbar site show --json`. The schemas are JSON Schema, draft 2020-12.
 """
 

@@ -131,7 +131,6 @@ def replay(prefix: Path, toolkit: Path, index: dict[str, Any], tmp_path: Path) -
             env={
                 **os.environ,
                 "HOME": str(tmp_path / "home"),
-                "MPLCONFIGDIR": str(Path.home() / ".cache" / "matplotlib"),
                 "REPLAY_HOSTS": " ".join(nodes),
                 "PATH": f"{prefix / 'scheduler'}:{os.environ['PATH']}",
                 "CUDA_HOME": str(toolkit),

@@ -12,7 +12,8 @@ from reframe.core.environments import ProgEnvironment
 from busbar import site as sites
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, Image, PartitionFacts
-from busbar.delivery.environments import locked_versions
+from busbar.delivery.environments import spack_view
+from busbar.delivery.locked import lock_of, locked_versions, packages
 from busbar.delivery.reframe import configuration, load, write
 from busbar.errors import BusbarError
 from busbar.preflight.model import (
@@ -129,6 +130,8 @@ def test_versions_of_the_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     site = sites.load("h200x4")
     environment, delivery, lane = find_environment(site)
     monkeypatch.setenv("SPACK_ENV", str(environment))
-    assert locked_versions(site, delivery, lane) == {"nccl": "2.28.7"}
+    lock = lock_of(spack_view(site, delivery, lane))
+    assert locked_versions(lock) == {"nccl": "2.28.7"}
+    assert packages(lock, wheels=False)["lock.nccl"].startswith("2.28.7")
     monkeypatch.setenv("SPACK_ENV", str(tmp_path))
-    assert locked_versions(site, delivery, lane) == {}
+    assert locked_versions(lock_of(None)) == {}

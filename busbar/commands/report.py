@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""``busbar report``: pages, text and metrics from the results of runs and their history."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from busbar import site as sites
+from busbar.check.surroundings import write
+from busbar.errors import BusbarError
+from busbar.history.json_lines import seconds
+from busbar.report.fleet import Fleet
+from busbar.report.mail import mail
+from busbar.report.page import Page, page_of, render_pages
+from busbar.report.past import Past, past
+from busbar.report.prometheus import metrics
+from busbar.report.sections import Frame
+from busbar.report.snapshot import Snapshot, read
+from busbar.report.sweep import Rates, map_of, read_rates, read_sweep
+from busbar.site import Site
+from busbar.site.model import NAME_PATTERN
+from busbar.terminal import stderr, stdout
+from busbar.verdict import Verdict, worst
+
+_DEFAULT = Path("busbar-report/results.json")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``busbar report``."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "report",
+        description=(
+            "Write pages that show the results of a run: what is wrong and since when, each check"
+            " with its band and limit. They need no network and no server. Exit status: 0 written,"
+            " whatever the verdict, 2 invalid input or nothing to do."
+        ),
+    )
+    parser.add_argument(
+        "results",
+        nargs="*",
+        type=Path,
+        metavar="RESULTS",
+        help="results.json of a run; of several the last one is shown, and the one before it says"
+        f" what is new (default: {_DEFAULT})",
+    )
+    parser.add_argument(
+        "--site", help="name or directory of the site (default: that of the results)"
+    )
+    parser.add_argument(
+        "--since",
+        type=_time,
+        metavar="TIME",
+        help="draw nights and changes of the history since then only, ISO 8601",
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="write index.html and a page for each check"
+    )
+    parser.add_argument(
+        "--prometheus", type=Path, metavar="FILE", help="write metrics for node_exporter"
+    )
+    parser.add_argument(
+        "--summary", action="store_true", help="print one screen of text for mail or chat"
+    )
+    parser.add_argument(
+        "--sweep",
+        type=Path,
+        metavar="FILE",
+        help="also draw the nodes of a sweep: what busbar sweep analyse --json printed",
+    )
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        metavar="FILE",
+        help="the rows of that sweep: nodes that nothing speaks against are drawn only with them",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if not (args.output or args.prometheus or args.summary):
+        raise BusbarError(
+            "nothing to do", hint="give --output DIR, --prometheus FILE or --summary"
+        )
+    page = _page(args)
+    try:
+        if args.output:
+            args.output.mkdir(parents=True, exist_ok=True)
+            for name, text in render_pages(page):
+                write(args.output / name, text)
+        if args.prometheus:
+            write(args.prometheus, metrics(page.run))
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be written: {error.strerror or error}",
+            where=str(error.filename or args.output),
+            hint="choose another place",
+        ) from error
+    if args.summary:
+        for line in mail(page):
+            stdout().line(line)
+    elif args.output:
+        stdout().line(f"report: {args.output / 'index.html'}")
+    return 0
+
+
+def _page(args: argparse.Namespace) -> Page:
+    if args.rows and not args.sweep:
+        raise BusbarError("needs the verdict of the sweep", where="--rows", hint="give --sweep")
+    sweep = _sweep(args) if args.sweep else None
+    runs = _runs(args)
+    run = runs[-1] if runs else None
+    name = run.site if run else Path(args.site or "").name
+    known = past(name, args.since)
+    if run is None:
+        run = _without_checks(name, known, sweep)
+    site = _site(args.site, run.site) if run.outcomes else None
+    frame = Frame(run, site, known.trends, inline=False)
+    return page_of(frame, known.news, before=runs[-2] if len(runs) > 1 else None, sweep=sweep)
+
+
+def _sweep(args: argparse.Namespace) -> Fleet:
+    rates = read_rates(args.rows) if args.rows else Rates()
+    return map_of(read_sweep(args.sweep), rates, {})
+
+
+def _time(text: str) -> float:
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _without_checks(name: str, known: Past, sweep: Fleet | None) -> Snapshot:
+    """Return the run of a report that has only a sweep or the history."""
+    if not sweep and known.last is None:
+        where = f"site {name}" if name else str(_DEFAULT)
+        raise BusbarError(
+            "has no readings in the history" if name else "no such file",
+            where=where,
+            hint="give results.json of a run, or run busbar check",
+        )
+    verdicts = [verdict for verdict, _ in sweep.counts] if sweep else []
+    if any(each.recent and each.below_band for each in known.news):
+        verdicts.append(Verdict.DEGRADED)
+    time = datetime.fromtimestamp(known.last, UTC) if known.last else datetime.now(UTC)
+    return Snapshot(
+        name or "sweep",
+        time.isoformat(timespec="seconds"),
+        worst(verdicts or [Verdict.UNJUDGED]),
+        (),
+    )
+
+
+def _runs(args: argparse.Namespace) -> list[Snapshot]:
+    """Return the runs of one site in the order of their times; none without results."""
+    files = args.results or ([_DEFAULT] if _DEFAULT.exists() and not args.sweep else [])
+    if not files:
+        return []
+    site: str | None = args.site
+    runs = sorted((read(file) for file in files), key=lambda run: run.time)
+    names = list(dict.fromkeys(run.site for run in runs))
+    name = Path(site).name if site else names[-1]
+    kept = [run for run in runs if run.site == name]
+    if not kept:
+        raise BusbarError(
+            f"the results are of {', '.join(names)}",
+            where="--site",
+            hint=f"omit it, or give results of {name}",
+        )
+    if not site and len(names) > 1:
+        raise BusbarError(
+            f"the results are of several sites: {', '.join(names)}", hint="choose one with --site"
+        )
+    return kept
+
+
+def _site(name: str | None, measured: str) -> Site | None:
+    """Return the site; without it the pages lack the links of the node."""
+    if name:
+        return sites.load(name)
+    if not re.fullmatch(NAME_PATTERN, measured):
+        return None  # a file that anybody can have written does not choose a path
+    try:
+        return sites.load(measured)
+    except BusbarError as error:
+        stderr().line(f"busbar report: links are not drawn: {error.alone()}")
+        return None

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT
+"""Nights of the history as the results that ``busbar site calibrate`` reads.
+
+Only nights since the last change of each series count: before it, the machine was another one. A
+night with a reading outside of its band is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from busbar.documents import CheckDocument, ResultRow, SeriesRow
+from busbar.history.model import Event, Key, Series
+from busbar.history.read import DAY_S
+from busbar.history.store import Store
+from busbar.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The nights to calibrate with."""
+
+    documents: tuple[CheckDocument, ...]
+    left_out: int
+    """Nights with a reading outside of its band."""
+    too_new: tuple[Key, ...]
+    """Series that changed within these nights."""
+
+
+def baseline(
+    store: Store, site: str, series: Sequence[Series], events: Sequence[Event], nights: int
+) -> Baseline:
+    """Return the last ``nights`` of a site."""
+    last = max((each.times[-1] for each in series), default=0.0)
+    first = last - nights * DAY_S
+    changed = {change.key for event in events for change in event.changes if change.since > first}
+    details: dict[Key, SeriesRow] = {
+        Key(*row[:8]): json.loads(row[8])
+        for row in store.connection.execute(
+            "SELECT site, partition, node, check_name, metric, unit, lane, delivery, detail"
+            " FROM series WHERE detail IS NOT NULL AND site = ?",
+            (site,),
+        )
+    }
+    rows: dict[int, list[ResultRow]] = defaultdict(list)
+    times: dict[int, float] = {}
+    for each in series:
+        if each.key in details and each.key not in changed:
+            for time, day, value in zip(each.times, each.days, each.values, strict=True):
+                if time > first:
+                    rows[int(day)].append(_row(each, details[each.key], float(value)))
+                    times[int(day)] = max(float(time), times.get(int(day), 0.0))
+    healthy = [
+        _document(site, times[day], found)
+        for day, found in sorted(rows.items())
+        if all(row["verdict"] == Verdict.PASS for row in found)
+    ]
+    too_new = tuple(sorted(changed & details.keys()))
+    return Baseline(tuple(healthy), len(rows) - len(healthy), too_new)
+
+
+def _row(series: Series, detail: SeriesRow, value: float) -> ResultRow:
+    bounds, key = series.bounds, series.key
+    time = key.less_is_better
+    worse = bounds.high is not None and value > bounds.high
+    if not time:
+        worse = bounds.low is not None and value < bounds.low
+    return {
+        "check": key.check,
+        "verdict": Verdict.DEGRADED if worse else Verdict.PASS,
+        "where": key.node,
+        "pair": "",
+        "metric": "latency" if time else "bandwidth",
+        "buffers": detail["buffers"],
+        "bytes": detail["bytes"],
+        "gb_per_s": None if time else value,
+        "us": value if time else None,
+        "limit": bounds.limit,
+        "low": bounds.low,
+        "typical": bounds.typical,
+        "high": bounds.high,
+        "calibrated": bounds.calibrated,
+        "model": bounds.model,
+        "cause": "",
+        "message": "outside of its band" if worse else "",
+        "series": detail,
+        "partition": key.partition,
+        "share_of_limit": None,
+    }
+
+
+def _document(site: str, time: float, rows: list[ResultRow]) -> CheckDocument:
+    return {
+        "schema": "busbar-check/1",
+        "site": site,
+        "time": datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds"),
+        "delivery": "",
+        "lane": "",
+        "versions": {},
+        "results": rows,
+        "causes": [],
+        "skipped": [],
+        "notes": [],
+        "coverage": "",
+        "interrupted": None,
+        "verdict": Verdict.PASS,
+    }

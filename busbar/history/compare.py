@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""Compare readings of two selections, series by series: sessions, deliveries, lanes, drivers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from busbar.errors import BusbarError, suggestion
+from busbar.history.interval import ratio_interval
+from busbar.history.json_lines import seconds
+from busbar.history.model import Key
+from busbar.history.statistic import Array
+from busbar.history.store import Store
+
+_OF_KEY = tuple(field.name for field in fields(Key))
+_RANGE = ".."
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which readings: of a session, of a time, or with a value of a key or of provenance."""
+
+    name: str = ""
+    """``lane``, ``delivery``, ``node``, ``driver``, ``lock.libfabric``..."""
+    value: str = ""
+    source: str = ""
+    """The beginning of the id of a session or file."""
+    first: float = -np.inf
+    last: float = np.inf
+
+    @classmethod
+    def parse(cls, text: str) -> Selection:
+        """Parse ``lane=ucx-1.14``, ``2026-01-01..2026-02-01`` or the id of a session."""
+        if _RANGE in text:
+            begin, _, end = text.partition(_RANGE)
+            try:
+                return cls(
+                    first=seconds(begin) if begin else -np.inf,
+                    last=seconds(end) if end else np.inf,
+                )
+            except ValueError as error:
+                raise BusbarError(str(error), where=text, hint="as in 2026-01-01..") from error
+        name, equals, value = text.partition("=")
+        if equals and name:
+            return cls(name=name, value=value)
+        return cls(source=text)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One series in both selections."""
+
+    key: Key
+    """The key; what the selections differ in is empty."""
+    a: float
+    """Median of the first selection."""
+    b: float
+    readings_a: int
+    readings_b: int
+    low: float | None
+    """Lower end of the 95 % interval of ``b / a``; None for fewer than 4 readings of one."""
+    high: float | None
+
+    @property
+    def ratio(self) -> float:
+        """The second over the first."""
+        return self.b / self.a
+
+    @property
+    def differs(self) -> bool:
+        """Whether the interval excludes 1."""
+        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+
+
+def compare(store: Store, a: str, b: str, site: str = "") -> list[Compared]:
+    """Return the series that both selections have, the largest difference first.
+
+    Raises ``BusbarError`` for a selection without readings.
+    """
+    selections = [Selection.parse(text) for text in (a, b)]
+    # What is compared, or comes with it, is no part of the identity of a series.
+    free = {s.name for s in selections if s.name in _OF_KEY}
+    free |= {"lane", "delivery"} if any(not s.name for s in selections) else set()
+    groups = [_readings(store, each, free, site) for each in selections]
+    for text, group in zip((a, b), groups, strict=True):
+        if not group:
+            raise BusbarError("no readings", where=text, hint=_hint(store, text))
+    found = [
+        _compared(key, groups[0][key], groups[1][key])
+        for key in sorted(groups[0].keys() & groups[1].keys())
+    ]
+    return sorted(found, key=lambda each: -abs(np.log(each.ratio)))
+
+
+def _compared(key: Key, a: Array, b: Array) -> Compared:
+    low, high = ratio_interval(a, b) or (None, None)
+    return Compared(key, float(np.median(a)), float(np.median(b)), len(a), len(b), low, high)
+
+
+def _readings(
+    store: Store, selection: Selection, free: set[str], site: str
+) -> Mapping[Key, Array]:
+    numbers = {
+        number
+        for number, facts in store.provenance().items()
+        if selection.name and facts.get(selection.name) == selection.value
+    }
+    of_key = selection.name in _OF_KEY
+    rows = store.connection.execute(
+        "SELECT r.value, r.provenance, series.* FROM reading r"
+        " JOIN series ON series.id = r.series JOIN source ON source.id = r.source"
+        " WHERE r.time >= ? AND r.time < ? AND r.value > 0 AND (? = '' OR site = ?)"
+        " AND (? = '' OR source.name LIKE '%' || ? || '%')",
+        (selection.first, selection.last, site, site, selection.source, selection.source),
+    )
+    found: dict[Key, list[float]] = defaultdict(list)
+    for value, provenance, _, *columns in rows:
+        key = Key(*columns[:8])
+        if of_key and getattr(key, selection.name) != selection.value:
+            continue
+        if selection.name and not of_key and provenance not in numbers:
+            continue
+        found[replace(key, **dict.fromkeys(free, ""))].append(value)
+    return {key: np.array(values) for key, values in found.items()}
+
+
+def _hint(store: Store, text: str) -> str:
+    name = text.partition("=")[0]
+    names = {*_OF_KEY, *(fact for facts in store.provenance().values() for fact in facts)}
+    if "=" in text and name not in names:
+        return suggestion(name, sorted(names))
+    return "busbar history list shows the sessions, busbar history show the series"

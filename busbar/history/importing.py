@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""Import of files into the history: what a file is, and its readings."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from busbar.documents import CheckDocument
+from busbar.errors import BusbarError
+from busbar.history import json_lines, outputs, perflog, reframe_report
+from busbar.history.read import SESSION
+from busbar.history.record import reading_of
+from busbar.history.store import Reading, Store
+from busbar.parse import numbers
+from busbar.text_file import read_text
+
+_MOST_BYTES = 1 << 30
+_HEAD = 1 << 16
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where outputs were measured that do not say so."""
+
+    site: str = ""
+    partition: str = ""
+    node: str = ""
+    time: float | None = None
+    """Seconds since 1970; the time of the file if it is not given."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What came of one file."""
+
+    file: str
+    kind: str
+    """``JSON lines``, ``report of ReFrame``..."""
+    readings: int
+    """Readings that the history did not have."""
+
+
+def import_file(store: Store, path: Path, place: Place) -> Imported:
+    """Add the readings of a file, all or none; what the history has already is not added again.
+
+    Raises ``BusbarError`` for a file that is not of a known kind, or has an error.
+    """
+    try:
+        kind, source, readings = _parsed(path, place)
+        if source.startswith(SESSION) and store.has(source):
+            return Imported(str(path), kind, 0)
+        return Imported(str(path), kind, store.add(source, path.name, readings))
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be read: {error.strerror or error}", where=str(path), hint="name a text file"
+        ) from error
+    except ValueError as error:
+        raise BusbarError(
+            f"cannot be imported: {error}",
+            where=str(path),
+            hint="docs/history.md lists the formats; nothing of this file was imported",
+        ) from error
+
+
+def _parsed(path: Path, place: Place) -> tuple[str, str, Iterable[Reading]]:
+    """Return the kind of a file, the name of its source, and its readings."""
+    text = read_text(path, _MOST_BYTES, errors="replace")
+    source = "file " + hashlib.sha256(text.encode()).hexdigest()[:16]
+    head = text[:_HEAD].lstrip()
+    first = head.partition("\n")[0]
+    if not head:
+        raise ValueError("it is empty")
+    if perflog.is_perflog(first):
+        readings = perflog.parse(text.splitlines(), path, place.site, place.partition)
+        return "performance log of ReFrame", source, readings
+    if head.startswith("{"):
+        document = None if _is_line(first) else _document(text)
+        if document is None and _is_line(first):
+            return "JSON lines", source, json_lines.parse(text.splitlines())
+        if isinstance(document, Mapping):
+            if "session_info" in document:
+                session = reframe_report.parse(text)
+                return "report of ReFrame", SESSION + session.uuid, session.readings
+            if document.get("schema") == "busbar-check/1":
+                checked = tuple(_checked(document))
+                # The same readings as in ReFrame's session, which must not count twice.
+                uuids = document.get("sessions") or [""]
+                source = SESSION + str(uuids[0]) if uuids[0] else source
+                return "results of busbar check", source, checked
+            if "metric" in document and "value" in document:  # one object over several lines
+                return "JSON lines", source, json_lines.parse([" ".join(text.split("\n"))])
+    time = place.time if place.time is not None else path.stat().st_mtime
+    found = outputs.parse(path, place.site, place.partition, place.node, time)
+    return "output of a benchmark", source, tuple(found)
+
+
+def _is_line(line: str) -> bool:
+    """Whether a line is a reading of its own."""
+    try:
+        row = numbers.load_json(line)
+    except ValueError:
+        # Of a broken line, the keys tell what it was meant to be.
+        return '"metric"' in line and '"value"' in line
+    return (
+        isinstance(row, Mapping)
+        and not {"session_info", "schema"} & row.keys()
+        and ("value" in row or "metric" in row)
+    )
+
+
+def _document(text: str) -> Any:
+    try:
+        return numbers.load_json(text)
+    except ValueError:
+        return None
+
+
+def _checked(document: Mapping[str, Any]) -> Iterator[Reading]:
+    try:
+        found = TypeAdapter(CheckDocument).validate_python(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise ValueError(f"{key}: {first['msg']}") from error
+    time = json_lines.seconds(found["time"])
+    facts = found.get("provenance") or {}
+    for row in found["results"]:
+        provenance = facts.get(row["check"], {})
+        lane = row["series"]["lane"] if row["series"] else found["lane"]
+        reading = reading_of(
+            row,
+            site=found["site"],
+            lane=lane,
+            delivery=found["delivery"],
+            time=time,
+            provenance=provenance,
+        )
+        if reading:
+            yield reading

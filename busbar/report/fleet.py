@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""Nodes by state: of a run, or of a sweep by leaf switch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from busbar.check.names import short_name
+from busbar.judge.results import Outcome
+from busbar.verdict import Verdict, worst
+
+_COLUMNS = 24
+_SIDE = 14
+_MOST_LISTED = 200
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of the map."""
+
+    name: str
+    verdict: Verdict
+    reason: str = ""
+    x: int = 0
+    y: int = 0
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The nodes of one switch, or of a run."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    height: int
+    summary: str
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The map, and the table beside it: only what is not a pass."""
+
+    leaves: tuple[Leaf, ...]
+    counts: tuple[tuple[Verdict, int], ...]
+    listed: tuple[Node, ...]
+    more: int
+    """Nodes that are not a pass and have no place in the table."""
+    total: int
+    unmeasured: tuple[str, ...] = ()
+    """Nodes, NICs and pairs of a sweep."""
+    notes: tuple[str, ...] = ()
+    """What limits the results of a sweep."""
+    width: int = _COLUMNS * _SIDE
+    side: int = _SIDE
+
+
+@dataclass
+class State:
+    """What is known of one node."""
+
+    verdict: Verdict = Verdict.PASS
+    reasons: list[str] = field(default_factory=list)
+
+
+def of_outcomes(outcomes: Iterable[Outcome]) -> Fleet | None:
+    """Return the map of the nodes of a run; None for fewer than two."""
+    states: dict[str, State] = {}
+    for outcome in outcomes:
+        for row in outcome.results:
+            for name in filter(None, row.where.split(",")):
+                state = states.setdefault(name, State())
+                state.verdict = worst([state.verdict, row.verdict])
+                if row.verdict.is_problem and short_name(outcome.check) not in state.reasons:
+                    state.reasons.append(short_name(outcome.check))
+    return fleet(states, {"": list(states)}) if len(states) > 1 else None
+
+
+def fleet(states: Mapping[str, State], leaves: Mapping[str, Sequence[str]]) -> Fleet:
+    """Return the map of nodes, the leaf with the worst one first."""
+    drawn = [_leaf(name, nodes, states) for name, nodes in leaves.items() if nodes]
+    drawn.sort(key=lambda leaf: -max(node.verdict.severity for node in leaf.nodes))
+    everyone = [node for leaf in drawn for node in leaf.nodes]
+    bad = sorted(
+        (node for node in everyone if node.verdict.is_problem),
+        key=lambda node: -node.verdict.severity,
+    )
+    counts = Counter(node.verdict for node in everyone)
+    return Fleet(
+        leaves=tuple(drawn),
+        counts=tuple(sorted(counts.items(), key=lambda each: -each[0].severity)),
+        listed=tuple(bad[:_MOST_LISTED]),
+        more=max(0, len(bad) - _MOST_LISTED),
+        total=len(everyone),
+    )
+
+
+def _leaf(name: str, names: Sequence[str], states: Mapping[str, State]) -> Leaf:
+    nodes = []
+    for n, each in enumerate(names):
+        state = states.get(each, State(Verdict.NOT_RUN))
+        nodes.append(
+            Node(
+                each,
+                state.verdict,
+                "; ".join(state.reasons),
+                n % _COLUMNS * _SIDE,
+                n // _COLUMNS * _SIDE,
+            )
+        )
+    counts = Counter(node.verdict for node in nodes)
+    return Leaf(
+        name,
+        tuple(nodes),
+        (len(nodes) - 1) // _COLUMNS * _SIDE + _SIDE,
+        ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()),
+    )

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: MIT
+"""The pairs of a node as a heat map, and drawn on its links."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from busbar.judge.results import Result
+from busbar.report.curve import reading_text
+from busbar.report.scale import drawable, number
+from busbar.site.model import Gpus
+from busbar.verdict import Verdict, worst
+
+_PAIR = re.compile(r"(?P<source>[0-9]{1,4})->(?P<target>[0-9]{1,4})")
+_STEPS = 5
+_LEAST_SPAN = 0.1
+"""The shares that the colours span at least: noise of one percent must not look like a fault."""
+_MOST_ENDS = 64
+_MOST_LINES = 64
+"""Pairs that are drawn on the links, the worst; of more nothing could be seen."""
+_WITH_NUMBERS = 8
+"""Ends up to which a cell has room for its number."""
+_MOST_PLOT = 300
+_LARGEST_CELL = 48
+_MARGIN = 44
+SIZE = 344
+_CENTRE, _RADIUS = SIZE / 2, SIZE / 2 - 34
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One ordered pair."""
+
+    x: float
+    y: float
+    step: int
+    """0 for the best colour, 4 for the worst."""
+    label: str
+    """The number, if there is room for it."""
+    text: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the drawing of a node."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    step: int = 0
+    width: float = 1.0
+    text: str = ""
+    verdict: Verdict = Verdict.PASS
+
+
+@dataclass(frozen=True)
+class End:
+    """A GPU or rank in the drawing of a node."""
+
+    x: float
+    y: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Both pictures of the pairs of one node, one metric and one size."""
+
+    title: str
+    summary: str
+    unit: str
+    colours: str
+    """What the colours mean."""
+    span: str
+    """What the last of the colours means, in percent."""
+    side: float
+    """Of a cell."""
+    width: float
+    """Of the heat map."""
+    height: float
+    cells: tuple[Cell, ...]
+    labels: tuple[End, ...]
+    ends: tuple[End, ...]
+    links: tuple[Line, ...]
+    """The physical links."""
+    hub: bool
+    """Whether the links end at a switch in the centre."""
+    pairs: tuple[Line, ...]
+    """The readings, the worst last, above the others."""
+    worst: Verdict
+    least: float
+    """The share of its reference that the worst pair has."""
+
+
+def ends_of(row: Result) -> tuple[int, int] | None:
+    """Return the two ends of a reading between ranks; None for another reading."""
+    found = _PAIR.fullmatch(row.pair)
+    if not found or not drawable(row.value):
+        return None
+    source, target = int(found["source"]), int(found["target"])
+    return (source, target) if max(source, target) < _MOST_ENDS else None
+
+
+def matrix(title: str, results: Sequence[Result], gpus: Gpus | None) -> Matrix | None:
+    """Return the pictures of readings of one metric, size and node; None for fewer than 3 ends.
+
+    ``gpus`` has the links of the node, if it is known.
+    """
+    readings = {ends: row for row in results if (ends := ends_of(row))}
+    if len({end for ends in readings for end in ends}) < 3:
+        return None
+    count = 1 + max(max(ends) for ends in readings)
+    known = gpus if gpus and gpus.count >= count else None
+    count = known.count if known else count
+    shares, colours = _shares(readings)
+    span = max(1 - min(shares.values()), _LEAST_SPAN)
+    steps = {
+        ends: min(_STEPS - 1, int(_STEPS * (1 - share) / span)) for ends, share in shares.items()
+    }
+    sources = sorted({source for source, _ in readings})
+    side = min(_LARGEST_CELL, _MOST_PLOT / count)
+    unit = next(iter(readings.values())).unit
+    ordered = sorted(readings, key=lambda ends: shares[ends])
+    lowest = readings[ordered[0]]
+    return Matrix(
+        title=title,
+        summary=f"{len(readings)} pairs of {count}; the worst is {reading_text(lowest)};"
+        f" the best is {reading_text(readings[ordered[-1]])}",
+        unit=unit,
+        colours=colours,
+        span=f"{span:.0%}",
+        side=round(side, 2),
+        width=round(_MARGIN + count * side, 1),
+        height=round(_MARGIN + len(sources) * side, 1),
+        cells=tuple(
+            Cell(
+                x=round(_MARGIN + target * side, 1),
+                y=round(_MARGIN + sources.index(source) * side, 1),
+                step=steps[source, target],
+                label=number(row.value, 3) if count <= _WITH_NUMBERS else "",
+                text=reading_text(row),
+                verdict=row.verdict,
+            )
+            for (source, target), row in readings.items()
+        ),
+        labels=tuple(_labels(count, sources, side)),
+        ends=tuple(End(*_place(n, count), str(n)) for n in range(count)),
+        links=tuple(_links(known, count)),
+        hub=bool(known and known.links and known.links.switched),
+        pairs=tuple(_pairs(readings, ordered, steps, count)),
+        worst=worst(row.verdict for row in readings.values()),
+        least=min(shares.values()),
+    )
+
+
+def _shares(
+    readings: Mapping[tuple[int, int], Result],
+) -> tuple[dict[tuple[int, int], float], str]:
+    """Return how good each pair is, 1 for what is expected or for the best, and what that means.
+
+    Pairs with different links have different bands, so each is compared with its own.
+    """
+    rows = list(readings.values())
+    latency = rows[0].metric == "latency"
+    typical = all(drawable(row.typical) for row in rows)
+    best = min(row.value or 1 for row in rows) if latency else max(row.value or 1 for row in rows)
+    shares = {}
+    for ends, row in readings.items():
+        reference = (row.typical if typical else best) or 1
+        value = row.value or 1
+        shares[ends] = min(1.0, reference / value if latency else value / reference)
+    meaning = "typical reading of its links" if typical else "best pair"
+    return shares, f"{'longer' if latency else 'less'} than the {meaning}"
+
+
+def _labels(count: int, sources: Sequence[int], side: float) -> Iterator[End]:
+    every = math.ceil(count / 16)
+    for n in range(0, count, every):
+        yield End(round(_MARGIN + (n + 0.5) * side, 1), _MARGIN - 8, str(n))
+    for n in range(0, len(sources), every):
+        yield End(_MARGIN - 9, round(_MARGIN + (n + 0.5) * side + 4, 1), str(sources[n]))
+
+
+def _place(number: int, count: int) -> tuple[float, float]:
+    angle = 2 * math.pi * (number + 0.5) / count - math.pi / 2
+    return (
+        round(_CENTRE + _RADIUS * math.cos(angle), 1),
+        round(_CENTRE + _RADIUS * math.sin(angle), 1),
+    )
+
+
+def _links(gpus: Gpus | None, count: int) -> Iterator[Line]:
+    links = gpus.links if gpus else None
+    if links is None:
+        return
+    if links.switched:
+        for n in range(count):
+            yield Line(*_place(n, count), _CENTRE, _CENTRE, width=6)
+        return
+    inside = links.package.devices if links.package else 1
+    for link in links.direct(count // inside):
+        one, other = (_middle(package, inside, count) for package in link.between)
+        yield Line(*one, *other, width=2.0 + 2 * min(link.count, 8))
+    for first in range(0, count, inside):
+        for device in range(first + 1, first + inside):
+            yield Line(*_place(first, count), *_place(device, count), width=12)
+
+
+def _middle(package: int, inside: int, count: int) -> tuple[float, float]:
+    """Return the middle of the devices of a package."""
+    places = [_place(package * inside + device, count) for device in range(inside)]
+    return (
+        round(sum(x for x, _ in places) / inside, 1),
+        round(sum(y for _, y in places) / inside, 1),
+    )
+
+
+def _pairs(
+    readings: Mapping[tuple[int, int], Result],
+    ordered: Sequence[tuple[int, int]],
+    steps: Mapping[tuple[int, int], int],
+    count: int,
+) -> Iterator[Line]:
+    """Yield a line for each two ends: the worse direction decides its colour."""
+    drawn: dict[frozenset[int], Line] = {}
+    for ends in ordered:
+        if ends[0] == ends[1] or frozenset(ends) in drawn:
+            continue
+        both = [readings[each] for each in (ends, ends[::-1]) if each in readings]
+        drawn[frozenset(ends)] = Line(
+            *_place(ends[0], count),
+            *_place(ends[1], count),
+            step=steps[ends],
+            width=1.5 + steps[ends] * 0.6,
+            text="; ".join(map(reading_text, both)),
+            verdict=worst(row.verdict for row in both),
+        )
+    yield from reversed(list(drawn.values())[:_MOST_LINES])

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""What has changed in the history, in words: since when, how much, with what else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from busbar.check.names import short_name
+from busbar.report.scale import number
+from busbar.report.trend import day, percent
+
+if TYPE_CHECKING:
+    from busbar.history.model import Change, Event
+
+_RECENT = 7 * 86400.0
+_MOST_DIFFERENCES = 3
+_MOST_SERIES = 5
+
+
+@dataclass(frozen=True)
+class News:
+    """One event of the history."""
+
+    since: str
+    recent: bool
+    """Whether it is of the last week."""
+    title: str
+    worse: bool
+    shared: str
+    """What the series that moved have in common."""
+    likely: tuple[str, ...]
+    """What else differed, the most likely first."""
+    series: tuple[str, ...]
+    more: int
+    """Series that are not listed."""
+    below_band: bool
+
+
+def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
+    """Yield the events, the last one first; of one night, what became worse first.
+
+    ``last`` is the time of the last night.
+    """
+    for event in sorted(events, key=lambda event: (-event.since, not event.worse)):
+        if not event.changes:
+            continue
+        changes = sorted(event.changes, key=lambda change: (not change.worse, change.ratio))
+        largest = max(event.changes, key=lambda change: abs(change.ratio - 1))
+        count = len(changes)
+        likely = [
+            f"{each.text}: {each.reason}" if each.reason else each.text
+            for each in event.differences
+            if each.changed
+        ]
+        yield News(
+            since=day(event.since),
+            recent=last is None or last - event.since <= _RECENT,
+            title=f"{percent(largest)} {largest.key.metric}"
+            + (f", {count} series in all" if count > 1 else ""),
+            worse=event.worse,
+            shared=", ".join(map(short_name, event.shared)),
+            likely=tuple(likely[:_MOST_DIFFERENCES]),
+            series=tuple(_line(change) for change in changes[:_MOST_SERIES]),
+            more=max(0, count - _MOST_SERIES),
+            below_band=any(change.below_band for change in changes),
+        )
+
+
+def _line(change: Change) -> str:
+    key, unit = change.key, change.key.unit
+    place = " ".join(filter(None, (key.node, short_name(key.check), key.metric)))
+    return f"{place}: {number(change.before)} to {number(change.after)} {unit}, {percent(change)}"

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: MIT
+"""Put a page together: the overview of a run, its failures, and a section for each check."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from busbar.check.names import short_name
+from busbar.judge.results import Outcome
+from busbar.report.failures import Failure, failures
+from busbar.report.fleet import Fleet, of_outcomes
+from busbar.report.matrix import Matrix
+from busbar.report.news import News
+from busbar.report.rows import Namer, namer
+from busbar.report.scale import number
+from busbar.report.sections import CheckSection, Frame, sections
+from busbar.report.snapshot import Snapshot
+from busbar.report.sweep import sentence as of_sweep
+from busbar.report.trend import Trend
+from busbar.terminal import visible
+from busbar.units import format_bytes
+from busbar.verdict import Verdict
+
+_LONGEST = 4000
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a report."""
+
+    run: Snapshot
+    sentence: str
+    counts: tuple[tuple[Verdict, int], ...]
+    news: tuple[News, ...]
+    """What the history says has changed."""
+    before: Snapshot | None
+    failures: tuple[Failure, ...]
+    fleet: Fleet | None
+    sweep: Fleet | None
+    checks: tuple[CheckSection, ...]
+    others: tuple[Trend, ...]
+    """The history of what this run did not measure."""
+    differs: tuple[str, ...]
+    """What it ran with that the run before did not."""
+    notes: tuple[tuple[str, tuple[str, ...]], ...]
+    """Each fact with the checks that it is of."""
+    unmeasured: tuple[tuple[str, str], ...]
+    readings: int
+    unjudged: int
+
+    @property
+    def judged(self) -> str:
+        """How many readings were judged, in words."""
+        count = self.readings - self.unjudged
+        return f"{count} reading{'' if count == 1 else 's'} judged"
+
+
+def page_of(
+    frame: Frame,
+    news: Sequence[News] = (),
+    before: Snapshot | None = None,
+    sweep: Fleet | None = None,
+) -> Page:
+    """Return the overview of one run; ``before`` is the run that tells what is new."""
+    run = frame.run
+    name = namer(run.outcomes)
+    found = failures(run, name, scheduled=frame.scheduled)
+    checks = {outcome.check for outcome in run.outcomes}
+    others = [one for check, each in frame.trends.items() if check not in checks for one in each]
+    others.sort(key=lambda one: (not one.fills_a_picture, not one.worse, not one.changed))
+    if before:
+        known = {
+            (each.id, check)
+            for each in failures(before, name, scheduled=False)
+            for check in each.checks
+        }
+        for each in found:
+            each.new = not any((each.id, check) in known for check in each.checks)
+    readings = [row for each in run.outcomes for row in each.results if row.value is not None]
+    return Page(
+        run=run,
+        sentence=_sentence(frame, news, sweep),
+        counts=counts(run.outcomes),
+        news=tuple(news),
+        before=before,
+        failures=tuple(found),
+        fleet=of_outcomes(run.outcomes),
+        sweep=sweep,
+        checks=tuple(sections(frame)),
+        others=tuple(others),
+        differs=tuple(_differs(before, run)) if before else (),
+        notes=tuple(_notes(run.outcomes, name)),
+        unmeasured=(*_unmeasured(run, name), *_not_swept(sweep)),
+        readings=len(readings),
+        unjudged=sum(row.verdict is Verdict.UNJUDGED for row in readings),
+    )
+
+
+def counts(outcomes: Iterable[Outcome]) -> tuple[tuple[Verdict, int], ...]:
+    """Return how many checks have each verdict, the worst first."""
+    found = Counter(outcome.verdict for outcome in outcomes)
+    return tuple(sorted(found.items(), key=lambda each: -each[0].severity))
+
+
+def sentence(run: Snapshot) -> str:
+    """Return the verdict of a run in one line."""
+    total = len(run.outcomes)
+    found = counts(run.outcomes)
+    bad = [(verdict, count) for verdict, count in found if verdict.is_problem]
+    if bad:
+        (verdict, count), *others = bad
+        words = [f"{count} of {_checks(total)}{_verb(verdict, count)}"]
+        return ", ".join([*words, *(f"{count} {verdict}" for verdict, count in others)])
+    passed = dict(found).get(Verdict.PASS, 0)
+    left = total - passed
+    if not passed:
+        return f"{_checks(left)} measured, no band is known"
+    text = f"{_checks(passed)} pass{'es' if passed == 1 else ''}"
+    return f"{text}, {left} without a band" if left else text
+
+
+def _sentence(frame: Frame, news: Sequence[News], sweep: Fleet | None) -> str:
+    """Return the first line of the page: of the checks, else of the sweep, else of the history."""
+    worse = sum(each.worse and each.recent for each in news)
+    changes = f"{worse} change{'' if worse == 1 else 's'} for the worse" if worse else ""
+    if frame.run.outcomes or sweep:
+        text = of_sweep(sweep) if sweep and not frame.run.outcomes else sentence(frame.run)
+        return f"{text}; {changes}" if changes else text
+    count = sum(map(len, frame.trends.values()))
+    if not count:
+        return "nothing was measured"
+    return f"{count} series in the history, {changes or 'no change for the worse'}"
+
+
+def _verb(verdict: Verdict, count: int) -> str:
+    if verdict is Verdict.FAILED:
+        return " failed"
+    if verdict is Verdict.NOT_RUN:
+        return " did not run"
+    return f" {'is' if count == 1 else 'are'} {verdict}"
+
+
+def _checks(count: int) -> str:
+    return f"{count} check{'' if count == 1 else 's'}"
+
+
+def _notes(outcomes: Iterable[Outcome], name: Namer) -> Iterator[tuple[str, tuple[str, ...]]]:
+    found: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        for note in outcome.notes:
+            found.setdefault(f"{note['id']}: {note['summary']}", []).append(name(outcome))
+    for text, checks in found.items():
+        yield text, tuple(dict.fromkeys(checks))
+
+
+def _unmeasured(run: Snapshot, name: Namer) -> Iterator[tuple[str, str]]:
+    """Yield what was not measured and why: never assumed to be good."""
+    if run.interrupted:
+        yield "the rest of the run", f"{run.interrupted} ended it"
+    for outcome in run.outcomes:
+        for row in outcome.results:
+            if row.verdict is Verdict.NOT_RUN:
+                where = f" on {row.where}" if row.where else ""
+                yield name(outcome) + where, row.message
+        measured = any(row.value is not None or row.metric for row in outcome.results)
+        if not measured and outcome.verdict is not Verdict.NOT_RUN:
+            reasons = dict.fromkeys(row.message for row in outcome.results if row.message)
+            yield name(outcome), "; ".join(reasons) or "no reading"
+
+
+def _differs(before: Snapshot, run: Snapshot) -> Iterator[str]:
+    old = dict(before.versions)
+    for name, text in run.versions:
+        if name != "nodes" and old.get(name, text) != text:
+            yield f"{name} {old[name]} -> {text}"
+
+
+def _not_swept(sweep: Fleet | None) -> Iterator[tuple[str, str]]:
+    if sweep:
+        yield from ((name, "not measured by the sweep") for name in sweep.unmeasured)
+        yield from (("the sweep", note) for note in sweep.notes)
+
+
+def render(page: Page) -> str:
+    """Return one file with everything."""
+    return _rendered("report.html.j2", page=page, run=page.run, inline=True)
+
+
+def render_pages(page: Page) -> Iterator[tuple[str, str]]:
+    """Yield name and HTML of the overview and of a page for each check."""
+    yield "index.html", _rendered("report.html.j2", page=page, run=page.run, inline=False)
+    for check in page.checks:
+        yield f"{check.id}.html", _rendered("check.html.j2", check=check, run=page.run)
+
+
+def _rendered(template: str, **values: object) -> str:
+    environment = _environment()
+    style = environment.get_template("style.css.j2").render()
+    script = environment.get_template("script.js.j2").render()
+    return environment.get_template(template).render(
+        style=Markup(style),  # noqa: S704 - ours
+        script=Markup(script),  # noqa: S704 - ours
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        **values,
+    )
+
+
+def drawing(picture: Matrix) -> str:
+    """Return a heat map as an SVG file."""
+    environment = _environment()
+    style = environment.get_template("style.css.j2").render()
+    return environment.get_template("matrix.svg.j2").render(
+        picture=picture,
+        style=Markup(style),  # noqa: S704 - ours
+    )
+
+
+def _hash(text: str) -> str:
+    """Return the hash by which a policy allows an inline text, and no other."""
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("busbar.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["size"] = lambda count: format_bytes(count) if count else ""
+    environment.filters["number"] = number
+    environment.filters["short"] = short_name
+    environment.filters["slug"] = lambda verdict: str(verdict).replace(" ", "-")
+    return environment
+
+
+def _shown(value: object) -> object:
+    """Make control characters and changes of text direction visible, as on the terminal."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return visible(value if len(value) <= _LONGEST else value[:_LONGEST] + " ...")

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: MIT
+"""The section of one check: pictures, the table of readings, how to repeat it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from busbar.documents import CauseRow
+from busbar.judge.results import Outcome, Result
+from busbar.report.bars import Bar, bar
+from busbar.report.curve import Curve, curve
+from busbar.report.failures import repeat
+from busbar.report.matrix import Matrix, ends_of, matrix
+from busbar.report.rows import namer, names_text, quality
+from busbar.report.snapshot import Snapshot
+from busbar.report.trend import Trend
+from busbar.site.model import Gpus, Site
+from busbar.units import format_bytes
+from busbar.verdict import Verdict, worst
+
+_MOST_CURVES = 12
+_MOST_MATRICES = 4
+_MOST_BARS = 24
+_MOST_TRENDS = 24
+_FEWEST_ROWS = 8
+_MOST_ROWS = 2500
+_MOST_MARKS = 6000
+"""Marks of all pictures of one page, of some 200 bytes each."""
+_MOST_MESSAGES = 6
+_LONGEST_ID = 60
+
+
+@dataclass(frozen=True)
+class CheckSection:
+    """All that a page shows of one check."""
+
+    id: str
+    name: str
+    verdict: Verdict
+    where: str
+    place: str
+    """Partition and environment."""
+    headline: Bar | None
+    """The worst reading."""
+    value: float | None
+    """Its value."""
+    reading: str
+    readings: int
+    curves: tuple[Curve, ...]
+    bars: tuple[Bar, ...]
+    matrices: tuple[Matrix, ...]
+    rows: tuple[Result, ...]
+    """The worst first."""
+    left_out: int
+    """Readings that have no place in the table."""
+    pictures_left_out: int
+    messages: tuple[str, ...]
+    causes: tuple[CauseRow, ...]
+    repeat: str
+    trends: tuple[Trend, ...] = ()
+    """The history: what became worse is first."""
+    more_trends: tuple[Trend, ...] = ()
+    """Those that have a line of the table only."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What the sections of one page share."""
+
+    run: Snapshot
+    site: Site | None
+    """Draws pairs on the links of the node, if it is known."""
+    trends: Mapping[str, Sequence[Trend]] = field(default_factory=dict)
+    """The history by check, as ReFrame shows it."""
+    inline: bool = True
+    """Whether all sections are in one file, which then has the worst of them in full."""
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether nodes can be chosen."""
+        return self.site is not None and self.site.scheduler != "local"
+
+    def gpus(self, partition: str) -> Gpus | None:
+        """Return the GPUs of a node of a partition, if they are known."""
+        for each in self.site.partitions if self.site else ():
+            if self.site and each.name == partition:
+                return self.site.node_types[each.node_type].gpus
+        return None
+
+
+@dataclass
+class _Room:
+    """What still fits on a page of less than 3 MB; the worst checks come first."""
+
+    marks: int = _MOST_MARKS
+    rows: int = _MOST_ROWS
+
+    def take(self, marks: int) -> bool:
+        """Return whether a picture fits, and count it."""
+        fits = marks <= self.marks
+        self.marks -= marks if fits else 0
+        return fits
+
+    def take_row(self) -> bool:
+        """Return whether a row of a table fits, and count it."""
+        self.rows -= 1
+        return self.rows >= 0
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a section goes."""
+
+    id: str
+    name: str
+    frame: Frame
+    room: _Room
+    rows: int
+    """Rows that its table may have."""
+
+
+def sections(frame: Frame) -> list[CheckSection]:
+    """Return the checks of a run, the worst first."""
+    name = namer(frame.run.outcomes)
+    ordered = sorted(frame.run.outcomes, key=lambda outcome: -outcome.verdict.severity)
+    fair = _MOST_ROWS // max(1, len(ordered))
+    room = _Room()
+    most = max(_FEWEST_ROWS, fair) if frame.inline else room.rows
+    found: dict[str, CheckSection] = {}
+    for outcome in ordered:
+        short = name(outcome)
+        word = re.sub(r"[^a-z0-9]+", "-", short.lower()).strip("-")[:_LONGEST_ID] or "check"
+        id_, number = f"check-{word}", 1
+        while id_ in found:
+            number += 1
+            id_ = f"check-{word}-{number}"
+        place = _Place(id_, short, frame, room if frame.inline else _Room(), most)
+        found[id_] = _section(place, outcome)
+    return list(found.values())
+
+
+def _section(place: _Place, outcome: Outcome) -> CheckSection:
+    frame, room = place.frame, place.room
+    groups = _groups(outcome.results)
+    curves = [each for title, rows in groups if (each := curve(title, rows))]
+    curves.sort(key=lambda each: -each.worst.severity)
+    bars = [bar(title, rows) for title, rows in groups if len({row.bytes for row in rows}) == 1]
+    bars.sort(key=lambda each: -each.verdict.severity)
+    matrices = _worst_of_each(_matrices(outcome.results, frame.gpus(outcome.partition)))
+    rows = sorted(outcome.results, key=_badness)
+    readings = [row for row in rows if row.value is not None]
+    headline = _headline(readings)
+    trends = frame.trends.get(outcome.check, ())
+    shown_matrices = [
+        each for each in matrices[:_MOST_MATRICES] if room.take(len(each.cells) // 9)
+    ]
+    shown_curves = [each for each in curves[:_MOST_CURVES] if room.take(len(each.marks) + 8)]
+    shown_bars = [each for each in bars[:_MOST_BARS] if room.take(len(each.dots) + 4)]
+    shown_rows = [row for row in rows[: place.rows] if room.take_row()]
+    shown_trends = [
+        each
+        for each in trends[:_MOST_TRENDS]
+        if each.fills_a_picture and room.take(2 * each.nights)
+    ]
+    pictures = len(matrices) + len(curves) + len(bars)
+    messages = (row.message for row in rows if row.message and row.value is None)
+    return CheckSection(
+        id=place.id,
+        name=place.name,
+        verdict=outcome.verdict,
+        where=names_text([row.where for row in rows if row.where]),
+        place=", ".join(filter(None, (outcome.partition, outcome.environment))),
+        headline=bar("", [headline]) if headline else None,
+        value=headline.value if headline else None,
+        reading=_reading(headline) if headline else "",
+        readings=len(readings),
+        curves=tuple(shown_curves),
+        bars=tuple(shown_bars),
+        matrices=tuple(shown_matrices),
+        rows=tuple(shown_rows),
+        left_out=len(rows) - len(shown_rows),
+        pictures_left_out=pictures - len(shown_matrices) - len(shown_curves) - len(shown_bars),
+        messages=tuple(dict.fromkeys(messages))[:_MOST_MESSAGES],
+        causes=outcome.causes,
+        repeat=repeat(frame.run, outcome, scheduled=frame.scheduled),
+        trends=tuple(shown_trends),
+        more_trends=tuple(each for each in trends if each not in shown_trends),
+    )
+
+
+def _badness(row: Result) -> tuple[float, ...]:
+    """Return a key that sorts the worst first; of equally bad ones the largest message."""
+    return (-row.verdict.severity, round(quality(row), 2), -(row.bytes or 0))
+
+
+def _headline(readings: Sequence[Result]) -> Result | None:
+    """Return the worst reading; if all is well, that of the largest size."""
+    if not readings or readings[0].verdict.is_problem:
+        return next(iter(readings), None)
+    return min(
+        readings,
+        key=lambda row: (row.verdict is Verdict.UNJUDGED, -(row.bytes or 0), quality(row)),
+    )
+
+
+def _reading(row: Result) -> str:
+    size = format_bytes(row.bytes) if row.bytes else ""
+    return " ".join(filter(None, (row.metric, row.buffers, size)))
+
+
+def _groups(results: Iterable[Result]) -> list[tuple[str, list[Result]]]:
+    """Return readings that one picture can compare, with its title."""
+    found: dict[tuple[str, ...], list[Result]] = {}
+    for row in results:
+        if row.value is None:
+            continue
+        series = row.series
+        if series:
+            what = series["operation"] or (series["bench"] if row.metric == "busbw" else "")
+            key = (row.metric, what, row.buffers, series["links"])
+        else:
+            key = (row.metric, "" if ends_of(row) else row.pair, row.buffers, "")
+        found.setdefault(key, []).append(row)
+    return [
+        (" ".join(filter(None, (m, w, b))) + (f", {links}" if links else ""), rows)
+        for (m, w, b, links), rows in found.items()
+    ]
+
+
+def _worst_of_each(matrices: Iterable[tuple[str, Matrix]]) -> list[Matrix]:
+    """Return all matrices with a problem, and of each kind without any the worst one."""
+    found: dict[str, list[Matrix]] = {}
+    for kind, each in matrices:
+        found.setdefault(kind, []).append(each)
+    kept = []
+    for several in found.values():
+        several.sort(key=lambda each: (-each.worst.severity, each.least))
+        bad = [each for each in several if each.worst.is_problem]
+        kept += bad or several[:1]
+    return sorted(kept, key=lambda each: (-each.worst.severity, each.least))
+
+
+def _matrices(results: Iterable[Result], gpus: Gpus | None) -> Iterator[tuple[str, Matrix]]:
+    found: dict[tuple[str, str, str], list[Result]] = {}
+    for row in results:
+        if row.value is not None and ends_of(row):
+            found.setdefault((row.where, row.metric, row.buffers), []).append(row)
+    for (where, metric, buffers), rows in found.items():
+        # The size with the worst verdict, of these the largest.
+        sizes: dict[int, list[Result]] = {}
+        for row in rows:
+            sizes.setdefault(row.bytes or 0, []).append(row)
+        size = max(sizes, key=lambda n: (worst(r.verdict for r in sizes[n]).severity, n))
+        words = (
+            metric,
+            buffers,
+            format_bytes(size) if size else "",
+            f"on {where}" if where else "",
+        )
+        found_matrix = matrix(" ".join(filter(None, words)), sizes[size], gpus)
+        if found_matrix:
+            yield f"{metric} {buffers}", found_matrix

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: MIT
+"""Read the results of a run back from ``results.json``, which anybody can have written."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from busbar.documents import CheckCause, CheckDocument, CheckNote, Skipped
+from busbar.errors import BusbarError
+from busbar.judge.results import Outcome, Result
+from busbar.parse import numbers
+from busbar.text_file import read_text
+from busbar.verdict import Verdict, combined, worst
+
+SCHEMA = "busbar-check/1"
+_MOST_BYTES = 2**28
+
+
+@dataclass(frozen=True)
+class _Row(Result):
+    """A row of the document: a result and what it was measured with."""
+
+    partition: str = ""
+    environment: str = ""
+
+
+@dataclass(frozen=True)
+class _Document:
+    """The keys of the document that a report needs; older runs lack some."""
+
+    site: str
+    time: str
+    verdict: Verdict
+    results: tuple[_Row, ...]
+    schema: str = SCHEMA
+    delivery: str = ""
+    lane: str = ""
+    versions: dict[str, str | None] = field(default_factory=dict)
+    causes: tuple[CheckCause, ...] = ()
+    notes: tuple[CheckNote, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    coverage: str = ""
+    provenance: dict[str, dict[str, str]] = field(default_factory=dict)
+    interrupted: str | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One run as a report shows it."""
+
+    site: str
+    time: str
+    verdict: Verdict
+    outcomes: tuple[Outcome, ...]
+    skipped: tuple[Skipped, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    """What it ran with: of the document, and what all checks have in common."""
+    delivery: str = ""
+    lane: str = ""
+    coverage: str = ""
+    interrupted: str = ""
+
+    @property
+    def when(self) -> str:
+        """The time for people; as it is written if it is no time."""
+        try:
+            time = datetime.fromisoformat(self.time)
+        except ValueError:
+            return self.time
+        return f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if time.tzinfo else self.time
+
+
+def read(path: Path) -> Snapshot:
+    """Return the run of a file.
+
+    Raises ``BusbarError`` if it cannot be read or is not the results of a run.
+    """
+    hint = "give results.json of a run, or what busbar check --json printed"
+    try:
+        document = _documents().validate_python(numbers.load_json(read_text(path, _MOST_BYTES)))
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be read: {error.strerror or error}", where=str(path), hint=hint
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "document"
+        raise BusbarError(f"{place}: {first['msg']}", where=str(path), hint=hint) from error
+    except ValueError as error:
+        raise BusbarError(str(error), where=str(path), hint=hint) from error
+    if document.schema != SCHEMA:
+        raise BusbarError(
+            f"has the schema {document.schema!r}, not {SCHEMA}", where=str(path), hint=hint
+        )
+    return _snapshot(document)
+
+
+def of_document(document: CheckDocument) -> Snapshot:
+    """Return the run of a document that this process wrote."""
+    return _snapshot(_documents().validate_python(document))
+
+
+@cache
+def _documents() -> TypeAdapter[_Document]:
+    return TypeAdapter(_Document)
+
+
+def _snapshot(document: _Document) -> Snapshot:
+    rows: defaultdict[tuple[str, str, str], list[Result]] = defaultdict(list)
+    for row in document.results:
+        rows[row.check, row.partition, row.environment].append(_believable(row))
+    outcomes = [
+        Outcome(
+            check=check,
+            lane=document.lane,
+            results=tuple(results),
+            partition=partition,
+            environment=environment,
+            delivery=document.delivery,
+            causes=tuple(each for each in document.causes if each["check"] == check),
+            notes=tuple(each for each in document.notes if each["check"] == check),
+        )
+        for (check, partition, environment), results in rows.items()
+    ]
+    measured = combined(outcome.verdict for outcome in outcomes)
+    return Snapshot(
+        site=document.site,
+        time=document.time,
+        # A file that claims a better verdict than its readings have is not believed.
+        verdict=worst([document.verdict, measured]) if measured.is_problem else document.verdict,
+        outcomes=tuple(outcomes),
+        skipped=document.skipped,
+        versions=tuple(_facts(document)),
+        delivery=document.delivery,
+        lane=document.lane,
+        coverage=document.coverage,
+        interrupted=document.interrupted or "",
+    )
+
+
+def _facts(document: _Document) -> Iterator[tuple[str, str]]:
+    known = {name: text for name, text in document.versions.items() if text}
+    yield from known.items()
+    of_checks = list(document.provenance.values())
+    for name, text in of_checks[0].items() if of_checks else ():
+        if name not in known and all(each.get(name) == text for each in of_checks):
+            yield name, text
+
+
+def _believable(row: Result) -> Result:
+    """Return the row; a pass without a measurement is a failure."""
+    value = row.value
+    measured = row.metric == "correctness" or (
+        value is not None and math.isfinite(value) and value > 0
+    )
+    if row.verdict is not Verdict.PASS or measured:
+        return row
+    return replace(row, verdict=Verdict.FAILED, message="the file says pass without a reading")

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: MIT
+"""Read the verdict of a sweep, and draw its nodes by leaf switch."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from busbar.errors import BusbarError
+from busbar.parse import numbers
+from busbar.report.fleet import Fleet, State, fleet
+from busbar.report.scale import number
+from busbar.text_file import read_text
+from busbar.verdict import Verdict, worst
+
+_SCHEMAS = ("busbar-sweep/1", "busbar-sweep-run/1")
+_MOST_BYTES = 2**30
+_HINT = "give what busbar sweep analyse --json or busbar sweep run --json printed"
+
+
+@dataclass(frozen=True)
+class _Accused:
+    id: str
+    kind: str
+    evidence: str
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Suspect:
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class _Gone:
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The verdict of a sweep."""
+
+    schema: str
+    accused: tuple[_Accused, ...]
+    suspects: tuple[_Suspect, ...]
+    unmeasured: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    wrong_data: tuple[str, ...] = ()
+    gone: tuple[_Gone, ...] = ()
+    stopped: str = ""
+
+
+@dataclass(frozen=True)
+class _Row:
+    a: str
+    b: str | None = None
+    gb_per_s: float | None = None
+    state: str = ""
+
+
+@dataclass
+class Rates:
+    """What the rows of a sweep say of each node."""
+
+    of: dict[str, list[float]] = field(default_factory=dict)
+
+    def text(self, node: str) -> str:
+        """Return the median rate of a node; empty without a reading."""
+        values = self.of.get(node)
+        return f"median {number(statistics.median(values))} GB/s" if values else ""
+
+
+def read_sweep(path: Path) -> Sweep:
+    """Return the verdict in a file; raise ``BusbarError`` for anything else."""
+    try:
+        sweep = _sweeps().validate_python(numbers.load_json(read_text(path, _MOST_BYTES)))
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be read: {error.strerror or error}", where=str(path), hint=_HINT
+        ) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "document"
+        raise BusbarError(f"{place}: {first['msg']}", where=str(path), hint=_HINT) from error
+    except ValueError as error:
+        raise BusbarError(str(error), where=str(path), hint=_HINT) from error
+    if sweep.schema not in _SCHEMAS:
+        raise BusbarError(f"has the schema {sweep.schema!r}", where=str(path), hint=_HINT)
+    return sweep
+
+
+def read_rates(path: Path) -> Rates:
+    """Return the readings of each node in the rows of a sweep; lines that are cut are ignored."""
+    rates = Rates()
+    try:
+        text = read_text(path, _MOST_BYTES, errors="replace")
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be read: {error.strerror or error}",
+            where=str(path),
+            hint="give the rows that busbar sweep run wrote",
+        ) from error
+    for line in text.splitlines():
+        try:
+            row = _rows().validate_python(numbers.load_json(line))
+        except ValueError:  # also pydantic's
+            continue
+        for node in filter(None, (row.a, row.b)):
+            values = rates.of.setdefault(node, [])
+            rate = row.gb_per_s
+            if row.state == "ok" and rate is not None and math.isfinite(rate) and rate > 0:
+                values.append(rate)
+    return rates
+
+
+@cache
+def _sweeps() -> TypeAdapter[Sweep]:
+    return TypeAdapter(Sweep)
+
+
+@cache
+def _rows() -> TypeAdapter[_Row]:
+    return TypeAdapter(_Row)
+
+
+def map_of(sweep: Sweep, rates: Rates, leaf_of: Mapping[str, str]) -> Fleet:
+    """Return the nodes by leaf: only a node with a reading that nothing speaks against passes."""
+    nodes = list(dict.fromkeys([*sweep.nodes, *rates.of]))
+    states = {node: State(Verdict.PASS, [rates.text(node)]) for node in nodes}
+    for node, values in rates.of.items():
+        if not values:
+            states[node] = State(Verdict.NOT_RUN, ["no reading"])
+    for verdict, names, reason in _findings(sweep, set(nodes)):
+        for node in names:
+            state = states.setdefault(node, State())
+            if verdict.severity > state.verdict.severity:
+                state.reasons = [each for each in state.reasons if each.startswith("median")]
+            state.verdict = worst([state.verdict, verdict])
+            state.reasons.append(reason)
+    leaves: dict[str, list[str]] = {}
+    for node in sorted(states, key=_natural):
+        leaves.setdefault(leaf_of.get(node, ""), []).append(node)
+    stopped = [sweep.stopped] if sweep.stopped else []
+    return replace(
+        fleet(states, leaves), unmeasured=sweep.unmeasured, notes=(*stopped, *sweep.notes)
+    )
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts ``n10`` after ``n9``."""
+    return [
+        (len(part), part) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)
+    ]
+
+
+def _findings(sweep: Sweep, known: set[str]) -> Iterator[tuple[Verdict, Iterable[str], str]]:
+    for each in sweep.accused:
+        names = each.nodes or tuple(_nodes(each.id, known))
+        yield Verdict.DEGRADED, names, f"{each.kind} {each.id}: {each.evidence}"
+    for pair in sweep.wrong_data:
+        yield Verdict.FAILED, _nodes(pair, known), f"wrong data: {pair}"
+    for gone in sweep.gone:
+        yield Verdict.NOT_RUN, (gone.node,), gone.reason
+    for name in sweep.unmeasured:
+        nodes = list(_nodes(name, known))
+        # One pair that failed leaves both nodes measured by their other pairs.
+        if nodes == [name]:
+            yield Verdict.NOT_RUN, nodes, "not measured"
+    for suspect in sweep.suspects:
+        yield Verdict.UNKNOWN, (suspect.a,), "suspect: measure it again with a good node"
+
+
+def _nodes(name: str, known: set[str]) -> Iterator[str]:
+    """Yield the nodes of ``NODE``, ``NODE/NIC``, ``NODE-NODE``: names can have hyphens."""
+    name = name.partition("/")[0]
+    if name in known or "-" not in name:
+        yield name
+        return
+    for at in [n for n, character in enumerate(name) if character == "-"]:
+        if {name[:at], name[at + 1 :]} <= known:
+            yield from (name[:at], name[at + 1 :])
+            return
+    yield name
+
+
+def sentence(fleet: Fleet) -> str:
+    """Return what a sweep found in one line."""
+    bad = [(count, verdict) for verdict, count in fleet.counts if verdict.is_problem]
+    if not fleet.total:
+        return "no node was measured"
+    if not bad:
+        return f"no node of {fleet.total} is slow"
+    words = {
+        Verdict.FAILED: "with wrong data",
+        Verdict.DEGRADED: "slow",
+        Verdict.UNKNOWN: "undecided",
+        Verdict.NOT_RUN: "not measured",
+    }
+    parts = (f"{count} {words.get(verdict, verdict)}" for count, verdict in bad)
+    return f"of {fleet.total} nodes {', '.join(parts)}"

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: MIT
+"""Changes of simulated nights: found in time, never by one slow night, explained by what differed.
+
+`tests/bench/change_points.py` measures the rates on many years; these are the rules.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from busbar import cli
+from busbar.history.interval import ratio_interval
+from busbar.history.model import Key, Series
+from busbar.history.statistic import Array, common_noise, scan
+from busbar.history.steps import changes_of
+
+FIRST = datetime(2026, 1, 1, 2, tzinfo=UTC)
+DAY_S = 86400
+
+
+def quiet(nights: int, seed: int = 0) -> Array:
+    return 100 * (1 + 0.01 * np.random.default_rng(seed).normal(size=nights))
+
+
+def series(values: Sequence[float] | Array, unit: str = "GB/s") -> Series:
+    days = np.arange(len(values))
+    return Series(
+        Key("alpha", "gpu", "n1", "xccl", "busbw", unit),
+        FIRST.timestamp() + days * DAY_S,
+        np.asarray(values, dtype=np.float64),
+        np.zeros(len(values), dtype=np.int64),
+        days,
+    )
+
+
+@pytest.mark.parametrize("factor", [0.95, 1.05, 0.8, 2.0])
+def test_a_step_is_found_at_its_night_and_soon(factor: float) -> None:
+    values = quiet(200)
+    values[150:] *= factor
+    (change,) = changes_of(series(values))
+    assert change.since == FIRST.timestamp() + 150 * DAY_S
+    assert (change.found - change.since) / DAY_S < 5
+    assert change.worse == (factor < 1)
+    assert change.ratio_low is not None
+    assert change.ratio_high is not None
+    assert change.ratio_low < factor < change.ratio_high
+
+
+def test_a_longer_time_is_worse() -> None:
+    values = quiet(200)
+    values[150:] *= 1.1
+    (change,) = changes_of(series(values, "us"))
+    assert change.worse
+
+
+def test_nights_decide_as_they_come() -> None:
+    values = quiet(200)
+    values[150:] *= 0.95
+    (whole,) = changes_of(series(values))
+    night = round((whole.found - FIRST.timestamp()) / DAY_S)
+    assert not changes_of(series(values[:night]))
+    assert len(changes_of(series(values[: night + 1]))) == 1
+
+
+@pytest.mark.parametrize("slow", [0.0001, 0.5, 0.9, 0.97, 1.5, 100])
+def test_one_slow_night_is_no_change(slow: float) -> None:
+    for night in (30, 60, 100, 195, 199):
+        values = quiet(200, seed=night)
+        values[night] *= slow
+        assert not changes_of(series(values))
+
+
+def test_slow_nights_apart_are_no_change() -> None:
+    values = quiet(365)
+    values[10::13] *= 0.9
+    assert not changes_of(series(values))
+
+
+def test_a_repair_is_a_change_of_its_own() -> None:
+    values = quiet(200)
+    values[100:112] *= 0.9
+    worse, better = changes_of(series(values))
+    assert (worse.worse, better.worse) == (True, False)
+    assert (better.since - worse.since) / DAY_S == 12
+
+
+def test_a_week_is_no_change() -> None:
+    values = quiet(365)
+    values[np.arange(365) % 7 >= 5] *= 0.97
+    assert not changes_of(series(values))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [1.0], [100.0] * 300, [0.0] * 100, [100.0, 100.1] * 100, list(range(3))],
+)
+def test_series_without_noise_have_no_change(values: list[float]) -> None:
+    assert not scan(np.array(values), np.arange(len(values))).score.any() or not changes_of(
+        series(values)
+    )
+
+
+def test_what_series_have_in_common() -> None:
+    rng = np.random.default_rng(1)
+    days = [np.arange(200)] * 20
+    noise = common_noise([quiet(200, seed) for seed in range(20)], days)
+    assert (noise.known, noise.correlation, noise.heavy, noise.far) == (True, 0.0, False, False)
+    slow = [quiet(200, seed) * (1 - 0.1 * (rng.random(200) < 0.03)) for seed in range(20)]
+    assert common_noise(slow, days).far
+    walk = [100 + np.convolve(rng.normal(size=205), 0.5 ** np.arange(6), "valid") for _ in days]
+    assert common_noise(walk, days).correlation == pytest.approx(0.5, abs=0.06)
+    assert not common_noise(slow[:5], days[:5]).known
+
+
+def test_the_interval_is_that_of_the_ranks() -> None:
+    # 4 and 4 readings: of 70 orders, one has U = 0 and one has U = 1, so 1/70 is left out at each
+    # end and nothing more.
+    assert ratio_interval(np.full(4, 2.0), np.array([4.0, 5, 6, 7])) == pytest.approx((2, 3.5))
+    assert ratio_interval(np.ones(3), np.ones(100)) is None
+    rng = np.random.default_rng(0)
+    covered = 0
+    for _ in range(400):
+        found = ratio_interval(rng.lognormal(0, 0.1, 8), rng.lognormal(0.05, 0.1, 9))
+        assert found
+        covered += found[0] <= np.exp(0.05) <= found[1]
+    assert 0.92 <= covered / 400 <= 0.985
+
+
+def nights(
+    directory: Path,
+    facts: Mapping[str, object],
+    moved: Mapping[str, object],
+    *,
+    step: int = 120,
+    count: int = 160,
+) -> Path:
+    """Write nights of 4 nodes; n3 is slower from ``step`` on, with ``moved`` among its facts."""
+    rng = np.random.default_rng(7)
+    rows = []
+    for night in range(count):
+        for node in range(4):
+            after = node == 3 and night >= step
+            provenance = {
+                **facts,
+                **(moved if after else {}),
+                "kernel": f"6.1.{night // 30}",  # changed before, and then
+                "jobid": str(night),
+                "lock": {"libfabric": "2.2" if after else "2.0", "ucx": f"1.{night // 50}"},
+            }
+            time = FIRST + timedelta(days=night, minutes=float(rng.uniform(0, 50)))
+            for metric in ("busbw 1 MiB", "busbw 16 MiB"):
+                value = 100 * (1 + 0.01 * rng.normal()) * (0.95 if after else 1)
+                rows.append(
+                    {
+                        "time": time.isoformat(),
+                        "site": "alpha",
+                        "node": f"n{node}",
+                        "check": "xccl",
+                        "metric": metric,
+                        "unit": "GB/s",
+                        "value": value,
+                        "provenance": provenance,
+                    }
+                )
+    file = directory / "nights.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_one_true_difference_among_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "history"))
+    same = {f"fact{n}": str(n) for n in range(30)}
+    file = nights(tmp_path, {**same, "driver": "570.86", "glibc": "2.36"}, {"glibc": "2.36"})
+    assert cli.main(["history", "import", str(file)]) == 0
+    capsys.readouterr()
+    assert cli.main(["history", "changes", "--json"]) == 1
+    (event,) = json.loads(capsys.readouterr().out)["events"]
+    assert event["since"][:10] == "2026-05-01"
+    assert event["shared"] == ["node n3"]
+    assert {change["metric"] for change in event["changes"]} == {"busbw 1 MiB", "busbw 16 MiB"}
+    first, second, *others = event["differences"]
+    assert first["text"] == "libfabric 2.0 -> 2.2 in the lock"
+    assert second["weight"] < first["weight"] / 2
+    assert [each["text"] for each in others if each["name"] == "driver"] == ["driver unchanged"]
+    assert cli.main(["history", "changes", "--since", "2026-06-01"]) == 0
+    assert cli.main(["history", "changes", "--site", "beta"]) == 2

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""Import of files: each kind, twice, in any order, with errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from busbar import cli
+from busbar.history.facts import flat
+from busbar.history.json_lines import parse
+from busbar.history.read import history, read_series
+
+DATA = Path(__file__).parents[1] / "data"
+LINE = {
+    "time": "2026-01-01T02:00:00Z",
+    "site": "alpha",
+    "partition": "gpu",
+    "node": "n1",
+    "check": "xccl",
+    "metric": "busbw 16 MiB",
+    "unit": "GB/s",
+    "value": 100.0,
+}
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "history"))
+    return tmp_path / "history"
+
+
+def lines(*changes: dict[str, object]) -> str:
+    return "".join(json.dumps({**LINE, **change}) + "\n" for change in changes)
+
+
+def run(*words: object) -> int:
+    return cli.main(["history", *map(str, words)])
+
+
+def test_order_and_duplicates_do_not_matter(tmp_path: Path) -> None:
+    rows = [{"time": f"2026-01-{day:02}T02:00:00Z", "value": day} for day in range(1, 29)]
+    rows = rows[::3] + rows[1::3] + rows[2::3]
+    file = tmp_path / "a.jsonl"
+    file.write_text(lines(*rows, *rows[:5]) + "\n\n")
+    assert run("import", file) == 0
+    other = tmp_path / "b.jsonl"
+    other.write_text(lines(*rows[:9], {"time": 1767225600.0, "value": 0.5}))
+    assert run("import", other, file) == 0
+    with history() as store:
+        (series,) = read_series(store)
+    assert series.readings == 29
+    assert series.values.tolist() == [0.75, *range(2, 29)]  # two readings of the first night
+
+
+def test_system_is_another_name_of_site() -> None:
+    row = {name: value for name, value in LINE.items() if name != "site"}
+    (reading,) = parse([json.dumps({**row, "system": "beta", "unknown": [1]})])
+    assert reading.key.site == "beta"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"value": "fast"}, "line 2: value"),
+        ({"value": None}, "line 2: value"),
+        ({"value": float("nan")}, "line 2:"),
+        ({"time": "yesterday"}, "line 2: time: 'yesterday' is not ISO 8601"),
+        ({"time": -5}, "between the years"),
+        ({"metric": 3}, "line 2: metric"),
+        ({"provenance": "x"}, "line 2: provenance"),
+    ],
+)
+def test_a_bad_file_is_one_error_and_good_ones_are_kept(
+    change: dict[str, object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, good = tmp_path / "bad.jsonl", tmp_path / "good.jsonl"
+    bad.write_text(lines({}, change, {"time": "2026-01-05"}))
+    good.write_text(lines({"node": "n2"}))
+    assert run("import", bad, good) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 1
+    assert words in errors[0]
+    assert "bad.jsonl" in errors[0]
+    with history() as store:
+        assert [series.key.node for series in read_series(store)] == ["n2"]
+
+
+@pytest.mark.parametrize("content", ["", "hello\n", "{", "[1, 2]", '{"a": 1}', "\x00\x01"])
+def test_other_files_are_refused(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.write_text(content)
+    assert run("import", file, tmp_path / "missing", tmp_path) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("file", "check", "metric", "unit"),
+    [
+        ("h200x4/nccl_healthy_a.log", "nccl-tests", "busbw", "GB/s"),
+        ("h200x4/nccl_all_reduce_single_process.json", "nccl-tests", "busbw", "GB/s"),
+        ("h200x4/osu_allreduce_host.log", "osu_allreduce", "latency", "us"),
+    ],
+)
+def test_outputs_of_benchmarks(file: str, check: str, metric: str, unit: str) -> None:
+    for _ in range(2):
+        assert run("import", DATA / file, "--site", "alpha", "--time", "2026-01-01") == 0
+    with history() as store:
+        found = read_series(store)
+    assert {series.key.check for series in found} == {check}
+    assert any(metric in series.key.metric and series.key.unit == unit for series in found)
+    assert sum(series.readings for series in found) == sum(len(s.values) for s in found)
+
+
+def test_a_performance_log(tmp_path: Path) -> None:
+    log = tmp_path / "alpha" / "gpu" / "xccl.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        "result|job_completion_time|display_name|job_nodelist|bw_value|bw_unit|bw_ref|"
+        "bw_lower_thres|bw_upper_thres\n"
+        "pass|2026-01-01T02:00:00|xccl %size=1|n1|99.5|GB/s|100|-0.1|0.1\n"
+        "fail|null|xccl|n1|null|GB/s|100|-0.1|0.1\n"
+        "result|job_completion_time|display_name|job_nodelist|lat_value|lat_unit\n"
+        "pass|2026-01-02T02:00:00|xccl|n1|3.5|us\n"
+    )
+    assert run("import", log) == 0
+    with history() as store:
+        bandwidth, latency = read_series(store)
+    assert (bandwidth.key.site, bandwidth.key.partition) == ("alpha", "gpu")
+    assert bandwidth.key.check == "xccl"
+    assert (bandwidth.bounds.low, bandwidth.bounds.high) == (90.0, pytest.approx(110.0))
+    assert (latency.key.metric, latency.values.tolist()) == ("lat", [3.5])
+
+
+def test_provenance_is_flat_and_has_no_secrets() -> None:
+    facts = flat(
+        {
+            "driver": "570.86",
+            "firmware": None,
+            "commit": "d2" * 20,
+            "image": {"digest": "sha256:" + "ab" * 32},
+            "nodes": ["n1", "n2"],
+            "lock": {"libfabric": "2.2", "ucx": 1.18},
+            "env": {"NCCL_ALGO": "Ring", "HF_TOKEN": "hf_" + "a" * 30, "UCX_API_KEY": "q8Zr"},
+        }
+    )
+    assert facts == {
+        "driver": "570.86",
+        "commit": "d2" * 6,
+        "image.digest": "ab" * 6,
+        "nodes": "n1,n2",
+        "lock.libfabric": "2.2",
+        "lock.ucx": "1.18",
+        "env.NCCL_ALGO": "Ring",
+    }

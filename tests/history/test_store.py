@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: MIT
+"""The store on file systems that are full, read-only or without locks, and its upkeep."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from busbar import cli
+from busbar.errors import BusbarError
+from busbar.history import reframe_store
+from busbar.history.model import Bounds, Key
+from busbar.history.read import history, read_series
+from busbar.history.record import Record, Row
+from busbar.history.store import FILE, Reading, open_store
+
+MOUNTED = pytest.mark.skipif(
+    os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0,
+    reason="needs root, to mount a file system",
+)
+ROW = '{"time": "2026-01-%02dT02:00:00Z", "site": "alpha", "metric": "bw", "value": %d}\n'
+
+
+def run(*words: object) -> int:
+    return cli.main(["history", *map(str, words)])
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    directory = tmp_path / "history"
+    monkeypatch.setenv("BUSBAR_HISTORY", str(directory))
+    return directory
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    directory = tmp_path / "small"
+    directory.mkdir()
+    monkeypatch.setenv("BUSBAR_HISTORY", str(directory))
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(directory)]
+    subprocess.run(mount, check=True)
+    yield directory
+    subprocess.run(["umount", str(directory)], check=True)
+
+
+def report(uuid: str, value: float, time: float = 1767232800.0) -> str:
+    """Return a report of ReFrame with one reading of a check of ours and one of another."""
+    record = Record(
+        check="xccl",
+        partition="gpu",
+        lane="ucx-1.14",
+        delivery="spack",
+        rows=(Row("n1", "busbw 16 MiB", "GB/s", value, 90, 100, 110, 120),),
+        provenance={"driver": "570.86", "lock.libfabric": "2.0"},
+    )
+    case = {"name": "x", "system": "alpha", "partition": "gpu", "job_completion_time_unix": time}
+    other = {**case, "perfvalues": {"alpha:gpu:lat": [3.5, 3, -0.1, 0.1, "us", "pass"]}}
+    return json.dumps(
+        {
+            "session_info": {"uuid": uuid, "hostname": "h", "time_end_unix": time},
+            "runs": [{"testcases": [{**case, "busbar": record.to_json()}, other]}],
+        }
+    )
+
+
+def reframe_db(directory: Path, *reports: str, version: str = "1.0") -> None:
+    """Write a store as ReFrame 4.10 does."""
+    directory.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(directory / reframe_store.FILE)) as db, db:
+        db.execute(
+            "CREATE TABLE IF NOT EXISTS sessions(uuid TEXT PRIMARY KEY, session_start_unix"
+            " REAL, session_end_unix REAL, json_blob TEXT, report_file TEXT)"
+        )
+        db.execute("CREATE TABLE IF NOT EXISTS metadata(schema_version TEXT)")
+        db.execute("DELETE FROM metadata")
+        db.execute("INSERT INTO metadata VALUES (?)", (version,))
+        for text in reports:
+            info = json.loads(text)["session_info"]
+            row = (info["uuid"], info["time_end_unix"], info["time_end_unix"], text, None)
+            db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", row)
+
+
+def test_sessions_of_reframe_are_read_once(store: Path, tmp_path: Path) -> None:
+    reframe_db(store, report("one", 100.0), report("two", 101.0, 1767319200.0))
+    for _ in range(2):
+        with history() as opened:
+            latency, busbw = read_series(opened)
+            assert busbw.key == Key(
+                "alpha", "gpu", "n1", "xccl", "busbw 16 MiB", "GB/s", "ucx-1.14", "spack"
+            )
+            assert busbw.values.tolist() == [100.0, 101.0]
+            assert busbw.bounds == Bounds(90, 100, 110, 120)
+            facts = opened.provenance()[int(busbw.provenance[0])]
+            assert facts == {"driver": "570.86", "lock.libfabric": "2.0"}
+            assert latency.key.unit == "us"
+    file = tmp_path / "report.json"
+    file.write_text(report("one", 100.0))
+    assert run("import", file) == 0  # the same session
+    with history() as opened:
+        assert [series.readings for series in read_series(opened)] == [2, 2]
+
+
+def test_a_store_of_another_version_is_refused(store: Path) -> None:
+    reframe_db(store, version="2.0")
+    with pytest.raises(BusbarError, match=r"version 2\.0"), history():
+        pass
+    (store / reframe_store.FILE).unlink()
+    with closing(sqlite3.connect(store / FILE)) as db, db:
+        db.execute("PRAGMA user_version = 9")
+    with pytest.raises(BusbarError, match="version 9"), history():
+        pass
+
+
+def test_what_is_no_store_is_one_error(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store.mkdir()
+    (store / FILE).write_text("hello " * 1000)
+    assert run("changes") == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    (store / FILE).unlink()
+    (store / reframe_store.FILE).write_text("hello " * 1000)
+    assert run("list", "--json") == 2
+
+
+def test_the_version_of_reframe_that_is_locked() -> None:
+    pytest.importorskip("reframe")
+    from reframe.frontend.reporting.storage import _SqliteStorage
+
+    assert _SqliteStorage.SCHEMA_VERSION == "1.0"
+
+
+def test_prune(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reframe_db(store, report("one", 100.0), report("two", 101.0, 1767319200.0))
+    assert run("list") == 0
+    assert run("prune", "--before", "2026-01-02", "--json") == 0
+    assert '"readings": 2' in capsys.readouterr().out
+    with history() as opened:  # what was pruned does not come back
+        assert [series.values.tolist() for series in read_series(opened)] == [[3.5], [101.0]]
+
+
+@MOUNTED
+def test_a_full_disk_loses_nothing_that_was_stored(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, large = tmp_path / "good.jsonl", tmp_path / "large.jsonl"
+    good.write_text("".join(ROW % (day, day) for day in range(1, 20)))
+    large.write_text("".join(ROW % (n % 28 + 1, n) for n in range(1, 20000)))
+    assert run("import", good) == 0
+    assert run("import", large) == 2
+    error = capsys.readouterr().err
+    assert "full" in error
+    assert "BUSBAR_HISTORY" in error
+    assert "internal error" not in error
+    assert run("import", good) == 0
+    assert run("show", "--json") == 0
+    with history() as opened:
+        assert read_series(opened)[0].readings == 19
+
+
+@MOUNTED
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_read_only_store_is_read(
+    begun: bool, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reframe_db(small, report("one", 100.0))
+    if begun:
+        assert run("list") == 0
+        reframe_db(small, report("two", 101.0, 1767319200.0))
+    subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
+    with history() as opened:
+        assert not opened.kept
+        assert len(read_series(opened)[1].values) == 1 + begun
+    assert run("changes") == 0
+    assert "cannot be written" in capsys.readouterr().err
+    file = tmp_path / "a.jsonl"
+    file.write_text(ROW % (1, 1))
+    assert run("import", file) == 2
+    assert "busbar history: " in capsys.readouterr().err
+
+
+def test_a_store_without_locks_is_refused_in_one_line(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The kernel refuses locks like this on some network file systems.
+    connect = sqlite3.connect
+
+    def without_locks(path: object, *args: object, **options: object) -> sqlite3.Connection:
+        if "immutable" in str(path) or path == ":memory:":
+            return connect(path, *args, **options)  # type: ignore[call-overload,no-any-return]
+        raise sqlite3.OperationalError("locking protocol")
+
+    with open_store(store, to_write=True) as opened:
+        opened.add("file x", "x", [Reading(Key("a", "", "", "c", "m", "us"), 1.0, 2.0)])
+    monkeypatch.setattr(sqlite3, "connect", without_locks)
+    assert run("show") == 0
+    assert "2" in capsys.readouterr().out
+    assert run("prune", "--before", "2026-01-01") == 2
+    assert "local disk" in capsys.readouterr().err
+
+
+@pytest.mark.run
+@MOUNTED
+def test_a_run_outlives_a_full_history(small: Path, tmp_path: Path) -> None:
+    (small / "ballast").write_bytes(bytes(240 << 10))
+    output = tmp_path / "report"
+    command = [sys.executable, "-P", "-m", "busbar", "check", "--site", "local", "-n", "memory"]
+    done = subprocess.run(
+        [*command, "--output", str(output)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 3), done.stderr
+    assert "this run is not in the history" in done.stderr
+    (small / "ballast").unlink()
+    for file in (output / "reframe.json", output / "results.json"):
+        assert run("import", file) == 0
+    with history() as opened:
+        found = read_series(opened)
+        assert found
+        assert {series.readings for series in found} == {1}  # both files are of one session
+        assert "kernel" in opened.provenance()[int(found[0].provenance[-1])]
+    shutil.rmtree(output)

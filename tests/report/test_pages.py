@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: MIT
+"""What the pages say of runs as they are, and of files that anybody can have written."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from itertools import pairwise
+from math import inf, nan
+from pathlib import Path
+
+import pytest
+
+from busbar import cli
+from busbar import site as sites
+from busbar.errors import BusbarError
+from busbar.report.curve import curve
+from busbar.report.mail import mail
+from busbar.report.matrix import matrix
+from busbar.report.news import news
+from busbar.report.page import Page, page_of, render, render_pages
+from busbar.report.scale import LogScale, size_ticks, value_ticks, values_scale
+from busbar.report.sections import Frame
+from busbar.report.snapshot import Snapshot, read
+from busbar.report.trend import by_check, trend
+from busbar.units import parse_bytes
+from busbar.verdict import Verdict
+
+from .documents import (
+    FACTS,
+    FIRST,
+    MARKUP,
+    SIZES,
+    cause,
+    curve_rows,
+    document,
+    event,
+    matrix_rows,
+    row,
+    series,
+    snapshot,
+)
+
+SITE = sites.load("h200x4")
+MOST_BYTES = 3_000_000
+
+
+def page(run: Snapshot) -> Page:
+    return page_of(Frame(run, SITE))
+
+
+def with_history(run: Snapshot) -> Page:
+    nights = [series(), series("link_matrix")]
+    events = [event(*nights)]
+    trends = by_check(
+        (each.key.check, one) for each in nights if (one := trend(each, events, FACTS))
+    )
+    return page_of(Frame(run, SITE, trends), list(news(events)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "says", "text"),
+    [
+        ([row(value=1.0)], "pass", "1 check passes"),
+        ([row(value=1.0), row("b", 1.0)], "pass", "2 checks pass"),
+        ([row(value=1.0, verdict=Verdict.UNJUDGED)], "unjudged", "1 check measured"),
+        ([row(value=1.0, verdict=Verdict.DEGRADED)], "degraded", "1 of 1 check is degraded"),
+        # A file does not make a run better than its readings.
+        ([row(value=nan)], "failed", "1 of 1 check failed"),
+        ([row(value=inf)], "failed", "1 of 1 check failed"),
+        ([row(value=0.0)], "failed", "1 of 1 check failed"),
+        ([row()], "failed", "1 of 1 check failed"),
+        ([], "failed", "nothing was measured"),
+        ([row("b", verdict=Verdict.NOT_RUN)], "not run", "1 of 1 check did not run"),
+    ],
+)
+def test_the_first_line(rows: list, says: str, text: str, tmp_path: Path) -> None:
+    claimed = "pass" if says == "failed" else says
+    shown = page(snapshot(tmp_path, rows, verdict=claimed))
+    assert shown.run.verdict == says
+    assert shown.sentence.startswith(text)
+    assert f"{says}</span>: {text}" in render(shown)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "null", "[" * 9999, '{"schema": "busbar-check/1"}', "\xff", "\0"),
+        json.dumps(document([], schema="busbar-check/2")),
+        json.dumps(document([{"check": "x"}])),
+        json.dumps(document([row(verdict=Verdict.PASS)])).replace('"pass"', '"good"'),
+        json.dumps(document([row(value=1.0)])).replace("1.0", '"fast"'),
+        json.dumps(document([row(value=1.0)])).replace("1.0", "1e999"),
+        json.dumps(document([], causes=[{"check": "x"}])),
+    ],
+)
+def test_a_file_that_is_no_result(text: str, tmp_path: Path, capsys) -> None:
+    file = tmp_path / "results.json"
+    file.write_text(text, encoding="latin-1")
+    with pytest.raises(BusbarError) as error:
+        read(file)
+    assert error.value.where == str(file)
+    assert cli.main(["report", str(file), "--output", str(tmp_path / "out")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_readings_without_a_place_on_the_axes(tmp_path: Path) -> None:
+    """They are counted and are in the table; the picture has the others."""
+    bad = (nan, inf, -inf, 0.0, -1.0, 1e300, 5e-324)
+    rows = [row(value=value, bytes=8 << n) for n, value in enumerate((1.0, 2.0, *bad))]
+    rows += [row(value=1.0, bytes=size) for size in (0, -8, 10**30)]
+    rows += [row(value=1.0, bytes=64, low=nan, high=inf, limit=-inf, typical=0.0)]
+    for n, each in enumerate(rows):
+        each["pair"] = f"p{n}"
+    results = snapshot(tmp_path, rows).outcomes[0].results
+    picture = curve("x", results)
+    assert picture
+    assert picture.left_out == len(bad) + 3
+    assert not re.search(r"nan|inf", f"{picture.lines}{picture.band}{picture.limit}")
+    shown = render(page(snapshot(tmp_path, rows)))
+    assert "not a number" in shown
+    assert f"{len(bad)} " in shown
+
+
+def test_one_reading_fills_no_picture(tmp_path: Path) -> None:
+    (check,) = page(snapshot(tmp_path, [row(value=1.5, bytes=8, pair="0->1")])).checks
+    assert not check.curves
+    assert not check.matrices
+    assert [(bar.measured, bar.size, bar.count) for bar in check.bars] == [("1.5 GB/s", "8 B", 1)]
+
+
+def test_sizes_are_thinned_to_powers_of_two_that_were_measured() -> None:
+    scale = LogScale(SIZES[0], SIZES[-1], 0, 300)
+    labels = [parse_bytes(tick.label) for tick in size_ticks(SIZES, scale)]
+    assert 3 <= len(labels) <= 5
+    assert set(labels) <= set(SIZES)
+    assert len({b // a for a, b in pairwise(labels)}) == 1
+    odd = [tick.label for tick in size_ticks([1000, 3000, 10**6, 10**7, 10**8, 10**9], scale)]
+    assert all(parse_bytes(label).bit_count() == 1 for label in odd)
+
+
+@pytest.mark.parametrize("values", [[1.0], [100, 101], [1e-3, 5e5], [0.3, 0.31, 0.4], []])
+def test_a_value_axis_has_room_and_ticks(values: list[float]) -> None:
+    scale = values_scale(values, 200, 0)
+    assert scale.high / scale.low > 1.5
+    assert 2 <= len(value_ticks(scale)) <= 6
+    assert all(0 <= tick.at <= 200 for tick in value_ticks(scale))
+
+
+def test_the_pairs_of_a_node(tmp_path: Path) -> None:
+    run = snapshot(tmp_path, list(matrix_rows(slow=2)))
+    rows = [each for each in run.outcomes[0].results if each.bytes == 1 << 28]
+    drawn = matrix("x", rows, next(iter(SITE.node_types.values())).gpus)
+    assert drawn
+    assert len(drawn.cells) == 12
+    bad = [cell for cell in drawn.cells if cell.verdict is Verdict.DEGRADED]
+    assert {cell.step for cell in bad} == {4}
+    assert {cell.step for cell in drawn.cells if cell not in bad} == {0}
+    assert len(drawn.pairs) == 6
+    # The worst are drawn last, above the others.
+    assert [line.verdict.is_problem for line in drawn.pairs] == [False] * 3 + [True] * 3
+
+
+def test_the_links_of_a_node_are_those_of_its_site(tmp_path: Path) -> None:
+    gpus = next(iter(sites.load("mi250x").node_types.values())).gpus
+    assert gpus
+    assert gpus.links
+    rows = [row(value=30.0 + n, pair=f"0->{n}", bytes=8) for n in range(1, 8)]
+    drawn = matrix("x", snapshot(tmp_path, rows).outcomes[0].results, gpus)
+    assert drawn
+    assert len(drawn.links) == len(list(gpus.links.direct(8)))
+    assert not drawn.hub
+    assert len(drawn.ends) == 8
+
+
+class _Svg(HTMLParser):
+    """Every picture and its text alternative."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.pictures: list[dict[str, str | None]] = []
+        self.ids: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if tag == "svg":
+            self.pictures.append(found)
+        if found.get("id"):
+            self.ids.append(str(found["id"]))
+
+
+def test_every_picture_has_a_text_alternative(tmp_path: Path) -> None:
+    rows = [*matrix_rows(slow=1), *curve_rows(), row("b", 1.0, bytes=8), row("c", 1.0, where="n2")]
+    found = _Svg(render(with_history(snapshot(tmp_path, rows))))
+    shown = [
+        each for each in found.pictures if "aria-hidden" not in each and "overflow" not in each
+    ]
+    assert len(shown) > 8
+    for picture in shown:
+        assert picture["role"] == "img"
+        names = str(picture.get("aria-labelledby") or "").split()
+        assert picture.get("aria-label") or (len(names) == 2 and set(names) <= set(found.ids))
+    assert len(found.ids) == len(set(found.ids))
+
+
+def test_changes_and_what_differed_then(tmp_path: Path) -> None:
+    shown = render(with_history(snapshot(tmp_path, list(curve_rows()))))
+    assert "What changed" in shown
+    assert "-18.0 % (95 %: -19.0 to -17.0 %)" in shown
+    assert "libfabric 2.0 -&gt; 2.2 in the lock: it carries the data" in shown
+    assert "lock.libfabric 2.0 -&gt; 2.2" in shown  # the mark in the picture
+    assert "driver unchanged" not in shown
+    assert shown.index("What changed") < shown.index('id="checks"')
+
+
+def test_the_nights_since_a_time() -> None:
+    nights = series()
+    all_of_them, late = (trend(nights, [], FACTS, since) for since in (None, FIRST + 25 * 86400))
+    assert all_of_them
+    assert late
+    assert (all_of_them.nights, late.nights) == (30, 5)
+    assert len(late.signs) == 0
+    assert trend(nights, [], FACTS, FIRST + 1e9) is None
+
+
+def test_a_repeat_command_is_one_that_busbar_takes(tmp_path: Path) -> None:
+    name = "pt2pt %size_set=full %bench=osu_bw %buffers=D D"
+    rows = [
+        row(name, 1.0, verdict=Verdict.DEGRADED, where="n3"),
+        row("x; rm -rf /", 1.0, verdict=Verdict.FAILED),
+        row("require xccl", verdict=Verdict.FAILED, message="no"),
+    ]
+    commands = {each.checks[0]: each.repeat for each in page(snapshot(tmp_path, rows)).failures}
+    parser = cli.build_parser(["check"])
+    for command in commands.values():
+        words = shlex.split(command)
+        assert words[0] == "busbar"
+        parser.parse_args(words[1:])
+    section = {each.name: each.repeat for each in page(snapshot(tmp_path, rows)).checks}
+    assert shlex.split(section["pt2pt full osu_bw DD"])[-2:] == ["-n", "pt2pt full osu_bw DD"]
+    assert shlex.split(section["x; rm -rf /"])[-1] == "x; rm -rf /"
+    assert shlex.split(section["require xccl"])[-2:] == ["--require", "xccl"]
+
+
+def test_what_is_new_since_the_run_before(tmp_path: Path) -> None:
+    old = [row("a", 1.0, verdict=Verdict.DEGRADED)]
+    new = [*old, row("b", 1.0, verdict=Verdict.DEGRADED)]
+    causes = [cause("a", "known"), cause("b", "fresh")]
+    before = snapshot(tmp_path, old, causes=causes[:1], versions={"mpi": "4.1"})
+    after = snapshot(tmp_path, new, causes=causes)
+    shown = page_of(Frame(after, SITE), before=before)
+    assert {each.id: each.new for each in shown.failures} == {"known": False, "fresh": True}
+    assert shown.differs == ("mpi 4.1 -> Open MPI 5.0.11",)
+    assert not any(each.new for each in page(after).failures)
+
+
+def many_series(tmp_path: Path, checks: int) -> Snapshot:
+    """500 series of 14 sizes."""
+    found = []
+    for n in range(500):
+        for each in curve_rows(f"check {n % checks}"):
+            found.append({**each, "pair": f"operation {n}"})
+    return snapshot(tmp_path, found)
+
+
+@pytest.mark.parametrize("checks", [1, 500])
+def test_500_series_are_less_than_3_mb(checks: int, tmp_path: Path) -> None:
+    run = many_series(tmp_path, checks)
+    assert len(render(page(run)).encode()) < MOST_BYTES
+    if checks < 500:
+        sizes = [
+            len(text.encode()) for _, text in render_pages(page_of(Frame(run, SITE, inline=False)))
+        ]
+        assert len(sizes) == 1 + checks
+        assert max(sizes) < MOST_BYTES
+
+
+def test_64_nodes(tmp_path: Path) -> None:
+    rows = [each for n in range(64) for each in matrix_rows(2 if n == 17 else None, f"n{n:02}")]
+    rows += [row("xccl", verdict=Verdict.NOT_RUN, where="n40", message="it waited for 10m")]
+    shown = page(snapshot(tmp_path, rows))
+    assert shown.fleet
+    assert shown.fleet.total == 64
+    assert [(node.name, node.verdict) for node in shown.fleet.listed] == [
+        ("n17", Verdict.DEGRADED),
+        ("n40", Verdict.NOT_RUN),
+    ]
+    assert ("xccl on n40", "it waited for 10m") in shown.unmeasured
+    (check,) = (each for each in shown.checks if each.name == "link_matrix")
+    assert "on n17" in check.matrices[0].title
+    assert len(render(shown).encode()) < MOST_BYTES
+
+
+def test_one_screen_for_mail(tmp_path: Path) -> None:
+    rows = [row(f"check {n}", 1.0, verdict=Verdict.FAILED) for n in range(40)]
+    causes = [cause(f"check {n}", f"cause-{n}", remedy="Do this. " * 40) for n in range(40)]
+    run = snapshot(tmp_path, rows, causes=causes, site=MARKUP, coverage="62 of 64 nodes tested")
+    lines = mail(with_history(run))
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 78
+    text = "\n".join(lines)
+    assert text.replace("\n", "").isprintable()
+    assert "62 of 64 nodes tested" in text.replace("\n  ", " ")
+    assert "failed: 40 of 40 checks failed" in text.replace("\n  ", " ")
+    assert "and 37 more causes" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "nothing to do"),
+        (["--summary", "--rows", "rows"], "needs the verdict of the sweep"),
+        (["none.json", "--summary"], "none.json: cannot be read: No such file"),
+        ([".", "--summary"], ".: cannot be read: Is a directory"),
+        (["{a}", "{b}", "--summary"], "several sites: h200x4, other"),
+        (["{a}", "--site", "p5", "--summary"], "the results are of h200x4"),
+        (["{a}", "--since", "yesterday", "--summary"], "yesterday"),
+        (["{a}", "--output", "{a}"], "cannot be written"),
+        (["{a}", "--prometheus", "{a}/x"], "cannot be written: Not a directory"),
+        (["--sweep", "{a}", "--summary"], "Field required"),
+    ],
+)
+def test_wrong_arguments(
+    arguments: list[str], text: str, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "history"))
+    monkeypatch.chdir(tmp_path)
+    files = {}
+    for name, site in (("a", "h200x4"), ("b", "other")):
+        files[name] = str(tmp_path / f"{name}.json")
+        Path(files[name]).write_text(json.dumps(document([row(value=1.0)], site=site)))
+    try:
+        status = cli.main(["report", *(word.format(**files) for word in arguments)])
+    except SystemExit as end:
+        status = int(end.code or 0)
+    assert status == 2
+    assert text in capsys.readouterr().err
+    assert not (tmp_path / "history").exists()  # reading makes no store
+
+
+def test_the_svg_of_the_expected_matrix_is_one_file(tmp_path: Path) -> None:
+    picture = tmp_path / "matrix.svg"
+    assert cli.main(["expect", "--site", "mi250x", "--plot", str(picture)]) == 0
+    root = ET.fromstring(picture.read_text())  # noqa: S314
+    assert not [each for each in root.iter() if each.tag.endswith(("image", "script"))]

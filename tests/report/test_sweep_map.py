@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""The map of a sweep: only a node with a reading that nothing speaks against is a pass."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar import cli
+from busbar.errors import BusbarError
+from busbar.report.sweep import map_of, read_rates, read_sweep, sentence
+from busbar.verdict import Verdict
+
+
+def files(tmp_path: Path, nodes: int = 12, **verdict: Any) -> tuple[Path, Path]:
+    """A verdict, and rows in which every node has a reading but ``gpu-a3``."""
+    rows = []
+    for turn in (1, 2):
+        for n in range(nodes):
+            a, b = f"gpu-a{n}", f"gpu-a{(n + turn) % nodes}"
+            dead = "gpu-a3" in (a, b)
+            rate = {"gb_per_s": None if dead else 46.0, "state": "dead" if dead else "ok"}
+            rows.append({"round": turn, "a": a, "b": b, "nic": None, **rate})
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (tmp_path / "rows.jsonl").write_text(f'{lines}[]\nnull\n{{"a": 1}}\n{{"round": 3, "a": "gp')
+    document = {
+        "schema": "busbar-sweep/1",
+        "accused": [{"id": "gpu-a5/mlx5_0", "kind": "nic", "evidence": "23 of 46 GB/s"}],
+        "suspects": [{"a": "gpu-a7", "b": "gpu-a8"}],
+        "unmeasured": ["gpu-a3", "gpu-a3-gpu-a4"],
+        "notes": ["1 line was cut off"],
+        **verdict,
+    }
+    (tmp_path / "sweep.json").write_text(json.dumps(document))
+    return tmp_path / "sweep.json", tmp_path / "rows.jsonl"
+
+
+def test_states_by_leaf(tmp_path: Path) -> None:
+    verdict, rows = files(tmp_path)
+    leaf_of = {f"gpu-a{n}": "left" if n < 6 else "right" for n in range(12)}
+    drawn = map_of(read_sweep(verdict), read_rates(rows), leaf_of)
+    assert [(leaf.name, len(leaf.nodes)) for leaf in drawn.leaves] == [("left", 6), ("right", 6)]
+    states = {node.name: node.verdict for leaf in drawn.leaves for node in leaf.nodes}
+    bad = {name: state for name, state in states.items() if state is not Verdict.PASS}
+    assert bad == {
+        "gpu-a3": Verdict.NOT_RUN,
+        "gpu-a5": Verdict.DEGRADED,
+        "gpu-a7": Verdict.UNKNOWN,
+    }
+    assert [node.name for node in drawn.leaves[1].nodes][-2:] == ["gpu-a10", "gpu-a11"]
+    assert sentence(drawn) == "of 12 nodes 1 slow, 1 undecided, 1 not measured"
+
+
+def test_nobody_passes_without_rows(tmp_path: Path) -> None:
+    verdict, _ = files(tmp_path, nodes=1)
+    drawn = map_of(read_sweep(verdict), read_rates(tmp_path / "sweep.json"), {})
+    assert not [v for v, _ in drawn.counts if v is Verdict.PASS]
+
+
+def test_the_page_of_a_sweep(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "none"))
+    verdict, rows = files(tmp_path)
+    arguments = ["report", "--sweep", str(verdict), "--rows", str(rows)]
+    assert cli.main([*arguments, "--output", str(tmp_path / "out"), "--summary"]) == 0
+    text = (tmp_path / "out/index.html").read_text()
+    assert "nic gpu-a5/mlx5_0: 23 of 46 GB/s" in text
+    assert "gpu-a3-gpu-a4</strong>: not measured by the sweep" in text
+    assert "1 line was cut off" in text
+    assert capsys.readouterr().out.startswith("sweep: degraded: of 12 nodes 1 slow")
+
+
+@pytest.mark.parametrize("change", [{"schema": "x"}, {"accused": [1]}, {"unmeasured": None}])
+def test_a_file_that_is_no_sweep(change: dict[str, Any], tmp_path: Path) -> None:
+    verdict, _ = files(tmp_path, **change)
+    with pytest.raises(BusbarError):
+        read_sweep(verdict)
