@@ -23,7 +23,6 @@ from busbar.judge.results import Outcome
 from busbar.parse import numbers
 from busbar.report.junit import junit
 from busbar.report.page import page_of, render
-from busbar.report.prometheus import metrics
 from busbar.report.sections import Frame
 from busbar.report.snapshot import of_document
 from busbar.report.terminal import print_run, summary
@@ -106,6 +105,9 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
 
 def _write_metrics(file: Path | None, document: CheckDocument) -> None:
     if file:
+        # It takes a while to load, and few runs need it.
+        from busbar.report.prometheus import metrics  # noqa: PLC0415
+
         write(file, metrics(of_document(document)))
 
 

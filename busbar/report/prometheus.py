@@ -6,8 +6,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from busbar.check.names import short_name
 from busbar.judge.results import Result
@@ -20,47 +24,41 @@ _GIGA = 1e9
 _MICRO = 1e-6
 
 
-@dataclass
-class _Family:
-    """The samples of one metric, by their labels."""
+class _Families(Collector):
+    """The metrics of one run; of several samples with equal labels the first one counts."""
 
-    name: str
-    help: str
-    samples: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._families: dict[str, GaugeMetricFamily] = {}
+        self._seen: set[tuple[str, ...]] = set()
 
-    def set(self, value: float, labels: Mapping[str, str]) -> None:
-        """Keep a value; of several with equal labels the first one counts."""
-        self.samples.setdefault(tuple(labels.items()), value)
+    def add(self, name: str, text: str) -> None:
+        """Declare a metric, so that it stands in its place."""
+        self._families[name] = GaugeMetricFamily(name, text)
 
-    def lines(self) -> Iterator[str]:
-        if self.samples:
-            yield f"# HELP {self.name} {self.help}"
-            yield f"# TYPE {self.name} gauge"
-        for labels, value in self.samples.items():
-            text = ",".join(f'{key}="{_escape(word)}"' for key, word in labels)
-            yield f"{self.name}{{{text}}} {value!r}"
+    def set(self, name: str, value: float, labels: Mapping[str, str]) -> None:
+        """Keep a value; words from outside cannot control a terminal."""
+        words = [one_line(word) for word in labels.values()]
+        if (name, *words) not in self._seen:
+            self._seen.add((name, *words))
+            samples = self._families[name].samples
+            samples.append(Sample(name, dict(zip(labels, words, strict=True)), value))
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics that have a sample."""
+        return (family for family in self._families.values() if family.samples)
 
 
 def metrics(run: Snapshot) -> str:
     """Return verdicts, readings, bands and limits in base units: seconds, bytes per second."""
     site = {"site": run.site}
-    time = _Family("busbar_run_timestamp_seconds", "When the run ended.")
+    families = _declared()
     if (seconds := _seconds(run.time)) is not None:
-        time.set(seconds, site)
-    verdict = _Family("busbar_run_verdict", "1 for the verdict of the run, 0 for the others.")
-    checks = _Family("busbar_checks", "Checks by verdict.")
+        families.set("busbar_run_timestamp_seconds", seconds, site)
     counts = Counter(outcome.verdict for outcome in run.outcomes)
     for each in Verdict:
-        verdict.set(float(each is run.verdict), {**site, "verdict": str(each)})
-        checks.set(float(counts[each]), {**site, "verdict": str(each)})
-    severity = _Family(
-        "busbar_check_severity",
-        "Verdict of a check: " + ", ".join(f"{each.severity} {each}" for each in Verdict) + ".",
-    )
-    readings = {
-        "latency": list(_families("busbar_latency", "seconds", "latency")),
-        "bandwidth": list(_families("busbar_bandwidth", "bytes_per_second", "bandwidth")),
-    }
+        of_verdict = {**site, "verdict": str(each)}
+        families.set("busbar_run_verdict", each is run.verdict, of_verdict)
+        families.set("busbar_checks", counts[each], of_verdict)
     for outcome in run.outcomes:
         of_check = {
             **site,
@@ -68,23 +66,34 @@ def metrics(run: Snapshot) -> str:
             "environment": outcome.environment,
             "check": short_name(outcome.check),
         }
-        severity.set(float(outcome.verdict.severity), of_check)
+        families.set("busbar_check_severity", outcome.verdict.severity, of_check)
         for row in sorted(outcome.results, key=lambda row: (-row.verdict.severity, quality(row))):
-            _set(readings, row, of_check)
-    families = [time, verdict, checks, severity, *readings["latency"], *readings["bandwidth"]]
-    return "".join(f"{line}\n" for family in families for line in family.lines())
+            _set(families, row, of_check)
+    registry = CollectorRegistry()
+    registry.register(families)
+    return generate_latest(registry).decode()
 
 
-def _families(name: str, unit: str, what: str) -> Iterator[_Family]:
-    yield _Family(f"{name}_{unit}", f"The {what} that was measured.")
-    for bound, text in (("low", "Start"), ("high", "End")):
-        yield _Family(f"{name}_{bound}_{unit}", f"{text} of the band of the {what}.")
-    yield _Family(f"{name}_limit_{unit}", f"What the links allow of the {what}.")
+def _declared() -> _Families:
+    families = _Families()
+    severities = ", ".join(f"{each.severity} {each}" for each in Verdict)
+    families.add("busbar_run_timestamp_seconds", "When the run ended.")
+    families.add("busbar_run_verdict", "1 for the verdict of the run, 0 for the others.")
+    families.add("busbar_checks", "Checks by verdict.")
+    families.add("busbar_check_severity", f"Verdict of a check: {severities}.")
+    for what, unit in (("latency", "seconds"), ("bandwidth", "bytes_per_second")):
+        families.add(f"busbar_{what}_{unit}", f"The {what} that was measured.")
+        families.add(f"busbar_{what}_low_{unit}", f"Start of the band of the {what}.")
+        families.add(f"busbar_{what}_high_{unit}", f"End of the band of the {what}.")
+        families.add(f"busbar_{what}_limit_{unit}", f"What the links allow of the {what}.")
+    return families
 
 
-def _set(readings: Mapping[str, list[_Family]], row: Result, of_check: dict[str, str]) -> None:
+def _set(families: _Families, row: Result, of_check: dict[str, str]) -> None:
     latency = row.metric == "latency"
-    factor = _MICRO if latency else _GIGA
+    what, unit, factor = (
+        ("latency", "seconds", _MICRO) if latency else ("bandwidth", "bytes_per_second", _GIGA)
+    )
     labels = {
         **of_check,
         "metric": row.metric,
@@ -95,10 +104,10 @@ def _set(readings: Mapping[str, list[_Family]], row: Result, of_check: dict[str,
     }
     if row.value is None or not math.isfinite(row.value):
         return
-    families = readings["latency" if latency else "bandwidth"]
-    for family, value in zip(families, (row.value, row.low, row.high, row.limit), strict=True):
+    values = {"": row.value, "low_": row.low, "high_": row.high, "limit_": row.limit}
+    for part, value in values.items():
         if value is not None and math.isfinite(value):
-            family.set(value * factor, labels)
+            families.set(f"busbar_{what}_{part}{unit}", value * factor, labels)
 
 
 def _seconds(time: str) -> float | None:
@@ -106,7 +115,3 @@ def _seconds(time: str) -> float | None:
         return datetime.fromisoformat(time).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def _escape(text: str) -> str:
-    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')
