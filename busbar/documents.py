@@ -555,8 +555,8 @@ class ChangeRow(SeriesKeyRow):
     """Median before."""
     after: float
     """Median after."""
-    ratio: float
-    """After over before."""
+    ratio: float | None
+    """After over before; null if that was 0."""
     ratio_low: float | None
     """Lower end of the 95 % interval of ``ratio``; null for fewer than 4 nights."""
     ratio_high: float | None

@@ -22,7 +22,10 @@ def flat(document: Mapping[str, Any]) -> dict[str, str]:
 
     Digests are shortened. Raises ``ValueError`` if there are too many facts.
     """
-    facts = dict(_flat(_short(document), ""))
+    try:
+        facts = dict(_flat(_short(document), ""))
+    except RecursionError:
+        raise ValueError("provenance is nested too deep") from None
     if len(facts) > _MOST_FACTS:
         raise ValueError(f"provenance has {len(facts)} facts, at most {_MOST_FACTS} are kept")
     return facts

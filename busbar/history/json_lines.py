@@ -70,6 +70,8 @@ def parse(lines: Iterable[str]) -> Iterator[Reading]:
                 raise ValueError(f"line {number}: {key}: {first['msg']}") from error
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
+            except RecursionError:
+                raise ValueError(f"line {number}: nested too deep") from None
 
 
 def _reading(text: str) -> Reading:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,8 +109,8 @@ class Change:
 
     @property
     def ratio(self) -> float:
-        """After over before."""
-        return self.after / self.before
+        """After over before; infinite if nothing came before."""
+        return self.after / self.before if self.before else math.inf
 
     @property
     def below_band(self) -> bool:

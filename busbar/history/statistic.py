@@ -80,6 +80,8 @@ _FEWEST_SERIES = 10
 _COMMON_CORRELATION, _COMMON_MIDDLE, _COMMON_FAR = 0.1, 0.015, 0.003
 _LEAST = 2e-3
 """Least deviation over the mean: readings are printed with few digits."""
+_TINY = 1e-9
+"""Least deviation of a series of zeros."""
 _WEEKS = 6
 """Weeks of a baseline that can show a weekly pattern."""
 
@@ -205,7 +207,7 @@ def _baseline(history: Array, least: float, noise: Noise) -> _Baseline:
     near = place < np.maximum((_NEAREST * nights).astype(np.int64), 1)[:, None]
     square = np.where(near, distance, 0.0) ** 2
     deviation = _NORMAL * np.sqrt(square.sum(axis=1) / near.sum(axis=1))
-    deviation = np.maximum(deviation, least + np.finfo(float).tiny)
+    deviation = np.maximum(deviation, least + _TINY)
     z = np.nan_to_num((history - mean[:, None]) / deviation[:, None])
     size = np.abs(z)
     short = nights < _SHORT
@@ -220,7 +222,7 @@ def _baseline(history: Array, least: float, noise: Noise) -> _Baseline:
     spread = np.sqrt((bounded**2).sum(axis=1) / np.maximum(nights, 1) - shift**2)
     mean = np.where(clean, mean + shift * deviation, mean)
     deviation = np.where(clean, deviation * spread, deviation)
-    deviation = np.maximum(deviation, least + np.finfo(float).tiny)
+    deviation = np.maximum(deviation, least + _TINY)
     bounded = np.clip(z, -2.5, 2.5)
     power = np.maximum((bounded**2).sum(axis=1), 1e-9)
     lagged = (bounded[:, 1:] * bounded[:, :-1]).sum(axis=1) / power
@@ -241,7 +243,7 @@ def common_noise(values: Sequence[Array], days: Sequence[NDArray[np.int64]]) -> 
         recent = each[-BASELINE:] - np.median(each)
         weekdays = at[-BASELINE:] % 7
         recent = recent - _weekly(recent[None, :], weekdays[None, :])[0, weekdays]
-        deviation = max(float(np.median(np.abs(recent))) * 1.4826, np.finfo(float).tiny)
+        deviation = max(float(np.median(np.abs(recent))) * 1.4826, _TINY)
         size = np.abs(recent) / deviation
         bounded = np.clip(recent / deviation, -2.5, 2.5)
         r = float((bounded[1:] * bounded[:-1]).sum() / max((bounded**2).sum(), 1e-9))

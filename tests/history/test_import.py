@@ -88,6 +88,17 @@ def test_a_bad_file_is_one_error_and_good_ones_are_kept(
         assert [series.key.node for series in read_series(store)] == ["n2"]
 
 
+@pytest.mark.parametrize("depth", [700, 5000])
+def test_a_nested_provenance_is_refused(
+    depth: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    deep = '{"a":' * depth + "1" + "}" * depth
+    file.write_text(json.dumps(LINE)[:-1] + f', "provenance": {deep}}}')
+    assert run("import", file) == 2
+    assert "internal error" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("content", ["", "hello\n", "{", "[1, 2]", '{"a": 1}', "\x00\x01"])
 def test_other_files_are_refused(
     content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

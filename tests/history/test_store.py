@@ -25,7 +25,7 @@ from busbar.history.store import FILE, Reading, open_store
 
 MOUNTED = pytest.mark.skipif(
     os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0,
-    reason="needs root, to mount a file system",
+    reason="mounts need root",
 )
 ROW = '{"time": "2026-01-%02dT02:00:00Z", "site": "alpha", "metric": "bw", "value": %d}\n'
 
