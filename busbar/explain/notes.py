@@ -64,7 +64,7 @@ def _dropped(context: Context) -> Iterator[Note]:
 def _not_kept(context: Context) -> Iterator[Note]:
     if counts := context.facts.not_kept:
         listed = ", ".join(f"{count} {what}" for what, count in counts.items())
-        yield Note("repeats-dropped", f"left out after the first {MOST_VALUES}: {listed}")
+        yield Note("repeats-dropped", f"left out after the first {MOST_VALUES}: at least {listed}")
 
 
 @note("runs-dropped")

@@ -20,6 +20,7 @@ from busbar.output.tables import Tables
 from busbar.parse import (
     nccl_log,
     nccl_monitor,
+    nccl_tests,
     numbers,
     nvidia_smi,
     ucx_log,
@@ -83,6 +84,7 @@ class Collector:
         nlines = block.count(b"\n") + 1
         if self.tables.drops_rows:
             self._dense_blocks = 0  # most lines are rows, which a search leaves out
+            self.runs.shapes.skip_lines(nccl_tests.ROW_LINE)
         if self._dense_blocks or block.count(nccl_log.INFO) * DENSE > nlines:
             self._lines(self.runs.unworn(number, block))
             self._dense_blocks = max(0, self._dense_blocks - 1)
@@ -115,7 +117,7 @@ class Collector:
     def _triggered(self, number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield the lines with a trigger; after the head of a table those like a row as well."""
         table, tables = self._patterns, self.tables
-        start = 0
+        start = skipped = 0
         while True:
             if tables.drops_rows:
                 search = table.any_but_rows
@@ -127,8 +129,15 @@ class Collector:
             if trigger is None:
                 return
             begin = block.rfind(b"\n", start, trigger.start()) + 1 or start
-            end = block.find(b"\n", trigger.start())
             number += block.count(b"\n", start, begin)
+            shapes = self.runs.shapes
+            if shapes.skip and (worn := shapes.skip.match(block, begin)):
+                if start == skipped:
+                    shapes.skip_between(block[start : begin - 1])
+                start = skipped = worn.end()
+                number += block.count(b"\n", begin, start)
+                continue
+            end = block.find(b"\n", trigger.start())
             if end < 0:
                 yield number, block[begin:]
                 return
@@ -255,6 +264,8 @@ class Collector:
         if in_table:
             rank, text = self._line_prefixes.cut(line)
             if self.tables.line(number, text, rank):
+                if self.tables.repeats:
+                    shapes.count()
                 return
         if owners:
             self._owned(number, line, text, owners)
