@@ -204,7 +204,7 @@ def measure(name: str, text: Iterator[bytes], scratch: Path, start: float) -> bo
 
 
 def start_up(scratch: Path) -> float:
-    """Return the CPU time in which ``busbar explain`` reads a table, for which it loads the sites."""
+    """Return the CPU time in which ``busbar explain`` reads the head of a table."""
     path = scratch / "line"
     path.write_text(TABLE)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
