@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import re2
+
 from busbar.output.job_output import (
     MOST_HOSTS,
     MOST_PATHS,
@@ -115,35 +117,16 @@ class Collector:
         return nlines
 
     def _triggered(self, number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines with a trigger; after the head of a table those like a row as well."""
-        table, tables = self._patterns, self.tables
-        start = skipped = 0
-        while True:
-            if tables.drops_rows:
-                search = table.any_but_rows
-            elif tables.row_is_cut:
-                search = table.any_or_number
-            else:
-                search = table.any_or_row if tables.rows_are_plain else table.any
-            trigger = search.search(block, start)
-            if trigger is None:
-                return
-            begin = block.rfind(b"\n", start, trigger.start()) + 1 or start
-            number += block.count(b"\n", start, begin)
-            shapes = self.runs.shapes
-            if shapes.skip and (worn := shapes.skip.match(block, begin)):
-                if start == skipped:
-                    shapes.skip_between(block[start : begin - 1])
-                start = skipped = worn.end()
-                number += block.count(b"\n", begin, start)
-                continue
-            end = block.find(b"\n", trigger.start())
-            if end < 0:
-                yield number, block[begin:]
-                return
-            yield number, block[begin:end]
-            start = end + 1
-            number += 1
+        """Return the lines with a trigger; after the head of a table those like a row as well."""
+        return self.runs.found(number, block, self._searcher)
+
+    def _searcher(self) -> re2.Expression:
+        """Return what finds the next line to be read."""
+        if self.tables.drops_rows:
+            return self._patterns.any_but_rows
+        if self.tables.row_is_cut:
+            return self._patterns.any_or_number
+        return self._patterns.any_or_row if self.tables.rows_are_plain else self._patterns.any
 
     def _info(self, at: int, line: bytes, prefix_bytes: int) -> None:
         """Read a line of ``NCCL_DEBUG=INFO``."""
