@@ -23,7 +23,7 @@ def notes(
 ) -> list[Note]:
     """Return the notes on a run that do not repeat one of its causes."""
     made = [each for rule in note_rules() for each in rule(context) if each.id not in causes]
-    if not verdict.is_problem:
+    if verdict is Verdict.PASS:
         made += [
             Note(
                 "setting-harmless", f"{f.id}: {f.summary}", f.evidence, {"cause": f.id} | f.details

@@ -122,6 +122,12 @@ def test_impossible_figures(change: tuple[str, str]) -> None:
     assert ids(run(SLOW.replace(*change))) == {"invalid-reading"}
 
 
+@pytest.mark.parametrize("figure", ["nan", "-nan", "inf", "-17.00", "0.00"])
+def test_impossible_figures_of_osu(figure: str) -> None:
+    found = run(BANNER + f"1048576 285.31\n4194304 {figure}\n")
+    assert (found.verdict, ids(found)) == (Verdict.FAILED, {"invalid-reading"})
+
+
 def test_a_bus_bandwidth_of_nothing() -> None:
     row = "1073741824 268435456 float sum -1 800.0 1342.18 0.00 0 800.0 1342.18 0.00 0\n"
     assert ids(run(row)) == {"invalid-reading"}
