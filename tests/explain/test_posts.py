@@ -42,6 +42,12 @@ def test_gpudirect_is_no_fault_inside_one_node() -> None:
     assert ids(run(across)) == {"gdr-off"}
 
 
+def test_a_setting_is_not_called_harmless_in_a_run_that_is_not_judged() -> None:
+    found = run(info("Could not enable P2P between dev 1(=1b000) and dev 0(=1a000)"))
+    assert (found.verdict, found.causes) == (Verdict.UNJUDGED, ())
+    assert [note.id for note in found.notes] == ["setting-not-judged"]
+
+
 # ---- staging counts where it costs
 def across(gpu: str, rate: float, *more: str) -> Explanation:
     log = info("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'")
