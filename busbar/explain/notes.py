@@ -23,14 +23,17 @@ def notes(
 ) -> list[Note]:
     """Return the notes on a run that do not repeat one of its causes."""
     made = [each for rule in note_rules() for each in rule(context) if each.id not in causes]
-    if not verdict.is_problem:
-        made += [
-            Note(
-                "setting-harmless", f"{f.id}: {f.summary}", f.evidence, {"cause": f.id} | f.details
+    if verdict.is_problem:
+        return made
+    named = {each.id for each in made}
+    for each in findings:
+        if each.id not in named:
+            text, details = f"{each.id}: {each.summary}", {"cause": each.id} | each.details
+            made.append(
+                Note("setting-harmless", text, each.evidence, details)
+                if verdict is Verdict.PASS
+                else Note("setting-not-judged", text, each.evidence, details)
             )
-            for f in findings
-            if f.id not in {each.id for each in made}
-        ]
     return made
 
 
@@ -64,7 +67,7 @@ def _dropped(context: Context) -> Iterator[Note]:
 def _not_kept(context: Context) -> Iterator[Note]:
     if counts := context.facts.not_kept:
         listed = ", ".join(f"{count} {what}" for what, count in counts.items())
-        yield Note("repeats-dropped", f"left out after the first {MOST_VALUES}: {listed}")
+        yield Note("repeats-dropped", f"left out after the first {MOST_VALUES}: at least {listed}")
 
 
 @note("runs-dropped")

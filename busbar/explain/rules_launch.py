@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
@@ -157,6 +158,7 @@ def same_gpu(context: Context) -> Iterator[Finding]:
         for j in context.judged
         if j.verdict is Verdict.IMPOSSIBLE
         and j.reading.evidence
+        and math.isfinite(j.reading.value)
         and j.reading.value > _MEMORY_RATE * _links(context, j)
     ]
     if fast and context.on_gpu and facts.readings[0].kind == "bw":

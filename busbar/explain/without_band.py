@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from busbar.explain.catalog import declare
@@ -27,7 +28,11 @@ _NVLINK_PER_GPU = 900.0
 def unjudged(context: Context) -> list[Finding]:
     """What a reading tells without any band: NCCL's own estimate of the links, and physics."""
     facts = context.facts
-    rates = [r for r in facts.readings if r.kind in ("bw", "busbw") and r.evidence]
+    rates = [
+        r
+        for r in facts.readings
+        if r.kind in ("bw", "busbw") and r.evidence and math.isfinite(r.value)
+    ]
     if not rates:
         return []
     top = max(rates, key=lambda r: r.value)

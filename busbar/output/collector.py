@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import re2
+
 from busbar.output.job_output import (
     MOST_HOSTS,
     MOST_PATHS,
@@ -20,6 +22,7 @@ from busbar.output.tables import Tables
 from busbar.parse import (
     nccl_log,
     nccl_monitor,
+    nccl_tests,
     numbers,
     nvidia_smi,
     ucx_log,
@@ -83,6 +86,7 @@ class Collector:
         nlines = block.count(b"\n") + 1
         if self.tables.drops_rows:
             self._dense_blocks = 0  # most lines are rows, which a search leaves out
+            self.runs.shapes.skip_lines(nccl_tests.ROW_LINE)
         if self._dense_blocks or block.count(nccl_log.INFO) * DENSE > nlines:
             self._lines(self.runs.unworn(number, block))
             self._dense_blocks = max(0, self._dense_blocks - 1)
@@ -113,28 +117,16 @@ class Collector:
         return nlines
 
     def _triggered(self, number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines with a trigger; after the head of a table those like a row as well."""
-        table, tables = self._patterns, self.tables
-        start = 0
-        while True:
-            if tables.drops_rows:
-                search = table.any_but_rows
-            elif tables.row_is_cut:
-                search = table.any_or_number
-            else:
-                search = table.any_or_row if tables.rows_are_plain else table.any
-            trigger = search.search(block, start)
-            if trigger is None:
-                return
-            begin = block.rfind(b"\n", start, trigger.start()) + 1 or start
-            end = block.find(b"\n", trigger.start())
-            number += block.count(b"\n", start, begin)
-            if end < 0:
-                yield number, block[begin:]
-                return
-            yield number, block[begin:end]
-            start = end + 1
-            number += 1
+        """Return the lines with a trigger; after the head of a table those like a row as well."""
+        return self.runs.found(number, block, self._searcher)
+
+    def _searcher(self) -> re2.Expression:
+        """Return what finds the next line to be read."""
+        if self.tables.drops_rows:
+            return self._patterns.any_but_rows
+        if self.tables.row_is_cut:
+            return self._patterns.any_or_number
+        return self._patterns.any_or_row if self.tables.rows_are_plain else self._patterns.any
 
     def _info(self, at: int, line: bytes, prefix_bytes: int) -> None:
         """Read a line of ``NCCL_DEBUG=INFO``."""
@@ -255,6 +247,8 @@ class Collector:
         if in_table:
             rank, text = self._line_prefixes.cut(line)
             if self.tables.line(number, text, rank):
+                if self.tables.repeats:
+                    shapes.count()
                 return
         if owners:
             self._owned(number, line, text, owners)

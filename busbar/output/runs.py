@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+
+import re2
 
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
@@ -54,6 +56,30 @@ class Runs:
             end = block.find(b"\n", start)
             end = total if end < 0 else end
             yield number, block[start:end]
+            start = end + 1
+            number += 1
+
+    def found(
+        self, number: int, block: bytes, searcher: Callable[[], re2.Expression]
+    ) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines of a block that a search finds, without most of those that are worn.
+
+        ``searcher`` is asked before each line, since a line can change what is searched next.
+        """
+        start = skipped = 0
+        while start <= len(block) and (found := searcher().search(block, start)):
+            begin = block.rfind(b"\n", start, found.start()) + 1 or start
+            number += block.count(b"\n", start, begin)
+            shapes = self.shapes
+            if shapes.skip and (worn := shapes.skip.match(block, begin)):
+                if start == skipped:
+                    shapes.skip_between(block[start : begin - 1])
+                start = skipped = worn.end()
+                number += block.count(b"\n", begin, start)
+                continue
+            end = block.find(b"\n", found.start())
+            end = len(block) if end < 0 else end
+            yield number, block[begin:end]
             start = end + 1
             number += 1
 

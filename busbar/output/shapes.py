@@ -17,10 +17,9 @@ _MOST_OF_A_TEXT = 1 << 12
 """Lines that are read of one text, whatever numbers are in it: as many as are kept of a kind."""
 _MOST_SHAPES = 10_000
 _LONGEST = 1024
-_LONG_NUMBER = re.compile(rb"[0-9]{5,}")
+_LONG_NUMBER = re.compile(rb"(?:0x[0-9a-f]{5,}|[0-9]{5,})")
 """A number that tells no code, rank or size: a process id, an address, a time."""
-_NUMBER = re.compile(rb"[0-9]+")
-_DIGITS = b"0123456789"
+_NUMBER = re.compile(rb"(?:0x[0-9a-f]+|[0-9]+)")
 _MOST_SKIPPED = 64
 _MIN_WORN = 64
 """Lines that are worn one by one before lines like them are skipped."""
@@ -56,7 +55,7 @@ class Shapes:
             if len(self.worn) < _MOST_SHAPES:
                 self.worn.add(line)
             return True
-        self._text = text = shape.translate(None, _DIGITS)
+        self._text = text = _NUMBER.sub(b"", shape)
         return self._texts.get(text, 0) >= _MOST_OF_A_TEXT
 
     def count(self) -> None:
@@ -77,12 +76,24 @@ class Shapes:
         shape = _LONG_NUMBER.sub(b"", message)
         number = _LONG_NUMBER
         if self._counts.get(shape, 0) < _MOST_ALIKE:
-            shape, number = shape.translate(None, _DIGITS), _NUMBER
-        shape = prefix.translate(None, _DIGITS) + shape
+            shape, number = _NUMBER.sub(b"", shape), _NUMBER
+        shape = _NUMBER.sub(b"", prefix) + shape
         _add(self._hits, shape)
         if self._hits[shape] == _MIN_WORN:
-            self._skipped.append(_like(prefix, _NUMBER) + _like(message, number) + b"\n")
-            self.skip = re2.compile(b"(?:" + b"|".join(self._skipped) + b")+", options())
+            self.skip_lines(_like(prefix, _NUMBER) + _like(message, number))
+
+    def skip_between(self, text: bytes) -> None:
+        """Match lines without a message, too, if they often follow lines that `skip` matches."""
+        if text and len(text) < _LONGEST and len(self._skipped) < _MOST_SKIPPED:
+            _add(self._hits, text)
+            if self._hits[text] == _MIN_WORN:
+                self.skip_lines(re.escape(text))
+
+    def skip_lines(self, expression: bytes) -> None:
+        """Match lines of an expression by `skip`."""
+        if expression not in self._skipped:
+            self._skipped.append(expression)
+            self.skip = re2.compile(b"(?:(?:" + b"|".join(self._skipped) + b")\n)+", options())
 
 
 def _like(text: bytes, number: re.Pattern[bytes]) -> bytes:

@@ -56,6 +56,8 @@ class Tables:
         self._last_start: events.Start | None = None
         self._errors = False
         """Whether its table prints errors instead of counts of wrong elements."""
+        self.repeats = False
+        """Whether the last line is one of so many that the run keeps no more of them."""
 
     @property
     def _facts(self) -> JobOutput:
@@ -83,8 +85,9 @@ class Tables:
 
     def line(self, number: int, line: bytes, key: bytes) -> bool:
         """Takes a line that belongs to a table; False for all others."""
-        first = line.lstrip()[:1]
+        first, self.repeats = line.lstrip()[:1], False
         if first == b"#" and not _FRAME.match(line):
+            self.repeats = self._facts.launches.dropped > 0
             return self._comment(number, decode(line))
         if first == b"{" and line.lstrip().startswith(_EVENTS):
             self._event(number, line)
@@ -278,6 +281,7 @@ class Tables:
         facts = self._facts
         if len(facts.malformed) >= MOST_VALUES:
             facts.malformed.dropped += 1
+            self.repeats = True
             return  # the run is broken, and so is its output
         evidence = Evidence(self._runs.file, number, decode(line))
         try:

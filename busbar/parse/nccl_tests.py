@@ -127,6 +127,8 @@ TRIGGERS = (
 """Texts in the lines that the functions of this module parse, for `busbar.parse.triggers`."""
 ROW_TRIGGER = r"\d[ \t]+(?:u?int\d|fp\d|f\d|bfloat\d|half|float|double)"
 """A row of the table."""
+ROW_LINE = rb"[ \t]*\d+[ \t]+\d*" + ROW_TRIGGER.encode() + rb"[0-9a-zNA/.+ \t-]*"
+"""A line with a row and nothing else."""
 
 _VERSION = re.compile(
     r"#?\s*(?:nccl|rccl)-tests:?\s+version\s+(?P<tests>\S+)"

@@ -49,7 +49,7 @@ class Setting:
 
 TRIGGERS = (r"#[ \t]*(?:OSU|Size|Datatype|\[)", "Send Buffer on", "This test requires")
 """Texts in the lines that the functions of this module parse, but for the rows."""
-ROW_TRIGGER = r"(?m:[0-9][ \t]+[0-9][0-9.]*(?:[ \t]+(?i:pass|fail))?[ \t]*$)"
+ROW_TRIGGER = r"(?mi:[0-9][ \t]+-?(?:[0-9][0-9.]*|nan|inf)(?:[ \t]+(?:pass|fail))?[ \t]*$)"
 """A row, which looks like much else: for lines that follow a banner."""
 
 _BANNER = re.compile(
@@ -77,7 +77,8 @@ _BUFFERS = re.compile(
     r" and Receive Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<receive>\w+)\)"
 )
 _ROW = re.compile(
-    r"\s*(?P<nbytes>\d{1,18})(?P<values>(?:\s+\d+(?:\.\d+)?){1,12})(?:\s+(?P<check>Pass|Fail))?\s*$",
+    r"\s*(?P<nbytes>\d{1,18})(?P<values>(?:\s+(?:\d+(?:\.\d+)?|-\d+\.\d+|-?(?:nan|inf))){1,12})"
+    r"(?:\s+(?P<check>Pass|Fail))?\s*$",
     re.IGNORECASE,
 )
 _SETTINGS = (

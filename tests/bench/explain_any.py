@@ -89,6 +89,33 @@ LINES: dict[str, tuple[str, Callable[[int], str]]] = {
             f' "bytes": {1 << i % 30}, "gb_per_s": {100 + i % 7}.5, "wrong": 0}}\n'
         ),
     ),
+    "tables of one rank": (
+        "",
+        lambda i: (
+            f"{TABLE}       8             2     float     sum      -1    {12 + i % 9}.3    0.00"
+            f"    0.00      0    12.1    0.00    0.00      0\n# Out of bounds values : 0 OK\n"
+            f"# Avg bus bandwidth    : 0.00{i % 7}\n#\n"
+        ),
+    ),
+    "long tables of one rank": (
+        "",
+        lambda i: (
+            TABLE
+            + "".join(
+                f"  {1 << k:10}  {1 << (k - 2):12}     float     sum      -1    {9 + k + i % 10}.3"
+                "    0.00    0.00      0    12.1    0.00    0.00      0\n"
+                for k in range(3, 28)
+            )
+        ),
+    ),
+    "broken events": (START, lambda i: f'{{"event": "strange", "x": {i}}}\n'),
+    "asynchronous events": (
+        TABLE,
+        lambda i: (
+            f"node{i % 128}:{i % 8}:{i} [{i % 8}] NCCL WARN NET/IB : mlx5_{i % 8}:{i} async fatal"
+            f" event on QP 0x{i * 7:x}: local QP catastrophic error\n"
+        ),
+    ),
     "OSU rows": (
         "# OSU MPI-CUDA Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n",
         lambda i: f"{1 << i % 23:<10} {285000.11 + i % 1000:>20.2f}\n",
@@ -177,9 +204,9 @@ def measure(name: str, text: Iterator[bytes], scratch: Path, start: float) -> bo
 
 
 def start_up(scratch: Path) -> float:
-    """Return the CPU time in which ``busbar explain`` reads one line."""
+    """Return the CPU time in which ``busbar explain`` reads the head of a table."""
     path = scratch / "line"
-    path.write_text("n1:1:1 [0] NCCL INFO Using network IB\n")
+    path.write_text(TABLE)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "busbar", "explain", "--json", str(path)]
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.explain import Source, explain
+from busbar.output.shapes import Shapes
 from busbar.site import load
 from busbar.verdict import Verdict
 
@@ -92,3 +93,37 @@ def test_a_fault_among_skipped_lines_is_seen() -> None:
     assert {"out-of-memory", "cannot-write"} <= {cause.id for cause in found.causes}
     (line,) = {e.line for c in found.causes for e in c.evidence if "Out Of Memory" in e.text}
     assert line == 60_001
+
+
+ALONE = (
+    "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) iters: 20\n"
+    "#  Rank  0 Group  0 Pid   {} on node0 device  0 [0x0f] NVIDIA H200\n"
+    "#\n"
+    "       8             2     float     sum      -1    12.3    0.00    0.00      0\n"
+    "# Out of bounds values : {}\n"
+)
+
+
+def test_what_repeats_after_the_bound_is_skipped_and_a_fault_in_it_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("_FREE_LINES", "_MOST_ALIKE", "_MIN_WORN"):
+        monkeypatch.setattr(f"busbar.output.shapes.{name}", MOST)
+    repeated = "".join(ALONE.format(10_000 + i, "0 OK") for i in range(500))
+    found = run(repeated)
+    assert "at least" in " ".join(each.summary for each in found.notes)
+    assert [cause.id for cause in found.causes] == ["singletons"]
+    bad = run(repeated + ALONE.format(77_777, "5 FAILED") + repeated)
+    assert "nccl-wrong-data" in {cause.id for cause in bad.causes}
+
+
+@pytest.mark.parametrize("code", ["0x81", "129"])
+def test_a_code_in_worn_lines_counts(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address does not."""
+    shapes = Shapes()
+    monkeypatch.setattr("busbar.output.shapes._FREE_LINES", 0)
+    line = b"node%d NCCL WARN QP 0x%x failed with syndrome %s"
+    for i in range(100):
+        assert shapes.is_worn(line % (7, 0xABCDE + i, b"0x3")) is (i >= 64)
+        shapes.count()
+    assert not shapes.is_worn(line % (7, 0xABCDE, code.encode()))

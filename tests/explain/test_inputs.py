@@ -43,15 +43,13 @@ def test_compressed(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
-@pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
-def test_cut_archive_is_read_as_far_as_it_goes(
-    pack: Callable[[bytes], bytes], share: float
-) -> None:
-    noise = b"".join(b"%x\n" % (i * i * 2654435761 % 2**61) for i in range(200_000))
+def test_cut_archive_is_read_as_far_as_it_goes(pack: Callable[[bytes], bytes]) -> None:
+    noise = b"".join(b"%x\n" % (i * i * 2654435761 % 2**61) for i in range(100_000))
     packed = pack(FAULTY.read_bytes() + noise)
-    (run,) = explain([Source.from_text("log.gz", packed[: int(len(packed) * share)])])
-    assert [cause.id for cause in run.causes] == ["nccl-p2p-off"]
-    assert [note.summary for note in run.notes if note.id == "input-damaged"]
+    for share in (0.5, 0.999):
+        (run,) = explain([Source.from_text("log.gz", packed[: int(len(packed) * share)])])
+        assert [cause.id for cause in run.causes] == ["nccl-p2p-off"]
+        assert [note.summary for note in run.notes if note.id == "input-damaged"]
     (whole,) = explain([Source.from_text("log.gz", packed)])
     assert "input-damaged" not in {note.id for note in whole.notes}
 
@@ -115,8 +113,6 @@ def test_pipes(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "busbar", "explain", "--json"]
     for words in (
         "- < {}",
-        "/dev/stdin < {}",
-        "- < <(cat {})",
         "<(cat {})",
         "/dev/stdin < <(cat {})",
     ):

@@ -39,7 +39,14 @@ NO_RUN = {
     "h200x2/gpu_aware_driver_us.log",
 }
 """Tables that this project wrote; no tool prints them."""
-_GENERAL = {"no-band", "site-recognised", "setting-harmless", "error-shown", "slow-at-one-size"}
+_GENERAL = {
+    "no-band",
+    "site-recognised",
+    "setting-harmless",
+    "setting-not-judged",
+    "error-shown",
+    "slow-at-one-size",
+}
 
 
 def neutral(path: Path) -> Source:

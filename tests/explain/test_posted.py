@@ -14,7 +14,7 @@ from .public_logs import is_right
 
 POSTS = [
     post
-    for name in ("posts.yaml", "posts-threads.yaml")
+    for name in ("posts.yaml", "posts-threads.yaml", "posts-fresh.yaml")
     for post in yaml.safe_load(Path(__file__).with_name(name).read_text())
 ]
 

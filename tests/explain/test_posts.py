@@ -42,6 +42,12 @@ def test_gpudirect_is_no_fault_inside_one_node() -> None:
     assert ids(run(across)) == {"gdr-off"}
 
 
+def test_a_setting_is_not_called_harmless_in_a_run_that_is_not_judged() -> None:
+    found = run(info("Could not enable P2P between dev 1(=1b000) and dev 0(=1a000)"))
+    assert (found.verdict, found.causes) == (Verdict.UNJUDGED, ())
+    assert [note.id for note in found.notes] == ["setting-not-judged"]
+
+
 # ---- staging counts where it costs
 def across(gpu: str, rate: float, *more: str) -> Explanation:
     log = info("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'")
@@ -120,6 +126,12 @@ def test_truncated_output_cites_the_nearest_complaint() -> None:
 def test_impossible_figures(change: tuple[str, str]) -> None:
     assert change[0] in SLOW
     assert ids(run(SLOW.replace(*change))) == {"invalid-reading"}
+
+
+@pytest.mark.parametrize("figure", ["nan", "-nan", "inf", "-17.00", "0.00"])
+def test_impossible_figures_of_osu(figure: str) -> None:
+    found = run(BANNER + f"1048576 285.31\n4194304 {figure}\n")
+    assert (found.verdict, ids(found)) == (Verdict.FAILED, {"invalid-reading"})
 
 
 def test_a_bus_bandwidth_of_nothing() -> None:

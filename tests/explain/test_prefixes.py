@@ -141,7 +141,7 @@ TABLE = nccl_table({1 << 28: 337.0, 1 << 30: 356.0}) + "exit_status=0\n"
 OSU = BANNER + "1048576   88512.35\n268435456  330000.00\nexit_status=1\n"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(LAYERS, min_size=1, max_size=4), st.sampled_from([TABLE, OSU]))
 def test_any_layers(layers: list[str | Prefix], text: str) -> None:
     def prefix(line: int) -> str:
