@@ -12,6 +12,7 @@ SUMMARIES = {
     "expect": "print the expected result of a benchmark on a site",
     "preflight": "check before a job whether an image runs at full speed on a site",
     "site": "list, show, lint and detect sites; print their environment",
+    "sweep": "find the slow node among thousands: plan pairs, measure, analyse",
     "spack": "check and compare locks, write module settings; works without Spack",
 }
 """By subcommand, in the order of ``busbar --help``, which loads none of them."""
