@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""``busbar sweep run``: measure the pairs of a plan on the nodes of a job of Slurm."""
