@@ -406,3 +406,42 @@ class SiteRow(_From):
     """One line that describes it."""
     note: str
     """What to do before its stack is installed, or why the site is broken."""
+
+
+class AccusedRow(TypedDict):
+    """Something that a sweep proves slow."""
+
+    id: str
+    """``NODE``, ``NODE/NIC``, ``NODE-NODE`` (a link), the name of a leaf switch (its uplinks), or
+    ``LEAF-LEAF`` (the only path between two leaves)."""
+    kind: Literal["node", "nic", "link", "uplink"]
+    """What it is; docs/sweep.md explains each."""
+    evidence: str
+    """The readings that prove it, in one sentence."""
+    nodes: list[str]
+    """The nodes whose jobs it slows down."""
+
+
+class SuspectRow(TypedDict):
+    """Two nodes that the second pass should measure together."""
+
+    a: str
+    """The suspect, or one end of a suspected link."""
+    b: str
+    """A node that is known to be good, or the other end."""
+
+
+class SweepDocument(TypedDict):
+    """What the readings of a sweep show."""
+
+    schema: Literal["busbar-sweep/1"]
+    """The schema of this document."""
+    accused: list[AccusedRow]
+    """What is slow."""
+    suspects: list[SuspectRow]
+    """What to measure again; a pair that is listed several times, so many times."""
+    unmeasured: list[str]
+    """Nodes, ``NODE/NIC`` and pairs ``NODE-NODE`` or ``NODE-NODE/NIC`` that could not be
+    measured."""
+    notes: list[str]
+    """What limits these results: lines that were cut off, several kinds of nodes, no band."""

@@ -7,9 +7,9 @@ import argparse
 from types import ModuleType
 from typing import Any
 
-from busbar.commands import sweep_plan
+from busbar.commands import sweep_analyse, sweep_plan
 
-_ACTIONS: tuple[ModuleType, ...] = (sweep_plan,)
+_ACTIONS: tuple[ModuleType, ...] = (sweep_plan, sweep_analyse)
 """One module for each action, in the order of ``busbar sweep --help``; each has `add_parser`."""
 
 

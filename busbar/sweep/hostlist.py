@@ -18,6 +18,7 @@ _ALLOWED = re.compile(r"[\w.,\[\]-]+", re.ASCII)
 _ITEM = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
 _BRACKET = re.compile(r"\[(?P<ranges>[^\]]*)")
 _RANGE = re.compile(r"(?P<first>[0-9]+)-(?P<last>[0-9]+)")
+_PARTS = re.compile(r"(?P<text>[^0-9]*)(?P<digits>[0-9]*)")
 _HINT = "write node names as Slurm does, such as gpu[001-128],login1"
 
 
@@ -45,6 +46,11 @@ def fold(nodes: Iterable[str]) -> str:
     if not all(_ALLOWED.fullmatch(name) for name in names):
         return ",".join(names)
     return str(NodeSet.fromlist(names, resolver=RESOLVER_NOGROUP))
+
+
+def natural(name: str) -> tuple[tuple[str, int], ...]:
+    """Return a key that sorts ``n2`` before ``n10``."""
+    return tuple((m["text"], numbers.count(m["digits"])) for m in _PARTS.finditer(name))
 
 
 def _size(item: str) -> int:

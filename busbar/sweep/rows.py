@@ -198,7 +198,7 @@ def _parsed(
     line: bytes, parse: Callable[[Mapping[str, Any]], _Row], path: Path, number: int
 ) -> _Row:
     try:
-        value = numbers.load_json(line)
+        value = numbers.load_json(line.decode())
     except ValueError as error:
         what = f"not a line of JSON: {str(error)[:100]}"
         raise BusbarError(what, where=f"{path}:{number}", hint=_HINT) from error

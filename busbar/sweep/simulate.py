@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT
+"""Plan, measure and analyse a fleet that does not exist, with as many faults as asked for."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from time import perf_counter
+
+import numpy as np
+
+from busbar.sweep.analyse import Analysis, analyse
+from busbar.sweep.fleet import FaultKind, Fleet, Noise
+from busbar.sweep.plan import plan
+from busbar.sweep.rows import MeasuredPair, PlannedPair, read_results
+from busbar.sweep.second_pass import plan_suspects
+from busbar.sweep.topology import Topology
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """The fleet, its faults and the sweep."""
+
+    nodes: int
+    bad: int
+    kind: FaultKind = "node"
+    noise: float = 0.03
+    tail: Noise = "normal"
+    slowdown: float = 0.2
+    rounds: int = 8
+    seed: int = 0
+    leaf_size: int = 32
+    nics: int = 2
+    """NICs of a node if the faults are NICs."""
+    slow_leaf: bool = False
+    """Whether all nodes of one leaf are slow as well."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the sweep found."""
+
+    rounds: int
+    """Of both passes."""
+    bad: tuple[str, ...]
+    accused: tuple[str, ...]
+    plan_s: float
+    analyse_s: float
+    """Reading the rows and analysing them, of the longer pass."""
+
+    @property
+    def recall(self) -> float:
+        """Share of the faults that were named; 1 if there are none."""
+        found = len(set(self.bad) & set(self.accused))
+        return found / len(self.bad) if self.bad else 1.0
+
+    @property
+    def false_accusations(self) -> int:
+        """How many healthy parts were accused."""
+        return len(set(self.accused) - set(self.bad))
+
+
+def simulate(scenario: Scenario) -> Outcome:
+    """Run a sweep with its second pass."""
+    nodes = [f"n{number}" for number in range(scenario.nodes)]
+    topology = Topology({node: f"leaf{n // scenario.leaf_size}" for n, node in enumerate(nodes)})
+    noise = np.random.default_rng(scenario.seed)
+    start = perf_counter()
+    first = plan(nodes, topology, scenario.rounds, scenario.seed)
+    plan_s = perf_counter() - start
+    fleet, bad = _with_faults(Fleet(tuple(nodes), topology), scenario, first)
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "results.jsonl"
+        _append(file, fleet.measure(first, noise))
+        start = perf_counter()
+        found = analyse(read_results(file), topology, {})
+        analyse_s = perf_counter() - start
+        second = plan_suspects(found.suspects, scenario.rounds + 1)
+        if second:
+            _append(file, fleet.measure(second, noise))
+            start = perf_counter()
+            found = analyse(read_results(file), topology, {})
+            analyse_s = max(analyse_s, perf_counter() - start)
+    return Outcome(
+        rounds=second[-1].round if second else scenario.rounds,
+        bad=bad,
+        accused=_ids(found),
+        plan_s=plan_s,
+        analyse_s=analyse_s,
+    )
+
+
+def _ids(found: Analysis) -> tuple[str, ...]:
+    return tuple(one.id for one in found.accused)
+
+
+def _append(file: Path, rows: Iterable[MeasuredPair]) -> None:
+    with file.open("a") as stream:
+        stream.writelines(row.line() for row in rows)
+
+
+def _with_faults(
+    fleet: Fleet, scenario: Scenario, first: list[PlannedPair]
+) -> tuple[Fleet, tuple[str, ...]]:
+    """Return the fleet with its faults, and their ids."""
+    random = Random(f"faults {scenario.seed}")  # noqa: S311
+    share = 1 - scenario.slowdown
+    fleet = replace(fleet, noise=scenario.noise, tail=scenario.tail)
+    leaves = fleet.topology.leaves
+    ids: list[str] = []
+    slow_nodes: dict[str, float] = {}
+    if scenario.slow_leaf:
+        leaf = random.choice(sorted(leaves))
+        slow_nodes = dict.fromkeys(leaves[leaf], share)
+        ids.append(leaf)
+    healthy = [node for node in fleet.nodes if node not in slow_nodes]
+    match scenario.kind:
+        case "node":
+            bad = random.sample(healthy, scenario.bad)
+            slow_nodes |= dict.fromkeys(bad, share)
+            ids += bad
+        case "nic":
+            nics = tuple(f"nic{number}" for number in range(scenario.nics))
+            chosen = [(node, random.choice(nics)) for node in random.sample(healthy, scenario.bad)]
+            fleet = replace(fleet, nics=nics, slow_nics=dict.fromkeys(chosen, share))
+            ids += [f"{node}/{nic}" for node, nic in chosen]
+        case "link":
+            pairs = [row for row in first if not slow_nodes.keys() & {row.a, row.b}]
+            links = random.sample(pairs, scenario.bad)
+            slow = {frozenset((row.a, row.b)): share for row in links}
+            fleet = replace(fleet, slow_links=slow)
+            ids += [f"{row.a}-{row.b}" for row in links]
+        case "uplink":
+            names = random.sample(
+                [leaf for leaf in sorted(leaves) if leaf not in ids], scenario.bad
+            )
+            fleet = replace(fleet, slow_uplinks=dict.fromkeys(names, share))
+            ids += names
+    return replace(fleet, slow_nodes=slow_nodes), tuple(ids)
