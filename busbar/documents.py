@@ -445,3 +445,54 @@ class SweepDocument(TypedDict):
     measured."""
     notes: list[str]
     """What limits these results: lines that were cut off, several kinds of nodes, no band."""
+
+
+class FoundRow(AccusedRow):
+    """Something that `busbar sweep run` proves slow."""
+
+    confirmed: bool
+    """Whether it was measured again with good nodes, and was slow again."""
+
+
+class GoneRow(TypedDict):
+    """A node that ended its part before the sweep ended."""
+
+    node: str
+    """Its name."""
+    reason: str
+    """How it was lost."""
+
+
+class SweepRunDocument(TypedDict):
+    """The verdict of a sweep."""
+
+    schema: Literal["busbar-sweep-run/1"]
+    """The schema of this document."""
+    verdict: Verdict
+    """Verdict of the fleet."""
+    nodes: list[str]
+    """The nodes of the plan."""
+    accused: list[FoundRow]
+    """What is slow."""
+    suspects: list[SuspectRow]
+    """Pairs that are still undecided."""
+    wrong_data: list[str]
+    """Pairs ``NODE-NODE`` that received wrong data."""
+    unmeasured: list[str]
+    """Nodes, ``NODE/NIC`` and pairs that could not be measured."""
+    gone: list[GoneRow]
+    """Nodes that stopped answering."""
+    stopped: str
+    """Why the sweep ended early; empty if it did not."""
+    notes: list[str]
+    """What limits these results."""
+    rounds: int
+    """Rounds that were measured by this run."""
+    steps: int
+    """Steps of Slurm: 1 unless nodes were lost."""
+    launch_s: float
+    """Time from `srun` until all ranks were ready, of all steps."""
+    measured_s: float
+    """Time of all rounds."""
+    output: str
+    """Directory of plan and results."""

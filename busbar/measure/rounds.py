@@ -76,6 +76,8 @@ class Rounds:
         self.times = Times()
         self.gone: dict[str, str] = {}
         """Nodes that are not used any more, and why."""
+        self.absent: dict[str, str] = {}
+        """Nodes of the plan that this job does not have, and why."""
         self.stopped = ""
         """Why no more can be measured; empty while it can."""
         self._program = program
@@ -99,6 +101,10 @@ class Rounds:
                 left = self._round(number, left, last=tries > 0)
                 tries += 1
             self._skip(left)
+
+    def leave_out(self, nodes: Iterable[str], why: str) -> None:
+        """Keep nodes of the plan out of the steps."""
+        self.absent |= dict.fromkeys(nodes, why)
 
     def close(self) -> None:
         """End the step."""
