@@ -34,6 +34,8 @@ from busbar.verdict import EXIT_STATUSES, Verdict, exit_status
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MOST_ROUNDS = 8
 _FEWEST = 2
+_END_S = 45
+"""How long the job may take to end its step and to print its verdict after a signal."""
 
 
 def add_parser(actions: Any) -> None:
@@ -43,9 +45,9 @@ def add_parser(actions: Any) -> None:
         help="measure pairs of nodes, round after round, and name what is slow",
         description=(
             "Measure all nodes in pairs at the same time, by one step of Slurm for all rounds,"
-            " then suspects and accused nodes again with good ones. Inside a job (salloc, sbatch) its"
-            " nodes are measured, else a job is submitted on all nodes of the partition. Results"
-            " are written after each round; --resume continues a sweep that was ended."
+            " then suspects and accused nodes again with good ones. Inside a job (salloc, sbatch)"
+            " its nodes are measured, else a job is submitted on all nodes of the partition."
+            " Results are written after each round; --resume continues a sweep that was ended."
             f" {EXIT_STATUSES} 128 + N after signal N."
         ),
     )
@@ -173,7 +175,10 @@ def _run(args: argparse.Namespace) -> int:
         )
     if not place.held:
         _tell(f"submitting a job on {len(place.nodes)} nodes")
-        return submit(site, place, wish, _inside(args, name, output, place))
+        args.interruption.grace = _END_S
+        with args.interruption.held():
+            status = submit(place, wish, _inside(args, name, output, place))
+        return args.interruption.status if args.interruption.name else status
     with own(output):
         refuse_without_space(output)
         earlier = output / RESULTS
@@ -205,16 +210,15 @@ def _measure(args: argparse.Namespace, output: Path, site: sites.Site, place: Pl
         program = prepare(site, place.partition, choice, args.seconds, output)
         sweep.measure(program, place.nodes)
     with interruption.held():
+        outcome = sweep.conclude(interruption.name)
         if interruption.name:
             interruption.finish()
-        return _conclude(args, output, sweep.conclude(), interruption)
+        return _conclude(args, output, outcome, interruption)
 
 
 def _conclude(
     args: argparse.Namespace, output: Path, outcome: Outcome, interruption: Interruption
 ) -> int:
-    if interruption.name:
-        outcome.stopped = f"{interruption.name} ended the sweep"
     verdict = outcome.verdict
     if interruption.name and verdict in (Verdict.PASS, Verdict.UNJUDGED):
         verdict = Verdict.UNKNOWN

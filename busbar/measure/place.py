@@ -69,7 +69,7 @@ def place_of(site: Site, wish: Wish) -> Place:
     )
 
 
-def submit(site: Site, place: Place, wish: Wish, command: Sequence[str]) -> int:
+def submit(place: Place, wish: Wish, command: Sequence[str]) -> int:
     """Run a command of Busbar in a job on these nodes; return its exit status.
 
     The job survives the failure of a node. It ends with this process.

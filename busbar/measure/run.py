@@ -96,6 +96,7 @@ class Sweep:
         self._log = directory / LOG
         self._show = show
         self._plan: list[PlannedPair] = []
+        self._rounds: Rounds | None = None
 
     def prepare(self, *, resume: bool) -> None:
         """Write the plan, or load that of the sweep to resume."""
@@ -111,9 +112,9 @@ class Sweep:
         self._store.begin(self._plan)
 
     def measure(self, program: Program, nodes: Sequence[str]) -> None:
-        """Measure on the nodes of the job; raise ``CannotWriteError`` if the disk is full."""
+        """Measure on the nodes of the job; :meth:`conclude` must follow, whatever happens."""
         self._log.unlink(missing_ok=True)
-        rounds = Rounds(
+        self._rounds = rounds = Rounds(
             program,
             nodes,
             self._store,
@@ -130,14 +131,16 @@ class Sweep:
             self._phases(rounds)
         except CannotWriteError as error:
             rounds.stopped = str(error)
-        finally:
+
+    def conclude(self, ended_by: str = "") -> Outcome:
+        """End the step, and analyse what there is. ``ended_by`` is a signal."""
+        if self._rounds:
+            rounds = self._rounds
+            rounds.stopped = f"{ended_by} ended the sweep" if ended_by else rounds.stopped
             rounds.close()
             self.outcome.gone, self.outcome.absent = rounds.gone, rounds.absent
-            self.outcome.stopped = rounds.stopped
             self.outcome.times = rounds.times
-
-    def conclude(self) -> Outcome:
-        """Analyse what there is."""
+        self.outcome.stopped = self._rounds.stopped if self._rounds else ended_by
         self.outcome.rows = self._store.rows
         if self._store.rows:
             self.outcome.analysis = self._analysis()

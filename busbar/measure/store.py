@@ -36,12 +36,18 @@ class Store:
         self.results_file.touch()
 
     def resume(self) -> list[PlannedPair]:
-        """Return the plan of the sweep in the directory, and load its results."""
+        """Return the plan of the sweep in the directory, and load its results.
+
+        A line that a killed sweep did not finish is removed.
+        """
         plan = read_plan(self.plan_file)
+        if self.results_file.exists():
+            self._cut_to(self.results_file.read_bytes().rfind(b"\n") + 1)
         if self.results_file.exists() and self.results_file.stat().st_size:
-            self._cut()
-        if self.results_file.exists() and self.results_file.stat().st_size:
-            self._remember(read_results(self.results_file).rows)
+            rows = read_results(self.results_file).rows
+            # What was not started is measured now, and does not count as a failure.
+            self._remember([row for row in rows if row.state is not State.SKIPPED])
+            write(self.results_file, "".join(row.line() for row in self.rows))
             self._size = self.results_file.stat().st_size
         return plan
 
@@ -77,11 +83,6 @@ class Store:
             for row in rows
             if row.nic is None and row.state is not State.SKIPPED
         }
-
-    def _cut(self) -> None:
-        """Remove a line that a killed sweep did not finish."""
-        data = self.results_file.read_bytes()
-        self._cut_to(data.rfind(b"\n") + 1)
 
     def _cut_to(self, size: int) -> None:
         try:

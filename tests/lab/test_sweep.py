@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+"""``busbar sweep run`` on eight nodes: what is slow is named, and faults lose no result."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .fleet import NODES, Fleet
+
+pytestmark = pytest.mark.lab
+RANDOM = random.Random()  # noqa: S311 - which link is slow is no secret
+TRIALS = int(os.environ.get("BUSBAR_SWEEP_TRIALS", "2"))
+"""Of each kind of fault; 20 for a proof."""
+
+
+@pytest.fixture(scope="module")
+def one(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A fleet with one NIC per node."""
+    fleet = Fleet.start(tmp_path_factory.mktemp("fleet"), nics=1)
+    yield fleet
+    fleet.stop()
+
+
+@pytest.fixture(scope="module")
+def two(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A fleet with two NICs per node."""
+    fleet = Fleet.start(tmp_path_factory.mktemp("fleet"), nics=2)
+    yield fleet
+    fleet.stop()
+
+
+def results(output: Path) -> list[str]:
+    return (output / "results.jsonl").read_text().splitlines()
+
+
+def test_a_sweep_that_was_ended_resumes_and_names_the_slow_node(
+    one: Fleet, tmp_path: Path
+) -> None:
+    """And nothing else; its drain script names the node and is not run."""
+    bad = RANDOM.choice(NODES)
+    output, script = tmp_path / "out", tmp_path / "drain.sh"
+    with one.slow((bad, 0)):
+        sweep = one.sweep(output)
+        sweep.wait_for_rounds(2)
+        sweep.signal(signal.SIGTERM)
+        status, document = sweep.ended(30)
+        # Slurm revokes the job at the same time.
+        assert document["stopped"] in ("SIGTERM ended the sweep", "the job has ended"), document
+        assert status == 143
+        kept = {line for line in results(output) if '"ok"' in line}
+        assert len(kept) >= 8
+        assert not one.run("squeue", "--noheader", "--states=RUNNING")
+        with (output / "results.jsonl").open("a") as file:
+            file.write('{"round": 3, "a": "n1"')  # as a kill in a write leaves it
+        status, document = one.sweep(output, "--resume", "--drain-script", script).ended()
+    assert (status, document["verdict"]) == (1, "degraded"), document
+    found = [(row["kind"], row["id"], row["confirmed"]) for row in document["accused"]]
+    assert found == [("node", bad, True)], document
+    assert not document["unmeasured"]
+    assert kept <= set(results(output))
+    commands = [line for line in script.read_text().splitlines() if not line.startswith("#")]
+    assert len(commands) == 1
+    assert f"nodename={bad} state=drain 'reason=[node_problem] busbar sweep: " in commands[0]
+    assert "drain" not in one.run("sinfo", "--noheader")
+
+
+KINDS = ("node", "two nodes", "none", "leaf", "nic")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_slow_is_named_and_nothing_else(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Chosen at random, as often as BUSBAR_SWEEP_TRIALS says."""
+    fleet: Fleet = request.getfixturevalue("two" if kind == "nic" else "one")
+    wrong = []
+    for trial in range(TRIALS):
+        expected, links = chosen(kind)
+        with fleet.slow(*links):
+            output = tmp_path / str(trial)
+            _, document = fleet.sweep(output, "--seed", trial).ended()
+        found = {row["id"] for row in document["accused"]}
+        if found != expected or document["unmeasured"]:
+            wrong.append((expected, document))
+    assert not wrong, f"{len(wrong)} of {TRIALS}: {wrong[0]}"
+
+
+def chosen(kind: str) -> tuple[set[str], list[tuple[str, int]]]:
+    """Return what a sweep must name, and the links to slow down."""
+    if kind == "leaf":
+        leaf = RANDOM.choice(("leaf1", "leaf2"))
+        return {"leaf1-leaf2"}, [(leaf, 0)]
+    if kind == "nic":
+        node, nic = RANDOM.choice(NODES), RANDOM.randrange(2)
+        return {f"{node}/eth{nic}"}, [(node, nic)]
+    count = {"node": 1, "two nodes": 2, "none": 0}[kind]
+    nodes = RANDOM.sample(NODES, count)
+    return set(nodes), [(node, 0) for node in nodes]
