@@ -152,7 +152,7 @@ class Rounds:
         if silent:
             self._replace(step, silent, broken=broken)
         again = []
-        if broken and not last:
+        if self.stopped or (broken and not last):
             again = [row for row in now if not silent.isdisjoint((row.a, row.b))]
         measured = [row for row in now if row not in again]
         self._store.add(
@@ -250,7 +250,13 @@ class Rounds:
         self._strike(silent, among=len(step.requested), guilty=not broken)
 
     def _strike(self, nodes: set[str], among: int, *, guilty: bool = True) -> None:
-        """Count against nodes that they did not answer, and leave those out that are gone."""
+        """Count against nodes that they did not answer, and leave those out that are gone.
+
+        If the job has ended, that is why.
+        """
+        if not job_runs():
+            self.stopped = "the job has ended"
+            return
         alive = self._alive(nodes)
         # Most nodes are silent for another reason; and a dead partner can end the ranks of a pair.
         counts = guilty and nodes == alive and len(nodes) * 2 <= max(among, 4)

@@ -59,7 +59,7 @@ def test_a_sweep_that_was_ended_resumes_and_names_the_slow_node(
         with (output / "results.jsonl").open("a") as file:
             file.write('{"round": 3, "a": "n1"')  # as a kill in a write leaves it
         status, document = one.sweep(output, "--resume", "--drain-script", script).ended()
-    assert (status, document["verdict"]) == (1, "degraded"), document
+    assert (status, document["verdict"]) == (1, "degraded"), str(document)
     found = [(row["kind"], row["id"], row["confirmed"]) for row in document["accused"]]
     assert found == [("node", bad, True)], document
     assert not document["unmeasured"]
