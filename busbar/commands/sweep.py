@@ -7,9 +7,9 @@ import argparse
 from types import ModuleType
 from typing import Any
 
-from busbar.commands import sweep_analyse, sweep_plan, sweep_run
+from busbar.commands import sweep_analyse, sweep_plan, sweep_run, sweep_simulate
 
-_ACTIONS: tuple[ModuleType, ...] = (sweep_plan, sweep_run, sweep_analyse)
+_ACTIONS: tuple[ModuleType, ...] = (sweep_plan, sweep_run, sweep_analyse, sweep_simulate)
 """One module for each action, in the order of ``busbar sweep --help``; each has `add_parser`."""
 
 

@@ -90,6 +90,7 @@ def _document(found: Analysis, notes: list[str]) -> SweepDocument:
         "suspects": [{"a": one.a, "b": one.b} for one in found.suspects],
         "unmeasured": list(found.unmeasured),
         "notes": [*notes, *found.notes],
+        "last_round": found.last_round,
     }
 
 

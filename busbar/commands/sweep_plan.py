@@ -12,10 +12,13 @@ from busbar.errors import BusbarError
 from busbar.parse import numbers
 from busbar.sweep.hostlist import MOST_NODES, expand
 from busbar.sweep.plan import plan
+from busbar.sweep.second_pass import SuspectPair, plan_suspects
 from busbar.sweep.topology import Topology, read_topology
 from busbar.terminal import stdout
+from busbar.text_file import read_text
 
 _FEWEST = 2
+_MOST_BYTES = 1 << 28
 
 
 def add_parser(actions: Any) -> None:
@@ -26,14 +29,21 @@ def add_parser(actions: Any) -> None:
         description=(
             "Print one line of JSON for each pair: round, a, b. No node is twice in a round. With"
             " a topology, the first rounds pair nodes of one leaf switch or block, the others"
-            " nodes of different ones. Exit status: 0 printed, 2 invalid input."
+            " nodes of different ones. With --suspects, print the second pass. Exit status:"
+            " 0 printed, 2 invalid input."
         ),
     )
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
         "--nodes",
-        required=True,
         metavar="NODES",
         help="number of nodes, or their names as Slurm writes them: gpu[001-128]",
+    )
+    what.add_argument(
+        "--suspects",
+        type=Path,
+        metavar="FILE",
+        help="plan the second pass instead: the output of `busbar sweep analyse --json`",
     )
     parser.add_argument(
         "--topology",
@@ -41,9 +51,7 @@ def add_parser(actions: Any) -> None:
         metavar="FILE",
         help="topology.conf or topology.yaml of Slurm (default: all nodes on one switch)",
     )
-    parser.add_argument(
-        "--rounds", type=positive, required=True, metavar="R", help="number of rounds"
-    )
+    parser.add_argument("--rounds", type=positive, metavar="R", help="number of rounds")
     parser.add_argument(
         "--seed", type=natural, default=0, help="the same seed gives the same plan (default: 0)"
     )
@@ -51,10 +59,31 @@ def add_parser(actions: Any) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    topology = read_topology(args.topology) if args.topology else Topology()
-    nodes = _nodes(args.nodes, topology)
-    stdout().text("".join(row.line() for row in plan(nodes, topology, args.rounds, args.seed)))
+    if args.suspects:
+        rows = plan_suspects(*_suspects(args.suspects))
+    elif args.rounds is None:
+        raise BusbarError("--nodes needs --rounds", hint="8 localise one fault in 10,000 nodes")
+    else:
+        topology = read_topology(args.topology) if args.topology else Topology()
+        rows = plan(_nodes(args.nodes, topology), topology, args.rounds, args.seed)
+    stdout().text("".join(row.line() for row in rows))
     return 0
+
+
+def _suspects(path: Path) -> tuple[list[SuspectPair], int]:
+    """Return the suspects in the document of an analysis, and the first round of the next pass."""
+    hint = "give the output of `busbar sweep analyse --json`"
+    try:
+        document = numbers.load_json(read_text(path, _MOST_BYTES))
+        pairs = [SuspectPair(one["a"], one["b"]) for one in document["suspects"]]
+        first = numbers.json_whole(document["last_round"]) + 1
+    except OSError as error:
+        raise BusbarError(error.strerror or str(error), where=str(path), hint=hint) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise BusbarError("is not an analysis of a sweep", where=str(path), hint=hint) from error
+    if not all(isinstance(node, str) and node for pair in pairs for node in (pair.a, pair.b)):
+        raise BusbarError("names a suspect that is not a node", where=str(path), hint=hint)
+    return pairs, first
 
 
 def _nodes(text: str, topology: Topology) -> list[str]:

@@ -54,6 +54,7 @@ class Analysis:
     suspects: tuple[SuspectPair, ...]
     unmeasured: tuple[str, ...]
     notes: tuple[str, ...]
+    last_round: int
 
 
 def analyse(
@@ -116,6 +117,7 @@ class _Analyser:
             tuple(self._suspects(set(nodes))),
             tuple(unmeasured(self._readings)),
             tuple(notes),
+            max(row.round for row in results.rows),
         )
 
     def _nodes_and_nics(self) -> tuple[dict[int, str], list[Accusation]]:

@@ -17,26 +17,27 @@ _LARGE = 30
 """Pairs of a round that have a rate of their own."""
 _UPPER = 0.75
 _REPEATS = 3
+_KINDS = 2
 
 
 def healthy_rates(pairs: Pairs, crossing: Bools, cut: float) -> Floats:
     """Return for each reading the rate that its pair should have, as a logarithm."""
     kinds = _kinds(pairs, crossing, cut)
     groups = _groups(pairs, kinds)
+    members = {
+        # The small rounds of a second pass have few healthy pairs: all of their kind count.
+        group: kinds == group if group < _KINDS else groups == group
+        for group in np.unique(groups).tolist()
+    }
     rates = np.empty(len(pairs))
-    for group in np.unique(groups):
-        mine = groups == group
-        rates[mine] = np.quantile(pairs.rate[mine], _UPPER)
+    for group, theirs in members.items():
+        rates[groups == group] = np.quantile(pairs.rate[theirs], _UPPER)
     for _ in range(_REPEATS):
         slow, *_ = suspicious(pairs.relative(rates), cut)
         well = ~slow[pairs.a] & ~slow[pairs.b]
-        for group in np.unique(groups):
-            mine = groups == group
-            known = well & mine
-            if known.sum() < FEWEST:
-                known = well & (kinds == kinds[mine.argmax()])
-            if known.any():
-                rates[mine] = np.median(pairs.rate[known])
+        for group, theirs in members.items():
+            if (well & theirs).sum() >= FEWEST:
+                rates[groups == group] = np.median(pairs.rate[well & theirs])
     return rates
 
 
@@ -51,9 +52,9 @@ def _kinds(pairs: Pairs, crossing: Bools, cut: float) -> Ints:
 
 def _groups(pairs: Pairs, kinds: Ints) -> Ints:
     """Return a number for each kind, or for kind and round if most of the fleet is in it."""
-    rounds, number = np.unique(pairs.round, return_inverse=True)
-    group = 2 + 2 * number + kinds
-    sizes = np.bincount(group, minlength=2 * len(rounds) + 2)
+    _, number = np.unique(pairs.round, return_inverse=True)
+    group = _KINDS + _KINDS * number + kinds
+    sizes = np.bincount(group)
     nodes = len(np.unique(np.concatenate([pairs.a, pairs.b])))
     full = np.bincount(number) * 4 >= nodes
     return np.where(full[number] & (sizes[group] >= _LARGE), group, kinds)

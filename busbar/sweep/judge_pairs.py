@@ -20,6 +20,7 @@ from busbar.sweep.localise import (
     links_of,
     locate,
     repeated,
+    scores,
 )
 from busbar.sweep.uplinks import slow_uplinks, touching
 
@@ -104,6 +105,8 @@ class Judge:
         if not len(rest):
             return
         located = locate(rest, one.cut, self.tests, relative=one.relative)
+        if one.relative and not found.nodes and (note := _faster(rest, rates, one.cut)):
+            found.notes.append(note)
         if one.relative and (note := _mixed(rates, located.candidates)):
             if not found.nodes:
                 found.notes.append(note)
@@ -159,6 +162,24 @@ def _mixed(rates: Pairs, candidates: Bools) -> str:
         f"{slow} of {present} nodes reach {evidence.gb_per_s(rates.rate[theirs]):.4g}"
         f" GB/s{others}: without a limit nobody knows whether they are slow or another kind;"
         " give --limit"
+    )
+
+
+def _faster(rest: Pairs, rates: Pairs, cut: float) -> str:
+    """Return a note if several nodes are faster than the fleet, which then may be slow."""
+    score, _ = scores(rest)
+    middle = float(np.nanmedian(score))
+    faster = np.flatnonzero(score > middle - 2 * cut)
+    present = int(np.isfinite(score).sum())
+    if len(faster) <= max(_FEW, _MINORITY * present):
+        return ""
+    theirs = np.isin(rates.a, faster) & np.isin(rates.b, faster)
+    if not theirs.any():
+        return ""
+    return (
+        f"{len(faster)} of {present} nodes reach {evidence.gb_per_s(rates.rate[theirs]):.4g} GB/s"
+        f" among themselves, the fleet {evidence.gb_per_s(rates.rate):.4g}: without a limit"
+        " nobody knows whether the others are slow or another kind; give --limit"
     )
 
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 
+from busbar.errors import BusbarError
 from busbar.sweep.analyse import Analysis, analyse
 from busbar.sweep.fleet import FaultKind, Fleet, Noise
 from busbar.sweep.plan import plan
@@ -43,13 +44,13 @@ class Scenario:
 class Outcome:
     """What the sweep found."""
 
-    rounds: int
-    """Of both passes."""
+    second_pass_rounds: int
     bad: tuple[str, ...]
     accused: tuple[str, ...]
     plan_s: float
+    """CPU time, as of `analyse_s`."""
     analyse_s: float
-    """Reading the rows and analysing them, of the longer pass."""
+    """To read and analyse the rows of both passes."""
 
     @property
     def recall(self) -> float:
@@ -64,28 +65,28 @@ class Outcome:
 
 
 def simulate(scenario: Scenario) -> Outcome:
-    """Run a sweep with its second pass."""
+    """Run a sweep with its second pass; raise ``BusbarError`` for more faults than places."""
     nodes = [f"n{number}" for number in range(scenario.nodes)]
     topology = Topology({node: f"leaf{n // scenario.leaf_size}" for n, node in enumerate(nodes)})
     noise = np.random.default_rng(scenario.seed)
-    start = perf_counter()
+    start = process_time()
     first = plan(nodes, topology, scenario.rounds, scenario.seed)
-    plan_s = perf_counter() - start
+    plan_s = process_time() - start
     fleet, bad = _with_faults(Fleet(tuple(nodes), topology), scenario, first)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "results.jsonl"
         _append(file, fleet.measure(first, noise))
-        start = perf_counter()
+        start = process_time()
         found = analyse(read_results(file), topology, {})
-        analyse_s = perf_counter() - start
+        analyse_s = process_time() - start
         second = plan_suspects(found.suspects, scenario.rounds + 1)
         if second:
             _append(file, fleet.measure(second, noise))
-            start = perf_counter()
+            start = process_time()
             found = analyse(read_results(file), topology, {})
-            analyse_s = max(analyse_s, perf_counter() - start)
+            analyse_s = max(analyse_s, process_time() - start)
     return Outcome(
-        rounds=second[-1].round if second else scenario.rounds,
+        second_pass_rounds=second[-1].round - scenario.rounds if second else 0,
         bad=bad,
         accused=_ids(found),
         plan_s=plan_s,
@@ -110,6 +111,12 @@ def _with_faults(
     share = 1 - scenario.slowdown
     fleet = replace(fleet, noise=scenario.noise, tail=scenario.tail)
     leaves = fleet.topology.leaves
+    places = {"uplink": len(leaves), "link": len(first)}.get(scenario.kind, len(fleet.nodes))
+    if scenario.slow_leaf:
+        places -= {"uplink": 1, "link": len(first)}.get(scenario.kind, scenario.leaf_size)
+    if scenario.bad > max(0, places):
+        what = f"{scenario.bad} faults in {max(0, places)} places for a {scenario.kind}"
+        raise BusbarError(what, where="--bad", hint="give a smaller number, or more nodes")
     ids: list[str] = []
     slow_nodes: dict[str, float] = {}
     if scenario.slow_leaf:

@@ -39,8 +39,14 @@ class Uplink:
 def slow_uplinks(
     pairs: Pairs, crossing: Bools, leaf: Ints, cut: float, *, relative: bool
 ) -> list[Uplink]:
-    """Return the leaves whose crossing pairs are slower than ``cut``, and inner pairs are not."""
-    ends, rates = _best_of_rounds(pairs.where(crossing), leaf)
+    """Return the leaves whose crossing pairs are slower than ``cut``, and inner pairs are not.
+
+    Pairs with a leaf that is slow inside say nothing about the other leaf.
+    """
+    well = _inner_is_well(pairs, leaf, cut)
+    ends, rates = _best_of_rounds(
+        pairs.where(crossing & well[leaf[pairs.a]] & well[leaf[pairs.b]]), leaf
+    )
     count = int(leaf.max()) + 1
     found, rounds = best_of(ends, rates, count)
     known = np.isfinite(found)
@@ -56,10 +62,9 @@ def slow_uplinks(
         distance = deviations(total) * scatter_of(found[healthy])
         farthest = min(cut, float(np.median(found[healthy])) - distance)
     null = np.sort(rates[healthy[ends]])
-    well = _inner_is_well(pairs, leaf, cut)
     culprits = [
         Uplink((one,))
-        for one in np.flatnonzero(well & (rounds >= FEWEST) & (found < farthest)).tolist()
+        for one in np.flatnonzero((rounds >= FEWEST) & (found < farthest)).tolist()
         if total * chance_of(rates[ends == one], null) < ALPHA
     ]
     if total == len(culprits) == 2:

@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,85 @@ def chosen(kind: str) -> tuple[set[str], list[tuple[str, int]]]:
     count = {"node": 1, "two nodes": 2, "none": 0}[kind]
     nodes = RANDOM.sample(NODES, count)
     return set(nodes), [(node, 0) for node in nodes]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to a running sweep, and what it must say."""
+
+    happens: Callable[[Fleet], object]
+    verdicts: tuple[str, ...]
+    named: bool
+    """Whether node n3 is named as gone, accused or not measured; no other is accused ever."""
+    resumes: bool = False
+    """Whether the sweep ends early, and passes when it is continued."""
+
+
+def _ranks(signal_name: str) -> Callable[[Fleet], object]:
+    """Return what sends a signal to the ranks of n3."""
+    script = f"kill -{signal_name} $(pgrep -x sweep)"
+    return lambda fleet: fleet.run("sh", "-c", script, node="n3")
+
+
+def _restart_controller(fleet: Fleet) -> None:
+    fleet.run("pkill", "-x", "slurmctld")
+    time.sleep(3)
+    fleet.run("sh", "-c", "setsid slurmctld -D >/dev/null 2>&1 </dev/null &")
+
+
+def _fill_disk(fleet: Fleet) -> None:
+    """Let no file of the sweep grow; a full disk ends a write in the same way."""
+    limit = 'for p in $(pgrep -f "busbar sweep run"); do prlimit --fsize=1500 --pid $p; done'
+    fleet.run("sh", "-c", limit)
+
+
+def _lose_packets(fleet: Fleet) -> None:
+    loss = ("root", "netem", "loss", "20%")
+    fleet.run("tc", "qdisc", "replace", "dev", "eth0", *loss, node="n3")
+    fleet.run("tc", "qdisc", "replace", "dev", "n3", *loss)
+
+
+FAULTS = {
+    "controller": Fault(_restart_controller, ("pass",), named=False),
+    "hang": Fault(_ranks("STOP"), ("failed",), named=True),
+    "crash": Fault(_ranks("KILL"), ("failed",), named=True),
+    "loss": Fault(_lose_packets, ("failed", "degraded", "unknown"), named=True),
+    "scancel": Fault(
+        lambda fleet: fleet.run("scancel", "-u", "root"), ("unknown",), named=False, resumes=True
+    ),
+    "disk": Fault(_fill_disk, ("unknown",), named=False, resumes=True),
+    "death": Fault(
+        lambda fleet: fleet.run("kill", "-9", (fleet.lab / "nodes/n3/pid").read_text().strip()),
+        ("failed",),
+        named=True,
+    ),
+}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_costs_no_result(name: str, one: Fleet, tmp_path: Path) -> None:
+    """The sweep ends in time, names what it could not measure, and goes on if it can."""
+    fault, output = FAULTS[name], tmp_path / "out"
+    sweep = one.sweep(output)
+    sweep.wait_for_rounds(2)
+    kept = results(output)
+    fault.happens(one)
+    try:
+        _, document = sweep.ended(150)
+    finally:
+        if name != "death":
+            one.heal()
+    assert document["verdict"] in fault.verdicts, str(document)
+    assert set(kept) <= set(results(output))
+    accused = {node for row in document["accused"] for node in row["nodes"]}
+    assert accused <= {"n3"}, str(document)
+    names = [*document["unmeasured"], *accused, *(row["node"] for row in document["gone"])]
+    assert any("n3" in each for each in names) == fault.named, str(document)
+    assert bool(document["stopped"]) == fault.resumes, str(document)
+    if fault.resumes:
+        assert len(document["unmeasured"]) > 0
+        _, document = one.sweep(output, "--resume").ended()
+        assert (document["verdict"], document["unmeasured"]) == ("pass", []), str(document)
+        assert set(kept) <= set(results(output))
