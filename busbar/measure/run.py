@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from busbar.errors import BusbarError
 from busbar.measure.program import Program
 from busbar.measure.rounds import Limits, Rounds, Times
 from busbar.measure.store import CannotWriteError, Store
@@ -190,7 +189,4 @@ class Sweep:
         else:
             least, _ = of_site(request.site, nics)
         self.outcome.judged = bool(least)
-        try:
-            return analyse(Results(tuple(rows), ()), request.topology, least, request.tolerance)
-        except BusbarError:
-            return Analysis((), (), (), ())
+        return analyse(Results(tuple(rows), ()), request.topology, least, request.tolerance)
