@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which node, NIC, link or uplink of many is slow? All nodes measure in pairs at the same time.
-
-$ busbar sweep run --rounds=8
-"""
+"""Which node, NIC, link or uplink of many is slow? All nodes measure in pairs at the same time."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ class sweep(BusbarCheck):  # noqa: N801 - ReFrame's test names are what users ty
     tags = {"sweep"}
     time_limit = "1h"
     any_nodes = True
-    nodes = variable(str, value="all")
+    nodes = "all"
     #: Rounds of the first pass; 0 takes the default of the command.
     rounds = variable(int, value=0)
     #: GB/s between two nodes with all NICs; 0 takes the bands of the site.

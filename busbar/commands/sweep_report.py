@@ -53,7 +53,9 @@ def unmeasured(outcome: Outcome) -> list[str]:
         return list(outcome.nodes)
     missing = dict.fromkeys([*outcome.gone, *outcome.absent, *outcome.analysis.unmeasured])
     seen = {node for row in outcome.rows if row.state is State.OK for node in (row.a, row.b)}
-    return [*missing, *(n for n in outcome.nodes if n not in seen and n not in missing)]
+    missing |= dict.fromkeys(node for node in outcome.nodes if node not in seen)
+    pairs = (f"{row.a}-{row.b}" for row in outcome.left if not {row.a, row.b} & missing.keys())
+    return list(missing | dict.fromkeys(pairs))
 
 
 def print_outcome(outcome: Outcome, verdict: Verdict, output: Path) -> None:

@@ -59,6 +59,8 @@ class Outcome:
     """Whether a limit or a band was known."""
     times: Times = field(default_factory=Times)
     rows: Sequence[MeasuredPair] = ()
+    left: Sequence[PlannedPair] = ()
+    """Pairs of the plan that have no result."""
 
     @property
     def wrong(self) -> list[MeasuredPair]:
@@ -78,7 +80,7 @@ class Outcome:
             return Verdict.DEGRADED
         if states & {State.TIMEOUT, State.DEAD, State.ERROR}:
             return Verdict.FAILED
-        if self.stopped or self.analysis.unmeasured or self.analysis.suspects:
+        if self.stopped or self.left or self.analysis.unmeasured or self.analysis.suspects:
             return Verdict.UNKNOWN
         return Verdict.PASS if self.judged else Verdict.UNJUDGED
 
@@ -141,6 +143,7 @@ class Sweep:
             self.outcome.times = rounds.times
         self.outcome.stopped = self._rounds.stopped if self._rounds else ended_by
         self.outcome.rows = self._store.rows
+        self.outcome.left = [row for row in self._plan if not self._store.finished(row)]
         if self._store.rows:
             self.outcome.analysis = self._analysis()
         return self.outcome

@@ -209,9 +209,9 @@ class Pass {
         check_mpi(MPI_Irecv(&announced_, 1, MPI_UNSIGNED_LONG_LONG, partner_, tag(count, direction), MPI_COMM_WORLD, &requests[window]));
         check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, partner_, tag(ready, direction), MPI_COMM_WORLD, &control[0]));
         std::vector<bool> filled(window, false);
-        double first = now(), last = first;
+        const double posted = now();
+        double first = posted, last = posted;
         std::size_t at_first = 0, messages = 0;
-        bool started = false;
         for (bool counted = false; !counted || messages < announced_;) {
             const std::vector<int> completed = some(requests);
             if (completed.empty()) continue;
@@ -226,12 +226,14 @@ class Pass {
                 filled[slot] = true;
                 post(slot);
             }
-            // The time counts from the first messages on, unless they were all: a rank can lose its core that long.
-            if (!started && messages > 0 && !(counted && messages == announced_)) {
+            if (at_first == 0 && messages > 0) {
                 first = last;
                 at_first = messages;
             }
-            started = started || messages > 0;
+        }
+        if (messages == at_first) {  // all at one look: this rank had no core meanwhile
+            first = posted;
+            at_first = 0;
         }
         finish(control);
         for (std::size_t slot = 0; slot < window; ++slot) {
