@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import reframe as rfm
@@ -74,32 +74,37 @@ class sweep(BusbarCheck):  # noqa: N801 - ReFrame's test names are what users ty
         self.executable_opts = [*map(shlex.quote, words), self.more_options]
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        text = "\n".join(output)
-        try:
-            found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
-            rows = list(self._rows(found))
-        except (ValueError, KeyError, TypeError):
-            reason = next((line for line in reversed(errors) if "busbar" in line), "no message")
-            message = f"the sweep printed no verdict: {reason}"
-            rows = [Result(self.name, Verdict.FAILED, message=message)]
-        return Judgement(rows, {})
+        return Judgement(results_of(self.name, output, errors), {})
 
-    def _rows(self, found: Mapping[str, Any]) -> Iterator[Result]:
-        """Yield what is slow, what is not measured, and the verdict of the rest."""
-        if found["schema"] != "busbar-sweep-run/1":
-            raise ValueError("another document")
-        for one in found["accused"]:
-            message = f"{one['kind']} {one['id']} is slow: {one['evidence']}"
-            where = ",".join(one["nodes"])
-            yield Result(self.name, Verdict.DEGRADED, where, metric="bandwidth", message=message)
-        for pair in found["wrong_data"]:
-            nodes = pair.replace("-", ",")
-            yield Result(self.name, Verdict.FAILED, nodes, metric="correctness", message=pair)
-        verdict = Verdict(found["verdict"])
-        if missing := found["unmeasured"]:
-            worst = verdict if verdict in (Verdict.FAILED, Verdict.NOT_RUN) else Verdict.UNKNOWN
-            why = f" ({found['stopped']})" if found["stopped"] else ""
-            yield Result(self.name, worst, message=f"not measured: {', '.join(missing)}{why}")
-        elif not found["accused"] and not found["wrong_data"]:
-            message = "" if verdict is Verdict.PASS else found["stopped"] or "see sweep/srun.log"
-            yield Result(self.name, verdict, ",".join(found["nodes"]), message=message)
+
+def results_of(check: str, output: Sequence[str], errors: Sequence[str]) -> list[Result]:
+    """Return the results in the document that the command printed."""
+    text = "\n".join(output)
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
+        return list(_rows(check, found))
+    except (ValueError, KeyError, TypeError):
+        reason = next((line for line in reversed(errors) if "busbar" in line), "no message")
+        message = f"the sweep printed no verdict: {reason}"
+        return [Result(check, Verdict.FAILED, message=message)]
+
+
+def _rows(check: str, found: Mapping[str, Any]) -> Iterator[Result]:
+    """Yield what is slow, what is wrong or not measured, and the verdict if nothing is."""
+    if found["schema"] != "busbar-sweep-run/1":
+        raise ValueError("another document")
+    verdict = Verdict(found["verdict"])
+    for one in found["accused"]:
+        message = f"{one['kind']} {one['id']} is slow: {one['evidence']}"
+        where = ",".join(one["nodes"])
+        yield Result(check, Verdict.DEGRADED, where, metric="bandwidth", message=message)
+    if wrong := found["wrong_data"]:
+        message = f"wrong data between {', '.join(wrong)}"
+        yield Result(check, Verdict.FAILED, metric="correctness", message=message)
+    if missing := found["unmeasured"]:
+        worst = verdict if verdict in (Verdict.FAILED, Verdict.NOT_RUN) else Verdict.UNKNOWN
+        why = f" ({found['stopped']})" if found["stopped"] else ""
+        yield Result(check, worst, message=f"not measured: {', '.join(missing)}{why}")
+    if not (found["accused"] or wrong or missing):
+        message = "" if verdict is Verdict.PASS else found["stopped"] or "see sweep/srun.log"
+        yield Result(check, verdict, ",".join(found["nodes"]), message=message)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
 from busbar.parse import numbers
 
@@ -38,7 +38,7 @@ class PairRate:
     pass_number: int
     rank: int
     partner: int
-    gb_per_s: float
+    gb_per_s: FiniteFloat
     wrong: int
     """Bytes."""
     lost: str
@@ -68,7 +68,7 @@ def parse_event(line: str) -> Event | None:
         value: Any = numbers.load_json(line)
     except ValueError:
         return None
-    if not isinstance(value, dict) or value.get("event") not in _ADAPTERS:
+    if not isinstance(value, dict) or str(value.get("event")) not in _ADAPTERS:
         return None
     value = {"pass_number": value.get("pass"), **value}
     try:

@@ -23,6 +23,7 @@ from busbar.verdict import Verdict
 LOG = "srun.log"
 _PARTNERS = 3
 """Known good nodes that confirm each accusation."""
+_SECOND_PASSES = 2
 _LAUNCH_S = 300
 _READING_S = 15
 
@@ -151,9 +152,10 @@ class Sweep:
     def _phases(self, rounds: Rounds) -> None:
         rounds.measure(self._plan)
         last = max(row.round for row in self._plan)
-        first = self._analysis(last)
-        again = plan_suspects(first.suspects, last + 1)
-        if again:
+        for _ in range(_SECOND_PASSES):
+            again = plan_suspects(self._analysis(last).suspects, last + 1)
+            if not again or rounds.stopped:
+                break
             self._show(f"measuring {len(again)} pairs of suspects again")
             rounds.measure(again)
             last = max(row.round for row in again)

@@ -18,6 +18,7 @@ from busbar.documents import (
     MatrixDocument,
     PublishedDocument,
     SiteRow,
+    SweepRunDocument,
 )
 from busbar.expect.lint import LintFinding
 from busbar.preflight.model import PreflightReport, Status
@@ -94,6 +95,7 @@ DOCUMENTS = (
     Document("busbar-published/1", "busbar site published --json", PublishedDocument),
     Document("busbar-site-compare/1", "busbar site detect --compare --json", list[SiteDifference]),
     Document("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
+    Document("busbar-sweep-run/1", "busbar sweep run --json", SweepRunDocument),
     Document("busbar-spack-check/1", "busbar spack check --json", dict[str, list[str]]),
     Document("busbar-spack-diff/1", "busbar spack diff --json", list[str]),
 )
