@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from busbar.measure import drain
 from busbar.measure.place import Place, Wish, place_of, submit
 from busbar.measure.program import prepare
 from busbar.measure.run import Outcome, Request, Sweep
-from busbar.measure.store import RESULTS
+from busbar.measure.store import PLAN, RESULTS
 from busbar.measure.switches import topology
 from busbar.parse import numbers
 from busbar.safe_path import refuse_unsafe
@@ -34,6 +35,8 @@ from busbar.verdict import EXIT_STATUSES, Verdict, exit_status
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MOST_ROUNDS = 8
 _FEWEST = 2
+_STARTED = "job"
+"""The file with the id of the job, which shows that it started."""
 _END_S = 45
 """How long the job may take to end its step and to print its verdict after a signal."""
 
@@ -96,7 +99,11 @@ def _add_nodes(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="give up if the job does not start within this time, as in 10m (default: wait)",
     )
-    parser.add_argument("--lane", default=DEFAULT_LANE, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--lane",
+        default=DEFAULT_LANE,
+        help="which UCX: ucx-1.14 or ucx-current (default: %(default)s)",
+    )
     parser.add_argument(
         "--prefix", type=Path, metavar="DIR", help="a directory in which an MPI is installed"
     )
@@ -161,6 +168,18 @@ def _run(args: argparse.Namespace) -> int:
     if args.site:
         refuse_unsafe(args.site, "--site")
     make_directory(output)
+    try:
+        return _sweep(args, output)
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be used: {error.strerror or error}",
+            where=str(error.filename or output),
+            hint="make room, or choose another --output",
+        ) from error
+
+
+def _sweep(args: argparse.Namespace, output: Path) -> int:
+    _refuse_earlier(output, resume=args.resume)
     name = args.site or default_site(output, _tell)
     site = sites.load(name)
     wish = Wish(args.partition, args.nodelist, args.reservation, args.sbatch, args.max_pending)
@@ -174,21 +193,45 @@ def _run(args: argparse.Namespace) -> int:
             hint="sinfo -N lists the nodes and their states",
         )
     if not place.held:
-        _tell(f"submitting a job on {len(place.nodes)} nodes")
-        args.interruption.grace = _END_S
-        with args.interruption.held():
-            status = submit(place, wish, _inside(args, name, output, place))
-        return args.interruption.status if args.interruption.name else status
+        return _submit(args, output, place, wish, name)
     with own(output):
         refuse_without_space(output)
-        earlier = output / RESULTS
-        if not args.resume and earlier.exists() and earlier.stat().st_size:
-            raise BusbarError(
-                "there is an earlier sweep",
-                where=str(output),
-                hint="continue it with --resume, or choose another --output",
-            )
+        write(output / _STARTED, f"{os.environ['SLURM_JOB_ID']}\n")
         return _measure(args, output, site, place)
+
+
+def _refuse_earlier(output: Path, *, resume: bool) -> None:
+    """Refuse to overwrite an earlier sweep, or to resume where there is none."""
+    earlier = output / RESULTS
+    if resume and not (output / PLAN).exists():
+        raise BusbarError(
+            "there is no sweep", where=str(output), hint="leave --resume out to start one"
+        )
+    if not resume and earlier.exists() and earlier.stat().st_size:
+        raise BusbarError(
+            "there is an earlier sweep",
+            where=str(output),
+            hint="continue it with --resume, or choose another --output",
+        )
+
+
+def _submit(args: argparse.Namespace, output: Path, place: Place, wish: Wish, site: str) -> int:
+    """Run this command in a job; return its exit status."""
+    _tell(f"submitting a job on {len(place.nodes)} nodes")
+    started = output / _STARTED
+    started.unlink(missing_ok=True)
+    args.interruption.grace = _END_S
+    with args.interruption.held():
+        status = submit(place, wish, _inside(args, site, output, place))
+    if args.interruption.name:
+        return int(args.interruption.status)
+    if not started.exists():
+        raise BusbarError(
+            "Slurm started no job",
+            where="salloc",
+            hint="see its message above; --max-pending and --reservation choose what it waits for",
+        )
+    return status
 
 
 def _measure(args: argparse.Namespace, output: Path, site: sites.Site, place: Place) -> int:

@@ -30,6 +30,7 @@ _STRIKES = 2
 _MOST_STEPS = 8
 _PROBE_S = 20
 _LOOKS, _LOOK_S = 20, 3
+_MOST_LOG = 1 << 20
 _LATE = "no answer before the deadline"
 Answers = dict[int, dict[tuple[str, int], PairRate]]
 """By rail, then by node and rail."""
@@ -236,9 +237,10 @@ class Rounds:
         if complete:
             self._step = step
             return
-        reason = f" ({step.errors[0]})" if step.errors else ""
+        reason = (step.errors or _errors_of_slurm(self._log))[:1]
+        why = f" ({reason[0]})" if reason else ""
         missing = [node for node in nodes if node not in step.nodes]
-        self._show(f"{len(missing)} of {len(nodes)} nodes did not start the pair program{reason}")
+        self._show(f"{len(missing)} of {len(nodes)} nodes did not start the pair program{why}")
         unheard = {node for node in missing if node not in step.started}
         step.close(kill=True)
         self._strike(unheard or set(missing), among=len(nodes))
@@ -295,6 +297,13 @@ class Rounds:
 
     def _out_of_time(self) -> bool:
         return time.monotonic() + self._limits.reading + self._limits.grace > self._limits.end
+
+
+def _errors_of_slurm(log: Path) -> list[str]:
+    """Return what Slurm gives as an error in the log of a step."""
+    with log.open(encoding="utf-8", errors="backslashreplace") as file:
+        lines = file.read(_MOST_LOG).splitlines()
+    return [line[:200] for line in lines if re.match(r"(?:srun|slurmstepd)\S*: error: ", line)]
 
 
 def job_runs() -> bool:

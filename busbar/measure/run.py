@@ -136,13 +136,12 @@ class Sweep:
 
     def conclude(self, ended_by: str = "") -> Outcome:
         """End the step, and analyse what there is. ``ended_by`` is a signal."""
-        if self._rounds:
-            rounds = self._rounds
-            rounds.stopped = f"{ended_by} ended the sweep" if ended_by else rounds.stopped
+        self.outcome.stopped = f"{ended_by} ended the sweep" if ended_by else ""
+        if rounds := self._rounds:
+            rounds.stopped = self.outcome.stopped = self.outcome.stopped or rounds.stopped
             rounds.close()
             self.outcome.gone, self.outcome.absent = rounds.gone, rounds.absent
             self.outcome.times = rounds.times
-        self.outcome.stopped = self._rounds.stopped if self._rounds else ended_by
         self.outcome.rows = self._store.rows
         self.outcome.left = [row for row in self._plan if not self._store.finished(row)]
         if self._store.rows:
