@@ -29,6 +29,8 @@ from busbar.sweep.unmeasured import unmeasured
 Kind = Literal["node", "nic", "link", "uplink"]
 TOLERANCE = 0.1
 _SMALLEST_LEAF = 3
+_MOST_OF_LEAF = 0.75
+"""Accused nodes of a leaf that is slow as a whole; the others are suspects."""
 _FEWEST_SUSPECT_LINKS = 50
 _MOST_SUSPECT_LINKS = 0.1
 """By node; the slowest come first."""
@@ -161,23 +163,28 @@ class _Analyser:
         return has
 
     def _collapsed(self, nodes: Mapping[int, str]) -> list[Accusation]:
-        """Return the slow nodes; the leaf instead of them if all its nodes are slow."""
+        """Return the slow nodes; the leaf instead of them if no node of it is known to be good."""
+        suspects = {end for judged in self._judged.values() for end in judged.suspects}
         members: dict[int, list[int]] = {}
-        for end, leaf in enumerate(self._leaf.tolist()):
-            members.setdefault(leaf, []).append(end)
+        for end in self._measured_nodes():
+            members.setdefault(int(self._leaf[end]), []).append(end)
         whole = [
             leaf
             for leaf, ends in members.items()
-            if leaf >= 0 and len(ends) >= _SMALLEST_LEAF and nodes.keys() >= set(ends)
+            if leaf >= 0
+            and len(ends) >= _SMALLEST_LEAF
+            and set(ends) <= nodes.keys() | suspects
+            and len(nodes.keys() & set(ends)) >= _MOST_OF_LEAF * len(ends)
         ]
-        if len(nodes) == len(self._names):
+        if len(whole) == len(members) > 0:
             whole = []  # the fleet is slow as a whole
         found = []
         for leaf in whole:
-            names = tuple(self._names[end] for end in members[leaf])
+            names = self._named(*members[leaf])
+            first = next(end for end in members[leaf] if end in nodes)
             text = (
                 f"all its {len(names)} nodes ({fold(names)}) are slow, also among themselves, as"
-                f" {names[0]}: {nodes[members[leaf][0]]}"
+                f" {self._names[first]}: {nodes[first]}"
             )
             found.append(Accusation(self._leaf_names[leaf], "uplink", text, names))
         return found + [
@@ -185,6 +192,11 @@ class _Analyser:
             for end, text in nodes.items()
             if self._leaf[end] not in whole
         ]
+
+    def _measured_nodes(self) -> list[int]:
+        """Return the nodes with a reading."""
+        ends = [np.union1d(pairs.a, pairs.b) for pairs in self._readings.measured.values()]
+        return np.unique(np.concatenate(ends)).tolist() if ends else []
 
     def _links(self, nodes: Mapping[int, str]) -> list[Accusation]:
         found: dict[tuple[int, int], str] = {}
@@ -219,12 +231,7 @@ class _Analyser:
         """Return what to measure again: suspects with good nodes, and links several times."""
         suspects = {end for judged in self._judged.values() for end in judged.suspects}
         bad = suspects | accused | {end for one in self._judged.values() for end in one.nodes}
-        seen = {
-            end
-            for pairs in self._readings.measured.values()
-            for end in np.union1d(pairs.a, pairs.b).tolist()
-        }
-        good = sorted(seen - bad)
+        good = [end for end in self._measured_nodes() if end not in bad]
         met = [
             pair
             for pairs in self._readings.measured.values()

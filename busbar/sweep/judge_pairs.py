@@ -11,6 +11,7 @@ import numpy as np
 from busbar.sweep import evidence
 from busbar.sweep.healthy_rate import healthy_rates
 from busbar.sweep.localise import (
+    FEWEST,
     Bools,
     Floats,
     Ints,
@@ -20,7 +21,6 @@ from busbar.sweep.localise import (
     links_of,
     locate,
     repeated,
-    scores,
 )
 from busbar.sweep.uplinks import slow_uplinks, touching
 
@@ -28,6 +28,8 @@ _FEW = 2
 """So many slow ends are faults, however small the fleet is, if most are well."""
 _MINORITY = 0.1
 """A larger share of slow ends may be another kind of node."""
+_FASTER = 0.01
+"""A larger share of much faster pairs shows a faster kind of node."""
 Link = tuple[int, int]
 
 
@@ -166,20 +168,14 @@ def _mixed(rates: Pairs, candidates: Bools) -> str:
 
 
 def _faster(rest: Pairs, rates: Pairs, cut: float) -> str:
-    """Return a note if several nodes are faster than the fleet, which then may be slow."""
-    score, _ = scores(rest)
-    middle = float(np.nanmedian(score))
-    faster = np.flatnonzero(score > middle - 2 * cut)
-    present = int(np.isfinite(score).sum())
-    if len(faster) <= max(_FEW, _MINORITY * present):
+    """Return a note if many pairs are faster than the fleet, which then may be slow."""
+    faster = rest.rate > -2 * cut
+    if faster.sum() < FEWEST or faster.mean() < _FASTER:
         return ""
-    theirs = np.isin(rates.a, faster) & np.isin(rates.b, faster)
-    if not theirs.any():
-        return ""
+    fast, most = (evidence.gb_per_s(rates.rate[which]) for which in (faster, ~faster))
     return (
-        f"{len(faster)} of {present} nodes reach {evidence.gb_per_s(rates.rate[theirs]):.4g} GB/s"
-        f" among themselves, the fleet {evidence.gb_per_s(rates.rate):.4g}: without a limit"
-        " nobody knows whether the others are slow or another kind; give --limit"
+        f"{int(faster.sum())} of {len(rest)} pairs reach {fast:.4g} GB/s, most {most:.4g}: without"
+        " a limit nobody knows whether most nodes are slow or another kind; give --limit"
     )
 
 

@@ -172,7 +172,7 @@ def locate(
         if chance < ALPHA:
             culprits.append(Culprit(end, score, count, chance))
     if not relative:
-        culprits += _common(pairs, candidates, {one.end for one in culprits}, cut, fewest)
+        culprits += _common(pairs, candidates & (counts == 0), cut, fewest)
     accused = {one.end for one in culprits}
     doubtful = candidates.copy()
     if relative and healthy.any():
@@ -181,21 +181,20 @@ def locate(
     return Located(tuple(culprits), suspects, candidates, middle)
 
 
-def _common(
-    pairs: Pairs, candidates: Bools, accused: set[int], cut: float, fewest: int
-) -> list[Culprit]:
-    """Return the candidates that no healthy end has measured with, if nobody else explains it."""
-    known = np.zeros(pairs.count, bool)
-    known[list(accused)] = True
-    open_ends = candidates & ~known
-    both = open_ends[pairs.a] & open_ends[pairs.b]
-    group = pairs.where(both)
+def _common(pairs: Pairs, alone: Bools, cut: float, fewest: int) -> list[Culprit]:
+    """Return the ends that are slow together: none of them has measured with a healthy one.
+
+    Pairs with a slow end that has do not count: it may be the only reason. If these ends are not
+    most of the fleet, chance may have paired a good one with slow ones only.
+    """
+    if alone.sum() * 2 < len(np.union1d(pairs.a, pairs.b)):
+        return []
+    group = pairs.where(alone[pairs.a] & alone[pairs.b])
     found, counts = scores(group)
     partners = _partners(group, np.zeros(pairs.count, bool))
-    slow = open_ends & (partners >= fewest) & (found < cut)
     return [
         Culprit(end, float(found[end]), int(counts[end]), math.nan)
-        for end in np.flatnonzero(slow).tolist()
+        for end in np.flatnonzero((partners >= fewest) & (found < cut)).tolist()
     ]
 
 

@@ -83,7 +83,7 @@ class Results:
     """The rows of a file, and how many lines were cut off."""
 
     rows: tuple[MeasuredPair, ...]
-    cut_lines: tuple[int, ...]
+    cut_lines: tuple[int, ...] = ()
     """Numbers of lines that a killed run did not finish."""
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -16,7 +15,7 @@ from busbar.errors import BusbarError
 from busbar.sweep.analyse import Analysis, analyse
 from busbar.sweep.fleet import FaultKind, Fleet, Noise
 from busbar.sweep.plan import plan
-from busbar.sweep.rows import MeasuredPair, PlannedPair, read_results
+from busbar.sweep.rows import PlannedPair, Results, read_results
 from busbar.sweep.second_pass import plan_suspects
 from busbar.sweep.topology import Topology
 
@@ -50,7 +49,7 @@ class Outcome:
     plan_s: float
     """CPU time, as of `analyse_s`."""
     analyse_s: float
-    """To read and analyse the rows of both passes."""
+    """To read and analyse the rows of both passes; they are in one file."""
 
     @property
     def recall(self) -> float:
@@ -73,18 +72,19 @@ def simulate(scenario: Scenario) -> Outcome:
     first = plan(nodes, topology, scenario.rounds, scenario.seed)
     plan_s = process_time() - start
     fleet, bad = _with_faults(Fleet(tuple(nodes), topology), scenario, first)
+    rows = tuple(fleet.measure(first, noise))
+    start = process_time()
+    found = analyse(Results(rows), topology, {})
+    analyse_s = process_time() - start
+    second = plan_suspects(found.suspects, scenario.rounds + 1)
+    rows += tuple(fleet.measure(second, noise))
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "results.jsonl"
-        _append(file, fleet.measure(first, noise))
+        with file.open("w") as stream:
+            stream.writelines(row.line() for row in rows)
         start = process_time()
         found = analyse(read_results(file), topology, {})
-        analyse_s = process_time() - start
-        second = plan_suspects(found.suspects, scenario.rounds + 1)
-        if second:
-            _append(file, fleet.measure(second, noise))
-            start = process_time()
-            found = analyse(read_results(file), topology, {})
-            analyse_s = max(analyse_s, process_time() - start)
+        analyse_s = max(analyse_s, process_time() - start)
     return Outcome(
         second_pass_rounds=second[-1].round - scenario.rounds if second else 0,
         bad=bad,
@@ -96,11 +96,6 @@ def simulate(scenario: Scenario) -> Outcome:
 
 def _ids(found: Analysis) -> tuple[str, ...]:
     return tuple(one.id for one in found.accused)
-
-
-def _append(file: Path, rows: Iterable[MeasuredPair]) -> None:
-    with file.open("a") as stream:
-        stream.writelines(row.line() for row in rows)
 
 
 def _with_faults(

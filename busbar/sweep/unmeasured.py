@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 import numpy as np
 
@@ -16,9 +16,9 @@ def unmeasured(readings: Readings) -> list[str]:
     """Return the ids, in the order of the file; each failed row is behind one of them.
 
     A node (``NODE``) or NIC (``NODE/NIC``) is listed if it has no reading, or if it failed at
-    least twice and as often as it did not, or from a round to the last. A round that more than
-    half of the nodes have a row of counts as failed for a node that has none. Other failures are
-    listed as pairs: ``A-B`` or ``A-B/NIC``.
+    least twice and as often as it did not, or from a round to the last. If three quarters of the
+    nodes have a row of a round, it failed for a node that has none. Other failures are listed as
+    pairs: ``A-B`` or ``A-B/NIC``.
     """
     failed: dict[str | None, list[MeasuredPair]] = defaultdict(list)
     for row in readings.failed:
@@ -52,24 +52,23 @@ def _never(readings: Readings) -> set[str]:
 
 def _ends(readings: Readings, nic: str | None, failed: list[MeasuredPair]) -> set[str]:
     """Return the nodes to which failures of one NIC are put down."""
-    good: dict[str, set[int]] = defaultdict(set)
     pairs = readings.measured.get(nic)
+    count = len(readings.nodes)
+    numbers = {node: number for number, node in enumerate(readings.nodes)}
+    lost = [(numbers[node], row.round) for row in failed for node in (row.a, row.b) if node]
+    bad_ends, bad_rounds = np.array(lost, np.int64).reshape(-1, 2).T
+    ends = rounds = np.zeros(0, np.int64)
     if pairs is not None:
-        ends = [*pairs.a.tolist(), *pairs.b.tolist()]
-        for end, number in zip(ends, pairs.round.tolist() * 2, strict=True):
-            good[readings.nodes[end]].add(number)
-    bad: dict[str, set[int]] = defaultdict(set)
-    for row in failed:
-        for node in (row.a, row.b) if row.b else (row.a,):
-            bad[node].add(row.round)
-    present = Counter(
-        number for rounds in (good, bad) for one in rounds.values() for number in one
-    )
-    full = {number for number, nodes in present.items() if nodes * 2 > len(readings.nodes)}
-    found = set()
-    for node in readings.nodes:
-        lost, known = bad[node] | (full - good[node]), good[node]
-        often = len(lost) > 1 and (len(lost) >= len(known) or min(lost) > max(known))
-        if lost and (not known or often):
-            found.add(node)
-    return found
+        ends, rounds = np.concatenate([pairs.a, pairs.b]), np.tile(pairs.round, 2)
+    every, number = np.unique(np.concatenate([rounds, bad_rounds]), return_inverse=True)
+    good, bad = (np.zeros((count, len(every)), bool) for _ in range(2))
+    good[ends, number[: len(ends)]] = True
+    bad[bad_ends, number[len(ends) :]] = True
+    full = (good | bad).sum(axis=0) * 4 >= count * 3
+    bad |= full & ~good
+    times, known = bad.sum(axis=1), good.sum(axis=1)
+    first_bad = bad.argmax(axis=1)
+    last_good = len(every) - 1 - good[:, ::-1].argmax(axis=1)
+    often = (times > 1) & ((times >= known) | (first_bad > last_good))
+    listed = (times > 0) & ((known == 0) | often)
+    return {readings.nodes[end] for end in np.flatnonzero(listed).tolist()}

@@ -25,6 +25,7 @@ from busbar.sweep.localise import (
     scatter_of,
 )
 
+_PATH = 2
 _LEAST_PAIRS = 2
 """Crossing pairs of a leaf in a round, so that it is not one node."""
 
@@ -44,33 +45,43 @@ def slow_uplinks(
     Pairs with a leaf that is slow inside say nothing about the other leaf.
     """
     well = _inner_is_well(pairs, leaf, cut)
-    ends, rates = _best_of_rounds(
-        pairs.where(crossing & well[leaf[pairs.a]] & well[leaf[pairs.b]]), leaf
-    )
-    count = int(leaf.max()) + 1
-    found, rounds = best_of(ends, rates, count)
+    across = pairs.where(crossing & well[leaf[pairs.a]] & well[leaf[pairs.b]])
+    ends, rates = _best_of_rounds(across, leaf, np.zeros(len(well), bool))
+    found, rounds = best_of(ends, rates, len(well))
     known = np.isfinite(found)
     total = int(known.sum())
     if relative and total:
         cut += max(0.0, float(np.median(found[known])))
     slow = known & (found < cut)
-    healthy = known & ~slow
-    if not slow.any() or (relative and slow.sum() * 2 >= total):
+    if relative and slow.sum() * 2 >= total:
         return []
+    if slow.sum() == total:
+        return _together(np.flatnonzero(slow & (rounds >= FEWEST)).tolist(), total)
+    while True:
+        ends, rates = _best_of_rounds(across, leaf, slow)
+        found, rounds = best_of(ends, rates, len(well))
+        remaining = slow & ~(found >= cut)
+        if (remaining == slow).all():
+            break
+        slow = remaining
+    healthy = known & ~slow
     farthest = cut
     if relative:
         distance = deviations(total) * scatter_of(found[healthy])
         farthest = min(cut, float(np.median(found[healthy])) - distance)
     null = np.sort(rates[healthy[ends]])
-    culprits = [
+    return [
         Uplink((one,))
-        for one in np.flatnonzero((rounds >= FEWEST) & (found < farthest)).tolist()
+        for one in np.flatnonzero(slow & (rounds >= FEWEST) & (found < farthest)).tolist()
         if total * chance_of(rates[ends == one], null) < ALPHA
     ]
-    if total == len(culprits) == 2:
-        # Nobody can say on which end of their only path the fault is.
-        return [Uplink((*culprits[0].leaves, *culprits[1].leaves))]
-    return culprits
+
+
+def _together(leaves: list[int], total: int) -> list[Uplink]:
+    """Return the uplinks if no leaf has good ones: of two leaves nobody can say whose they are."""
+    if total == _PATH:
+        return [Uplink((leaves[0], leaves[1]))] if len(leaves) == _PATH else []
+    return [Uplink((one,)) for one in leaves]
 
 
 def touching(pairs: Pairs, crossing: Bools, leaf: Ints, uplink: Uplink) -> Bools:
@@ -79,15 +90,21 @@ def touching(pairs: Pairs, crossing: Bools, leaf: Ints, uplink: Uplink) -> Bools
     return crossing & (ours[pairs.a] | ours[pairs.b])
 
 
-def _best_of_rounds(pairs: Pairs, leaf: Ints) -> tuple[Ints, Floats]:
-    """Return leaf and score for each leaf and round with several pairs that cross."""
-    rounds, number = np.unique(pairs.round, return_inverse=True)
-    leaves = np.concatenate([leaf[pairs.a], leaf[pairs.b]])
-    keys = leaves * max(1, len(rounds)) + np.concatenate([number, number])
-    size = (int(leaf.max()) + 1) * max(1, len(rounds))
-    found, counts = best_of(keys, np.concatenate([pairs.rate, pairs.rate]), size)
+def _best_of_rounds(pairs: Pairs, leaf: Ints, slow: Bools) -> tuple[Ints, Floats]:
+    """Return leaf and score for each leaf and round with several pairs that cross.
+
+    Pairs with a leaf in ``slow`` count for that leaf only.
+    """
+    _, number = np.unique(pairs.round, return_inverse=True)
+    count = int(number.max()) + 1 if len(pairs) else 1
+    one, other = leaf[pairs.a], leaf[pairs.b]
+    keys = np.concatenate(
+        [(one * count + number)[~slow[other]], (other * count + number)[~slow[one]]]
+    )
+    values = np.concatenate([pairs.rate[~slow[other]], pairs.rate[~slow[one]]])
+    found, counts = best_of(keys, values, len(slow) * count)
     enough = np.flatnonzero(counts >= _LEAST_PAIRS)
-    return enough // max(1, len(rounds)), found[enough]
+    return enough // count, found[enough]
 
 
 def _inner_is_well(pairs: Pairs, leaf: Ints, cut: float) -> Bools:

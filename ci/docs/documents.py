@@ -17,7 +17,9 @@ from busbar.documents import (
     ExplainDocument,
     MatrixDocument,
     PublishedDocument,
+    SimulationDocument,
     SiteRow,
+    SweepDocument,
     SweepRunDocument,
 )
 from busbar.expect.lint import LintFinding
@@ -94,6 +96,8 @@ DOCUMENTS = (
     Document("busbar-site-lint/1", "busbar site lint --json", list[LintFinding]),
     Document("busbar-published/1", "busbar site published --json", PublishedDocument),
     Document("busbar-site-compare/1", "busbar site detect --compare --json", list[SiteDifference]),
+    Document("busbar-sweep/1", "busbar sweep analyse --json", SweepDocument),
+    Document("busbar-sweep-simulation/1", "busbar sweep simulate --json", SimulationDocument),
     Document("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
     Document("busbar-sweep-run/1", "busbar sweep run --json", SweepRunDocument),
     Document("busbar-spack-check/1", "busbar spack check --json", dict[str, list[str]]),
