@@ -24,8 +24,7 @@ test: setup lint ## run the test suite, in some 12 minutes on two cores (BUSBAR_
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
-	@$(BIN)/pytest $(WORKERS) $(if $(BUSBAR_LAB),-m "not lab")
-	@$(if $(BUSBAR_LAB),$(BIN)/pytest -m "lab$(if $(filter all,$(BUSBAR_LAB)),, and not long)")
+	@ci/test.sh $(WORKERS)
 endif
 
 # SC1097: in a job script NCCL_IB_HCA==NAME is right, it matches the whole name of a port.

@@ -43,6 +43,17 @@ def _guard(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_guard)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let all tests of a session, in all its processes, share what they compile."""
+    if not hasattr(config, "workerinput"):
+        directory = tempfile.TemporaryDirectory(prefix="busbar-builds-")
+        config.add_cleanup(directory.cleanup)
+        os.environ |= {
+            "OMPI_CXX": str(ROOT / "tests" / "built_once.sh"),
+            "BUSBAR_TEST_BUILDS": directory.name,
+        }
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Tell the guard whether the test is pure."""

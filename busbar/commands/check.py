@@ -217,7 +217,7 @@ def _plan(
         variables=tuple(args.setvar),
         retries=args.max_retries,
         sweep=target.sweep,
-        options=target.options,
+        options=(*target.options, *(["--keep-stage-files"] if args.keep_stage_files else [])),
     )
     return plan, environments
 

@@ -113,6 +113,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="directory for the report and the files of ReFrame (default: %(default)s)",
     )
     parser.add_argument(
+        "--keep-stage-files",
+        action="store_true",
+        help="keep job scripts, programs and outputs of checks that passed, too",
+    )
+    parser.add_argument(
         "-v", "--verbose", action="store_true", help="print all readings, reasons and skips"
     )
     parser.add_argument(

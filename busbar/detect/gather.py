@@ -78,6 +78,8 @@ class Outputs:
     """Place on the PCI bus by the name of a NIC, or by the address of a GPU."""
     multicast: bool | None = None
     """What NVIDIA's driver reports of its first GPU."""
+    nvls_off: bool = False
+    """NCCL_NVLS_ENABLE=0 is set for the processes of this machine."""
     software: Software = field(default_factory=Software)
     recorded: bool = False
     """The outputs were saved on another machine, of which nothing else is known."""
@@ -111,6 +113,7 @@ def gather(root: Path = Path("/")) -> Outputs:
         unseen_gpus=tuple(without_tool(gpus, frozenset(c[0] for c in installed.values()))),
         places=_places(root, [gpu.address for gpu in gpus]),
         multicast=_multicast() if "nvidia-smi -q" in text else None,
+        nvls_off=os.environ.get("NCCL_NVLS_ENABLE") == "0",
         software=_software(),
         rdma_listed=True,
     )

@@ -103,6 +103,7 @@ def _gpus(reader: Reader, topology: nvidia_smi.Topology | None) -> DetectedGpus 
         reader.read("nvidia-smi nvlink", nvidia_smi.parse_nvlink),
         reader.read("nvidia-smi compute_cap", nvidia_smi.parse_compute_capability),
         reader.outputs.multicast,
+        reader.outputs.nvls_off,
         reader.read("nvidia-smi -L", nvidia_smi.parse_list),
         reader.read("nvidia-smi mig.mode", nvidia_smi.parse_mig_mode),
     )

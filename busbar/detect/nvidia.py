@@ -32,6 +32,8 @@ class NvidiaOutputs:
     """The compute capability of each GPU."""
     multicast: bool | None = None
     """What the driver reports of the first GPU."""
+    nvls_off: bool = False
+    """NCCL is told not to use it."""
     listed: tuple[ListedGpu, ...] | None = None
     mig: tuple[bool, ...] | None = None
     """Whether MIG is on for each GPU, by a query."""
@@ -146,7 +148,13 @@ def _detected(
         links.pop("through_host", None)
     facts |= {"links": links} if links else {}
     if outputs.multicast is not None and links and "switched" in links:
-        facts["multicast"] = outputs.multicast
+        # Whoever runs the machine may have to leave the switch alone, as where guests share it.
+        facts["multicast"] = outputs.multicast and not outputs.nvls_off
+        if outputs.multicast and outputs.nvls_off:
+            remarks.append(
+                "NCCL_NVLS_ENABLE is 0 here, so multicast is false and collectives are expected to"
+                " be as fast as rings; to use the switch, unset it and state multicast: true"
+            )
     numa = _numa(outputs.topology, remarks)
     return DetectedGpus(facts, "cuda", FAMILY, numa, tuple(remarks))
 

@@ -89,7 +89,11 @@ class Judge:
         crossing = known & (self.leaf[pairs.a] != self.leaf[pairs.b])
         if least:
             residuals = pairs.relative(math.log(least.gb_per_s))
-            self._add(found, _Pass(pairs, residuals, crossing, 0.0, least.text, relative=False))
+            judged = _Pass(pairs, residuals, crossing, 0.0, least.text, relative=False)
+            rest = ~self._add(found, judged)
+            pairs, crossing = pairs.where(rest), crossing[rest]
+            if not len(pairs):
+                return found
         cut = math.log1p(-self.tolerance)
         rates = healthy_rates(pairs, crossing, cut)
         if not least:
@@ -100,24 +104,25 @@ class Judge:
         found.suspects -= found.nodes.keys()
         return found
 
-    def _add(self, found: Judged, one: _Pass) -> None:
-        """Add what one pass shows to what was found before."""
+    def _add(self, found: Judged, one: _Pass) -> Bools:
+        """Add what one pass shows to what was found; return which readings uplinks explain."""
         explained = self._add_uplinks(found, one)
         rest, rates = one.residuals.where(~explained), one.rates.where(~explained)
         if not len(rest):
-            return
+            return explained
         located = locate(rest, one.cut, self.tests, relative=one.relative)
         if one.relative and not found.nodes and (note := _faster(rest, rates, one.cut)):
             found.notes.append(note)
         if one.relative and (note := _mixed(rates, located.candidates)):
             if not found.nodes:
                 found.notes.append(note)
-            return
+            return explained
         for culprit in located.culprits:
             text = evidence.of_node(rates, culprit, located.candidates, one.expected)
             found.nodes.setdefault(culprit.end, text)
         found.suspects |= set(located.suspects)
         self._add_links(found, one, located, rest, rates)
+        return explained
 
     def _add_uplinks(self, found: Judged, one: _Pass) -> Bools:
         """Add slow uplinks; return which readings they explain."""

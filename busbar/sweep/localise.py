@@ -41,6 +41,7 @@ NORMAL = 1.4826
 _FREE = 4
 """One of so many readings of an end may be better than its score."""
 _SUSPECT_DEVIATIONS = 3
+_SUSPECT_SHARE = 0.75
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -137,14 +138,7 @@ def suspicious(pairs: Pairs, cut: float) -> tuple[Bools, Floats, Ints]:
         candidates = remaining
 
 
-def locate(
-    pairs: Pairs,
-    cut: float,
-    tests: int,
-    *,
-    relative: bool,
-    fewest: int = FEWEST,
-) -> Located:
+def locate(pairs: Pairs, cut: float, tests: int, *, relative: bool) -> Located:
     """Return the ends that are slower than ``cut``, which is relative to the expected rate.
 
     ``relative`` means that the expected rate is that of the fleet itself. Otherwise it is a limit,
@@ -163,7 +157,7 @@ def locate(
     null = np.sort(pairs.rate[healthy[pairs.a] & healthy[pairs.b]])
     partners = _partners(pairs, candidates)
     culprits: list[Culprit] = []
-    for end in np.flatnonzero(candidates & (partners >= fewest) & (found < farthest)).tolist():
+    for end in np.flatnonzero(candidates & (partners >= FEWEST) & (found < farthest)).tolist():
         score, count = float(found[end]), int(counts[end])
         theirs = ((pairs.a == end) & ~candidates[pairs.b]) | (
             (pairs.b == end) & ~candidates[pairs.a]
@@ -172,16 +166,16 @@ def locate(
         if chance < ALPHA:
             culprits.append(Culprit(end, score, count, chance))
     if not relative:
-        culprits += _common(pairs, candidates & (counts == 0), cut, fewest)
+        culprits += _common(pairs, candidates & (counts == 0), cut)
     accused = {one.end for one in culprits}
     doubtful = candidates.copy()
     if relative and healthy.any():
-        doubtful |= whole < min(cut / 2, middle - _SUSPECT_DEVIATIONS * scatter)
+        doubtful |= whole < min(_SUSPECT_SHARE * cut, middle - _SUSPECT_DEVIATIONS * scatter)
     suspects = tuple(end for end in np.flatnonzero(doubtful).tolist() if end not in accused)
     return Located(tuple(culprits), suspects, candidates, middle)
 
 
-def _common(pairs: Pairs, alone: Bools, cut: float, fewest: int) -> list[Culprit]:
+def _common(pairs: Pairs, alone: Bools, cut: float) -> list[Culprit]:
     """Return the ends that are slow together: none of them has measured with a healthy one.
 
     Pairs with a slow end that has do not count: it may be the only reason. If these ends are not
@@ -194,7 +188,7 @@ def _common(pairs: Pairs, alone: Bools, cut: float, fewest: int) -> list[Culprit
     partners = _partners(group, np.zeros(pairs.count, bool))
     return [
         Culprit(end, float(found[end]), int(counts[end]), math.nan)
-        for end in np.flatnonzero((partners >= fewest) & (found < cut)).tolist()
+        for end in np.flatnonzero((partners >= FEWEST) & (found < cut)).tolist()
     ]
 
 

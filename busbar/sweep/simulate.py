@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -15,7 +16,7 @@ from busbar.errors import BusbarError
 from busbar.sweep.analyse import Analysis, analyse
 from busbar.sweep.fleet import FaultKind, Fleet, Noise
 from busbar.sweep.plan import plan
-from busbar.sweep.rows import PlannedPair, Results, read_results
+from busbar.sweep.rows import MeasuredPair, PlannedPair, Results, read_results
 from busbar.sweep.second_pass import plan_suspects
 from busbar.sweep.topology import Topology
 
@@ -78,20 +79,28 @@ def simulate(scenario: Scenario) -> Outcome:
     analyse_s = process_time() - start
     second = plan_suspects(found.suspects, scenario.rounds + 1)
     rows += tuple(fleet.measure(second, noise))
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "results.jsonl"
-        with file.open("w") as stream:
-            stream.writelines(row.line() for row in rows)
-        start = process_time()
-        found = analyse(read_results(file), topology, {})
-        analyse_s = max(analyse_s, process_time() - start)
+    try:
+        found, seconds = _from_file(rows, topology)
+    except OSError as error:
+        what = f"cannot write the rows: {error.strerror}"
+        raise BusbarError(what, where=tempfile.gettempdir(), hint="set TMPDIR") from error
     return Outcome(
         second_pass_rounds=second[-1].round - scenario.rounds if second else 0,
         bad=bad,
         accused=_ids(found),
         plan_s=plan_s,
-        analyse_s=analyse_s,
+        analyse_s=max(analyse_s, seconds),
     )
+
+
+def _from_file(rows: Iterable[MeasuredPair], topology: Topology) -> tuple[Analysis, float]:
+    """Return the analysis of rows that were written, and the time to read and analyse them."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "results.jsonl"
+        with file.open("w") as stream:
+            stream.writelines(row.line() for row in rows)
+        start = process_time()
+        return analyse(read_results(file), topology, {}), process_time() - start
 
 
 def _ids(found: Analysis) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ a GPU nothing but start-up is seen, so only a machine with GPUs is held to the b
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -30,11 +29,10 @@ def checked(output: Path, options: list[str]) -> tuple[float, dict[str, Any]]:
     command = [sys.executable, "-m", "busbar", "check", "--json", "--output", str(output)]
     begin = time.monotonic()
     done = subprocess.run(
-        [*command, "-t", "gate", *options],
+        [*command, "--keep-stage-files", "-t", "gate", *options],
         stdout=subprocess.PIPE,
         text=True,
         check=False,
-        env=os.environ | {"RFM_KEEP_STAGE_FILES": "yes"},
     )
     seconds = time.monotonic() - begin
     if not done.stdout:
@@ -81,12 +79,12 @@ def main() -> None:
         if document["verdict"] == "failed":
             sys.exit("the run failed; nothing to compare")
         jobs = bare(output)
+        if not jobs:
+            sys.exit("the run has left no job script")
         whole, document = checked(output, sys.argv[1:])
         tell(document)
         built = builds(output)
 
-    if not jobs:
-        sys.exit("the run has left no job script")
     total = sum(jobs.values())
     for name, seconds in sorted(jobs.items(), key=lambda job: -job[1]):
         sys.stdout.write(f"{seconds:8.1f} s  {name}\n")

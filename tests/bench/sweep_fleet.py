@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Measure how well a sweep of 10,000 nodes localises: ``python tests/bench/sweep_fleet.py [SEEDS]``.
+"""Measure how well a sweep of 10,000 nodes localises, and print the table of docs/sweep.md.
 
-Prints the table of docs/sweep.md. 100 seeds take half an hour of one core.
+``python tests/bench/sweep_fleet.py [SEEDS]``; 100 seeds take half an hour of one core.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import resource
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 from busbar.sweep.simulate import Scenario, simulate
 
 BASE = Scenario(nodes=10_000, bad=10)
-SCENARIOS = {
+SCENARIOS: dict[str, dict[str, Any]] = {
     "10 nodes 20 % slow": {},
     "none": {"bad": 0},
     "100 nodes 20 % slow": {"bad": 100},
@@ -27,6 +28,9 @@ SCENARIOS = {
     "10 links 20 % slow": {"kind": "link"},
     "10 of 313 uplinks 20 % slow": {"kind": "uplink"},
 }
+HEAD = """\
+| faults | recall | worst seed | falsely accused | rounds of the second pass | plan, s | analyse, s | GB |
+|---|---|---|---|---|---|---|---|"""  # noqa: E501 - a row of a table
 LEAST_RECALL = 0.99
 MOST_SECONDS = 10.0
 MOST_GB = 1.0
@@ -55,15 +59,12 @@ def measure(label: str, seeds: int) -> tuple[str, bool]:
 
 def main(seeds: int) -> int:
     """Print the table; return 1 if a scenario misses a bar."""
-    print(
-        "| faults | recall | worst seed | falsely accused | rounds of the second pass | plan, s | analyse, s | GB |"
-    )  # noqa: T201
-    print("|---|---|---|---|---|---|---|---|")  # noqa: T201
+    print(HEAD)  # noqa: T201 - its output
     passed = True
     # A process for each scenario, so that each has its own memory.
     with ProcessPoolExecutor(2, get_context("spawn"), max_tasks_per_child=1) as pool:
         for row, good in pool.map(measure, SCENARIOS, [seeds] * len(SCENARIOS)):
-            print(row, flush=True)  # noqa: T201
+            print(row, flush=True)  # noqa: T201 - as above
             passed &= good
     return 0 if passed else 1
 

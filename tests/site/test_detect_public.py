@@ -314,6 +314,13 @@ def test_multicast_is_that_of_the_driver(answer: bool) -> None:
     assert compose(Outputs(h200_outputs())).site.node.gpus.multicast is None
 
 
+def test_multicast_is_off_where_the_environment_turns_it_off() -> None:
+    found = compose(Outputs(h200_outputs(), multicast=True, nvls_off=True))
+    assert found.site.node.gpus.multicast is False
+    assert any("NCCL_NVLS_ENABLE is 0" in remark for remark in found.remarks)
+    assert compose(Outputs(h200_outputs(), nvls_off=True)).site.node.gpus.multicast is None
+
+
 SCHEDULERS = {
     "sinfo-23.11-synthetic.txt": ("slurm", "srun", "debug", 2),
     "flux-resource-list-0.70-synthetic.txt": ("flux", "flux-run", "node", 16),
