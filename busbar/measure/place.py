@@ -47,7 +47,7 @@ def place_of(site: Site, wish: Wish) -> Place:
     if site.scheduler not in _SLURM:
         raise BusbarError(
             f"site {site.name} has no Slurm",
-            where="busbar sweep run",
+            where="--site",
             hint="name the site of the cluster with --site",
         )
     held = cluster.allocation()

@@ -34,11 +34,12 @@ Measures pairs of nodes by orders from standard input. Output: JSON lines. Exit 
   --bytes SIZE         bytes of a message (1M)
   --window N           messages in flight (16)
   --seconds S          time of one reading, for each direction (0.25)
+  --corrupt RANK       this rank spoils what it sends, to see that it is caught
   --patience S         end if no order comes for so long (600): srun may be gone
 )";
 
 struct SweepOptions {
-    int ranks = 0, per_node = 0, window = 16;
+    int ranks = 0, per_node = 0, window = 16, corrupt = -1;
     double patience = 600;
     std::size_t bytes = 1 << 20;
     double seconds = 0.25;
@@ -49,6 +50,7 @@ SweepOptions parse_sweep(int argc, char **argv) {
     const option known[] = {{"ranks", required_argument, nullptr, 'r'},   {"per-node", required_argument, nullptr, 'p'},
                             {"nics", required_argument, nullptr, 'n'},    {"bytes", required_argument, nullptr, 'b'},
                             {"window", required_argument, nullptr, 'w'},  {"seconds", required_argument, nullptr, 's'},
+                            {"corrupt", required_argument, nullptr, 'c'},
                             {"patience", required_argument, nullptr, 't'},
                             {"help", no_argument, nullptr, 'h'},          {nullptr, 0, nullptr, 0}};
     SweepOptions options;
@@ -65,6 +67,7 @@ SweepOptions parse_sweep(int argc, char **argv) {
             case 'b': options.bytes = parse_bytes(value); break;
             case 'w': options.window = std::atoi(value.c_str()); break;
             case 's': options.seconds = std::atof(value.c_str()); break;
+            case 'c': options.corrupt = std::atoi(value.c_str()); break;
             case 't': options.patience = std::atof(value.c_str()); break;
             case 'h': std::fputs(sweep_help, stdout); std::exit(0);
             default: throw Failure(fault::usage, "see sweep --help");
@@ -310,7 +313,7 @@ class Sweep {
     void renew_memory() {
         static_cast<void>(memory_.release());  // MPI may still write into it
         const char kind = device::present ? 'D' : 'H';
-        memory_.reset(new BufferSet({Buffers{kind, kind}}, options_.bytes * static_cast<std::size_t>(options_.window), false));
+        memory_.reset(new BufferSet({Buffers{kind, kind}}, options_.bytes * static_cast<std::size_t>(options_.window), options_.corrupt == rank_));
     }
 
     // The next line of standard input; false at its end. Sleeps until there is one.
