@@ -19,9 +19,12 @@ from typing import Any
 from .common import LAB, ROOT
 
 NODES = tuple(f"n{number}" for number in range(1, 9))
-RATE, SLOW = 200, 40
-"""Mbit/s of a good link and of a slow one."""
+RATE = 200
+"""Mbit/s of a good link."""
 LEAF = 4 * RATE
+"""Mbit/s of a good uplink, which four pairs share."""
+SLOW = 5
+"""A slow link has one part in so many."""
 SITE = """\
 name: fleet
 description: eight nodes in the lab
@@ -77,9 +80,9 @@ class Fleet:
 
     @contextmanager
     def slow(self, *links: tuple[str, int]) -> Iterator[None]:
-        """Make links slow for a while: (node or leaf, NIC)."""
+        """Make links slow for a while: node or leaf, and NIC."""
         for name, nic in links:
-            self.shape(name, SLOW, nic)
+            self.shape(name, (LEAF if name.startswith("leaf") else RATE) // SLOW, nic)
         try:
             yield
         finally:
