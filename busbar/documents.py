@@ -474,6 +474,8 @@ class SweepRunDocument(TypedDict):
     """Verdict of the fleet."""
     nodes: list[str]
     """The nodes of the plan."""
+    median_gb_per_s: float | None
+    """Median of all pairs with all NICs at once; null if nothing was measured."""
     accused: list[FoundRow]
     """What is slow."""
     suspects: list[SuspectRow]

@@ -107,4 +107,5 @@ def _rows(check: str, found: Mapping[str, Any]) -> Iterator[Result]:
         yield Result(check, worst, message=f"not measured: {', '.join(missing)}{why}")
     if not (found["accused"] or wrong or missing):
         message = "" if verdict is Verdict.PASS else found["stopped"] or "see sweep/srun.log"
-        yield Result(check, verdict, ",".join(found["nodes"]), message=message)
+        where, rate = ",".join(found["nodes"]), found["median_gb_per_s"]
+        yield Result(check, verdict, where, metric="bandwidth", gb_per_s=rate, message=message)

@@ -23,6 +23,7 @@ def document(outcome: Outcome, verdict: Verdict, output: Path) -> SweepRunDocume
         "schema": "busbar-sweep-run/1",
         "verdict": verdict,
         "nodes": list(outcome.nodes),
+        "median_gb_per_s": outcome.median,
         "accused": [
             {
                 "id": one.id,
@@ -68,7 +69,24 @@ def print_outcome(outcome: Outcome, verdict: Verdict, output: Path) -> None:
         f": {len(outcome.nodes)} nodes in {times.rounds} rounds,"
         f" {times.launch:.1f} s of launch and {times.measured:.1f} s of measurement",
     )
-    accused = analysis.accused if analysis else ()
+    _print_findings(outcome)
+    if analysis and analysis.suspects:
+        terminal.line(f"undecided: {len(analysis.suspects)} pairs; --json lists them")
+    if not outcome.judged:
+        terminal.line("compared with each other only: give --limit, or calibrate the site")
+    if outcome.stopped:
+        terminal.line(f"ended early: {outcome.stopped}; --resume continues it")
+    for note in analysis.notes if analysis else ():
+        terminal.line(f"note: {note}")
+    terminal.line(f"results: {output}")
+
+
+def _print_findings(outcome: Outcome) -> None:
+    """Print what is slow, wrong, gone or not measured."""
+    terminal = stdout()
+    if outcome.median:
+        terminal.line(f"median of all pairs: {outcome.median:.4g} GB/s")
+    accused = outcome.analysis.accused if outcome.analysis else ()
     for one in accused[:_SHOWN]:
         how = "certain, confirmed" if one.id in outcome.confirmed else "certain"
         terminal.line((f"{one.kind} {one.id}", "bold"), f" is slow ({how}): {one.evidence}")
@@ -87,12 +105,3 @@ def print_outcome(outcome: Outcome, verdict: Verdict, output: Path) -> None:
         names = [*([fold(nodes)] if nodes else []), *others[:_SHOWN]]
         more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
         terminal.line(f"not measured: {', '.join(names)}{more}")
-    if analysis and analysis.suspects:
-        terminal.line(f"undecided: {len(analysis.suspects)} pairs; --json lists them")
-    if not outcome.judged:
-        terminal.line("compared with each other only: give --limit, or calibrate the site")
-    if outcome.stopped:
-        terminal.line(f"ended early: {outcome.stopped}; --resume continues it")
-    for note in analysis.notes if analysis else ():
-        terminal.line(f"note: {note}")
-    terminal.line(f"results: {output}")

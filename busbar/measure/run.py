@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from busbar.measure.program import Program
 from busbar.measure.rounds import Limits, Rounds, Times
@@ -67,6 +68,12 @@ class Outcome:
     def wrong(self) -> list[MeasuredPair]:
         """The pairs whose data arrived wrong."""
         return [row for row in self.rows if row.state is State.WRONG]
+
+    @property
+    def median(self) -> float | None:
+        """GB/s of the pairs with all NICs at once; None if nothing was measured."""
+        rates = [row.gb_per_s for row in self.rows if row.nic is None and row.gb_per_s]
+        return median(rates) if rates else None
 
     @property
     def verdict(self) -> Verdict:

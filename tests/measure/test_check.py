@@ -15,6 +15,7 @@ HEALTHY: dict[str, Any] = {
     "schema": "busbar-sweep-run/1",
     "verdict": "pass",
     "nodes": ["n1", "n2"],
+    "median_gb_per_s": 1.5,
     "accused": [],
     "wrong_data": [],
     "unmeasured": [],
