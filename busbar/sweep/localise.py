@@ -41,7 +41,7 @@ NORMAL = 1.4826
 _FREE = 4
 """One of so many readings of an end may be better than its score."""
 _SUSPECT_DEVIATIONS = 3
-_SUSPECT_SHARE = 0.75
+_SUSPECT_SHARE = 0.5
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]

@@ -29,8 +29,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "10 of 313 uplinks 20 % slow": {"kind": "uplink"},
 }
 HEAD = """\
-| faults | recall | worst seed | falsely accused | rounds of the second pass | plan, s | analyse, s | GB |
-|---|---|---|---|---|---|---|---|"""  # noqa: E501 - a row of a table
+| faults | seeds | recall | worst seed | falsely accused | rounds of the second pass | plan, s | analyse, s | GB |
+|---|---|---|---|---|---|---|---|---|"""  # noqa: E501 - a row of a table
 LEAST_RECALL = 0.99
 MOST_SECONDS = 10.0
 MOST_GB = 1.0
@@ -50,7 +50,7 @@ def measure(label: str, seeds: int) -> tuple[str, bool]:
     )
     gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     row = (
-        f"| {label} | {mean:.4f} | {least:.2f} | {false} | {rounds} | {plan_s:.1f} |"
+        f"| {label} | {seeds} | {mean:.4f} | {least:.2f} | {false} | {rounds} | {plan_s:.1f} |"
         f" {analyse_s:.1f} | {gigabytes:.2f} |"
     )
     within = max(plan_s, analyse_s) < MOST_SECONDS and gigabytes < MOST_GB
