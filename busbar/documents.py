@@ -480,6 +480,8 @@ class SweepRunDocument(TypedDict):
     """What is slow."""
     suspects: list[SuspectRow]
     """Pairs that are still undecided."""
+    unsteady: list[str]
+    """Nodes that are slow at times, with several partners, as with packet loss; not accused."""
     wrong_data: list[str]
     """Pairs ``NODE-NODE`` that received wrong data."""
     unmeasured: list[str]

@@ -35,6 +35,7 @@ def document(outcome: Outcome, verdict: Verdict, output: Path) -> SweepRunDocume
             for one in (analysis.accused if analysis else ())
         ],
         "suspects": [{"a": one.a, "b": one.b} for one in (analysis.suspects if analysis else ())],
+        "unsteady": outcome.unsteady,
         "wrong_data": [f"{row.a}-{row.b}" for row in outcome.wrong],
         "unmeasured": unmeasured(outcome),
         "gone": [{"node": node, "reason": why} for node, why in outcome.gone.items()],
@@ -98,6 +99,8 @@ def _print_findings(outcome: Outcome) -> None:
         terminal.line(f"wrong data between {', '.join(pairs[:_SHOWN])}")
     for node, why in outcome.gone.items():
         terminal.line((f"node {node}", "bold"), f" {why}")
+    if outcome.unsteady:
+        terminal.line(f"slow at times, and not accused: {', '.join(outcome.unsteady)}")
     missing = unmeasured(outcome)
     if missing:
         nodes = [name for name in missing if name in outcome.nodes]

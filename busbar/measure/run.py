@@ -25,6 +25,8 @@ LOG = "srun.log"
 _PARTNERS = 3
 """Known good nodes that confirm each accusation."""
 _SECOND_PASSES = 2
+_AT_TIMES, _OFTEN = 0.5, 3
+"""So many readings below this share of the median are no coincidence, as with packet loss."""
 _LAUNCH_S = 300
 _READING_S = 15
 
@@ -76,6 +78,23 @@ class Outcome:
         return median(rates) if rates else None
 
     @property
+    def unsteady(self) -> list[str]:
+        """The nodes that nobody accuses and that are slow at times, with several partners."""
+        accused = self.analysis.accused if self.analysis else ()
+        known = {node for one in accused for node in one.nodes}
+        rates: dict[str | None, list[float]] = {}
+        for row in self.rows:
+            if row.gb_per_s:
+                rates.setdefault(row.nic, []).append(row.gb_per_s)
+        floors = {nic: _AT_TIMES * median(each) for nic, each in rates.items()}
+        slow: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.gb_per_s and row.gb_per_s < floors[row.nic] and not known & {row.a, row.b}:
+                slow.setdefault(row.a, []).append(row.b)
+                slow.setdefault(row.b, []).append(row.a)
+        return [n for n, others in slow.items() if len(others) >= _OFTEN and len({*others}) > 1]
+
+    @property
     def verdict(self) -> Verdict:
         """The verdict of the sweep."""
         states = {row.state for row in self.rows}
@@ -88,7 +107,8 @@ class Outcome:
             return Verdict.DEGRADED
         if states & {State.TIMEOUT, State.DEAD, State.ERROR}:
             return Verdict.FAILED
-        if self.stopped or self.left or self.analysis.unmeasured or self.analysis.suspects:
+        open_ends = self.analysis.unmeasured or self.analysis.suspects or self.unsteady
+        if self.stopped or self.left or open_ends:
             return Verdict.UNKNOWN
         return Verdict.PASS if self.judged else Verdict.UNJUDGED
 

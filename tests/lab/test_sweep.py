@@ -175,7 +175,7 @@ def test_a_fault_costs_no_result(name: str, one: Fleet, tmp_path: Path) -> None:
     accused = {node for row in document["accused"] for node in row["nodes"]}
     assert accused <= {"n3"}, str(document)
     names = [*document["unmeasured"], *accused, *(row["node"] for row in document["gone"])]
-    names += [row["a"] for row in document["suspects"]]
+    names += [*document["unsteady"], *(row["a"] for row in document["suspects"])]
     if not fault.resumes:
         assert any("n3" in each for each in names) == fault.named, str(document)
     assert bool(document["stopped"]) == fault.resumes, str(document)
