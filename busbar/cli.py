@@ -28,6 +28,8 @@ _TAKE_OPTIONS = ("--sbatch",)
 _START_JOBS = (["check"], ["site", "calibrate"])
 """Commands that start ReFrame, launchers and ranks, of which nothing may be left."""
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
+_HOOKS = ("prolog", "epilog")
+"""Values of Slurm's SLURM_SCRIPT_CONTEXT begin so where a failure drains the node."""
 
 
 class _Version(argparse.Action):
@@ -110,21 +112,28 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
     except _UsageExit as end:
         if "--json" in words:
             _print_error(command, BusbarError(end.message, hint=f"see busbar {command} --help"))
+        end.code = _usage_status(command)
         raise
     except BusbarError as error:
         for one in (error, *error.others):
             stderr().line(f"busbar {command}: {one.alone()}")
         if "--json" in words:
             _print_error(command, error)
-        return EXIT_USAGE
+        return _usage_status(command)
     except BrokenPipeError:
         # The reader (head, less) went away; nothing is lost that it wanted.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - a bug is never a verdict: 1 would say so
         stderr().line(f"busbar {command}: internal error: {_summary(error)}; {_logged(error)}")
-        return EXIT_USAGE
+        return _usage_status(command)
     return status
+
+
+def _usage_status(command: str) -> int:
+    """Return 2, but 0 for the gate in a prolog: a wrong option must not drain a node."""
+    hook = os.environ.get("SLURM_SCRIPT_CONTEXT", "").startswith(_HOOKS)
+    return 0 if command == "gate" and hook else EXIT_USAGE
 
 
 def _print_error(command: str, error: BusbarError) -> None:

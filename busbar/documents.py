@@ -389,6 +389,113 @@ class PublishedDocument(TypedDict):
 _From = TypedDict("_From", {"from": str})
 
 
+class GateRow(TypedDict):
+    """One check of ``busbar gate`` in one place."""
+
+    check: str
+    """Name of the check."""
+    where: str
+    """``gpu3``, ``gpu0->gpu1``, ``mlx5_0``, ``/scratch``; empty for the node."""
+    verdict: Verdict
+    """Verdict on this place."""
+    value: str
+    """What was found."""
+    band: str
+    """What was expected."""
+    gb_per_s: float | None
+    """The reading of a copy."""
+    note: str
+    """Evidence, or why the verdict is unknown."""
+    mode: Literal["observe", "enforce"]
+    """Whether the site acts on a fault."""
+    severity: Literal["info", "warning", "critical"]
+    """Only critical faults drain."""
+    action: Literal["note", "drain", "reset_gpu", "reboot", "service"]
+    """What repairs a fault."""
+    remedy: str
+    """The same in words."""
+    drains: bool
+    """Whether it takes the node out of service."""
+
+
+class GateDocument(TypedDict):
+    """The result of ``busbar gate`` on one node."""
+
+    schema: Literal["busbar-gate/1"]
+    """The schema of this document."""
+    node: str
+    """The node, by Slurm's name if it is known."""
+    site: str
+    """Name of the site; empty without one."""
+    partition: str
+    """Partition of the site; empty if all are alike."""
+    time: str
+    """When it began: ISO 8601, UTC."""
+    seconds: float
+    """How long it took."""
+    passive: bool
+    """Whether only the state was read."""
+    verdict: Verdict
+    """The worst verdict."""
+    drain: bool
+    """Whether the node must leave service; the exit status is then 1."""
+    reason: str
+    """The reason for Slurm; empty if the node may stay."""
+    problems: list[str]
+    """Why checks are missing; empty if all ran."""
+    checks: list[GateRow]
+    """Every check in every place."""
+
+
+class AffectedComponent(TypedDict):
+    """A category with checks that did not pass, in the words of NVIDIA Health Validation."""
+
+    category: Literal["cpu", "gpu", "infiniband", "node", "nvlink", "xid"]
+    """Category of the checks."""
+    check_ids: list[str]
+    """The checks."""
+    entities: list[str]
+    """The places."""
+    max_severity: str
+    """The worst severity: INFO, WARNING, UNKNOWN or CRITICAL."""
+
+
+class NodeVerdictRow(TypedDict):
+    """One check in one place, in the words of NVIDIA Health Validation."""
+
+    check_id: str
+    """Name of the check."""
+    category: str
+    """Category of the check."""
+    entity: str
+    """The place; ``node`` for the whole node."""
+    severity: str
+    """PASS, INFO, WARNING, UNKNOWN or CRITICAL."""
+    message: str
+    """What was found and expected."""
+    operational_state: str
+    """``drain`` if the node must leave service; else empty."""
+    recommended_actions: list[str]
+    """``reset_gpu``, ``restart_os``, ``service_required``, in this order."""
+
+
+class NodeVerdictDocument(TypedDict):
+    """The result of ``busbar gate`` in the words of NVIDIA Health Validation."""
+
+    schema: Literal["busbar-nodeverdict/1"]
+    """The schema of this document."""
+    node: str
+    """The node."""
+    timestamp: str
+    """ISO 8601, UTC."""
+    overall_severity: str
+    """PASS, INFO, WARNING, UNKNOWN or CRITICAL."""
+    affected_components: list[AffectedComponent]
+    """What did not pass, by category."""
+    verdicts: list[NodeVerdictRow]
+    """Every check in every place."""
+
+
 class SiteRow(_From):
     """One site of ``busbar site list``; ``from`` is ``busbar`` or the directory that has it."""
 

@@ -10,6 +10,7 @@ SUMMARIES = {
     "check": "run the checks on this machine and print verdicts",
     "explain": "name the cause of a slow or failed run from its output",
     "expect": "print the expected result of a benchmark on a site",
+    "gate": "check in seconds whether this node may take jobs, for Slurm",
     "preflight": "check before a job whether an image runs at full speed on a site",
     "site": "list, show, lint and detect sites; print their environment",
     "sweep": "find the slow node among thousands: plan pairs, measure, analyse",

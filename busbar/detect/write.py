@@ -43,7 +43,7 @@ _HEAD = """\
 # A system like {like}. docs/reference/site-yaml.md lists all keys.
 # When all is right: busbar site lint {directory}; busbar check --site {directory}
 """
-_OF_ONE_SYSTEM = ("references", "proof", "hosts", "nodes_like")
+_OF_ONE_SYSTEM = ("references", "proof", "hosts", "nodes_like", "gate")
 """Keys that a new system does not share with the one that it is like."""
 
 

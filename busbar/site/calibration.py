@@ -11,7 +11,8 @@ import yaml
 from pydantic import Field, model_validator
 
 from busbar.errors import BusbarError
-from busbar.site.model import Count, Positive, Record, Site
+from busbar.site.model import Count, Positive, Site
+from busbar.site.record import Record
 from busbar.site.yamlfile import Document, parse
 
 CALIBRATION_FILE = "calibration.yaml"

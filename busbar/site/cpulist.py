@@ -33,3 +33,9 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
             raise ValueError(f"invalid range of CPUs {part!r}; CPUs are below {_MAX_CPUS}")
         cpus.update(range(first, last + 1))
     return tuple(sorted(cpus))
+
+
+def checked_cpu_list(text: str) -> str:
+    """Return the list as it is. Raises ``ValueError`` as ``parse_cpu_list``."""
+    parse_cpu_list(text)
+    return text

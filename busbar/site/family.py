@@ -16,11 +16,11 @@ from busbar.site.model import (
     PointBench,
     Positive,
     Proof,
-    Record,
     Stack,
     Value,
     Vendor,
 )
+from busbar.site.record import Record
 
 Share = Annotated[float, Field(gt=0, le=1)]
 

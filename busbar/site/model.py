@@ -9,11 +9,13 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from busbar.errors import BusbarError
 from busbar.site import backends
-from busbar.site.cpulist import parse_cpu_list
+from busbar.site.cpulist import checked_cpu_list
+from busbar.site.gate import Gate
+from busbar.site.record import Record
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]*$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -73,23 +75,12 @@ _HOPPER = 90
 """Compute capability times ten of the first GPUs with NVLink SHARP."""
 
 
-def _cpu_list(text: str) -> str:
-    parse_cpu_list(text)
-    return text
-
-
 def _expression(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
         raise ValueError(f"invalid regular expression {text!r}: {error}") from error
     return text
-
-
-class Record(BaseModel):
-    """A frozen record that refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
 class Bundle(Record):
@@ -291,7 +282,7 @@ class Numa(Record):
 
     id: Index
     """Number of the domain."""
-    cpus: Annotated[str, AfterValidator(_cpu_list)]
+    cpus: Annotated[str, AfterValidator(checked_cpu_list)]
     """CPU list: ``0-15,64-79``."""
     gpus: tuple[Index, ...] = ()
     """GPUs of the domain."""
@@ -486,6 +477,8 @@ class Site(Record):
     """Containers; omit it if the system has none."""
     references: tuple[Reference, ...] = ()
     """Published and measured readings."""
+    gate: Gate | None = None
+    """What ``busbar gate`` acts on; without it, all faults are only reported."""
     tuning: dict[Variable, Value] = Field(default_factory=dict)
     """Variables that this cluster sets in addition to its family: interface names, GID index."""
     hosts: Annotated[str, Field(min_length=1), AfterValidator(_expression)] = ".*"

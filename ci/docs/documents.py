@@ -15,7 +15,9 @@ from busbar.documents import (
     ErrorDocument,
     ExpectDocument,
     ExplainDocument,
+    GateDocument,
     MatrixDocument,
+    NodeVerdictDocument,
     PublishedDocument,
     SimulationDocument,
     SiteRow,
@@ -89,6 +91,8 @@ DOCUMENTS = (
             "verdict": {"enum": [*Status], "description": "The worst of the lines."},
         },
     ),
+    Document("busbar-gate/1", "busbar gate --format json", GateDocument),
+    Document("busbar-nodeverdict/1", "busbar gate --format nodeverdict", NodeVerdictDocument),
     Document("busbar-site-list/1", "busbar site list --json", list[SiteRow]),
     Document("busbar-site/1", "busbar site show --json", ShownSite, mode="validation"),
     Document("busbar-site-env/1", "busbar site env --json", dict[str, str]),
@@ -107,7 +111,7 @@ JSON_INTRO = """\
 Keys and their meaning are stable. A release may add keys and cause ids; ignore those that you do
 not know. If a key is removed or changes its meaning, the number in the name of the schema rises.
 
-The documents of `check`, `explain`, `expect` and `preflight` name their schema in the key
+The documents of `check`, `explain`, `expect`, `gate` and `preflight` name their schema in the key
 `schema`; the others are lists or maps and have no such key. `busbar check` also writes its
 document to `results.json` below `--output`. `busbar site detect --json` prints the document of
 `busbar site show --json`. The schemas are JSON Schema, draft 2020-12.

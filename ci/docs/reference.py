@@ -17,6 +17,7 @@ from .checks import checks_page
 from .cli import cli_page
 from .documents import DOCUMENTS, json_page
 from .environment import environment_page
+from .gate import gate_page
 from .site_yaml import site_page
 from .sites import sites_page
 
@@ -25,6 +26,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "checks.md": checks_page,
     "cli.md": cli_page,
     "environment.md": environment_page,
+    "gate.md": gate_page,
     "json.md": json_page,
     "site-yaml.md": site_page,
     "sites.md": sites_page,

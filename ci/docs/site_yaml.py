@@ -47,7 +47,7 @@ def _rules() -> Iterator[str]:
         "Besides wrong types, these are refused. A word in italics stands for what the file says.",
         "",
     )
-    rules = [text for name in ("model", "family") for text in _refusals(name)]
+    rules = [text for name in ("model", "gate", "family") for text in _refusals(name)]
     yield from (f"- {text}" for text in dict.fromkeys([*rules, *_lint_rules()]))
     yield "- a reference whose reading is above the physical limit"
 

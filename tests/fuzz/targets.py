@@ -28,6 +28,7 @@ from busbar.parse import (
     ucx_log,
     ucx_perftest,
 )
+from busbar.parse.machine import kernel_log, nvidia_xml
 from busbar.redact import redact, redact_document
 from busbar.terminal import visible
 
@@ -59,6 +60,14 @@ def _each(*parsers: Callable[[str], object]) -> Callable[[bytes], object]:
 
 def _each_bytes(*parsers: Callable[[bytes], object]) -> Callable[[bytes], object]:
     return lambda data: [parse(line) for line in data.split(b"\n")[:200] for parse in parsers]
+
+
+def _state(data: bytes) -> object:
+    """What the gate reads of GPUs and of the kernel's log."""
+    text = data.decode("utf-8", "replace")
+    with contextlib.suppress(ValueError):
+        nvidia_xml.parse_report(text)
+    return kernel_log.parse_errors(text)
 
 
 def _or_value_error(parse: Callable[[Iterable[str]], object]) -> Callable[[bytes], object]:
@@ -175,6 +184,7 @@ TARGETS = {
     "explain": Target(_command(["explain", "FILE"]), share=1),
     "explain-json": Target(_command(["explain", "--json", "FILE"]), share=1),
     "detect": Target(_detect, ("tests/data/detect",), share=2),
+    "gate": Target(_state, ("tests/data/h100x2",), share=2),
     "site": Target(
         _command(["site", "lint", "DIR"], "site.yaml"),
         ("site/p5", "site/local", "site/mi300x"),

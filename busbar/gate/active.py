@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: MIT
+"""Move bytes over every link between GPUs and to the host, and judge the readings."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from busbar.errors import BusbarError
+from busbar.gate.bounded import Output, Task, finish, output_of, program
+from busbar.gate.copies import NBYTES, CopyReading, Device, between_gpus, between_host_and_gpu
+from busbar.gate.engine import Cuda, Engine, Hip
+from busbar.gate.findings import Finding, unknown
+from busbar.gate.others import Others, cpu_clock
+from busbar.gate.passive import SMI, Facts
+from busbar.gate.sysfs import kfd_pids
+from busbar.parse.machine.nvidia_xml import SmiReport, parse_report
+from busbar.site.gate import GateCheck
+from busbar.site.model import Gpus, Site
+from busbar.verdict import Verdict
+
+_SMI_S = 5.0
+_PAUSE_S = 2.0
+"""Between two readings of a slow link: what lasts shorter is no fault of the node."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What can be measured on this node."""
+
+    devices: tuple[Device, ...]
+    make: Callable[[], Engine]
+    left_out: tuple[Finding, ...] = ()
+    """Why some GPUs are not measured."""
+
+
+def plan(facts: Facts, chosen: Sequence[int]) -> Plan:
+    """Return the GPUs to measure: all, or those of ``chosen``, by their order on the bus."""
+    if facts.smi:
+        left_out = []
+        devices = []
+        for index, gpu in enumerate(facts.smi.gpus):
+            why = "the driver has lost it" if gpu.lost else "MIG divides it" if gpu.mig else ""
+            if why:
+                left_out.append(unknown("host_copy", why, f"gpu{index}"))
+            elif not chosen or index in chosen:
+                devices.append(Device(index, gpu.bus_id))
+        return Plan(tuple(devices), Cuda, tuple(left_out))
+    on_bus = facts.system.gpus if facts.system else ()
+    devices = [
+        Device(index, gpu.address)
+        for index, gpu in enumerate(on_bus)
+        if not chosen or index in chosen
+    ]
+    nvidia = any(gpu.vendor == "nvidia" for gpu in on_bus)
+    return Plan(tuple(devices), Cuda if nvidia else Hip)
+
+
+def measure(
+    facts: Facts, chosen: Sequence[int], site: Site | None, partition: str | None, seconds: float
+) -> Iterator[Finding]:
+    """Measure and yield one finding for each direction of each link."""
+    todo = plan(facts, chosen)
+    yield from todo.left_out
+    if not todo.devices:
+        return
+    start = cpu_clock()
+    readings, problems = run(todo, seconds)
+    on_bus = facts.system.gpus if facts.system else ()
+    count = len(facts.smi.gpus if facts.smi else on_bus)
+
+    def judge(reading: CopyReading) -> Judgement:
+        return Judgement(reading, judge_copy(reading, site, partition, count))
+
+    judged = [judge(reading) for reading in readings]
+    if slow := [each for each in judged if each.is_slow]:
+        second = _again(todo, slow, seconds)
+        readings += second
+        judged = _better(judged, [judge(reading) for reading in second])
+    if any(each.is_slow for each in judged):
+        nvidia = todo.make is not Hip
+        after = _gpus_now() if facts.smi else None
+        others = Others(facts, after, nvidia, start, cpu_clock(), kfd_pids())
+        judged = [excused(each, others) for each in judged]
+    yield from (each.finding for each in judged)
+    yield from _data(readings)
+    yield from problems
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A reading with its finding."""
+
+    reading: CopyReading
+    finding: Finding
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is below its band."""
+        return self.finding.verdict is Verdict.DEGRADED
+
+
+def _again(todo: Plan, slow: Sequence[Judgement], seconds: float) -> list[CopyReading]:
+    """Measure the GPUs of slow readings once more."""
+    time.sleep(_PAUSE_S)
+    involved = {each.reading.gpu for each in slow} | {each.reading.peer for each in slow}
+    devices = tuple(device for device in todo.devices if device.index in involved)
+    return run(replace(todo, devices=devices), seconds)[0]
+
+
+def _better(judged: Sequence[Judgement], second: Sequence[Judgement]) -> list[Judgement]:
+    """Return the better reading of each slow link; one that was not confirmed is ``unknown``."""
+    again = {each.reading.link: each for each in second if each.reading.gb_per_s}
+    found = []
+    for each in judged:
+        other = again.get(each.reading.link)
+        if not each.is_slow:
+            found.append(each)
+        elif other is None:
+            note = "below its band once, and not measured again"
+            finding = replace(each.finding, verdict=Verdict.UNKNOWN, note=note)
+            found.append(replace(each, finding=finding))
+        else:
+            found.append(max(each, other, key=lambda one: one.reading.gb_per_s or 0.0))
+    return found
+
+
+def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[Finding]]:
+    """Return the readings, and a finding for each link of which there is none."""
+    lock = os.memfd_create("busbar-gate")
+    tasks: list[tuple[Task[CopyReading], list[tuple[int, int | None]]]] = []
+    for device in todo.devices:
+        task = Task[CopyReading](_host_work(todo.make, device, lock), seconds)
+        tasks.append((task, [(device.index, None)]))
+    if len(todo.devices) > 1:
+        task = Task[CopyReading](_pairs_work(todo.make, todo.devices, lock), seconds)
+        indices = [device.index for device in todo.devices]
+        tasks.append((task, [(a, b) for a in indices for b in indices if a != b]))
+    os.close(lock)
+    finish([task for task, _ in tasks])
+    readings: list[CopyReading] = []
+    problems: list[Finding] = []
+    for task, links in tasks:
+        readings += task.outcome.values
+        for gpu, peer in links:
+            got = sum((each.gpu, each.peer) == (gpu, peer) for each in task.outcome.values)
+            if got < (2 if peer is None else 1):
+                why = task.outcome.problem or "no reading"
+                check: GateCheck = "host_copy" if peer is None else "peer_copy"
+                problems.append(unknown(check, why, _where(gpu, peer)))
+    return readings, problems
+
+
+def _host_work(
+    make: Callable[[], Engine], device: Device, lock: int
+) -> Callable[[Callable[[CopyReading], None]], None]:
+    return lambda emit: between_host_and_gpu(make, device, lock, emit)
+
+
+def _pairs_work(
+    make: Callable[[], Engine], devices: Sequence[Device], lock: int
+) -> Callable[[Callable[[CopyReading], None]], None]:
+    return lambda emit: between_gpus(make, devices, lock, emit)
+
+
+def judge_copy(
+    reading: CopyReading, site: Site | None, partition: str | None, found: int
+) -> Finding:
+    """Judge one reading by limit and band of the site. ``found``: how many GPUs the node has."""
+    from busbar.expect import NoExpectation, Question  # noqa: PLC0415 - --passive needs none
+    from busbar.expect.host_link import expectation as of_host  # noqa: PLC0415
+    from busbar.expect.point import point_to_point  # noqa: PLC0415
+    from busbar.judge.verdicts import verdict_on  # noqa: PLC0415
+
+    check: GateCheck = "host_copy" if reading.peer is None else "peer_copy"
+    where = _where(reading.gpu, reading.peer, reading.buffers)
+    if reading.gb_per_s is None:
+        return unknown(check, reading.note, where)
+    value = f"{reading.gb_per_s:.4g} GB/s"
+    finding = Finding(check, Verdict.UNJUDGED, where, value, gb_per_s=reading.gb_per_s)
+    gpus = site.node_type(partition).gpus if site else None
+    if site is None or gpus is None or not _same(gpus, found):
+        return replace(finding, note="the site does not describe these GPUs")
+    src = reading.gpu % gpus.count
+    dst = src if reading.peer is None else reading.peer % gpus.count
+    question = Question(
+        bench="copy",
+        nbytes=NBYTES,
+        src=src,
+        dst=dst,
+        buffers=reading.buffers,
+        partition=partition,
+    )
+    try:
+        expect = of_host if reading.peer is None else point_to_point
+        band = expect(site, question)
+    except NoExpectation as missing:
+        beyond = missing.limit is not None and reading.gb_per_s > missing.limit
+        verdict = Verdict.IMPOSSIBLE if beyond else Verdict.UNJUDGED
+        limit = f"at most {missing.limit:.4g} GB/s" if missing.limit else ""
+        return replace(finding, verdict=verdict, band=limit, note=missing.what)
+    except BusbarError as error:
+        return replace(finding, verdict=Verdict.UNKNOWN, note=str(error))
+    text = f"{band.low:.4g}-{band.high:.4g} GB/s"
+    note = "" if reading.direct or reading.peer is None else "without direct access of the GPUs"
+    verdict = verdict_on(band, reading.gb_per_s)
+    return replace(finding, verdict=verdict, band=text, note=note)
+
+
+def _same(gpus: Gpus, found: int) -> bool:
+    """Whether the numbers of the GPUs are those of the site, or do not matter."""
+    if gpus.partitioning and gpus.partitioning.compute_count > 1:
+        return False
+    uniform = gpus.links is None or not gpus.links.pairs
+    return found == gpus.count or (uniform and found < gpus.count)
+
+
+def excused(each: Judgement, others: Others) -> Judgement:
+    """Return the judgement; a slow reading is ``unknown`` if anybody else uses the node."""
+    why = others.slowed(each.reading.buffers) if each.is_slow else ""
+    if not why:
+        return each
+    return replace(each, finding=replace(each.finding, verdict=Verdict.UNKNOWN, note=why))
+
+
+def _data(readings: Sequence[CopyReading]) -> Iterator[Finding]:
+    checked = [each for each in readings if each.gb_per_s is not None and each.buffers != "H D"]
+    wrong = [each for each in checked if each.wrong]
+    for each in wrong:
+        where = _where(each.gpu, each.peer, each.buffers)
+        yield Finding("copy_data", Verdict.FAILED, where, f"{each.wrong} wrong bytes", "0")
+    if checked and not wrong:
+        yield Finding("copy_data", Verdict.PASS, value="0 wrong bytes", band="0")
+
+
+def _where(gpu: int, peer: int | None, buffers: str = "") -> str:
+    if peer is not None:
+        return f"gpu{gpu}->gpu{peer}"
+    return {"H D": f"host->gpu{gpu}", "D H": f"gpu{gpu}->host"}.get(buffers, f"gpu{gpu}")
+
+
+def _gpus_now() -> SmiReport | None:
+    task: Task[Output] = program(SMI, _SMI_S)
+    finish([task])
+    text, problem = output_of(task)
+    try:
+        return None if problem else parse_report(text)
+    except ValueError:
+        return None

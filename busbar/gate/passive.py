@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT
+"""Read the state of the node, everything at the same time and each part with its deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from busbar.gate import sysfs
+from busbar.gate.bounded import Output, Task, finish, output_of, program
+from busbar.parse.machine import nvidia_smi
+from busbar.parse.machine.kernel_log import KernelError, parse_errors
+from busbar.parse.machine.nvidia_xml import SmiReport, parse_report
+from busbar.site.gate import GateMount
+
+T = TypeVar("T")
+SMI = ("nvidia-smi", "-q", "-x")
+_NVLINK = ("nvidia-smi", "nvlink", "-s")
+_MOUNT_S = 2.0
+"""How long a file system may take to answer."""
+_MOST_LOG = 8 << 20
+
+
+@dataclass(frozen=True)
+class MountState:
+    """One file system that the site lists."""
+
+    wanted: GateMount
+    type: str = ""
+    """As mounted; empty if it is not."""
+    read_only: bool = False
+    problem: str = ""
+    """Why it is not known."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The state of a node. Each part that could not be read has the reason instead."""
+
+    system: sysfs.Sysfs | None
+    system_problem: str
+    smi: SmiReport | None
+    smi_problem: str
+    nvlinks: tuple[int, ...] | None
+    """Active links of each GPU."""
+    nvlinks_problem: str
+    errors: tuple[KernelError, ...] | None
+    errors_problem: str
+    uptime_s: float
+    mounts: tuple[MountState, ...]
+
+
+def gather(
+    seconds: float, mounts: tuple[GateMount, ...] = (), root: Path = Path("/"), *, nvidia: bool
+) -> Facts:
+    """Read everything; no part takes longer than ``seconds``. ``nvidia``: run nvidia-smi."""
+    system = Task[sysfs.Sysfs](lambda emit: emit(sysfs.read(root)), seconds)
+    log = Task[str](lambda emit: emit(_kernel_log(root)), seconds)
+    stats = [
+        Task[MountState](_mount_reader(mount, root), min(seconds, _MOUNT_S)) for mount in mounts
+    ]
+    smi = program(SMI, seconds) if nvidia else None
+    links = program(_NVLINK, seconds) if nvidia else None
+    finish([task for task in (system, log, smi, links, *stats) if task])
+    report, smi_problem = _parsed(smi, parse_report)
+    nvlinks, nvlinks_problem = _parsed(links, nvidia_smi.parse_nvlink)
+    text = next(iter(log.outcome.values), None)
+    return Facts(
+        system=next(iter(system.outcome.values), None),
+        system_problem=system.outcome.problem,
+        smi=report,
+        smi_problem=smi_problem,
+        nvlinks=nvlinks,
+        nvlinks_problem=nvlinks_problem,
+        errors=None if text is None else parse_errors(text),
+        errors_problem=log.outcome.problem,
+        uptime_s=time.clock_gettime(time.CLOCK_MONOTONIC),
+        mounts=tuple(
+            next(iter(task.outcome.values), MountState(mount, problem=task.outcome.problem))
+            for mount, task in zip(mounts, stats, strict=True)
+        ),
+    )
+
+
+def _parsed(task: Task[Output] | None, parser: Callable[[str], T]) -> tuple[T | None, str]:
+    if task is None:
+        return None, ""
+    text, problem = output_of(task)
+    if problem:
+        return None, f"nvidia-smi {problem}"
+    try:
+        return parser(text), ""
+    except ValueError as error:
+        return None, f"nvidia-smi: {error}"
+
+
+def _kernel_log(root: Path) -> str:
+    """Return the kernel log since the boot, as far as the kernel has kept it."""
+    try:
+        return _records(root / "dev/kmsg")
+    except OSError as error:
+        done = subprocess.run(
+            ["dmesg"], capture_output=True, text=True, errors="replace", check=False
+        )
+        if done.returncode:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise RuntimeError(f"the kernel log cannot be read: {why}") from error
+        return done.stdout
+
+
+def _records(path: Path) -> str:
+    """Read the records that are there; a read returns one, and then has to wait for the next."""
+    records: list[bytes] = []
+    size = 0
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while size < _MOST_LOG:
+            try:
+                record = os.read(descriptor, 8192)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno == errno.EPIPE:  # this record was overwritten; read on
+                    continue
+                raise
+            if not record:
+                break
+            size += len(record)
+            records.append(record)
+    finally:
+        os.close(descriptor)
+    return b"".join(records).decode(errors="replace")
+
+
+def _mount_reader(mount: GateMount, root: Path) -> Callable[[Callable[[MountState], None]], None]:
+    def work(emit: Callable[[MountState], None]) -> None:
+        # An automounter mounts it now. One that hangs does not answer.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.statvfs(f"{mount.path}/.")
+        emit(mount_state(mount, (root / "proc/self/mountinfo").read_text(errors="replace")))
+
+    return work
+
+
+def mount_state(mount: GateMount, mountinfo: str) -> MountState:
+    """Return the state of a file system from `/proc/self/mountinfo`; the last mount counts."""
+    state = MountState(mount)
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        words, more = before.split(), after.split()
+        if len(words) < 6 or len(more) < 3 or _unescaped(words[4]) != mount.path:
+            continue
+        if more[0] == "autofs":
+            continue
+        options = {*words[5].split(","), *more[2].split(",")}
+        state = MountState(mount, type=more[0], read_only="ro" in options)
+    return state
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(?P<code>[0-7]{3})", lambda match: chr(int(match["code"], 8)), text)

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: MIT
+"""Judge the state of a node by its site. Nothing here measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from busbar.detect.pci import short_address
+from busbar.gate.findings import Finding, unknown
+from busbar.gate.passive import Facts
+from busbar.parse.machine.kernel_log import KernelError
+from busbar.parse.machine.nvidia_xml import SmiGpu
+from busbar.site.gate import Gate, GateAction
+from busbar.site.model import Gpus, NodeType
+from busbar.verdict import Verdict
+
+_HOUR_S = 3600.0
+_NO_SITE = "the site does not say"
+_RECOVERIES: dict[str, tuple[GateAction, str]] = {
+    "Reset": ("reset_gpu", "reset the GPU"),
+    "Reboot": ("reboot", "reboot the node"),
+    "Drain P2P": ("drain", "end the programs that use NVLink"),
+    "Drain and Reset": ("reset_gpu", "end all programs and reset the GPU"),
+}
+"""What drivers from 550 on request, and its action."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What the site says of the node; None for what it does not say."""
+
+    node: NodeType | None = None
+    gate: Gate = field(default_factory=Gate)
+    confined: bool = False
+    """Whether this process is in a job, whose cgroup can hide GPUs."""
+
+
+def judge_state(facts: Facts, stated: Stated) -> Iterator[Finding]:
+    """Yield one finding for each check of the state and each place."""
+    gpus = stated.node.gpus if stated.node else None
+    yield from _cpus(facts, stated)
+    yield from _count(facts, stated, gpus)
+    yield from _driver(facts, stated, gpus)
+    if facts.smi:
+        for index, gpu in enumerate(facts.smi.gpus):
+            yield from _gpu(f"gpu{index}", gpu, gpus)
+    elif facts.smi_problem:
+        for check in ("gpu_model", "gpu_recovery", "gpu_ecc", "gpu_remap", "gpu_throttle"):
+            yield unknown(check, facts.smi_problem)
+    yield from _of_kernel(facts)
+    yield from _errors(facts, stated)
+    yield from _nvlinks(facts, gpus)
+    yield from _mounts(facts)
+
+
+def _cpus(facts: Facts, stated: Stated) -> Iterator[Finding]:
+    if facts.system is None:
+        yield unknown("cpu_count", facts.system_problem)
+        return
+    cores, online = stated.node.cores if stated.node else None, facts.system.cpus
+    if online is None or cores is None:
+        value = "" if online is None else str(online)
+        yield Finding("cpu_count", Verdict.UNJUDGED, value=value, note=_NO_SITE)
+    else:
+        verdict = Verdict.PASS if online >= cores else Verdict.FAILED
+        yield Finding("cpu_count", verdict, value=str(online), band=f"{cores} or more")
+
+
+def _count(facts: Facts, stated: Stated, gpus: Gpus | None) -> Iterator[Finding]:
+    """Compare the GPUs that the driver can use; the bus alone shows broken ones as well."""
+    if facts.system is None and facts.smi is None:
+        yield unknown("gpu_count", facts.system_problem or facts.smi_problem)
+        return
+    on_bus = len(facts.system.gpus) if facts.system else 0
+    if facts.smi:
+        found = sum(not gpu.lost for gpu in facts.smi.gpus)
+    elif facts.smi_problem and (on_bus or gpus):
+        fewer = gpus and not stated.confined and facts.system and on_bus < gpus.count
+        if not fewer:
+            yield unknown("gpu_count", facts.smi_problem)
+            return
+        found = on_bus
+    else:
+        found = on_bus
+    finding = Finding("gpu_count", Verdict.PASS, value=str(found))
+    if stated.node is None:
+        yield replace(finding, verdict=Verdict.UNJUDGED, note=_NO_SITE)
+        return
+    count = gpus.count if gpus else 0
+    if gpus and gpus.partitioning:  # the bus has whole accelerators
+        count //= gpus.partitioning.compute_count
+    finding = replace(finding, band=str(count))
+    if found == count:
+        yield finding
+    elif stated.confined and found < count:
+        note = "the cgroup of the job can hide GPUs"
+        yield replace(finding, verdict=Verdict.UNKNOWN, note=note)
+    elif found < count:
+        note = f"{on_bus} are on the PCI bus" if on_bus != found else ""
+        yield replace(finding, verdict=Verdict.FAILED, note=note)
+    else:
+        note = "more than the site says; correct site.yaml, or give --partition"
+        yield replace(finding, verdict=Verdict.UNKNOWN, note=note)
+
+
+def _driver(facts: Facts, stated: Stated, gpus: Gpus | None) -> Iterator[Finding]:
+    wanted = stated.gate.driver
+    if not wanted or (stated.node and not gpus):
+        return
+    module = "amdgpu" if gpus and gpus.vendor == "amd" else "nvidia"
+    found = dict(facts.system.drivers).get(module, "") if facts.system else ""
+    if not found and facts.smi and module == "nvidia":
+        found = facts.smi.driver
+    if not found:
+        yield unknown("driver_version", f"the version of the module {module} is not known")
+        return
+    verdict = Verdict.PASS if f"{found}.".startswith(f"{wanted}.") else Verdict.FAILED
+    yield Finding("driver_version", verdict, value=found, band=wanted)
+
+
+def _gpu(where: str, gpu: SmiGpu, gpus: Gpus | None) -> Iterator[Finding]:
+    """Yield the findings of one GPU that nvidia-smi describes."""
+    if gpu.lost:
+        yield unknown("gpu_recovery", "the driver has lost the GPU", where)
+        return
+    if gpus and gpus.model and gpu.model:
+        verdict = Verdict.PASS if gpu.model == gpus.model else Verdict.FAILED
+        yield Finding("gpu_model", verdict, where, gpu.model, gpus.model)
+    if gpu.recovery is not None:
+        action, remedy = _RECOVERIES.get(gpu.recovery, ("reset_gpu", ""))
+        needed = gpu.recovery != "None"
+        yield Finding(
+            *("gpu_recovery", Verdict.FAILED if needed else Verdict.PASS, where),
+            *(gpu.recovery.lower(), "none"),
+            action=action if needed else None,
+            remedy=remedy if needed else "",
+        )
+    if gpu.uncorrectable is not None:
+        verdict = Verdict.FAILED if gpu.uncorrectable else Verdict.PASS
+        yield Finding("gpu_ecc", verdict, where, f"{gpu.uncorrectable} errors", "0")
+    if gpu.remap_failed:
+        yield Finding("gpu_remap", Verdict.FAILED, where, "failed", "no failure")
+    elif gpu.remap_pending:
+        yield Finding(
+            *("gpu_remap", Verdict.FAILED, where, "pending", "none pending"),
+            severity="warning",
+            action="reset_gpu",
+            remedy="reset the GPU when it is idle",
+        )
+    elif gpu.ecc:
+        yield Finding("gpu_remap", Verdict.PASS, where, "none", "none pending")
+    at = f" at {gpu.clocks[0]:.0f} of {gpu.clocks[1]:.0f} MHz" if gpu.clocks else ""
+    verdict = Verdict.DEGRADED if gpu.limits else Verdict.PASS
+    value = f"{', '.join(gpu.limits)}{at}" if gpu.limits else f"no limit{at}"
+    yield Finding("gpu_throttle", verdict, where, value, "no limit")
+    yield from _link(where, gpu.pcie_width, gpu.pcie_generation)
+    if gpu.fabric_state is not None:
+        done = gpu.fabric_state == "Completed" and gpu.fabric_status in (None, "Success")
+        value = " ".join(filter(None, (gpu.fabric_state, gpu.fabric_status))).lower()
+        yield Finding(
+            "nvlink_fabric", Verdict.PASS if done else Verdict.FAILED, where, value, "completed"
+        )
+
+
+def _link(
+    where: str, width: tuple[int, int] | None, generation: tuple[int, int] | None
+) -> Iterator[Finding]:
+    if width is None or generation is None:
+        return
+    verdict, note = Verdict.PASS, ""
+    if width[0] < width[1]:
+        verdict, note = Verdict.DEGRADED, "fewer lanes than GPU and slot have"
+    elif generation[0] < generation[1]:
+        verdict, note = Verdict.UNJUDGED, "idle GPUs reduce the speed"
+    value, band = f"x{width[0]} gen {generation[0]}", f"x{width[1]} gen {generation[1]}"
+    yield Finding("pcie_link", verdict, where, value, band, note)
+
+
+def _of_kernel(facts: Facts) -> Iterator[Finding]:
+    """Yield what only the kernel shows: the links of GPUs without nvidia-smi, and AMD's errors."""
+    gpus = facts.system.gpus if facts.system else ()
+    for index, gpu in enumerate(gpus):
+        if not facts.smi:
+            yield from _link(f"gpu{index}", gpu.width, gpu.generation)
+        if gpu.uncorrectable is not None:
+            verdict = Verdict.FAILED if gpu.uncorrectable else Verdict.PASS
+            yield Finding("gpu_ecc", verdict, f"gpu{index}", f"{gpu.uncorrectable} errors", "0")
+
+
+def _errors(facts: Facts, stated: Stated) -> Iterator[Finding]:
+    """Yield the errors of GPUs in the kernel log, the same one of a GPU once."""
+    if facts.errors is None:
+        yield unknown("gpu_xid", facts.errors_problem or "the kernel log was not read")
+        return
+    if not facts.errors:
+        yield Finding("gpu_xid", Verdict.PASS, value="none", band="none")
+        return
+    recoveries = {
+        short_address(gpu.bus_id).rpartition(".")[0]: gpu.recovery
+        for gpu in (facts.smi.gpus if facts.smi else ())
+    }
+    last = {(error.kind, error.bus_id, error.code): error for error in facts.errors}
+    for error in last.values():
+        recovery = recoveries.get(short_address(error.bus_id).partition(".")[0])
+        yield _logged(error, facts.uptime_s - error.seconds, stated.gate, recovery)
+
+
+def _logged(error: KernelError, age_s: float, gate: Gate, recovery: str | None) -> Finding:
+    from busbar.explain.xid import UNKNOWN, catalog  # noqa: PLC0415 - only if there is an error
+
+    names = {"xid": f"Xid {error.code}", "sxid": f"SXid {error.code}", "amdgpu": "amdgpu error"}
+    finding = Finding(
+        "gpu_xid",
+        Verdict.FAILED,
+        error.bus_id,
+        f"{names[error.kind]} {_age(age_s)} ago",
+        "none",
+        note=error.text,
+    )
+    if error.kind == "xid":
+        xid = catalog().get(error.code, UNKNOWN)
+        finding = replace(finding, note=xid.meaning, remedy=xid.action)
+        if xid.kind != "hardware":
+            note = f"{xid.meaning}: not certainly a fault of the node"
+            return replace(finding, verdict=Verdict.UNKNOWN, note=note)
+    elif error.may_be_a_job:
+        note = f"{error.text}; a program can be the reason"
+        return replace(finding, verdict=Verdict.UNKNOWN, note=note)
+    if recovery == "None":
+        note = f"{finding.note}; the driver requests no recovery"
+        return replace(finding, verdict=Verdict.UNKNOWN, note=note)
+    if age_s > gate.xid_hours * _HOUR_S:
+        return replace(finding, verdict=Verdict.UNKNOWN, note=f"{finding.note}; older than counts")
+    return finding
+
+
+def _age(seconds: float) -> str:
+    seconds = max(seconds, 0.0)
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _nvlinks(facts: Facts, gpus: Gpus | None) -> Iterator[Finding]:
+    wanted = links_of(gpus) if gpus and gpus.vendor == "nvidia" else ()
+    if not any(wanted):
+        return
+    if facts.nvlinks is None:
+        yield unknown("nvlink_links", facts.nvlinks_problem or "nvidia-smi was not run")
+        return
+    if len(facts.nvlinks) != len(wanted) and len(set(wanted)) > 1:
+        yield unknown("nvlink_links", "the GPUs cannot be told apart: some are missing")
+        return
+    for index, active in enumerate(facts.nvlinks):
+        count = wanted[min(index, len(wanted) - 1)]
+        yield Finding(
+            "nvlink_links",
+            Verdict.PASS if active >= count else Verdict.FAILED,
+            f"gpu{index}",
+            f"{active} active",
+            str(count),
+        )
+
+
+def links_of(gpus: Gpus) -> tuple[int, ...]:
+    """Return how many links each GPU has to the others, by the site."""
+    if gpus.links is None:
+        return ()
+    if gpus.links.switched:
+        return (gpus.links.switched.count,) * gpus.count
+    direct = list(gpus.links.direct(gpus.packages))
+    return tuple(
+        sum(link.count for link in direct if index in link.between) for index in range(gpus.count)
+    )
+
+
+def _mounts(facts: Facts) -> Iterator[Finding]:
+    for state in facts.mounts:
+        wanted = state.wanted
+        band = wanted.type or "mounted"
+        if state.problem:
+            yield unknown("mount", state.problem, wanted.path)
+        elif not state.type:
+            yield Finding("mount", Verdict.FAILED, wanted.path, "not mounted", band)
+        elif wanted.type and state.type != wanted.type:
+            yield Finding("mount", Verdict.FAILED, wanted.path, state.type, band)
+        elif state.read_only and not wanted.read_only:
+            yield Finding("mount", Verdict.FAILED, wanted.path, "read-only", "read-write")
+        else:
+            yield Finding("mount", Verdict.PASS, wanted.path, state.type, band)

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: MIT
+"""Copies between GPUs that are not here: `without_gpus` stands in for the driver's library."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+
+import pytest
+
+from busbar.gate import active, copies, loopback
+from busbar.gate.others import CpuClock, Others
+from busbar.gate.passive import gather
+from busbar.gate.run import Result, run
+from busbar.gate.slurm import Slurm
+from busbar.gate.sysfs import Port
+from busbar.site.load import load
+from busbar.verdict import Verdict
+
+from .node import Node, gpu, report
+from .without_gpus import WithoutGpus
+
+BUSY = "<processes><process_info><pid>77</pid><type>C</type><process_name>train</process_name>"
+BUSY += "</process_info></processes>"
+
+
+def measured(
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: WithoutGpus,
+    slurm: Slurm | None = None,
+    cpus: float = 0.0,
+) -> Result:
+    """Run the gate with copies of 1 MiB, whose rates the double says."""
+    for name in ("between_host_and_gpu", "between_gpus"):
+        small = functools.partial(getattr(copies, name), nbytes=1 << 20)
+        monkeypatch.setattr(active, name, small)
+    monkeypatch.setattr(active, "Cuda", lambda: gpus)
+    monkeypatch.setattr(active, "_PAUSE_S", 0.0)
+    # What other programs use of the CPUs here must not account for a slow copy.
+    used = itertools.count(0, cpus * 1e6)
+    monkeypatch.setattr(active, "cpu_clock", lambda: CpuClock(time.monotonic(), next(used), 0.0))
+    return run(node.options(slurm, passive=False))
+
+
+def of(result: Result, *checks: str) -> dict[str, str]:
+    """The verdicts of some checks by place."""
+    return {
+        each.finding.where: str(each.finding.verdict)
+        for each in result.checks
+        if each.finding.check in checks
+    }
+
+
+def test_every_link_is_measured(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = measured(node, monkeypatch, WithoutGpus())
+    links = ["host->gpu0", "gpu0->host", "host->gpu1", "gpu1->host", "gpu0->gpu1", "gpu1->gpu0"]
+    assert of(result, "host_copy", "peer_copy") == dict.fromkeys(links, "pass")
+    assert of(result, "copy_data") == {"": "pass"}
+    assert result.reason == ""
+
+
+@pytest.mark.parametrize(
+    ("slow", "where", "reason"),
+    [
+        ("host->0", "host->gpu0", "host_copy host->gpu0 20 GB/s vs 50.6-59.4 GB/s: check the PCI"),
+        ("1->host", "gpu1->host", "host_copy gpu1->host 20 GB/s vs 50.6-59.4 GB/s: check the PCI"),
+        ("1->0", "gpu1->gpu0", "peer_copy gpu1->gpu0 20 GB/s vs 346.1-406.3 GB/s: reset the GPU"),
+    ],
+)
+def test_a_slow_link_is_named(
+    node: Node, monkeypatch: pytest.MonkeyPatch, slow: str, where: str, reason: str
+) -> None:
+    result = measured(node, monkeypatch, WithoutGpus(slow={slow: 20.0}))
+    verdicts = of(result, "host_copy", "peer_copy")
+    assert {place for place, verdict in verdicts.items() if verdict != "pass"} == {where}
+    assert result.reason.startswith(f"[node_problem] {reason}")
+
+
+def test_a_slow_reading_that_is_not_confirmed_drains_nobody(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    then_hangs = WithoutGpus(slow={"host->1": 20.0})
+
+    def hang(_: float) -> None:
+        then_hangs.fault = "error"
+
+    monkeypatch.setattr(active.time, "sleep", hang)
+    result = measured(node, monkeypatch, then_hangs)
+    assert of(result, "host_copy")["host->gpu1"] == "unknown"
+    assert not result.faults
+
+
+@pytest.mark.parametrize(("link", "where"), [("1->host", "gpu1->host"), ("0->1", "gpu0->gpu1")])
+def test_wrong_data_drains(
+    node: Node, monkeypatch: pytest.MonkeyPatch, link: str, where: str
+) -> None:
+    result = measured(node, monkeypatch, WithoutGpus(corrupt=link))
+    assert of(result, "copy_data")[where] == "failed"
+    assert result.faults
+
+
+@pytest.mark.parametrize("fault", ["hang", "crash", "error", "full"])
+def test_a_driver_that_hangs_or_crashes_is_unknown(
+    node: Node, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr("busbar.gate.run._MOST_COPY_S", 1.0)
+    start = time.monotonic()
+    result = measured(node, monkeypatch, WithoutGpus(fault=fault))
+    assert time.monotonic() - start < 15
+    verdicts = of(result, "host_copy", "peer_copy")
+    good = {"host->gpu0", "gpu0->host"}
+    assert {place for place, verdict in verdicts.items() if verdict == "pass"} == good
+    assert set(verdicts.values()) == {"pass", "unknown"}
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "")
+
+
+def test_beside_a_program_on_any_gpu_no_slow_link_drains(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The links share switches and the memory of the host. Fast ones still pass."""
+    used = (("<processes></processes>", BUSY), ("gpu_util>0", "gpu_util>99"))
+    node.smi(report(gpu(1, *used), gpu(2)))
+    slow = {"host->0": 30.0, "1->host": 50.46, "0->1": 3.0}
+    result = measured(node, monkeypatch, WithoutGpus(slow=slow))
+    verdicts = of(result, "host_copy", "peer_copy")
+    unknown = {place for place, verdict in verdicts.items() if verdict == "unknown"}
+    assert unknown == {"host->gpu0", "gpu1->host", "gpu0->gpu1"}
+    assert verdicts["gpu0->host"] == "pass"
+    (busy,) = [each.finding for each in result.checks if each.finding.where == "gpu1->host"]
+    assert "PID 77" in busy.note
+    assert not result.faults
+
+
+def test_a_slow_reading_is_repeated(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One copy at 50.46 of 50.6 GB/s is no fault of a node."""
+    once = WithoutGpus(slow={"host->1": 50.46})
+
+    def now_fast(_: float) -> None:
+        once.slow = {}
+
+    monkeypatch.setattr(active.time, "sleep", now_fast)
+    result = measured(node, monkeypatch, once)
+    assert of(result, "host_copy")["host->gpu1"] == "pass"
+
+
+def test_full_cpus_account_for_a_slow_copy(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = measured(node, monkeypatch, WithoutGpus(slow={"host->0": 30.0}), cpus=1.0)
+    assert of(result, "host_copy")["host->gpu0"] == "unknown"
+
+
+def test_if_the_use_is_not_known_no_slow_link_drains(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.smi(script="exit 9")
+    result = measured(node, monkeypatch, WithoutGpus(slow={"host->0": 20.0}))
+    assert of(result, "host_copy")["host->gpu0"] == "unknown"
+    assert of(result, "host_copy")["gpu0->host"] == "pass"
+    assert not result.faults
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("gpu_util>0", "gpu_util>40"), "not listed"),  # by another container
+        (("hw_slowdown>Not Active", "hw_slowdown>Active"), "345 of 1980 MHz"),
+        (("Disabled", "Disabled"), ""),
+    ],
+)
+def test_who_uses_the_node(node: Node, change: tuple[str, str], words: str) -> None:
+    node.smi(report(gpu(1, change), gpu(2)))
+    facts = gather(5.0, (), node.root, nvidia=True)
+    idle = CpuClock(0.0, 0.0, 0.0), CpuClock(1.0, 0.0, 0.0)
+    why = Others(facts, facts.smi, True, *idle).slowed("D D")
+    assert words in why
+    assert bool(why) == bool(words)
+    assert "PID 7" in Others(facts, facts.smi, False, *idle, kfd_pids=(7,)).slowed("D D")
+
+
+def test_a_rate_beyond_the_links_drains_nobody(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = measured(node, monkeypatch, WithoutGpus(slow={"0->1": 999.0}))
+    assert of(result, "peer_copy")["gpu0->gpu1"] == "impossible"
+    assert not result.faults
+
+
+def test_an_epilog_measures_the_gpus_of_its_job(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = Slurm("n1", job="7", gpus=(1,), context="epilog_slurmd")
+    result = measured(node, monkeypatch, WithoutGpus(), slurm)
+    assert set(of(result, "host_copy", "peer_copy")) == {"host->gpu1", "gpu1->host"}
+
+
+def test_a_divided_gpu_is_not_measured(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.smi(report(gpu(1, ("mig>Disabled", "mig>Enabled")), gpu(2)))
+    result = measured(node, monkeypatch, WithoutGpus())
+    assert of(result, "host_copy")["gpu0"] == "unknown"
+    assert not result.faults
+
+
+def test_without_a_driver_the_copies_are_unknown(node: Node) -> None:
+    """This machine has no libcuda: the library itself says so."""
+    result = run(node.options(passive=False))
+    notes = {each.finding.note for each in result.checks if each.finding.check == "host_copy"}
+    assert any("libcuda.so.1" in note for note in notes)
+    assert not result.faults
+
+
+ROW = " 1048576    93000            0.00               {gbit}		     0.046"
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict", "value"),
+    [
+        (f"echo '{ROW.format(gbit='196.08')}'", "unjudged", "24.51 GB/s"),
+        ("echo 'Unable to open device' >&2; exit 1", "unknown", ""),
+        ("echo hello", "unknown", ""),
+        ("sleep 600", "unknown", ""),
+    ],
+)
+def test_a_port_sends_to_itself(
+    node: Node, monkeypatch: pytest.MonkeyPatch, script: str, verdict: str, value: str
+) -> None:
+    """A double of ib_write_bw: this machine has no RDMA port. It never drains."""
+    monkeypatch.setattr(loopback, "_LIMIT_S", 2.0)
+    node.program("ib_write_bw", script)
+    ports = [Port("mlx5_0", True, "ACTIVE", 400.0, rdma=True), Port("eth0", True, "up", 10.0)]
+    hardware = load(str(node.root / "here")).node
+    (finding,) = loopback.measure_ports(ports, hardware)
+    assert (str(finding.verdict), finding.where, finding.value) == (verdict, "mlx5_0", value)

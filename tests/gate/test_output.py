@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""What the gate prints, the reason of a drain, and who may be resumed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from busbar.errors import BusbarError
+from busbar.gate.findings import CHECKS, Finding, Ruled, ruled
+from busbar.gate.output import document, node_verdict, show, write_metrics
+from busbar.gate.reason import MOST_BYTES, own_check, reason_of
+from busbar.gate.run import Basis, Result
+from busbar.gate.slurm import Slurm, from_environment
+from busbar.gate.upkeep import drain_node, resume_node
+from busbar.site.gate import Gate, GateCheck, GateRule
+from busbar.site.load import load
+from busbar.terminal import stdout
+from busbar.verdict import Verdict
+
+from .node import SITE, Node
+
+DOWN = Finding("nic_state", Verdict.FAILED, "mlx5_0", "down", "active")
+UP = Finding("nic_state", Verdict.PASS, "mlx5_0", "active", "active")
+NEVER = ("pcie_link", "nic_copy", "mount", "driver_version")  # or they need more keys
+ENFORCED = Gate(checks={name: GateRule(mode="enforce") for name in CHECKS if name not in NEVER})
+
+
+def result(*findings: Finding, gate: Gate = ENFORCED) -> Result:
+    """A result of these findings."""
+    checks = tuple(each for each in (ruled(finding, gate) for finding in findings) if each)
+    return Result("n1", Basis("alpha", "", gate), False, checks, 1.5, 1.7e9)
+
+
+def enforced(finding: Finding) -> Ruled:
+    """A finding that drains."""
+    facts = CHECKS[finding.check]
+    return Ruled(finding, "enforce", "critical", facts.action, finding.remedy or facts.remedy)
+
+
+@pytest.mark.parametrize("value", ["x" * 900, "ä\n\x1b[31m\"'`$(reboot)\\|", "a: b vs c"])
+@pytest.mark.parametrize("check", CHECKS)
+def test_every_reason_fits_into_slurm_and_is_recognised(check: GateCheck, value: str) -> None:
+    fault = enforced(Finding(check, Verdict.FAILED, "/a b", value[:200], "1", remedy=value))
+    reason = reason_of([fault, fault])
+    assert len(reason.encode()) <= MOST_BYTES
+    assert reason.isascii()
+    assert reason.isprintable()
+    assert not set("\"'`$\\|;\n") & set(reason.replace(";", ""))
+    assert own_check(reason) == check
+    assert f"{check} /a b" in reason
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "",
+        "Prolog error",
+        "bad fan",
+        "[node_problem] gpu_xid",
+        "[node_problem] nic_state down vs active: reseat",  # of another tool
+        "[node_problem] nic_stat mlx5_0 down vs active: reseat (busbar)",
+        "see [node_problem] nic_state mlx5_0 down vs active: reseat (busbar)",
+        "[node_problem] nic_state mlx5_0 down vs active: reseat (busbar); ticket 12",
+    ],
+)
+def test_the_reasons_of_others_are_not_ours(reason: str) -> None:
+    assert own_check(reason) is None
+
+
+def test_the_gravest_fault_is_named_first() -> None:
+    ecc = Finding("gpu_ecc", Verdict.FAILED, "gpu0", "3 errors", "0")
+    reason = reason_of([enforced(ecc), enforced(DOWN)])
+    expected = "nic_state mlx5_0 down vs active: check cable and switch (+1 more) (busbar)"
+    assert reason == f"[node_problem] {expected}"
+
+
+@pytest.mark.parametrize(
+    ("rule", "drains"),
+    [
+        (GateRule(), False),
+        (GateRule(mode="enforce"), True),
+        (GateRule(mode="enforce", severity="warning"), False),
+        (GateRule(mode="enforce", action="note"), False),
+        (GateRule(mode="enforce", action="reboot"), True),
+    ],
+)
+def test_the_site_decides_what_a_fault_does(rule: GateRule, drains: bool) -> None:
+    assert bool(result(DOWN, gate=Gate(checks={"nic_state": rule})).reason) == drains
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("checks: {pcie_link: {mode: enforce}}", "site.yaml:20: gate: checks.pcie_link cannot be"),
+        ("checks: {nic_copy: {mode: enforce}}", "site.yaml:20: gate: checks.nic_copy cannot be"),
+        ("checks: {mount: {mode: enforce}}", "but mounts lists no file system"),
+        ("checks: {driver_version: {mode: enforce}}", "but driver is not set"),
+        ("checks: {nic_stat: {}}", "site.yaml:21: gate.checks.nic_stat: must be"),
+        ("checks: {mount: {mode: off}}", "site.yaml:21: gate.checks.mount.mode: must be 'skip'"),
+        ("mounts: [{path: scratch}]", "gate.mounts[0].path: must be an absolute path"),
+        ("xid_hours: 0", "gate.xid_hours: "),
+        ('driver: "570-1"', "gate.driver: must match"),
+        ("cheks: {}", "gate.cheks: "),
+    ],
+)
+def test_a_wrong_key_is_an_error_with_its_line(node: Node, key: str, words: str) -> None:
+    node.write("here/site.yaml", SITE.format(gate=f"  {key}"))
+    with pytest.raises(BusbarError) as error:
+        load(str(node.root / "here"))
+    assert words in str(error.value)
+
+
+def test_the_text_ends_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    show(result(DOWN, Finding("gpu_ecc", Verdict.UNKNOWN, note="\x1b[31mred")), stdout())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("drain: [node_problem] nic_state mlx5_0 down")
+    assert lines[-2] == "n1: failed, 0 of 2 checks pass, state and copies, site alpha, 1.5 s"
+    assert "\x1b" not in "".join(lines)
+
+
+def test_the_json_document_names_each_check() -> None:
+    printed = document(result(DOWN, UP))
+    assert (printed["verdict"], printed["drain"]) == ("failed", True)
+    assert [row["drains"] for row in printed["checks"]] == [True, False]
+
+
+def test_the_node_verdict_has_the_words_of_nvidia() -> None:
+    printed = node_verdict(result(DOWN, UP, Finding("gpu_ecc", Verdict.UNKNOWN)))
+    assert printed["overall_severity"] == "CRITICAL"
+    assert printed["affected_components"] == [
+        {
+            "category": "infiniband",
+            "check_ids": ["nic_state"],
+            "entities": ["mlx5_0"],
+            "max_severity": "CRITICAL",
+        },
+        {
+            "category": "gpu",
+            "check_ids": ["gpu_ecc"],
+            "entities": ["node"],
+            "max_severity": "UNKNOWN",
+        },
+    ]
+    first = printed["verdicts"][0]
+    assert first["operational_state"] == "drain"
+    assert first["recommended_actions"] == ["service_required"]
+    assert node_verdict(result(DOWN, gate=Gate()))["overall_severity"] == "WARNING"
+    assert node_verdict(result())["overall_severity"] == "UNKNOWN"
+
+
+def test_metrics_are_what_prometheus_reads(tmp_path: Path) -> None:
+    copy = Finding("host_copy", Verdict.PASS, 'gpu"0\\\n', gb_per_s=55.0)
+    path = tmp_path / "busbar.prom"
+    write_metrics(result(DOWN, copy), path)
+    families = {each.name: each for each in text_string_to_metric_families(path.read_text())}
+    drain, *_ = families["busbar_gate_drain"].samples
+    assert drain.value == 1
+    (rate,) = families["busbar_gate_copy_bytes_per_second"].samples
+    assert (rate.labels["where"], rate.value) == ('gpu"0\\\n', 55e9)
+    assert os.listdir(tmp_path) == ["busbar.prom"]  # no half of a file is left
+
+
+class Tools:
+    """Stand-ins for sinfo and scontrol, which write down how they were called."""
+
+    def __init__(self, directory: Path, state: str, status: int = 0) -> None:
+        self.called = directory / "called"
+        self.called.write_text("")
+        for name, body in (("sinfo", f"printf '%s\\n' '{state}'"), ("scontrol", f"exit {status}")):
+            path = directory / name
+            path.write_text(f'#!/bin/sh\necho {name} "$@" >>{self.called}\n{body}\n')
+            path.chmod(0o755)
+
+    @property
+    def updates(self) -> list[str]:
+        return [line for line in self.called.read_text().splitlines() if "scontrol" in line]
+
+
+OWN = "[node_problem] nic_state mlx5_0 down vs active: check cable and switch (busbar)"
+AGAIN = "scontrol update NodeName=n1 State=RESUME"
+
+
+@pytest.mark.parametrize(
+    ("state", "findings", "text"),
+    [
+        (f"drained|{OWN}", [UP], "resumed n1"),
+        (f"draining|{OWN}", [UP], "resumed n1"),
+        (f"drained*|{OWN}", [UP], "resumed n1"),
+        (f"drained|{OWN}", [DOWN], "n1 stays drained: [node_problem] nic_state"),
+        (f"drained|{OWN}", [], "n1 stays drained: nic_state was not checked"),
+        (f"drained|{OWN}", [Finding("nic_state", Verdict.UNKNOWN)], "not known to be healthy"),
+        ("drained|bad fan", [UP], "the gate did not drain it (bad fan)"),
+        ("drained|Prolog error", [UP], "the gate did not drain it (Prolog error)"),
+        (f"down|{OWN}", [UP], "n1 is in service"),
+        ("idle|none", [UP], "n1 is in service"),
+        ("", [UP], "cannot recheck n1"),
+    ],
+)
+def test_only_what_the_gate_drained_is_resumed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    findings: list[Finding],
+    text: str,
+) -> None:
+    tools = Tools(tmp_path, state)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert text in resume_node(result(*findings), Slurm("n1"))
+    assert tools.updates == ([AGAIN] if text == "resumed n1" else [])
+
+
+@pytest.mark.parametrize(
+    ("state", "healthy", "drained"),
+    [
+        ("idle|none", None, True),
+        ("allocated|none", True, True),
+        ("drained|bad fan", None, False),
+        ("idle|none", False, False),
+        ("", None, False),
+    ],
+)
+def test_a_node_is_drained_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    healthy: bool | None,
+    drained: bool,
+) -> None:
+    tools = Tools(tmp_path, state)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    drain_node(result(DOWN), Slurm("n1", healthy=healthy))
+    expected = [f"scontrol update NodeName=n1 State=DRAIN Reason={OWN}"] if drained else []
+    assert tools.updates == expected
+
+
+def test_the_variables_of_slurm_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {
+        "SLURMD_NODENAME": "n7",
+        "SLURM_JOB_ID": "12",
+        "SLURM_JOB_GPUS": "0,3,x",
+        "SLURM_SCRIPT_CONTEXT": "epilog_slurmd",
+        "SLURM_NODE_IS_HEALTHY": "no",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    slurm = from_environment()
+    assert (slurm.node, slurm.job, slurm.gpus, slurm.healthy) == ("n7", "12", (0, 3), False)
+    assert (slurm.in_prolog, slurm.in_job) == (True, False)

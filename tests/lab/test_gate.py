@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: MIT
+"""``busbar gate`` in Slurm's hooks: prolog, epilog and HealthCheckProgram of `ci/slurm`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .common import LAB, ROOT
+
+pytestmark = pytest.mark.lab
+
+SITE = """\
+name: gated
+description: two nodes of the lab
+family: generic
+scheduler: slurm
+partitions:
+  - {name: lab, node_type: node, nodes: 2}
+node_types:
+  node:
+    cores: 1
+    nics: [{name: port0, class: eth-10g}]
+deliveries:
+  - {kind: wheels, stack: host}
+gate:
+  checks:
+    cpu_count: {mode: enforce}
+    mount: {mode: enforce}
+    nic_state: {mode: enforce}
+  mounts:
+    - {path: /dev/shm, type: tmpfs}
+"""
+CONF = """\
+BUSBAR={busbar}
+GATE_OPTIONS="--site {site}"
+GATE_SECONDS=20
+GATE_SBATCH=
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin SLURM_CONF={slurm}
+{more}
+"""
+INTERVAL_S = 3
+SET = ("ip", "link", "set", "port0")
+REASON = "[node_problem] nic_state port0 down vs active: check cable and switch (busbar)"
+
+
+@dataclass
+class Gated:
+    """A cluster of two nodes whose slurm.conf has the lines of `ci/slurm`."""
+
+    lab: Path
+    hooks: Path
+    site: Path
+
+    def on(self, node: str, *words: object) -> str:
+        """Run a command on a node or, for ``head``, on the head."""
+        where = () if node == "head" else ("-n", node)
+        command = [str(word) for word in (LAB / "run", *where, self.lab, *words)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return done.stdout + done.stderr
+
+    def configure(self, **more: str) -> None:
+        """Write gate.conf anew; the hooks read it at each call."""
+        values = {"busbar": str(Path(sys.executable).with_name("busbar")), "more": ""} | more
+        values = {"site": str(self.site), "slurm": str(self.lab / "slurm.conf")} | values
+        (self.hooks / "gate.conf").write_text(CONF.format(**values))
+
+    def state(self, node: str) -> tuple[str, str]:
+        """State and reason of a node."""
+        line = self.on("head", "sinfo", "-h", "-n", node, "-o", "%T|%E").splitlines()[0]
+        state, _, reason = line.partition("|")
+        return state, reason
+
+    def wait(self, node: str, state: str, seconds: float = 60) -> str:
+        """Wait for a state of a node, and return its reason."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            now, reason = self.state(node)
+            if now.startswith(state):
+                return reason
+            time.sleep(0.3)
+        pytest.fail(f"{node} is {self.state(node)}, not {state}: {self.log(node)}")
+
+    def log(self, node: str) -> str:
+        """The end of a node's log."""
+        return (self.lab / "log" / f"slurmd.{node}.log").read_text()[-2000:]
+
+    def job(self, node: str, *words: str) -> str:
+        """Run a job on a node."""
+        return self.on("head", "timeout", "40", "srun", "-w", node, "-N1", *words)
+
+
+@pytest.fixture(scope="module")
+def gated(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gated]:
+    directory = tmp_path_factory.mktemp("gate")
+    hooks = directory / "busbar"
+    shutil.copytree(ROOT / "ci" / "slurm", hooks)
+    site = directory / "gated"
+    site.mkdir()
+    (site / "site.yaml").write_text(SITE)
+    lab = directory / "cluster"
+    subprocess.run([LAB / "up", "-n", "2", "-g", "0", lab], check=True, capture_output=True)
+    cluster = Gated(lab, hooks, site)
+    cluster.configure()
+    for node in ("n1", "n2"):
+        # sysfs shows the network of who mounted it.
+        cluster.on(node, "mount", "-t", "sysfs", "sysfs", "/sys")
+        cluster.on(node, *["ip", "link", "add", "port0", "type", "veth", "peer", "name", "far0"])
+        cluster.on(node, *["ip", "link", "set", "far0", "up"])
+        cluster.on(node, *["ip", "link", "set", "port0", "up"])
+    lines = (ROOT / "ci/slurm/slurm.conf").read_text().replace("/etc/slurm/busbar", str(hooks))
+    lines = lines.replace("Interval=300", f"Interval={INTERVAL_S}").replace(",CYCLE", "")
+    with (lab / "slurm.conf").open("a") as file:
+        file.write(lines)
+    cluster.on("head", "scontrol", "reconfigure")
+    yield cluster
+    subprocess.run([LAB / "down", lab], check=True)
+
+
+def test_a_health_check_drains_and_resumes_only_what_it_drained(gated: Gated) -> None:
+    """Under load, with one node whose port goes down and one that an administrator drained."""
+    load = subprocess.Popen(
+        [LAB / "run", gated.lab, "srun", "-N2", "timeout", "60", "sh", "-c", "while :; do :; done"]
+    )
+    try:
+        time.sleep(3 * INTERVAL_S)
+        assert {gated.state(node)[0] for node in ("n1", "n2")} <= {"mixed", "allocated"}
+        gated.on("n2", *SET, "down")
+        assert gated.wait("n2", "drain") == REASON
+        assert gated.state("n1")[0] in ("mixed", "allocated")
+    finally:
+        load.kill()
+        gated.on("head", "scancel", "-u", "root")
+    gated.on("head", "scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=bad fan")
+    gated.on("n2", *SET, "up")
+    gated.wait("n2", "idle")
+    time.sleep(INTERVAL_S)
+    assert gated.state("n1") == ("drained", "bad fan")
+    gated.on("head", "scontrol", "update", "NodeName=n1", "State=RESUME")
+    gated.wait("n1", "idle")
+
+
+BROKEN = {
+    "missing": {"busbar": "/nonexistent/busbar"},
+    "not a program": {"busbar": "/dev/null"},
+    "crashes": {"busbar": "/bin/false"},
+    "wrong option": {"more": 'GATE_OPTIONS="--sight /tmp"'},
+    "no site": {"site": "/nonexistent"},
+    "hangs": {"busbar": "{hooks}/hangs", "more": "GATE_SECONDS=1"},
+    "no settings": {"more": "syntax ((("},
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_gate_drains_no_node(gated: Gated, kind: str) -> None:
+    """Jobs run, and the node stays, with prolog, epilog and health check."""
+    hangs = gated.hooks / "hangs"
+    hangs.write_text("#!/bin/sh\nsleep 100\n")
+    hangs.chmod(0o755)
+    more = {key: value.format(hooks=gated.hooks) for key, value in BROKEN[kind].items()}
+    gated.configure(**more)
+    try:
+        assert "ran" in gated.job("n1", "echo", "ran")
+        gated.wait("n1", "idle")
+        assert gated.state("n1")[1].lower() == "none"
+    finally:
+        gated.configure()
+
+
+def test_prolog_and_epilog_drain_a_bad_node(gated: Gated) -> None:
+    """By their exit status, without a command of Slurm; the health check keeps that reason."""
+    gated.on("n1", *SET, "down")
+    assert "ran" not in gated.job("n1", "echo", "ran")
+    assert gated.wait("n1", "drain") in ("Prolog error", REASON)
+    gated.on("n1", *SET, "up")
+    gated.on("head", "scancel", "-u", "root")
+    gated.on("head", "scontrol", "update", "NodeName=n1", "State=RESUME")
+    gated.wait("n1", "idle")
+    assert "ran" in gated.job("n1", "sh", "-c", f"{' '.join(SET)} down; echo ran")
+    assert gated.wait("n1", "drain") in ("Epilog error", REASON)
+    gated.on("n1", *SET, "up")
+
+
+@pytest.mark.long
+def test_the_line_of_scrontab_starts_one_job_for_each_idle_node(gated: Gated) -> None:
+    """Debian's Slurm has no scrontab, so the command of its line is run."""
+    gated.wait("n2", "idle")
+    gated.on("n2", *SET, "down")
+    line = (gated.hooks / "scrontab").read_text().splitlines()[-1]
+    *_, command = line.split()
+    gated.on("head", command.replace("/etc/slurm/busbar", str(gated.hooks)))
+    assert gated.wait("n2", "drain") == REASON
+    gated.on("n2", *SET, "up")
+    gated.wait("n2", "idle")
