@@ -752,3 +752,124 @@ class PruneDocument(TypedDict):
     """Size of the file before."""
     bytes_after: int
     """And after."""
+
+
+class AccusedRow(TypedDict):
+    """Something that a sweep proves slow."""
+
+    id: str
+    """``NODE``, ``NODE/NIC``, ``NODE-NODE`` (a link), the name of a leaf switch (its uplinks), or
+    ``LEAF-LEAF`` (the only path between two leaves)."""
+    kind: Literal["node", "nic", "link", "uplink"]
+    """What it is; docs/sweep.md explains each."""
+    evidence: str
+    """The readings that prove it, in one sentence."""
+    nodes: list[str]
+    """The nodes whose jobs it slows down."""
+
+
+class SuspectRow(TypedDict):
+    """Two nodes that the second pass should measure together."""
+
+    a: str
+    """The suspect, or one end of a suspected link."""
+    b: str
+    """A node that is known to be good, or the other end."""
+
+
+class SweepDocument(TypedDict):
+    """What the readings of a sweep show."""
+
+    schema: Literal["busbar-sweep/1"]
+    """The schema of this document."""
+    accused: list[AccusedRow]
+    """What is slow."""
+    suspects: list[SuspectRow]
+    """What to measure again; a pair that is listed several times, so many times."""
+    unmeasured: list[str]
+    """Nodes, ``NODE/NIC`` and pairs ``NODE-NODE`` or ``NODE-NODE/NIC`` that could not be
+    measured."""
+    notes: list[str]
+    """What limits these results: lines that were cut off, several kinds of nodes, no band."""
+    last_round: int
+    """The highest round in the file; the second pass counts on from it."""
+
+
+class FoundRow(AccusedRow):
+    """Something that `busbar sweep run` proves slow."""
+
+    confirmed: bool
+    """Whether it was measured again with good nodes, and was slow again."""
+
+
+class GoneRow(TypedDict):
+    """A node that ended its part before the sweep ended."""
+
+    node: str
+    """Its name."""
+    reason: str
+    """How it was lost."""
+
+
+class SweepRunDocument(TypedDict):
+    """The verdict of a sweep."""
+
+    schema: Literal["busbar-sweep-run/1"]
+    """The schema of this document."""
+    verdict: Verdict
+    """Verdict of the fleet."""
+    nodes: list[str]
+    """The nodes of the plan."""
+    median_gb_per_s: float | None
+    """Median of all pairs with all NICs at once; null if nothing was measured."""
+    accused: list[FoundRow]
+    """What is slow."""
+    suspects: list[SuspectRow]
+    """Pairs that are still undecided."""
+    unsteady: list[str]
+    """Nodes that are slow at times, with several partners, as with packet loss; not accused."""
+    wrong_data: list[str]
+    """Pairs ``NODE-NODE`` that received wrong data."""
+    unmeasured: list[str]
+    """Nodes, ``NODE/NIC`` and pairs that could not be measured."""
+    gone: list[GoneRow]
+    """Nodes that stopped answering."""
+    stopped: str
+    """Why the sweep ended early; empty if it did not."""
+    notes: list[str]
+    """What limits these results."""
+    rounds: int
+    """Rounds that were measured by this run."""
+    steps: int
+    """Steps of Slurm: 1 unless nodes were lost."""
+    launch_s: float
+    """Time from `srun` until all ranks were ready, of all steps."""
+    measured_s: float
+    """Time of all rounds."""
+    output: str
+    """Directory of plan and results."""
+
+
+class SimulationDocument(TypedDict):
+    """How well a sweep finds the faults of a fleet that does not exist."""
+
+    schema: Literal["busbar-sweep-simulation/1"]
+    """The schema of this document."""
+    nodes: int
+    """Nodes of the fleet."""
+    rounds: int
+    """Rounds of the first pass."""
+    second_pass_rounds: int
+    """Rounds of the second pass."""
+    bad: list[str]
+    """Ids of the faults."""
+    accused: list[str]
+    """Ids that the analysis of both passes accuses."""
+    recall: float
+    """Share of the faults that are accused; 1 if there are none."""
+    false_accusations: int
+    """Accused ids that are not faults."""
+    plan_s: float
+    """CPU seconds to plan the first pass."""
+    analyse_s: float
+    """CPU seconds to read and analyse the rows of both passes."""

@@ -48,8 +48,9 @@ class Interruption:
     def __init__(self, grace: float = 2.5) -> None:
         self.name = ""
         """``SIGTERM``; empty if there was none."""
+        self.grace = grace
+        """A command whose children need longer to end may set it."""
         self._number = 0
-        self._grace = grace
         self._held = False
 
     @property
@@ -86,7 +87,7 @@ class Interruption:
         self.name = signal.Signals(self._number).name
         me = os.getpid()
         _signal((pid for pid, parent in _parents().items() if parent == me), signal.SIGTERM)
-        signal.setitimer(signal.ITIMER_REAL, self._grace, self._grace / 10)
+        signal.setitimer(signal.ITIMER_REAL, self.grace, self.grace / 10)
         if not self._held:
             raise Interrupted
 

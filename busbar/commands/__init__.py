@@ -15,6 +15,7 @@ SUMMARIES = {
     "preflight": "check before a job whether an image runs at full speed on a site",
     "report": "write pages, text or metrics from the results of runs",
     "site": "list, show, lint and detect sites; print their environment",
+    "sweep": "find the slow node among thousands: plan pairs, measure, analyse",
     "spack": "check and compare locks, write module settings; works without Spack",
 }
 """By subcommand, in the order of ``busbar --help``, which loads none of them."""

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.commands.option_types import positive
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
 from busbar.expect.banded import fitted_numbers
 from busbar.expect.collective import PROTOCOLS, harnesses
 from busbar.expect.point import BUFFERS
 from busbar.expect.show import Answer, counts, counts_line, matrix_table, single
-from busbar.parse import numbers
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import stdout
@@ -47,10 +47,10 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--from", dest="src", type=int, metavar="A", help="sending GPU")
     parser.add_argument("--to", dest="dst", type=int, metavar="B", help="receiving GPU")
     parser.add_argument(
-        "--nodes", type=_positive, default=1, metavar="N", help="number of nodes (default: 1)"
+        "--nodes", type=positive, default=1, metavar="N", help="number of nodes (default: 1)"
     )
     parser.add_argument(
-        "--ranks", type=_positive, metavar="N", help="ranks on all nodes (default: one per GPU)"
+        "--ranks", type=positive, metavar="N", help="ranks on all nodes (default: one per GPU)"
     )
     parser.add_argument(
         "--bytes",
@@ -234,10 +234,3 @@ def _size(text: str) -> int:
     if not size:
         raise argparse.ArgumentTypeError("must be at least 1 byte")
     return size
-
-
-def _positive(text: str) -> int:
-    number = numbers.whole(text)
-    if number is None or number < 1:
-        raise argparse.ArgumentTypeError(f"must be a positive integer, got {text!r}")
-    return number

@@ -265,13 +265,20 @@ def _access(site: Site, partition: Partition, added: Sequence[str]) -> dict[str,
         return {"access": options, "sched_options": {"ssh_hosts": hosts}}
     options = [*partition.access, *added]
     if site.scheduler in _SLURM:
-        words = " ".join(options).split()
-        if not named_queue(options):
-            options.insert(0, f"--partition={partition.name}")
-        if partition.exclusive and not any(word.startswith("--exclusive") for word in words):
-            options.append("--exclusive")
+        options = slurm_options(partition, added)
     # A job that the scheduler requeues after a node failure would hide the failure.
     return {"access": [*options, *_NO_REQUEUE.get(site.scheduler, ())]}
+
+
+def slurm_options(partition: Partition, added: Sequence[str]) -> list[str]:
+    """Return the options that give access to a partition of Slurm, in addition to ``added``."""
+    options = [*partition.access, *added]
+    words = " ".join(options).split()
+    if not named_queue(options):
+        options.insert(0, f"--partition={partition.name}")
+    if partition.exclusive and not any(word.startswith("--exclusive") for word in words):
+        options.append("--exclusive")
+    return options
 
 
 def _scheduler(site: Site) -> str:

@@ -58,6 +58,10 @@ TAGS = {
         " comparison of an image with the host.",
         "not yet measured on GPUs",
     ),
+    "sweep": (
+        "Only the check `sweep`: all nodes of a partition in pairs. docs/sweep.md explains it.",
+        "2 minutes on 128 nodes by calculation",
+    ),
     "full": (
         "The message sizes of published runs, all GPUs of a node, and the modes of RCCL. Without"
         " the checks of `gate`.",

@@ -26,7 +26,10 @@ from busbar.documents import (
     NodeVerdictDocument,
     PruneDocument,
     PublishedDocument,
+    SimulationDocument,
     SiteRow,
+    SweepDocument,
+    SweepRunDocument,
 )
 from busbar.expect.lint import LintFinding
 from busbar.preflight.model import PreflightReport, Status
@@ -111,7 +114,10 @@ DOCUMENTS = (
     Document("busbar-history-import/1", "busbar history import --json", ImportDocument),
     Document("busbar-history-baseline/1", "busbar history baseline --json", BaselineDocument),
     Document("busbar-history-prune/1", "busbar history prune --json", PruneDocument),
+    Document("busbar-sweep/1", "busbar sweep analyse --json", SweepDocument),
+    Document("busbar-sweep-simulation/1", "busbar sweep simulate --json", SimulationDocument),
     Document("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
+    Document("busbar-sweep-run/1", "busbar sweep run --json", SweepRunDocument),
     Document("busbar-spack-check/1", "busbar spack check --json", dict[str, list[str]]),
     Document("busbar-spack-diff/1", "busbar spack diff --json", list[str]),
 )

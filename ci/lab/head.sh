@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# head.sh DIR NODES: the first process of the lab, which up starts in new namespaces. It starts the switch, the nodes, munge
+# head.sh DIR NODES NICS NODES_PER_LEAF: the first process of the lab, which up starts in new namespaces. It starts the switch, the nodes, munge
 # and the controller; all of them end when it is killed. As process 1 it also reaps the orphans of Slurm.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-dir=$1 nodes=$2
+dir=$1 nodes=$2 nics=$3 leaf=$4
 export SLURM_CONF=$dir/slurm.conf PATH=$PATH:/usr/sbin:/sbin
 
 hostname head
@@ -14,6 +14,18 @@ ip link set lo up
 ip link add switch type bridge
 ip link set switch up
 ip addr add 10.77.0.254/24 dev switch
+# Each further NIC of the nodes has a switch of its own. Leaf switches are only in the first network; `shape` limits their uplinks.
+for i in $(seq 1 $((nics - 1))); do
+    ip link add "switch$i" type bridge
+    ip link set "switch$i" up
+done
+for l in $( ((leaf == 0)) || seq $(((nodes + leaf - 1) / leaf))); do
+    ip link add "bridge$l" type bridge
+    ip link add "leaf$l" type veth peer name "uplink$l"
+    ip link set "leaf$l" master switch
+    ip link set "uplink$l" master "bridge$l"
+    for link in "bridge$l" "leaf$l" "uplink$l"; do ip link set "$link" up; done
+done
 
 install -d -o munge -g munge /run/munge
 head -c 128 /dev/urandom >/run/munge/key
@@ -32,7 +44,7 @@ mount --bind "$dir/ssh/client" /etc/ssh/ssh_config
 slurmctld -D -c &
 for n in $(seq "$nodes"); do
     mkdir -p "$dir/nodes/n$n/tmp"
-    unshare --net --pid --mount --uts --ipc --fork --kill-child --mount-proc "$here/node.sh" "$dir" "n$n" >"$dir/log/n$n" 2>&1 &
+    unshare --net --pid --mount --uts --ipc --fork --kill-child --mount-proc "$here/node.sh" "$dir" "n$n" "$nics" >"$dir/log/n$n" 2>&1 &
     parent=$!
     node=
     until [[ -n $node ]]; do
@@ -42,9 +54,15 @@ for n in $(seq "$nodes"); do
     done
     echo "$node" >"$dir/nodes/n$n/pid"
     ip link add "n$n" type veth peer name eth0 netns "$node"
-    ip link set "n$n" master switch
+    ip link set "n$n" master "$( ((leaf == 0)) && echo switch || echo "bridge$(((n - 1) / leaf + 1))")"
     ip link set "n$n" up
     nsenter --target "$node" --net sh -c "ip link set lo up; ip addr add 10.77.0.$n/24 dev eth0; ip link set eth0 up"
+    for i in $(seq 1 $((nics - 1))); do
+        ip link add "n$n.$i" type veth peer name "eth$i" netns "$node"
+        ip link set "n$n.$i" master "switch$i"
+        ip link set "n$n.$i" up
+        nsenter --target "$node" --net sh -c "ip addr add 10.$((77 + i)).0.$n/24 dev eth$i; ip link set eth$i up"
+    done
     touch "$dir/nodes/n$n/linked"
 done
 until [[ $(sinfo --noheader --states idle --format %D) == "$nodes" ]]; do sleep 0.1; done

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# node.sh DIR NAME: the first process of a node; starts its sshd and slurmd with its own host name and /dev/shm, and reaps orphans.
+# node.sh DIR NAME NICS: the first process of a node; starts its sshd and slurmd with its own host name and /dev/shm, and reaps orphans.
 set -euo pipefail
-dir=$1 name=$2
+dir=$1 name=$2 nics=$3
 hostname "$name"
 mount -t tmpfs -o size=512m tmpfs /dev/shm
+# UCX reads the names of the NICs there. Otherwise /sys is that of the machine, with its control groups.
+((nics == 1)) || mount -t sysfs sysfs /sys
 until [[ -e $dir/nodes/$name/linked ]]; do sleep 0.02; done
 /usr/sbin/sshd -D -f "$dir/ssh/server" &
 # -N, because all nodes run on the same host.

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""Types of options that several subcommands have."""
+
+from __future__ import annotations
+
+import argparse
+
+from busbar.parse import numbers
+
+
+def positive(text: str) -> int:
+    """Return a whole number of 1 or more."""
+    number = numbers.whole(text)
+    if number is None or number < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, got {text!r}")
+    return number
+
+
+def natural(text: str) -> int:
+    """Return a whole number of 0 or more."""
+    number = numbers.whole(text)
+    if number is None or number < 0:
+        raise argparse.ArgumentTypeError(f"must be an integer of 0 or more, got {text!r}")
+    return number
+
+
+def above_zero(text: str) -> float:
+    """Return a finite number above 0."""
+    number = numbers.real(text)
+    if number is None or not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return number
+
+
+def share(text: str) -> float:
+    """Return a number from 0 to below 1, or a percentage such as ``20%``."""
+    percent = text.endswith("%")
+    number = numbers.real(text.removesuffix("%"))
+    number = None if number is None else number / 100 if percent else number
+    if number is None or not 0 <= number < 1:
+        what = f"must be from 0 to below 1, or a percentage such as 20%, got {text!r}"
+        raise argparse.ArgumentTypeError(what)
+    return number

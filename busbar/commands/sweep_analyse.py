@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""``busbar sweep analyse``: name what is slow in the results of a sweep."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from busbar import site as sites
+from busbar.commands.option_types import above_zero, share
+from busbar.documents import SweepDocument
+from busbar.sweep import limits
+from busbar.sweep.analyse import TOLERANCE, Analysis, analyse
+from busbar.sweep.judge_pairs import Least
+from busbar.sweep.rows import read_results
+from busbar.sweep.topology import Topology, read_topology
+from busbar.terminal import stdout
+
+EXIT_FOUND = 1
+
+
+def add_parser(actions: Any) -> None:
+    """Add ``busbar sweep analyse``."""
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "analyse",
+        help="name the slow node, NIC, link or uplink",
+        description=(
+            "Name what is slow in the results of a sweep: node, nic, link (one pair of nodes) or"
+            " uplink (of a leaf switch). Exit status: 0 everything was measured and nothing is"
+            " slow, 1 something is accused, suspected or not measured, 2 invalid input."
+        ),
+    )
+    parser.add_argument("file", type=Path, metavar="FILE", help="results of `busbar sweep run`")
+    parser.add_argument("--site", help="name or directory of a site, whose bands judge the rates")
+    parser.add_argument(
+        "--topology",
+        type=Path,
+        metavar="FILE",
+        help="topology.conf or topology.yaml of Slurm; without it no uplink can be named",
+    )
+    parser.add_argument(
+        "--limit",
+        type=above_zero,
+        metavar="GBPS",
+        help="GB/s that the links of a pair carry, with all NICs if they were measured at once;"
+        " replaces the bands of --site",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=share,
+        default=TOLERANCE,
+        metavar="SHARE",
+        help="how far below --limit, or below the fleet, a pair may be (default: 0.1)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    results = read_results(args.file)
+    topology = read_topology(args.topology) if args.topology else Topology()
+    nics = list(dict.fromkeys(row.nic for row in results.rows))
+    notes: list[str] = []
+    least: dict[str | None, Least] = {}
+    if args.limit:
+        least = limits.of_limit(args.limit, args.tolerance, nics)
+    elif args.site:
+        least, notes = limits.of_site(sites.load(args.site), nics)
+    found = analyse(results, topology, least, args.tolerance)
+    if args.json:
+        stdout().document(_document(found, notes))
+    else:
+        _print(found, notes)
+    return EXIT_FOUND if found.accused or found.suspects or found.unmeasured else 0
+
+
+def _document(found: Analysis, notes: list[str]) -> SweepDocument:
+    return {
+        "schema": "busbar-sweep/1",
+        "accused": [
+            {
+                "id": one.id,
+                "kind": one.kind,
+                "evidence": one.evidence,
+                "nodes": list(one.nodes),
+            }
+            for one in found.accused
+        ],
+        "suspects": [{"a": one.a, "b": one.b} for one in found.suspects],
+        "unmeasured": list(found.unmeasured),
+        "notes": [*notes, *found.notes],
+        "last_round": found.last_round,
+    }
+
+
+def _print(found: Analysis, notes: list[str]) -> None:
+    terminal = stdout()
+    for one in found.accused:
+        terminal.line((f"{one.kind} {one.id}", "bold red"), f": {one.evidence}")
+    if not found.accused:
+        terminal.line("nothing is accused")
+    if found.suspects:
+        terminal.line(f"{len(found.suspects)} pairs to measure again; --json lists them")
+    for name in found.unmeasured:
+        terminal.line(f"not measured: {name}")
+    for note in [*notes, *found.notes]:
+        terminal.line(f"note: {note}")

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""What ``busbar sweep run`` prints at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from busbar.documents import SweepRunDocument
+from busbar.measure.run import Outcome
+from busbar.sweep.hostlist import fold
+from busbar.sweep.rows import State
+from busbar.terminal import stdout
+from busbar.verdict import STYLES, Verdict
+
+_SHOWN = 10
+
+
+def document(outcome: Outcome, verdict: Verdict, output: Path) -> SweepRunDocument:
+    """Return the JSON document."""
+    analysis = outcome.analysis
+    times = outcome.times
+    return {
+        "schema": "busbar-sweep-run/1",
+        "verdict": verdict,
+        "nodes": list(outcome.nodes),
+        "median_gb_per_s": outcome.median,
+        "accused": [
+            {
+                "id": one.id,
+                "kind": one.kind,
+                "evidence": one.evidence,
+                "nodes": list(one.nodes),
+                "confirmed": one.id in outcome.confirmed,
+            }
+            for one in (analysis.accused if analysis else ())
+        ],
+        "suspects": [{"a": one.a, "b": one.b} for one in (analysis.suspects if analysis else ())],
+        "unsteady": outcome.unsteady,
+        "wrong_data": [f"{row.a}-{row.b}" for row in outcome.wrong],
+        "unmeasured": unmeasured(outcome),
+        "gone": [{"node": node, "reason": why} for node, why in outcome.gone.items()],
+        "stopped": outcome.stopped,
+        "notes": list(analysis.notes) if analysis else [],
+        "rounds": times.rounds,
+        "steps": times.steps,
+        "launch_s": round(times.launch, 3),
+        "measured_s": round(times.measured, 3),
+        "output": str(output),
+    }
+
+
+def unmeasured(outcome: Outcome) -> list[str]:
+    """Return what could not be measured: nodes, NICs and pairs."""
+    if not outcome.analysis:
+        return list(outcome.nodes)
+    missing = dict.fromkeys([*outcome.gone, *outcome.absent, *outcome.analysis.unmeasured])
+    seen = {node for row in outcome.rows if row.state is State.OK for node in (row.a, row.b)}
+    missing |= dict.fromkeys(node for node in outcome.nodes if node not in seen)
+    pairs = (f"{row.a}-{row.b}" for row in outcome.left if not {row.a, row.b} & missing.keys())
+    return list(missing | dict.fromkeys(pairs))
+
+
+def print_outcome(outcome: Outcome, verdict: Verdict, output: Path) -> None:
+    """Print the verdict on one screen."""
+    terminal = stdout()
+    analysis = outcome.analysis
+    times = outcome.times
+    terminal.line(
+        (verdict.value, f"bold {STYLES[verdict]}"),
+        f": {len(outcome.nodes)} nodes in {times.rounds} rounds,"
+        f" {times.launch:.1f} s of launch and {times.measured:.1f} s of measurement",
+    )
+    _print_findings(outcome)
+    if analysis and analysis.suspects:
+        terminal.line(f"undecided: {len(analysis.suspects)} pairs; --json lists them")
+    if not outcome.judged:
+        terminal.line("compared with each other only: give --limit, or calibrate the site")
+    if outcome.stopped:
+        terminal.line(f"ended early: {outcome.stopped}; --resume continues it")
+    for note in analysis.notes if analysis else ():
+        terminal.line(f"note: {note}")
+    terminal.line(f"results: {output}")
+
+
+def _print_findings(outcome: Outcome) -> None:
+    """Print what is slow, wrong, gone or not measured."""
+    terminal = stdout()
+    if outcome.median:
+        terminal.line(f"median of all pairs: {outcome.median:.4g} GB/s")
+    accused = outcome.analysis.accused if outcome.analysis else ()
+    for one in accused[:_SHOWN]:
+        how = "certain, confirmed" if one.id in outcome.confirmed else "certain"
+        terminal.line((f"{one.kind} {one.id}", "bold"), f" is slow ({how}): {one.evidence}")
+    if len(accused) > _SHOWN:
+        rest = ", ".join(one.id for one in accused[_SHOWN:])
+        terminal.line(f"and {len(accused) - _SHOWN} more: {rest}")
+    if outcome.wrong:
+        pairs = sorted({f"{row.a}-{row.b}" for row in outcome.wrong})
+        terminal.line(f"wrong data between {', '.join(pairs[:_SHOWN])}")
+    for node, why in outcome.gone.items():
+        terminal.line((f"node {node}", "bold"), f" {why}")
+    if outcome.unsteady:
+        terminal.line(f"slow at times, and not accused: {', '.join(outcome.unsteady)}")
+    missing = unmeasured(outcome)
+    if missing:
+        nodes = [name for name in missing if name in outcome.nodes]
+        others = [name for name in missing if name not in outcome.nodes]
+        names = [*([fold(nodes)] if nodes else []), *others[:_SHOWN]]
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        terminal.line(f"not measured: {', '.join(names)}{more}")

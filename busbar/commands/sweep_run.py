@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: MIT
+"""``busbar sweep run``: measure the pairs of a plan on the nodes of a job of Slurm."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from busbar import site as sites
+from busbar.check.default_site import default_site
+from busbar.check.processes import Interrupted, Interruption
+from busbar.check.run import make_directory
+from busbar.check.surroundings import own, refuse_without_space, write
+from busbar.commands.option_types import above_zero, natural, positive, share
+from busbar.commands.sweep_report import document, print_outcome
+from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, Choice
+from busbar.errors import BusbarError
+from busbar.measure import drain
+from busbar.measure.place import Place, Wish, place_of, submit
+from busbar.measure.program import prepare
+from busbar.measure.run import Outcome, Request, Sweep
+from busbar.measure.store import PLAN, RESULTS
+from busbar.measure.switches import topology
+from busbar.parse import numbers
+from busbar.safe_path import refuse_unsafe
+from busbar.sweep.analyse import TOLERANCE
+from busbar.terminal import stderr, stdout
+from busbar.verdict import EXIT_STATUSES, Verdict, exit_status
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_MOST_ROUNDS = 8
+_FEWEST = 2
+_STARTED = "job"
+"""The file with the id of the job, which shows that it started."""
+_END_S = 45
+"""How long the job may take to end its step and to print its verdict after a signal."""
+
+
+def add_parser(actions: Any) -> None:
+    """Add ``busbar sweep run``."""
+    parser: argparse.ArgumentParser = actions.add_parser(
+        "run",
+        help="measure pairs of nodes, round after round, and name what is slow",
+        description=(
+            "Measure all nodes in pairs at the same time, by one step of Slurm for all rounds,"
+            " then suspects and accused nodes again with good ones. Inside a job (salloc, sbatch)"
+            " its nodes are measured, else a job is submitted on all nodes of the partition."
+            " Results are written after each round; --resume continues a sweep that was ended."
+            f" {EXIT_STATUSES} 128 + N after signal N."
+        ),
+    )
+    _add_nodes(parser)
+    _add_measurement(parser)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("busbar-sweep"),
+        metavar="DIR",
+        help="directory for plan and results; all nodes mount it (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="continue the sweep that is in --output"
+    )
+    parser.add_argument(
+        "--drain-script",
+        type=Path,
+        metavar="FILE",
+        help="write a script that drains the accused nodes; Busbar does not run it",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=_run)
+
+
+def _add_nodes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--site", help="name or directory of a site (default: detected)")
+    parser.add_argument(
+        "--partition", default="", metavar="NAME", help="partition of the site, if it has several"
+    )
+    parser.add_argument(
+        "--nodelist", default="", metavar="NODES", help="only these nodes: n[3-8],n12"
+    )
+    parser.add_argument(
+        "--reservation", default="", metavar="NAME", help="submit to this reservation of Slurm"
+    )
+    parser.add_argument(
+        "--sbatch",
+        default="",
+        metavar="OPTIONS",
+        help="options of the job in addition to those of the site: --sbatch '--account=ops'",
+    )
+    parser.add_argument(
+        "--max-pending",
+        type=_seconds,
+        metavar="TIME",
+        help="give up if the job does not start within this time, as in 10m (default: wait)",
+    )
+    parser.add_argument(
+        "--lane",
+        default=DEFAULT_LANE,
+        help="which UCX: ucx-1.14 or ucx-current (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--prefix", type=Path, metavar="DIR", help="a directory in which an MPI is installed"
+    )
+    parser.add_argument(
+        "--delivery",
+        choices=DELIVERY_ORDER,
+        help="which delivery of the site (default: the first that is installed)",
+    )
+
+
+def _add_measurement(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--topology",
+        type=Path,
+        metavar="FILE",
+        help="topology.conf or topology.yaml (default: what scontrol shows)",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=positive,
+        metavar="R",
+        help="rounds of the first pass (default: 8, or one less than the nodes)",
+    )
+    parser.add_argument("--seed", type=natural, default=0, help="of the plan (default: 0)")
+    parser.add_argument(
+        "--seconds",
+        type=above_zero,
+        default=0.25,
+        help="time of one reading and direction (default: 0.25)",
+    )
+    parser.add_argument(
+        "--deadline",
+        type=_seconds,
+        metavar="TIME",
+        help="end by then, as in 30m or 2h (default: 10 minutes and one more per round)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=above_zero,
+        metavar="GBPS",
+        help="GB/s that the links of a pair carry with all NICs (default: the bands of the site)",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=share,
+        default=TOLERANCE,
+        metavar="SHARE",
+        help="how far below --limit, or below the fleet, a pair may be (default: 0.1)",
+    )
+
+
+def _seconds(text: str) -> int:
+    parts = re.findall(r"(?P<count>\d{1,4})(?P<unit>[dhms])", text)
+    if not parts or "".join(map("".join, parts)) != text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10m or 1h30m")
+    return sum(numbers.count(count) * _UNITS[unit] for count, unit in parts)
+
+
+def _run(args: argparse.Namespace) -> int:
+    output = args.output.resolve()
+    refuse_unsafe(output, "--output")
+    if args.site:
+        refuse_unsafe(args.site, "--site")
+    make_directory(output)
+    try:
+        return _sweep(args, output)
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be used: {error.strerror or error}",
+            where=str(error.filename or output),
+            hint="make room, or choose another --output",
+        ) from error
+
+
+def _sweep(args: argparse.Namespace, output: Path) -> int:
+    _refuse_earlier(output, resume=args.resume)
+    name = args.site or default_site(output, _tell)
+    site = sites.load(name)
+    wish = Wish(args.partition, args.nodelist, args.reservation, args.sbatch, args.max_pending)
+    place = place_of(site, wish)
+    for node in place.unusable:
+        _tell(f"not measured: {node}")
+    if len(place.nodes) < _FEWEST:
+        raise BusbarError(
+            f"a sweep needs 2 nodes, got {len(place.nodes)}",
+            where="--nodelist" if args.nodelist else f"partition {place.partition.name}",
+            hint="sinfo -N lists the nodes and their states",
+        )
+    if not place.held:
+        return _submit(args, output, place, wish, name)
+    with own(output):
+        refuse_without_space(output)
+        write(output / _STARTED, f"{os.environ['SLURM_JOB_ID']}\n")
+        return _measure(args, output, site, place)
+
+
+def _refuse_earlier(output: Path, *, resume: bool) -> None:
+    """Refuse to overwrite an earlier sweep, or to resume where there is none."""
+    earlier = output / RESULTS
+    if resume and not (output / PLAN).exists():
+        raise BusbarError(
+            "there is no sweep", where=str(output), hint="leave --resume out to start one"
+        )
+    if not resume and earlier.exists() and earlier.stat().st_size:
+        raise BusbarError(
+            "there is an earlier sweep",
+            where=str(output),
+            hint="continue it with --resume, or choose another --output",
+        )
+
+
+def _submit(args: argparse.Namespace, output: Path, place: Place, wish: Wish, site: str) -> int:
+    """Run this command in a job; return its exit status."""
+    _tell(f"submitting a job on {len(place.nodes)} nodes")
+    started = output / _STARTED
+    started.unlink(missing_ok=True)
+    args.interruption.grace = _END_S
+    with args.interruption.held():
+        status = submit(place, wish, _inside(args, site, output, place))
+    if args.interruption.name:
+        return int(args.interruption.status)
+    if not started.exists():
+        raise BusbarError(
+            "Slurm started no job",
+            where="salloc",
+            hint="see its message above; --max-pending and --reservation choose what it waits for",
+        )
+    return status
+
+
+def _measure(args: argparse.Namespace, output: Path, site: sites.Site, place: Place) -> int:
+    interruption: Interruption = args.interruption
+    rounds = args.rounds or min(_MOST_ROUNDS, len(place.nodes) - 1)
+    request = Request(
+        site,
+        topology(args.topology, output),
+        rounds,
+        args.seed,
+        args.deadline or 600 + 60 * rounds,
+        args.limit,
+        args.tolerance,
+    )
+    sweep = Sweep(request, place.nodes, output, _tell)
+    with suppress(Interrupted):
+        sweep.prepare(resume=args.resume)
+        choice = Choice(args.lane, args.prefix and args.prefix.absolute(), args.delivery)
+        program = prepare(site, place.partition, choice, args.seconds, output)
+        sweep.measure(program, place.nodes)
+    with interruption.held():
+        outcome = sweep.conclude(interruption.name)
+        if interruption.name:
+            interruption.finish()
+        return _conclude(args, output, outcome, interruption)
+
+
+def _conclude(
+    args: argparse.Namespace, output: Path, outcome: Outcome, interruption: Interruption
+) -> int:
+    verdict = outcome.verdict
+    if interruption.name and verdict in (Verdict.PASS, Verdict.UNJUDGED):
+        verdict = Verdict.UNKNOWN
+    if args.drain_script:
+        accused = outcome.analysis.accused if outcome.analysis else ()
+        try:
+            write(args.drain_script, drain.script(accused, outcome.gone))
+        except OSError as error:
+            _tell(f"--drain-script: {args.drain_script}: {error.strerror}")
+    if args.json:
+        stdout().document(document(outcome, verdict, output))
+    else:
+        print_outcome(outcome, verdict, output)
+    return interruption.status if interruption.name else exit_status(verdict)
+
+
+def _inside(args: argparse.Namespace, site: str, output: Path, place: Place) -> Sequence[str]:
+    """Return the words of this command for the job."""
+    values = {
+        "--site": site,
+        "--partition": place.partition.name,
+        "--output": output,
+        "--lane": args.lane,
+        "--prefix": args.prefix and args.prefix.absolute(),
+        "--delivery": args.delivery,
+        "--topology": args.topology and args.topology.absolute(),
+        "--rounds": args.rounds,
+        "--seed": args.seed,
+        "--seconds": args.seconds,
+        "--deadline": args.deadline and f"{args.deadline}s",
+        "--limit": args.limit,
+        "--tolerance": args.tolerance,
+        "--drain-script": args.drain_script and args.drain_script.absolute(),
+    }
+    given = [f"{option}={value}" for option, value in values.items() if value not in (None, "")]
+    flags = [flag for flag in ("--resume", "--json") if getattr(args, flag.strip("-"))]
+    return ["sweep", "run", *given, *flags]
+
+
+def _tell(line: str) -> None:
+    with suppress(OSError):  # nobody reads any more, but the sweep goes on
+        stderr().line(f"busbar: {line}")

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""Measure the pairs of a sweep on the nodes of a job of Slurm."""

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""Write the commands that drain the nodes that a sweep accuses; Busbar runs none of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+
+from busbar.sweep.analyse import Accusation
+
+_PREFIX = "[node_problem] busbar sweep: "
+_LONGEST = 250
+"""Slurm's accounting keeps 255 bytes of a reason."""
+_OF_NODES = ("node", "nic")
+
+
+def script(accused: Iterable[Accusation], gone: Mapping[str, str]) -> str:
+    """Return a script of ``scontrol update``; links and uplinks are comments in it."""
+    lines = ["#!/bin/sh", "# Written by busbar sweep run. Read it before you run it."]
+    reasons: dict[str, str] = {}
+    for one in accused:
+        if one.kind in _OF_NODES:
+            reasons.setdefault(one.nodes[0], f"{one.kind} {one.id}: {one.evidence}")
+        else:
+            lines.append(f"# {one.kind} {plain(one.id)}: {plain(one.evidence)}")
+    for node, why in gone.items():
+        reasons.setdefault(node, why)
+    lines += [command(node, why) for node, why in reasons.items()]
+    return "\n".join([*lines, *(() if reasons else ("# no node to drain",)), ""])
+
+
+def command(node: str, why: str) -> str:
+    """Return the command that drains a node, for a POSIX shell."""
+    reason = (_PREFIX + plain(why))[:_LONGEST].rstrip()
+    words = (f"nodename={node}", "state=drain", f"reason={reason}")
+    return shlex.join(["scontrol", "update", *words])
+
+
+def plain(text: str) -> str:
+    """Return printable ASCII of one line, without what a shell or Slurm reads as more."""
+    return "".join(
+        c if c.isascii() and c.isprintable() and c not in "'\"\\`$|" else " " for c in text
+    )

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""What the pair program prints: one JSON object a line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
+
+from busbar.parse import numbers
+
+
+@dataclass(frozen=True)
+class Start:
+    """A rank before MPI starts."""
+
+    node: str
+    rail: int
+    step: int
+    nonce: str
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A rank that takes orders."""
+
+    rank: int
+    node: str
+    rail: int
+    device: str
+
+
+@dataclass(frozen=True)
+class PairRate:
+    """What arrived at one end of a pair in one pass."""
+
+    pass_number: int
+    rank: int
+    partner: int
+    gb_per_s: FiniteFloat
+    wrong: int
+    """Bytes."""
+    lost: str
+    """Why the pass did not come to its end; empty if it did."""
+
+
+@dataclass(frozen=True)
+class ProgramError:
+    """Why a rank ended."""
+
+    rank: int
+    text: str
+
+
+Event = Start | Rank | PairRate | ProgramError
+_NAMES = {"start": Start, "rank": Rank, "pair": PairRate, "error": ProgramError}
+_ADAPTERS: dict[str, TypeAdapter[Event]] = {
+    name: TypeAdapter(kind) for name, kind in _NAMES.items()
+}
+
+
+def parse_event(line: str) -> Event | None:
+    """Return the event of a line; None if it is something else, as MPI prints messages too."""
+    if not line.startswith("{"):
+        return None
+    try:
+        value: Any = numbers.load_json(line)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or str(value.get("event")) not in _ADAPTERS:
+        return None
+    value = {"pass_number": value.get("pass"), **value}
+    try:
+        return _ADAPTERS[value["event"]].validate_python(value)
+    except ValidationError:
+        return None

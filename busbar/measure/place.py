@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""The nodes of a sweep: those of the job that holds this process, or of one to submit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from busbar.check import cluster
+from busbar.check.target import access_of
+from busbar.delivery.reframe import slurm_options
+from busbar.errors import BusbarError
+from busbar.site import Site
+from busbar.site.model import Partition
+from busbar.site.queue import queue_of
+
+_SLURM = ("slurm", "squeue")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Which nodes to measure, and how to get them."""
+
+    partition: str = ""
+    nodelist: str = ""
+    reservation: str = ""
+    sbatch: str = ""
+    max_pending_s: int | None = None
+
+
+@dataclass(frozen=True)
+class Place:
+    """The partition and the nodes of a sweep."""
+
+    partition: Partition
+    nodes: tuple[str, ...]
+    held: bool
+    """Whether this process is inside a job that has the nodes."""
+    unusable: tuple[str, ...] = ()
+    """Nodes that Slurm starts no job on, with their state."""
+
+
+def place_of(site: Site, wish: Wish) -> Place:
+    """Return the nodes of the job that holds this process, else those that Slurm can give."""
+    if site.scheduler not in _SLURM:
+        raise BusbarError(
+            f"site {site.name} has no Slurm",
+            where="--site",
+            hint="name the site of the cluster with --site",
+        )
+    held = cluster.allocation()
+    partition = _partition(site, held.partition if held else "", wish.partition)
+    if held:
+        if wish.reservation or wish.sbatch or wish.max_pending_s is not None:
+            raise BusbarError(
+                f"this is inside of job {held.job}, and nothing is submitted",
+                where="--reservation, --sbatch, --max-pending",
+                hint="omit the option, or run outside of the job",
+            )
+        return Place(partition, _named(held.nodes, wish.nodelist), held=True)
+    nodes = cluster.nodes_of(queue_of(partition))
+    names = _named([node.name for node in nodes], wish.nodelist)
+    usable = [node for node in nodes if node.name in names and node.usable]
+    others = [node.described for node in nodes if node.name in names and not node.usable]
+    return Place(
+        partition, tuple(node.name for node in usable), held=False, unusable=tuple(others)
+    )
+
+
+def submit(place: Place, wish: Wish, command: Sequence[str]) -> int:
+    """Run a command of Busbar in a job on these nodes; return its exit status.
+
+    The job survives the failure of a node. It ends with this process.
+    """
+    partition = place.partition
+    added = access_of(wish.sbatch)
+    words = " ".join(slurm_options(partition, added)).split()
+    pending = wish.max_pending_s
+    options = [
+        *words,
+        *([f"--reservation={wish.reservation}"] if wish.reservation else []),
+        *([f"--immediate={pending}"] if pending is not None else []),
+        *(f"--nodes={len(place.nodes)}", f"--nodelist={','.join(place.nodes)}"),
+        *("--no-kill", "--job-name=busbar-sweep"),
+    ]
+    done = subprocess.run(
+        ["salloc", *options, sys.executable, "-m", "busbar", *command], check=False
+    )
+    return done.returncode
+
+
+def _partition(site: Site, queue: str, name: str) -> Partition:
+    """Return the partition of the job, or that of the option; the only one if there is one."""
+    fitting = [
+        partition
+        for partition in site.partitions
+        if (not queue or queue_of(partition) == queue) and name in ("", partition.name)
+    ]
+    if len(fitting) == 1 or (queue and fitting):
+        return fitting[0]
+    names = ", ".join(partition.name for partition in site.partitions)
+    what = f"not one of {names}" if name or queue else f"the site has several: {names}"
+    raise BusbarError(
+        f"{name or queue}: {what}" if name or queue else what,
+        where="--partition",
+        hint="name one with --partition",
+    )
+
+
+def _named(nodes: Sequence[str], nodelist: str) -> tuple[str, ...]:
+    """Return the nodes, or those of them that the user names."""
+    if not nodelist:
+        return tuple(nodes)
+    named = cluster.expand(nodelist)
+    if missing := [node for node in named if node not in nodes]:
+        raise BusbarError(
+            f"{', '.join(missing)} not among the nodes",
+            where="--nodelist",
+            hint="sinfo -N lists the nodes of each partition",
+        )
+    return named

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: MIT
+"""Name the slow node, NIC, link or uplink from the rows of a sweep, and nothing but them.
+
+Each NIC is judged on its own, and all NICs at once. Then the findings are put together:
+
+- ``node``: all NICs of the node are slow, or only the readings of all NICs at once show it;
+- ``nic``: some NICs of the node are slow;
+- ``link``: a pair is slow each time, and both of its nodes are well;
+- ``uplink``: the pairs that cross the uplinks of a leaf are slow, and those inside it are not; or
+  all nodes of the leaf are slow, which is one fault and not many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from busbar.sweep.hostlist import fold
+from busbar.sweep.judge_pairs import Judge, Judged, Least
+from busbar.sweep.readings import Readings, readings
+from busbar.sweep.rows import Results
+from busbar.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
+from busbar.sweep.topology import Topology
+from busbar.sweep.unmeasured import unmeasured
+
+Kind = Literal["node", "nic", "link", "uplink"]
+TOLERANCE = 0.1
+_SMALLEST_LEAF = 3
+_MOST_OF_LEAF = 0.75
+"""Accused nodes of a leaf that is slow as a whole; the others are suspects."""
+_FEWEST_SUSPECT_LINKS = 50
+_MOST_SUSPECT_LINKS = 0.1
+"""By node; the slowest come first."""
+
+
+@dataclass(frozen=True)
+class Accusation:
+    """What is slow, and why that is certain."""
+
+    id: str
+    """``NODE``, ``NODE/NIC``, ``NODE-NODE``, the name of the leaf, or ``LEAF-LEAF``."""
+    kind: Kind
+    evidence: str
+    nodes: tuple[str, ...]
+    """The nodes whose jobs it slows down."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What a sweep shows."""
+
+    accused: tuple[Accusation, ...]
+    suspects: tuple[SuspectPair, ...]
+    unmeasured: tuple[str, ...]
+    notes: tuple[str, ...]
+    last_round: int
+
+
+def analyse(
+    results: Results,
+    topology: Topology,
+    least: Mapping[str | None, Least],
+    tolerance: float = TOLERANCE,
+) -> Analysis:
+    """Judge the rows of a sweep.
+
+    ``least`` has what a pair must reach by NIC, and for None with all NICs at once; NICs without
+    an entry are judged by the fleet only.
+    """
+    measured = readings(results.rows)
+    return _Analyser(measured, topology, least, tolerance).analysis(results)
+
+
+class _Analyser:
+    def __init__(
+        self,
+        measured: Readings,
+        topology: Topology,
+        least: Mapping[str | None, Least],
+        tolerance: float,
+    ) -> None:
+        self._readings = measured
+        self._names = measured.nodes
+        numbers: dict[str, int] = {}
+        for node in self._names:
+            if leaf := topology.leaf_of.get(node):
+                numbers.setdefault(leaf, len(numbers))
+        self._leaf_names = tuple(numbers)
+        self._leaf = np.array(
+            [numbers.get(topology.leaf_of.get(node, ""), -1) for node in self._names]
+        )
+        ends = [np.union1d(pairs.a, pairs.b) for pairs in measured.measured.values()]
+        judge = Judge(self._leaf, tolerance, max(1, sum(map(len, ends))))
+        self._judged = {
+            nic: judge.judge(pairs, least.get(nic)) for nic, pairs in measured.measured.items()
+        }
+
+    def analysis(self, results: Results) -> Analysis:
+        """Put the findings of all NICs together."""
+        nodes, nics = self._nodes_and_nics()
+        accused = [*self._collapsed(nodes), *nics, *self._links(nodes), *self._uplinks()]
+        notes = [
+            f"{note} ({nic})" if nic else note
+            for nic, judged in self._judged.items()
+            for note in judged.notes
+        ]
+        if results.cut_lines:
+            lines = ", ".join(map(str, results.cut_lines[:5]))
+            notes.append(f"{len(results.cut_lines)} lines were cut off: line {lines}")
+        if self._readings.repeated:
+            notes.append(f"{self._readings.repeated} measurements are there more than once")
+        if self._readings.failed:
+            notes.append(f"{len(self._readings.failed)} measurements have no rate")
+        return Analysis(
+            tuple(accused),
+            tuple(self._suspects(set(nodes))),
+            tuple(unmeasured(self._readings)),
+            tuple(notes),
+            max(row.round for row in results.rows),
+        )
+
+    def _nodes_and_nics(self) -> tuple[dict[int, str], list[Accusation]]:
+        """Return the evidence by node that is slow as a whole, and the slow NICs of others."""
+        slow: dict[int, dict[str, str]] = {}
+        suspected: set[int] = set()
+        for nic, judged in self._judged.items():
+            if nic is None:
+                continue
+            for end, evidence in judged.nodes.items():
+                slow.setdefault(end, {})[nic] = evidence
+            suspected |= judged.suspects
+        has = self._nics_of_nodes()
+        whole: dict[int, str] = {}
+        nics: list[Accusation] = []
+        for end, found in sorted(slow.items()):
+            node = self._names[end]
+            if len(found) == len(has[end]):
+                each = "; ".join(f"{nic}: {text}" for nic, text in found.items())
+                whole[end] = f"all its NICs are slow: {each}" if len(found) > 1 else each
+                continue
+            nics += [
+                Accusation(f"{node}/{nic}", "nic", text, (node,)) for nic, text in found.items()
+            ]
+        at_once = self._judged.get(None, Judged()).nodes
+        for end, evidence in at_once.items():
+            if end not in slow and end not in suspected:
+                whole[end] = f"all NICs at once: {evidence}" if has[end] else evidence
+        return dict(sorted(whole.items())), nics
+
+    def _nics_of_nodes(self) -> list[set[str]]:
+        """Return the NICs that have a row, with or without a rate, of each node."""
+        has: list[set[str]] = [set() for _ in self._names]
+        for nic, pairs in self._readings.measured.items():
+            for end in np.union1d(pairs.a, pairs.b).tolist() if nic is not None else ():
+                has[end].add(nic or "")
+        numbers = {node: number for number, node in enumerate(self._names)}
+        for row in self._readings.failed:
+            for node in (row.a, row.b) if row.nic is not None and row.b else ():
+                has[numbers[node]].add(row.nic or "")
+        return has
+
+    def _collapsed(self, nodes: Mapping[int, str]) -> list[Accusation]:
+        """Return the slow nodes; the leaf instead of them if no node of it is known to be good."""
+        suspects = {end for judged in self._judged.values() for end in judged.suspects}
+        members: dict[int, list[int]] = {}
+        for end in self._measured_nodes():
+            members.setdefault(int(self._leaf[end]), []).append(end)
+        whole = [
+            leaf
+            for leaf, ends in members.items()
+            if leaf >= 0
+            and len(ends) >= _SMALLEST_LEAF
+            and set(ends) <= nodes.keys() | suspects
+            and len(nodes.keys() & set(ends)) >= _MOST_OF_LEAF * len(ends)
+        ]
+        if len(whole) == len(members) > 0:
+            whole = []  # the fleet is slow as a whole
+        found = []
+        for leaf in whole:
+            names = self._named(*members[leaf])
+            first = next(end for end in members[leaf] if end in nodes)
+            text = (
+                f"all its {len(names)} nodes ({fold(names)}) are slow, also among themselves, as"
+                f" {self._names[first]}: {nodes[first]}"
+            )
+            found.append(Accusation(self._leaf_names[leaf], "uplink", text, names))
+        return found + [
+            Accusation(self._names[end], "node", text, (self._names[end],))
+            for end, text in nodes.items()
+            if self._leaf[end] not in whole
+        ]
+
+    def _measured_nodes(self) -> list[int]:
+        """Return the nodes with a reading."""
+        ends = [np.union1d(pairs.a, pairs.b) for pairs in self._readings.measured.values()]
+        return np.unique(np.concatenate(ends)).tolist() if ends else []
+
+    def _links(self, nodes: Mapping[int, str]) -> list[Accusation]:
+        found: dict[tuple[int, int], str] = {}
+        for nic, judged in self._judged.items():
+            for link, text in judged.links.items():
+                if not nodes.keys() & set(link):
+                    found.setdefault(link, f"{nic}: {text}" if nic else text)
+        return [
+            Accusation(f"{self._names[a]}-{self._names[b]}", "link", text, self._named(a, b))
+            for (a, b), text in sorted(found.items())
+        ]
+
+    def _uplinks(self) -> list[Accusation]:
+        found: dict[tuple[int, ...], str] = {}
+        for nic, judged in self._judged.items():
+            for leaves, text in judged.uplinks.items():
+                found.setdefault(leaves, f"{nic}: {text}" if nic else text)
+        return [
+            Accusation(
+                "-".join(self._leaf_names[leaf] for leaf in leaves),
+                "uplink",
+                text,
+                self._named(*np.flatnonzero(np.isin(self._leaf, leaves)).tolist()),
+            )
+            for leaves, text in sorted(found.items())
+        ]
+
+    def _named(self, *ends: int) -> tuple[str, ...]:
+        return tuple(self._names[end] for end in ends)
+
+    def _suspects(self, accused: set[int]) -> list[SuspectPair]:
+        """Return what to measure again: suspects with good nodes, and links several times."""
+        suspects = {end for judged in self._judged.values() for end in judged.suspects}
+        bad = suspects | accused | {end for one in self._judged.values() for end in one.nodes}
+        good = [end for end in self._measured_nodes() if end not in bad]
+        met = [
+            pair
+            for pairs in self._readings.measured.values()
+            for pair in zip(pairs.a.tolist(), pairs.b.tolist(), strict=True)
+        ]
+        chosen = pairs_of_suspects(sorted(suspects - accused), good, self._leaf.tolist(), met)
+        links = self._suspect_links(bad) * REPEATS
+        return [SuspectPair(self._names[a], self._names[b]) for a, b in [*chosen, *links]]
+
+    def _suspect_links(self, bad: set[int]) -> list[tuple[int, int]]:
+        """Return the slowest links of good nodes that are not decided."""
+        found: dict[tuple[int, int], float] = {}
+        for judged in self._judged.values():
+            for link, rate in judged.suspect_links.items():
+                if not bad & set(link) and link not in judged.links:
+                    found[link] = min(rate, found.get(link, 0.0))
+        most = max(_FEWEST_SUSPECT_LINKS, int(len(self._names) * _MOST_SUSPECT_LINKS))
+        return sorted(found, key=lambda link: found[link])[:most]

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: MIT
+"""Find the slow ends in pairs: a pair is as slow as its slower end.
+
+The score of an end is the rate that all but its best quarter of pairs stay at or below: an end
+that is well has a high score even if several of its partners are slow or some of its readings were
+disturbed. Ends with a score below the cut are candidates. A candidate that is fast with a partner
+outside the candidates is exonerated, until no more are; a slow end never is.
+
+What remains is accused if its pairs with healthy partners show it:
+
+- there are three of them with different partners (`FEWEST`), so that no burst accuses;
+- the chance that an end that is well has such a score is below ``ALPHA`` over the number of tests
+  (Bonferroni). With ``k`` pairs of which ``j`` are at or below the score, it is the binomial tail
+  ``P(X >= j)`` for the share of pairs between healthy ends that are at or below the score. The
+  share comes from the readings, so that no shape of the noise is assumed. Beyond the slowest of
+  them it is that of Student's t with three degrees of freedom, a heavy tail, and never
+  below ``BURST``. The same with ``j = k`` and the best of the
+  readings counts if it is smaller, and both twice;
+- without a limit the score is also further below the median of the healthy scores than their
+  scatter (median absolute deviation) explains with the same error.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FEWEST = 3
+"""Pairs with different partners that an accusation needs."""
+ALPHA = 1e-3
+"""Chance of a false accusation in one analysis."""
+BURST = 0.01
+"""Share of readings that something else may disturb, whatever the others show."""
+NORMAL = 1.4826
+"""The standard deviation of a normal distribution by its median absolute deviation."""
+_FREE = 4
+"""One of so many readings of an end may be better than its score."""
+_SUSPECT_DEVIATIONS = 3
+_SUSPECT_SHARE = 0.5
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Readings of pairs, as columns; ends have numbers from 0 to ``count - 1``."""
+
+    count: int
+    round: Ints
+    a: Ints
+    b: Ints
+    rate: Floats
+    """Natural logarithm of GB/s."""
+
+    def where(self, keep: Bools) -> Pairs:
+        """Return the readings that ``keep`` selects."""
+        return Pairs(self.count, self.round[keep], self.a[keep], self.b[keep], self.rate[keep])
+
+    def relative(self, rate: Floats | float) -> Pairs:
+        """Return the readings relative to a rate."""
+        return replace(self, rate=self.rate - rate)
+
+    def __len__(self) -> int:
+        return len(self.rate)
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """An end that its pairs prove slow."""
+
+    end: int
+    score: float
+    """Of the pairs with healthy partners, relative to the expected rate."""
+    pairs: int
+    """How many readings prove it."""
+    chance: float
+    """Of the same readings if it were well, over all tests; NaN if all ends are alike."""
+
+    @property
+    def common(self) -> bool:
+        """Whether it has no healthy partner: all ends of a group are slow."""
+        return math.isnan(self.chance)
+
+
+@dataclass(frozen=True)
+class Located:
+    """The slow ends, and those that need more readings."""
+
+    culprits: tuple[Culprit, ...]
+    suspects: tuple[int, ...]
+    candidates: Bools
+    """By end, whether its score is below the cut and no healthy partner exonerates it."""
+    middle: float
+    """Median of the scores of the others."""
+
+
+def best_of(ends: Ints, rates: Floats, count: int, free: int = _FREE) -> tuple[Floats, Ints]:
+    """Return the score of each end, NaN without readings, and the number of its readings.
+
+    One reading of ``free`` may be better than the score; 0 for none.
+    """
+    rates = rates[np.lexsort((rates, ends))]
+    counts = np.bincount(ends, minlength=count)
+    some = counts > 0
+    found = np.full(count, np.nan)
+    found[some] = rates[(np.cumsum(counts) - 1 - (counts // free if free else 0))[some]]
+    return found, counts
+
+
+def scores(
+    pairs: Pairs, for_a: Bools | None = None, for_b: Bools | None = None
+) -> tuple[Floats, Ints]:
+    """Return the score of each end and the number of its readings.
+
+    ``for_a`` and ``for_b`` select the readings that count for either end.
+    """
+    for_a = np.ones(len(pairs), bool) if for_a is None else for_a
+    for_b = for_a if for_b is None else for_b
+    ends = np.concatenate([pairs.a[for_a], pairs.b[for_b]])
+    return best_of(ends, np.concatenate([pairs.rate[for_a], pairs.rate[for_b]]), pairs.count)
+
+
+def suspicious(pairs: Pairs, cut: float) -> tuple[Bools, Floats, Ints]:
+    """Return the candidates, and the score of each from its pairs with other ends, with counts."""
+    whole, _ = scores(pairs)
+    candidates = whole < cut
+    while True:
+        found, counts = scores(pairs, ~candidates[pairs.b], ~candidates[pairs.a])
+        remaining = candidates & ~(found >= cut)
+        if (remaining == candidates).all():
+            return candidates, found, counts
+        candidates = remaining
+
+
+def locate(pairs: Pairs, cut: float, tests: int, *, relative: bool) -> Located:
+    """Return the ends that are slower than ``cut``, which is relative to the expected rate.
+
+    ``relative`` means that the expected rate is that of the fleet itself. Otherwise it is a limit,
+    and ends that are slow together are accused together.
+    """
+    whole, _ = scores(pairs)
+    if relative and np.isfinite(whole).any():
+        cut += max(0.0, float(np.nanmedian(whole)))  # a score is above the middle of its readings
+    candidates, found, counts = suspicious(pairs, cut)
+    healthy = ~candidates & np.isfinite(whole)
+    middle = float(np.median(whole[healthy])) if healthy.any() else math.nan
+    scatter = scatter_of(whole[healthy]) if relative else 0.0
+    farthest = cut
+    if relative and healthy.any():
+        farthest = min(cut, middle - deviations(tests) * scatter)
+    null = np.sort(pairs.rate[healthy[pairs.a] & healthy[pairs.b]])
+    partners = _partners(pairs, candidates)
+    culprits: list[Culprit] = []
+    for end in np.flatnonzero(candidates & (partners >= FEWEST) & (found < farthest)).tolist():
+        score, count = float(found[end]), int(counts[end])
+        theirs = ((pairs.a == end) & ~candidates[pairs.b]) | (
+            (pairs.b == end) & ~candidates[pairs.a]
+        )
+        chance = tests * chance_of(pairs.rate[theirs], null)
+        if chance < ALPHA:
+            culprits.append(Culprit(end, score, count, chance))
+    if not relative:
+        culprits += _common(pairs, candidates & (counts == 0), cut)
+    accused = {one.end for one in culprits}
+    doubtful = candidates.copy()
+    if relative and healthy.any():
+        doubtful |= whole < min(_SUSPECT_SHARE * cut, middle - _SUSPECT_DEVIATIONS * scatter)
+    suspects = tuple(end for end in np.flatnonzero(doubtful).tolist() if end not in accused)
+    return Located(tuple(culprits), suspects, candidates, middle)
+
+
+def _common(pairs: Pairs, alone: Bools, cut: float) -> list[Culprit]:
+    """Return the ends that are slow together: none of them has measured with a healthy one.
+
+    Pairs with a slow end that has do not count: it may be the only reason. If these ends are not
+    most of the fleet, chance may have paired a good one with slow ones only.
+    """
+    if alone.sum() * 2 < len(np.union1d(pairs.a, pairs.b)):
+        return []
+    group = pairs.where(alone[pairs.a] & alone[pairs.b])
+    found, counts = scores(group)
+    partners = _partners(group, np.zeros(pairs.count, bool))
+    return [
+        Culprit(end, float(found[end]), int(counts[end]), math.nan)
+        for end in np.flatnonzero((partners >= FEWEST) & (found < cut)).tolist()
+    ]
+
+
+def _partners(pairs: Pairs, without: Bools) -> Ints:
+    """Return the number of different partners of each end that are not in ``without``."""
+    ends = np.concatenate([pairs.a, pairs.b])
+    others = np.concatenate([pairs.b, pairs.a])
+    keep = ~without[others]
+    different = np.unique(ends[keep] * pairs.count + others[keep])
+    return np.bincount(different // pairs.count, minlength=pairs.count)
+
+
+def scatter_of(values: Floats) -> float:
+    """Return the standard deviation of values by their median absolute deviation."""
+    return float(NORMAL * np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+
+
+def share_below(null: Floats, score: float) -> float:
+    """Return the share of healthy readings, which are sorted, at or below a score."""
+    below = int(np.searchsorted(null, score, side="right"))
+    share = (below + 1) / (len(null) + 1) if len(null) else 0.0
+    scatter = scatter_of(null)
+    if not below and scatter > 0:
+        share = min(share, _t3_tail((float(np.median(null)) - score) / scatter))
+    elif not below and len(null):
+        share = 0.0
+    return max(share, BURST)
+
+
+def _t3_tail(distance: float) -> float:
+    """Return ``P(T < -distance)`` of Student's t with three degrees of freedom."""
+    x = distance / math.sqrt(3)
+    return 0.5 - (math.atan(x) + x / (1 + x * x)) / math.pi
+
+
+def chance_of(readings: Floats, null: Floats) -> float:
+    """Return the chance that an end that is well has readings as slow as these, or slower.
+
+    It is that of all readings or that of all but the best quarter; the smaller one counts twice.
+    """
+    ordered = np.sort(readings)
+    count = len(ordered)
+    chances = [
+        math.fsum(
+            math.comb(count, slow) * share**slow * (1 - share) ** (count - slow)
+            for slow in range(least, count + 1)
+        )
+        for least in {count, count - count // _FREE}
+        for share in [share_below(null, float(ordered[least - 1]))]
+    ]
+    return min(chances) * len(chances)
+
+
+def deviations(tests: int) -> float:
+    """Return how many standard deviations ``ALPHA`` allows one of so many tests."""
+    return NormalDist().inv_cdf(1 - ALPHA / tests)
+
+
+def links_of(pairs: Pairs) -> Ints:
+    """Return a number for each pair of ends, ``a * count + b`` with ``a < b``."""
+    return np.minimum(pairs.a, pairs.b) * pairs.count + np.maximum(pairs.a, pairs.b)
+
+
+def repeated(pairs: Pairs, cut: float, healthy: Bools) -> list[Culprit]:
+    """Return the pairs of two healthy ends that were slow each time; ``end`` is ``a * count + b``.
+
+    The first reading of a pair may be the reason for the others, and proves nothing.
+    """
+    null = np.sort(pairs.rate[healthy[pairs.a] & healthy[pairs.b]])
+    key = np.where(healthy[pairs.a] & healthy[pairs.b], links_of(pairs), -1)
+    values, where, counts = np.unique(key, return_inverse=True, return_counts=True)
+    again = np.flatnonzero((values >= 0) & (counts > FEWEST))
+    culprits: list[Culprit] = []
+    for one in again.tolist():
+        rates = pairs.rate[where == one]
+        later = rates[np.argsort(pairs.round[where == one], kind="stable")][1:]
+        score = float(best_of(np.zeros(len(later), np.int64), later, 1)[0][0])
+        chance = len(again) * chance_of(later, null)
+        if score < cut and chance < ALPHA:
+            culprits.append(Culprit(int(values[one]), score, len(later), chance))
+    return culprits

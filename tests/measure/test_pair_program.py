@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""The pair program over host memory: rates, wrong data, a partner that hangs, wrong orders."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.data import CHECKS
+
+pytestmark = pytest.mark.run
+BIN = Path(sys.executable).parent
+FAST = ("--bytes=64K", "--seconds=0.02")
+MPI = {
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, compiled with every warning on."""
+    target = tmp_path_factory.mktemp("build") / "sweep"
+    flags = ["-O2", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread"]
+    source = CHECKS / "src" / "sweep.cpp"
+    subprocess.run([BIN / "mpic++", *flags, source, "-o", target], check=True)
+    return target
+
+
+def run(
+    pairs: Path, orders: str, *options: str, ranks: int = 2, hang: int = -1
+) -> tuple[int, list[dict[str, Any]]]:
+    """Return exit status and events; rank ``hang`` never gets an order."""
+    file = pairs.with_name("orders")
+    file.write_text(orders)
+    words = f"{pairs} --ranks={ranks} --per-node=1 {' '.join((*FAST, *options))}"
+    # As if each rank were on a node of its own. A rank without orders gives up by itself.
+    rank = "$OMPI_COMM_WORLD_RANK"
+    script = f"if [ {rank} = {hang} ]; then sleep 4 | {words}; else {words} <{file}; fi"
+    done = subprocess.run(
+        [BIN / "mpirun", "-n", str(ranks), "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | MPI | {"SLURM_LOCALID": "0"},
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return done.returncode, [json.loads(line) for line in lines]
+
+
+def test_both_ends_report_what_arrived(pairs: Path) -> None:
+    status, events = run(pairs, "pairs 0:1\npass 7 -1 20\npass 8 0 20\npass 9 1 20\nquit\n")
+    assert status == 0
+    found = [each for each in events if each["event"] == "pair"]
+    assert {(each["pass"], each["rank"]) for each in found} == {(7, 0), (7, 1), (8, 0), (8, 1)}
+    assert all(each["gb_per_s"] > 0 and not each["wrong"] for each in found), found
+    assert all(each["messages"] >= 4 and not each["lost"] for each in found), found
+
+
+def test_wrong_data_is_counted_where_it_arrived(pairs: Path) -> None:
+    _, events = run(pairs, "pairs 0:1\npass 1 -1 20\nquit\n", "--corrupt=1")
+    wrong = {each["rank"]: each["wrong"] for each in events if each["event"] == "pair"}
+    assert wrong[0] > 0
+    assert wrong[1] == 0
+
+
+def test_a_partner_that_hangs_costs_its_pair_the_deadline(pairs: Path) -> None:
+    """The pair of the same pass that is well, and later passes, are measured."""
+    orders = "pairs 0:1 2:3\npass 1 -1 1\npairs 0:2\npass 2 -1 10\nquit\n"
+    _, events = run(pairs, orders, ranks=4, hang=1)
+    lost = {(e["pass"], e["rank"]): e["lost"] for e in events if e["event"] == "pair"}
+    assert lost.pop((1, 0)) == "no answer before the deadline"
+    assert lost == {(1, 2): "", (1, 3): "", (2, 0): "", (2, 2): ""}
+
+
+@pytest.mark.parametrize(
+    ("orders", "options", "code"),
+    [
+        ("measure 1\n", (), "usage"),
+        ("pairs 0:9\n", (), "usage"),
+        ("quit\n", ("--window=0",), "usage"),
+        ("quit\n", ("--ranks=4",), "rank-count"),
+    ],
+)
+def test_wrong_use_is_an_error_event(
+    pairs: Path, orders: str, options: tuple[str, ...], code: str
+) -> None:
+    status, events = run(pairs, orders, *options)
+    assert status
+    assert code in {each.get("code") for each in events}
