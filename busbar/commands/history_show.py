@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from busbar.check.run import make_directory
-from busbar.documents import (
+from busbar.documents.history import (
     BaselineDocument,
     CompareDocument,
     HistoryListDocument,

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from busbar.documents import (
+from busbar.documents.history import (
     ChangeRow,
     ChangesDocument,
     ComparedRow,

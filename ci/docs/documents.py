@@ -11,25 +11,27 @@ from pydantic import ConfigDict
 from busbar.check.listing import Match
 from busbar.detect.compare import SiteDifference
 from busbar.documents import (
-    BaselineDocument,
-    ChangesDocument,
     CheckDocument,
-    CompareDocument,
     ErrorDocument,
     ExpectDocument,
     ExplainDocument,
     GateDocument,
-    HistoryListDocument,
-    HistoryShowDocument,
-    ImportDocument,
     MatrixDocument,
     NodeVerdictDocument,
-    PruneDocument,
     PublishedDocument,
     SimulationDocument,
     SiteRow,
     SweepDocument,
     SweepRunDocument,
+)
+from busbar.documents.history import (
+    BaselineDocument,
+    ChangesDocument,
+    CompareDocument,
+    HistoryListDocument,
+    HistoryShowDocument,
+    ImportDocument,
+    PruneDocument,
 )
 from busbar.expect.lint import LintFinding
 from busbar.preflight.model import PreflightReport, Status
