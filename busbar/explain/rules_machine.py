@@ -190,6 +190,9 @@ def _timed_out(facts: JobOutput) -> bool:
 
 _FATAL = re.compile(r"(?i)^(?!.*(?:NCCL INFO|\bwarn)).*(?:fatal|error|fail|abort|killed|denied)")
 """Complaints that end a run; warnings and NCCL's notes on what it tries do not."""
+_PYTHON_ERROR = re.compile(r"[\w.]*(?:Error|Exception): ")
+_TRACEBACK = 20
+"""Lines of a short traceback."""
 _DEATHS = (
     "died",
     "died.signal",
@@ -215,7 +218,8 @@ _DEATHS = (
 def rank_died(context: Context) -> Iterator[Finding]:
     """Launchers report a signal, an abort or an exit code, or the exit status is not 0."""
     facts = context.facts
-    deaths = [seen for kind in _DEATHS for seen in facts.seen(kind)]
+    ignored = _went_on(facts)
+    deaths = [s for kind in _DEATHS for s in facts.seen(kind) if s.evidence not in ignored]
     errors = facts.events_of(Error)
     # After a time limit srun reports its own kill in the same words.
     if _timed_out(facts):
@@ -234,6 +238,20 @@ def rank_died(context: Context) -> Iterator[Finding]:
     first = deaths[0].evidence.text if deaths else errors[0][0].text if errors else ""
     summary = first.strip() or f"exit status {status.code if status else ''}"
     yield failure("rank-died", [*lines, *_reason(facts, lines)], summary, "likely")
+
+
+def _went_on(facts: JobOutput) -> list[Evidence]:
+    """Return the lines of errors of which Python says that it ignores them."""
+    lines = [seen.evidence for seen in facts.seen("died.message")]
+    found = []
+    for seen in facts.seen("error-ignored"):
+        after = [e for e in lines if e.file == seen.evidence.file and e.line > seen.evidence.line]
+        found += [e for e in after if e.line == seen.evidence.line + 1]
+        errors = [e for e in after if _PYTHON_ERROR.match(e.text)]
+        nearest = min(errors, key=lambda e: e.line, default=None)
+        if nearest and nearest.line <= seen.evidence.line + _TRACEBACK:
+            found.append(nearest)
+    return found
 
 
 def _reason(facts: JobOutput, lines: Sequence[Evidence]) -> list[Evidence]:

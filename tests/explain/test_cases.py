@@ -331,3 +331,21 @@ def test_message_rate_test_does_not_tell_its_buffers() -> None:
     on_host = run(title + "67108864 13000.00 193.72\n", site="h200x4")
     assert str(on_host.verdict) == "unjudged"
     assert "no-band" in {note.id for note in on_host.notes}
+
+
+IGNORED = """\
+Exception ignored in: <function _ConnectionBase.__del__ at 0x7f>
+Traceback (most recent call last):
+  File "/usr/lib/python3.10/multiprocessing/connection.py", line 132, in __del__
+    self._close()
+OSError: [Errno 9] Bad file descriptor
+"""
+
+
+def test_an_error_that_python_ignores_ends_nothing() -> None:
+    assert ids(run(IGNORED)) == set()
+
+
+def test_an_error_after_one_that_python_ignores() -> None:
+    later = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: not a size\n'
+    assert ids(run(IGNORED + later)) == {"rank-died"}
