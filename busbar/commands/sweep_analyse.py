@@ -16,6 +16,7 @@ from busbar.sweep.judge_pairs import Least
 from busbar.sweep.rows import read_results
 from busbar.sweep.topology import Topology, read_topology
 from busbar.terminal import stdout
+from busbar.verdict import EXIT_UNJUDGED
 
 EXIT_FOUND = 1
 
@@ -28,7 +29,8 @@ def add_parser(actions: Any) -> None:
         description=(
             "Name what is slow in the results of a sweep: node, nic, link (one pair of nodes) or"
             " uplink (of a leaf switch). Exit status: 0 everything was measured and nothing is"
-            " slow, 1 something is accused, suspected or not measured, 2 invalid input."
+            " slow, 1 something is accused, suspected or not measured, 2 invalid input, 3 what"
+            " was measured cannot be judged without a limit."
         ),
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="results of `busbar sweep run`")
@@ -72,7 +74,9 @@ def _run(args: argparse.Namespace) -> int:
         stdout().document(_document(found, notes))
     else:
         _print(found, notes)
-    return EXIT_FOUND if found.accused or found.suspects or found.unmeasured else 0
+    if found.accused or found.suspects or found.unmeasured:
+        return EXIT_FOUND
+    return 0 if found.decided else EXIT_UNJUDGED
 
 
 def _document(found: Analysis, notes: list[str]) -> SweepDocument:

@@ -57,6 +57,8 @@ class Analysis:
     unmeasured: tuple[str, ...]
     notes: tuple[str, ...]
     last_round: int
+    decided: bool
+    """Whether nothing was left open that only a limit can decide."""
 
 
 def analyse(
@@ -102,11 +104,12 @@ class _Analyser:
         """Put the findings of all NICs together."""
         nodes, nics = self._nodes_and_nics()
         accused = [*self._collapsed(nodes), *nics, *self._links(nodes), *self._uplinks()]
-        notes = [
+        undecided = [
             f"{note} ({nic})" if nic else note
             for nic, judged in self._judged.items()
-            for note in judged.notes
+            for note in judged.open
         ]
+        notes = list(undecided)
         if results.cut_lines:
             lines = ", ".join(map(str, results.cut_lines[:5]))
             notes.append(f"{len(results.cut_lines)} lines were cut off: line {lines}")
@@ -120,6 +123,7 @@ class _Analyser:
             tuple(unmeasured(self._readings)),
             tuple(notes),
             max(row.round for row in results.rows),
+            not undecided,
         )
 
     def _nodes_and_nics(self) -> tuple[dict[int, str], list[Accusation]]:

@@ -30,6 +30,8 @@ _MINORITY = 0.1
 """A larger share of slow ends may be another kind of node."""
 _FASTER = 0.01
 """A larger share of much faster pairs shows a faster kind of node."""
+_COMPARABLE = 4
+"""Of fewer nodes, nobody knows which is the slow one."""
 Link = tuple[int, int]
 
 
@@ -55,7 +57,8 @@ class Judged:
     suspects: set[int] = field(default_factory=set)
     suspect_links: dict[Link, float] = field(default_factory=dict)
     """Pairs of healthy nodes with a slow reading, and how slow it was (logarithm)."""
-    notes: list[str] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+    """What nobody can decide without a limit."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,8 @@ class Judge:
         cut = math.log1p(-self.tolerance)
         rates = healthy_rates(pairs, crossing, cut)
         if not least:
+            if (nodes := len(np.union1d(pairs.a, pairs.b))) < _COMPARABLE:
+                found.open.append(f"{nodes} nodes are too few to compare; give --limit")
             _note_slow_crossing(found, rates, crossing, cut)
         expected = f"the fleet reaches {evidence.gb_per_s(rates):.4g} GB/s"
         residuals = pairs.relative(rates)
@@ -112,10 +117,10 @@ class Judge:
             return explained
         located = locate(rest, one.cut, self.tests, relative=one.relative)
         if one.relative and not found.nodes and (note := _faster(rest, rates, one.cut)):
-            found.notes.append(note)
+            found.open.append(note)
         if one.relative and (note := _mixed(rates, located.candidates)):
             if not found.nodes:
-                found.notes.append(note)
+                found.open.append(note)
             return explained
         for culprit in located.culprits:
             text = evidence.of_node(rates, culprit, located.candidates, one.expected)
@@ -189,7 +194,7 @@ def _note_slow_crossing(found: Judged, rates: Floats, crossing: Bools, cut: floa
         return
     across, inside = evidence.gb_per_s(rates[crossing]), evidence.gb_per_s(rates[~crossing])
     if math.log(across / inside) < cut:
-        found.notes.append(
+        found.open.append(
             f"pairs of different leaves reach {across:.4g} GB/s, those of one leaf {inside:.4g}:"
             " without a limit nobody knows whether uplinks are slow or shared; give --limit"
         )

@@ -10,7 +10,7 @@ from busbar.sweep.analyse import Accusation, Analysis
 from busbar.sweep.rows import MeasuredPair, PlannedPair, State
 from busbar.sweep.second_pass import SuspectPair
 
-CLEAN = Analysis((), (), (), (), 3)
+CLEAN = Analysis((), (), (), (), 3, decided=True)
 SLOW = Accusation("n3", "node", "slow", ("n3",))
 
 
@@ -33,9 +33,12 @@ AT_TIMES = [row("n3", f"n{n}", 0.2) for n in (1, 2, 4)]
         ({"rows": [*GOOD, row("n1", "n2", None, State.WRONG)]}, "failed"),
         ({"rows": [*GOOD, row("n1", "n2", None, State.TIMEOUT)]}, "failed"),
         ({"gone": {"n3": "down"}}, "failed"),
-        ({"analysis": Analysis((SLOW,), (), (), (), 3)}, "degraded"),
-        ({"analysis": Analysis((), (SuspectPair("n1", "n2"),), (), (), 3)}, "unknown"),
-        ({"analysis": Analysis((), (), ("n3",), (), 3)}, "unknown"),
+        ({"analysis": Analysis((SLOW,), (), (), (), 3, decided=True)}, "degraded"),
+        (
+            {"analysis": Analysis((), (SuspectPair("n1", "n2"),), (), (), 3, decided=True)},
+            "unknown",
+        ),
+        ({"analysis": Analysis((), (), ("n3",), (), 3, decided=True)}, "unknown"),
         ({"left": [PlannedPair(4, "n1", "n2")]}, "unknown"),
         ({"stopped": "SIGTERM ended the sweep"}, "unknown"),
         ({"rows": [*GOOD, *AT_TIMES]}, "unknown"),

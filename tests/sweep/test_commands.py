@@ -193,3 +193,12 @@ def test_simulate_refuses(run: Run, words: list[str], message: str) -> None:
     status, out, err = run("simulate", *words)
     assert (status, out) == (2, "")
     assert message in err.splitlines()[-1]
+
+
+def test_what_only_a_limit_can_judge_is_no_pass(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "two.jsonl"
+    row = {"round": 1, "a": "n0", "b": "n1", "nic": None, "gb_per_s": 12, "state": "ok"}
+    file.write_text(json.dumps(row) + "\n")
+    status, out, _ = run("analyse", file)
+    assert (status, "too few to compare; give --limit" in out) == (3, True)
+    assert run("analyse", file, "--limit", "12")[0] == 0
