@@ -177,6 +177,8 @@ def _question(run: Run, reading: Reading) -> Question:
 
 def _gpu_aware(run: Run, reading: Reading) -> Expectation:
     """A pair of ranks: a copy that was measured in the same run, or the links of the GPUs."""
+    if reading.buffers == "H H" and (run.nodes or 1) > 1 and not run.copies:
+        raise NoExpectation("no band is known for host memory of two nodes")
     if run.copies is None:
         return _pair(run, reading)
     return measured(
