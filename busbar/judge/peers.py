@@ -75,13 +75,23 @@ class Slow:
 
 
 def slow_nodes(readings: Iterable[NodeReading]) -> list[Slow]:
-    """Return the nodes that stand out, the slowest first."""
+    """Return the nodes that stand out, the slowest first.
+
+    A node of which all partners are slow is not among them: they may be the reason.
+    """
+    readings = list(readings)
     best = _best(readings)
     if len(best) < _FEWEST:
         return []
-    slow = sorted((value, node) for node, value in best.items() if _stands_out(node, best))
-    names = {node for _, node in slow}
-    others = tuple(sorted(value for node, value in best.items() if node not in names))
+    low = {node for node in best if _stands_out(node, best)}
+    names = {
+        node
+        for reading in readings
+        for node in low.intersection(reading.nodes)
+        if len(low.intersection(reading.nodes)) < max(len(reading.nodes), 2)
+    }
+    slow = sorted((best[node], node) for node in names)
+    others = tuple(sorted(value for node, value in best.items() if node not in low))
     return [Slow(node, value, others, median(others)) for value, node in slow] if others else []
 
 

@@ -87,6 +87,13 @@ def test_readings_of_other_sizes_are_not_compared():
     assert outcomes_of_slow(mixed) == []
 
 
+def test_a_node_that_was_measured_with_a_slow_one_only_is_not_named():
+    rates = {("a", "b"): 1.0, ("b", "c"): 0.1, ("c", "d"): 0.1, ("a", "e"): 1.0}
+    readings = [NodeReading(pair, rate) for pair, rate in rates.items()]
+    assert [each.node for each in slow_nodes(readings)] == ["c"]
+    assert doubtful(readings) == ["c", "d"]
+
+
 @pytest.mark.parametrize("role", ["sends", "receives"])
 def test_a_link_that_is_slow_in_one_direction_is_named(role):
     """Where others have it as their partner, they have a faster one as well."""
