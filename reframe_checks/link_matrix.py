@@ -55,7 +55,7 @@ class link_matrix_nodes(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are
 
     @run_after("setup")
     def set_statistic(self) -> None:
-        best = "--statistic=best --window=1 --seconds=0.3"
+        best = "--statistic=best --window=1 --seconds=0.5"
         self.more_options = f"{best} {self.more_options}"
 
     def buffers(self) -> tuple[str, ...]:

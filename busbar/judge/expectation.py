@@ -274,7 +274,7 @@ def _between_two(run: Run, reading: Reading) -> Expectation:
     """A pair by another library than MPI."""
     if (run.nodes or 1) > 1:
         return _port(run, reading)
-    if run.memory == "host":
+    if run.memory == "host" or reading.buffers == "H H":
         raise NoExpectation("host buffers use no link of the GPUs")
     return _not_staged(replace(run, ranks=2), reading, "sendrecv")
 

@@ -3,8 +3,8 @@
 
 The value of a node is the best of its readings, so that a slow neighbour does not count against
 it; where readings have a direction, one value for each. A node is slow if it is below 60 % of the
-median of the other nodes, and further below it than three times their scatter (the median
-absolute deviation of their logarithms, as a standard deviation).
+median of the other nodes, and further below the median of the measurements without it than three
+times their scatter (the median absolute deviation of the logarithms, as a standard deviation).
 """
 
 from __future__ import annotations
@@ -81,9 +81,7 @@ def slow_nodes(readings: Iterable[NodeReading]) -> list[Slow]:
     """
     readings = list(readings)
     best = _best(readings)
-    if len(best) < _FEWEST:
-        return []
-    low = {node for node in best if _stands_out(node, best)}
+    low = {node for node in _far_below(best) if _is_no_scatter(node, best[node], readings)}
     names = {
         node
         for reading in readings
@@ -101,9 +99,7 @@ def doubtful(readings: Iterable[NodeReading]) -> list[str]:
     These are all that are far below the fastest: the noise of one node hides that another is slow.
     """
     best = _best(readings)
-    if len(best) < _FEWEST or not any(
-        value < _SHARE * median(_others(node, best)) for node, value in best.items()
-    ):
+    if not _far_below(best):
         return []
     least = _SHARE * max(best.values())
     return sorted((node for node, value in best.items() if value < least), key=best.__getitem__)
@@ -118,16 +114,31 @@ def _best(readings: Iterable[NodeReading]) -> dict[str, float]:
     return best
 
 
-def _others(node: str, best: Mapping[str, float]) -> list[float]:
-    return [value for name, value in best.items() if name != node]
+def _far_below(best: Mapping[str, float]) -> set[str]:
+    """Return the nodes below the least share of the median of the others."""
+    if len(best) < _FEWEST:
+        return set()
+    return {
+        node
+        for node, value in best.items()
+        if value < _SHARE * median(other for name, other in best.items() if name != node)
+    }
 
 
-def _stands_out(node: str, best: Mapping[str, float]) -> bool:
-    # The node itself must not widen the scatter that it is judged by.
-    others = _others(node, best)
-    middle = median(others)
-    scatter = _NORMAL * median(abs(math.log(middle / value)) for value in others)
-    return math.log(middle / best[node]) > max(-math.log(_SHARE), _DEVIATIONS * scatter)
+def _is_no_scatter(node: str, value: float, readings: Iterable[NodeReading]) -> bool:
+    """Whether a value is further below the measurements without the node than they scatter.
+
+    A measurement is the best reading of one place: of few nodes there are more pairs than nodes.
+    """
+    others: dict[tuple[str, ...], float] = {}
+    for reading in readings:
+        if node not in reading.nodes:
+            others[reading.nodes] = max(reading.value, others.get(reading.nodes, 0.0))
+    if not others:
+        return False
+    middle = median(others.values())
+    scatter = _NORMAL * median(abs(math.log(middle / other)) for other in others.values())
+    return math.log(middle / value) > _DEVIATIONS * scatter
 
 
 def series_of(outcomes: Iterable[Outcome]) -> Mapping[Series, list[NodeReading]]:
