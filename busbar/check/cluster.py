@@ -49,7 +49,9 @@ def allocation() -> Allocation | None:
     job = os.environ.get("SLURM_JOB_ID", "")
     if not job or not shutil.which("srun"):
         return None
-    text = answer(["scontrol", "--oneliner", "show", "job", job], _SECONDS)
+    # Of an array, Slurm prints a line for each task.
+    lines = answer(["scontrol", "--oneliner", "show", "job", job], _SECONDS).splitlines()
+    text = next((line for line in lines if line.startswith(f"JobId={job} ")), "")
     partition = re.search(r"\sPartition=(?P<name>\S+)", text)
     nodes = re.search(r"\sNodeList=(?P<list>\S+)", text)
     running = re.search(r"\sJobState=RUNNING\b", text)

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.."
 prefix=${APPTAINER_PREFIX:-$PWD/build/apptainer}
 tools=(slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge ip:iproute2 patchelf:patchelf
     unsquashfs:squashfs-tools buildah:buildah podman:podman dockerd:docker.io fakeroot:fakeroot newuidmap:uidmap mmdebstrap:mmdebstrap fuse-overlayfs:fuse-overlayfs sshd:openssh-server fi_pingpong:libfabric-bin)
+[[ -z ${CENTER:-} ]] || tools+=(mariadbd:mariadb-server-core slurmdbd:slurmdbd)
 library=/usr/lib/$(gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu) # the default without a compiler
 
 die() {
@@ -23,6 +24,7 @@ done
 # Slurm opens libpmix.so without a version, which only the development package contains.
 [[ -e $library/pmix2/lib/libpmix.so || -e $library/libpmix.so ]] || missing+=(libpmix-dev)
 compgen -G "$library/libpmi2.so.0*" >/dev/null || missing+=(libpmi2-0)
+[[ -z ${CENTER:-} || -e $library/slurm-wlm/accounting_storage_mysql.so ]] || missing+=(slurm-wlm-mysql-plugin)
 # The names of the capabilities are read from this header.
 [[ -e /usr/include/linux/capability.h ]] || missing+=(linux-libc-dev)
 log=$(mktemp)
