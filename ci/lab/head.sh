@@ -10,6 +10,9 @@ export SLURM_CONF=$dir/slurm.conf PATH=$PATH:/usr/sbin:/sbin
 hostname head
 mount -t tmpfs tmpfs /run
 mount --bind "$dir/hosts" /etc/hosts
+if [[ -e $dir/slurm ]]; then # another Slurm takes the place of the installed one, in this namespace
+    for program in "$dir"/slurm/bin/*; do mount --bind "$program" "$(readlink -f "$(command -v "${program##*/}")")"; done
+fi
 ip link set lo up
 ip link add switch type bridge
 ip link set switch up

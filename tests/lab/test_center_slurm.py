@@ -25,8 +25,7 @@ description: two kinds of nodes
 family: generic
 scheduler: slurm
 partitions:
-  - {{name: lab, node_type: node, nodes: 2, launcher: {launcher}, access: [--gres=gpu:4]}}
-  - {{name: big, node_type: node, nodes: 2, launcher: {launcher}, access: [--gres=gpu:{gpus}]}}
+{partitions}
 node_types:
   node: {{cores: 2}}
 deliveries:
@@ -48,10 +47,26 @@ def center(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     subprocess.run([LAB / "down", directory], check=True)
 
 
-def site(directory: Path, launcher: str = "srun", gpus: int = 2) -> Path:
+PARTITION = "  - {{name: {name}, node_type: node, nodes: 2, launcher: {launcher}{access}}}"
+
+
+def site(
+    directory: Path,
+    launcher: str = "srun",
+    gpus: int = 2,
+    partitions: tuple[str, ...] = ("lab", "big"),
+) -> Path:
+    """A site of the cluster; with both partitions, their jobs ask for GPUs."""
     path = directory / "center"
     path.mkdir(exist_ok=True)
-    text = SITE.format(name=path.name, launcher=launcher, gpus=gpus)
+    access = {
+        name: f", access: [--gres=gpu:{gpus if name == 'big' else 4}]" if partitions[1:] else ""
+        for name in partitions
+    }
+    lines = [
+        PARTITION.format(name=name, launcher=launcher, access=access[name]) for name in partitions
+    ]
+    text = SITE.format(name=path.name, partitions="\n".join(lines))
     (path / "site.yaml").write_text(text)
     shutil.copy(ROOT / "site" / "local" / "reframe.py", path)
     return path
