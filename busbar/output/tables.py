@@ -15,9 +15,9 @@ from busbar.output.job_output import (
     OutOfBounds,
 )
 from busbar.output.reading import Evidence, Kind, Reading
-from busbar.output.rows import add_row
+from busbar.output.rows import add_row, add_ucx_row
 from busbar.output.runs import Runs
-from busbar.parse import events, nccl_options, nccl_tests, numbers, osu, ucx_perftest
+from busbar.parse import events, nccl_options, nccl_tests, osu
 from busbar.parse.busy import Busy
 from busbar.parse.text import decode
 
@@ -92,7 +92,7 @@ class Tables:
         if first == b"{" and line.lstrip().startswith(_EVENTS):
             self._event(number, line)
             return True
-        if first == b"F" and self._of_ucx(number, decode(line)):
+        if first == b"F" and add_ucx_row(self._facts, self._evidence(number, line)):
             return True
         row = first.isdigit() or (self._pending and first in b"N-.")
         if row and self._row(number, decode(line), key):
@@ -101,30 +101,8 @@ class Tables:
             self._complaint(number, decode(line, 300))
         return False
 
-    def _of_ucx(self, number: int, text: str) -> bool:
-        """Take the last row of ucx_perftest, whose size only the command line has."""
-        facts = self._facts
-        row = ucx_perftest.final_row([text])
-        command = next(
-            (each for each, _ in reversed(facts.commands) if each.program == "ucx_perftest"), None
-        )
-        size = numbers.whole(command.option("-s")) if command else None
-        if not (command and row and size):
-            return False
-        facts.tool = facts.tool or "ucx_perftest"
-        words = (command.option("-t"), command.environment.get("UCX_NET_DEVICES", ""))
-        operation = " ".join(filter(None, words))
-        evidence = Evidence(self._runs.file, number, text)
-        buffers = "H H" if command.option("-m") in ("", "host") else "D D"
-        facts.readings.append(
-            Reading(
-                *("bw", size, row.gb_per_s),
-                evidence=evidence,
-                buffers=buffers,
-                operation=operation,
-            )
-        )
-        return True
+    def _evidence(self, number: int, line: bytes) -> Evidence:
+        return Evidence(self._runs.file, number, decode(line))
 
     def _complaint(self, number: int, text: str) -> None:
         """Note what the tests say instead of a table; it can be a library's message, too."""
