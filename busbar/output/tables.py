@@ -92,17 +92,14 @@ class Tables:
         if first == b"{" and line.lstrip().startswith(_EVENTS):
             self._event(number, line)
             return True
-        if first == b"F" and add_ucx_row(self._facts, self._evidence(number, line)):
-            return True
-        row = first.isdigit() or (self._pending and first in b"N-.")
-        if row and self._row(number, decode(line), key):
+        if first == b"F" and b"Final:" in line:
+            return add_ucx_row(self._facts, Evidence(self._runs.file, number, decode(line)))
+        numbers = first.isdigit() or (self._pending and first in b"N-.")
+        if numbers and self._row(number, decode(line), key):
             return True
         if b"GPU" in line or b"ailure" in line or b"requires" in line:
             self._complaint(number, decode(line, 300))
         return False
-
-    def _evidence(self, number: int, line: bytes) -> Evidence:
-        return Evidence(self._runs.file, number, decode(line))
 
     def _complaint(self, number: int, text: str) -> None:
         """Note what the tests say instead of a table; it can be a library's message, too."""
