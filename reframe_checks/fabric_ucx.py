@@ -12,11 +12,9 @@ import reframe as rfm
 from reframe.core.builtins import parameter
 
 from busbar import site as sites
-from busbar.judge.launch import BenchLaunch, LaunchOutput
+from busbar.judge.launch import BenchLaunch
 from busbar.judge.results import Result
 from busbar.mpi import SHARED_MEMORY, network_transports
-from busbar.output.reading import Reading
-from busbar.parse.ucx_perftest import bandwidth
 from busbar.site.model import Nic
 from busbar.verdict import Verdict
 
@@ -67,12 +65,6 @@ class UcxPerf(Pair, special=True):
             *(PAIR, name, "-p", "-p", program, "-m", self.memory),
             *("-t", "tag_bw", "-s", str(size), *count, *self.added),
         )
-
-    def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
-        rate = bandwidth(shown.text)
-        ports = [value for name, value in launch.environment if name == "UCX_NET_DEVICES"]
-        operation = " ".join(["tag_bw", *ports])
-        return [Reading("bw", launch.sizes[0], rate, operation=operation)] if rate else []
 
 
 @rfm.simple_test

@@ -15,7 +15,7 @@ from reframe.core.builtins import run_before, sanity_function
 
 from busbar import site as sites
 from busbar.check.causes import explained
-from busbar.check.slurm import hostnames, job_end
+from busbar.check.slurm import JobEnd, hostnames, job_end
 from busbar.data import commit
 from busbar.documents import NoteRow
 from busbar.explain.model import Cause
@@ -99,7 +99,7 @@ class JudgingMixin(Configured):
             self.conclude(Judgement([row], {}), [])
             return
         results, versions = self.judgement(_lines(output), _lines(errors))
-        results += self.elsewhere(results)
+        results += self.elsewhere(results, end)
         files: list[Path | Source] = [output, errors, *self.logs()]
         passed = not any(result.verdict.is_problem for result in results)
         status = f"the job ended with exit status {self.job.exitcode}" if self.job.exitcode else ""
@@ -112,10 +112,12 @@ class JudgingMixin(Configured):
         nodes = end.nodes if end else ",".join(self.job.pin_nodes or ())
         self.conclude(Judgement(results, versions), files, nodes)
 
-    def elsewhere(self, results: Sequence[Result]) -> Iterator[Result]:
+    def elsewhere(self, results: Sequence[Result], end: JobEnd | None) -> Iterator[Result]:
         """Yield a failure if ranks say that they ran on hosts that are not of the job."""
-        # "None assigned" is what Slurm's accounting says before it knows them.
-        nodes = [node for node in self.job.nodelist or () if node not in ("None", "assigned")]
+        # Of a job that is completing, squeue lists only the nodes that are not yet free. "None
+        # assigned" is what Slurm's accounting says before it knows them.
+        listed = hostnames(end.nodes) if end and end.nodes else self.job.nodelist or ()
+        nodes = [node for node in listed if node not in ("None", "assigned")]
         file = os.environ.get("BUSBAR_HOSTFILE", "")
         if Path(file).is_file():
             nodes += [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Does every ordered pair of GPUs (or cores) move bytes as fast as its links allow?
+"""Does every ordered pair of GPUs (or cores, or nodes) move bytes as fast as its links allow?
 
 $ gpu_aware --ranks=4 --buffers=DD --sizes=1M,4M,16M,64M,256M --latency-sizes=8
 """
@@ -37,3 +37,29 @@ class link_matrix(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what 
             best = "--copy --statistic=best --window=4 --seconds=0.2"
             self.more_options = f"{best} {self.more_options}"
             self.wrapper = f"{shlex.quote(str(SOURCES / 'own_core.sh'))} {self.wrapper}"
+
+
+@rfm.simple_test
+class link_matrix_nodes(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what users type
+    """Bandwidth between two nodes, in each direction, for a comparison of nodes.
+
+    The best of many single messages: other programs interrupt some, and a slow link delays all.
+    """
+
+    descr = "bandwidth between two nodes, each way"
+    valid_systems = ["+remote"]
+    tags = {"gate", "nightly"}
+    node_count = 2
+    any_nodes = True
+    sizes = Sizes((1 << 20,))
+
+    @run_after("setup")
+    def set_statistic(self) -> None:
+        best = "--statistic=best --window=1 --seconds=0.5"
+        self.more_options = f"{best} {self.more_options}"
+
+    def buffers(self) -> tuple[str, ...]:
+        return ("HH",)
+
+    def ranks_per_node(self) -> int:
+        return 1

@@ -17,23 +17,25 @@ class ReportingMixin(JudgingMixin):
 
     @run_before("performance")
     def set_perf_variables(self) -> None:
-        """Report every reading that a band judges."""
+        """Report every reading, for ReFrame's logs; those with a band also for its verdict."""
         if self.is_dry_run():
             return
         for result in self.outcome.results:
-            if result.value is not None and result.typical:
+            if result.value is not None and result.metric != "correctness":
                 self.add_metric(result)
 
     def add_metric(self, result: Result) -> None:
-        """Report one reading with its bounds."""
+        """Report one reading with its bounds, if it has any."""
         assert result.value is not None
-        assert result.typical
         ends = result.pair.replace("->", "_to_").replace(" ", "_")
         name = f"{result.metric}_{ends}_{result.buffers.replace(' ', '')}_{result.bytes}"
         if repeated := sum(each.startswith(name) for each in self.perf_variables):
             name += f"_again_{repeated}"  # a tool may measure one size several times
         unit = "us" if result.metric == "latency" else "GB/s"
         self.perf_variables[name] = sn.make_performance_function(sn.defer(result.value), unit)
+        if not result.typical:  # the outcome says that it is not judged
+            self.reference[f"{self.current_partition.fullname}:{name}"] = (0, None, None, unit)
+            return
         worst = result.high if unit == "us" else result.low
         assert worst is not None
         assert result.limit is not None

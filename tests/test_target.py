@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.check.cluster import Node, parse_nodes
 from busbar.check.target import Request, access_of, coverage, target_of, untested
 from busbar.errors import BusbarError
+from busbar.parse.machine.sinfo import Node, parse_nodes
 from busbar.verdict import Verdict
 
 # As Slurm 22.05.8 prints it with --format='%N|%T|%E'; a reason may contain the separator.

@@ -10,30 +10,9 @@ from dataclasses import dataclass
 
 from busbar.check.slurm import answer
 from busbar.errors import BusbarError
+from busbar.parse.machine.sinfo import FORMAT, Node, parse_nodes
 
-_UNUSABLE = ("down", "drain", "drng", "fail", "unk", "inval", "err", "no_respond", "power_down")
 _SECONDS = 30
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node of Slurm."""
-
-    name: str
-    state: str
-    """In lower case, as ``sinfo`` prints it: ``idle``, ``drained``, ``down*``."""
-    reason: str = ""
-    """What the administrator or Slurm gave as the reason of the state."""
-
-    @property
-    def usable(self) -> bool:
-        """Whether Slurm would start a job on it, now or later."""
-        return not self.state.startswith(_UNUSABLE) and not self.state.endswith("*")
-
-    @property
-    def described(self) -> str:
-        """``n3 drained (bad fan)``."""
-        return f"{self.name} {self.state}{f' ({self.reason})' if self.reason else ''}"
 
 
 @dataclass(frozen=True)
@@ -45,23 +24,10 @@ class Allocation:
     nodes: tuple[str, ...]
 
 
-def parse_nodes(text: str) -> tuple[Node, ...]:
-    """Parse ``sinfo --format='%N|%T|%E'``, one line per node; a reason may contain anything."""
-    nodes: dict[str, Node] = {}
-    for line in text.splitlines():
-        name, _, rest = line.strip().partition("|")
-        state, _, reason = rest.partition("|")
-        if name and state:
-            reason = "" if reason.strip().lower() == "none" else reason.strip()
-            nodes[name] = Node(name, state.lower(), reason)
-    return tuple(nodes.values())
-
-
 def nodes_of(partition: str) -> tuple[Node, ...]:
     """Return the nodes of a partition of Slurm; none if it does not exist."""
-    format_ = "--format=%N|%T|%E"
     return parse_nodes(
-        answer(["sinfo", "--noheader", "--Node", f"--partition={partition}", format_], _SECONDS)
+        answer(["sinfo", "--noheader", "--Node", f"--partition={partition}", FORMAT], _SECONDS)
     )
 
 
@@ -83,7 +49,9 @@ def allocation() -> Allocation | None:
     job = os.environ.get("SLURM_JOB_ID", "")
     if not job or not shutil.which("srun"):
         return None
-    text = answer(["scontrol", "--oneliner", "show", "job", job], _SECONDS)
+    # Of an array, Slurm prints a line for each task.
+    lines = answer(["scontrol", "--oneliner", "show", "job", job], _SECONDS).splitlines()
+    text = next((line for line in lines if line.startswith(f"JobId={job} ")), "")
     partition = re.search(r"\sPartition=(?P<name>\S+)", text)
     nodes = re.search(r"\sNodeList=(?P<list>\S+)", text)
     running = re.search(r"\sJobState=RUNNING\b", text)

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from busbar.check.reframe import ReFrame
 from busbar.check.slurm import hostnames
 from busbar.data import CHECKS
 from busbar.errors import BusbarError
-from busbar.judge.peers import outcomes_of_slow, series_of, slow_by_series
+from busbar.judge.peers import doubtful, outcomes_of_slow, series_of, slow_nodes
 from busbar.judge.repeat import confirmed, disagree, only_below_band
 from busbar.judge.results import RESULTS_FILE, Outcome
 from busbar.site import Site
@@ -123,35 +124,38 @@ def run(
             )
             found = _merged(found, _repeat(more, repeated, progress, interruption))
     for attempt in range(1, _CONFIRMATIONS + 1 if plan.sweep and plan.retries else 1):
-        suspects = _suspects([outcome for _, outcome in found])
+        suspects = _suspects([outcome for _, outcome in found], first=attempt == 1)
         for number, (within, repeated) in enumerate(suspects.items()):
-            progress(Step("again: nodes slower than the others", counts=False))
+            progress(Step("again: nodes below the fastest", counts=False))
             more = replace(plan, output=again / f"peers-{attempt}-{number}", within=within)
             found += _repeat(more, repeated, progress, interruption)
     outcomes = [outcome for _, outcome in found]
     return [*outcomes, *outcomes_of_slow(outcomes)]
 
 
-_CONFIRMATIONS = 2
-"""How often a node that is slower than the others is measured again; its best reading counts."""
+_CONFIRMATIONS = 4
+"""How often nodes that are far below the fastest are measured again, at most: once if that makes
+clear which of them are slow. The best reading counts."""
 
 
 def _suspects(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[Outcome], *, first: bool
 ) -> dict[tuple[str, str], list[tuple[str, Place]]]:
-    """Return what to measure again by partition and environment: slow nodes with a fast one."""
-    suspects: dict[tuple[str, str], list[tuple[str, Place]]] = {}
-    readings = series_of(outcomes)
-    slow = slow_by_series(outcomes)
-    for series, each in slow:
-        accused = {other.node for same, other in slow if same == series}
-        fastest = sorted(readings[series], key=lambda reading: -reading[1])
-        partner = next(n for nodes, _ in fastest for n in nodes if n not in accused)
-        pair = len(fastest[0][0]) > 1
-        place = Place(series.partition, (each.node, partner) if pair else (each.node,))
-        key = (series.partition, series.environment)
-        suspects.setdefault(key, []).append((series.check, place))
-    return suspects
+    """Return what to measure again by partition and environment: doubtful nodes with fast ones."""
+    suspects: dict[tuple[str, str], dict[tuple[str, Place], None]] = {}
+    for series, readings in series_of(outcomes).items():
+        nodes = doubtful(readings)
+        if not first and {*nodes} <= {slow.node for slow in slow_nodes(readings)}:
+            continue
+        fast = sorted(readings, key=lambda reading: -reading.value)
+        partners = dict.fromkeys(n for each in fast for n in each.nodes if n not in nodes)
+        # With one partner each, they are measured at the same time.
+        for node, partner in zip(nodes, cycle(partners)):
+            pair = len(fast[0].nodes) > 1
+            place = Place(series.partition, tuple(sorted((node, partner))) if pair else (node,))
+            key = (series.partition, series.environment)
+            suspects.setdefault(key, {})[series.check, place] = None
+    return {key: list(places) for key, places in suspects.items()}
 
 
 def _repeat(

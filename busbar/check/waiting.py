@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -51,10 +52,13 @@ def parse_waiting(text: str, directory: Path) -> list[WaitingJob]:
         fields = rest.split("|", 5)
         if len(fields) == 6 and fields[0] in _SHOWN and Path(fields[4]).is_relative_to(directory):
             state, since, name, nodes, _, reason = fields
-            jobs.append(
-                WaitingJob(job, state, since, name.removeprefix("rfm_"), nodes, reason.strip())
-            )
+            jobs.append(WaitingJob(job, state, since, _check(name), nodes, reason.strip()))
     return jobs
+
+
+def _check(job_name: str) -> str:
+    """Return the check of a job; ReFrame adds a hash where a check has parameters."""
+    return re.sub(r"_[0-9a-f]{8}$", "", job_name.removeprefix("rfm_"))
 
 
 @contextmanager

@@ -267,7 +267,10 @@ def _access(site: Site, partition: Partition, added: Sequence[str]) -> dict[str,
     if site.scheduler in _SLURM:
         options = slurm_options(partition, added)
     # A job that the scheduler requeues after a node failure would hide the failure.
-    return {"access": [*options, *_NO_REQUEUE.get(site.scheduler, ())]}
+    options += _NO_REQUEUE.get(site.scheduler, ())
+    # busbar.delivery.slurm_end cancels the jobs that wait for a node in vain.
+    ignored = {"sched_options": {"ignore_reqnodenotavail": True}}
+    return {"access": options} | (ignored if site.scheduler in _SLURM else {})
 
 
 def slurm_options(partition: Partition, added: Sequence[str]) -> list[str]:

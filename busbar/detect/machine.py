@@ -47,7 +47,13 @@ def compose(outputs: Outputs) -> Detected:
     """Compose the site that the outputs describe."""
     reader = Reader(outputs)
     for name, message in outputs.failed.items():
-        reader.remark(name, f"{name} failed: {message}")
+        text = f"{name} failed: {message}"
+        if name == "scontrol" and "sinfo" in outputs.text:  # the controller answers
+            text = (
+                f"{outputs.host} is not a compute node of the cluster, and its hardware is"
+                " described; for that of a node run: srun -N1 busbar site detect --output SITE"
+            )
+        reader.remark(name, text)
     reader.remarks += outputs.unseen_gpus
     reader.failed_gpu_tools += outputs.unseen_gpus
     topology = reader.read("nvidia-smi topo", nvidia_smi.parse_topology)

@@ -177,6 +177,8 @@ def _question(run: Run, reading: Reading) -> Question:
 
 def _gpu_aware(run: Run, reading: Reading) -> Expectation:
     """A pair of ranks: a copy that was measured in the same run, or the links of the GPUs."""
+    if reading.buffers == "H H" and (run.nodes or 1) > 1 and not run.copies:
+        raise NoExpectation("no band is known for host memory of two nodes")
     if run.copies is None:
         return _pair(run, reading)
     return measured(
@@ -272,7 +274,7 @@ def _between_two(run: Run, reading: Reading) -> Expectation:
     """A pair by another library than MPI."""
     if (run.nodes or 1) > 1:
         return _port(run, reading)
-    if run.memory == "host":
+    if run.memory == "host" or reading.buffers == "H H":
         raise NoExpectation("host buffers use no link of the GPUs")
     return _not_staged(replace(run, ranks=2), reading, "sendrecv")
 

@@ -270,18 +270,21 @@ def _readings(asked: GpuAwareRequest, shown: LaunchOutput, where: str, run: Run)
     for r in plausible(shown.readings):
         readings[r.kind, r.source, r.target, r.buffers, r.nbytes].append(r)
     pairs = [(a, b) for a in range(asked.ranks) for b in range(asked.ranks) if a != b]
+    hosts = {place.rank: place.host for place in shown.ranks}
     requested: dict[Kind, tuple[int, ...]] = {
         "latency_us": asked.latency_sizes,
         "bw": asked.sizes,
     }
     for kind, sizes in requested.items():
         for source, target in pairs:
+            # The sender's host first: the comparison of nodes tells directions apart.
+            ends = dict.fromkeys(hosts[rank] for rank in (source, target) if rank in hosts)
             for buffers in asked.buffers:
                 for nbytes in sizes:
                     row = Result(
                         asked.check,
                         Verdict.FAILED,
-                        where=where,
+                        where=",".join(ends) or where,
                         pair=f"{source}->{target}",
                         metric="latency" if kind == "latency_us" else "bandwidth",
                         buffers=buffers,

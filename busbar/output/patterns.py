@@ -16,6 +16,7 @@ from busbar.parse import (
     nvidia_smi,
     osu,
     ucx_log,
+    ucx_perftest,
 )
 from busbar.parse.messages import Message, Pattern, match, table
 from busbar.parse.triggers import Triggers, literal
@@ -45,7 +46,7 @@ BEGINNINGS = (Role.BEGINNING, Role.ROW, Role.SHELL)
 _TRIGGERS = {
     # The first three are those of BEGINNINGS.
     Role.BEGINNING: (*nccl_tests.TRIGGERS, *osu.TRIGGERS, *events.TRIGGERS),
-    Role.ROW: (nccl_tests.ROW_TRIGGER, events.READING_TRIGGER),
+    Role.ROW: (nccl_tests.ROW_TRIGGER, events.READING_TRIGGER, ucx_perftest.TRIGGER),
     Role.SHELL: launch.TRIGGERS,
     Role.INFO: (literal(nccl_log.INFO.decode()),),
     Role.WARNING: (literal(nccl_log.WARN.decode()),),

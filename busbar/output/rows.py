@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Readings from the rows of nccl-tests."""
+"""Readings from the rows of nccl-tests and ucx_perftest."""
 
 from __future__ import annotations
 
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence, Reading
-from busbar.parse import nccl_tests
+from busbar.parse import nccl_tests, numbers, ucx_perftest
 
 
 def add_row(
@@ -23,3 +23,24 @@ def add_row(
             Reading("busbw", row.nbytes, half.busbw, wrong, line, in_place=second),
             Reading("algbw", row.nbytes, half.algbw, wrong, line, in_place=second),
         ]
+
+
+def add_ucx_row(facts: JobOutput, evidence: Evidence) -> bool:
+    """Take the last row of ucx_perftest, whose size only the command line has."""
+    row = ucx_perftest.final_row([evidence.text])
+    command = next(
+        (each for each, _ in reversed(facts.commands) if each.program == "ucx_perftest"), None
+    )
+    size = numbers.whole(command.option("-s")) if command else None
+    if not (command and row and size):
+        return False
+    facts.tool = facts.tool or "ucx_perftest"
+    words = (command.option("-t"), command.environment.get("UCX_NET_DEVICES", ""))
+    reading = Reading(
+        *("bw", size, row.gb_per_s),
+        evidence=evidence,
+        buffers="H H" if command.option("-m") in ("", "host") else "D D",
+        operation=" ".join(filter(None, words)),
+    )
+    facts.readings.append(reading)
+    return True

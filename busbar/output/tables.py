@@ -15,7 +15,7 @@ from busbar.output.job_output import (
     OutOfBounds,
 )
 from busbar.output.reading import Evidence, Kind, Reading
-from busbar.output.rows import add_row
+from busbar.output.rows import add_row, add_ucx_row
 from busbar.output.runs import Runs
 from busbar.parse import events, nccl_options, nccl_tests, osu
 from busbar.parse.busy import Busy
@@ -92,6 +92,8 @@ class Tables:
         if first == b"{" and line.lstrip().startswith(_EVENTS):
             self._event(number, line)
             return True
+        if first == b"F" and b"Final:" in line:
+            return add_ucx_row(self._facts, Evidence(self._runs.file, number, decode(line)))
         numbers = first.isdigit() or (self._pending and first in b"N-.")
         if numbers and self._row(number, decode(line), key):
             return True

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from busbar.parse import numbers
@@ -47,7 +48,8 @@ _EXPORT = re.compile(
 )
 _TRACED = re.compile(r"^(?P<prompt>(?:[^\s=\"']{0,80}[$#>%]|\++) )?\s*(?P<command>.*\S)")
 _PROGRAM = re.compile(
-    r"(?:^|/)(?P<program>osu_\w+|\w+_perf|gpu_aware|nccl_message_transfer|torch_collectives(?:\.py)?)$"
+    r"(?:^|/)(?P<program>osu_\w+|\w+_perf|gpu_aware|ucx_perftest|nccl_message_transfer"
+    r"|torch_collectives(?:\.py)?)$"
 )
 _MPIRUN = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun", "orterun")
 _ASSIGNED = re.compile(r"[A-Z][A-Z0-9_]+=\S*$")
@@ -56,7 +58,7 @@ _WRAPPERS = ("time", "sudo", "env", "exec", "nohup", "numactl", "taskset")
 TRIGGERS = (
     r"(?i:(?:exit[_ ]?(?:status|code)|\brc)\s*[=:])",
     r"export [A-Za-z_]",
-    r"(?:mpirun|mpiexec|prterun|srun|orterun|osu_\w+|_perf|gpu_aware|nccl_message|torch_coll)\b.",
+    r"(?:mpirun|mpiexec|prterun|srun|orterun|osu_\w+|_perf|gpu_aware|ucx_perftest|nccl_message|torch_coll)\b.",
     r"\b(?:NCCL|RCCL|UCX|OMPI|FI|MPICH|I_MPI|HSA|CUDA|HIP|ROCR|PMI|PMIX|PSM3|OFI)_[A-Z0-9_]+=\S",
 )
 """Texts in the lines that a shell prints, for `busbar.parse.triggers`."""
@@ -72,6 +74,10 @@ class CommandLine:
     environment: dict[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     """The words after the program."""
+
+    def option(self, name: str) -> str:
+        """Return the word after an option of the program; empty without it."""
+        return next((b for a, b in pairwise(self.arguments) if a == name), "")
 
 
 def parse_exit_status(line: str) -> int | None:

@@ -17,6 +17,8 @@ _ROW = re.compile(
     r"\s*(?:Final:)?\s*(?P<iterations>\d{1,18})"
     r"(?P<values>(?:\s+(?:\d+(?:\.\d+)?|-?inf|-?nan)){7})\s*$"
 )
+TRIGGER = r"Final:[ \t]+\d"
+"""A text in the last row, for `busbar.parse.triggers`."""
 _TITLE = re.compile(r"\|.*\((?:usec|nsec)\).*bandwidth \(MB/s\)")
 _DIGITS = 0.005
 """Share by which printed numbers may differ: of a message rate there may be three digits."""

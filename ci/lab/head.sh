@@ -10,6 +10,9 @@ export SLURM_CONF=$dir/slurm.conf PATH=$PATH:/usr/sbin:/sbin
 hostname head
 mount -t tmpfs tmpfs /run
 mount --bind "$dir/hosts" /etc/hosts
+if [[ -e $dir/slurm ]]; then # another Slurm takes the place of the installed one, in this namespace
+    for program in "$dir"/slurm/bin/*; do mount --bind "$program" "$(readlink -f "$(command -v "${program##*/}")")"; done
+fi
 ip link set lo up
 ip link add switch type bridge
 ip link set switch up
@@ -41,10 +44,39 @@ printf '%s\n' "IdentityFile $dir/ssh/user" "UserKnownHostsFile $dir/ssh/known_ho
 printf '%s\n' "HostKey $dir/ssh/host" "AuthorizedKeysFile $dir/ssh/user.pub" "StrictModes no" "PidFile none" >"$dir/ssh/server"
 mount --bind "$dir/ssh/client" /etc/ssh/ssh_config
 
+if [[ -d $dir/db ]]; then
+    mkdir -p /run/mysqld
+    # Without a check of users: only processes of this namespace reach its socket.
+    mariadb=(mariadbd --no-defaults --datadir="$dir/db" --lc-messages-dir=/usr/share/mysql --user=root)
+    { printf 'create database mysql;\nuse mysql;\n' && cat /usr/share/mysql/mysql_system_tables.sql; } |
+        "${mariadb[@]}" --bootstrap >"$dir/log/mariadb" 2>&1
+    "${mariadb[@]}" --socket=/run/mysqld/mysqld.sock --skip-networking --skip-grant-tables >>"$dir/log/mariadb" 2>&1 &
+    until [[ -S /run/mysqld/mysqld.sock ]]; do sleep 0.1; done
+    slurmdbd -D &
+    until sacctmgr --immediate --quiet add cluster lab; do sleep 0.2; done
+    sacctmgr --immediate --quiet add account ops
+    sacctmgr --immediate --quiet add qos maint
+    sacctmgr --immediate --quiet add user root account=ops qos=normal,maint defaultqos=normal
+fi
+
 slurmctld -D -c &
 for n in $(seq "$nodes"); do
     mkdir -p "$dir/nodes/n$n/tmp"
-    unshare --net --pid --mount --uts --ipc --fork --kill-child --mount-proc "$here/node.sh" "$dir" "n$n" "$nics" >"$dir/log/n$n" 2>&1 &
+    own=() groups=()
+    if [[ -d $dir/db ]]; then
+        own=(--cgroup)
+        for controller in cpuset freezer memory; do
+            group=/sys/fs/cgroup/$controller/busbar-lab-$(stat -c %i "$dir")-n$n
+            mkdir "$group"
+            groups+=("$group")
+            # A new group has no CPU yet.
+            [[ $controller != cpuset ]] || for key in cpus mems; do cat "/sys/fs/cgroup/cpuset/cpuset.$key" >"$group/cpuset.$key"; done
+        done
+    fi
+    (
+        for group in "${groups[@]}"; do echo "$BASHPID" >"$group/cgroup.procs"; done
+        exec unshare --net --pid --mount --uts --ipc "${own[@]}" --fork --kill-child --mount-proc "$here/node.sh" "$dir" "n$n" "$nics"
+    ) >"$dir/log/n$n" 2>&1 &
     parent=$!
     node=
     until [[ -n $node ]]; do

@@ -7,6 +7,7 @@ cd "$(dirname "$0")/../.."
 prefix=${APPTAINER_PREFIX:-$PWD/build/apptainer}
 tools=(slurmctld:slurmctld slurmd:slurmd srun:slurm-client munged:munge ip:iproute2 patchelf:patchelf
     unsquashfs:squashfs-tools buildah:buildah podman:podman dockerd:docker.io fakeroot:fakeroot newuidmap:uidmap mmdebstrap:mmdebstrap fuse-overlayfs:fuse-overlayfs sshd:openssh-server fi_pingpong:libfabric-bin)
+[[ -z ${CENTER:-} ]] || tools+=(mariadbd:mariadb-server-core slurmdbd:slurmdbd)
 library=/usr/lib/$(gcc -print-multiarch 2>/dev/null || echo x86_64-linux-gnu) # the default without a compiler
 
 die() {
@@ -23,6 +24,7 @@ done
 # Slurm opens libpmix.so without a version, which only the development package contains.
 [[ -e $library/pmix2/lib/libpmix.so || -e $library/libpmix.so ]] || missing+=(libpmix-dev)
 compgen -G "$library/libpmi2.so.0*" >/dev/null || missing+=(libpmi2-0)
+[[ -z ${CENTER:-} || -e $library/slurm-wlm/accounting_storage_mysql.so ]] || missing+=(slurm-wlm-mysql-plugin)
 # The names of the capabilities are read from this header.
 [[ -e /usr/include/linux/capability.h ]] || missing+=(linux-libc-dev)
 log=$(mktemp)
@@ -38,32 +40,58 @@ fi
 for file in /etc/subuid /etc/subgid; do
     grep -qs '^root:' "$file" || echo root:1000000:65536 >>"$file"
 done
-if command -v apptainer >/dev/null || [[ -x $prefix/bin/apptainer ]]; then
-    exit 0
-fi
 
-# ---- Apptainer from the unstable suite of this machine's archive
-# shellcheck disable=SC2016 # variables of apt-get
-uri=$(apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' | sed -n 's/ bookworm$//p' | head -n 1)
-[[ -n $uri ]] || die "apt has no Debian 12 archive configured; install apptainer on PATH manually"
-printf 'lab: installing Apptainer into %s\n' "$prefix" >&2
-work=$(mktemp -d)
-mkdir -p "$work"/{state/lists/partial,cache/archives/partial,etc/preferences.d,etc/sources.list.d,root}
-printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s sid main\n' "$uri" >"$work/etc/sources.list"
-# The index of a slow mirror may have expired; signatures and checksums are still verified.
-cat >"$work/apt.conf" <<CONF
+# unstable MODE PACKAGE...: downloads packages of the unstable suite of this machine's archive, and unpacks them below $work/root.
+# MODE is `download`, for these only, or `install`, also for what they need.
+unstable() {
+    local mode=("$1") uri
+    shift
+    [[ ${mode[0]} == download ]] || mode=(install -y --download-only --no-install-recommends)
+    # shellcheck disable=SC2016 # variables of apt-get
+    uri=$(apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' | sed -n 's/ bookworm$//p' | head -n 1)
+    [[ -n $uri ]] || die "apt has no Debian 12 archive configured; install $1 manually"
+    work=$(mktemp -d)
+    mkdir -p "$work"/{state/lists/partial,cache/archives/partial,etc/preferences.d,etc/sources.list.d,root}
+    printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s sid main\n' "$uri" >"$work/etc/sources.list"
+    # The index of a slow mirror may have expired; signatures and checksums are still verified.
+    cat >"$work/apt.conf" <<CONF
 Dir::Etc "$work/etc"; Dir::Etc::sourcelist "$work/etc/sources.list"; Dir::Etc::sourceparts "$work/etc/sources.list.d";
 Dir::Etc::preferencesparts "$work/etc/preferences.d"; Dir::State "$work/state"; Dir::State::status "$work/state/status";
 Dir::Cache "$work/cache"; APT::Sandbox::User "root"; Acquire::Languages "none";
 Acquire::Check-Valid-Until "false"; Acquire::Check-Date "false";
 CONF
-: >"$work/state/status"
-(cd "$work" && APT_CONFIG=$work/apt.conf apt-get update && APT_CONFIG=$work/apt.conf apt-get download apptainer libc6 libseccomp2 libsqlite3-0) >"$log" 2>&1 ||
-    die "apt-get could not download Apptainer: $(grep -m1 '^E:' "$log")"
-for package in "$work"/*.deb; do
-    dpkg-deb -W "$package" >&2
-    dpkg -x "$package" "$work/root"
-done
+    : >"$work/state/status"
+    (cd "$work/cache/archives" && export APT_CONFIG=$work/apt.conf && apt-get update && apt-get "${mode[@]}" "$@") >"$log" 2>&1 ||
+        die "apt-get could not download $1: $(grep -m1 '^E:' "$log")"
+    for package in "$work"/cache/archives/*.deb; do
+        dpkg-deb -W "$package" >&2
+        dpkg -x "$package" "$work/root"
+    done
+}
+
+# ---- Slurm from unstable, with its C library, for `up -u`
+if [[ -n ${UNSTABLE:-} && ! -e $UNSTABLE/bin/srun ]]; then
+    printf 'lab: installing Slurm of Debian unstable into %s\n' "$UNSTABLE" >&2
+    unstable install slurmctld slurmd slurm-client
+    mkdir -p "$UNSTABLE.new"/{bin,lib}
+    from=$work/root/usr/lib/${library##*/}
+    cp -a "$from"/*.so* "$from/slurm-wlm" "$UNSTABLE.new/lib/"
+    loader=$(cd "$from" && echo ld-linux-*)
+    for program in "$work"/root/usr/sbin/slurm{ctld,d,stepd}-wlm "$work"/root/usr/bin/{srun,sbatch,salloc,sinfo,squeue,scancel,scontrol,sacct}; do
+        name=$(basename "$program" -wlm)
+        cp -L "$program" "$UNSTABLE.new/bin/$name"
+        patchelf --force-rpath --set-interpreter "$UNSTABLE/lib/$loader" --set-rpath "$UNSTABLE/lib:$UNSTABLE/lib/slurm-wlm" "$UNSTABLE.new/bin/$name"
+    done
+    rm -rf "$UNSTABLE" "$work"
+    mv "$UNSTABLE.new" "$UNSTABLE"
+fi
+if command -v apptainer >/dev/null || [[ -x $prefix/bin/apptainer ]]; then
+    exit 0
+fi
+
+# ---- Apptainer from unstable
+printf 'lab: installing Apptainer into %s\n' "$prefix" >&2
+unstable download apptainer libc6 libseccomp2 libsqlite3-0
 
 from=$work/root/usr/lib/${library##*/}
 into=$work/prefix

@@ -7,6 +7,13 @@ hostname "$name"
 mount -t tmpfs -o size=512m tmpfs /dev/shm
 # UCX reads the names of the NICs there. Otherwise /sys is that of the machine, with its control groups.
 ((nics == 1)) || mount -t sysfs sysfs /sys
+if [[ -d $dir/db ]]; then # with control groups, which begin at this node's own
+    mount -t tmpfs tmpfs /sys/fs/cgroup
+    for controller in cpuset freezer memory; do
+        mkdir "/sys/fs/cgroup/$controller"
+        mount -t cgroup -o "$controller" "$controller" "/sys/fs/cgroup/$controller"
+    done
+fi
 until [[ -e $dir/nodes/$name/linked ]]; do sleep 0.02; done
 /usr/sbin/sshd -D -f "$dir/ssh/server" &
 # -N, because all nodes run on the same host.

@@ -239,22 +239,34 @@ class Program {
     }
 
     // ---- correctness
-    static constexpr int messages_in_flight = 4, messages_checked = 128, messages_of_a_pair = 8;
+    static constexpr int messages_in_flight = 4, messages_checked = 128, fewest_messages = 8;
 
     // Messages of a pair or a collective of one size. A rank compares at least `messages_checked` from all its peers: of
     // each of many peers fewer, or the time would grow with the square of the ranks.
     int messages_to_check() const {
         const int peers = std::max(world_.size - 1, 1);
-        return std::max((messages_checked + peers - 1) / peers, messages_of_a_pair);
+        return std::max((messages_checked + peers - 1) / peers, fewest_messages);
     }
+
+    // Seconds for the messages of one of `parts` parts of a run. A path that is a hundred times too slow takes fewer of
+    // them, at least one: it must come to an end before the time limit of the job.
+    static double allowance(std::size_t parts) { return std::clamp(60.0 / static_cast<double>(parts), 0.1, 5.0); }
 
     void check_pairs() {
         memory_->load_all(stream_seed(world_.rank));
+        const double longest = allowance(schedule().size() * options_.buffers.size() * options_.check_sizes.size());
         for_each_pair([&](int from, int to) {
             Exchange exchange(*memory_, from, to, world_.rank, messages_in_flight);
             for (const Buffers &buffers : options_.buffers)
                 for (std::size_t bytes : options_.check_sizes) {
-                    const std::size_t wrong = exchange.verified(buffers, bytes, messages_to_check());
+                    const double start = now();
+                    std::size_t wrong = 0;
+                    int messages = 0;
+                    do {
+                        const int more = std::min(messages_to_check() - messages, std::max(messages, 1));
+                        wrong += exchange.verified(buffers, bytes, more);
+                        messages += more;
+                    } while (messages < messages_to_check() && exchange.agree(now() - start < longest ? 1 : 0));
                     if (exchange.sender()) continue;
                     Line("check")
                         .add("operation", "send_recv")
@@ -262,7 +274,7 @@ class Program {
                         .add("from", from)
                         .add("to", to)
                         .add("bytes", bytes)
-                        .add("messages", messages_to_check())
+                        .add("messages", messages)
                         .add("wrong", wrong)
                         .print();
                 }
@@ -277,9 +289,15 @@ class Program {
 
     // Every result of a collective is compared whole, and its payload is another each time.
     void check_collective(const std::string &operation, char kind, std::size_t bytes) {
-        const int times = bytes <= 65536 ? messages_to_check() : messages_of_a_pair;
+        const int times = bytes <= 65536 ? messages_to_check() : fewest_messages;
+        const double start = now(), longest = allowance(options_.collectives.size() * options_.check_sizes.size());
         std::size_t wrong = 0;
-        for (int turn = 0; turn < times; ++turn) wrong += collective_wrong(operation, kind, bytes, static_cast<std::uint64_t>(turn));
+        int turn = 0;
+        for (int more = 1; more && turn < times; ++turn) {
+            wrong += collective_wrong(operation, kind, bytes, static_cast<std::uint64_t>(turn));
+            more = now() - start < longest ? 1 : 0;
+            MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        }
         unsigned long long mine = wrong, all = 0;
         MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
         if (world_.rank == 0)
@@ -287,7 +305,7 @@ class Program {
                 .add("operation", operation)
                 .add("buffers", Buffers{kind, kind}.name())
                 .add("bytes", bytes)
-                .add("messages", times)
+                .add("messages", turn)
                 .add("wrong", static_cast<std::size_t>(all))
                 .print();
     }

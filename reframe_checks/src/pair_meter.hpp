@@ -11,8 +11,9 @@
 //   certain up to n = 512, and one that hits each message with probability 1/97 with 99.5 %; over the two directions and
 //   three sizes of two host ranks 1/668 is caught with 99 %. They may take three times --seconds; a path on which 512 take
 //   longer gets fewer. It gets 104 of up to 4 MiB unless these take 10 s, and of larger ones unless these take eight times
-//   --seconds; never less than 4. A reading tells how many there were; of large messages between GPUs there
-//   are few, because the host compares what it copies from the GPU.
+//   --seconds; never less than 4, or less than 1 where a message takes half a second: such a path gets one timed window and
+//   six messages in all. A reading tells how many were verified; of large messages between GPUs there are few, because the
+//   host compares what it copies from the GPU.
 // The sender's clock ends with the receiver's acknowledgement, before any comparison. It waits for the end of those that take
 // long; the ends of a message in host memory are compared while it begins the next window.
 #pragma once
@@ -35,22 +36,27 @@ class PairMeter {
         // take too long: a path that is a hundred times too slow must still give a reading before the time limit.
         constexpr double longest_window = 0.25;
         window(timed, 1);
-        const double message = window(timed, 1);
+        double message = window(timed, 1);
+        const auto takes_long = [&] { return exchange_.agree(message > 2 * longest_window ? 1 : 0) != 0; };
+        if (takes_long()) message = std::min(message, window(timed, 1));  // other programs may have interrupted it
+        const bool crawls = takes_long();
         const int messages = exchange_.agree(static_cast<int>(std::clamp(longest_window / message, 1.0, 1.0 * options_.window)));
-        const double once = window(timed, messages);
-        const int windows = exchange_.agree(static_cast<int>(std::clamp(options_.seconds / once, 3.0, 10000.0)));
+        const double once = crawls ? message : window(timed, messages);
+        const int windows = exchange_.agree(static_cast<int>(std::clamp(options_.seconds / once, crawls ? 1.0 : 3.0, 10000.0)));
+        const int least = crawls ? 1 : least_verified;
         std::size_t wrong = 0;
+        int before = 0;
         double shortest = 1e9;
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < (crawls ? 1 : 2); ++i, before += least) {
             const double start = now();
-            wrong += exchange_.verified(kinds, bytes, least_verified);
+            wrong += exchange_.verified(kinds, bytes, least);
             shortest = std::min(shortest, now() - start);
         }
-        const int verified = exchange_.agree(affordable(shortest / least_verified, bytes));
-        const int each_whole = exchange_.agree(static_cast<int>(std::clamp(shortest / least_verified / (0.05 * once), 0.0, 1000.0)) | 1);
+        const int verified = exchange_.agree(affordable(shortest / least, bytes, least));
+        const int each_whole = exchange_.agree(static_cast<int>(std::clamp(shortest / least / (0.05 * once), 0.0, 1000.0)) | 1);
         int amid = 0;
         const std::vector<double> times = timed_in(windows, [&](int i) {
-            if (i == windows / 2) wrong += exchange_.verified(kinds, bytes, amid = least_verified);
+            if (i == windows / 2 && !crawls) wrong += exchange_.verified(kinds, bytes, amid = least);
             return window(timed, messages, i % each_whole == 0);
         });
         wrong += exchange_.verified(kinds, bytes, verified);
@@ -66,7 +72,7 @@ class PairMeter {
             .add("window", messages)
             .add("windows", done)
             .add("seconds", each)
-            .add("verified", verified + 2 * least_verified + amid)
+            .add("verified", verified + before + amid)
             .add("wrong", wrong)
             .print_unless(omitted());
     }
@@ -131,12 +137,12 @@ class PairMeter {
         return times;
     }
 
-    // How many messages of a size can be verified, of which each takes `seconds`.
-    int affordable(double seconds, std::size_t bytes) const {
+    // How many messages of a size can be verified, of which each takes `seconds`; at least `least`.
+    int affordable(double seconds, std::size_t bytes, int least) const {
         const int count = static_cast<int>(std::min(3 * options_.seconds / seconds, 1.0 * certain));
         if (count >= common) return count;
         const double longest = bytes <= std::size_t{4} << 20 ? 10 : 8 * options_.seconds;
-        return common * seconds < longest ? common : std::max(count, least_verified);
+        return common * seconds < longest ? common : std::max(count, least);
     }
 
     // Of times of the same thing the one that one in ten beats, or the best.

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from busbar.check.places import Place, Sweep, ring
-from busbar.judge.peers import outcomes_of_slow, slow_nodes
+from busbar.judge.peers import NodeReading, doubtful, outcomes_of_slow, slow_nodes
 from busbar.judge.results import Outcome, Result
 from busbar.verdict import Verdict
 
@@ -17,14 +17,14 @@ def of_pairs(rates: dict[str, float], scatter: float, seed: int) -> list:
     """Readings of a ring in which the slower node of a pair decides."""
     noise = random.Random(seed)  # noqa: S311 - scatter
     return [
-        (pair, min(rates[node] for node in pair) * noise.uniform(1 - scatter, 1))
+        NodeReading(pair, min(rates[node] for node in pair) * noise.uniform(1 - scatter, 1))
         for pair in ring(list(rates))
     ]
 
 
 def of_nodes(*rates: float) -> list:
     """One reading of each node."""
-    return [((name,), rate) for name, rate in zip("abcd", rates, strict=True)]
+    return [NodeReading((name,), rate) for name, rate in zip("abcd", rates, strict=True)]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -39,8 +39,9 @@ def test_one_slow_node_of_a_ring_is_named_and_nobody_else(seed, count):
 
 
 def test_of_two_nodes_nobody_is_accused():
-    assert slow_nodes([(("a",), 1.0), (("b",), 0.1)]) == []
-    assert slow_nodes([]) == []
+    two = [NodeReading(("a",), 1.0), NodeReading(("b",), 0.1)]
+    assert slow_nodes(two) == doubtful(two) == []
+    assert slow_nodes([]) == doubtful([]) == []
 
 
 def test_nodes_that_scatter_widely_accuse_nobody():
@@ -49,9 +50,17 @@ def test_nodes_that_scatter_widely_accuse_nobody():
 
 def test_the_number_of_the_node_is_shown_beside_those_of_the_others():
     (slow,) = slow_nodes(of_nodes(1.1, 0.2, 1.0, 0.9))
-    assert slow.text == (
+    assert slow.text() == (
         "b reaches 0.2 GB/s, the other 3 nodes 0.9 to 1.1; 60% of their median (1) is the least"
     )
+
+
+def test_a_noisy_node_is_measured_again_and_does_not_hide_the_slow_one():
+    """All that are far below the fastest are doubtful, but only one of them stands out."""
+    loaded = of_nodes(0.26, 1.0, 2.4, 3.3)
+    assert doubtful(loaded) == ["a", "b"]
+    assert [each.node for each in slow_nodes(loaded)] == ["a"]
+    assert doubtful(of_nodes(1, 1.1, 1.5, 0.9)) == []
 
 
 def row(where: str, rate: float, **more) -> Result:
@@ -76,6 +85,27 @@ def test_readings_of_other_sizes_are_not_compared():
     mixed = [outcome(row("a", 1.0), row("a", 0.1, bytes=8)), outcome(row("b", 1.0))]
     mixed.append(outcome(row("c", 0.1, bytes=8)))
     assert outcomes_of_slow(mixed) == []
+
+
+def test_a_node_that_was_measured_with_a_slow_one_only_is_not_named():
+    rates = {("a", "b"): 1.0, ("b", "c"): 0.1, ("c", "d"): 0.1, ("a", "e"): 1.0}
+    readings = [NodeReading(pair, rate) for pair, rate in rates.items()]
+    assert [each.node for each in slow_nodes(readings)] == ["c"]
+    assert doubtful(readings) == ["c", "d"]
+
+
+@pytest.mark.parametrize("role", ["sends", "receives"])
+def test_a_link_that_is_slow_in_one_direction_is_named(role):
+    """Where others have it as their partner, they have a faster one as well."""
+    rows = []
+    for pair in ring(["a", "b", "c", "d"]):
+        for n, (sender, receiver) in enumerate((pair, pair[::-1])):
+            slow = {"sends": sender, "receives": receiver}[role] == "b"
+            rate = 0.1 if slow else 1.0
+            rows.append(row(f"{sender},{receiver}", rate, pair=f"{n}->{1 - n}"))
+    (slow,) = outcomes_of_slow([outcome(each) for each in rows])
+    assert [each.where for each in slow.results] == ["b"]
+    assert f"b {role} at 0.1 GB/s, the other 3 nodes 1 to 1;" in slow.results[0].message
 
 
 def test_each_node_is_in_two_pairs_and_half_of_them_run_at_once():

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -154,10 +155,11 @@ def test_open_mpi_under_srun(cluster: Cluster, tmp_path: Path) -> None:
     Which GPUs the submitting shell sees is not handed on; Slurm itself hands this one on.
     """
     shell = {"HIP_VISIBLE_DEVICES": "3,2"}
-    status, document = cluster.check(tmp_path, "srun", "-t", "gate", **shell)
+    home = {"HOME": str(tmp_path)}
+    status, document = cluster.check(tmp_path, "srun", "-t", "gate", **shell, **home)
     assert (status, document["verdict"]) == (0, "pass"), messages(document)
     checks = {row["check"].split(" ")[0] for row in document["results"]}
-    own = {"gpu_aware", "gpu_aware_nodes", "link_matrix", "memory"}
+    own = {"gpu_aware", "gpu_aware_nodes", "link_matrix", "link_matrix_nodes", "memory"}
     assert checks == own | {"fabric_ucx", "fabric_ucx_nodes", "fabric_libfabric_nodes"}
     assert hosts(document, "gpu_aware") == {"n1"}
     assert hosts(document, "gpu_aware_nodes") == {"n1,n2"}
@@ -182,6 +184,15 @@ def test_open_mpi_under_srun(cluster: Cluster, tmp_path: Path) -> None:
     ]
     assert seen
     assert not any(seen)
+    # ReFrame's log has each reading with its nodes, also without a band, and its store the run.
+    log = (tmp_path / "reframe/perflogs/lab-srun/lab/link_matrix_nodes.log").read_text()
+    names, values = (line.split("|") for line in log.splitlines())
+    logged = dict(zip(names, values, strict=True))
+    assert logged["job_nodelist"] == "n1,n2"
+    assert float(logged["bandwidth_0_to_1_HH_1048576_value"]) > 0
+    with sqlite3.connect(tmp_path / ".reframe/reports/results.db") as store:
+        kept = {name for (name,) in store.execute("SELECT name FROM testcases")}
+    assert {"link_matrix_nodes", "gpu_aware"} <= kept
 
 
 def test_mpich_under_srun(cluster: Cluster, tmp_path: Path, mpich: dict[str, Path]) -> None:

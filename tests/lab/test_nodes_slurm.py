@@ -18,12 +18,13 @@ from .test_checks_slurm import CHECKS, SITE, Cluster, cluster, ended, messages  
 
 pytestmark = pytest.mark.lab
 PAIRS = ("-c", CHECKS / "fabric_ucx.py", "-n", "fabric_ucx_nodes")
+LINKS = ("-c", CHECKS / "link_matrix.py", "-n", "link_matrix_nodes")
 
 
 @pytest.fixture
 def slow_node(lab: Path) -> Iterator[str]:
-    """A node whose link is slow in both directions."""
-    subprocess.run([LAB / "shape", lab, "n2", "300mbit"], check=True)
+    """A node whose link is slow in both directions, but not slower than others under load."""
+    subprocess.run([LAB / "shape", lab, "n2", "1500mbit"], check=True)
     yield "n2"
     subprocess.run([LAB / "shape", lab, "n2", "none"], check=True)
 
@@ -43,12 +44,12 @@ def test_the_slow_node_is_named_and_the_drained_one_is_listed(
     tmp_path: Path,
 ) -> None:
     """All pairs of the three other nodes; the healthy ones have slow readings, too."""
-    status, document = cluster.check(tmp_path, "srun", *PAIRS, "--nodes", "all")
+    status, document = cluster.check(tmp_path, "srun", *LINKS, "--nodes", "all")
     accused = {row["where"] for row in document["results"] if row["verdict"] == "degraded"}
     assert (status, accused) == (1, {slow_node}), messages(document)
     assert document["coverage"] == f"3 of 4 nodes tested, 1 cannot be: {drained} drained (bad fan)"
     places = {row["where"] for row in document["results"] if row["verdict"] == "unjudged"}
-    assert places == {"n1,n2", "n2,n3", "n1,n3"}
+    assert {",".join(sorted(place.split(","))) for place in places} == {"n1,n2", "n2,n3", "n1,n3"}
     assert {row["partition"] for row in document["results"]} == {"lab"}
 
 

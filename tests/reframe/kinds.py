@@ -414,7 +414,7 @@ KINDS: dict[str, Kind | GpuAwareKind] = {
     **dict.fromkeys(
         (
             *("gpu_aware", "gpu_aware_nodes", "gpu_aware_hipcc"),
-            *("link_matrix", "container_parity"),
+            *("link_matrix", "link_matrix_nodes", "container_parity"),
         ),
         GPU_AWARE,
     ),
