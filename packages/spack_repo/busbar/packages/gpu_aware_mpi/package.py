@@ -27,9 +27,9 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
         "buffers.hpp": "0fdf7e6ca3d7b7cc837ca9401e9ae0bf2e497e9f41510a75717c951a3be5c68c",
         "device.hpp": "9a652e02cd16a802a6851d99c67253fd7b418f9105223b4adc0c7eb8a37c9722",
         "exchange.hpp": "33ad5fb37193522d76217e518f0569fdabf84b6dcc792fc24fc8464329f524b6",
-        "gpu_aware.cpp": "1f4bcd434f3225fb93ea9fb5552e35f70c1d6992ec1bc9bd766589800c9f8043",
+        "gpu_aware.cpp": "c3a3c64243cded279455a20833baee962e13dce517b4497927120e007ff74163",
         "node_copy.hpp": "0817b57e61e8d5d4f43d0d70d42f58cad002661c0ab827524fb5bedd3e33f518",
-        "pair_meter.hpp": "09e8391388a50fcc0ef4f99421201965c8d940fb6840434b355eb65ba7753ac7",
+        "pair_meter.hpp": "eaae87fed362cd609a50c62676e3eeae431bb389b9216afe8fa27a7e1c5cdf9e",
         "support.hpp": "ee4b74c71c54b09503309d682ff0096ac08b751e6e9dd23b97994550352419a8",
     }
 
