@@ -46,11 +46,11 @@ sys.addaudithook(_guard)
 def pytest_configure(config: pytest.Config) -> None:
     """Let all tests of a session, in all its processes, share what they compile."""
     if not hasattr(config, "workerinput"):
-        directory = tempfile.TemporaryDirectory(prefix="busbar-builds-")
+        directory = tempfile.TemporaryDirectory(prefix="busbar-tests-")
         config.add_cleanup(directory.cleanup)
         os.environ |= {
             "OMPI_CXX": str(ROOT / "tests" / "built_once.sh"),
-            "BUSBAR_TEST_BUILDS": directory.name,
+            "BUSBAR_TEST_FILES": directory.name,
         }
 
 

@@ -30,7 +30,9 @@ def environment(root: Path) -> dict[str, str]:
     shown = subprocess.run(
         ["bash", "-c", f"export {script}; env -0"], capture_output=True, check=True, text=True
     )
-    return dict(item.split("=", 1) for item in shown.stdout.split("\0") if item)
+    found = dict(item.split("=", 1) for item in shown.stdout.split("\0") if item)
+    # Open MPI cannot start where a killed mpirun of the same process number left its session.
+    return found | {"PRTE_MCA_prte_tmpdir_base": os.environ["BUSBAR_TEST_FILES"]}
 
 
 @pytest.fixture(scope="module")

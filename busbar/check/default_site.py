@@ -46,7 +46,7 @@ def _detected(output: Path, tell: Callable[[str], None]) -> str:
     write_site(detected.site, directory)
     what = f"site {name} has another scheduler than" if name else "no known site is"
     tell(f"{what} this machine ({detected.site.description}); its facts are in {directory}")
-    for remark in detected.remarks:
+    for remark in detected.gpu_remarks:
         tell(remark)
     return str(directory)
 

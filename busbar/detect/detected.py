@@ -19,6 +19,8 @@ class Detected:
 
     site: Site
     remarks: tuple[str, ...] = ()
+    gpu_remarks: tuple[str, ...] = ()
+    """Those on the GPUs, which change what is expected of them."""
     rdma_listed: bool = False
     """RDMA devices were listed: if the site has none, the machine has none."""
     gpu_tool_failed: tuple[str, ...] = ()

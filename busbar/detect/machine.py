@@ -95,6 +95,7 @@ def compose(outputs: Outputs) -> Detected:
     return Detected(
         site,
         tuple(reader.remarks),
+        gpus.remarks if gpus else (),
         outputs.rdma_listed or bool(ports),
         () if "gpus" in facts else tuple(reader.failed_gpu_tools),
     )

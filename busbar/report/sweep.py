@@ -159,7 +159,7 @@ def map_of(sweep: Sweep, rates: Rates, leaf_of: Mapping[str, str]) -> Fleet:
 def _natural(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts ``n10`` after ``n9``."""
     return [
-        (len(part), part) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)
+        (len(part), part) if part.isdigit() else (0, part) for part in re.findall(r"\d+|\D+", name)
     ]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
+from typing import Any
 
 import pytest
 
@@ -81,13 +82,16 @@ def test_a_slow_link_is_named(
 def test_a_slow_reading_that_is_not_confirmed_drains_nobody(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    then_hangs = WithoutGpus(slow={"host->1": 20.0})
+    then_fails = WithoutGpus(slow={"host->1": 20.0})
+    again = active._again
 
-    def hang(_: float) -> None:
-        then_hangs.fault = "error"
+    def fail(*arguments: Any) -> Any:
+        then_fails.fault = "error"
+        return again(*arguments)
 
-    monkeypatch.setattr(active.time, "sleep", hang)
-    result = measured(node, monkeypatch, then_hangs)
+    monkeypatch.setattr(active, "_again", fail)
+    monkeypatch.setattr(active, "_PAUSE_S", 0)
+    result = measured(node, monkeypatch, then_fails)
     assert of(result, "host_copy")["host->gpu1"] == "unknown"
     assert not result.faults
 
