@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from busbar.check.cluster import name as cluster_name
+from busbar.detect.detected import NAME
 from busbar.detect.machine import detect, match
 from busbar.detect.write import write as write_site
 from busbar.errors import BusbarError
@@ -41,7 +42,7 @@ def _detected(output: Path, tell: Callable[[str], None]) -> str:
             f"the GPUs of this machine cannot be used: {'; '.join(detected.gpu_tool_failed)}",
             hint="repair the driver, or name a site with --site (--site local checks no GPU)",
         )
-    directory = output / "site" / "detected"
+    directory = output / "site" / NAME
     shutil.rmtree(directory, ignore_errors=True)
     write_site(detected.site, directory)
     what = f"site {name} has another scheduler than" if name else "no known site is"

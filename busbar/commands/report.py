@@ -11,6 +11,7 @@ from typing import Any
 
 from busbar import site as sites
 from busbar.check.surroundings import write
+from busbar.detect.detected import NAME as DETECTED
 from busbar.errors import BusbarError
 from busbar.history.json_lines import seconds
 from busbar.report.fleet import Fleet
@@ -182,7 +183,7 @@ def _site(name: str | None, measured: str) -> Site | None:
     """Return the site; without it the pages lack the links of the node."""
     if name:
         return sites.load(name)
-    if not re.fullmatch(NAME_PATTERN, measured):
+    if measured == DETECTED or not re.fullmatch(NAME_PATTERN, measured):
         return None  # a file that anybody can have written does not choose a path
     try:
         return sites.load(measured)

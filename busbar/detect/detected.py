@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from busbar.site.model import Site, Stack
 
+NAME = "detected"
+"""The name of the site of a machine that no site describes."""
 UNKNOWN = "unknown"
 """The model of GPUs of which only the links are known."""
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from busbar.detect import amd, nvidia
 from busbar.detect.compare import differences
-from busbar.detect.detected import Detected, DetectedGpus
+from busbar.detect.detected import NAME, Detected, DetectedGpus
 from busbar.detect.gather import Outputs, gather
 from busbar.detect.nics import PROVIDERS, nics
 from busbar.detect.reader import VENDOR_TOOLS, Reader, recorded
@@ -25,7 +25,6 @@ from busbar.site.yamlfile import dotted
 from busbar.terminal import stderr
 
 __all__ = ["compose", "detect", "match", "recorded"]
-_NAME = "detected"
 _FABRIC_FAMILIES = {
     ("nvlink4", "efa"): "efa",
     ("nvlink4", "ib"): "infiniband",
@@ -179,7 +178,7 @@ def _site(
             " one node; add nics and fabric, and nodes to the partition"
         )
     site: dict[str, Any] = {
-        "name": _NAME,
+        "name": NAME,
         "description": f"Detected on {outputs.host or 'a recorded machine'}: {about}",
         "family": _family(node, gpus),
         "scheduler": queue.scheduler,

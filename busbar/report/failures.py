@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import TypeVar
 
 from busbar.check.names import short_name, without_place
+from busbar.detect.detected import NAME as DETECTED
 from busbar.documents import EvidenceRow
 from busbar.judge.results import Outcome
 from busbar.report.rows import Namer
@@ -131,7 +132,7 @@ def _add(kept: list[_T], more: Sequence[_T]) -> None:
 
 def repeat(run: Snapshot, outcome: Outcome, *, scheduled: bool) -> str:
     """Return the command that runs this check again, on the nodes on which it went wrong."""
-    words = ["busbar", "check", "--site", run.site]
+    words = ["busbar", "check", *(["--site", run.site] if run.site != DETECTED else [])]
     if run.lane:
         words += ["--lane", run.lane]
     if outcome.check.startswith("require "):

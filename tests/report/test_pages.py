@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from math import inf, nan
@@ -245,6 +246,11 @@ def test_a_repeat_command_is_one_that_busbar_takes(tmp_path: Path) -> None:
     assert shlex.split(section["pt2pt full osu_bw DD"])[-2:] == ["-n", "pt2pt full osu_bw DD"]
     assert shlex.split(section["x; rm -rf /"])[-1] == "x; rm -rf /"
     assert shlex.split(section["require xccl"])[-2:] == ["--require", "xccl"]
+
+
+def test_a_machine_that_no_site_describes_is_detected_again(tmp_path: Path) -> None:
+    run = replace(snapshot(tmp_path, [row("pt2pt", 1.0, verdict=Verdict.FAILED)]), site="detected")
+    assert "--site" not in page(run).checks[0].repeat
 
 
 def test_what_is_new_since_the_run_before(tmp_path: Path) -> None:
