@@ -268,7 +268,7 @@ def _conclude(
     if args.drain_script:
         accused = outcome.analysis.accused if outcome.analysis else ()
         try:
-            write(args.drain_script, drain.script(accused, outcome.gone))
+            write(args.drain_script, drain.script(accused, outcome.gone, outcome.nodes))
         except OSError as error:
             _tell(f"--drain-script: {args.drain_script}: {error.strerror}")
     if args.json:
