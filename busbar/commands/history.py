@@ -68,7 +68,10 @@ def add_parser(subparsers: Any) -> None:
 
 def _add(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}. Exit status: 0 done,"
+        f"{' 1 a series became worse,' if name == 'changes' else ''} 2 invalid input.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run)

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from busbar.parse import numbers
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def positive(text: str) -> int:
@@ -40,4 +43,13 @@ def share(text: str) -> float:
     if number is None or not 0 <= number < 1:
         what = f"must be from 0 to below 1, or a percentage such as 20%, got {text!r}"
         raise argparse.ArgumentTypeError(what)
+    return number
+
+
+def seconds(text: str) -> int:
+    """Return a time above 0, such as ``10m`` or ``1h30m``, in seconds."""
+    parts = re.findall(r"(?P<count>\d{1,4})(?P<unit>[dhms])", text, re.ASCII)
+    number = sum(numbers.count(count) * _UNITS[unit] for count, unit in parts)
+    if not number or len(parts) > len(_UNITS) or "".join(map("".join, parts)) != text:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10m or 1h30m")
     return number

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ from busbar.check.default_site import default_site
 from busbar.check.processes import Interrupted, Interruption
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own, refuse_without_space, write
-from busbar.commands.option_types import above_zero, natural, positive, share
+from busbar.commands.option_types import above_zero, natural, positive, seconds, share
 from busbar.commands.sweep_report import document, print_outcome
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, Choice
 from busbar.errors import BusbarError
@@ -26,13 +25,11 @@ from busbar.measure.program import prepare
 from busbar.measure.run import Outcome, Request, Sweep
 from busbar.measure.store import PLAN, RESULTS
 from busbar.measure.switches import topology
-from busbar.parse import numbers
 from busbar.safe_path import refuse_unsafe
 from busbar.sweep.analyse import TOLERANCE
 from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, Verdict, exit_status
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MOST_ROUNDS = 8
 _FEWEST = 2
 _STARTED = "job"
@@ -95,7 +92,7 @@ def _add_nodes(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-pending",
-        type=_seconds,
+        type=seconds,
         metavar="TIME",
         help="give up if the job does not start within this time, as in 10m (default: wait)",
     )
@@ -136,7 +133,7 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--deadline",
-        type=_seconds,
+        type=seconds,
         metavar="TIME",
         help="end by then, as in 30m or 2h (default: 10 minutes and one more per round)",
     )
@@ -153,13 +150,6 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="how far below --limit, or below the fleet, a pair may be (default: 0.1)",
     )
-
-
-def _seconds(text: str) -> int:
-    parts = re.findall(r"(?P<count>\d{1,4})(?P<unit>[dhms])", text)
-    if not parts or "".join(map("".join, parts)) != text:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10m or 1h30m")
-    return sum(numbers.count(count) * _UNITS[unit] for count, unit in parts)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -268,7 +258,7 @@ def _conclude(
     if args.drain_script:
         accused = outcome.analysis.accused if outcome.analysis else ()
         try:
-            write(args.drain_script, drain.script(accused, outcome.gone))
+            write(args.drain_script, drain.script(accused, outcome.gone, outcome.nodes))
         except OSError as error:
             _tell(f"--drain-script: {args.drain_script}: {error.strerror}")
     if args.json:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from busbar.sweep.analyse import Accusation
 
@@ -12,10 +13,16 @@ _PREFIX = "[node_problem] busbar sweep: "
 _LONGEST = 250
 """Slurm's accounting keeps 255 bytes of a reason."""
 _OF_NODES = ("node", "nic")
+_ONE_NODE = re.compile(r"(?!all$)[\w.-]+", re.ASCII | re.IGNORECASE)
+"""``scontrol`` takes other names for lists, and ALL for every node."""
 
 
-def script(accused: Iterable[Accusation], gone: Mapping[str, str]) -> str:
-    """Return a script of ``scontrol update``; links and uplinks are comments in it."""
+def script(accused: Iterable[Accusation], gone: Mapping[str, str], nodes: Collection[str]) -> str:
+    """Return a script of ``scontrol update``; links and uplinks are comments in it.
+
+    If it would drain more than half of the ``nodes``, its commands are comments too: a wrong limit
+    accuses a whole fleet.
+    """
     lines = ["#!/bin/sh", "# Written by busbar sweep run. Read it before you run it."]
     reasons: dict[str, str] = {}
     for one in accused:
@@ -25,7 +32,16 @@ def script(accused: Iterable[Accusation], gone: Mapping[str, str]) -> str:
             lines.append(f"# {one.kind} {plain(one.id)}: {plain(one.evidence)}")
     for node, why in gone.items():
         reasons.setdefault(node, why)
-    lines += [command(node, why) for node, why in reasons.items()]
+    most = len(reasons) * 2 > len(nodes)
+    if most:
+        lines.append(
+            f"# {len(reasons)} of {len(nodes)} nodes are accused or lost: check --limit and the"
+            " network before you drain them. The commands are commented out."
+        )
+    for node, why in reasons.items():
+        valid = _ONE_NODE.fullmatch(node) is not None
+        line = command(node, why) if valid else f"not the name of one node: {plain(node)}"
+        lines.append(f"# {line}" if most or not valid else line)
     return "\n".join([*lines, *(() if reasons else ("# no node to drain",)), ""])
 
 

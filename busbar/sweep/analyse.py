@@ -12,7 +12,8 @@ Each NIC is judged on its own, and all NICs at once. Then the findings are put t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -85,6 +86,7 @@ class _Analyser:
         tolerance: float,
     ) -> None:
         self._readings = measured
+        self._alike = -math.log1p(-tolerance) / 2
         self._names = measured.nodes
         numbers: dict[str, int] = {}
         for node in self._names:
@@ -139,20 +141,32 @@ class _Analyser:
         has = self._nics_of_nodes()
         whole: dict[int, str] = {}
         nics: list[Accusation] = []
-        for end, found in sorted(slow.items()):
+        for end, certain in sorted(slow.items()):
             node = self._names[end]
-            if len(found) == len(has[end]):
+            others = sorted(has[end] - certain.keys())
+            if all(self._as_slow(end, nic, certain) for nic in others):
+                found = certain | dict.fromkeys(others, "as slow, but not certain on its own")
                 each = "; ".join(f"{nic}: {text}" for nic, text in found.items())
                 whole[end] = f"all its NICs are slow: {each}" if len(found) > 1 else each
                 continue
             nics += [
-                Accusation(f"{node}/{nic}", "nic", text, (node,)) for nic, text in found.items()
+                Accusation(f"{node}/{nic}", "nic", text, (node,)) for nic, text in certain.items()
             ]
         at_once = self._judged.get(None, Judged()).nodes
         for end, evidence in at_once.items():
             if end not in slow and end not in suspected:
                 whole[end] = f"all NICs at once: {evidence}" if has[end] else evidence
         return dict(sorted(whole.items())), nics
+
+    def _as_slow(self, end: int, nic: str, slow: Iterable[str]) -> bool:
+        """Return whether a NIC that is not accused is hardly faster than one that is."""
+        mine = self._score(end, nic)
+        return any(mine < self._score(end, one) + self._alike for one in slow)
+
+    def _score(self, end: int, nic: str) -> float:
+        """Return the score of a NIC of a node, NaN if there is none."""
+        scores = self._judged.get(nic, Judged()).scores
+        return float(scores[end]) if len(scores) else math.nan
 
     def _nics_of_nodes(self) -> list[set[str]]:
         """Return the NICs that have a row, with or without a rate, of each node."""

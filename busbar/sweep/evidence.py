@@ -28,8 +28,8 @@ def of_node(pairs: Pairs, culprit: Culprit, candidates: Bools, expected: str) ->
     with_healthy = ~candidates[others]
     theirs = np.isin(pairs.a, others[with_healthy]) | np.isin(pairs.b, others[with_healthy])
     return (
-        f"{_range(rates[with_healthy])} in {culprit.pairs} pairs with different healthy nodes,"
-        f" which reach {gb_per_s(pairs.rate[theirs & ~mine]):.4g} GB/s with others; {expected};"
+        f"{_range(rates[with_healthy])} in {culprit.pairs} pairs with different healthy nodes"
+        f"{_elsewhere(pairs.rate[theirs & ~mine], ', which reach')}; {expected};"
         f" {_chance(culprit)}"
     )
 
@@ -39,8 +39,8 @@ def of_link(pairs: Pairs, a: int, b: int, culprit: Culprit, expected: str) -> st
     mine = (np.minimum(pairs.a, pairs.b) == a) & (np.maximum(pairs.a, pairs.b) == b)
     ends = np.isin(pairs.a, (a, b)) | np.isin(pairs.b, (a, b))
     return (
-        f"{_range(pairs.rate[mine])} each of {int(mine.sum())} times, while both nodes reach"
-        f" {gb_per_s(pairs.rate[ends & ~mine]):.4g} GB/s with others; {expected};"
+        f"{_range(pairs.rate[mine])} each of {int(mine.sum())} times"
+        f"{_elsewhere(pairs.rate[ends & ~mine], ', while both nodes reach')}; {expected};"
         f" {_chance(culprit)}"
     )
 
@@ -54,6 +54,10 @@ def of_uplink(pairs: Pairs, mine: Bools, inner: Bools, others: Bools, expected: 
         f"{_range(pairs.rate[mine])} in {int(mine.sum())} pairs that cross them in {rounds}"
         f" rounds; {inside}{rest}; {expected}"
     )
+
+
+def _elsewhere(rates: Floats, words: str) -> str:
+    return f"{words} {gb_per_s(rates):.4g} GB/s with others" if len(rates) else ""
 
 
 def _range(rates: Floats) -> str:

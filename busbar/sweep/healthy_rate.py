@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from busbar.sweep.localise import FEWEST, Bools, Floats, Ints, Pairs, suspicious
+from busbar.sweep.localise import FEWEST, Bools, Floats, Ints, Pairs, links_of, suspicious
 
 _LARGE = 30
 """Pairs of a round that have a rate of their own."""
@@ -24,16 +24,18 @@ def healthy_rates(pairs: Pairs, crossing: Bools, cut: float) -> Floats:
     """Return for each reading the rate that its pair should have, as a logarithm."""
     kinds = _kinds(pairs, crossing, cut)
     groups = _groups(pairs, kinds)
+    first = np.zeros(len(pairs), bool)  # a second pass repeats slow links
+    first[np.unique(links_of(pairs), return_index=True)[1]] = True
     members = {
         # The small rounds of a second pass have few healthy pairs: all of their kind count.
-        group: kinds == group if group < _KINDS else groups == group
+        group: (kinds == group) & first if group < _KINDS else groups == group
         for group in np.unique(groups).tolist()
     }
     rates = np.empty(len(pairs))
     for group, theirs in members.items():
         rates[groups == group] = np.quantile(pairs.rate[theirs], _UPPER)
     for _ in range(_REPEATS):
-        slow, *_ = suspicious(pairs.relative(rates), cut)
+        slow, *_ = suspicious(pairs.relative(rates).once(), cut)
         well = ~slow[pairs.a] & ~slow[pairs.b]
         for group, theirs in members.items():
             if (well & theirs).sum() >= FEWEST:

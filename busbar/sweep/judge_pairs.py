@@ -57,6 +57,8 @@ class Judged:
     suspects: set[int] = field(default_factory=set)
     suspect_links: dict[Link, float] = field(default_factory=dict)
     """Pairs of healthy nodes with a slow reading, and how slow it was (logarithm)."""
+    scores: Floats = field(default_factory=lambda: np.zeros(0))
+    """By end, relative to the fleet; empty if the fleet was not judged."""
     open: list[str] = field(default_factory=list)
     """What nobody can decide without a limit."""
 
@@ -116,6 +118,8 @@ class Judge:
         if not len(rest):
             return explained
         located = locate(rest, one.cut, self.tests, relative=one.relative)
+        if one.relative:
+            found.scores = located.scores
         if one.relative and not found.nodes and (note := _faster(rest, rates, one.cut)):
             found.open.append(note)
         if one.relative and (note := _mixed(rates, located.candidates)):
@@ -180,7 +184,7 @@ def _mixed(rates: Pairs, candidates: Bools) -> str:
 def _faster(rest: Pairs, rates: Pairs, cut: float) -> str:
     """Return a note if many pairs are faster than the fleet, which then may be slow."""
     faster = rest.rate > -2 * cut
-    if faster.sum() < FEWEST or faster.mean() < _FASTER:
+    if faster.sum() < FEWEST or faster.mean() < _FASTER or faster.all():
         return ""
     fast, most = (evidence.gb_per_s(rates.rate[which]) for which in (faster, ~faster))
     return (

@@ -58,13 +58,23 @@ class Pairs:
     rate: Floats
     """Natural logarithm of GB/s."""
 
-    def where(self, keep: Bools) -> Pairs:
+    def where(self, keep: Bools | Ints) -> Pairs:
         """Return the readings that ``keep`` selects."""
         return Pairs(self.count, self.round[keep], self.a[keep], self.b[keep], self.rate[keep])
 
     def relative(self, rate: Floats | float) -> Pairs:
         """Return the readings relative to a rate."""
         return replace(self, rate=self.rate - rate)
+
+    def once(self) -> Pairs:
+        """Return one reading per pair of ends, the (upper) median of its readings.
+
+        A slow link that was measured again and again is no evidence against its ends.
+        """
+        links = links_of(self)
+        order = np.lexsort((self.rate, links))
+        _, first, counts = np.unique(links[order], return_index=True, return_counts=True)
+        return self.where(order[first + counts // 2])
 
     def __len__(self) -> int:
         return len(self.rate)
@@ -96,8 +106,8 @@ class Located:
     suspects: tuple[int, ...]
     candidates: Bools
     """By end, whether its score is below the cut and no healthy partner exonerates it."""
-    middle: float
-    """Median of the scores of the others."""
+    scores: Floats
+    """By end, relative to the median of those that are well; NaN if it has no reading."""
 
 
 def best_of(ends: Ints, rates: Floats, count: int, free: int = _FREE) -> tuple[Floats, Ints]:
@@ -144,6 +154,7 @@ def locate(pairs: Pairs, cut: float, tests: int, *, relative: bool) -> Located:
     ``relative`` means that the expected rate is that of the fleet itself. Otherwise it is a limit,
     and ends that are slow together are accused together.
     """
+    pairs = pairs.once()
     whole, _ = scores(pairs)
     if relative and np.isfinite(whole).any():
         cut += max(0.0, float(np.nanmedian(whole)))  # a score is above the middle of its readings
@@ -172,7 +183,7 @@ def locate(pairs: Pairs, cut: float, tests: int, *, relative: bool) -> Located:
     if relative and healthy.any():
         doubtful |= whole < min(_SUSPECT_SHARE * cut, middle - _SUSPECT_DEVIATIONS * scatter)
     suspects = tuple(end for end in np.flatnonzero(doubtful).tolist() if end not in accused)
-    return Located(tuple(culprits), suspects, candidates, middle)
+    return Located(tuple(culprits), suspects, candidates, whole - middle)
 
 
 def _common(pairs: Pairs, alone: Bools, cut: float) -> list[Culprit]:
@@ -257,7 +268,8 @@ def repeated(pairs: Pairs, cut: float, healthy: Bools) -> list[Culprit]:
 
     The first reading of a pair may be the reason for the others, and proves nothing.
     """
-    null = np.sort(pairs.rate[healthy[pairs.a] & healthy[pairs.b]])
+    others = pairs.where(healthy[pairs.a] & healthy[pairs.b]).once()
+    others = others.where(np.argsort(others.rate))
     key = np.where(healthy[pairs.a] & healthy[pairs.b], links_of(pairs), -1)
     values, where, counts = np.unique(key, return_inverse=True, return_counts=True)
     again = np.flatnonzero((values >= 0) & (counts > FEWEST))
@@ -266,6 +278,7 @@ def repeated(pairs: Pairs, cut: float, healthy: Bools) -> list[Culprit]:
         rates = pairs.rate[where == one]
         later = rates[np.argsort(pairs.round[where == one], kind="stable")][1:]
         score = float(best_of(np.zeros(len(later), np.int64), later, 1)[0][0])
+        null = others.rate[links_of(others) != values[one]]
         chance = len(again) * chance_of(later, null)
         if score < cut and chance < ALPHA:
             culprits.append(Culprit(int(values[one]), score, len(later), chance))

@@ -137,7 +137,8 @@ def _with_faults(
             nics = tuple(f"nic{number}" for number in range(scenario.nics))
             chosen = [(node, random.choice(nics)) for node in random.sample(healthy, scenario.bad)]
             fleet = replace(fleet, nics=nics, slow_nics=dict.fromkeys(chosen, share))
-            ids += [f"{node}/{nic}" for node, nic in chosen]
+            # A node with one NIC has no other that could be well.
+            ids += [f"{node}/{nic}" if scenario.nics > 1 else node for node, nic in chosen]
         case "link":
             pairs = [row for row in first if not slow_nodes.keys() & {row.a, row.b}]
             links = random.sample(pairs, scenario.bad)

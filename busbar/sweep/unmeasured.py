@@ -29,7 +29,7 @@ def unmeasured(readings: Readings) -> list[str]:
         found |= dict.fromkeys(_id(node, nic) for node in ends)
         for row in failed[nic]:
             if not ends & {row.a, row.b}:
-                pair = sorted((row.a, row.b), key=natural)
+                pair = sorted(filter(None, (row.a, row.b)), key=natural)
                 found[_id("-".join(pair), nic)] = None
     nowhere = _never(readings)
     listed = [name for name in found if name.partition("/")[0] not in nowhere]

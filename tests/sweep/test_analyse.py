@@ -202,6 +202,41 @@ def test_a_link_is_accused_after_the_second_pass(file: Path) -> None:
     assert (well.accused, well.suspects) == ((), ())
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("count", [4, 8])
+def test_slow_links_accuse_no_node_however_often_they_repeat(
+    file: Path, count: int, seed: int
+) -> None:
+    links = [{"n1", "n2"}, {"n1", "n3"}][: count // 4]
+
+    def rate(a: str, b: str, _: str | None) -> float:
+        return 17.0 if {a, b} in links else 25.0
+
+    noise = gaussian(seed)
+    rows = measured(round_robin(seeded(seed).sample(names(count), count)), rate, noise)
+    for _ in range(3):
+        analysis = found(file, rows)
+        again = plan_suspects(analysis.suspects, analysis.last_round + 1)
+        rows += measured(map(vars_of, again), rate, noise)
+    assert ids(found(file, rows)) == [("link", f"n1-n{n}") for n in (2, 3)[: len(links)]]
+
+
+@pytest.mark.parametrize("least", [None, LEAST])
+@pytest.mark.parametrize("names_of_nics", [("x0", "x1"), ("x0", "x1", None)])
+def test_a_node_at_the_tolerance_is_not_taken_for_one_of_its_nics(
+    file: Path, names_of_nics: tuple[str | None, ...], least: float | None
+) -> None:
+    nodes = names(64)
+    accused = []
+    for seed in SEEDS:
+        pairs = matchings(nodes, 8, seeded(seed))
+        draw = gaussian(seed)
+        rows = measured(pairs, slower({"n5": 0.87}), draw, names_of_nics)
+        accused += ids(found(file, rows, None, least))
+    assert accused
+    assert set(accused) == {("node", "n5")}
+
+
 def vars_of(row: object) -> Row:
     return {key: getattr(row, key) for key in ("round", "a", "b")}
 
@@ -303,6 +338,12 @@ def test_a_nic_that_failed_is_listed(file: Path) -> None:
         if row["nic"] == "x1" and "n2" in (row["a"], row["b"]):
             row.update(gb_per_s=-1.0)
     assert found(file, rows).unmeasured == ("n2/x1",)
+
+
+def test_a_failed_row_without_a_partner_lists_the_node(file: Path) -> None:
+    rows = measured(eight(6), slower({}), gaussian(6))
+    rows[3].update(b=None, gb_per_s=None, state="dead")
+    assert found(file, rows).unmeasured == (rows[3]["a"],)
 
 
 def test_nothing_measured_at_all(file: Path) -> None:

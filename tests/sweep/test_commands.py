@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from busbar.cli import main
+from busbar.commands.option_types import seconds
 
 from .generator import measured, names, round_robin, slower
 
@@ -167,6 +169,22 @@ def test_simulate(run: Run, kind: str) -> None:
     assert sorted(document["accused"]) == sorted(document["bad"])
     again = json.loads(run("simulate", *words, "--json")[1])
     assert again["bad"] == document["bad"]
+
+
+def test_the_only_nic_of_a_node_is_the_node(run: Run) -> None:
+    words = ["--nodes", "16", "--bad", "1", "--kind", "nic", "--nics", "1", "--json"]
+    document = json.loads(run("simulate", *words)[1])
+    assert (document["recall"], document["false_accusations"]) == (1.0, 0)
+
+
+@pytest.mark.parametrize("text", ["0m", "10", "", "1x", "m", "1h 2m", "-1m", "1m1m1m1m1m", "٣m"])
+def test_a_time_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a time such as 10m or 1h30m"):
+        seconds(text)
+
+
+def test_a_time_in_seconds() -> None:
+    assert [seconds(text) for text in ("90s", "1h30m", "2d")] == [90, 5400, 172800]
 
 
 def test_simulate_with_a_slow_leaf_and_heavy_tails(run: Run) -> None:
