@@ -128,6 +128,7 @@ def _import(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     with history() as store:
+        _series(store, args.site)
         sources = [
             each
             for each in store.sources()

@@ -41,7 +41,8 @@ def imported(files: Sequence[Imported], *, as_json: bool) -> None:
         stdout().document(document)
         return
     for each in files:
-        new = f"{each.readings:,} new readings" if each.readings else "nothing new"
+        plural = "" if each.readings == 1 else "s"
+        new = f"{each.readings:,} new reading{plural}" if each.readings else "nothing new"
         stdout().line(f"{each.file}: {each.kind}, {new}")
 
 

@@ -24,6 +24,7 @@ from busbar.report.snapshot import Snapshot, read
 from busbar.report.sweep import Rates, map_of, read_rates, read_sweep
 from busbar.site import Site
 from busbar.site.model import NAME_PATTERN
+from busbar.sweep.topology import Topology, read_topology
 from busbar.terminal import stderr, stdout
 from busbar.verdict import Verdict, worst
 
@@ -78,6 +79,12 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE",
         help="the rows of that sweep: nodes that nothing speaks against are drawn only with them",
     )
+    parser.add_argument(
+        "--topology",
+        type=Path,
+        metavar="FILE",
+        help="topology.conf or topology.yaml of Slurm: the nodes of the sweep are drawn by leaf",
+    )
     parser.set_defaults(run=_run)
 
 
@@ -109,8 +116,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _page(args: argparse.Namespace) -> Page:
-    if args.rows and not args.sweep:
-        raise BusbarError("needs the verdict of the sweep", where="--rows", hint="give --sweep")
+    for option in ("rows", "topology"):
+        if getattr(args, option) and not args.sweep:
+            what = "needs the verdict of the sweep"
+            raise BusbarError(what, where=f"--{option}", hint="give --sweep")
     sweep = _sweep(args) if args.sweep else None
     runs = _runs(args)
     run = runs[-1] if runs else None
@@ -125,7 +134,8 @@ def _page(args: argparse.Namespace) -> Page:
 
 def _sweep(args: argparse.Namespace) -> Fleet:
     rates = read_rates(args.rows) if args.rows else Rates()
-    return map_of(read_sweep(args.sweep), rates, {})
+    topology = read_topology(args.topology) if args.topology else Topology()
+    return map_of(read_sweep(args.sweep), rates, topology.leaf_of)
 
 
 def _time(text: str) -> float:

@@ -70,19 +70,20 @@ def import_file(store: Store, path: Path, place: Place) -> Imported:
 
 def _parsed(path: Path, place: Place) -> tuple[str, str, Iterable[Reading]]:
     """Return the kind of a file, the name of its source, and its readings."""
-    text = read_text(path, _MOST_BYTES, errors="replace")
+    text = read_text(path, _MOST_BYTES, errors="replace").removeprefix("\ufeff")
     source = "file " + hashlib.sha256(text.encode()).hexdigest()[:16]
     head = text[:_HEAD].lstrip()
-    first = head.partition("\n")[0]
+    first, _, second = head.partition("\n")
     if not head:
         raise ValueError("it is empty")
     if perflog.is_perflog(first):
         readings = perflog.parse(text.splitlines(), path, place.site, place.partition)
         return "performance log of ReFrame", source, readings
+    # A broken first line does not make another kind of a file.
+    if _is_line(first) or _is_line(second.partition("\n")[0]):
+        return "JSON lines", source, json_lines.parse(text.split("\n"))
     if head.startswith("{"):
-        document = None if _is_line(first) else _document(text)
-        if document is None and _is_line(first):
-            return "JSON lines", source, json_lines.parse(text.splitlines())
+        document = _document(text)
         if isinstance(document, Mapping):
             if "session_info" in document:
                 session = reframe_report.parse(text)
