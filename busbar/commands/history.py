@@ -192,6 +192,12 @@ def _baseline(args: argparse.Namespace) -> int:
     with history() as store:
         series, events = _events(args, store)
         found = baseline(store, args.site, series, events, args.nights)
+    if not (found.documents or found.left_out or found.too_new):
+        raise BusbarError(
+            "has no readings that bands are made of",
+            where=f"site {args.site}",
+            hint="run busbar check; JSON lines and outputs do not say what a band needs",
+        )
     if len(found.documents) < _FEWEST_NIGHTS:
         raise BusbarError(
             f"{len(found.documents)} nights without a change and within their bands, at least"

@@ -138,7 +138,7 @@ def _sentence(frame: Frame, news: Sequence[News], sweep: Fleet | None) -> str:
     # A run without a reading is failed, whatever earlier nights have measured.
     if not count or frame.run.verdict is Verdict.FAILED:
         return "nothing was measured"
-    return f"{count} series in the history, {changes or 'no change for the worse'}"
+    return f"{count} series in the history, {changes or 'no change for the worse within a week'}"
 
 
 def _verb(verdict: Verdict, count: int) -> str:
