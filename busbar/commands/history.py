@@ -67,8 +67,12 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
+    found = "1 if a series became worse, " if name == "changes" else ""
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}."
+        f" Exit status: 0 done, {found}2 invalid input.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from busbar import cli
+from busbar.commands import history_show as show
 from busbar.history.events import find_events
 from busbar.history.interval import ratio_interval
 from busbar.history.model import Key, Series
@@ -204,3 +205,15 @@ def test_since_holds_for_each_site() -> None:
     late = replace(late, key=replace(late.key, site="aaa"))
     found = find_events([late, early], {}, FIRST.timestamp())
     assert [event.changes[0].key.site for event in found] == ["aaa", "alpha"]
+
+
+def test_better_and_worse_at_once_are_counted_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second = quiet(200), quiet(200, 1)
+    first[150:] *= 0.9
+    second[150:] *= 1.1
+    worse, better = series(first), series(second)
+    better = replace(better, key=replace(better.key, node="n2"))
+    show.events(find_events([worse, better], {}), [worse, better], as_json=False)
+    assert "1 series worse, 1 series better: all 2 series" in capsys.readouterr().out

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +226,17 @@ def test_a_metric_says_nothing_twice(
 ) -> None:
     row: Any = {"bench": bench, "operation": operation, "in_place": half}
     assert metric_of("bandwidth", pair, "D D", 1024, row) == words
+
+
+def test_a_copy_of_an_output_is_the_same_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (DATA / "p4d-efa/all_reduce_2x8.log").read_text()
+    for name, time in (("a.log", 1.7e9), ("b.log", 1.8e9)):
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (time, time))
+        assert run("import", tmp_path / name, "--site", "alpha") == 0
+    assert "b.log: output of a benchmark, nothing new" in capsys.readouterr().out
+    assert run("import", tmp_path / "b.log", "--site", "beta") == 0
+    assert run("import", tmp_path / "b.log", "--site", "alpha", "--time", "2026-01-01") == 0
+    assert "nothing new" not in capsys.readouterr().out
