@@ -240,3 +240,18 @@ def test_a_copy_of_an_output_is_the_same_output(
     assert run("import", tmp_path / "b.log", "--site", "beta") == 0
     assert run("import", tmp_path / "b.log", "--site", "alpha", "--time", "2026-01-01") == 0
     assert "nothing new" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        ({"session_info": []}, "keys of another type"),
+        ({"session_info": {"time_end_unix": 1}}, "without 'runs'"),
+    ],
+)
+def test_a_broken_report_of_reframe(
+    report: dict[str, object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(report))
+    assert run("import", tmp_path / "a.json") == 2
+    assert words in capsys.readouterr().err
