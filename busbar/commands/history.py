@@ -67,11 +67,12 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _add(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
+    found = "1 if a series became worse, " if name == "changes" else ""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}. Exit status: 0 done,"
-        f"{' 1 a series became worse,' if name == 'changes' else ''} 2 invalid input.",
+        description=f"{summary[0].upper()}{summary[1:]}."
+        f" Exit status: 0 done, {found}2 invalid input.",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=run)
@@ -131,6 +132,7 @@ def _import(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     with history() as store:
+        _series(store, args.site)
         sources = [
             each
             for each in store.sources()
@@ -194,6 +196,12 @@ def _baseline(args: argparse.Namespace) -> int:
     with history() as store:
         series, events = _events(args, store)
         found = baseline(store, args.site, series, events, args.nights)
+    if not (found.documents or found.left_out or found.too_new):
+        raise BusbarError(
+            "has no readings that bands are made of",
+            where=f"site {args.site}",
+            hint="run busbar check; JSON lines and outputs do not say what a band needs",
+        )
     if len(found.documents) < _FEWEST_NIGHTS:
         raise BusbarError(
             f"{len(found.documents)} nights without a change and within their bands, at least"

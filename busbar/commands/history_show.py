@@ -41,7 +41,8 @@ def imported(files: Sequence[Imported], *, as_json: bool) -> None:
         stdout().document(document)
         return
     for each in files:
-        new = f"{each.readings:,} new readings" if each.readings else "nothing new"
+        plural = "" if each.readings == 1 else "s"
+        new = f"{each.readings:,} new reading{plural}" if each.readings else "nothing new"
         stdout().line(f"{each.file}: {each.kind}, {new}")
 
 
@@ -147,8 +148,9 @@ def events(found: Sequence[Event], looked_at: Sequence[Series], *, as_json: bool
     for event in found:
         count = len(event.changes)
         shared = f": {', '.join(event.shared)}" if event.shared else ""
-        what = "worse" if event.worse else "better"
-        moved = f"{count} series {what}{shared}"
+        worse = sum(change.worse for change in event.changes)
+        counts = ((worse, "worse"), (count - worse, "better"))
+        moved = ", ".join(f"{n} series {what}" for n, what in counts if n) + shared
         out.line(f"{iso(event.since)[:10]}  {moved}", style="yellow" if event.worse else "green")
         for change in event.changes[:_MOST_CHANGES]:
             out.line(f"  {_sentence(change)}")

@@ -24,6 +24,7 @@ from busbar.report.snapshot import Snapshot, read
 from busbar.report.sweep import Rates, map_of, read_rates, read_sweep
 from busbar.site import Site
 from busbar.site.model import NAME_PATTERN
+from busbar.sweep.topology import Topology, read_topology
 from busbar.terminal import stderr, stdout
 from busbar.verdict import Verdict, worst
 
@@ -78,6 +79,12 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE",
         help="the rows of that sweep: nodes that nothing speaks against are drawn only with them",
     )
+    parser.add_argument(
+        "--topology",
+        type=Path,
+        metavar="FILE",
+        help="topology.conf or topology.yaml of Slurm: the nodes of the sweep are drawn by leaf",
+    )
     parser.set_defaults(run=_run)
 
 
@@ -87,19 +94,15 @@ def _run(args: argparse.Namespace) -> int:
             "nothing to do", hint="give --output DIR, --prometheus FILE or --summary"
         )
     page = _page(args)
-    try:
-        if args.output:
+    if args.output:
+        try:
             args.output.mkdir(parents=True, exist_ok=True)
-            for name, text in render_pages(page):
-                write(args.output / name, text)
-        if args.prometheus:
-            write(args.prometheus, metrics(page.run))
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be written: {error.strerror or error}",
-            where=str(error.filename or args.output),
-            hint="choose another place",
-        ) from error
+        except OSError as error:
+            raise _not_written(args.output, error) from error
+        for name, text in render_pages(page):
+            _write(args.output / name, text)
+    if args.prometheus:
+        _write(args.prometheus, metrics(page.run))
     if args.summary:
         for line in mail(page):
             stdout().line(line)
@@ -108,13 +111,27 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _write(path: Path, text: str) -> None:
+    try:
+        write(path, text)
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
+def _not_written(path: Path, error: OSError) -> BusbarError:
+    what = f"cannot be written: {error.strerror or error}"
+    return BusbarError(what, where=str(path), hint="choose another place")
+
+
 def _page(args: argparse.Namespace) -> Page:
-    if args.rows and not args.sweep:
-        raise BusbarError("needs the verdict of the sweep", where="--rows", hint="give --sweep")
+    for option in ("rows", "topology"):
+        if getattr(args, option) and not args.sweep:
+            what = "needs the verdict of the sweep"
+            raise BusbarError(what, where=f"--{option}", hint="give --sweep")
     sweep = _sweep(args) if args.sweep else None
     runs = _runs(args)
     run = runs[-1] if runs else None
-    name = run.site if run else Path(args.site or "").name
+    name = run.site if run else _name(args.site or "")
     known = past(name, args.since)
     if run is None:
         run = _without_checks(name, known, sweep)
@@ -125,7 +142,8 @@ def _page(args: argparse.Namespace) -> Page:
 
 def _sweep(args: argparse.Namespace) -> Fleet:
     rates = read_rates(args.rows) if args.rows else Rates()
-    return map_of(read_sweep(args.sweep), rates, {})
+    topology = read_topology(args.topology) if args.topology else Topology()
+    return map_of(read_sweep(args.sweep), rates, topology.leaf_of)
 
 
 def _time(text: str) -> float:
@@ -164,7 +182,7 @@ def _runs(args: argparse.Namespace) -> list[Snapshot]:
     site: str | None = args.site
     runs = sorted((read(file) for file in files), key=lambda run: run.time)
     names = list(dict.fromkeys(run.site for run in runs))
-    name = Path(site).name if site else names[-1]
+    name = _name(site) if site else names[-1]
     kept = [run for run in runs if run.site == name]
     if not kept:
         raise BusbarError(
@@ -177,6 +195,11 @@ def _runs(args: argparse.Namespace) -> list[Snapshot]:
             f"the results are of several sites: {', '.join(names)}", hint="choose one with --site"
         )
     return kept
+
+
+def _name(site: str) -> str:
+    """Return the name of a site: the history can have one with a slash, which is no directory."""
+    return Path(site).name if Path(site).exists() else site
 
 
 def _site(name: str | None, measured: str) -> Site | None:

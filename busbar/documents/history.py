@@ -107,7 +107,7 @@ class HistorySourceRow(TypedDict):
     """A session or an imported file."""
 
     name: str
-    """``session`` and ReFrame's id of it, or ``file`` and a digest."""
+    """``session`` and ReFrame's id of it, or ``file`` or ``output`` and its digest."""
     label: str
     """The host of the session, or the name of the file."""
     first: str

@@ -34,13 +34,13 @@ def find_events(
         recent = [change for change in changes if since is None or change.since >= since]
         for together in _together(recent):
             # A series by itself can be off by a night.
-            since = sorted(change.since for change in together)[len(together) // 2]
+            began = sorted(change.since for change in together)[len(together) // 2]
             found.append(
                 Event(
-                    since=since,
+                    since=began,
                     changes=tuple(sorted(together, key=lambda change: -change.score)),
                     shared=tuple(_shared(together, group)),
-                    differences=differences(together, since, group, provenance),
+                    differences=differences(together, began, group, provenance),
                 )
             )
     return sorted(found, key=lambda event: -event.since)

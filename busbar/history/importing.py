@@ -22,6 +22,8 @@ from busbar.text_file import read_text
 
 _MOST_BYTES = 1 << 30
 _HEAD = 1 << 16
+_OUTPUT = "output "
+"""Before the digest of an output whose time is that of the file."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def import_file(store: Store, path: Path, place: Place) -> Imported:
     """
     try:
         kind, source, readings = _parsed(path, place)
-        if source.startswith(SESSION) and store.has(source):
+        if source.startswith((SESSION, _OUTPUT)) and store.has(source):
             return Imported(str(path), kind, 0)
         return Imported(str(path), kind, store.add(source, path.name, readings))
     except OSError as error:
@@ -70,19 +72,20 @@ def import_file(store: Store, path: Path, place: Place) -> Imported:
 
 def _parsed(path: Path, place: Place) -> tuple[str, str, Iterable[Reading]]:
     """Return the kind of a file, the name of its source, and its readings."""
-    text = read_text(path, _MOST_BYTES, errors="replace")
-    source = "file " + hashlib.sha256(text.encode()).hexdigest()[:16]
+    text = read_text(path, _MOST_BYTES, errors="replace").removeprefix("\ufeff")
+    source = "file " + _digest(text)
     head = text[:_HEAD].lstrip()
-    first = head.partition("\n")[0]
+    first, _, second = head.partition("\n")
     if not head:
         raise ValueError("it is empty")
     if perflog.is_perflog(first):
         readings = perflog.parse(text.splitlines(), path, place.site, place.partition)
         return "performance log of ReFrame", source, readings
+    # A broken first line does not make another kind of a file.
+    if _is_line(first) or _is_line(second.partition("\n")[0]):
+        return "JSON lines", source, json_lines.parse(text.split("\n"))
     if head.startswith("{"):
-        document = None if _is_line(first) else _document(text)
-        if document is None and _is_line(first):
-            return "JSON lines", source, json_lines.parse(text.splitlines())
+        document = _document(text)
         if isinstance(document, Mapping):
             if "session_info" in document:
                 session = reframe_report.parse(text)
@@ -95,9 +98,17 @@ def _parsed(path: Path, place: Place) -> tuple[str, str, Iterable[Reading]]:
                 return "results of busbar check", source, checked
             if "metric" in document and "value" in document:  # one object over several lines
                 return "JSON lines", source, json_lines.parse([" ".join(text.split("\n"))])
-    time = place.time if place.time is not None else path.stat().st_mtime
+    time = place.time
+    if time is None:
+        # The time of a copy is another one, and must not make its readings count twice.
+        source = _OUTPUT + _digest("\0".join([place.site, place.partition, place.node, text]))
+        time = path.stat().st_mtime
     found = outputs.parse(path, place.site, place.partition, place.node, time)
     return "output of a benchmark", source, tuple(found)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _is_line(line: str) -> bool:

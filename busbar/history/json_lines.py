@@ -36,7 +36,7 @@ class Line(BaseModel):
     """The node, or several with commas."""
     check: _Text | None = None
     """The check or benchmark."""
-    metric: _Text
+    metric: _Text = Field(min_length=1)
     """What was measured, with its size: ``busbw 16 MiB``."""
     unit: _Text | None = None
     """``GB/s``, ``us``...; of a time, less is better."""
@@ -65,13 +65,22 @@ def parse(lines: Iterable[str]) -> Iterator[Reading]:
             try:
                 yield _reading(line)
             except ValidationError as error:
-                first = error.errors()[0]
-                key = ".".join(map(str, first["loc"]))
-                raise ValueError(f"line {number}: {key}: {first['msg']}") from error
+                raise ValueError(f"line {number}: {_refused(error)}") from error
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number}: is not JSON: {error.msg}") from error
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
             except RecursionError:
                 raise ValueError(f"line {number}: nested too deep") from None
+
+
+def _refused(error: ValidationError) -> str:
+    """Return the key that is wrong, and what is wrong with it."""
+    first = error.errors()[0]
+    key = str(first["loc"][0]) if first["loc"] else "the line"
+    # Of a key with several types, pydantic names only the first one.
+    alternatives = len(first["loc"]) > 1 and key in Line.model_fields
+    return f"{key}: has the wrong type" if alternatives else f"{key}: {first['msg']}"
 
 
 def _reading(text: str) -> Reading:

@@ -36,7 +36,8 @@ class Key:
     def name(self) -> str:
         """The series in words, for people."""
         place = ":".join(part for part in (self.site, self.partition) if part)
-        words = (place, self.node, self.check, self.metric, self.lane, self.delivery)
+        metric = self.metric.removeprefix(f"{self.check} ")
+        words = (place, self.node, self.check, metric, self.lane, self.delivery)
         return " ".join(word for word in words if word)
 
     @property

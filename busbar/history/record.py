@@ -114,11 +114,13 @@ def _rows(result: Result) -> Iterator[Row]:
 
 def metric_of(metric: str, pair: str, buffers: str, nbytes: int, series: SeriesRow | None) -> str:
     """Return what a reading is of in words: ``all_reduce busbw D D 16 MiB``."""
-    words = [metric, pair, buffers]
+    names, half = [metric, pair], ""
     if series:
         half = {True: "in place", False: "out of place", None: ""}[series["in_place"]]
-        words = [series["bench"], series["operation"], *words, half]
-    return " ".join([*dict.fromkeys(filter(None, words)), format_bytes(nbytes)])
+        names = [series["bench"], series["operation"], *names]
+    # Operation and pair repeat each other: "fi_pingpong" and "fi_pingpong tcp".
+    words = dict.fromkeys(" ".join(names).replace(half, "").split())
+    return " ".join(filter(None, [*words, buffers, half, format_bytes(nbytes)]))
 
 
 def reading_of(

@@ -38,8 +38,10 @@ def parse(text: str) -> Session:
             for reading in _readings(case, ended)
         ]
         return Session(str(info["uuid"]), str(info["hostname"]), tuple(found))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it has no usable {error}") from error
+    except KeyError as error:
+        raise ValueError(f"a report of ReFrame without {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError("a report of ReFrame with keys of another type") from error
 
 
 def _readings(case: Mapping[str, Any], ended: float) -> Iterator[Reading]:

@@ -60,7 +60,7 @@ class Source:
     """A session of ReFrame or an imported file, and what of it is stored."""
 
     name: str
-    """``session`` and ReFrame's id of it, or ``file`` and a digest of its content."""
+    """``session`` and ReFrame's id of it, or ``file`` or ``output`` and its digest."""
     label: str
     """The host of the session or the name of the file."""
     first: float

@@ -135,9 +135,10 @@ def _sentence(frame: Frame, news: Sequence[News], sweep: Fleet | None) -> str:
         text = of_sweep(sweep) if sweep and not frame.run.outcomes else sentence(frame.run)
         return f"{text}; {changes}" if changes else text
     count = sum(map(len, frame.trends.values()))
-    if not count:
+    # A run without a reading is failed, whatever earlier nights have measured.
+    if not count or frame.run.verdict is Verdict.FAILED:
         return "nothing was measured"
-    return f"{count} series in the history, {changes or 'no change for the worse'}"
+    return f"{count} series in the history, {changes or 'no change for the worse within a week'}"
 
 
 def _verb(verdict: Verdict, count: int) -> str:

@@ -148,8 +148,9 @@ def map_of(sweep: Sweep, rates: Rates, leaf_of: Mapping[str, str]) -> Fleet:
             state.verdict = worst([state.verdict, verdict])
             state.reasons.append(reason)
     leaves: dict[str, list[str]] = {}
+    elsewhere = "not in the topology" if leaf_of else ""
     for node in sorted(states, key=_natural):
-        leaves.setdefault(leaf_of.get(node, ""), []).append(node)
+        leaves.setdefault(leaf_of.get(node, elsewhere), []).append(node)
     stopped = [sweep.stopped] if sweep.stopped else []
     return replace(
         fleet(states, leaves), unmeasured=sweep.unmeasured, notes=(*stopped, *sweep.notes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 
 from busbar import cli
+from busbar.commands import history_show as show
+from busbar.history.events import find_events
 from busbar.history.interval import ratio_interval
 from busbar.history.model import Key, Series
 from busbar.history.statistic import Array, common_noise, scan
@@ -192,3 +195,25 @@ def test_one_true_difference_among_many(
     assert [each["text"] for each in others if each["name"] == "driver"] == ["driver unchanged"]
     assert cli.main(["history", "changes", "--since", "2026-06-01"]) == 0
     assert cli.main(["history", "changes", "--site", "beta"]) == 2
+
+
+def test_since_holds_for_each_site() -> None:
+    first, second = quiet(200), quiet(200, 1)
+    first[150:] *= 0.9
+    second[100:] *= 0.9
+    early, late = series(second), series(first)
+    late = replace(late, key=replace(late.key, site="aaa"))
+    found = find_events([late, early], {}, FIRST.timestamp())
+    assert [event.changes[0].key.site for event in found] == ["aaa", "alpha"]
+
+
+def test_better_and_worse_at_once_are_counted_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    first, second = quiet(200), quiet(200, 1)
+    first[150:] *= 0.9
+    second[150:] *= 1.1
+    worse, better = series(first), series(second)
+    better = replace(better, key=replace(better.key, node="n2"))
+    show.events(find_events([worse, better], {}), [worse, better], as_json=False)
+    assert "1 series worse, 1 series better: all 2 series" in capsys.readouterr().out

@@ -135,6 +135,28 @@ def test_a_series_that_changed_is_no_baseline(store: Path) -> None:
     assert {row["where"] for each in found.documents for row in each["results"]} == {"n1"}
 
 
+def test_a_site_with_a_slash_whose_readings_make_no_band(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.jsonl"
+    rows = [
+        {
+            "time": f"2026-01-{1 + n // 2:02}",
+            "site": "up/down",
+            "metric": f"m{n % 2}",
+            "value": 9 + n,
+        }
+        for n in range(20)
+    ]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert run("import", file) == 0
+    assert run("baseline", "--site", "up/down", "--output", tmp_path / "out") == 2
+    assert "no readings that bands are made of" in capsys.readouterr().err
+    assert cli.main(["report", "--site", "up/down", "--summary"]) == 0
+    assert "up/down: unjudged: 2 series in the history" in capsys.readouterr().out
+    assert run("list", "--site", "down") == 2
+
+
 @pytest.mark.parametrize("words", [["list"], ["show"], ["changes"], ["show", "nothing"]])
 def test_an_empty_history(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*words) == 0

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from busbar import cli
 from busbar.history.facts import flat
 from busbar.history.json_lines import parse
 from busbar.history.read import history, read_series
+from busbar.history.record import metric_of
 
 DATA = Path(__file__).parents[1] / "data"
 LINE = {
@@ -55,6 +58,24 @@ def test_order_and_duplicates_do_not_matter(tmp_path: Path) -> None:
     assert series.values.tolist() == [0.75, *range(2, 29)]  # two readings of the first night
 
 
+def test_what_editors_and_strangers_write(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    with_separator = json.dumps({**LINE, "node": "n\u2028\x85"}, ensure_ascii=False)
+    file.write_text(f"\ufeff{with_separator}\r\n" + lines({}), encoding="utf-8", newline="")
+    assert run("import", file) == 0
+    with history() as store:
+        assert len(read_series(store)) == 2
+
+
+def test_the_first_line_can_be_the_broken_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text("oops\n" + lines({}))
+    assert run("import", file) == 2
+    assert "line 1: is not JSON" in capsys.readouterr().err
+
+
 def test_system_is_another_name_of_site() -> None:
     row = {name: value for name, value in LINE.items() if name != "site"}
     (reading,) = parse([json.dumps({**row, "system": "beta", "unknown": [1]})])
@@ -64,7 +85,9 @@ def test_system_is_another_name_of_site() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"value": "fast"}, "line 2: value"),
+        ({"value": "fast"}, "line 2: value: has the wrong type"),
+        ({"time": True}, "line 2: time: has the wrong type"),
+        ({"metric": ""}, "line 2: metric"),
         ({"value": None}, "line 2: value"),
         ({"value": float("nan")}, "line 2:"),
         ({"time": "yesterday"}, "line 2: time: 'yesterday' is not ISO 8601"),
@@ -168,3 +191,67 @@ def test_provenance_is_flat_and_has_no_secrets() -> None:
         "lock.ucx": "1.18",
         "env.NCCL_ALGO": "Ring",
     }
+
+
+@pytest.mark.parametrize(
+    ("bench", "operation", "pair", "half", "words"),
+    [
+        ("memory", "one_core", "one_core 0", None, "memory one_core bandwidth 0 D D 1 KiB"),
+        (
+            "fi_pingpong",
+            "fi_pingpong tcp",
+            "fi_pingpong tcp",
+            None,
+            "fi_pingpong tcp bandwidth D D 1 KiB",
+        ),
+        (
+            "xccl",
+            "all_reduce",
+            "all_reduce in place",
+            True,
+            "xccl all_reduce bandwidth D D in place 1 KiB",
+        ),
+        (
+            "xccl",
+            "all_reduce",
+            "all_reduce out of place",
+            False,
+            "xccl all_reduce bandwidth D D out of place 1 KiB",
+        ),
+        ("osu_bw", "", "0->1", None, "osu_bw bandwidth 0->1 D D 1 KiB"),
+    ],
+)
+def test_a_metric_says_nothing_twice(
+    bench: str, operation: str, pair: str, half: bool | None, words: str
+) -> None:
+    row: Any = {"bench": bench, "operation": operation, "in_place": half}
+    assert metric_of("bandwidth", pair, "D D", 1024, row) == words
+
+
+def test_a_copy_of_an_output_is_the_same_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (DATA / "p4d-efa/all_reduce_2x8.log").read_text()
+    for name, time in (("a.log", 1.7e9), ("b.log", 1.8e9)):
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (time, time))
+        assert run("import", tmp_path / name, "--site", "alpha") == 0
+    assert "b.log: output of a benchmark, nothing new" in capsys.readouterr().out
+    assert run("import", tmp_path / "b.log", "--site", "beta") == 0
+    assert run("import", tmp_path / "b.log", "--site", "alpha", "--time", "2026-01-01") == 0
+    assert "nothing new" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        ({"session_info": []}, "keys of another type"),
+        ({"session_info": {"time_end_unix": 1}}, "without 'runs'"),
+    ],
+)
+def test_a_broken_report_of_reframe(
+    report: dict[str, object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(report))
+    assert run("import", tmp_path / "a.json") == 2
+    assert words in capsys.readouterr().err

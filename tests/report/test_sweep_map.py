@@ -72,6 +72,25 @@ def test_the_page_of_a_sweep(tmp_path: Path, capsys, monkeypatch) -> None:
     assert capsys.readouterr().out.startswith("sweep: degraded: of 12 nodes 1 slow")
 
 
+def test_the_page_of_a_sweep_by_leaf(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "none"))
+    verdict, rows = files(tmp_path)
+    topology = tmp_path / "topology.conf"
+    topology.write_text(
+        "SwitchName=left Nodes=gpu-a[0-5]\nSwitchName=right Nodes=gpu-a[6-10]\n"
+        "SwitchName=core Switches=left,right\n"
+    )
+    output = ["--output", str(tmp_path / "out"), "--topology", str(topology)]
+    assert cli.main(["report", *output]) == 2
+    assert "--topology: needs the verdict of the sweep" in capsys.readouterr().err
+    assert cli.main(["report", "--sweep", str(verdict), "--rows", str(rows), *output]) == 0
+    text = (tmp_path / "out/index.html").read_text()
+    for leaf in ("left <span>6", "right <span>5", "not in the topology <span>1"):
+        assert f"<figcaption>{leaf} nodes: " in text
+    topology.write_text("")
+    assert cli.main(["report", "--sweep", str(verdict), *output]) == 2
+
+
 @pytest.mark.parametrize("change", [{"schema": "x"}, {"accused": [1]}, {"unmeasured": None}])
 def test_a_file_that_is_no_sweep(change: dict[str, Any], tmp_path: Path) -> None:
     verdict, _ = files(tmp_path, **change)
