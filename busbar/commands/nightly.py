@@ -72,7 +72,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="continue the last night in --output, if it began less than a day ago: stages that finished are not repeated",
+        help="continue the last night in --output, if it began less than a day ago: stages that"
+        " finished are not repeated",
     )
     parser.add_argument(
         "--output",
@@ -183,7 +184,7 @@ def _names(stages: Sequence[str], sample: int) -> tuple[str, ...]:
 def _resumed(night: Night, state: State) -> State:
     """Return the state of the night to continue; what it is of must not have changed."""
     earlier = night.load()
-    if datetime.now(UTC) - datetime.fromisoformat(earlier.begun) > _MOST_AGE:
+    if datetime.now(UTC) - datetime.fromisoformat(earlier.begun).astimezone(UTC) > _MOST_AGE:
         raise BusbarError(
             "began more than a day ago, and its results are not those of now",
             where=str(night.directory),

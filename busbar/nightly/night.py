@@ -124,6 +124,7 @@ class Night:
         hint = "start a new night without --resume"
         try:
             state = _states().validate_json(read_text(path, _MOST_BYTES))
+            datetime.fromisoformat(state.begun)
         except OSError as error:
             what = f"cannot be read: {error.strerror or error}"
             raise BusbarError(what, where=str(path), hint=hint) from error
