@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -166,8 +168,8 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     interruption: Interruption = args.interruption
     interruption.grace = GRACE_S
     deadline = None if args.max_hours is None else begun + args.max_hours * _HOUR_S
-    named = Path(args.site)
-    where = str(named.absolute()) if named.exists() else args.site
+    # A step of Slurm may start in another directory.
+    where = str(Path(args.site).absolute()) if "/" in args.site else args.site
     job = Job(night, where, place, wish, deadline)
     with interruption.held():
         state = Runner(job, args.sample, interruption, _tell).run(state)
@@ -208,17 +210,22 @@ def _conclude(
 ) -> int:
     lines = summary(night, state)
     text = junit(night, state)
-    write(night.path("summary.txt"), "\n".join(lines) + "\n")
-    write(night.path("junit.xml"), text)
-    if args.junit:
-        write(args.junit, text)
+    files = [(night.path("summary.txt"), "\n".join(lines) + "\n"), (night.path("junit.xml"), text)]
+    for path, content in [*files, *([(args.junit, text)] if args.junit else [])]:
+        try:
+            write(path, content)
+        except OSError as error:  # the verdict must still be printed
+            _tell(f"{path}: cannot be written: {error.strerror}")
     for problem in rotate(args.output.resolve(), args.keep) if args.keep else ():
         _tell(problem)
-    if args.json:
-        stdout().document(document(night, state))
-    else:
-        for line in lines:
-            stdout().line(line)
+    try:
+        if args.json:
+            stdout().document(document(night, state))
+        else:
+            stdout().text("\n".join(lines) + "\n")
+        sys.stdout.flush()
+    except OSError:  # nobody reads any more, but the exit status is the verdict
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return interruption.status if state.interrupted else exit_status(state.verdict)
 
 

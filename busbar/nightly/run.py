@@ -12,7 +12,6 @@ from pathlib import Path
 from busbar.check.processes import Interruption
 from busbar.errors import BusbarError
 from busbar.judge.results import RESULTS_FILE
-from busbar.measure.place import Place
 from busbar.measure.store import RESULTS
 from busbar.nightly.night import Night, Stage, State, finished
 from busbar.nightly.process import busbar, run
@@ -68,7 +67,7 @@ class Runner:
         """Write the report; a night without one keeps its verdict."""
         night = self.job.night
         output = night.path("report")
-        words = _report_words(night, self.job.place, state)
+        words = _report_words(self.job, state)
         if not words:
             return state
         command = busbar("report", *words, f"--output={output}", "--summary")
@@ -91,10 +90,11 @@ class Runner:
             ) from error
 
 
-def _report_words(night: Night, place: Place, state: State) -> Sequence[str]:
+def _report_words(job: Job, state: State) -> Sequence[str]:
     """Return what the report shows: this night, and what the night before knew; empty if nothing
     was measured."""
     words: list[str] = []
+    night = job.night
     results = night.path("check") / RESULTS_FILE
     if results.exists():
         words += [*map(str, _before(night, state)), str(results)]
@@ -102,7 +102,8 @@ def _report_words(night: Night, place: Place, state: State) -> Sequence[str]:
         words.append(f"--sweep={night.path(SWEEP_VERDICT)}")
         rows = night.path("sweep") / RESULTS
         words += [f"--rows={rows}"] if rows.exists() else []
-    return [*words, f"--site={state.site}"] if words else []
+    named = [f"--site={job.site}"] if Path(job.site).name == state.site else []
+    return [*words, *named] if words else []
 
 
 def _before(night: Night, state: State) -> list[Path]:

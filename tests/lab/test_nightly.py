@@ -97,4 +97,4 @@ def test_a_bad_node_does_not_fail_the_others_and_a_second_start_is_refused(
     }
     assert measured == set(GOOD), log.read_text()
     assert check["verdict"] not in ("failed", "not run"), check
-    assert Path(document["report"]).exists()
+    assert Path(document["report"]).is_file(), log.read_text()

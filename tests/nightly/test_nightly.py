@@ -222,6 +222,16 @@ def test_a_stage_that_breaks_is_no_pass_and_does_not_end_the_night(
     assert document["report"]
 
 
+def test_a_night_whose_files_cannot_be_written_keeps_its_verdict(
+    stages: Stages, tmp_path: Path
+) -> None:
+    stages.sweep("degraded", 1, accused=[{"id": "n1", "kind": "node", "evidence": "slow"}])
+    status, document = stages.run("--junit", str(tmp_path / "missing" / "junit.xml"))
+    assert (status, document["verdict"]) == (1, "degraded")
+    assert document["stages"][1]["findings"][0]["where"] == "n1"
+    assert "junit.xml: cannot be written: No such file or directory" in stages.errors
+
+
 def test_the_worst_verdict_counts(stages: Stages) -> None:
     stages.sweep("unjudged", 3)
     assert stages.run("--stages", "sweep")[0] == 3
