@@ -18,7 +18,7 @@ from busbar import site as sites
 from busbar.check.processes import Interruption
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own, refuse_without_space, write
-from busbar.commands.option_types import above_zero, natural, positive
+from busbar.commands.option_types import above_zero, duration, natural, positive
 from busbar.errors import BusbarError
 from busbar.measure.place import Wish, place_of
 from busbar.nightly.night import SCHEMA, STAGES, Night, State, begin, last, rotate
@@ -113,6 +113,13 @@ def _add_nodes(parser: argparse.ArgumentParser) -> None:
         metavar="OPTIONS",
         help="options of the jobs in addition to those of the site: --sbatch '--account=ops'",
     )
+    parser.add_argument(
+        "--max-pending",
+        type=duration,
+        metavar="TIME",
+        help="give up a job that does not start within this time, as in 30m; its stage counts as"
+        " not run, and the next one begins (default: wait)",
+    )
 
 
 def _stages(text: str) -> tuple[str, ...]:
@@ -144,7 +151,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     site = sites.load(args.site)
-    wish = Wish(args.partition, reservation=args.reservation, sbatch=args.sbatch)
+    wish = Wish(args.partition, "", args.reservation, args.sbatch, args.max_pending)
     place = place_of(site, wish)
     if not place.nodes:
         raise BusbarError(

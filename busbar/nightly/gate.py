@@ -77,6 +77,8 @@ def command(site: str, place: Place, wish: Wish, nodes: Sequence[str], output: P
         words += ["--job-name=busbar-gate", f"--time={_MINUTES}"]
         words += " ".join(slurm_options(place.partition, access_of(wish.sbatch))).split()
         words += [f"--reservation={wish.reservation}"] if wish.reservation else []
+        pending = wish.max_pending_s
+        words += [f"--immediate={pending}"] if pending is not None else []
     partition = f"--partition={place.partition.name}"
     return [*words, *busbar("gate", f"--site={site}", partition, "--json")]
 

@@ -119,6 +119,7 @@ def _sweep(job: Job, nodes: Sequence[str]) -> Stage:
         "--partition": job.place.partition.name,
         "--reservation": wish.reservation,
         "--sbatch": wish.sbatch,
+        "--max-pending": _pending(wish),
     }
     given = [f"{option}={value}" for option, value in options.items() if value]
     resume = ["--resume"] if (output / PLAN).exists() else []
@@ -155,9 +156,11 @@ def _checks(name: str, tags: Sequence[str], job: Job, nodes: Sequence[str]) -> S
     results.unlink(missing_ok=True)  # of an earlier attempt
     sbatch = [job.wish.sbatch] if job.wish.sbatch else []
     sbatch += [f"--reservation={job.wish.reservation}"] if job.wish.reservation else []
+    sbatch = [f"--sbatch={' '.join(sbatch)}"] if sbatch else []
+    pending = [f"--max-pending={text}"] if (text := _pending(job.wish)) else []
     command = busbar(
         *("check", f"--site={job.site}", f"--nodelist={fold(nodes)}", *tags),
-        *(f"--output={output}", *([f"--sbatch={' '.join(sbatch)}"] if sbatch else [])),
+        *(f"--output={output}", *sbatch, *pending),
     )
     ended = run(
         command, job.night.path(f"{name}.out"), job.night.path(f"{name}.log"), job.deadline
@@ -169,6 +172,12 @@ def _checks(name: str, tags: Sequence[str], job: Job, nodes: Sequence[str]) -> S
     findings = _findings(found)
     text = "; ".join(filter(None, (found.coverage, f"{len(found.outcomes)} checks have results")))
     return _stage(name, ended, found.verdict, _sentence(text, findings), findings)
+
+
+def _pending(wish: Wish) -> str:
+    """Return the time that a job may wait, as the commands take it; empty for any."""
+    seconds = wish.max_pending_s
+    return "" if seconds is None else f"{seconds // 60}m{seconds % 60}s"
 
 
 _RUN = {"gate": _gate, "sweep": _sweep, "check": _check, "sample": _sample}

@@ -157,12 +157,15 @@ def test_the_stages_run_one_after_the_other_and_end_with_a_report(
     """Also after a night that was killed, whose lock is still there."""
     stages.output.mkdir()
     (stages.output / ".lock").write_text("999999 on elsewhere")
-    status, document = stages.run("--junit", str(tmp_path / "junit.xml"))
+    more = ("--max-pending", "1h1s", "--reservation", "r", "--sbatch", "--qos=maint")
+    status, document = stages.run("--junit", str(tmp_path / "junit.xml"), *more)
     assert (status, document["verdict"]) == (0, "pass")
     assert document["unusable"] == ["n4 drained (bad fan)"]
     *first, report = stages.calls
     assert [line.split()[0] for line in first] == ["gate"] * 3 + ["sweep", "check", "check"]
     assert all("--nodelist=n[1-3]" in line for line in first[3:5])
+    assert all("--max-pending=60m1s" in line and "--qos=maint" in line for line in first[3:])
+    assert all("--reservation=r" in line for line in first[3:])
     night = Path(document["output"])
     assert f"{night}/check/results.json --sweep={night}/sweep.json" in report
     assert "text of the report" in (night / "summary.txt").read_text()
