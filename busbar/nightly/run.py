@@ -77,7 +77,10 @@ class Runner:
             self.tell(f"report: ended with exit status {ended.status}: {ended.said}")
             return state
         lines = out.read_text(encoding="utf-8", errors="replace").splitlines()
-        return replace(state, report=str(output / "index.html"), summary=tuple(lines))
+        # Without checks, its first line is a verdict on the sweep, which the stage has said.
+        checked = (night.path("check") / RESULTS_FILE).exists()
+        summary = tuple(lines) if checked else ()
+        return replace(state, report=str(output / "index.html"), summary=summary)
 
     def _save(self, state: State) -> None:
         try:

@@ -16,7 +16,7 @@ import pytest
 
 from .common import LAB, ROOT
 
-pytestmark = [pytest.mark.lab, pytest.mark.long]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
 GOOD, BAD = ("n1", "n2", "n3"), "n4"
 SITE = """\
 name: nights
@@ -58,7 +58,7 @@ def test_a_bad_node_does_not_fail_the_others_and_a_second_start_is_refused(
 ) -> None:
     output = tmp_path / "out"
     words = [*(LAB / "run", lab, sys.executable, "-m", "busbar", "nightly", "--json")]
-    words += ["--site", site, "--output", output, "--sample", "0", "--max-hours", "0.1"]
+    words += ["--site", site, "--output", output, "--sample", "0", "--max-hours", "0.2"]
     command = [str(word) for word in words]
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
@@ -78,7 +78,7 @@ def test_a_bad_node_does_not_fail_the_others_and_a_second_start_is_refused(
         second = subprocess.run(
             command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment
         )
-        text, _ = night.communicate(timeout=400)
+        text, _ = night.communicate(timeout=840)
     finally:
         night.kill()
     assert second.returncode == 2

@@ -237,7 +237,11 @@ def test_a_night_whose_files_cannot_be_written_keeps_its_verdict(
 
 def test_the_worst_verdict_counts(stages: Stages) -> None:
     stages.sweep("unjudged", 3)
-    assert stages.run("--stages", "sweep")[0] == 3
+    status, document = stages.run("--stages", "sweep")
+    assert (status, document["verdict"]) == (3, "unjudged")
+    summary = Path(document["output"], "summary.txt").read_text()
+    assert document["report"]
+    assert "text of the report" not in summary
     stages.check("check", Verdict.DEGRADED, 1)
     stages.check("sample", Verdict.PASS, 1)
     status, document = stages.run()
