@@ -18,7 +18,7 @@ from busbar import site as sites
 from busbar.check.processes import Interruption
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own, refuse_without_space, write
-from busbar.commands.option_types import above_zero, duration, natural, positive
+from busbar.commands.option_types import above_zero, natural, positive, seconds
 from busbar.errors import BusbarError
 from busbar.measure.place import Wish, place_of
 from busbar.nightly.night import SCHEMA, STAGES, Night, State, begin, last, rotate
@@ -115,7 +115,7 @@ def _add_nodes(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-pending",
-        type=duration,
+        type=seconds,
         metavar="TIME",
         help="give up a job that does not start within this time, as in 30m; its stage counts as"
         " not run, and the next one begins (default: wait)",

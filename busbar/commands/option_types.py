@@ -35,14 +35,6 @@ def above_zero(text: str) -> float:
     return number
 
 
-def duration(text: str) -> int:
-    """Return the seconds of a time such as ``10m`` or ``1h30m``."""
-    parts = re.findall(r"(?P<count>\d{1,4})(?P<unit>[dhms])", text)
-    if not parts or "".join(map("".join, parts)) != text:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10m or 1h30m")
-    return sum(numbers.count(count) * _UNITS[unit] for count, unit in parts)
-
-
 def share(text: str) -> float:
     """Return a number from 0 to below 1, or a percentage such as ``20%``."""
     percent = text.endswith("%")
