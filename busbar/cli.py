@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TAKE_OPTIONS = ("--sbatch",)
 """The options whose value begins with a hyphen."""
-_START_JOBS = (["check"], ["site", "calibrate"], ["sweep", "run"])
+_START_JOBS = (["check"], ["site", "calibrate"], ["sweep", "run"], ["nightly"])
 """Commands that start ReFrame, launchers and ranks, of which nothing may be left."""
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
 _HOOKS = ("prolog", "epilog")

@@ -12,6 +12,7 @@ SUMMARIES = {
     "expect": "print the expected result of a benchmark on a site",
     "gate": "check in seconds whether this node may take jobs, for Slurm",
     "history": "show what changed since when, compare sessions, import results",
+    "nightly": "gate, sweep and check a partition of Slurm at night, one after the other",
     "preflight": "check before a job whether an image runs at full speed on a site",
     "report": "write pages, text or metrics from the results of runs",
     "site": "list, show, lint and detect sites; print their environment",

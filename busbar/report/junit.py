@@ -14,6 +14,23 @@ from busbar.verdict import Verdict
 
 def junit(site: str, outcomes: Sequence[Outcome], skipped: Sequence[Match], time: str) -> str:
     """Return the XML: a problem is a failure, what did not run is an error."""
+    return document(
+        [suite_of(site, outcomes, [(each.name, each.reason) for each in skipped], time)]
+    )
+
+
+def document(suites: Sequence[ET.Element]) -> str:
+    """Return the XML of several suites."""
+    root = ET.Element("testsuites")
+    root.extend(suites)
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def suite_of(
+    site: str, outcomes: Sequence[Outcome], skipped: Sequence[tuple[str, str]], time: str
+) -> ET.Element:
+    """Return the suite of a run; ``skipped`` has checks with their reasons."""
     suite = ET.Element("testsuite", name=f"busbar.{site}", timestamp=time)
     counts = {"tests": len(outcomes) + len(skipped), "failures": 0, "errors": 0}
     for outcome in outcomes:
@@ -34,16 +51,13 @@ def junit(site: str, outcomes: Sequence[Outcome], skipped: Sequence[Match], time
             wrong.set("message", one_line(outcome.sentence()))
         else:
             ET.SubElement(case, "system-out").text = "\n".join(map(_line, _read(outcome)))
-    for match in skipped:
-        case = _case(suite, site, match.name, "", "")
-        ET.SubElement(case, "skipped", message=one_line(match.reason))
+    for name, reason in skipped:
+        case = _case(suite, site, name, "", "")
+        ET.SubElement(case, "skipped", message=one_line(reason))
     suite.set("skipped", str(len(skipped)))
     for name, count in counts.items():
         suite.set(name, str(count))
-    root = ET.Element("testsuites")
-    root.append(suite)
-    ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    return suite
 
 
 def _case(suite: ET.Element, site: str, name: str, *place: str) -> ET.Element:

@@ -33,6 +33,7 @@ from busbar.documents.history import (
     ImportDocument,
     PruneDocument,
 )
+from busbar.documents.nightly import NightlyDocument
 from busbar.expect.lint import LintFinding
 from busbar.preflight.model import PreflightReport, Status
 from busbar.site.family import LaunchRule, OperatorStep
@@ -102,6 +103,7 @@ DOCUMENTS = (
         },
     ),
     Document("busbar-gate/1", "busbar gate --format json", GateDocument),
+    Document("busbar-nightly/1", "busbar nightly --json", NightlyDocument),
     Document("busbar-nodeverdict/1", "busbar gate --format nodeverdict", NodeVerdictDocument),
     Document("busbar-site-list/1", "busbar site list --json", list[SiteRow]),
     Document("busbar-site/1", "busbar site show --json", ShownSite, mode="validation"),

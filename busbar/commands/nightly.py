@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: MIT
+"""``busbar nightly``: gate, sweep and checks of a partition, one after the other."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from busbar import site as sites
+from busbar.check.processes import Interruption
+from busbar.check.run import make_directory
+from busbar.check.surroundings import own, refuse_without_space, write
+from busbar.commands.option_types import above_zero, natural, positive, seconds
+from busbar.errors import BusbarError
+from busbar.measure.place import Wish, place_of
+from busbar.nightly.night import SCHEMA, STAGES, Night, State, begin, last, rotate
+from busbar.nightly.output import document, junit, summary
+from busbar.nightly.process import GRACE_S
+from busbar.nightly.run import Runner
+from busbar.nightly.stages import Job
+from busbar.safe_path import refuse_unsafe
+from busbar.terminal import stderr, stdout
+from busbar.verdict import EXIT_STATUSES, exit_status
+
+_CHOICES = ("gate", "sweep", "check")
+_HOUR_S = 3600
+_MOST_AGE = timedelta(days=1)
+"""Of a night that can be resumed."""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``busbar nightly``."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "nightly",
+        description=(
+            "Test a partition of Slurm in stages, one after the other: busbar gate on each node,"
+            " busbar sweep run, busbar check on every node, and its nightly set on a sample of"
+            " them. Nodes that fail the gate are left out of the other stages. Inside a job its"
+            " nodes are tested, else each stage submits its own jobs. Ends with a report and a"
+            f" summary. {EXIT_STATUSES} 128 + N after signal N. The verdict is the worst of all"
+            " stages."
+        ),
+    )
+    _add_nodes(parser)
+    parser.add_argument(
+        "--stages",
+        type=_stages,
+        default=_CHOICES,
+        metavar="LIST",
+        help="some of gate,sweep,check (default: all)",
+    )
+    parser.add_argument(
+        "--sample",
+        type=natural,
+        default=2,
+        metavar="N",
+        help="nodes for the nightly set of the checks, others each day; 0 for none (default: 2)",
+    )
+    parser.add_argument(
+        "--max-hours",
+        type=above_zero,
+        metavar="H",
+        help="end the running stage after this time, and begin no other; the report is still"
+        " written (default: no limit)",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="continue the last night in --output, if it began less than a day ago: stages that"
+        " finished are not repeated",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("busbar-nightly"),
+        metavar="DIR",
+        help="directory of the nights, one directory each; all nodes mount it (default:"
+        " %(default)s)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=positive,
+        metavar="N",
+        help="remove the oldest finished nights beyond this number; the history keeps their"
+        " readings (default: keep all)",
+    )
+    parser.add_argument(
+        "--junit", type=Path, metavar="FILE", help="write a JUnit file of stages and checks"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.set_defaults(run=_run)
+
+
+def _add_nodes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--site", required=True, help="name or directory of the site")
+    parser.add_argument(
+        "--partition", default="", metavar="NAME", help="partition of the site, if it has several"
+    )
+    parser.add_argument(
+        "--reservation", default="", metavar="NAME", help="submit to this reservation of Slurm"
+    )
+    parser.add_argument(
+        "--sbatch",
+        default="",
+        metavar="OPTIONS",
+        help="options of the jobs in addition to those of the site: --sbatch '--account=ops'",
+    )
+    parser.add_argument(
+        "--max-pending",
+        type=seconds,
+        metavar="TIME",
+        help="give up a job that does not start within this time, as in 30m; its stage counts as"
+        " not run, and the next one begins (default: wait)",
+    )
+
+
+def _stages(text: str) -> tuple[str, ...]:
+    words = text.split(",")
+    if unknown := [word for word in words if word not in _CHOICES]:
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0]!r} is not a stage; write some of {','.join(_CHOICES)}"
+        )
+    return tuple(name for name in _CHOICES if name in words)
+
+
+def _run(args: argparse.Namespace) -> int:
+    begun = time.monotonic()
+    output = args.output.resolve()
+    refuse_unsafe(output, "--output")
+    refuse_unsafe(args.site, "--site")
+    make_directory(output)
+    with own(output):
+        refuse_without_space(output)
+        try:
+            return _night(args, output, begun)
+        except OSError as error:
+            raise BusbarError(
+                f"cannot be used: {error.strerror or error}",
+                where=str(error.filename or output),
+                hint="make room, or choose another --output",
+            ) from error
+
+
+def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
+    site = sites.load(args.site)
+    wish = Wish(args.partition, "", args.reservation, args.sbatch, args.max_pending)
+    place = place_of(site, wish)
+    if not place.nodes:
+        raise BusbarError(
+            "Slurm can start no job on any of its nodes",
+            where=f"partition {place.partition.name}",
+            hint="sinfo -N lists the nodes and their states",
+        )
+    now = datetime.now(UTC)
+    state = State(
+        SCHEMA,
+        site.name,
+        place.partition.name,
+        now.isoformat(timespec="seconds"),
+        _names(args.stages, args.sample),
+        place.unusable,
+    )
+    night = last(output) if args.resume else begin(output, now)
+    if args.resume:
+        state = _resumed(night, state)
+    _tell(f"night {night.directory}: {len(place.nodes)} nodes")
+    interruption: Interruption = args.interruption
+    interruption.grace = GRACE_S
+    deadline = None if args.max_hours is None else begun + args.max_hours * _HOUR_S
+    # A step of Slurm may start in another directory.
+    where = str(Path(args.site).absolute()) if "/" in args.site else args.site
+    job = Job(night, where, place, wish, deadline)
+    with interruption.held():
+        state = Runner(job, args.sample, interruption, _tell).run(state)
+        if interruption.name:
+            interruption.finish()
+        return _conclude(args, night, state, interruption)
+
+
+def _names(stages: Sequence[str], sample: int) -> tuple[str, ...]:
+    wanted = {*stages, *(["sample"] if "check" in stages and sample else [])}
+    return tuple(name for name in STAGES if name in wanted)
+
+
+def _resumed(night: Night, state: State) -> State:
+    """Return the state of the night to continue; what it is of must not have changed."""
+    earlier = night.load()
+    if datetime.now(UTC) - datetime.fromisoformat(earlier.begun).astimezone(UTC) > _MOST_AGE:
+        raise BusbarError(
+            "began more than a day ago, and its results are not those of now",
+            where=str(night.directory),
+            hint="leave --resume out to start a new night",
+        )
+    if (earlier.site, earlier.partition) != (state.site, state.partition):
+        raise BusbarError(
+            f"is of site {earlier.site}, partition {earlier.partition}",
+            where=str(night.directory),
+            hint="continue it with these, or leave --resume out",
+        )
+    return replace(
+        state,
+        begun=earlier.begun,
+        stages=tuple(e for e in earlier.stages if e.name in state.names),
+    )
+
+
+def _conclude(
+    args: argparse.Namespace, night: Night, state: State, interruption: Interruption
+) -> int:
+    lines = summary(night, state)
+    text = junit(night, state)
+    files = [(night.path("summary.txt"), "\n".join(lines) + "\n"), (night.path("junit.xml"), text)]
+    for path, content in [*files, *([(args.junit, text)] if args.junit else [])]:
+        try:
+            write(path, content)
+        except OSError as error:  # the verdict must still be printed
+            _tell(f"{path}: cannot be written: {error.strerror}")
+    for problem in rotate(args.output.resolve(), args.keep) if args.keep else ():
+        _tell(problem)
+    try:
+        if args.json:
+            stdout().document(document(night, state))
+        else:
+            stdout().text("\n".join(lines) + "\n")
+        sys.stdout.flush()
+    except OSError:  # nobody reads any more, but the exit status is the verdict
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return interruption.status if state.interrupted else exit_status(state.verdict)
+
+
+def _tell(line: str) -> None:
+    with suppress(OSError):  # nobody reads any more, but the night goes on
+        stderr().line(f"busbar: {line}")

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: MIT
+"""The stages of a night: what each of them runs, and what came of it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from functools import cache
+
+from pydantic import TypeAdapter
+
+from busbar.check.run import make_directory
+from busbar.errors import BusbarError
+from busbar.judge.results import RESULTS_FILE
+from busbar.measure.place import Place, Wish
+from busbar.measure.store import PLAN
+from busbar.nightly import gate
+from busbar.nightly.night import Finding, Night, Stage
+from busbar.nightly.process import Ended, busbar, run
+from busbar.report.snapshot import Snapshot, read
+from busbar.sweep.hostlist import fold
+from busbar.text_file import read_text
+from busbar.verdict import Verdict, exit_status, worst
+
+SWEEP_VERDICT = "sweep.json"
+_SIGNALLED = 128
+_MOST_BYTES = 2**28
+_MOST_FINDINGS = 1000
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the stages have in common."""
+
+    night: Night
+    site: str
+    place: Place
+    wish: Wish
+    deadline: float | None = None
+    """A time of the monotonic clock."""
+
+
+@dataclass(frozen=True)
+class _Accused:
+    id: str
+    kind: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class _Gone:
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """The keys of the document of a sweep that a night needs."""
+
+    verdict: Verdict
+    nodes: tuple[str, ...]
+    accused: tuple[_Accused, ...]
+    gone: tuple[_Gone, ...]
+    unmeasured: tuple[str, ...]
+    stopped: str
+
+
+def sample_of(nodes: Sequence[str], count: int, day: date) -> tuple[str, ...]:
+    """Return the nodes for the larger set; the next ones each day, until all had their turn."""
+    count = min(count, len(nodes))
+    first = day.toordinal() * count
+    return tuple(nodes[(first + n) % len(nodes)] for n in range(count))
+
+
+def measure(name: str, job: Job, nodes: Sequence[str]) -> Stage:
+    """Run a stage on nodes."""
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+    try:
+        stage = _RUN[name](job, nodes)
+    except BusbarError as error:
+        stage = Stage(name, Verdict.NOT_RUN, error.alone(), finished=False)
+    return replace(stage, begun=begun, nodes=tuple(nodes))
+
+
+def _gate(job: Job, nodes: Sequence[str]) -> Stage:
+    output = job.night.path("gate")
+    shutil.rmtree(output, ignore_errors=True)  # an earlier attempt
+    make_directory(output)
+    command = gate.command(job.site, job.place, job.wish, nodes, output)
+    ended = run(command, job.night.path("gate.out"), job.night.path("gate.log"), job.deadline)
+    known = gate.read(output, nodes)
+    findings = [
+        known[node].finding
+        if node in known
+        else Finding(node, Verdict.NOT_RUN, f"no verdict: {ended.said or _how(ended)}")
+        for node in nodes
+    ]
+    bad = tuple(node for node in nodes if node in known and known[node].drain)
+    text = f"{len(known)} of {len(nodes)} nodes have a verdict, {len(bad)} failed"
+    shown = [each for each in findings if each.verdict is not Verdict.PASS]
+    return Stage(
+        "gate",
+        worst(each.verdict for each in findings),
+        _sentence(text, shown),
+        finished=not ended.late and not _signalled(ended),
+        seconds=ended.seconds,
+        findings=tuple(findings),
+        left_out=bad,
+    )
+
+
+def _sweep(job: Job, nodes: Sequence[str]) -> Stage:
+    output = job.night.path("sweep")
+    out = job.night.path(SWEEP_VERDICT)
+    wish = job.wish
+    options = {
+        "--partition": job.place.partition.name,
+        "--reservation": wish.reservation,
+        "--sbatch": wish.sbatch,
+        "--max-pending": _pending(wish),
+    }
+    given = [f"{option}={value}" for option, value in options.items() if value]
+    resume = ["--resume"] if (output / PLAN).exists() else []
+    command = busbar(
+        *("sweep", "run", "--json", f"--site={job.site}", f"--output={output}"),
+        *(f"--nodelist={fold(nodes)}", *given, *resume),
+    )
+    ended = run(command, out, job.night.path("sweep.log"), job.deadline)
+    try:
+        found = _sweeps().validate_json(read_text(out, _MOST_BYTES))
+    except (OSError, ValueError):  # also pydantic's: an error has no verdict
+        return _without_verdict("sweep", ended)
+    findings = [
+        *(Finding(one.id, Verdict.DEGRADED, one.evidence) for one in found.accused),
+        *(Finding(one.node, Verdict.FAILED, one.reason) for one in found.gone),
+        *(Finding(what, Verdict.NOT_RUN, "not measured") for what in found.unmeasured),
+    ]
+    stopped = [f"ended early: {found.stopped}"] if found.stopped else []
+    text = "; ".join([f"{len(found.nodes)} nodes, {len(found.accused)} accused", *stopped])
+    return _stage("sweep", ended, found.verdict, _sentence(text, findings), findings)
+
+
+def _check(job: Job, nodes: Sequence[str]) -> Stage:
+    return _checks("check", (), job, nodes)
+
+
+def _sample(job: Job, nodes: Sequence[str]) -> Stage:
+    return _checks("sample", ("--tag=nightly",), job, nodes)
+
+
+def _checks(name: str, tags: Sequence[str], job: Job, nodes: Sequence[str]) -> Stage:
+    output = job.night.path(name)
+    results = output / RESULTS_FILE
+    results.unlink(missing_ok=True)  # of an earlier attempt
+    sbatch = [job.wish.sbatch] if job.wish.sbatch else []
+    sbatch += [f"--reservation={job.wish.reservation}"] if job.wish.reservation else []
+    sbatch = [f"--sbatch={' '.join(sbatch)}"] if sbatch else []
+    pending = [f"--max-pending={text}"] if (text := _pending(job.wish)) else []
+    command = busbar(
+        *("check", f"--site={job.site}", f"--nodelist={fold(nodes)}", *tags),
+        *(f"--output={output}", *sbatch, *pending),
+    )
+    ended = run(
+        command, job.night.path(f"{name}.out"), job.night.path(f"{name}.log"), job.deadline
+    )
+    try:
+        found = read(results)
+    except BusbarError:
+        return _without_verdict(name, ended)
+    findings = _findings(found)
+    text = "; ".join(filter(None, (found.coverage, f"{len(found.outcomes)} checks have results")))
+    return _stage(name, ended, found.verdict, _sentence(text, findings), findings)
+
+
+def _pending(wish: Wish) -> str:
+    """Return the time that a job may wait, as the commands take it; empty for any."""
+    seconds = wish.max_pending_s
+    return "" if seconds is None else f"{seconds // 60}m{seconds % 60}s"
+
+
+_RUN = {"gate": _gate, "sweep": _sweep, "check": _check, "sample": _sample}
+
+
+def _findings(found: Snapshot) -> list[Finding]:
+    """Return what the checks say against each place, the worst first."""
+    wrong = [
+        row for outcome in found.outcomes for row in outcome.results if row.verdict.is_problem
+    ]
+    rows = [Finding(row.where, row.verdict, f"{row.check}: {row.message}") for row in wrong]
+    return sorted(dict.fromkeys(rows), key=lambda each: -each.verdict.severity)[:_MOST_FINDINGS]
+
+
+def _stage(
+    name: str, ended: Ended, verdict: Verdict, message: str, findings: Sequence[Finding]
+) -> Stage:
+    """Return a stage that left a verdict, which its exit status must confirm."""
+    finished = not ended.late and not _signalled(ended)
+    if not finished:
+        # What was measured until then counts, but nothing of it is good for the rest.
+        verdict = worst([verdict, Verdict.UNKNOWN])
+        message = f"{_how(ended)}; {message}"
+    elif ended.status != exit_status(verdict):
+        message = f"its verdict is {verdict}, but it {_how(ended)}: {ended.said}"
+        verdict = Verdict.FAILED
+    return Stage(name, verdict, message, finished, seconds=ended.seconds, findings=tuple(findings))
+
+
+def _without_verdict(name: str, ended: Ended) -> Stage:
+    message = ": ".join(filter(None, (_how(ended), ended.said)))
+    return Stage(name, Verdict.NOT_RUN, message, finished=False, seconds=ended.seconds)
+
+
+def _how(ended: Ended) -> str:
+    if ended.late:
+        return "was ended by --max-hours"
+    if ended.status < 0:
+        return f"was ended by signal {-ended.status}"
+    return f"ended with exit status {ended.status}"
+
+
+def _signalled(ended: Ended) -> bool:
+    return ended.status < 0 or ended.status > _SIGNALLED
+
+
+def _sentence(text: str, findings: Sequence[Finding]) -> str:
+    """Return the text, and the first finding that has a message."""
+    first = next((each for each in findings if each.message), None)
+    if not first:
+        return text
+    more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
+    what = ": ".join(filter(None, (first.where, first.message)))
+    return "; ".join(filter(None, (text, f"{what}{more}")))
+
+
+@cache
+def _sweeps() -> TypeAdapter[_Sweep]:
+    return TypeAdapter(_Sweep)
+
+
+def snapshots(night: Night) -> Mapping[str, Snapshot]:
+    """Return the results of the checks of a night, by stage."""
+    found = {}
+    for name in ("check", "sample"):
+        try:
+            found[name] = read(night.path(name) / RESULTS_FILE)
+        except BusbarError:
+            continue  # it did not run
+    return found
