@@ -133,3 +133,11 @@ def test_a_published_name_that_the_columns_contradict() -> None:
     note = next(n for n in found.notes if n.id == "mislabelled-collective")
     assert found.operation == "reduce_scatter"
     assert "reduce_scatter" in note.summary
+
+
+def test_a_plugin_of_which_a_post_leaves_the_first_lines_out_is_loaded() -> None:
+    lines = (DATA / "p4d-efa/all_reduce_2x8.log").read_text().splitlines(keepends=True)
+    text = "".join(line for line in lines if "NET/OFI Init" not in line and "Selected" not in line)
+    assert "NET/OFI" in text
+    (found,) = explain([Source.from_text("job.out", text)])
+    assert (str(found.verdict), found.causes) == ("pass", ())
