@@ -95,6 +95,7 @@ def _document(found: Analysis, notes: list[str]) -> SweepDocument:
         "unmeasured": list(found.unmeasured),
         "notes": [*notes, *found.notes],
         "last_round": found.last_round,
+        "decided": found.decided,
     }
 
 

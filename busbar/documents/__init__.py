@@ -560,6 +560,8 @@ class SweepDocument(TypedDict):
     """What limits these results: lines that were cut off, several kinds of nodes, no band."""
     last_round: int
     """The highest round in the file; the second pass counts on from it."""
+    decided: bool
+    """Whether nothing was left open that only a limit can decide."""
 
 
 class FoundRow(AccusedRow):

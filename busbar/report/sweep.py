@@ -58,6 +58,14 @@ class Sweep:
     wrong_data: tuple[str, ...] = ()
     gone: tuple[_Gone, ...] = ()
     stopped: str = ""
+    verdict: str = ""
+    decided: bool = True
+
+    @property
+    def at_best(self) -> Verdict:
+        """The verdict of a node that nothing speaks against."""
+        judged = self.decided and self.verdict != Verdict.UNJUDGED
+        return Verdict.PASS if judged else Verdict.UNJUDGED
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,7 @@ def _rows() -> TypeAdapter[_Row]:
 def map_of(sweep: Sweep, rates: Rates, leaf_of: Mapping[str, str]) -> Fleet:
     """Return the nodes by leaf: only a node with a reading that nothing speaks against passes."""
     nodes = list(dict.fromkeys([*sweep.nodes, *rates.of]))
-    states = {node: State(Verdict.PASS, [rates.text(node)]) for node in nodes}
+    states = {node: State(sweep.at_best, [rates.text(node)]) for node in nodes}
     for node, values in rates.of.items():
         if not values:
             states[node] = State(Verdict.NOT_RUN, ["no reading"])
@@ -199,6 +207,8 @@ def sentence(fleet: Fleet) -> str:
     bad = [(count, verdict) for verdict, count in fleet.counts if verdict.is_problem]
     if not fleet.total:
         return "no node was measured"
+    if any(verdict is Verdict.UNJUDGED for verdict, _ in fleet.counts) and not bad:
+        return f"{fleet.total} nodes were compared with each other only"
     if not bad:
         return f"no node of {fleet.total} is slow"
     words = {
