@@ -321,10 +321,12 @@ def test_what_slurm_ends_has_failed_and_says_why(
     cluster.control("scontrol", "update", f"JobId={limited}", "EndTime=now+1")
     cluster.control("scontrol", "update", f"NodeName={other}", "State=DOWN", "Reason=test")
     try:
-        for process, cause in ((first, "timeout"), (second, "rank-died")):
+        # srun's word on the node is the better one, but a rank may be gone before it comes.
+        expected = ((first, {"timeout"}), (second, {"node-fault", "rank-died"}))
+        for process, causes in expected:
             status, document = ended(process)
             assert (status, document["verdict"]) == (1, "failed")
-            assert cause in {each["id"] for each in document["causes"]}, messages(document)
+            assert causes & {each["id"] for each in document["causes"]}, messages(document)
     finally:
         cluster.control("scontrol", "update", f"NodeName={other}", "State=IDLE")
 
