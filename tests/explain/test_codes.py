@@ -32,13 +32,13 @@ def harmless() -> Iterator[tuple[str, str]]:
             yield name, line
 
 
-@pytest.mark.parametrize(("name", "expect", "line"), faults())
+@pytest.mark.parametrize(("name", "expect", "line"), list(faults()))
 def test_a_code_leads_to_its_cause(name: str, expect: str, line: str) -> None:
     right, causes = is_right(expect, Source.from_text(name, line + "\n"))
     assert right, causes
 
 
-@pytest.mark.parametrize(("name", "line"), harmless())
+@pytest.mark.parametrize(("name", "line"), list(harmless()))
 def test_a_look_alike_accuses_nobody(name: str, line: str) -> None:
     _, causes = is_right("healthy", Source.from_text(name, line + "\n"))
     assert causes in ([], ["bad input"])
