@@ -244,7 +244,7 @@ def _writable(path: Path) -> sqlite3.Connection:
         if not version:
             connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
         _refuse_other_version(path, version or _VERSION)
-    except BaseException:
+    except BaseException:  # an interruption, too, must not leave the lock
         connection.close()
         raise
     return connection

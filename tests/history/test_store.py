@@ -132,7 +132,6 @@ def test_what_is_no_store_is_one_error(store: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_version_of_reframe_that_is_locked() -> None:
-    pytest.importorskip("reframe")
     from reframe.frontend.reporting.storage import _SqliteStorage
 
     assert _SqliteStorage.SCHEMA_VERSION == "1.0"
