@@ -63,8 +63,7 @@ spack-concretize: setup ## concretize the environment of a site on this system, 
 
 spack-pin: setup ## update the recipe of gpu_aware and every lock after a change of its sources, without a solve
 	@ci/spack/setup.sh
-	@. .spack/env.sh && spack -e site/_stacks/host python ci/spack/pin.py
-	@$(BIN)/busbar spack record --sources $(shell cd site/_stacks && find . -name spack.lock -printf '%P\n' | sed 's,/spack.lock$$,,')
+	@ci/spack/pin.sh
 
 spack-here: setup ## build, test, push and reinstall the packages whose sources Debian has (ARGS=SPECS)
 	@ci/spack/setup.sh
