@@ -63,6 +63,7 @@ spack-concretize: setup ## concretize the environment of a site on this system, 
 
 spack-pin: setup ## update the recipe of gpu_aware and every lock after a change of its sources, without a solve
 	@ci/spack/setup.sh
+	@$(BIN)/python ci/spack/gpu_aware_source.py
 	@. .spack/env.sh && spack -e site/_stacks/host python ci/spack/pin.py
 	@$(BIN)/busbar spack record --sources $(shell cd site/_stacks && find . -name spack.lock -printf '%P\n' | sed 's,/spack.lock$$,,')
 
