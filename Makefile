@@ -63,6 +63,7 @@ spack-concretize: setup ## concretize the environment of a site on this system, 
 
 spack-pin: setup ## update the recipe of gpu_aware and every lock after a change of its sources, without a solve
 	@ci/spack/setup.sh
+	@$(BIN)/python ci/spack/gpu_aware_source.py
 	@ci/spack/pin.sh
 
 spack-here: setup ## build, test, push and reinstall the packages whose sources Debian has (ARGS=SPECS)

@@ -29,9 +29,13 @@ _RELEASE = "os-release"
 """The file of a system's scope with its C library."""
 _NO_INPUT = frozenset({"include", "modules", "view", "config", "mirrors", "bootstrap"})
 """Sections of Spack's configuration that no solve reads."""
-# Our program is built from sources outside its recipe.
+# The source of our program is in its recipe as one file, which is written from these.
 _SOURCES: Mapping[str, Sequence[str]] = {
-    "gpu-aware-mpi": ("reframe_checks/src/gpu_aware.cpp", "reframe_checks/src/*.hpp")
+    "gpu-aware-mpi": (
+        "packages/spack_repo/busbar/packages/gpu_aware_mpi/gpu_aware.cpp",
+        "reframe_checks/src/gpu_aware.cpp",
+        "reframe_checks/src/*.hpp",
+    )
 }
 
 

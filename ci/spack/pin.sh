@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# pin.sh: updates the recipe of gpu_aware and every lock after a change of its sources, without a solve.
+# pin.sh: updates every lock after a change of its sources, without a solve.
 set -euo pipefail
 # shellcheck source=ci/spack/common.sh
 . "$(dirname "$0")/common.sh"
