@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Run Spack as on another system: as_system.py SYSTEM CPU ARGUMENT...
 
-SYSTEM is a directory with `os-release` and the scope of a system, CPU a target or empty. Spack solves
-only for its host's operating system and family of CPUs, and detects the C library through the compiler.
-A lock must not depend on the machine that writes it, so all of these are imitated.
+SYSTEM is a directory with the scope of a system and its `os-release`, CPU a target or empty. Spack
+solves only for the operating system and the family of CPUs of its host, and asks the compiler for
+the C library. A lock must not depend on the machine that writes it, so all of these are imitated.
 """
 
 import os
@@ -16,7 +16,7 @@ del sys.argv[1:3]
 os.environ["UNIXCONFDIR"] = str(SYSTEM)  # where Spack's module `distro` looks for os-release
 sys.path.insert(0, os.path.join(os.environ["SPACK_ROOT"], "lib", "spack"))
 
-import spack.vendor.archspec.cpu
+import spack.vendor.archspec.cpu  # noqa: E402
 
 if CPU:
     TARGET = spack.vendor.archspec.cpu.TARGETS[CPU]
@@ -31,12 +31,13 @@ release = dict(
     line.split("=", 1) for line in shlex.split((SYSTEM / "os-release").read_text(), comments=True)
 )
 DETECTED = spack.compilers.libraries.CompilerPropertyDetector.default_libc
+COMPILERS = ("gcc", "cce")
 RUNS = spack.solver.asp.c_compiler_runs
 
 
 def default_libc(self):
-    """Return the C library of the system for its gcc."""
-    if self.spec.name != "gcc":
+    """Return the C library of the system for its own compilers."""
+    if self.spec.name not in COMPILERS:
         return DETECTED(self)
     libc = spack.spec.Spec(f"glibc@={release['GLIBC']}")
     libc.external_path = "/usr"
@@ -44,6 +45,6 @@ def default_libc(self):
 
 
 spack.compilers.libraries.CompilerPropertyDetector.default_libc = default_libc
-spack.solver.asp.c_compiler_runs = lambda spec: spec.name == "gcc" or RUNS(spec)
+spack.solver.asp.c_compiler_runs = lambda spec: spec.name in COMPILERS or RUNS(spec)
 
 sys.exit(spack.main.main())

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Write the locks of environments for other systems, without a solve: port.py NAME...
+"""Write locks whose graph is known, without a solve: rehash.py ENVIRONMENT...
 
-Runs in Spack's Python. Each lock is that of the same environment for Debian 12, with the operating
-system, the compiler and the C library of its own system. A solve gives the same unless a recipe
-asks for one of these; `make spack-verify` solves.
+Runs in Spack's Python, with directories of environments. One for Debian 12, the system of images,
+gets the hashes of the recipes as they are now. One for another system gets the lock of the same
+environment for Debian 12, with the operating system, the compiler and the C library of its own.
+A solve gives the same unless versions, variants or dependencies changed, or depend on these;
+`make spack-verify` solves.
 """
 
 import json
@@ -20,7 +22,6 @@ import spack.variant
 import spack.version
 
 ROOT = Path(__file__).resolve().parents[2]
-STACKS = ROOT / "site/_stacks"
 SYSTEMS = ROOT / "site/_families/spack/systems"
 
 
@@ -48,11 +49,10 @@ def hidden(spec):
     return namespace, commit
 
 
-def port(name):
+def rehash(directory):
     """Write the lock of one environment."""
-    manifest = (STACKS / name / "spack.yaml").read_text()
-    system = re.search(r"/systems/(\S+)", manifest)[1]
-    base = STACKS / name.replace(f"-{system}", "")
+    system = re.search(r"/systems/(\S+)", (directory / "spack.yaml").read_text())[1]
+    base = Path(str(directory).replace(f"-{system}", ""))
     scope = SYSTEMS / system
     packages = spack.util.spack_yaml.load((scope / "packages.yaml").read_text())["packages"]
     (gcc,) = packages["gcc"]["externals"]
@@ -83,9 +83,9 @@ def port(name):
         }
         for key, spec in specs.items()
     }
-    (STACKS / name / "spack.lock").write_text(json.dumps(data, separators=(",", ":")))
-    print(f"{name}: ported from {base.relative_to(STACKS)}")
+    (directory / "spack.lock").write_text(json.dumps(data, separators=(",", ":")))
+    print(f"{directory}: hashed again" if base == directory else f"{directory}: from {base}")
 
 
-for each in sys.argv[1:]:
-    port(each)
+for argument in sys.argv[1:]:
+    rehash(Path(argument))
