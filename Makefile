@@ -53,9 +53,9 @@ spack-lock: setup ## solve again and write the locks (ENVS=...)
 	@ci/spack/setup.sh
 	@ci/spack/lock.sh $(ENVS)
 
-spack-externals: setup ## find this machine's compiler, CUDA, ROCm, Slurm, Cray MPICH for Spack (GCC=gcc-13, TARGET=zen3)
+spack-externals: setup ## find this machine's compiler, CUDA, ROCm, EFA, Slurm, Cray MPICH for Spack (SITE=, GCC=gcc-13, TARGET=zen3)
 	@ci/spack/setup.sh
-	@. .spack/env.sh && $(BIN)/python ci/spack/machine_scope.py "$$BUSBAR_SPACK_SCOPE" $(if $(GCC),--gcc $(GCC)) $(if $(TARGET),--target $(TARGET))
+	@. .spack/env.sh && $(BIN)/python -m ci.spack.machine_scope "$$BUSBAR_SPACK_SCOPE" $(if $(SITE),--site $(SITE)) $(if $(GCC),--gcc $(GCC)) $(if $(TARGET),--target $(TARGET))
 
 spack-concretize: setup ## concretize the environment of a site on this system, and check its lock (SITE=, LANE=)
 	@ci/spack/setup.sh

@@ -64,9 +64,9 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "path",
         help="print the directory of a site's environment, for spack -e",
-        description="It is the environment for the operating system of this machine; else that for "
-        "the system of the site; else that for Debian 12. Exit status: 0 printed, 2 the site has "
-        "no such environment, or this machine cannot install its lock.",
+        description="It is that for the operating system of this machine; else that for the "
+        "system of the site; else that for Debian 12. Exit status: 0 printed, 2 the site has no "
+        "such environment, or this machine cannot install its lock.",
     )
     one.add_argument("site", metavar="SITE", help="name of a site")
     one.add_argument("--lane", metavar="LANE", help=_LANE_HELP)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The Spack environments that sites share, by lane and operating system.
 
-They are `_stacks/NAME-SYSTEM` and, for a second lane, `_stacks/NAME-SYSTEM/LANE`; without SYSTEM they are
-for the system of images, Debian 12.
+They are `_stacks/NAME-SYSTEM` and, for a second lane, `_stacks/NAME-SYSTEM/LANE`; without SYSTEM
+they are for the system of images, Debian 12.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def require_installable(lock: Lock, site: str) -> None:
 def derived(manifest: Manifest) -> Path:
     """Return the environment like another one for the system of this machine; write its manifest.
 
-    Its compiler is that of the system's scope; of a system without one, that of the machine's scope.
+    Its compiler is that of the scope of the system; without one, that of the machine.
     """
     here = systems.locked(systems.of_machine())
     own = manifest.system.name if manifest.system else ""

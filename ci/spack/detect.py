@@ -68,6 +68,12 @@ class Machine:
             for path in sorted(self.root.glob(pattern), key=_by_version, reverse=True)
         ]
 
+    def on_path(self, program: str) -> Path | None:
+        """Return the prefix of a program on PATH."""
+        found = shutil.which(program)
+        known = found and Path(found).is_relative_to(self.root)
+        return Path(found).parents[1] if found and known else None
+
     def printed(self, *command: str | Path) -> str:
         """Return what a program prints; nothing if it is missing or fails."""
         try:
@@ -157,9 +163,8 @@ def rdma_core(machine: Machine) -> Iterator[tuple[str, External]]:
 
 def slurm(machine: Machine) -> Iterator[tuple[str, External]]:
     """Yield the Slurm on PATH, else that of a usual place."""
-    on_path = shutil.which("scontrol")
-    places = [Path(on_path).parents[1]] if on_path else machine.found(*SLURM_PLACES)
-    for prefix in places:
+    on_path = machine.on_path("scontrol")
+    for prefix in [*([on_path] if on_path else []), *machine.found(*SLURM_PLACES)]:
         version = _version_in(machine.printed(prefix / "bin/scontrol", "--version"))
         if not version:
             continue
@@ -174,10 +179,10 @@ def slurm(machine: Machine) -> Iterator[tuple[str, External]]:
 
 def openssh(machine: Machine) -> Iterator[tuple[str, External]]:
     """Yield the ssh on PATH."""
-    program = shutil.which("ssh")
+    prefix = machine.on_path("ssh")
     found = re.search(r"OpenSSH_(?P<version>\w+(\.\w+)*)", machine.printed("ssh", "-V"))
-    if program and found:
-        yield "openssh", External(f"openssh@{found['version']}", Path(program).parents[1])
+    if prefix and found:
+        yield "openssh", External(f"openssh@{found['version']}", prefix)
 
 
 def pmix(machine: Machine) -> Iterator[tuple[str, External]]:
@@ -218,10 +223,10 @@ def cray(machine: Machine, arch: str) -> Iterator[tuple[str, External]]:
     """Yield MPICH, PMI and libfabric of the loaded modules, else the newest of PrgEnv-gnu."""
     mpich = _of_variable("CRAY_MPICH_DIR") or machine.found("opt/cray/pe/mpich/*/ofi/gnu/*")
     pmi = _of_variable("CRAY_PMI_PREFIX") or machine.found("opt/cray/pe/pmi/[0-9]*")
-    loaded = shutil.which("fi_info")
+    loaded = machine.on_path("fi_info")
     fabric = machine.found("opt/cray/libfabric/[0-9]*")
-    if loaded and "opt/cray" in loaded:
-        fabric = [Path(loaded).parents[1]]
+    if loaded and loaded.parent.name == "libfabric":
+        fabric = [loaded]
     if not mpich:
         return
     if not (pmi and fabric):

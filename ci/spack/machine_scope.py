@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Write the scope of this machine: its compiler, and the externals that it has, by detection.
 
-$ machine_scope.py DIR [--site h200x4] [--gcc gcc-13] [--target zen3]
+$ python -m ci.spack.machine_scope DIR [--site h200x4] [--gcc gcc-13] [--target zen3]
 
 Names on standard error what a site needs and this machine lacks.
 """
@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from detect import Machine, found_externals
 
 from busbar import site as sites
+from busbar.errors import BusbarError
+from ci.spack.detect import Machine, found_externals
 
 HEAD = "# Written by ci/spack/machine_scope.py; add what it could not find.\n"
 NEEDED = {
@@ -73,18 +74,21 @@ def scope(machine: Machine, gcc: str, target: str, arch: str) -> dict[str, dict[
     return files
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Write the scope of this machine.")
     parser.add_argument("directory", type=Path, metavar="DIR", help="the scope to write")
     parser.add_argument("--site", default="", help="name what this site needs and is not found")
     parser.add_argument("--gcc", default="gcc", help="the C compiler (default: gcc)")
     parser.add_argument("--target", default="", help="CPU, as Spack names it (default: generic)")
     parser.add_argument("--root", type=Path, default=Path("/"), help="where the packages are")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     machine = Machine(args.root)
     stacks, arch = [], ""
     if args.site:
-        site = sites.load(args.site)
+        try:
+            site = sites.load(args.site)
+        except BusbarError as error:
+            sys.exit(f"spack: {error}")
         arch = site.node.gpus.arch if site.node.gpus else ""
         stacks = [each.stack for each in site.deliveries if each.kind == "spack"]
     files = scope(machine, args.gcc, args.target, arch)
