@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test test-fast lint lock bench fuzz docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-here spack-supply spack-mirror spack-push
+.PHONY: help setup check test test-fast lint lock bench fuzz docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,9 +67,9 @@ spack-pin: setup ## update the recipe of gpu_aware and every lock after a change
 	@. .spack/env.sh && spack -e site/_stacks/host python ci/spack/pin.py
 	@$(BIN)/busbar spack record --sources $(shell cd site/_stacks && find . -name spack.lock -printf '%P\n' | sed 's,/spack.lock$$,,')
 
-spack-here: setup ## build, test, push and reinstall the packages whose sources Debian has (ARGS=SPECS)
+spack-compile: setup ## compile and test what package indexes allow, and name what they do not (ARGS=parts, see ci/spack/compile.sh)
 	@ci/spack/setup.sh
-	@ci/spack/here.sh $(ARGS)
+	@ci/spack/compile.sh $(ARGS)
 
 spack-mirror: setup ## download the sources of a lock (SITE=, LANE=) into DIR= (build/spack-mirror)
 	@ci/spack/setup.sh
