@@ -18,7 +18,7 @@ envs=ci/spack/compile
 cache=file://$work/buildcache
 export BUSBAR_SPACK_SCOPE=$work/scope SPACK_GNUPGHOME=$work/gpg
 tools=(autoconf automake bison cmake diffutils findutils flex gmake libtool m4 openssl perl pkgconf python tar xz)
-debian=(bzip2 libbsd:trixie libevent libfabric:trixie libmd:trixie libpciaccess libsigsegv numactl openmpi:trixie rdma-core:trixie ucx)
+debian=(bzip2 libbsd:trixie libevent libfabric:trixie libmd:trixie libpciaccess libsigsegv numactl openmpi:trixie rdma-core:trixie ucx:bookworm)
 mkdir -p "$work/scope"
 # gpg refuses a directory that other users can read, and a socket path of more than 107 bytes.
 install -d -m 700 "$SPACK_GNUPGHOME"
@@ -34,7 +34,8 @@ write_tools() {
     local libraries
     libraries=$(pkg-config --variable=libdir zlib 2>/dev/null) || libraries=/usr/lib
     rm -rf "$work/found" && mkdir -p "$work/found" "$work/zlib/include" "$work/zlib/lib"
-    SPACK_USER_CONFIG_PATH=$work/found spack -C site/_families/spack/common external find --not-buildable --scope user "${tools[@]}" >"$work/external.log" 2>&1
+    SPACK_USER_CONFIG_PATH=$work/found spack -C site/_families/spack/common external find --not-buildable --scope user "${tools[@]}" >"$work/external.log" 2>&1 ||
+        die "the build tools were not found; see $work/external.log"
     # Open MPI looks for the library in PREFIX/lib only.
     ln -sf /usr/include/zlib.h /usr/include/zconf.h "$work/zlib/include/"
     ln -sf "$libraries/libz.so" "$work/zlib/lib/"
@@ -76,7 +77,7 @@ tested() { # ENV SPEC...: runs the stand-alone tests, and prints the result of e
     local alias=busbar-$BASHPID-$SECONDS status=0
     spack -e "$1" test run --alias "$alias" "${@:2}" || status=$?
     spack -e "$1" test results --logs "$alias" | sed -nE 's/^([A-Za-z0-9_]+::[A-Za-z0-9_]+) \.\. /test: \1 /p'
-    return $status
+    return "$status"
 }
 
 move() { # ENV SPEC...: signs and pushes packages, and installs them from the cache only, under another prefix
@@ -94,6 +95,15 @@ cannot() {
     exit 75
 }
 
+needs() { # [FILE PACKAGE]...: the files that a part needs, and their packages in Debian
+    local missing=()
+    while (($#)); do
+        [[ -e $1 ]] || missing+=("$2")
+        shift 2
+    done
+    ((${#missing[@]} == 0)) || cannot "install ${missing[*]} (names of Debian)"
+}
+
 # ---- the parts
 
 part_gpu-aware() {
@@ -106,6 +116,7 @@ part_gpu-aware() {
 
 part_libraries() {
     local specs
+    needs /usr/include/libnl3 libnl-route-3-dev /usr/include/libudev.h libudev-dev
     mapfile -t specs < <(sed -nE 's/^  - ([a-z0-9-]+)@.*/\1/p' "$envs/host/spack.yaml")
     ci/spack/debian-mirror.sh "$PWD/.spack/deb" "$work/mirror" "${debian[@]}"
     externals < <(wheels_mpi)
@@ -114,7 +125,8 @@ part_libraries() {
 }
 
 part_mpi() {
-    command -v gfortran >/dev/null || cannot "no gfortran; install it (Debian, Ubuntu: apt install gfortran)"
+    needs /usr/bin/gfortran gfortran /usr/bin/libtoolize libtool /usr/bin/flex flex /usr/include/zlib.h zlib1g-dev \
+        /usr/include/libnl3 libnl-route-3-dev /usr/include/libudev.h libudev-dev
     ci/spack/debian-mirror.sh "$PWD/.spack/deb" "$work/mirror" "${debian[@]}"
     externals </dev/null
     build "$envs/mpi"
@@ -140,8 +152,8 @@ part_cuda() {
 # Debian's HIP in the layout of AMD's packages
 rocm_tree() { # DIR
     local library
+    needs /usr/include/hip/hip_runtime_api.h hipcc
     library=$(find /usr/lib -name libamdhip64.so -print -quit)
-    [[ -n $library && -d /usr/include/hip ]] || cannot "no HIP; install it (Debian: apt install hipcc)"
     mkdir -p "$1/include" "$1/lib" "$1/llvm"
     ln -sfn /usr/include/hip "$1/include/hip"
     ln -sf "$library"* "$1/lib/"
@@ -167,7 +179,11 @@ part_cray() {
 
 part_in-cray() {
     local env=site/_stacks/cray-gfx90a mpi gtl path
-    mount -t tmpfs tmpfs /opt
+    # Over what is in /opt, where Python may be.
+    mkdir -p "$work/over"
+    mount -t tmpfs tmpfs "$work/over"
+    mkdir "$work/over/new" "$work/over/work"
+    mount -t overlay -o "lowerdir=/opt,upperdir=$work/over/new,workdir=$work/over/work" overlay /opt
     path=$(prefix_in "$env" cray-mpich)
     mkdir -p "$path/bin" "$path/include" "$path/lib" "$(prefix_in "$env" libfabric)" "$(prefix_in "$env" cray-pmi)"
     ln -s "$PWD"/.venv/include/mpi*.h "$path/include/"
@@ -239,10 +255,12 @@ fi
 
 parts=("$@")
 ((${#parts[@]})) || parts=(gpu-aware libraries mpi cuda hip cray locks)
+for part in "${parts[@]}"; do
+    [[ $(type -t "part_$part") == function ]] || die "no part '$part'; the parts are in the first lines of $0"
+done
 failed=0
 write_tools
 for part in "${parts[@]}"; do
-    [[ $(type -t "part_$part") == function ]] || die "no part '$part'; the parts are in the first lines of $0"
     start=$SECONDS log=$work/$part.log status=0
     "$0" --run "$part" >"$log" 2>&1 || status=$?
     case $status in
