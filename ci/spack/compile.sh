@@ -212,36 +212,21 @@ print(*(n["external"]["path"] for n in nodes if n["name"] == sys.argv[2] and n.g
 EOF
 }
 
-# Prints NAME@VERSION and ENV of all roots that the locks build, without our program, which the other parts compile.
-locked_roots() {
-    .venv/bin/python - site/_stacks/*/spack.lock site/_stacks/host/ucx-current/spack.lock <<'EOF'
-import json, sys
-from pathlib import Path
-seen = {"gpu-aware-mpi"}
-for path in map(Path, sorted(sys.argv[1:], key=len)):
-    lock = json.loads(path.read_text())
-    for root in lock["roots"]:
-        node = lock["concrete_specs"][root["hash"]]
-        name = f"{node['name']}@{node['version']}"
-        if "external" not in node and not seen & {name, node["name"]}:
-            seen.add(name)
-            print(name, path.parent)
-EOF
-}
-
+# The locks of one site per stack, which have every package that the locks build.
 part_locks() {
-    local spec env missing=()
-    rm -f "$work/scope/packages.yaml"
+    local env all=yes roots
+    rm -f "$work/scope/packages.yaml" "$work/missing"
     tree "$work/opt" 128
-    while read -r spec env; do
-        if spack_for "$env" fetch "$spec" >"$work/fetch.log" 2>&1; then
-            printf 'source of %s: fetched\n' "$spec"
-        else
-            missing+=("$spec")
-            printf 'not compiled: %s: %s\n' "$spec" "$(sed -nE 's/^ *(https?:.*)/\1/p' "$work/fetch.log" | head -n 1)"
-        fi
-    done < <(locked_roots)
-    ((${#missing[@]} == 0)) || cannot "${#missing[@]} packages of the locks: their sources cannot be fetched from here"
+    for env in host host/ucx-current cuda-sm_90-efa rocm-gfx942 cray-gfx90a; do
+        spack_for "site/_stacks/$env" mirror create --directory "$work/mirror" --all >"$work/fetch.log" 2>&1 || [[ $env != host ]] || all=
+        # A package, and the first address where it is not.
+        awk '/Error while fetching/ { name = $NF } name && /^ *(https?|git):/ { sub(/^ */, ""); print name ": " $0; name = "" }' \
+            "$work/fetch.log" >>"$work/missing"
+    done
+    sort -u -t: -k1,1 -o "$work/missing" "$work/missing"
+    roots=$(sed -nE 's/^  - ([a-z-]+).*/\1@/p' site/_families/spack/*/definitions.yaml | sort -u)
+    grep -F "$roots" "$work/missing" | sed 's/^/not compiled: /' || true
+    [[ -n $all ]] || cannot "the sources of $(wc -l <"$work/missing") packages cannot be fetched; $work/missing names them"
     spack_for site/_stacks/host install --only-concrete --fail-fast
     tested site/_stacks/host
 }
