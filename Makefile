@@ -53,9 +53,9 @@ spack-lock: setup ## solve again and write the locks (ENVS=...)
 	@ci/spack/setup.sh
 	@ci/spack/lock.sh $(ENVS)
 
-spack-externals: setup ## find this machine's compiler, CUDA, ROCm, Slurm, Cray MPICH for Spack (GCC=gcc-13, TARGET=zen3)
+spack-externals: setup ## find this machine's compiler, CUDA, ROCm, EFA, Slurm, Cray MPICH for Spack (SITE=, GCC=gcc-13, TARGET=zen3)
 	@ci/spack/setup.sh
-	@. .spack/env.sh && $(BIN)/python ci/spack/machine_scope.py "$$BUSBAR_SPACK_SCOPE" $(if $(GCC),--gcc $(GCC)) $(if $(TARGET),--target $(TARGET))
+	@. .spack/env.sh && $(BIN)/python -m ci.spack.machine_scope "$$BUSBAR_SPACK_SCOPE" $(if $(SITE),--site $(SITE)) $(if $(GCC),--gcc $(GCC)) $(if $(TARGET),--target $(TARGET))
 
 spack-concretize: setup ## concretize the environment of a site on this system, and check its lock (SITE=, LANE=)
 	@ci/spack/setup.sh
@@ -64,8 +64,7 @@ spack-concretize: setup ## concretize the environment of a site on this system, 
 spack-pin: setup ## update the recipe of gpu_aware and every lock after a change of its sources, without a solve
 	@ci/spack/setup.sh
 	@$(BIN)/python ci/spack/gpu_aware_source.py
-	@. .spack/env.sh && spack -e site/_stacks/host python ci/spack/pin.py
-	@$(BIN)/busbar spack record --sources $(shell cd site/_stacks && find . -name spack.lock -printf '%P\n' | sed 's,/spack.lock$$,,')
+	@ci/spack/pin.sh
 
 spack-compile: setup ## compile and test what package indexes allow, and name what they do not (ARGS=parts, see ci/spack/compile.sh)
 	@ci/spack/setup.sh

@@ -463,6 +463,9 @@ class Site(Record):
     scheduler: Annotated[str, AfterValidator(backends.scheduler)] = "local"
     """The scheduler, by ReFrame's name. ``slurm`` works with and without accounting; ``squeue``
     never reads it."""
+    os: Annotated[str, Field(pattern=r"^[a-z][a-z_-]*[0-9.]*$")] | None = None
+    """The operating system of the nodes, as Spack names it: ``sles15``, ``rhel9``,
+    ``ubuntu24.04``. It selects the Spack environment on a machine of another system."""
     partitions: Annotated[tuple[Partition, ...], Field(min_length=1)]
     """Where checks run."""
     node_types: Annotated[dict[Name, NodeType], Field(min_length=1)]

@@ -12,6 +12,7 @@ import pytest
 from busbar import site as sites
 from busbar.site.model import Delivery
 from busbar.site.stacks import environment_directory
+from busbar.site.systems import BASE
 from busbar.spack import check, lock, manifest
 from ci.spack import gpu_aware_source
 
@@ -19,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages/spack_repo/busbar/packages"
 STACKS = ROOT / "site/_stacks"
 MANIFESTS = manifest.find(STACKS)
+OF_SYSTEM = ("gcc", "gcc-runtime", "glibc")
 
 
 def name_of(item: manifest.Manifest) -> str:
@@ -66,7 +68,7 @@ def test_every_delivery_by_spack_has_a_lock_of_its_stack_for_each_lane() -> None
     named = set()
     for site, delivery in deliveries():
         for lane in delivery.lanes:
-            directory = environment_directory(site, delivery, lane)
+            directory = environment_directory(site, delivery, lane, BASE)
             assert directory, f"{site.name}, {lane}"
             named.add(directory)
             item = manifest.load(directory / "spack.yaml")
@@ -75,13 +77,45 @@ def test_every_delivery_by_spack_has_a_lock_of_its_stack_for_each_lane() -> None
             assert own <= {lane}, f"{site.name}, {lane}"
             stack = "cray-abi" if delivery.kind == "image" else delivery.stack
             assert check.stack(item) == stack, f"{site.name}, {lane}"
-    assert named == {item.path.parent for item in MANIFESTS}, "an environment without a site"
+    base = {item.path.parent for item in MANIFESTS if item.system and item.system.name == BASE}
+    assert named == base, "an environment without a site"
 
 
-def test_a_lock_made_with_stand_ins_says_so() -> None:
+def test_a_site_without_a_lock_for_its_system_says_so() -> None:
     for site, delivery in deliveries():
-        if delivery.kind == "spack":
-            assert delivery.concretize_on_site == (site.name != "local"), site.name
+        if delivery.kind == "spack" and site.os:
+            for lane in delivery.lanes:
+                directory = environment_directory(site, delivery, lane, site.os)
+                assert directory
+                system = manifest.load(directory / "spack.yaml").system
+                assert system
+                assert delivery.concretize_on_site == (system.name != site.os), site.name
+
+
+def test_an_environment_for_another_system_is_that_for_debian_12() -> None:
+    """Manifests differ by the scope of the system; locks by it, its compiler and C library."""
+    others = [item for item in MANIFESTS if (system := item.system) and system.name != BASE]
+    assert {item.system.name for item in others if item.system} >= {
+        *("sles15", "rhel9", "ubuntu22.04", "ubuntu24.04")
+    }
+    for item in others:
+        assert item.system
+        stack = item.path.as_posix().replace(f"-{item.system.name}/", "/")
+        base = manifest.load(Path(stack))
+        assert base.specs == item.specs, name_of(item)
+        assert base.requirements == item.requirements, name_of(item)
+        scopes = [
+            [scope for scope in each.scopes if scope != each.system] for each in (base, item)
+        ]
+        assert scopes[0] == scopes[1], name_of(item)
+        found = [
+            sorted(
+                (node.name, "" if node.name in OF_SYSTEM else node.version, node.target)
+                for node in lock.load(each.lock).nodes.values()
+            )
+            for each in (base, item)
+        ]
+        assert found[0] == found[1], name_of(item)
 
 
 def test_two_lanes_differ_by_their_ucx_only() -> None:
@@ -132,7 +166,7 @@ def test_each_gpu_vendor_has_both_lanes() -> None:
 def test_the_gpu_architecture_of_a_lock_is_that_of_its_sites() -> None:
     for site, delivery in deliveries():
         for lane in delivery.lanes:
-            directory = environment_directory(site, delivery, lane)
+            directory = environment_directory(site, delivery, lane, BASE)
             assert directory
             archs = {
                 node.gpus.arch.removeprefix("sm_")
