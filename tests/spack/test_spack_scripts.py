@@ -179,3 +179,37 @@ def test_a_cache_is_signed_unless_it_is_a_registry(
     assert done.returncode == 0, done.stderr
     assert pushed in done.stdout
     assert ("gpg publish" in done.stdout) is not url.startswith("oci")
+
+
+def compiled(checkout: Path, *parts: str) -> subprocess.CompletedProcess[str]:
+    """What the parts print where Spack solves nothing, and nobody may make a namespace."""
+    installed(checkout, "debian12")
+    program(checkout / "bin", "unshare", "")
+    with (checkout / "bin/unshare").open("a") as script:
+        script.write("exit 1\n")
+    (checkout / "bin/spack").write_text(
+        """#!/bin/sh
+case "$*" in
+    *"external find"*) echo packages: >"$SPACK_USER_CONFIG_PATH/packages.yaml" ;;
+    *concretize*) exit 3 ;;
+esac
+"""
+    )
+    return run(checkout, "compile.sh", *parts)
+
+
+def test_an_unknown_part_is_named_before_anything_is_compiled(checkout: Path) -> None:
+    assert "no part 'atlantis'" in one_line(compiled(checkout, "cray", "atlantis"))
+
+
+def test_a_part_that_cannot_be_compiled_is_named_with_its_reason(checkout: Path) -> None:
+    done = compiled(checkout, "cray")
+    assert done.returncode == 0, done
+    assert re.match(r"cray +\d+s  not compiled: no mount namespace", done.stdout), done.stdout
+
+
+def test_a_part_that_fails_does_not_hide_the_others(checkout: Path) -> None:
+    done = compiled(checkout, "gpu-aware", "cray")
+    assert done.returncode == 1, done
+    assert re.search(r"^gpu-aware +\d+s  FAILED, see ", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(r"^cray +\d+s  not compiled: ", done.stdout, re.MULTILINE), done.stdout
