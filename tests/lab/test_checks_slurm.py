@@ -124,13 +124,23 @@ class Cluster:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
-    """(exit status, JSON document) of a run that was started."""
+    """(exit status, JSON document) of a run that was started; the limit of the test ends it."""
     try:
-        said, errors = process.communicate(timeout=180)
+        said, errors = process.communicate()
     finally:
-        process.kill()
+        send(process, signal.SIGTERM)
     assert said, errors
     return process.returncode, json.loads(said)
+
+
+def send(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Send a signal to a command on the head, if it still runs.
+
+    It is a child: nsenter has started it in the namespaces of the head, and hands nothing on.
+    """
+    if process.poll() is None:
+        child = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(child[0]) if child else process.pid, number)
 
 
 @pytest.fixture(scope="module")
@@ -304,7 +314,7 @@ def hanging(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], tuple[
 
     yield start
     for process in started:
-        process.kill()
+        send(process, signal.SIGTERM)
     cluster.control("scancel", "-u", "root")
 
 
@@ -366,16 +376,14 @@ def test_sigterm_leaves_no_job_in_the_queue(cluster: Cluster, tmp_path: Path, st
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline, states()
             time.sleep(0.2)
-        # The command itself: nsenter has started it in the namespaces of the head.
-        child = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(child[0]), signal.SIGTERM)
+        send(process, signal.SIGTERM)
         begin = time.monotonic()
         while left := states():
             assert time.monotonic() - begin < 5, left
             time.sleep(0.1)
         status, document = ended(process)
     finally:
-        process.kill()
+        send(process, signal.SIGTERM)
         cluster.control("scancel", "-u", "root")
     kept = json.loads((tmp_path / "results.json").read_text())
     assert kept["interrupted"] == document["interrupted"] == "SIGTERM"
