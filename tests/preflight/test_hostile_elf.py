@@ -25,7 +25,7 @@ EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "300"))
 pytestmark = pytest.mark.timeout(120 if EXAMPLES <= 300 else 0)
 FUZZ = settings(
     max_examples=EXAMPLES,
-    deadline=10_000,
+    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 REAL = Path(sys.executable).resolve().read_bytes()
