@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from busbar.errors import BusbarError
 from busbar.parse import numbers
+from busbar.sweep.hostlist import expand
 
 _TIMEOUT_S = 30
 _CANCEL_S = 5
@@ -75,10 +77,11 @@ def job_end(job: str) -> JobEnd | None:
 
 
 def hostnames(nodes: str) -> tuple[str, ...]:
-    """Return the nodes of a list such as ``n[1-4],m7``; the list itself if Slurm is not here."""
-    if "[" not in nodes:
-        return tuple(nodes.split(","))
-    return tuple(answer(["scontrol", "show", "hostnames", nodes]).split()) or (nodes,)
+    """Return the nodes of a list of Slurm's such as ``n[1-4],m7``; else the list itself."""
+    try:
+        return tuple(expand(nodes, "the nodes of a job"))
+    except BusbarError:
+        return (nodes,)
 
 
 def cancel_jobs(directory: Path) -> None:
