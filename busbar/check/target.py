@@ -90,9 +90,9 @@ def _inside(site: Site, request: Request, held: Allocation) -> Target:
     """Return the nodes of the allocation, or those of them that the user names."""
     if request.sbatch or request.max_pending:
         raise BusbarError(
-            f"this is inside of job {held.job}, and nothing is submitted",
+            f"busbar runs inside job {held.job} and submits no job",
             where="--sbatch, --max-pending",
-            hint="omit the option, or run outside of the job",
+            hint="omit the option, or run outside the job",
         )
     partition = next((p for p in site.partitions if queue_of(p) == held.partition), None)
     if partition is None:

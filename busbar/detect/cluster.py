@@ -163,10 +163,10 @@ def _ask(group: Group) -> Outputs:
     """
     by_hand = f"srun --nodes=1 --exclusive {' '.join(group.access)} busbar site detect"
     if "SLURM_JOB_ID" in os.environ:
-        raise BusbarError("this is inside of a job", hint=f"outside of it, run: {by_hand}")
+        raise BusbarError("busbar runs inside a job", hint=f"outside the job, run: {by_hand}")
     idle = [node.name for node in group.nodes if node.is_idle]
     if not idle:
-        raise BusbarError("none of its nodes is idle", hint=f"when one is, run: {by_hand}")
+        raise BusbarError("none of its nodes is idle", hint=f"run later: {by_hand}")
     command = [
         *("srun", "--quiet", "--nodes=1", "--ntasks=1", "--exclusive", "--mpi=none", "--time=2"),
         *(f"--nodelist={idle[0]}", f"--immediate={_START_S}", "--job-name=busbar-detect"),
@@ -181,7 +181,7 @@ def _ask(group: Group) -> Outputs:
         return TypeAdapter(Outputs).validate_json(done.stdout)
     except ValidationError as error:
         words = next(_sentences(done.stderr), f"{idle[0]} printed no description")
-        raise BusbarError(words, hint=f"when that is mended, run: {by_hand}") from error
+        raise BusbarError(words, hint=f"after correcting this, run: {by_hand}") from error
 
 
 def _sentences(errors: str) -> Iterator[str]:

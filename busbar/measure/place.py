@@ -56,9 +56,9 @@ def place_of(site: Site, wish: Wish) -> Place:
     if held:
         if wish.reservation or wish.sbatch or wish.max_pending_s is not None:
             raise BusbarError(
-                f"this is inside of job {held.job}, and nothing is submitted",
+                f"busbar runs inside job {held.job} and submits no job",
                 where="--reservation, --sbatch, --max-pending",
-                hint="omit the option, or run outside of the job",
+                hint="omit the option, or run outside the job",
             )
         return Place(partition, _named(held.nodes, wish.nodelist), held=True)
     nodes = cluster.nodes_of(queue_of(partition))

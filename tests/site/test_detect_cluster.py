@@ -130,7 +130,7 @@ def test_the_head_describes_what_slurm_knows_if_no_node_can_be_asked(
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert main(["site", "detect", "--output", str(tmp_path / "alpha")]) == 0
     errors = capsys.readouterr().err
-    assert "is that of Slurm: Unable to allocate resources: Invalid account; when" in errors
+    assert "is that of Slurm: Unable to allocate resources: Invalid account; after" in errors
     assert "Slurm has 4 GPUs on a node of partition Batch, which no tool has described" in errors
     site = yaml.safe_load((tmp_path / "alpha" / "site.yaml").read_text())
     assert (site["name"], site["scheduler"]) == ("alpha", "slurm")
@@ -142,7 +142,7 @@ def test_the_head_describes_what_slurm_knows_if_no_node_can_be_asked(
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert main(["site", "detect", "--json"]) == 0
     said = capsys.readouterr()
-    assert "this is inside of a job; outside of it, run: srun --nodes=1" in said.err
+    assert "busbar runs inside a job; outside the job, run: srun --nodes=1" in said.err
     assert json.loads(said.out)["name"] == "detected"
 
 
