@@ -110,7 +110,7 @@ def test_what_does_not_fit_is_refused(request_, site, message) -> None:
     ("request_", "site", "message"),
     [
         (Request(nodelist="n4"), "h20-roce", "n4 not among the nodes of job 7"),
-        (Request(sbatch="--qos=x"), "h20-roce", "nothing is submitted"),
+        (Request(sbatch="--qos=x"), "h20-roce", "submits no job"),
         (Request(), "mi300x", "partition gpu, which the site does not have"),
     ],
 )
