@@ -70,6 +70,21 @@ class JobEnd:
         reason = f" ({self.reason})" if self.reason else ""
         return f"Slurm ended the job on {self.nodes}{after}: {self.state}{reason}"
 
+    def lost(self, held: str) -> str:
+        """Return one sentence on a job that cannot end; ``held`` are the nodes that it holds."""
+        nodes = held or self.nodes
+        after = f" after {self.run_time}" if self.run_time else ""
+        reason = f" ({self.reason})" if self.reason else ""
+        return (
+            f"{nodes} does not answer Slurm: the job ended{after}{reason} and stays"
+            f" in COMPLETING; see scontrol show node {nodes}, then drain it"
+        )
+
+
+def held_nodes(job: str) -> str:
+    """Return the nodes that a job which is completing still holds; empty if Slurm does not say."""
+    return answer(["squeue", "--noheader", f"--jobs={job}", "--format=%N"], _TIMEOUT_S).strip()
+
 
 def job_end(job: str) -> JobEnd | None:
     """The end of a job; None where Slurm has forgotten it or is not here."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +20,10 @@ SOON_S = 60
 
 
 def test_a_cancelled_job_is_not_run(cluster: Cluster, hanging: Start) -> None:  # noqa: F811
-    """And nobody looks for a fault of the machine."""
+    """And nobody looks for a fault of the machine. It cannot be requeued: it would run twice."""
     job, process = hanging("cancelled")
+    with pytest.raises(subprocess.CalledProcessError):
+        cluster.control("scontrol", "requeue", job)
     cluster.control("scancel", job)
     known = time.monotonic()
     status, document = ended(process)
@@ -55,10 +58,11 @@ def test_a_node_that_does_not_answer_is_named(
     finally:
         cluster.on_node(node, "sh", "-c", f"setsid slurmd -N {node} >/dev/null 2>&1 </dev/null")
         cluster.wait_for_idle(node)
-    assert status in (1, 2), messages(document)
-    assert f"the job on {node} ended after" in messages(document)
-    assert "and Slurm still waits for a node" in messages(document)
-    assert ("TimeLimit" in messages(document)) == (end == "limit")
+    assert (status, document["verdict"]) == (1, "failed"), messages(document)
+    assert f"{node} does not answer Slurm: the job ended after 00:0" in messages(document)
+    assert ("(TimeLimit)" in messages(document)) == (end == "limit")
+    assert f"see scontrol show node {node}, then drain it" in messages(document)
+    assert not document["causes"]
 
 
 def test_a_controller_that_is_restarted_costs_nothing(
@@ -76,15 +80,3 @@ def test_a_controller_that_is_restarted_costs_nothing(
     status, document = ended(process)
     assert (status, document["verdict"]) == (3, "unjudged"), messages(document)
     assert all(row["gb_per_s"] > 0 for row in document["results"])
-
-
-def test_a_job_that_is_requeued_is_not_started_twice(
-    cluster: Cluster,  # noqa: F811 - the fixture
-    hanging: Start,  # noqa: F811 - the fixture
-) -> None:
-    """It has ``--no-requeue``; an administrator who insists finds it waiting or cancelled."""
-    job, process = hanging("requeued")
-    cluster.control("scontrol", "update", f"JobId={job}", "Requeue=1")
-    cluster.control("scontrol", "requeuehold", job)
-    status, document = ended(process)
-    assert (status, document["verdict"]) == (2, "not run"), messages(document)

@@ -193,4 +193,4 @@ def test_a_job_that_waits_too_long_is_not_run(
     finally:
         cluster.control("scancel", "-u", "root")
     assert (status, document["verdict"]) == (2, "not run"), messages(document)
-    assert "while it waited (Resources)" in messages(document)
+    assert "while it waited (Resources): CANCELLED, after --max-pending" in messages(document)
