@@ -130,7 +130,6 @@ class Cluster:
 
     def wait_for_idle(self, node: str) -> None:
         """Wait until Slurm starts jobs on a node again."""
-        self.control("scontrol", "update", f"NodeName={node}", "State=RESUME")
         while self.control("sinfo", "-h", "-n", node, "-o", "%T").strip() != "idle":
             time.sleep(0.5)
 

@@ -9,7 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +71,8 @@ def test_a_link_of_any_rate_is_named_and_nothing_else(
     tmp_path: Path,
     kind: str,
     trial: int,
-    record_property: Callable[[str, object], None],
 ) -> None:
-    """Chosen at random. ``--junitxml`` keeps what was chosen and found."""
+    """Chosen at random. ``pytest -rP`` prints what was chosen and found."""
     rates = {RANDOM.choice(NODES): RANDOM.randint(100, 2000)} if kind == "slow" else {}
     for node, rate in rates.items():
         subprocess.run([LAB / "shape", cluster.lab, node, f"{rate}mbit"], check=True)
@@ -83,9 +82,8 @@ def test_a_link_of_any_rate_is_named_and_nothing_else(
         for node in rates:
             subprocess.run([LAB / "shape", cluster.lab, node, "none"], check=True)
     accused = {row["where"] for row in document["results"] if row["verdict"] == "degraded"}
-    record_property("shaped", f"{rates} Mbit/s")
-    record_property("found", f"{document['verdict']} {sorted(accused)}")
-    record_property("load", f"{os.getloadavg()[0]:.1f}")
+    load = os.getloadavg()[0]
+    print(f"trial {rates} Mbit/s: {document['verdict']} {accused}, load {load:.1f}")  # noqa: T201
     assert accused == set(rates), messages(document)
     assert document["coverage"] == "4 of 4 nodes tested"
 
