@@ -12,7 +12,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from busbar.cli import main
-from busbar.detect.cluster import Cluster, Group, groups_of
+from busbar.detect.cluster import Cluster, Group, cluster_of, groups_of
 from busbar.detect.gather import Outputs, gather
 from busbar.detect.machine import compose_cluster
 from busbar.parse.machine.scontrol import SlurmNode, parse_nodes
@@ -144,6 +144,29 @@ def test_the_head_describes_what_slurm_knows_if_no_node_can_be_asked(
     said = capsys.readouterr()
     assert "busbar runs inside a job; outside the job, run: srun --nodes=1" in said.err
     assert json.loads(said.out)["name"] == "detected"
+
+
+def test_a_compute_node_describes_its_own_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also inside a job, where no other node can be asked."""
+    host = Outputs(h200_outputs(), host="g1.cluster.example")
+    nodes = NODE.format(name="g1", cpus=64, gres="gpu:4", state="MIXED", partitions="gpu")
+    nodes += NODE.format(name="g2", cpus=64, gres="gpu:4", state="IDLE", partitions="gpu")
+    nodes += NODE.format(name="c1", cpus=8, gres="(null)", state="IDLE", partitions="cpu")
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\ncat <<'END'\n{nodes}END\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    cluster = cluster_of(host)
+    assert cluster
+    assert cluster.described == {"gpu": host}
+    (remark,) = cluster.remarks
+    assert remark.startswith("the hardware of partition cpu is that of Slurm: busbar runs inside")
+    site = compose_cluster(cluster, host.host).site
+    gpus = site.node_type("gpu").gpus
+    assert gpus
+    assert (gpus.model, site.node_type("cpu").gpus) == ("NVIDIA H200", None)
 
 
 def test_this_machine_can_be_handed_over() -> None:
