@@ -43,7 +43,7 @@ class Group:
     @property
     def access(self) -> tuple[str, ...]:
         """The options that submit to it; Slurm gives a job no GPU that it does not request."""
-        gpus = self.nodes[0].gpus
+        gpus = self.nodes[0].gpu_count
         return (f"--partition={self.queue}", *([f"--gres=gpu:{gpus}"] if gpus else []))
 
 
@@ -75,6 +75,8 @@ def cluster_of(host: Outputs) -> Cluster | None:
     except ValueError:
         return None
     groups, remarks = groups_of(nodes, _default_partition())
+    if not groups:
+        return None
     described: dict[str, Outputs] = {}
     by_hardware: dict[tuple[object, ...], Outputs] = {}
     for group in groups:
@@ -123,28 +125,28 @@ def groups_of(nodes: Sequence[SlurmNode], default: str = "") -> tuple[list[Group
         if names <= covered:
             left_out.append(queue)
             continue
+        kinds = _kinds([node for node in queues[queue] if node.name not in covered])
         covered |= names
-        kinds = _kinds(queues[queue])
-        hardware, count = kinds.most_common(1)[0]
+        hardware, _ = kinds.most_common(1)[0]
         alike = tuple(node for node in queues[queue] if _hardware(node) == hardware)
         name = site_name(queue)
         if name in (group.name for group in groups):  # two names differ in their case only
             name = f"{name}-{len(groups)}"
         groups.append(Group(queue, alike, name))
-        if len(kinds) > 1:
+        if others := len(names) - len(alike):
             remarks.append(
-                f"partition {queue} has {len(names) - count} nodes of another kind than the"
-                f" {count} that are described; give them a partition of their own in Slurm"
+                f"partition {queue} has {others} nodes of another kind than the {len(alike)} that"
+                " are described; give each kind a partition of its own in Slurm"
             )
     if left_out:
         remarks.append(
             f"partitions {', '.join(sorted(left_out))} are omitted: others have their nodes"
         )
-    return sorted(groups, key=lambda group: -group.nodes[0].gpus), remarks
+    return sorted(groups, key=lambda group: -group.nodes[0].gpu_count), remarks
 
 
 def _hardware(node: SlurmNode) -> tuple[object, ...]:
-    return node.cpus, node.sockets, node.threads_per_core, node.gpus
+    return node.cpus, node.sockets, node.threads_per_core, *node.gpus
 
 
 def _kinds(nodes: Sequence[SlurmNode]) -> Counter[tuple[object, ...]]:
@@ -178,7 +180,8 @@ def _ask(group: Group) -> Outputs:
         why = f"{idle[0]} did not answer within {_JOB_S} s"
         raise BusbarError(why, hint=f"run: {by_hand}") from error
     try:
-        return TypeAdapter(Outputs).validate_json(done.stdout)
+        # A prolog of tasks can print before it.
+        return TypeAdapter(Outputs).validate_json(done.stdout[done.stdout.find("{") :])
     except ValidationError as error:
         words = next(_sentences(done.stderr), f"{idle[0]} printed no description")
         raise BusbarError(words, hint=f"after correcting this, run: {by_hand}") from error

@@ -113,10 +113,11 @@ def compose_cluster(cluster: Cluster, host: str) -> Detected:
             "nodes": len(group.nodes),
         }
         partitions.append(partition | _features(machine))
-        if group.nodes[0].gpus and "gpus" not in machine.facts:
+        count = group.nodes[0].gpu_count
+        if count and "gpus" not in machine.facts:
             remarks.append(
-                f"Slurm has {group.nodes[0].gpus} GPUs on a node of partition {group.queue}, which"
-                " no tool has described: add gpus to its node type"
+                f"Slurm has {count} GPUs on a node of partition {group.queue}, which no tool has"
+                " described: add gpus to its node type"
             )
     if "nics" not in main.facts and max(partition["nodes"] for partition in partitions) > 1:
         remarks.append(

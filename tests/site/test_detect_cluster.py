@@ -26,7 +26,8 @@ NODE = (
 
 
 def slurm(name: str, partitions: str, cpus: int = 64, gpus: int = 0) -> SlurmNode:
-    return SlurmNode(name, cpus, tuple(partitions.split(",")), 2, 1, gpus, "IDLE")
+    resources = (("", gpus),) if gpus else ()
+    return SlurmNode(name, cpus, tuple(partitions.split(",")), 2, 1, resources, "IDLE")
 
 
 def test_each_node_is_in_one_partition_and_equal_ones_come_first() -> None:
@@ -44,6 +45,26 @@ def test_the_kind_of_most_nodes_stands_for_a_partition_of_several() -> None:
     (group,), (remark,) = groups_of(nodes)
     assert (group.name, [node.name for node in group.nodes]) == ("mixed", ["n1", "n2"])
     assert "has 1 nodes of another kind than the 2 that are described" in remark
+
+
+def test_a_mixed_partition_stands_for_the_nodes_that_no_other_has() -> None:
+    """Here those without GPUs, though it has more of the others."""
+    nodes = [slurm(f"g{n}", "all,gpu", gpus=4) for n in range(3)]
+    nodes += [slurm(f"c{n}", "all", cpus=8) for n in range(2)]
+    groups, (remark,) = groups_of(nodes)
+    named = {group.queue: [node.name for node in group.nodes] for group in groups}
+    assert named == {"gpu": ["g0", "g1", "g2"], "all": ["c0", "c1"]}
+    assert "partition all has 3 nodes of another kind than the 2 that are described" in remark
+
+
+def test_gpus_of_another_type_are_another_kind() -> None:
+    nodes = parse_nodes(
+        NODE.format(name="a", cpus=64, gres="gpu:a100:4", state="IDLE", partitions="gpu")
+        + NODE.format(name="b", cpus=64, gres="gpu:h100:4", state="IDLE", partitions="gpu")
+    )
+    _, (remark,) = groups_of(nodes)
+    assert "has 1 nodes of another kind" in remark
+    assert groups_of([SlurmNode("n1", 4, ())]) == ([], [])
 
 
 def test_names_that_differ_in_their_case_only() -> None:
@@ -66,7 +87,7 @@ def test_names_that_differ_in_their_case_only() -> None:
 def test_gpus_in_generic_resources(gres: str, count: int) -> None:
     line = NODE.format(name="n1", cpus=4, gres=gres, state="IDLE", partitions="a,b")
     (node,) = parse_nodes(line)
-    assert (node.gpus, node.state, node.partitions) == (count, "IDLE", ("a", "b"))
+    assert (node.gpu_count, node.state, node.partitions) == (count, "IDLE", ("a", "b"))
     assert (node.sockets, node.threads_per_core, node.is_idle) == (2, 1, True)
 
 

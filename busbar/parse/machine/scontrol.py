@@ -18,10 +18,15 @@ class SlurmNode:
     partitions: tuple[str, ...]
     sockets: int | None = None
     threads_per_core: int | None = None
-    gpus: int = 0
-    """GPUs in its generic resources, of all types."""
+    gpus: tuple[tuple[str, int], ...] = ()
+    """Type, if it has one, and number of the GPUs in its generic resources."""
     state: str = ""
     """State and flags: ``IDLE+DRAIN``."""
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of all types."""
+        return sum(count for _, count in self.gpus)
 
     @property
     def is_idle(self) -> bool:
@@ -54,10 +59,10 @@ def parse_nodes(text: str) -> tuple[SlurmNode, ...]:
     return tuple(nodes)
 
 
-def _gpus(resources: str) -> int:
-    """Count the GPUs in ``gpu:h200:4(S:0-1),gpu:a100:2,nvme:1``."""
-    counts = re.findall(r"(?:^|,)gpu(?::[^:,()]+)?:(?P<count>\d+)", resources)
-    return sum(numbers.count(count) for count in counts)
+def _gpus(resources: str) -> tuple[tuple[str, int], ...]:
+    """Return the GPUs in ``gpu:h200:4(S:0-1),gpu:a100:2,nvme:1``."""
+    found = re.finditer(r"(?:^|,)gpu(?::(?P<type>[^:,()]+))?:(?P<count>\d+)", resources)
+    return tuple((match["type"] or "", numbers.count(match["count"])) for match in found)
 
 
 def _value(part: str, key: str) -> str:
