@@ -32,13 +32,6 @@ def _cannot() -> str:
     return ""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the tests of the lab three times the usual limit: four hosts share this machine."""
-    for item in items:
-        if item.get_closest_marker("lab") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(900))
-
-
 @pytest.fixture(autouse=True)
 def asked_for(request: pytest.FixtureRequest) -> None:
     """Skip what is of the lab tier, also if it needs nothing of the lab: it judges live rates."""

@@ -13,7 +13,7 @@ import pytest
 
 from .test_checks_slurm import Cluster, cluster, ended, hanging, messages, only  # noqa: F401
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 Start = Callable[[str], tuple[str, Any]]
 SOON_S = 60
 """Between what Slurm knows and the end of the run."""

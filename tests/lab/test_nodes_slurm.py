@@ -63,7 +63,6 @@ def test_the_slow_node_is_named_and_the_drained_one_is_listed(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("trial", range(TRIALS))
 @pytest.mark.parametrize("kind", ["slow", "none"])
 def test_a_link_of_any_rate_is_named_and_nothing_else(

@@ -22,7 +22,7 @@ from busbar.preflight.loader import View, configured, version_faults
 
 # The number of inputs: FUZZ_EXAMPLES=100000 pytest tests/preflight/test_hostile_elf.py
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "300"))
-pytestmark = pytest.mark.timeout(120 if EXAMPLES <= 300 else 0)
+pytestmark = pytest.mark.timeout(600 if EXAMPLES <= 300 else 0)
 FUZZ = settings(
     max_examples=EXAMPLES,
     deadline=None,
