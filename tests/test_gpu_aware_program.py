@@ -41,7 +41,7 @@ def launch(root, program):
     """Runs it with ``ranks`` ranks: (exit status, run, standard output and error)."""
     base = environment(root)
 
-    def run(ranks: int, *options: str, timeout: float = 120, **more: str):
+    def run(ranks: int, *options: str, timeout: float = 300, **more: str):
         crowd = ["--map-by", ":oversubscribe"] if ranks > len(os.sched_getaffinity(0)) else []
         command = [BIN / "mpirun", *crowd, "-n", str(ranks), program, *options]
         done = subprocess.run(

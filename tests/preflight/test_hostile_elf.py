@@ -121,7 +121,7 @@ FIELDS += [
 def test_a_crafted_field_ends_in_time(field: str, value: int) -> None:
     start = time.process_time()
     elf.read(Bytes(crafted(field, value)))
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 20
 
 
 def test_a_loop_of_versions_ends_in_time() -> None:
@@ -130,7 +130,7 @@ def test_a_loop_of_versions_ends_in_time() -> None:
     struct.pack_into("<I", data, section + 12, 0)  # vn_next
     start = time.process_time()
     assert elf.read(Bytes(bytes(data))) is None
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 20
 
 
 @pytest.mark.parametrize(

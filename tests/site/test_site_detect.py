@@ -237,7 +237,7 @@ def test_match_is_fast_without_gpu_tools() -> None:
         pytest.skip("this machine has GPU tools, whose own time counts")
     begin = time.process_time()
     match()
-    assert time.process_time() - begin < 5
+    assert time.process_time() - begin < 30
 
 
 def test_instance_type_is_asked_of_nobody_else(tmp_path: Path, monkeypatch) -> None:
