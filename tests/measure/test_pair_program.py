@@ -44,12 +44,12 @@ def run(
     words = f"{pairs} --ranks={ranks} --per-node=1 {' '.join((*FAST, *options))}"
     # As if each rank were on a node of its own. A rank without orders gives up by itself.
     rank = "$OMPI_COMM_WORLD_RANK"
-    script = f"if [ {rank} = {hang} ]; then sleep 9 | {words}; else {words} <{file}; fi"
+    script = f"if [ {rank} = {hang} ]; then sleep 18 | {words}; else {words} <{file}; fi"
     done = subprocess.run(
         [BIN / "mpirun", "-n", str(ranks), "sh", "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         env=os.environ | MPI | {"SLURM_LOCALID": "0"},
     )
@@ -75,7 +75,7 @@ def test_wrong_data_is_counted_where_it_arrived(pairs: Path) -> None:
 
 def test_a_partner_that_hangs_costs_its_pair_the_deadline(pairs: Path) -> None:
     """The pair of the same pass that is well, and later passes, are measured."""
-    orders = "pairs 0:1 2:3\npass 1 -1 4\npairs 0:2\npass 2 -1 10\nquit\n"
+    orders = "pairs 0:1 2:3\npass 1 -1 8\npairs 0:2\npass 2 -1 10\nquit\n"
     _, events = run(pairs, orders, ranks=4, hang=1)
     lost = {(e["pass"], e["rank"]): e["lost"] for e in events if e["event"] == "pair"}
     assert lost.pop((1, 0)) == "no answer before the deadline"
