@@ -188,7 +188,7 @@ def _submit(args: argparse.Namespace, output: Path, place: Place, wish: Wish, si
         raise BusbarError(
             "Slurm started no job",
             where="salloc",
-            hint="see its message above; --max-pending and --reservation choose what it waits for",
+            hint="see Slurm's message above; correct --sbatch, --reservation or --max-pending",
         )
     return status
 

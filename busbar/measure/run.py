@@ -202,7 +202,9 @@ class Sweep:
             rounds.measure(confirmation)
         after = {one.id for one in self._analysis().accused}
         self.outcome.confirmed = frozenset(
-            one.id for one in second.accused if confirmation and one.id in after
+            one.id
+            for one in second.accused
+            if one.id in after and (confirmation or (one.kind == "link" and len(one.nodes) == 1))
         )
 
     def _measure_inside(self, rounds: Rounds, nodes: set[str]) -> None:
