@@ -142,7 +142,7 @@ def _run(args: argparse.Namespace) -> int:
 def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     name = args.site or default_site(output, _tell)
     site = sites.load(name)
-    wish = wish_of(args)
+    wish, choice = wish_of(args), choice_of(args)
     place = place_of(site, wish)
     if not place.nodes:
         raise BusbarError(
@@ -168,7 +168,7 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     deadline = None if args.max_hours is None else begun + args.max_hours * _HOUR_S
     # A step of Slurm may start in another directory.
     where = str(Path(name).absolute()) if "/" in name else name
-    job = Job(night, where, place, wish, choice_of(args), args.limit, deadline)
+    job = Job(night, where, place, wish, choice, args.limit, deadline)
     with interruption.held():
         state = Runner(job, args.sample, interruption, _tell).run(state)
         if interruption.name:

@@ -51,9 +51,10 @@ def add_parser(actions: Any) -> None:
         "run",
         help="measure pairs of nodes, round after round, and name what is slow",
         description=(
-            "Measure all nodes in pairs at the same time, by one step of Slurm for all rounds,"
-            " then suspects and accused nodes again with good ones. Inside a job (salloc, sbatch)"
-            " its nodes are measured, else a job is submitted on all nodes of the partition."
+            "Measure the links inside each node, then all nodes in pairs at the same time, by one"
+            " step of Slurm for all rounds, then suspects and accused nodes again. Inside a job"
+            " (salloc, sbatch) its nodes are measured, else a job is submitted on all nodes of the"
+            " partition."
             " Results are written after each round; --resume continues a sweep that was ended."
             f" {EXIT_STATUSES} 128 + N after signal N."
         ),
