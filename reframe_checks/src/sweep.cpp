@@ -215,11 +215,15 @@ class Pass {
         check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, partner_, tag(ready, direction), MPI_COMM_WORLD, &control[0]));
         std::vector<bool> filled(window, false);
         const double posted = now();
-        double first = posted, last = posted;
+        double before = posted, first = posted, last = posted;
         std::size_t at_first = 0, messages = 0;
         for (bool counted = false; !counted || messages < announced_;) {
+            const double look = now();
             const std::vector<int> completed = some(requests);
-            if (completed.empty()) continue;
+            if (completed.empty()) {
+                if (at_first == 0) before = look;
+                continue;
+            }
             for (int index : completed) {
                 const auto slot = static_cast<std::size_t>(index);
                 if (slot == window) {
@@ -251,7 +255,9 @@ class Pass {
         Rate rate;
         rate.messages = messages;
         rate.seconds = last - first;
-        if (rate.seconds > 0) rate.gb_per_s = static_cast<double>((messages - at_first) * bytes_) / rate.seconds / 1e9;
+        const auto gb = [this](std::size_t count) { return static_cast<double>(count * bytes_) / 1e9; };
+        // A rank that had no core before its first look finds messages that took longer to arrive than it takes them.
+        if (rate.seconds > 0) rate.gb_per_s = std::min(gb(messages - at_first) / rate.seconds, gb(messages) / (last - before));
         for (std::size_t slot = 0; slot < window; ++slot)
             if (filled[slot]) rate.wrong += memory_.verify(kind, memory_.receive(kind) + slot * bytes_, bytes_, seed(partner_));
         return rate;
