@@ -103,12 +103,19 @@ class Rounds:
                 tries += 1
             self._skip(left)
 
-    def measure_inside(self, nodes: Iterable[str]) -> None:
-        """Measure the links inside nodes: one link after the other, on all nodes at once."""
-        left = set(nodes)
+    def measure_inside(self, nodes: Iterable[str], *, again: bool = False) -> None:
+        """Measure the links inside nodes: one link after the other, on all nodes at once.
+
+        Nodes of which all links have a result are left out, unless ``again`` is true.
+        """
+        done = set() if again else self._store.inside()
+        links = self._program.inside
+        left = {n for n in nodes if any((n, link.name) not in done for link in links)}
+        left -= self.absent.keys()
         tries = 0
         while left and not self.stopped and (step := self._running()):
-            left = self._inside(step, left & set(step.nodes), last=tries > 0)
+            present = left & set(step.nodes)
+            left = self._inside(step, present, last=tries > 0) if present else set()
             tries += 1
 
     def _inside(self, step: Step, nodes: set[str], *, last: bool) -> set[str]:
@@ -125,13 +132,16 @@ class Rounds:
             silent |= {node for node in asked for rail in link.rails if (node, rail) not in found}
         self._spent(began)
         broken = step.ended
+        if broken and len(answers) < len(self._program.inside):
+            silent |= nodes
         if silent:
             self._replace(step, silent, broken=broken)
         again = silent if self.stopped or (broken and not last) else set()
         rows = [
             MeasuredPair(0, node, node, link.name, rate, state)
             for node in sorted(nodes - again)
-            for link, found in answers.items()
+            for link in self._program.inside
+            for found in [answers.get(link, {})]
             for ends in [[[found.get((node, rail))] for rail in link.rails]]
             for state, rate in [self._outcome(ends, {node} & silent)]
         ]

@@ -209,14 +209,14 @@ class Sweep:
 
     def _measure_inside(self, rounds: Rounds, nodes: set[str]) -> None:
         """Measure the links of each node, and those of nodes with a slow one again."""
-        rounds.measure_inside(nodes - self._store.inside - rounds.absent.keys())
+        rounds.measure_inside(nodes)
         for _ in range(READINGS - 1):
             rows = Results(tuple(self._store.rows)).inside
             again = judge_inside(rows, self._least(rows), self._request.tolerance).again
             if not again or rounds.stopped:
                 break
             self._show(f"measuring the links of {len(again)} nodes again")
-            rounds.measure_inside(set(again) - rounds.absent.keys())
+            rounds.measure_inside(again, again=True)
 
     def _confirmation(self, analysis: Analysis) -> list[SuspectPair]:
         """Return pairs of the accused nodes and NICs with nodes that nobody accuses."""
