@@ -124,19 +124,21 @@ def test_the_checks_of_four_nodes_take_less_time_at_once_than_one_by_one(
 ) -> None:
     """With ``max_jobs: 1`` the jobs run one by one."""
     seconds = {}
-    measured = {}
+    tested = {}
     for name, more in {"serial": ", max_jobs: 1", "asynchronous": ""}.items():
         site = _site(tmp_path / name / "nights", tmp_path, more)
-        words = ["busbar", "check", "--json", "--nodes", "all", "--site", site]
+        words = ["busbar", "check", "--json", "--nodes", "all", "--max-retries", "0"]
+        words += ["-n", "^fabric_ucx$", "-n", "^gpu_aware$", "--site", site]
         begun = time.monotonic()
         done = _on_head(
             lab, tmp_path, sys.executable, "-m", *words, "--output", tmp_path / f"{name}-out"
         )
         seconds[name] = time.monotonic() - begun
         rows = json.loads(done.stdout)["results"]
-        measured[name] = {(row["check"], row["where"]) for row in rows if row["gb_per_s"]}
-    assert measured["serial"] == measured["asynchronous"]
-    assert {node for _, where in measured["serial"] for node in where.split(",")} == {*GOOD, BAD}
+        tested[name] = {(row["check"], row["where"]) for row in rows}
+    assert tested["serial"] == tested["asynchronous"]
+    places = {(check, node) for check in ("fabric_ucx", "gpu_aware") for node in (*GOOD, BAD)}
+    assert places <= tested["serial"]
     # docs/operations.md has the figures
     (tmp_path / "seconds.json").write_text(json.dumps(seconds))
     assert seconds["asynchronous"] < seconds["serial"]
