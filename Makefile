@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test test-fast lint lock bench fuzz docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-here spack-supply spack-mirror spack-push
+.PHONY: help setup check test test-fast lint lock bench fuzz docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,7 +33,7 @@ lint: setup ## check format, style, types, import contracts and shell scripts
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --no-cache
-	@git ls-files -z '*.sh' .ci/run ci/lab ci/slurm ':!*.conf' ':!ci/slurm/scrontab' ':!tests/golden/schedulers' | xargs -0 $(BIN)/shellcheck -x -e SC1097
+	@git ls-files -z '*.sh' .ci ci/lab ci/slurm ':!*.conf' ':!ci/slurm/scrontab' ':!tests/golden/schedulers' | xargs -0 $(BIN)/shellcheck -x -e SC1097
 
 image: setup ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local, BUILDER=; see docs/containers.md)
 	@ci/images/build.sh
@@ -53,9 +53,9 @@ spack-lock: setup ## solve again and write the locks (ENVS=...)
 	@ci/spack/setup.sh
 	@ci/spack/lock.sh $(ENVS)
 
-spack-externals: setup ## find this machine's compiler, CUDA, ROCm, Slurm, Cray MPICH for Spack (GCC=gcc-13, TARGET=zen3)
+spack-externals: setup ## find this machine's compiler, CUDA, ROCm, EFA, Slurm, Cray MPICH for Spack (SITE=, GCC=gcc-13, TARGET=zen3)
 	@ci/spack/setup.sh
-	@. .spack/env.sh && $(BIN)/python ci/spack/machine_scope.py "$$BUSBAR_SPACK_SCOPE" $(if $(GCC),--gcc $(GCC)) $(if $(TARGET),--target $(TARGET))
+	@. .spack/env.sh && $(BIN)/python -m ci.spack.machine_scope "$$BUSBAR_SPACK_SCOPE" $(if $(SITE),--site $(SITE)) $(if $(GCC),--gcc $(GCC)) $(if $(TARGET),--target $(TARGET))
 
 spack-concretize: setup ## concretize the environment of a site on this system, and check its lock (SITE=, LANE=)
 	@ci/spack/setup.sh
@@ -63,12 +63,12 @@ spack-concretize: setup ## concretize the environment of a site on this system, 
 
 spack-pin: setup ## update the recipe of gpu_aware and every lock after a change of its sources, without a solve
 	@ci/spack/setup.sh
-	@. .spack/env.sh && spack -e site/_stacks/host python ci/spack/pin.py
-	@$(BIN)/busbar spack record --sources $(shell cd site/_stacks && find . -name spack.lock -printf '%P\n' | sed 's,/spack.lock$$,,')
+	@$(BIN)/python ci/spack/gpu_aware_source.py
+	@ci/spack/pin.sh
 
-spack-here: setup ## build, test, push and reinstall the packages whose sources Debian has (ARGS=SPECS)
+spack-compile: setup ## compile and test what package indexes allow, and name what they do not (ARGS=parts, see ci/spack/compile.sh)
 	@ci/spack/setup.sh
-	@ci/spack/here.sh $(ARGS)
+	@ci/spack/compile.sh $(ARGS)
 
 spack-mirror: setup ## download the sources of a lock (SITE=, LANE=) into DIR= (build/spack-mirror)
 	@ci/spack/setup.sh

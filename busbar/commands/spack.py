@@ -10,8 +10,9 @@ from typing import Any
 from busbar import data
 from busbar import site as sites
 from busbar.errors import BusbarError, suggestion
-from busbar.site.stacks import STACKS, find_environment
-from busbar.spack import check, inputs, lock, manifest, modules
+from busbar.site.model import DeliveryKind
+from busbar.site.stacks import MANIFEST, STACKS, find_environment
+from busbar.spack import check, fit, inputs, lock, manifest, modules
 from busbar.terminal import stdout
 
 EXIT_FINDINGS = 1
@@ -63,11 +64,27 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "path",
         help="print the directory of a site's environment, for spack -e",
-        description="Exit status: 0 printed, 2 the site has no such environment.",
+        description="It is that for the operating system of this machine; else that for the "
+        "system of the site; else that for Debian 12. Exit status: 0 printed, 2 the site has no "
+        "such environment, or this machine cannot install its lock.",
     )
     one.add_argument("site", metavar="SITE", help="name of a site")
     one.add_argument("--lane", metavar="LANE", help=_LANE_HELP)
-    one.add_argument("--image", action="store_true", help="the one that images are built from")
+    kind = one.add_mutually_exclusive_group()
+    kind.add_argument("--image", action="store_true", help="the one that images are built from")
+    kind.add_argument(
+        "--system", metavar="OS", help="the one for an operating system such as rhel9"
+    )
+    kind.add_argument(
+        "--installable",
+        action="store_true",
+        help="fail unless this machine has the operating system and the externals of its lock",
+    )
+    kind.add_argument(
+        "--create",
+        action="store_true",
+        help="write its manifest for this machine's operating system if there is none",
+    )
     one.set_defaults(run=_path)
 
     one = commands.add_parser(
@@ -151,7 +168,12 @@ def _diff(args: argparse.Namespace) -> int:
 
 def _path(args: argparse.Namespace) -> int:
     site = sites.load(args.site)
-    directory, _, _ = find_environment(site, args.lane, "image" if args.image else "spack")
+    kind: DeliveryKind = "image" if args.image else "spack"
+    directory, _, _ = find_environment(site, args.lane, kind, args.system)
+    if args.installable:
+        fit.require_installable(lock.load(directory / lock.FILE), args.site)
+    if args.create:
+        directory = fit.derived(manifest.load(directory / MANIFEST))
     root = data.SITES.parent
     stdout().line(str(directory.relative_to(root) if root in directory.parents else directory))
     return 0

@@ -368,7 +368,7 @@ class Delivery(Record):
     """The Spack environment: a directory of ``site/_stacks``. ``{arch}`` stands for the
     architecture of the GPUs. The lane ``ucx-current`` is in the subdirectory of that name."""
     concretize_on_site: bool = False
-    """The lock contains stand-ins for externals; concretize again on the system."""
+    """No lock is for the system of the site; concretize again on it."""
     mpi: MpiFamily = "openmpi"
     """Which MPI it provides."""
 
@@ -463,6 +463,9 @@ class Site(Record):
     scheduler: Annotated[str, AfterValidator(backends.scheduler)] = "local"
     """The scheduler, by ReFrame's name. ``slurm`` works with and without accounting; ``squeue``
     never reads it."""
+    os: Annotated[str, Field(pattern=r"^[a-z][a-z_-]*[0-9.]*$")] | None = None
+    """The operating system of the nodes, as Spack names it: ``sles15``, ``rhel9``,
+    ``ubuntu24.04``. It selects the Spack environment on a machine of another system."""
     partitions: Annotated[tuple[Partition, ...], Field(min_length=1)]
     """Where checks run."""
     node_types: Annotated[dict[Name, NodeType], Field(min_length=1)]

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The Spack environments that sites share: `_stacks/NAME`, and `_stacks/NAME/LANE` by lane."""
+"""The Spack environments that sites share, by lane and operating system.
+
+They are `_stacks/NAME-SYSTEM` and, for a second lane, `_stacks/NAME-SYSTEM/LANE`; without SYSTEM
+they are for the system of images, Debian 12.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from pathlib import Path
 
 from busbar import data
 from busbar.errors import BusbarError, suggestion
+from busbar.site import systems
 from busbar.site.model import Delivery, DeliveryKind, Site
 
 STACKS = "_stacks"
@@ -15,26 +20,37 @@ _OWN_DIRECTORY = "ucx-current"
 """The lane with a directory of its own; all others are in the directory of the stack."""
 
 
-def environment_name(site: Site, delivery: Delivery, lane: str) -> str | None:
-    """Return the environment of a delivery and lane; None if the delivery names none."""
+def environment_name(
+    site: Site, delivery: Delivery, lane: str, system: str = systems.BASE
+) -> str | None:
+    """Return the environment of a delivery, lane and system; None if the delivery names none."""
     if delivery.environment is None:
         return None
     gpus = site.node.gpus
     name = delivery.environment.format(arch=gpus.arch if gpus else "")
+    name += f"-{system}" if system != systems.BASE else ""
     return f"{name}/{lane}" if lane == _OWN_DIRECTORY else name
 
 
-def environment_directory(site: Site, delivery: Delivery, lane: str) -> Path | None:
+def environment_directory(
+    site: Site, delivery: Delivery, lane: str, system: str | None = None
+) -> Path | None:
     """Return the directory of an environment; None if there is none for the delivery and lane.
 
-    It is in the directory beside the site, or ships with Busbar.
+    It is in the directory beside the site, or ships with Busbar. Of several it is the one for the
+    system, by default that of this machine; else the one for the system of the site. An image
+    always has the one of its base image.
     """
-    name = environment_name(site, delivery, lane)
+    wanted = [system or systems.of_machine(), site.os or systems.BASE, systems.BASE]
+    if delivery.kind == "image":
+        wanted = [systems.BASE]
     own = [site.directory.parent] if site.directory else []
-    for root in [*own, data.SITES] if name else []:
-        directory = root / STACKS / str(name)
-        if (directory / MANIFEST).is_file():
-            return directory
+    for each in dict.fromkeys(name for one in wanted for name in (one, systems.locked(one))):
+        name = environment_name(site, delivery, lane, each)
+        for root in [*own, data.SITES] if name else []:
+            directory = root / STACKS / str(name)
+            if (directory / MANIFEST).is_file():
+                return directory
     return None
 
 
@@ -56,7 +72,10 @@ def delivery_with_environment(site: Site, kind: DeliveryKind = "spack") -> Deliv
 
 
 def find_environment(
-    site: Site, lane: str | None = None, kind: DeliveryKind = "spack"
+    site: Site,
+    lane: str | None = None,
+    kind: DeliveryKind = "spack",
+    system: str | None = None,
 ) -> tuple[Path, Delivery, str]:
     """Return the environment of a site, with the delivery that names it and the lane.
 
@@ -71,7 +90,9 @@ def find_environment(
             where="--lane",
             hint=suggestion(chosen, delivery.lanes),
         )
-    directory = environment_directory(site, delivery, chosen)
+    if kind == "image":
+        system = systems.BASE
+    directory = environment_directory(site, delivery, chosen, system)
     if directory is None:
         raise BusbarError(
             f"no environment {environment_name(site, delivery, chosen)!r}",

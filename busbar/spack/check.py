@@ -20,8 +20,6 @@ from busbar.spack.lock import Lock, load
 from busbar.spack.manifest import Manifest, machine_prefixes
 from busbar.spack.spec import unmet
 
-OS = "debian12"
-"""The system of the committed locks."""
 # Two builds of one of these in a job cause failures that are hard to find.
 _SINGLE = ("ucx", "ucc", "libfabric", "hwloc", "pmix", "nccl", "rccl", "hip", "cuda")
 _MPI = ("openmpi", "mpich", "cray-mpich")
@@ -167,9 +165,10 @@ def _compilers(lock: Lock) -> Iterator[str]:
 
 
 def _portable(manifest: Manifest, lock: Lock) -> Iterator[str]:
+    system = manifest.system.name if manifest.system else ""
     for node in lock.nodes.values():
-        if node.os != OS:
-            yield f"{node} is for {node.os}, not for {OS}"
+        if node.os != system:
+            yield f"{node} is for {node.os}, not for {system or 'any system of the manifest'}"
         if node.prefix is None and node.target != manifest.target:
             yield f"{node} is for {node.target}, not for {manifest.target}"
 

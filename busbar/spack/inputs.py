@@ -25,11 +25,17 @@ FILE = "inputs.json"
 _MOST_BYTES = 2**20
 _PINS = "ci/spack/pins.env"
 """The file with the commit of Spack."""
-_NO_INPUT = frozenset({"modules", "view", "config", "mirrors", "bootstrap"})
+_RELEASE = "os-release"
+"""The file of a system's scope with its C library."""
+_NO_INPUT = frozenset({"include", "modules", "view", "config", "mirrors", "bootstrap"})
 """Sections of Spack's configuration that no solve reads."""
-# Our program is built from sources outside its recipe.
+# The source of our program is in its recipe as one file, which is written from these.
 _SOURCES: Mapping[str, Sequence[str]] = {
-    "gpu-aware-mpi": ("reframe_checks/src/gpu_aware.cpp", "reframe_checks/src/*.hpp")
+    "gpu-aware-mpi": (
+        "packages/spack_repo/busbar/packages/gpu_aware_mpi/gpu_aware.cpp",
+        "reframe_checks/src/gpu_aware.cpp",
+        "reframe_checks/src/*.hpp",
+    )
 }
 
 
@@ -50,8 +56,8 @@ def current(manifest: Manifest, lock: Lock) -> Record:
         own = _sources_of(manifest, package)
         files |= {path: _text(path) for path in own}
         files |= {path: _text(path, hide_sums=bool(own)) for path in _recipe_of(manifest, package)}
-    if (root / _PINS).is_file():
-        files[root / _PINS] = _text(root / _PINS)
+    others = [root / _PINS, *([manifest.system / _RELEASE] if manifest.system else [])]
+    files |= {path: _text(path) for path in others if path.is_file()}
     names = {path.relative_to(root).as_posix(): digest for path, digest in files.items()}
     return Record(lock.digest, dict(sorted(names.items())))
 

@@ -15,6 +15,7 @@ from busbar.errors import BusbarError
 from busbar.json_text import load_json
 from busbar.text_file import read_text
 
+FILE = "spack.lock"
 _MOST_BYTES = 64 * 2**20
 _FORMAT = 6
 _HASH_SHOWN = 7
@@ -43,6 +44,8 @@ class Node:
     parameters: Mapping[str, Any]
     prefix: str | None
     """Prefix of an external; None for a package that Spack builds."""
+    compilers: tuple[str, ...]
+    """The programs of an external compiler."""
     edges: tuple[Edge, ...]
     computed_hash: str
     """The hash of its description, as Spack computes it; of an external, Spack hashes less."""
@@ -175,6 +178,7 @@ def _node(raw: dict[str, Any]) -> Node:
         os=raw["arch"]["platform_os"],
         parameters=raw["parameters"],
         prefix=external.get("path"),
+        compilers=tuple((external.get("extra_attributes") or {}).get("compilers", {}).values()),
         edges=tuple(
             Edge(edge["name"], edge["hash"], frozenset(edge["parameters"]["virtuals"]))
             for edge in raw.get("dependencies", ())

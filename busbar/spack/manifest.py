@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from busbar.errors import BusbarError
+from busbar.site import systems
 from busbar.site.yamlfile import load_yaml
+from busbar.spack import lock
 
 # The scope that a machine adds; it is not part of the repository.
 _MACHINE = "machine"
@@ -49,12 +51,19 @@ class Manifest:
     @property
     def lock(self) -> Path:
         """The path of its lock."""
-        return self.path.with_name("spack.lock")
+        return self.path.with_name(lock.FILE)
 
     @property
     def root(self) -> Path:
         """The repository: the directory with `site/_families`."""
         return next(d for d in self.path.resolve().parents if (d / "site/_families").is_dir())
+
+    @property
+    def system(self) -> Path | None:
+        """The scope of the operating system that its lock is for; None if it includes none."""
+        return next(
+            (path for path in self.scopes if path.parent.name == systems.SCOPES.name), None
+        )
 
     def includes(self, scope: str) -> bool:
         """Return whether it includes a family's scope of that name."""

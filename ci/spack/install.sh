@@ -9,7 +9,7 @@ set -euo pipefail
 env=${ENVIRONMENT:-.}
 scope=()
 if [[ -n ${1:-} ]]; then
-    locked_environment "$1" "${2:-}"
+    locked_environment "$1" "${2:-}" --installable
     # Sites share environments, but not the variables of their fabric.
     modules=$PWD/.spack/modules/$1${2:+-$2}
     mkdir -p "$modules"
@@ -18,13 +18,6 @@ if [[ -n ${1:-} ]]; then
 fi
 shift $(($# > 2 ? 2 : $#))
 
-if [[ $env == . ]]; then
-    [[ -e spack.lock ]] || spack -e . concretize
-else
-    here=$(spack -e "$env" arch --operating-system)
-    made=$(sed -nE 's/.*"platform_os": ?"([^"]+)".*/\1/p' "$env/spack.lock" | sort -u)
-    [[ $here == "$made" ]] ||
-        die "the lock of $env is for $made, but this machine is $here; run make spack-externals, make spack-concretize SITE=${1:-NAME}, then this again"
-fi
+[[ $env != . || -e spack.lock ]] || spack -e . concretize
 # Without --only-concrete Spack may solve again; the lock must be installed unchanged.
 spack "${scope[@]}" -e "$env" install --only-concrete "$@"

@@ -9,5 +9,5 @@ set -euo pipefail
 locked_environment "$1" "${2:-}"
 dir=${3:-build/spack-mirror}
 mkdir -p "$dir"
-spack -e "$env" mirror create --directory "$dir" --all ||
+spack_for "$env" mirror create --directory "$dir" --all ||
     die "some sources could not be downloaded (see above); the others are in $dir, and the next run continues"

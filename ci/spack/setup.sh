@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Creates .spack/: Spack and its recipes at their pinned commits, the solver from the Python package index, and
 # .spack/env.sh to source. Uses SPACK_ROOT, else a `spack` on PATH, if its series is right. Skips completed steps.
-# PREFIX=DIR is the install tree, BUILDCACHE=URL a binary cache, signed unless it is oci://, MIRROR=URL a mirror of sources.
+# PREFIX=DIR is the install tree, BUILDCACHE=URL a binary cache, signed unless it is a registry (oci://, oci+http://), MIRROR=URL a
+# mirror of sources. REGISTRY_USER and REGISTRY_TOKEN are the credentials for the registry; only their names are stored.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -97,8 +98,9 @@ if [[ $scope == "$home/scope" ]]; then
     if [[ -n ${BUILDCACHE:-}${MIRROR:-} ]]; then
         printf 'mirrors:\n' >"$scope/mirrors.yaml"
         signed=true
-        [[ ${BUILDCACHE:-} != oci://* ]] || signed=false # Spack 1.1 cannot sign in a registry
+        [[ ${BUILDCACHE:-} != oci* ]] || signed=false # Spack 1.1 cannot sign in a registry
         [[ -z ${BUILDCACHE:-} ]] || printf '  busbar:\n    url: %s\n    signed: %s\n    source: false\n' "$BUILDCACHE" $signed >>"$scope/mirrors.yaml"
+        [[ $signed == true || -z ${REGISTRY_USER:-} ]] || printf '    access_pair: {id_variable: REGISTRY_USER, secret_variable: REGISTRY_TOKEN}\n' >>"$scope/mirrors.yaml"
         [[ -z ${MIRROR:-} ]] || printf '  sources:\n    url: %s\n    binary: false\n' "$MIRROR" >>"$scope/mirrors.yaml"
     fi
 elif [[ -n ${PREFIX:-}${BUILDCACHE:-}${MIRROR:-} ]]; then

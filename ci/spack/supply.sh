@@ -41,6 +41,6 @@ if [[ -e $env/debian-sources.txt ]]; then
     mapfile -t packages <"$env/debian-sources.txt"
     ci/spack/debian-mirror.sh "$PWD/.spack/deb" "$dir/sources" "${packages[@]}"
 else
-    spack -e "$env" mirror create --directory "$dir/sources" --all ||
+    spack_for "$env" mirror create --directory "$dir/sources" --all ||
         die "some sources could not be downloaded (see above); the others are in $dir/sources, and the next run continues"
 fi

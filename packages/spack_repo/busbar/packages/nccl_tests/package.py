@@ -2,12 +2,15 @@
 """nccl-tests of a release that can print JSON."""
 
 from spack_repo.builtin.packages.nccl_tests.package import NcclTests as BuiltinNcclTests
+from spack_repo.busbar.stand_alone import check_linkage, require_driver
 
 from spack.package import *
 
 
 class NcclTests(BuiltinNcclTests):
-    """nccl-tests with newer releases and a test of its own."""
+    """nccl-tests with newer releases and tests of its own."""
+
+    license("BSD-3-Clause")
 
     # Checksum: builtin v2026.06.0.
     version("2.17.6", sha256="38974e70342150ede0e3fb8fd24bfe60ccbde90fa20241716ba8bb338e6b61a0")
@@ -30,10 +33,18 @@ class NcclTests(BuiltinNcclTests):
         )
     ]
 
+    def install(self, spec, prefix):
+        mkdirp(prefix.bin)
+        install_tree("build", prefix.bin, ignore=lambda path: path.endswith(".o"))
+
+    def test_linkage(self):
+        """the programs are linked with NCCL and MPI"""
+        mpi = ["libmpi"] if self.spec.satisfies("+mpi") else []
+        check_linkage(self.prefix.bin.all_reduce_perf, "libnccl.so", *mpi)
+
     def test_all_reduce(self):
         """all_reduce_perf is correct on one GPU"""
-        if not which("nvidia-smi"):
-            raise SkipTest("no NVIDIA driver here")
+        require_driver(self.spec)
         benchmark = which(self.prefix.bin.all_reduce_perf, required=True)
         out = benchmark("-b", "8", "-e", "1M", "-f", "2", "-g", "1", output=str.split)
         assert "Out of bounds values : 0 OK" in out, "all_reduce_perf reported wrong results"

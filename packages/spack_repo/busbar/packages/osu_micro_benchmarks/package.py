@@ -4,12 +4,15 @@
 from spack_repo.builtin.packages.osu_micro_benchmarks.package import (
     OsuMicroBenchmarks as BuiltinOsuMicroBenchmarks,
 )
+from spack_repo.busbar.stand_alone import check_linkage, gpu_runtime, launcher, needed
 
 from spack.package import *
 
 
 class OsuMicroBenchmarks(BuiltinOsuMicroBenchmarks):
     """OSU Micro-Benchmarks with GPU buffers, GTL and xCCL."""
+
+    license("BSD-3-Clause")
 
     # Checksum: builtin v2026.06.0.
     version("7.5.2", sha256="618de3d0b1122f73a9229177d2da1e5cd62e431190580cb915f2605849cbbbdc")
@@ -84,33 +87,22 @@ class OsuMicroBenchmarks(BuiltinOsuMicroBenchmarks):
         if not self.gtl:
             return
         benchmark = self._program("mpi", "pt2pt", "osu_bw")
-        if "libmpi_gtl_" not in self._needed(benchmark):
+        if "libmpi_gtl_" not in needed(benchmark):
             raise InstallError(f"{benchmark} does not link Cray's GTL")
 
     def _program(self, *path):
         return join_path(self.prefix.libexec, "osu-micro-benchmarks", *path)
 
-    def _needed(self, program):
-        """The libraries that a program names; nothing has to be loaded, so no driver is needed."""
-        return which("readelf", required=True)("-d", program, output=str)
-
     def test_linkage(self):
-        """the programs are linked with the libraries of the GPUs"""
-        needed = self._needed(self._program("mpi", "pt2pt", "osu_bw"))
-        for variant, library in (("+cuda", "libcudart.so"), ("+rocm", "libamdhip64.so")):
-            if self.spec.satisfies(variant):
-                assert library in needed, f"osu_bw does not link {library}"
+        """the programs are linked with MPI and the libraries of the GPUs"""
+        check_linkage(self._program("mpi", "pt2pt", "osu_bw"), "libmpi", *gpu_runtime(self.spec))
         if self.spec.satisfies("+xccl"):
-            library = "libnccl.so" if self.spec.satisfies("+cuda") else "librccl.so"
-            benchmark = self._program("xccl", "collective", "osu_xccl_allreduce")
-            assert library in self._needed(benchmark), f"osu_xccl_allreduce lacks {library}"
+            xccl = "libnccl.so" if self.spec.satisfies("+cuda") else "librccl.so"
+            check_linkage(self._program("xccl", "collective", "osu_xccl_allreduce"), xccl)
 
     def test_latency(self):
         """osu_latency runs on two ranks with data validation"""
-        launcher = which(self.spec["mpi"].prefix.bin.mpirun, "srun", required=True)
-        # Open MPI refuses root otherwise; other MPIs do not read it.
-        for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"):
-            launcher.add_default_env(name, "1")
+        start = launcher(self.spec)
         benchmark = self._program("mpi", "pt2pt", "osu_latency")
-        out = launcher("-n", "2", benchmark, "-m", "8:64", "-c", output=str.split, error=str.split)
+        out = start("-n", "2", benchmark, "-m", "8:64", "-c", output=str.split, error=str.split)
         assert "Pass" in out, "osu_latency printed no validated row"

@@ -28,6 +28,8 @@ _NPKIT_SPANS = (
 class Rccl(BuiltinRccl):
     """RCCL with NPKit and MSCCL as variants."""
 
+    license("BSD-3-Clause")
+
     variant("npkit", default=False, description="Collect NPKit traces (NPKIT_DUMP_DIR)")
     variant("msccl", default=True, description="Build the MSCCL kernels, as AMD's packages do")
 

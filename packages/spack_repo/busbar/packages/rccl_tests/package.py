@@ -3,6 +3,7 @@
 
 from spack_repo.builtin.build_systems.rocm import ROCmPackage
 from spack_repo.builtin.packages.rccl_tests.package import RcclTests as BuiltinRcclTests
+from spack_repo.busbar.stand_alone import check_linkage, require_driver
 
 from spack.package import *
 
@@ -37,10 +38,14 @@ class RcclTests(BuiltinRcclTests):
             args.append(self.define_from_variant("GPU_TARGETS", "amdgpu_target"))
         return args
 
+    def test_linkage(self):
+        """the programs are linked with RCCL and MPI"""
+        mpi = ["libmpi"] if self.spec.satisfies("+mpi") else []
+        check_linkage(self.prefix.bin.all_reduce_perf, "librccl.so", *mpi)
+
     def test_all_reduce(self):
         """all_reduce_perf is correct on one GPU"""
-        if not which("rocminfo"):
-            raise SkipTest("no ROCm driver here")
+        require_driver(self.spec)
         benchmark = which(self.prefix.bin.all_reduce_perf, required=True)
         out = benchmark("-b", "8", "-e", "1M", "-f", "2", "-g", "1", output=str.split)
         assert "Out of bounds values : 0 OK" in out, "all_reduce_perf reported wrong results"

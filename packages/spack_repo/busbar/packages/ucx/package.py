@@ -11,8 +11,6 @@ class Ucx(BuiltinUcx):
 
     # Checksum: NVIDIA's ai-dynamo/velo, crates/ucx-rs/Cargo.toml, which contains this archive.
     version("1.22.0", sha256="258941cddd14ca60d38c0d31b9b09ec1052c901086841011a498da8b55a3cb24")
-    # Checksum: builtin v2026.06.0.
-    version("1.20.1", sha256="545c419a7b5e04643cb8bff5a19b3b5071a8f8f0605f1e8efb36f8f3d7bfb9d3")
 
     conflicts(
         "^cuda@12:",

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: MIT
+"""Find the externals of a machine by the files that their vendors' packages install."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROCM_SCOPES = Path(__file__).resolve().parents[2] / "site/_families/spack"
+ROCM_TEMPLATES = ("6.3.3", "5.4.3")
+"""The releases with a committed scope; a release has the packages of the nearest below."""
+# A header or program of each development package of ROCm that our stacks compile with.
+ROCM_FILES = {
+    "hip": "include/hip/hip_version.h",
+    "hipcc": "bin/hipcc",
+    "hsa-rocr-dev": "include/hsa/hsa.h",
+    "llvm-amdgpu": "llvm/bin/amdclang",
+    "rccl": "include/rccl/rccl.h",
+    "rocm-cmake": "share/rocm/cmake",
+    "rocm-device-libs": "amdgcn/bitcode",
+    "rocm-smi-lib": "include/rocm_smi/rocm_smi.h",
+}
+SLURM_PLACES = (
+    "opt/slurm",  # AWS ParallelCluster
+    "cm/shared/apps/slurm/current",  # NVIDIA Base Command Manager
+    "opt/aws/pcs/scheduler/slurm-*",  # AWS Parallel Computing Service
+    "usr",
+)
+PMIX_PLACES = ("opt/pmix*", "cm/shared/apps/pmix*/*", "usr/lib/*/pmix2", "usr")
+CUDA_PLACES = ("usr/local/cuda", "usr/local/cuda-*", "opt/nvidia/hpc_sdk/Linux_*/*/cuda/[1-9]*")
+EFA = "opt/amazon"
+
+
+@dataclass(frozen=True)
+class External:
+    """A package that the machine has."""
+
+    spec: str
+    prefix: Path
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def entry(self) -> dict[str, Any]:
+        """Return it as Spack's packages.yaml has it."""
+        return {"spec": self.spec, "prefix": str(self.prefix), **self.more}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The files and the environment of a machine."""
+
+    root: Path = Path("/")
+    notes: list[str] = field(default_factory=list)
+
+    def found(self, *patterns: str) -> list[Path]:
+        """Return what exists, in the order of the patterns; of one pattern the newest first."""
+        return [
+            path
+            for pattern in patterns
+            for path in sorted(self.root.glob(pattern), key=_by_version, reverse=True)
+        ]
+
+    def on_path(self, program: str) -> Path | None:
+        """Return the prefix of a program on PATH."""
+        found = shutil.which(program)
+        known = found and Path(found).is_relative_to(self.root)
+        return Path(found).parents[1] if found and known else None
+
+    def printed(self, *command: str | Path) -> str:
+        """Return what a program prints; nothing if it is missing or fails."""
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+        return done.stdout + done.stderr if done.returncode == 0 else ""
+
+
+def found_externals(machine: Machine, arch: str) -> dict[str, list[External]]:
+    """Return the externals of a machine, by package; ``arch`` is that of the GPUs of its site."""
+    result: dict[str, list[External]] = {}
+    finders: Iterable[Callable[[Machine], Iterator[tuple[str, External]]]] = (
+        cuda,
+        rocm,
+        rdma_core,
+        slurm,
+        openssh,
+        pmix,
+        efa,
+        lambda machine: cray(machine, arch),
+    )
+    for finder in finders:
+        for name, external in finder(machine):
+            result.setdefault(name, []).append(external)
+    return result
+
+
+def cuda(machine: Machine) -> Iterator[tuple[str, External]]:
+    """Yield the toolkit of CUDA_HOME, else one of each version that is installed."""
+    own = os.environ.get("CUDA_HOME")
+    seen = set()
+    for place in [Path(own)] if own else machine.found(*CUDA_PLACES):
+        prefix = place.resolve()
+        version = _cuda_version(machine, prefix)
+        if version and version not in seen and (prefix / "bin/nvcc").exists():
+            seen.add(version)
+            yield "cuda", External(f"cuda@{version}", prefix)
+
+
+def _cuda_version(machine: Machine, prefix: Path) -> str:
+    try:
+        return str(json.loads((prefix / "version.json").read_text())["cuda"]["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return _version_in(machine.printed(prefix / "bin/nvcc", "--version"), before="V")
+
+
+def rocm(machine: Machine) -> Iterator[tuple[str, External]]:
+    """Yield all packages of the release in ROCM_PATH, else of the one that is installed."""
+    own = os.environ.get("ROCM_PATH")
+    for place in [Path(own)] if own else machine.found("opt/rocm", "opt/rocm-*"):
+        prefix = place.resolve()
+        version = _version_in(_text(prefix / ".info/version"))
+        if not version:
+            continue
+        like = next((t for t in ROCM_TEMPLATES if _key(t) <= _key(version)), ROCM_TEMPLATES[-1])
+        text = (ROCM_SCOPES / f"rocm-{like}/packages.yaml").read_text()
+        text = text.replace(f"/opt/rocm-{like}", str(prefix)).replace(like, version)
+        for name, settings in yaml.safe_load(text)["packages"].items():
+            (entry,) = settings["externals"]
+            if not (prefix / ROCM_FILES.get(name, "")).exists():
+                machine.notes.append(
+                    f"{name}: no {prefix / ROCM_FILES[name]}; install its package"
+                )
+            spec, where = entry.pop("spec"), Path(entry.pop("prefix"))
+            yield name, External(spec, where, entry)
+        return
+
+
+def rdma_core(machine: Machine) -> Iterator[tuple[str, External]]:
+    """Yield the system's, which is also where DOCA and the EFA installer put theirs."""
+    for library in machine.found("usr/lib64/libibverbs.so.1.*", "usr/lib/*/libibverbs.so.1.*"):
+        # 1.14.50.0 belongs to release 50.0.
+        if not (found := re.search(r"\.so\.1\.\d+\.(?P<release>\d+\.\d+)$", library.name)):
+            continue
+        prefix = machine.root / "usr"
+        headers = ("infiniband/verbs.h", "rdma/rdma_cma.h")
+        if missing := [name for name in headers if not (prefix / "include" / name).exists()]:
+            machine.notes.append(
+                f"{library} has no header {missing[0]}; install rdma-core-devel or, on Debian and"
+                " Ubuntu, libibverbs-dev and librdmacm-dev"
+            )
+            return
+        yield "rdma-core", External(f"rdma-core@{found['release']} ~pyverbs ~man_pages", prefix)
+        return
+
+
+def slurm(machine: Machine) -> Iterator[tuple[str, External]]:
+    """Yield the Slurm on PATH, else that of a usual place."""
+    on_path = machine.on_path("scontrol")
+    for prefix in [*([on_path] if on_path else []), *machine.found(*SLURM_PLACES)]:
+        version = _version_in(machine.printed(prefix / "bin/scontrol", "--version"))
+        if not version:
+            continue
+        plugin = next(prefix.glob("lib*/**/slurm*/mpi_pmix*.so"), None)
+        if plugin is None:
+            machine.notes.append(f"Slurm in {prefix} has no plugin mpi_pmix; use mpirun, not srun")
+        own = prefix / "etc" if (prefix / "etc/slurm.conf").exists() else Path("/etc/slurm")
+        spec = f"slurm@{version.replace('.', '-')}-1 {'+' if plugin else '~'}pmix sysconfdir={own}"
+        yield "slurm", External(spec, prefix)
+        return
+
+
+def openssh(machine: Machine) -> Iterator[tuple[str, External]]:
+    """Yield the ssh on PATH."""
+    prefix = machine.on_path("ssh")
+    found = re.search(r"OpenSSH_(?P<version>\w+(\.\w+)*)", machine.printed("ssh", "-V"))
+    if prefix and found:
+        yield "openssh", External(f"openssh@{found['version']}", prefix)
+
+
+def pmix(machine: Machine) -> Iterator[tuple[str, External]]:
+    """Yield each PMIx with headers."""
+    for prefix in machine.found(*PMIX_PLACES):
+        text = _text(prefix / "include/pmix_version.h")
+        parts = [
+            found["number"]
+            for part in ("MAJOR", "MINOR", "RELEASE")
+            if (found := re.search(rf"PMIX_VERSION_{part}\s+(?P<number>\d+)", text))
+        ]
+        if len(parts) == 3:
+            yield "pmix", External(f"pmix@{'.'.join(parts)}", prefix)
+
+
+def efa(machine: Machine) -> Iterator[tuple[str, External]]:
+    """Yield what the EFA installer of AWS installs."""
+    for prefix in machine.found(f"{EFA}/efa"):
+        text = machine.printed(prefix / "bin/fi_info", "--version")
+        if found := re.search(r"libfabric: (?P<version>\d[\w.]*)", text):
+            spec = f"libfabric@{found['version']} fabrics=efa,tcp,shm,rxm +cuda +gdrcopy"
+            yield "libfabric", External(spec, prefix)
+    for prefix in machine.found(f"{EFA}/openmpi5"):
+        text = machine.printed(prefix / "bin/ompi_info", "--version")
+        if found := re.search(r"Open MPI v(?P<version>\d[\w.]*)", text):
+            spec = f"openmpi@{found['version']} +cuda fabrics=ofi schedulers=slurm"
+            yield "openmpi", External(spec, prefix)
+    installed = _text(machine.root / EFA / "efa_installed_packages")
+    found = re.search(r"libnccl-ofi[-_](?P<version>\d+(\.\d+)+)", installed)
+    for prefix in machine.found(f"{EFA}/ofi-nccl", f"{EFA}/aws-ofi-nccl"):
+        if found and next(prefix.glob("lib*/**/libnccl-net*.so"), None):
+            spec = f"aws-ofi-nccl@{found['version']} +cuda +aws ~tests"
+            yield "aws-ofi-nccl", External(spec, prefix)
+            return
+
+
+def cray(machine: Machine, arch: str) -> Iterator[tuple[str, External]]:
+    """Yield MPICH, PMI and libfabric of the loaded modules, else the newest of PrgEnv-gnu."""
+    mpich = _of_variable("CRAY_MPICH_DIR") or machine.found("opt/cray/pe/mpich/*/ofi/gnu/*")
+    pmi = _of_variable("CRAY_PMI_PREFIX") or machine.found("opt/cray/pe/pmi/[0-9]*")
+    loaded = machine.on_path("fi_info")
+    fabric = machine.found("opt/cray/libfabric/[0-9]*")
+    if loaded and loaded.parent.name == "libfabric":
+        fabric = [loaded]
+    if not mpich:
+        return
+    if not (pmi and fabric):
+        machine.notes.append(f"{mpich[0]} has no PMI or libfabric in /opt/cray beside it")
+        return
+    version = re.search(r"/mpich/(?P<version>[\d.]+)/", str(mpich[0]))
+    release = version["version"] if version else os.environ.get("CRAY_MPICH_VERSION", "")
+    arch = os.environ.get("CRAY_ACCEL_TARGET", "").removeprefix("amd_") or arch
+    number = arch.removeprefix("nvidia").removeprefix("sm_")
+    if not release or not arch:
+        machine.notes.append(f"{mpich[0]}: load a craype-accel module, or give SITE=, for its GPU")
+        return
+    nvidia = number.isdigit()
+    gtl = mpich[0].parents[2] / f"gtl/lib/libmpi_gtl_{'cuda' if nvidia else 'hsa'}.so"
+    if not gtl.exists():
+        machine.notes.append(f"{mpich[0]} has no {gtl}; it cannot send from GPU memory")
+    gpus = f"~rocm +cuda cuda_arch={number}" if nvidia else f"+rocm ~cuda amdgpu_target={number}"
+    module = f"craype-accel-nvidia{number}" if nvidia else f"craype-accel-amd-{number}"
+    own = f"^libfabric@{fabric[0].name} ^cray-pmi@{pmi[0].name}"
+    yield (
+        "cray-mpich",
+        External(
+            f"cray-mpich@{release} +wrappers {gpus} %c=gcc {own}",
+            mpich[0],
+            {"modules": [module, f"cray-mpich/{release}"]},
+        ),
+    )
+    yield "cray-pmi", External(f"cray-pmi@{pmi[0].name}", pmi[0])
+    spec = f"libfabric@{fabric[0].name} fabrics=cxi,tcp,shm,rxm,verbs"
+    yield "libfabric", External(spec, fabric[0])
+
+
+def _of_variable(name: str) -> list[Path]:
+    value = os.environ.get(name)
+    return [Path(value)] if value else []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _version_in(text: str, before: str = "") -> str:
+    """Return the first version number of a text."""
+    found = re.search(before + r"(?P<version>\d+(?:\.\d+)+)", text)
+    return found["version"] if found else ""
+
+
+def _key(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def _by_version(path: Path) -> tuple[tuple[int, ...], str]:
+    return _key(str(path)), str(path)

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# pin.sh: updates the hashes in every lock after a change of recipes or of the source of gpu_aware, without a solve.
+set -euo pipefail
+# shellcheck source=ci/spack/common.sh
+. "$(dirname "$0")/common.sh"
+
+solved=() derived=()
+while read -r name; do
+    [[ $(system_of "site/_stacks/$name") == debian12 ]] && solved+=("$name") || derived+=("$name")
+done < <(environments)
+spack_for site/_stacks/host python ci/spack/rehash.py "${solved[@]/#/site/_stacks/}" "${derived[@]/#/site/_stacks/}" ci/images/small
+"$busbar" spack record --sources "${solved[@]}" "${derived[@]}"

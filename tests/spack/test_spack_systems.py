@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: MIT
+"""The environment of a machine by its operating system, and whether it can install the lock."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar import site as sites
+from busbar.cli import main
+from busbar.errors import BusbarError
+from busbar.site import systems
+from busbar.site.stacks import environment_directory, find_environment
+from busbar.spack import fit, lock, manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+Release = Callable[[str], None]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Release:
+    """Set the operating system of this machine: the id and version of its os-release."""
+
+    def set_to(text: str) -> None:
+        name, _, version = text.partition(" ")
+        release = {"ID": name} | ({"VERSION_ID": version} if version else {})
+        monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
+
+    return set_to
+
+
+@pytest.mark.parametrize(
+    ("release", "name", "locked"),
+    [
+        ("debian 12", "debian12", "debian12"),
+        ("ubuntu 24.04", "ubuntu24.04", "ubuntu24.04"),
+        ("sles 15.6", "sles15", "sles15"),
+        ("rhel 9.6", "rhel9", "rhel9"),
+        ("rocky 9.5", "rocky9", "rhel9"),
+        ("ol 9.4", "oracle9", "rhel9"),
+        ("rhel 8.10", "rhel8", "rhel8"),
+        ("arch", "arch", "arch"),
+    ],
+)
+def test_systems_have_the_names_of_spack(
+    machine: Release, release: str, name: str, locked: str
+) -> None:
+    machine(release)
+    assert systems.of_machine() == name
+    assert systems.locked(name) == locked
+
+
+def test_a_machine_without_os_release_has_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> dict[str, str]:
+        raise OSError
+
+    monkeypatch.setattr(platform, "freedesktop_os_release", missing)
+    assert systems.of_machine() == ""
+
+
+def test_each_scope_accepts_its_own_system_and_has_a_c_library() -> None:
+    scopes = sorted(systems.SCOPES.iterdir())
+    assert len(scopes) == 5
+    for scope in scopes:
+        assert scope.name in systems.accepted(scope)
+        assert f"this environment is for {scope.name};" in (scope / "include.yaml").read_text()
+        release = (scope / "os-release").read_text()
+        assert re.search(r"^GLIBC=2\.\d\d$", release, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("release", "site", "directory"),
+    [
+        ("debian 12", "dgx-h100", "cuda-sm_90"),  # that of the machine before that of the site
+        ("ubuntu 22.04", "dgx-h100", "cuda-sm_90-ubuntu22.04"),
+        ("rocky 9.5", "dgx-h100", "cuda-sm_90-rhel9"),
+        ("fedora 41", "dgx-h100", "cuda-sm_90-ubuntu22.04"),  # that of the site
+        ("fedora 41", "local", "host"),  # of a site without a system
+        ("sles 15.6", "mi250x-cray", "cray-gfx90a-sles15"),
+    ],
+)
+def test_the_environment_is_that_of_the_machine(
+    machine: Release, release: str, site: str, directory: str
+) -> None:
+    machine(release)
+    found, _, _ = find_environment(sites.load(site))
+    assert found.name == directory
+
+
+def test_an_image_has_the_environment_of_its_base(machine: Release) -> None:
+    machine("ubuntu 22.04")
+    site = sites.load("dgx-h100")
+    for lane, name in (("ucx-1.14", "cuda-sm_90"), ("ucx-current", "cuda-sm_90/ucx-current")):
+        found, _, _ = find_environment(site, lane, "image")
+        assert found.as_posix().endswith(f"_stacks/{name}")
+    (own,) = (each for each in sites.load("mi250x-cray").deliveries if each.kind == "image")
+    directory = environment_directory(sites.load("mi250x-cray"), own, "cray-mpich", "sles15")
+    assert directory
+    assert directory.name == "cray-abi-gfx90a"
+
+
+def host_lock(directory: Path, change: Callable[[dict[str, Any]], None]) -> lock.Lock:
+    data = json.loads((ROOT / "site/_stacks/host/spack.lock").read_text())
+    for node in data["concrete_specs"].values():
+        if node.get("external"):
+            change(node)
+    path = directory / "spack.lock"
+    path.write_text(json.dumps(data))
+    return lock.load(path)
+
+
+def test_a_lock_is_installed_only_on_its_system_with_its_externals(
+    machine: Release, tmp_path: Path
+) -> None:
+    def here(node: dict[str, Any]) -> None:
+        node["external"]["path"] = str(tmp_path)
+        for language in (node["external"]["extra_attributes"] or {}).get("compilers", {}):
+            node["external"]["extra_attributes"]["compilers"][language] = str(tmp_path)
+
+    def no_fortran(node: dict[str, Any]) -> None:
+        here(node)
+        if node["name"] == "gcc":
+            node["external"]["extra_attributes"]["compilers"]["fortran"] = "/nowhere/gfortran"
+
+    machine("debian 12")
+    fit.require_installable(host_lock(tmp_path, here), "local")
+    with pytest.raises(BusbarError, match=r"needs gcc@12\.2\.0 \(/nowhere/gfortran\)"):
+        fit.require_installable(host_lock(tmp_path, no_fortran), "local")
+    machine("ubuntu 24.04")
+    with pytest.raises(BusbarError, match=r"is for debian12, but this machine is ubuntu24\.04"):
+        fit.require_installable(host_lock(tmp_path, here), "local")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    for part in ("site/_stacks/host", "site/_families/spack"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns(".spack-env"))
+    return tmp_path / "site/_stacks/host"
+
+
+@pytest.mark.parametrize("lane", ["", "ucx-current"])
+def test_another_system_gets_an_environment_of_its_own(
+    machine: Release, copy: Path, lane: str
+) -> None:
+    item = manifest.load(copy / lane / "spack.yaml")
+    machine("rocky 9.5")
+    directory = fit.derived(item)
+    assert directory == copy.with_name("host-rhel9") / lane
+    assert manifest.load(directory / "spack.yaml").system == item.root / (
+        "site/_families/spack/systems/rhel9"
+    )
+    machine("fedora 41")
+    own = fit.derived(manifest.load(directory / "spack.yaml"))
+    assert own == copy.with_name("host-fedora41") / lane
+    found = manifest.load(own / "spack.yaml")
+    assert found.system is None
+    assert found.specs == item.specs
+    (own / "spack.yaml").write_text((own / "spack.yaml").read_text() + "# mine\n")
+    assert "# mine" in (fit.derived(item) / "spack.yaml").read_text()
+
+
+def test_an_environment_of_the_machine_is_not_copied(machine: Release, copy: Path) -> None:
+    machine("debian 12")
+    assert fit.derived(manifest.load(copy / "spack.yaml")) == copy
+
+
+def test_the_path_of_a_system_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["spack", "path", "dgx-h100", "--system", "rocky9", "--lane", "ucx-current"]
+    assert main(command) == 0
+    assert capsys.readouterr().out == "site/_stacks/cuda-sm_90-rhel9/ucx-current\n"
