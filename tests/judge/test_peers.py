@@ -7,7 +7,12 @@ import random
 
 import pytest
 
+from busbar import site as sites
+from busbar.check import run as check_run
 from busbar.check.places import Place, Sweep, ring
+from busbar.check.processes import Interruption
+from busbar.check.reframe import ReFrame
+from busbar.check.run import RunPlan
 from busbar.judge.peers import NodeReading, doubtful, outcomes_of_slow, slow_nodes
 from busbar.judge.results import Outcome, Result
 from busbar.verdict import Verdict
@@ -120,3 +125,20 @@ def test_each_node_is_in_two_pairs_and_half_of_them_run_at_once():
     assert sweep.places("other", 1) == []
     again = Sweep({}, (Place("lab", ("a",)), Place("big", ("b",))))
     assert again.places("lab", 1) == [Place("lab", ("a",))]
+
+
+@pytest.mark.parametrize("name", ["", "SIGTERM"])
+def test_a_run_that_a_signal_ended_accuses_nobody(name, tmp_path, monkeypatch):
+    """It has not measured the slow node again."""
+    rates = {"n1": 2.4, "n2": 3.1, "n3": 1.3, "n4": 2.8}
+    found = [(None, outcome(row(node, rate))) for node, rate in rates.items()]
+    monkeypatch.setattr(check_run, "_run_once", lambda *_: list(found))
+    monkeypatch.setattr(check_run, "_repeat", lambda *_: [])
+    interruption = Interruption()
+    interruption.name = name
+    plan = RunPlan(
+        sites.load("local"), tmp_path, "", tmp_path, retries=1, sweep=Sweep({"lab": tuple(rates)})
+    )
+    outcomes = check_run.run(plan, lambda _: None, ReFrame.__new__(ReFrame), interruption)
+    accused = [each.nodes for each in outcomes if each.verdict is Verdict.DEGRADED]
+    assert accused == ([] if name else ["n3"])
