@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -15,7 +16,8 @@ from reframe.core.builtins import run_before, sanity_function
 
 from busbar import site as sites
 from busbar.check.causes import explained
-from busbar.check.slurm import JobEnd, hostnames, job_end
+from busbar.check.outcome import starved
+from busbar.check.slurm import JobEnd, held_nodes, hostnames, job_end
 from busbar.data import commit
 from busbar.documents import NoteRow
 from busbar.explain.model import Cause
@@ -34,6 +36,16 @@ class Judgement(NamedTuple):
 
     results: list[Result]
     versions: dict[str, str]
+
+
+def _printed(results: Sequence[Result]) -> list[Result]:
+    """Return the results of what a program printed: if it was ended, the rest is not its fault."""
+    return [
+        row
+        for row in results
+        if row.metric
+        and (row.verdict is not Verdict.FAILED or row.value or row.metric == "correctness")
+    ]
 
 
 class JudgingMixin(Configured):
@@ -95,7 +107,10 @@ class JudgingMixin(Configured):
         end = job_end(self.job.jobid) if slurm else None
         # A job that somebody ended, or that never started, says nothing of the machine.
         if end and end.refused:
-            row = Result(self.name, Verdict.NOT_RUN, message=end.refused)
+            limit = self.job.max_pending_time
+            waited = bool(limit and not end.nodes and time.time() - self.job.submit_time >= limit)
+            why = f"{end.refused}, after --max-pending" if waited else end.refused
+            row = Result(self.name, Verdict.NOT_RUN, message=why)
             self.conclude(Judgement([row], {}), [])
             return
         results, versions = self.judgement(_lines(output), _lines(errors))
@@ -110,6 +125,13 @@ class JudgingMixin(Configured):
         elif status and passed:
             results.append(Result(self.name, Verdict.FAILED, message=status))
         nodes = end.nodes if end else ",".join(self.job.pin_nodes or ())
+        if end and end.state == self.job.state == "COMPLETING":  # ReFrame does not wait for it
+            message = end.lost(held_nodes(self.job.jobid))
+            results = [Result(self.name, Verdict.FAILED, message=message), *_printed(results)]
+            files = []
+        elif end and end.state == "TIMEOUT" and starved([output, errors], self.known_run()):
+            late = Result(self.name, Verdict.UNKNOWN, message=end.problem)
+            results = [late, *_printed(results)]
         self.conclude(Judgement(results, versions), files, nodes)
 
     def elsewhere(self, results: Sequence[Result], end: JobEnd | None) -> Iterator[Result]:

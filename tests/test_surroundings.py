@@ -54,17 +54,25 @@ class fills(rfm.RunOnlyRegressionTest):
 
 def test_what_a_job_does_not_get(monkeypatch) -> None:
     for name in list(os.environ):
-        if name.startswith("RFM_"):
+        if name.startswith(("RFM_", "SBATCH_")):
             monkeypatch.delenv(name)
-    dropped = ("RFM_TRAP_JOB_ERRORS", "RFM_SYSTEM", "CUDA_VISIBLE_DEVICES", "PMIX_RANK")
+    dropped = (
+        "SBATCH_ACCOUNT",
+        "RFM_TRAP_JOB_ERRORS",
+        "RFM_SYSTEM",
+        "CUDA_VISIBLE_DEVICES",
+        "PMIX_RANK",
+    )
     dropped += ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PRTE_LAUNCHED", "MPI_LOCALRANKID")
     kept = ("RFM_VERBOSE", "OMPI_MCA_pml", "PMIX_MCA_psec", "PRTE_MCA_plm", "UCX_TLS", "HOME")
+    kept += ("SBATCH_CPU_BIND_LIST",)
     for name in (*dropped, *kept):
         monkeypatch.setenv(name, "1")
     environment = surroundings.environment_of_jobs()
     assert not environment.keys() & set(dropped)
     assert environment.keys() >= set(kept)
-    assert surroundings.ignored_variables() == ["RFM_SYSTEM", "RFM_TRAP_JOB_ERRORS"]
+    ignored = ["RFM_SYSTEM", "RFM_TRAP_JOB_ERRORS", "SBATCH_ACCOUNT"]
+    assert surroundings.ignored_variables() == ignored
 
 
 @pytest.mark.parametrize("value", [None, ""])

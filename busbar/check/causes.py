@@ -43,8 +43,8 @@ def explained(
             verdict=outcome.verdict,
             asked=versions,
         )
-    except BusbarError as error:
-        notes = [Note("nothing-to-explain", str(error)).to_json()]
+    except BusbarError:  # nothing that it knows: the outcome has said what went wrong
+        notes = []
     else:
         found = [cause.to_json() for each in explanations for cause in each.causes]
         causes += [cause for cause in found if not (known and cause["id"] == UNEXPLAINED)]

@@ -8,8 +8,7 @@ import re
 import shutil
 from dataclasses import dataclass
 
-from busbar.check.slurm import answer
-from busbar.errors import BusbarError
+from busbar.check.slurm import answer, hostnames
 from busbar.parse.machine.sinfo import FORMAT, Node, parse_nodes
 
 _SECONDS = 30
@@ -31,19 +30,6 @@ def nodes_of(partition: str) -> tuple[Node, ...]:
     )
 
 
-def expand(nodes: str) -> tuple[str, ...]:
-    """Return the nodes of a list such as ``n[1-4],m7``.
-
-    Raises ``BusbarError`` if Slurm does not accept it.
-    """
-    names = tuple(answer(["scontrol", "show", "hostnames", nodes], _SECONDS).split())
-    if not names:
-        raise BusbarError(
-            f"{nodes!r} is not a list of nodes", where="--nodelist", hint="as in n[1-4],n7"
-        )
-    return tuple(dict.fromkeys(names))
-
-
 def allocation() -> Allocation | None:
     """Return the allocation of ``salloc`` or ``sbatch`` that this process runs in, if any."""
     job = os.environ.get("SLURM_JOB_ID", "")
@@ -57,7 +43,7 @@ def allocation() -> Allocation | None:
     running = re.search(r"\sJobState=RUNNING\b", text)
     if not (partition and nodes and running):
         return None
-    return Allocation(job, partition["name"], expand(nodes["list"]))
+    return Allocation(job, partition["name"], hostnames(nodes["list"]))
 
 
 def name() -> str:

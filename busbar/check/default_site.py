@@ -25,17 +25,22 @@ def default_site(output: Path, tell: Callable[[str], None]) -> str:
         if cluster in names() and load(cluster).scheduler in ("slurm", "squeue"):
             tell(f"site {cluster}, by the name of this Slurm cluster")
             return cluster
+        found = _detected(output, tell, on_cluster=True)
+        what = "only this host is tested" if load(found).scheduler == "local" else f"site {found}"
         tell(
-            f"only this host is tested: no site is named {cluster} as this Slurm cluster; to test"
-            " it, run busbar site detect on a compute node, and give the directory to --site"
+            f"{what}: no site is named {cluster}, as this Slurm cluster is; to test the cluster,"
+            f" run busbar site detect --output DIR/{cluster}, and name it with --site"
         )
+        return found
     return _detected(output, tell)
 
 
-def _detected(output: Path, tell: Callable[[str], None]) -> str:
+def _detected(output: Path, tell: Callable[[str], None], *, on_cluster: bool = False) -> str:
+    """Return the site of this machine; on a cluster without a site, of this host alone."""
     detected = detect()
+    site = _alone(detected.site) if on_cluster else detected.site
     name = match(detected)
-    if name and _has_scheduler(load(name), detected.site.scheduler):
+    if name and _has_scheduler(load(name), site.scheduler):
         return name
     if detected.gpu_tool_failed:
         raise BusbarError(
@@ -44,12 +49,19 @@ def _detected(output: Path, tell: Callable[[str], None]) -> str:
         )
     directory = output / "site" / NAME
     shutil.rmtree(directory, ignore_errors=True)
-    write_site(detected.site, directory)
-    what = f"site {name} has another scheduler than" if name else "no known site is"
-    tell(f"{what} this machine ({detected.site.description}); its facts are in {directory}")
+    write_site(site, directory)
+    what = f"site {name} has another scheduler than" if name else "no known site matches"
+    tell(f"{what} this machine ({site.description}); its facts are in {directory}")
     for remark in detected.gpu_remarks:
         tell(remark)
     return str(directory)
+
+
+def _alone(site: Site) -> Site:
+    """Return the site of one host, without the scheduler of its cluster."""
+    update = {"launcher": "mpirun", "access": (), "nodes": 1}
+    partitions = tuple(each.model_copy(update=update) for each in site.partitions)
+    return site.model_copy(update={"scheduler": "local", "partitions": partitions})
 
 
 def _has_scheduler(site: Site, detected: str) -> bool:

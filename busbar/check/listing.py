@@ -68,9 +68,9 @@ def match(check: RegressionTest) -> Match:
         reasons.append(f"the check has an empty {' and '.join(empty)}")
     for partition in () if empty else runtime.runtime().system.partitions:
         if partition not in valid:
-            systems = _alternatives(check.valid_systems)
-            reasons.append(f"partition {partition.name} lacks {systems}")
-            lacks.append(_unmet(check.valid_systems, partition.features))
+            unmet = _unmet(check.valid_systems, partition.features)
+            reasons.append(_unfit(check, partition.name, unmet))
+            lacks.append(unmet)
             continue
         for environ in partition.environs:
             if environ in valid[partition]:
@@ -137,6 +137,16 @@ def lack(environment: Environment, environs: Sequence[str]) -> str:
     }
     missing = f"environment {environment.name} lacks {_alternatives(environs)}"
     return ": ".join([missing, *sorted(reasons)])
+
+
+def _unfit(check: RegressionTest, partition: str, unmet: tuple[str, ...]) -> str:
+    """Return why a check cannot run in a partition; a partition of several nodes is remote."""
+    if unmet == ("+remote",):
+        return (
+            f"it needs {max(2, getattr(check, 'node_count', 2))} nodes, and partition {partition}"
+            " has 1: write nodes in site.yaml, or name the site of the cluster with --site"
+        )
+    return f"partition {partition} lacks {_alternatives(check.valid_systems)}"
 
 
 def _alternatives(conditions: Sequence[str]) -> str:

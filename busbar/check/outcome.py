@@ -58,7 +58,7 @@ def outcome_of(
         if case[key] and (directory / case[key]).exists()
     ]
     run = Run(site=site, partition=case["partition"])
-    starved = _TIMED_OUT in message and _starved(files, run)
+    late = _TIMED_OUT in message and starved(files, run)
     outcome = Outcome(
         check=name,
         partition=case["partition"] or "",
@@ -67,7 +67,7 @@ def outcome_of(
         results=(
             Result(
                 name,
-                Verdict.UNKNOWN if starved else Verdict.FAILED,
+                Verdict.UNKNOWN if late else Verdict.FAILED,
                 where=",".join(case["job_nodelist"] or ()),
                 message=f"{message}; see {directory}",
             ),
@@ -102,7 +102,7 @@ def _not_run(case: dict[str, Any], directory: Path) -> str:
     )
 
 
-def _starved(files: Sequence[Path], run: Run) -> bool:
+def starved(files: Sequence[Path], run: Run) -> bool:
     """Whether other programs kept a job from ending in time."""
     # What reads outputs takes a while to load, and few runs need it here.
     from busbar.output.collect import collect  # noqa: PLC0415

@@ -218,8 +218,8 @@ def _run_once(
     for line in lines:
         if match := _NOT_STORED.search(line):
             stderr().line(
-                f"busbar: this run is not in the history: {match['why'].strip()}; when that is"
-                f" mended, run: busbar history import {report(plan)}"
+                f"busbar: this run is not in the history: {match['why'].strip()}; after"
+                f" correcting this, run: busbar history import {report(plan)}"
             )
     cases = cases_of(report(plan))
     found: _Found = [

@@ -122,5 +122,5 @@ def _refuse(option: str, given: str, existing: Iterable[str]) -> Never:
     names = sorted(existing)
     near = difflib.get_close_matches(given, names, n=3) or names
     raise BusbarError(
-        f"no check has {given!r}", where=option, hint=f"there are, among others: {', '.join(near)}"
+        f"no check has {given!r}", where=option, hint=f"for example: {', '.join(near)}"
     )

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from busbar.errors import BusbarError
 from busbar.parse import numbers
+from busbar.sweep.hostlist import expand
 
 _TIMEOUT_S = 30
 _CANCEL_S = 5
@@ -68,6 +70,21 @@ class JobEnd:
         reason = f" ({self.reason})" if self.reason else ""
         return f"Slurm ended the job on {self.nodes}{after}: {self.state}{reason}"
 
+    def lost(self, held: str) -> str:
+        """Return one sentence on a job that cannot end; ``held`` are the nodes that it holds."""
+        nodes = held or self.nodes
+        after = f" after {self.run_time}" if self.run_time else ""
+        reason = f" ({self.reason})" if self.reason else ""
+        return (
+            f"{nodes} does not answer Slurm: the job ended{after}{reason} and stays"
+            f" in COMPLETING; see scontrol show node {nodes}, then drain it"
+        )
+
+
+def held_nodes(job: str) -> str:
+    """Return the nodes that a job which is completing still holds; empty if Slurm does not say."""
+    return answer(["squeue", "--noheader", f"--jobs={job}", "--format=%N"], _TIMEOUT_S).strip()
+
 
 def job_end(job: str) -> JobEnd | None:
     """The end of a job; None where Slurm has forgotten it or is not here."""
@@ -75,10 +92,11 @@ def job_end(job: str) -> JobEnd | None:
 
 
 def hostnames(nodes: str) -> tuple[str, ...]:
-    """Return the nodes of a list such as ``n[1-4],m7``; the list itself if Slurm is not here."""
-    if "[" not in nodes:
-        return tuple(nodes.split(","))
-    return tuple(answer(["scontrol", "show", "hostnames", nodes]).split()) or (nodes,)
+    """Return the nodes of a list of Slurm's such as ``n[1-4],m7``; else the list itself."""
+    try:
+        return tuple(expand(nodes, "the nodes of a job"))
+    except BusbarError:
+        return (nodes,)
 
 
 def cancel_jobs(directory: Path) -> None:

@@ -19,8 +19,8 @@ from busbar.delivery.visibility import without_visible_devices
 from busbar.errors import BusbarError
 from busbar.site import Site
 
-_OF_REFRAME = "RFM_"
-_KEPT = ("RFM_VERBOSE",)
+_IGNORED = re.compile(r"RFM_(?!VERBOSE$)|SBATCH_(?!\w*_BIND)")
+"""Variables of ReFrame and of sbatch, without what sbatch itself sets in a job (``_BIND``)."""
 _OF_A_RANK = re.compile(r"(?:OMPI|PMIX|PMI|PRTE)_(?!MCA_)|MPI_LOCAL(?:RANKID|NRANKS)$")
 """Variables of a rank, if the command itself was started by a launcher."""
 _SHM = Path("/dev/shm")  # noqa: S108 - the directory that MPI libraries use
@@ -32,8 +32,11 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 def ignored_variables() -> list[str]:
-    """Return the variables that would change ReFrame; the options of busbar check decide."""
-    return sorted(n for n in os.environ if n.startswith(_OF_REFRAME) and n not in _KEPT)
+    """Return the variables that would change ReFrame or its jobs; the options decide.
+
+    ReFrame removes those of sbatch without a word.
+    """
+    return sorted(name for name in os.environ if _IGNORED.match(name))
 
 
 def environment_of_jobs() -> dict[str, str]:

@@ -16,6 +16,7 @@ from busbar.parse.machine.sinfo import Node
 from busbar.site import Site
 from busbar.site.model import Partition
 from busbar.site.queue import queue_of
+from busbar.sweep.hostlist import expand
 from busbar.verdict import Verdict
 
 _SLURM = ("slurm", "squeue")
@@ -89,9 +90,9 @@ def _inside(site: Site, request: Request, held: Allocation) -> Target:
     """Return the nodes of the allocation, or those of them that the user names."""
     if request.sbatch or request.max_pending:
         raise BusbarError(
-            f"this is inside of job {held.job}, and nothing is submitted",
+            f"busbar runs inside job {held.job} and submits no job",
             where="--sbatch, --max-pending",
-            hint="omit the option, or run outside of the job",
+            hint="omit the option, or run outside the job",
         )
     partition = next((p for p in site.partitions if queue_of(p) == held.partition), None)
     if partition is None:
@@ -102,7 +103,7 @@ def _inside(site: Site, request: Request, held: Allocation) -> Target:
         )
     nodes = held.nodes
     if request.nodelist:
-        nodes = cluster.expand(request.nodelist)
+        nodes = tuple(expand(request.nodelist, "--nodelist"))
         if missing := [node for node in nodes if node not in held.nodes]:
             raise BusbarError(
                 f"{', '.join(missing)} not among the nodes of job {held.job}",
@@ -121,13 +122,13 @@ def _nodes(partition: Partition, request: Request) -> list[Node]:
     nodes = cluster.nodes_of(queue_of(partition))
     if not request.nodelist:
         return list(nodes)
-    named = cluster.expand(request.nodelist)
+    named = tuple(expand(request.nodelist, "--nodelist"))
     return [node for node in nodes if node.name in named]
 
 
 def _refuse_others(nodelist: str, nodes: Iterable[str], site: Site) -> None:
     known = set(nodes)
-    if missing := [node for node in cluster.expand(nodelist) if node not in known]:
+    if missing := [node for node in expand(nodelist, "--nodelist") if node not in known]:
         raise BusbarError(
             f"{', '.join(missing)} not in {', '.join(queue_of(p) for p in site.partitions)}",
             where="--nodelist",

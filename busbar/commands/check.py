@@ -214,7 +214,8 @@ def _place(target: Target) -> str:
     if target.allocation:
         nodes = len(target.nodes)
         return f", inside job {target.allocation.job} on its {nodes} node{'s' * (nodes > 1)}"
-    return f", {len(target.nodes) - len(target.untested)} nodes" if target.sweep else ""
+    nodes = len(target.nodes) - len(target.untested)
+    return f", {nodes} node{'s' * (nodes > 1)}" if target.sweep else ""
 
 
 def _tags(args: argparse.Namespace) -> tuple[str, ...]:

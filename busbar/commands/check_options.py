@@ -6,31 +6,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from busbar.commands.cluster_options import add_site, add_stack
 from busbar.commands.option_types import seconds
-from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--site", help="name or directory of a site (default: detected)")
+    add_site(parser)
     _add_cluster_options(parser)
-    parser.add_argument(
-        "--lane",
-        default=DEFAULT_LANE,
-        help="which UCX: ucx-1.14 or ucx-current (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--prefix",
-        type=Path,
-        metavar="DIR",
-        help="a directory in which osu-micro-benchmarks, nccl-tests and so on, or an MPI, are"
-        " installed",
-    )
-    parser.add_argument(
-        "--delivery",
-        choices=DELIVERY_ORDER,
-        help="which delivery of the site (default: the first that is installed)",
-    )
+    add_stack(parser)
     parser.add_argument(
         "--image",
         metavar="FILE",

@@ -36,7 +36,8 @@ def add_parser(subparsers: Any) -> None:
         ),
     )
     parser.add_argument(
-        "--site", help="name or directory of the site (default: the one named as the cluster)"
+        "--site",
+        help="name or directory of the site (default: the site with the name of the cluster)",
     )
     parser.add_argument("--partition", help="partition of this node (default: that of the job)")
     parser.add_argument(
@@ -89,7 +90,7 @@ def _seconds(text: str) -> float:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """Run the gate. No error of its own makes the exit status that of a fault."""
+    """Run the gate; return EXIT_FAULT for a fault of the node, never for an error of the gate."""
     status = 0
     try:
         slurm = from_environment()
@@ -109,7 +110,7 @@ def _run(args: argparse.Namespace) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except Exception as error:  # noqa: BLE001 - a bug is no fault of the node
+    except Exception as error:  # noqa: BLE001 - an internal error must not drain the node
         with contextlib.suppress(OSError):
             stderr().line(f"busbar gate: internal error: {redact(repr(error))[:300]}")
     return status

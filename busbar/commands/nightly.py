@@ -15,12 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.check.default_site import default_site
 from busbar.check.processes import Interruption
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own, refuse_without_space, write
-from busbar.commands.option_types import above_zero, natural, positive, seconds
+from busbar.commands.cluster_options import (
+    add_job,
+    add_limit,
+    add_site,
+    add_stack,
+    choice_of,
+    wish_of,
+)
+from busbar.commands.option_types import above_zero, natural, positive
 from busbar.errors import BusbarError
-from busbar.measure.place import Wish, place_of
+from busbar.measure.place import place_of
 from busbar.nightly.night import SCHEMA, STAGES, Night, State, begin, last, rotate
 from busbar.nightly.output import document, junit, summary
 from busbar.nightly.process import GRACE_S
@@ -49,7 +58,10 @@ def add_parser(subparsers: Any) -> None:
             " stages."
         ),
     )
-    _add_nodes(parser)
+    add_site(parser)
+    add_job(parser)
+    add_stack(parser)
+    add_limit(parser)
     parser.add_argument(
         "--stages",
         type=_stages,
@@ -99,29 +111,6 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=_run)
 
 
-def _add_nodes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--site", required=True, help="name or directory of the site")
-    parser.add_argument(
-        "--partition", default="", metavar="NAME", help="partition of the site, if it has several"
-    )
-    parser.add_argument(
-        "--reservation", default="", metavar="NAME", help="submit to this reservation of Slurm"
-    )
-    parser.add_argument(
-        "--sbatch",
-        default="",
-        metavar="OPTIONS",
-        help="options of the jobs in addition to those of the site: --sbatch '--account=ops'",
-    )
-    parser.add_argument(
-        "--max-pending",
-        type=seconds,
-        metavar="TIME",
-        help="give up a job that does not start within this time, as in 30m; its stage counts as"
-        " not run, and the next one begins (default: wait)",
-    )
-
-
 def _stages(text: str) -> tuple[str, ...]:
     words = text.split(",")
     if unknown := [word for word in words if word not in _CHOICES]:
@@ -135,7 +124,8 @@ def _run(args: argparse.Namespace) -> int:
     begun = time.monotonic()
     output = args.output.resolve()
     refuse_unsafe(output, "--output")
-    refuse_unsafe(args.site, "--site")
+    if args.site:
+        refuse_unsafe(args.site, "--site")
     make_directory(output)
     with own(output):
         refuse_without_space(output)
@@ -150,8 +140,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
-    site = sites.load(args.site)
-    wish = Wish(args.partition, "", args.reservation, args.sbatch, args.max_pending)
+    name = args.site or default_site(output, _tell)
+    site = sites.load(name)
+    wish, choice = wish_of(args), choice_of(args)
     place = place_of(site, wish)
     if not place.nodes:
         raise BusbarError(
@@ -176,8 +167,8 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     interruption.grace = GRACE_S
     deadline = None if args.max_hours is None else begun + args.max_hours * _HOUR_S
     # A step of Slurm may start in another directory.
-    where = str(Path(args.site).absolute()) if "/" in args.site else args.site
-    job = Job(night, where, place, wish, deadline)
+    where = str(Path(name).absolute()) if "/" in name else name
+    job = Job(night, where, place, wish, choice, args.limit, deadline)
     with interruption.held():
         state = Runner(job, args.sample, interruption, _tell).run(state)
         if interruption.name:

@@ -14,7 +14,7 @@ from busbar import site as sites
 from busbar.commands import calibrate, published
 from busbar.data import SITES
 from busbar.detect.compare import differences
-from busbar.detect.machine import compose, detect, match, recorded
+from busbar.detect.machine import compose, detect, detect_cluster, match, recorded
 from busbar.detect.write import facts, write, write_like
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
@@ -62,10 +62,12 @@ def add_parser(subparsers: Any) -> None:
 
     one = commands.add_parser(
         "detect",
-        help="detect the site of this machine",
+        help="detect the site of this machine, or of its cluster",
         description=(
-            "Print the site of this machine as YAML, from the output of its tools. Exit status: 0"
-            " printed or written, 1 a detected fact differs (--compare), 2 invalid input."
+            "Print the site of this machine as YAML, from the output of its tools. On a host of a"
+            " Slurm cluster it is the site of the cluster: an idle node of each kind runs a job of"
+            " some seconds that describes it. Exit status: 0 printed or written, 1 a detected fact"
+            " differs (--compare), 2 invalid input."
         ),
     )
     one.add_argument(
@@ -227,7 +229,10 @@ def _lint(args: argparse.Namespace) -> int:
 
 
 def _detect(args: argparse.Namespace) -> int:
-    detected = compose(recorded(args.files)) if args.files else detect()
+    if args.files:
+        detected = compose(recorded(args.files))
+    else:
+        detected = detect() if args.compare else detect_cluster()
     site = detected.site
     for remark in detected.remarks:
         stderr().line(f"busbar site detect: {remark}")
@@ -246,7 +251,8 @@ def _detect(args: argparse.Namespace) -> int:
         stdout().line(f"wrote {file} and reframe.py; next, run: busbar site lint {args.output}")
         return 0
     _print(facts(site), as_json=args.json)
-    if name := match(detected):
+    name = match(detected)
+    if name and (site.scheduler == "local" or site.node_type().gpus):
         stderr().line(f"busbar site detect: this machine is of site {name}")
     return 0
 

@@ -62,13 +62,16 @@ def add_parser(actions: Any) -> None:
 def _run(args: argparse.Namespace) -> int:
     results = read_results(args.file)
     topology = read_topology(args.topology) if args.topology else Topology()
-    nics = list(dict.fromkeys(row.nic for row in results.rows))
+    nics = list(dict.fromkeys(row.nic for row in results.between))
     notes: list[str] = []
     least: dict[str | None, Least] = {}
+    site = sites.load(args.site) if args.site else None
     if args.limit:
         least = limits.of_limit(args.limit, args.tolerance, nics)
-    elif args.site:
-        least, notes = limits.of_site(sites.load(args.site), nics)
+    elif site:
+        least, notes = limits.of_site(site, nics)
+    if site:
+        least |= limits.inside_of_site(site, dict.fromkeys(row.nic for row in results.inside))
     found = analyse(results, topology, least, args.tolerance)
     if args.json:
         stdout().document(_document(found, notes))

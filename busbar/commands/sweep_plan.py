@@ -76,6 +76,7 @@ def _suspects(path: Path) -> tuple[list[SuspectPair], int]:
     try:
         document = numbers.load_json(read_text(path, _MOST_BYTES))
         pairs = [SuspectPair(one["a"], one["b"]) for one in document["suspects"]]
+        pairs = [pair for pair in pairs if pair.a != pair.b]  # links inside a node have no partner
         first = numbers.json_whole(document["last_round"]) + 1
     except OSError as error:
         raise BusbarError(error.strerror or str(error), where=str(path), hint=hint) from error

@@ -36,7 +36,7 @@ def document(outcome: Outcome, verdict: Verdict, output: Path) -> SweepRunDocume
         ],
         "suspects": [{"a": one.a, "b": one.b} for one in (analysis.suspects if analysis else ())],
         "unsteady": outcome.unsteady,
-        "wrong_data": [f"{row.a}-{row.b}" for row in outcome.wrong],
+        "wrong_data": [row.id for row in outcome.wrong],
         "unmeasured": unmeasured(outcome),
         "gone": [{"node": node, "reason": why} for node, why in outcome.gone.items()],
         "stopped": outcome.stopped,
@@ -54,7 +54,8 @@ def unmeasured(outcome: Outcome) -> list[str]:
     if not outcome.analysis:
         return list(outcome.nodes)
     missing = dict.fromkeys([*outcome.gone, *outcome.absent, *outcome.analysis.unmeasured])
-    seen = {node for row in outcome.rows if row.state is State.OK for node in (row.a, row.b)}
+    measured = [row for row in outcome.rows if row.state is State.OK and not row.inside]
+    seen = {node for row in measured for node in (row.a, row.b)}
     missing |= dict.fromkeys(node for node in outcome.nodes if node not in seen)
     pairs = (f"{row.a}-{row.b}" for row in outcome.left if not {row.a, row.b} & missing.keys())
     return list(missing | dict.fromkeys(pairs))
@@ -95,7 +96,7 @@ def _print_findings(outcome: Outcome) -> None:
         rest = ", ".join(one.id for one in accused[_SHOWN:])
         terminal.line(f"and {len(accused) - _SHOWN} more: {rest}")
     if outcome.wrong:
-        pairs = sorted({f"{row.a}-{row.b}" for row in outcome.wrong})
+        pairs = sorted({row.id for row in outcome.wrong})
         terminal.line(f"wrong data between {', '.join(pairs[:_SHOWN])}")
     for node, why in outcome.gone.items():
         terminal.line((f"node {node}", "bold"), f" {why}")

@@ -15,9 +15,16 @@ from busbar.check.default_site import default_site
 from busbar.check.processes import Interrupted, Interruption
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own, refuse_without_space, write
+from busbar.commands.cluster_options import (
+    add_job,
+    add_limit,
+    add_site,
+    add_stack,
+    choice_of,
+    wish_of,
+)
 from busbar.commands.option_types import above_zero, natural, positive, seconds, share
 from busbar.commands.sweep_report import document, print_outcome
-from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, Choice
 from busbar.errors import BusbarError
 from busbar.measure import drain
 from busbar.measure.place import Place, Wish, place_of, submit
@@ -44,14 +51,20 @@ def add_parser(actions: Any) -> None:
         "run",
         help="measure pairs of nodes, round after round, and name what is slow",
         description=(
-            "Measure all nodes in pairs at the same time, by one step of Slurm for all rounds,"
-            " then suspects and accused nodes again with good ones. Inside a job (salloc, sbatch)"
-            " its nodes are measured, else a job is submitted on all nodes of the partition."
+            "Measure the links inside each node, then all nodes in pairs at the same time, by one"
+            " step of Slurm for all rounds, then suspects and accused nodes again. Inside a job"
+            " (salloc, sbatch) its nodes are measured, else a job is submitted on all nodes of the"
+            " partition."
             " Results are written after each round; --resume continues a sweep that was ended."
             f" {EXIT_STATUSES} 128 + N after signal N."
         ),
     )
-    _add_nodes(parser)
+    add_site(parser)
+    add_job(parser)
+    parser.add_argument(
+        "--nodelist", default="", metavar="NODES", help="only these nodes: n[3-8],n12"
+    )
+    add_stack(parser)
     _add_measurement(parser)
     parser.add_argument(
         "--output",
@@ -71,44 +84,6 @@ def add_parser(actions: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.set_defaults(run=_run)
-
-
-def _add_nodes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--site", help="name or directory of a site (default: detected)")
-    parser.add_argument(
-        "--partition", default="", metavar="NAME", help="partition of the site, if it has several"
-    )
-    parser.add_argument(
-        "--nodelist", default="", metavar="NODES", help="only these nodes: n[3-8],n12"
-    )
-    parser.add_argument(
-        "--reservation", default="", metavar="NAME", help="submit to this reservation of Slurm"
-    )
-    parser.add_argument(
-        "--sbatch",
-        default="",
-        metavar="OPTIONS",
-        help="options of the job in addition to those of the site: --sbatch '--account=ops'",
-    )
-    parser.add_argument(
-        "--max-pending",
-        type=seconds,
-        metavar="TIME",
-        help="give up if the job does not start within this time, as in 10m (default: wait)",
-    )
-    parser.add_argument(
-        "--lane",
-        default=DEFAULT_LANE,
-        help="which UCX: ucx-1.14 or ucx-current (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--prefix", type=Path, metavar="DIR", help="a directory in which an MPI is installed"
-    )
-    parser.add_argument(
-        "--delivery",
-        choices=DELIVERY_ORDER,
-        help="which delivery of the site (default: the first that is installed)",
-    )
 
 
 def _add_measurement(parser: argparse.ArgumentParser) -> None:
@@ -137,12 +112,7 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="end by then, as in 30m or 2h (default: 10 minutes and one more per round)",
     )
-    parser.add_argument(
-        "--limit",
-        type=above_zero,
-        metavar="GBPS",
-        help="GB/s that the links of a pair carry with all NICs (default: the bands of the site)",
-    )
+    add_limit(parser)
     parser.add_argument(
         "--tolerance",
         type=share,
@@ -172,7 +142,7 @@ def _sweep(args: argparse.Namespace, output: Path) -> int:
     _refuse_earlier(output, resume=args.resume)
     name = args.site or default_site(output, _tell)
     site = sites.load(name)
-    wish = Wish(args.partition, args.nodelist, args.reservation, args.sbatch, args.max_pending)
+    wish = wish_of(args, args.nodelist)
     place = place_of(site, wish)
     for node in place.unusable:
         _tell(f"not measured: {node}")
@@ -219,7 +189,7 @@ def _submit(args: argparse.Namespace, output: Path, place: Place, wish: Wish, si
         raise BusbarError(
             "Slurm started no job",
             where="salloc",
-            hint="see its message above; --max-pending and --reservation choose what it waits for",
+            hint="see Slurm's message above; correct --sbatch, --reservation or --max-pending",
         )
     return status
 
@@ -239,8 +209,7 @@ def _measure(args: argparse.Namespace, output: Path, site: sites.Site, place: Pl
     sweep = Sweep(request, place.nodes, output, _tell)
     with suppress(Interrupted):
         sweep.prepare(resume=args.resume)
-        choice = Choice(args.lane, args.prefix and args.prefix.absolute(), args.delivery)
-        program = prepare(site, place.partition, choice, args.seconds, output)
+        program = prepare(site, place.partition, choice_of(args), args.seconds, output)
         sweep.measure(program, place.nodes)
     with interruption.held():
         outcome = sweep.conclude(interruption.name)

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from busbar.detect import amd, nvidia
+from busbar.detect.cluster import Cluster, Group, cluster_of
 from busbar.detect.compare import differences
 from busbar.detect.detected import NAME, Detected, DetectedGpus
 from busbar.detect.gather import Outputs, gather
@@ -19,12 +21,12 @@ from busbar.errors import BusbarError
 from busbar.parse.machine import amd_smi, amd_text, hwloc, nvidia_smi, rocm_smi
 from busbar.site.cpulist import cpu_list
 from busbar.site.load import family_names, link_classes_of, load, names, ships
-from busbar.site.model import Gpus, Nic, Numa, Site
+from busbar.site.model import Gpus, Nic, NodeType, Numa, PartitionFeature, Site
 from busbar.site.plain import explained
 from busbar.site.yamlfile import dotted
 from busbar.terminal import stderr
 
-__all__ = ["compose", "detect", "match", "recorded"]
+__all__ = ["compose", "detect", "detect_cluster", "match", "recorded"]
 _FABRIC_FAMILIES = {
     ("nvlink4", "efa"): "efa",
     ("nvlink4", "ib"): "infiniband",
@@ -35,6 +37,24 @@ _FABRIC_FAMILIES = {
     ("mi300x", "ib"): "infiniband-amd",
 }
 """By family of the GPUs and network; others have the family of the GPUs."""
+_FEATURES: dict[str, PartitionFeature] = {
+    "ib": "ib",
+    "roce": "roce",
+    "efa": "efa",
+    "slingshot": "cxi",
+}
+"""The feature of a partition by the kind of its ports."""
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """One machine as its tools describe it."""
+
+    reader: Reader
+    facts: dict[str, Any]
+    """The keys of its node type."""
+    gpus: DetectedGpus | None
+    queue: DetectedScheduler
 
 
 def detect() -> Detected:
@@ -42,17 +62,103 @@ def detect() -> Detected:
     return compose(gather())
 
 
+def detect_cluster() -> Detected:
+    """Detect the site of the cluster of Slurm that this machine is of, else of this machine."""
+    outputs = gather()
+    cluster = cluster_of(outputs)
+    return compose_cluster(cluster, outputs.host) if cluster else compose(outputs)
+
+
 def compose(outputs: Outputs) -> Detected:
     """Compose the site that the outputs describe."""
+    machine = _machine(outputs)
+    partition: dict[str, Any] = {
+        "name": machine.queue.partition,
+        "node_type": "node",
+        "launcher": machine.queue.launcher,
+        "access": list(machine.queue.access),
+    }
+    if "nics" in machine.facts:
+        partition["nodes"] = machine.queue.nodes
+    elif machine.queue.nodes > 1:
+        machine.reader.remarks.append(
+            f"{machine.queue.scheduler} has {machine.queue.nodes} nodes, but no NIC was detected,"
+            " so checks use one node; add nics and fabric, and nodes to the partition"
+        )
+    types = {"node": machine.facts}
+    return _detected(machine, [partition | _features(machine)], types, machine.queue.scheduler)
+
+
+def compose_cluster(cluster: Cluster, host: str) -> Detected:
+    """Compose the site of a cluster; the kinds of nodes are named as their partitions."""
+    machines = {
+        group.queue: _machine(cluster.described.get(group.queue, Outputs(host=host)))
+        for group in cluster.groups
+    }
+    main = next((m for m in machines.values() if m.gpus), next(iter(machines.values())))
+    family = deliveries(main.reader.outputs.software, "host")[0].get("mpi", "openmpi")
+    remarks: list[str] = list(cluster.remarks)
+    partitions: list[dict[str, Any]] = []
+    types: dict[str, dict[str, Any]] = {}
+    for group in cluster.groups:
+        machine = machines[group.queue]
+        facts = machine.facts | _of_slurm(machine.reader, group)
+        kind = next((name for name, known in types.items() if known == facts), group.name)
+        types[kind] = facts
+        partition = {
+            "name": group.name,
+            "node_type": kind,
+            "launcher": cluster.launcher(family),
+            "access": list(group.access),
+            "nodes": len(group.nodes),
+        }
+        partitions.append(partition | _features(machine))
+        count = group.nodes[0].gpu_count
+        if count and "gpus" not in machine.facts:
+            remarks.append(
+                f"Slurm has {count} GPUs on a node of partition {group.queue}, which no tool has"
+                " described: add gpus to its node type"
+            )
+    if "nics" not in main.facts and max(partition["nodes"] for partition in partitions) > 1:
+        remarks.append(
+            "no port of a network between nodes was detected; add nics to the node type, and"
+            " fabric, which busbar site lint needs for several nodes"
+        )
+    for machine in machines.values():
+        remarks += [remark for remark in machine.reader.remarks if remark not in remarks]
+    detected = _detected(main, partitions, types, "slurm")
+    about = f"{detected.site.description}, {sum(p['nodes'] for p in partitions)} nodes"
+    return replace(
+        detected,
+        site=detected.site.model_copy(update={"description": about}),
+        remarks=tuple(remarks),
+    )
+
+
+def _of_slurm(reader: Reader, group: Group) -> dict[str, Any]:
+    """Return what Slurm knows of the hardware: a job has these CPUs."""
+    node = group.nodes[0]
+    facts = {
+        "cores": node.cpus,
+        "sockets": node.sockets,
+        "threads_per_core": node.threads_per_core,
+    }
+    facts = {key: value for key, value in facts.items() if value}
+    return facts if reader.is_valid(NodeType, facts, f"the nodes of {group.queue}") else {}
+
+
+def _features(machine: _Machine) -> dict[str, list[str]]:
+    """Return the features that the network gives to a partition."""
+    kinds = [str(nic["class"]).split("-")[0] for nic in machine.facts.get("nics", ())]
+    features = dict.fromkeys(_FEATURES[kind] for kind in kinds if kind in _FEATURES)
+    return {"features": list(features)} if features else {}
+
+
+def _machine(outputs: Outputs) -> _Machine:
+    """Describe one machine."""
     reader = Reader(outputs)
     for name, message in outputs.failed.items():
-        text = f"{name} failed: {message}"
-        if name == "scontrol" and "sinfo" in outputs.text:  # the controller answers
-            text = (
-                f"{outputs.host} is not a compute node of the cluster, and its hardware is"
-                " described; for that of a node run: srun -N1 busbar site detect --output SITE"
-            )
-        reader.remark(name, text)
+        reader.remark(name, f"{name} failed: {message}")
     reader.remarks += outputs.unseen_gpus
     reader.failed_gpu_tools += outputs.unseen_gpus
     topology = reader.read("nvidia-smi topo", nvidia_smi.parse_topology)
@@ -82,8 +188,22 @@ def compose(outputs: Outputs) -> Detected:
     facts |= {"numa": numa} if numa else {}
     facts |= {"cores": cores} if cores else {}
     facts |= {"instance_type": outputs.instance_type} if outputs.instance_type else {}
+    return _Machine(reader, facts, gpus, queue)
+
+
+def _detected(
+    machine: _Machine,
+    partitions: list[dict[str, Any]],
+    types: dict[str, dict[str, Any]],
+    scheduler_name: str,
+) -> Detected:
+    """Return the site; what all nodes share is that of one machine."""
+    reader, gpus, facts = machine.reader, machine.gpus, machine.facts
     try:
-        site = Site.model_validate(_site(reader, facts, gpus, queue))
+        site = Site.model_validate(
+            _site(machine)
+            | {"scheduler": scheduler_name, "partitions": partitions, "node_types": types}
+        )
     except ValidationError as error:
         first = error.errors()[0]
         raise BusbarError(
@@ -95,7 +215,7 @@ def compose(outputs: Outputs) -> Detected:
         site,
         tuple(reader.remarks),
         gpus.remarks if gpus else (),
-        outputs.rdma_listed or bool(ports),
+        reader.outputs.rdma_listed or "nics" in facts,
         () if "gpus" in facts else tuple(reader.failed_gpu_tools),
     )
 
@@ -152,41 +272,19 @@ def match(detected: Detected | None = None) -> str | None:
     return min(matching)[-1] if matching else None
 
 
-def _site(
-    reader: Reader,
-    node: dict[str, Any],
-    gpus: DetectedGpus | None,
-    queue: DetectedScheduler,
-) -> dict[str, Any]:
-    """Return the keys of `site.yaml` for one node type."""
-    outputs = reader.outputs
+def _site(machine: _Machine) -> dict[str, Any]:
+    """Return the keys of `site.yaml` that all partitions share."""
+    outputs, node, gpus = machine.reader.outputs, machine.facts, machine.gpus
     count = node.get("gpus", {}).get("count", 0)
     stack = "host" if not gpus or not gpus.facts else gpus.stack
     about = f"{count} x {node['gpus']['model']}" if count else "no GPUs"
-    partition: dict[str, Any] = {
-        "name": queue.partition,
-        "node_type": "node",
-        "launcher": queue.launcher,
-        "access": list(queue.access),
-    }
-    ports = node.get("nics", ())
-    if ports:
-        partition["nodes"] = queue.nodes
-    elif queue.nodes > 1:
-        reader.remarks.append(
-            f"{queue.scheduler} has {queue.nodes} nodes, but no NIC was detected, so checks use"
-            " one node; add nics and fabric, and nodes to the partition"
-        )
     site: dict[str, Any] = {
         "name": NAME,
         "description": f"Detected on {outputs.host or 'a recorded machine'}: {about}",
         "family": _family(node, gpus),
-        "scheduler": queue.scheduler,
-        "partitions": [partition],
-        "node_types": {"node": node},
         "deliveries": deliveries(outputs.software, stack),
     }
-    if ports:
+    if ports := node.get("nics", ()):
         rails = sum(port.get("count", 1) for port in ports)
         kind = str(ports[0]["class"]).split("-")[0]
         site["fabric"] = {"provider": PROVIDERS[kind], "rails": rails}

@@ -63,7 +63,7 @@ def _slurm(nodes: tuple[SlurmNode, ...], queues: tuple[Queue, ...]) -> DetectedS
     return DetectedScheduler(
         "slurm",
         "srun",
-        _name(queue),
+        site_name(queue),
         queue,
         max(1, chosen.nodes) if chosen else 1,
         nodes[0].cpus if nodes else None,
@@ -73,11 +73,11 @@ def _slurm(nodes: tuple[SlurmNode, ...], queues: tuple[Queue, ...]) -> DetectedS
 def _of(name: str, launcher: str, queues: tuple[Queue, ...]) -> DetectedScheduler:
     largest = max(queues, key=lambda queue: queue.nodes)
     return DetectedScheduler(
-        name, launcher, _name(largest.name), largest.name, max(1, largest.nodes)
+        name, launcher, site_name(largest.name), largest.name, max(1, largest.nodes)
     )
 
 
-def _name(queue: str) -> str:
+def site_name(queue: str) -> str:
     """Return the scheduler's name of the queue if it is valid in a site, else ``node``."""
     try:
         return _IS_NAME.validate_python(queue.lower())

@@ -536,7 +536,7 @@ class AccusedRow(TypedDict):
 
 
 class SuspectRow(TypedDict):
-    """Two nodes that the second pass should measure together."""
+    """Two nodes that the second pass should measure together; a node twice for its own links."""
 
     a: str
     """The suspect, or one end of a suspected link."""
@@ -554,8 +554,8 @@ class SweepDocument(TypedDict):
     suspects: list[SuspectRow]
     """What to measure again; a pair that is listed several times, so many times."""
     unmeasured: list[str]
-    """Nodes, ``NODE/NIC`` and pairs ``NODE-NODE`` or ``NODE-NODE/NIC`` that could not be
-    measured."""
+    """Nodes, ``NODE/NIC``, ``NODE/LINK`` and pairs ``NODE-NODE`` or ``NODE-NODE/NIC`` that could
+    not be measured."""
     notes: list[str]
     """What limits these results: lines that were cut off, several kinds of nodes, no band."""
     last_round: int
@@ -568,7 +568,7 @@ class FoundRow(AccusedRow):
     """Something that `busbar sweep run` proves slow."""
 
     confirmed: bool
-    """Whether it was measured again with good nodes, and was slow again."""
+    """Whether it was slow again when it was measured again, a node with good nodes."""
 
 
 class GoneRow(TypedDict):
@@ -598,9 +598,9 @@ class SweepRunDocument(TypedDict):
     unsteady: list[str]
     """Nodes that are slow at times, with several partners, as with packet loss; not accused."""
     wrong_data: list[str]
-    """Pairs ``NODE-NODE`` that received wrong data."""
+    """Pairs ``NODE-NODE`` that received wrong data, and ``NODE/LINK``."""
     unmeasured: list[str]
-    """Nodes, ``NODE/NIC`` and pairs that could not be measured."""
+    """Nodes, ``NODE/NIC``, ``NODE/LINK`` and pairs that could not be measured."""
     gone: list[GoneRow]
     """Nodes that stopped answering."""
     stopped: str

@@ -12,13 +12,12 @@ from busbar.sweep.analyse import Accusation
 _PREFIX = "[node_problem] busbar sweep: "
 _LONGEST = 250
 """Slurm's accounting keeps 255 bytes of a reason."""
-_OF_NODES = ("node", "nic")
 _ONE_NODE = re.compile(r"(?!all$)[\w.-]+", re.ASCII | re.IGNORECASE)
 """``scontrol`` takes other names for lists, and ALL for every node."""
 
 
 def script(accused: Iterable[Accusation], gone: Mapping[str, str], nodes: Collection[str]) -> str:
-    """Return a script of ``scontrol update``; links and uplinks are comments in it.
+    """Return a script of ``scontrol update``; faults of several nodes are comments in it.
 
     If it would drain more than half of the ``nodes``, its commands are comments too: a wrong limit
     accuses a whole fleet.
@@ -26,7 +25,7 @@ def script(accused: Iterable[Accusation], gone: Mapping[str, str], nodes: Collec
     lines = ["#!/bin/sh", "# Written by busbar sweep run. Read it before you run it."]
     reasons: dict[str, str] = {}
     for one in accused:
-        if one.kind in _OF_NODES:
+        if len(one.nodes) == 1:
             reasons.setdefault(one.nodes[0], f"{one.kind} {one.id}: {one.evidence}")
         else:
             lines.append(f"# {one.kind} {plain(one.id)}: {plain(one.evidence)}")

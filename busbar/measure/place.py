@@ -15,6 +15,7 @@ from busbar.errors import BusbarError
 from busbar.site import Site
 from busbar.site.model import Partition
 from busbar.site.queue import queue_of
+from busbar.sweep.hostlist import expand
 
 _SLURM = ("slurm", "squeue")
 
@@ -55,9 +56,9 @@ def place_of(site: Site, wish: Wish) -> Place:
     if held:
         if wish.reservation or wish.sbatch or wish.max_pending_s is not None:
             raise BusbarError(
-                f"this is inside of job {held.job}, and nothing is submitted",
+                f"busbar runs inside job {held.job} and submits no job",
                 where="--reservation, --sbatch, --max-pending",
-                hint="omit the option, or run outside of the job",
+                hint="omit the option, or run outside the job",
             )
         return Place(partition, _named(held.nodes, wish.nodelist), held=True)
     nodes = cluster.nodes_of(queue_of(partition))
@@ -113,11 +114,11 @@ def _named(nodes: Sequence[str], nodelist: str) -> tuple[str, ...]:
     """Return the nodes, or those of them that the user names."""
     if not nodelist:
         return tuple(nodes)
-    named = cluster.expand(nodelist)
+    named = expand(nodelist, "--nodelist")
     if missing := [node for node in named if node not in nodes]:
         raise BusbarError(
             f"{', '.join(missing)} not among the nodes",
             where="--nodelist",
             hint="sinfo -N lists the nodes of each partition",
         )
-    return named
+    return tuple(named)

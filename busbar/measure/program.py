@@ -18,12 +18,15 @@ from busbar.errors import BusbarError
 from busbar.expect.topology import raw_rate
 from busbar.site import Site, link_classes
 from busbar.site.model import Nic, NodeType, Partition
+from busbar.sweep.inside import HOST, MEMORY
 
 _SOURCE = CHECKS / "src" / "sweep.cpp"
 _COMPILE_S = 300
 _QUIET = {"UCX_LOG_LEVEL": "warn", "UCX_WARN_UNUSED_ENV_VARS": "n"}
 """At other levels UCX logs each connection, of which a sweep has millions."""
 _SMALLEST, _LARGEST, _USUAL = 1 << 16, 1 << 22, 1 << 20
+_MOST_GPUS = 16
+"""Of which all pairs are measured: a part of a GPU counts as one."""
 _MESSAGES_PER_S = 2000
 """A message should take half a millisecond: a reading has hundreds, few of them at its end."""
 
@@ -39,6 +42,14 @@ class Rail:
 
 
 @dataclass(frozen=True)
+class InsideLink:
+    """A link inside a node, between the ranks of two rails, or of one rail to its host."""
+
+    name: str
+    rails: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Program:
     """The compiled program, and what a step that runs it needs."""
 
@@ -49,6 +60,7 @@ class Program:
     """Bytes of a message."""
     seconds: float
     """Time of one reading and direction."""
+    inside: tuple[InsideLink, ...] = ()
 
     def script(self, nodes: Sequence[str], ranks_per_cpu: bool, patience: float) -> str:
         """Return the text for bash that starts it on nodes of the allocation."""
@@ -96,7 +108,31 @@ def prepare(
     path = _compiled(environment, directory)
     rails = rails_of(node, environment, site.fabric.provider if site.fabric else "")
     rate = port_rate(site, partition)
-    return Program(path, environment, rails, message_bytes(rate and rate / len(rails)), seconds)
+    message = message_bytes(rate and rate / len(rails))
+    inside = links_inside(len(rails) if _by_gpu(node, environment) else 0)
+    return Program(path, environment, rails, message, seconds, inside)
+
+
+def links_inside(gpus: int) -> tuple[InsideLink, ...]:
+    """Return the links of a node: of each GPU to the host and to the others, else the memory.
+
+    Of many GPUs, each is measured with its neighbour only.
+    """
+    if not gpus:
+        return (InsideLink(MEMORY, (0,)),)
+    hosts = [InsideLink(f"gpu{gpu}-{HOST}", (gpu,)) for gpu in range(gpus)]
+    pairs = [
+        (a, b)
+        for a in range(gpus)
+        for b in range(a)
+        if gpus <= _MOST_GPUS or a - b in (1, gpus - 1)
+    ]
+    return (*hosts, *(InsideLink(f"gpu{b}-gpu{a}", (b, a)) for a, b in pairs))
+
+
+def _by_gpu(node: NodeType, environment: Environment) -> bool:
+    """Whether a rail is a GPU."""
+    return node.gpus is not None and environment.stack != "host"
 
 
 def rails_of(node: NodeType, environment: Environment, provider: str) -> tuple[Rail, ...]:
@@ -105,7 +141,7 @@ def rails_of(node: NodeType, environment: Environment, provider: str) -> tuple[R
     A rail has a NIC of its own if the transport lets the program choose it, which UCX does.
     """
     chosen = bool(environment.across)
-    if node.gpus and environment.stack != "host":
+    if node.gpus and _by_gpu(node, environment):
         near = [
             [nic for nic in node.nics if gpu in nic.near_gpus] for gpu in range(node.gpus.count)
         ]

@@ -13,14 +13,14 @@ import re
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
 from busbar.check.slurm import job_end
 from busbar.measure.events import PairRate
-from busbar.measure.program import Program
+from busbar.measure.program import InsideLink, Program
 from busbar.measure.step import ALL_RAILS, Step
 from busbar.measure.store import Store
 from busbar.parse import numbers
@@ -103,6 +103,52 @@ class Rounds:
                 tries += 1
             self._skip(left)
 
+    def measure_inside(self, nodes: Iterable[str], *, again: bool = False) -> None:
+        """Measure the links inside nodes: one link after the other, on all nodes at once.
+
+        Nodes of which all links have a result are left out, unless ``again`` is true.
+        """
+        done = set() if again else self._store.inside()
+        links = self._program.inside
+        left = {n for n in nodes if any((n, link.name) not in done for link in links)}
+        left -= self.absent.keys()
+        tries = 0
+        while left and not self.stopped and (step := self._running()):
+            present = left & set(step.nodes)
+            left = self._inside(step, present, last=tries > 0) if present else set()
+            tries += 1
+
+    def _inside(self, step: Step, nodes: set[str], *, last: bool) -> set[str]:
+        """Measure each link once; return the nodes to measure again, in another step."""
+        began = time.monotonic()
+        answers: dict[InsideLink, Mapping[tuple[str, int], PairRate]] = {}
+        silent: set[str] = set()
+        for link in self._program.inside:
+            if step.ended or self._out_of_time():
+                break
+            asked = nodes - silent
+            found = step.measure_inside(asked, link, self._limits.reading, self._limits.grace)
+            answers[link] = found
+            silent |= {node for node in asked for rail in link.rails if (node, rail) not in found}
+        self._spent(began)
+        broken = step.ended
+        if broken and len(answers) < len(self._program.inside):
+            silent |= nodes
+        if silent:
+            self._replace(step, silent, broken=broken)
+        again = silent if self.stopped or (broken and not last) else set()
+        rows = [
+            MeasuredPair(0, node, node, link.name, rate, state)
+            for node in sorted(nodes - again)
+            for link in self._program.inside
+            for found in [answers.get(link, {})]
+            for ends in [[[found.get((node, rail))] for rail in link.rails]]
+            for state, rate in [self._outcome(ends, {node} & silent)]
+        ]
+        self._store.add(rows)
+        self._show(f"round 0: {len(answers)} links inside {len(nodes - again)} nodes")
+        return again
+
     def leave_out(self, nodes: Iterable[str], why: str) -> None:
         """Keep nodes of the plan out of the steps."""
         self.absent |= dict.fromkeys(nodes, why)
@@ -141,15 +187,10 @@ class Rounds:
                 for node in pair
                 if any((node, one) not in answers[rail] for one in used)
             }
-        self.times = Times(
-            self.times.launch,
-            self.times.measured + time.monotonic() - began,
-            self.times.rounds + 1,
-            self.times.steps,
-        )
-        if self._out_of_time():
-            self.stopped = self.stopped or "the time of the sweep is over"
+        self._spent(began, rounds=1)
         broken = step.ended
+        if broken and ALL_RAILS not in answers:
+            silent |= {node for pair in pairs for node in pair}
         if silent:
             self._replace(step, silent, broken=broken)
         again = []
@@ -162,6 +203,15 @@ class Rounds:
         slow = f", {len(silent)} nodes did not answer" if silent else ""
         self._show(f"round {number}: {len(measured)} pairs{slow}")
         return again
+
+    def _spent(self, began: float, rounds: int = 0) -> None:
+        """Keep account of the time; there may be none left."""
+        spent = time.monotonic() - began
+        self.times = replace(
+            self.times, measured=self.times.measured + spent, rounds=self.times.rounds + rounds
+        )
+        if self._out_of_time():
+            self.stopped = self.stopped or "the time of the sweep is over"
 
     def _rows(
         self, number: int, pair: PlannedPair, answers: Answers, silent: set[str]
@@ -207,6 +257,8 @@ class Rounds:
 
     def _running(self) -> Step | None:
         """Return a step with all nodes that are left; None if there can be no more."""
+        if self._step and self._step.ended:
+            self.close()
         while not self._step and not self.stopped:
             nodes = [node for node in self._nodes if node not in self.gone]
             if len(nodes) < 2:
@@ -228,12 +280,8 @@ class Rounds:
             self._program, nodes, self._log, few_cpus=self._few_cpus, patience=round(patience)
         )
         complete = step.wait_for_ranks(min(began + self._limits.launch, self._limits.end))
-        self.times = Times(
-            self.times.launch + time.monotonic() - began,
-            self.times.measured,
-            self.times.rounds,
-            self.times.steps + 1,
-        )
+        launch = self.times.launch + time.monotonic() - began
+        self.times = replace(self.times, launch=launch, steps=self.times.steps + 1)
         if complete:
             self._step = step
             return

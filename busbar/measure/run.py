@@ -14,7 +14,9 @@ from busbar.measure.rounds import Limits, Rounds, Times
 from busbar.measure.store import CannotWriteError, Store
 from busbar.site import Site
 from busbar.sweep.analyse import TOLERANCE, Analysis, analyse
-from busbar.sweep.limits import of_limit, of_site
+from busbar.sweep.inside import READINGS, judge_inside
+from busbar.sweep.judge_pairs import Least
+from busbar.sweep.limits import inside_of_site, of_limit, of_site
 from busbar.sweep.plan import plan
 from busbar.sweep.rows import MeasuredPair, PlannedPair, Results, State
 from busbar.sweep.second_pass import SuspectPair, plan_suspects
@@ -67,6 +69,10 @@ class Outcome:
     """Pairs of the plan that have no result."""
 
     @property
+    def _between(self) -> list[MeasuredPair]:
+        return [row for row in self.rows if not row.inside]
+
+    @property
     def wrong(self) -> list[MeasuredPair]:
         """The pairs whose data arrived wrong."""
         return [row for row in self.rows if row.state is State.WRONG]
@@ -74,7 +80,7 @@ class Outcome:
     @property
     def median(self) -> float | None:
         """GB/s of the pairs with all NICs at once; None if nothing was measured."""
-        rates = [row.gb_per_s for row in self.rows if row.nic is None and row.gb_per_s]
+        rates = [row.gb_per_s for row in self._between if row.nic is None and row.gb_per_s]
         return median(rates) if rates else None
 
     @property
@@ -83,12 +89,12 @@ class Outcome:
         accused = self.analysis.accused if self.analysis else ()
         known = {node for one in accused for node in one.nodes}
         rates: dict[str | None, list[float]] = {}
-        for row in self.rows:
+        for row in self._between:
             if row.gb_per_s:
                 rates.setdefault(row.nic, []).append(row.gb_per_s)
         floors = {nic: _AT_TIMES * median(each) for nic, each in rates.items()}
         slow: dict[str, list[str]] = {}
-        for row in self.rows:
+        for row in self._between:
             if row.gb_per_s and row.gb_per_s < floors[row.nic] and not known & {row.a, row.b}:
                 slow.setdefault(row.a, []).append(row.b)
                 slow.setdefault(row.b, []).append(row.a)
@@ -97,7 +103,7 @@ class Outcome:
     @property
     def verdict(self) -> Verdict:
         """The verdict of the sweep."""
-        states = {row.state for row in self.rows}
+        states = {row.state for row in self._between}
         if not self.analysis or State.OK not in states:
             failed = states - {State.SKIPPED}
             return Verdict.FAILED if failed or self.gone else Verdict.NOT_RUN
@@ -105,6 +111,7 @@ class Outcome:
             return Verdict.FAILED
         if self.analysis.accused:
             return Verdict.DEGRADED
+        states |= {row.state for row in self.rows}
         if states & {State.TIMEOUT, State.DEAD, State.ERROR}:
             return Verdict.FAILED
         open_ends = self.analysis.unmeasured or self.analysis.suspects or self.unsteady
@@ -176,10 +183,13 @@ class Sweep:
         return self.outcome
 
     def _phases(self, rounds: Rounds) -> None:
+        nodes = {node for row in self._plan for node in (row.a, row.b)}
+        self._measure_inside(rounds, nodes)
         rounds.measure(self._plan)
         last = max(row.round for row in self._plan)
         for _ in range(_SECOND_PASSES):
-            again = plan_suspects(self._analysis(last).suspects, last + 1)
+            suspects = [pair for pair in self._analysis(last).suspects if pair.a != pair.b]
+            again = plan_suspects(suspects, last + 1)
             if not again or rounds.stopped:
                 break
             self._show(f"measuring {len(again)} pairs of suspects again")
@@ -192,8 +202,21 @@ class Sweep:
             rounds.measure(confirmation)
         after = {one.id for one in self._analysis().accused}
         self.outcome.confirmed = frozenset(
-            one.id for one in second.accused if confirmation and one.id in after
+            one.id
+            for one in second.accused
+            if one.id in after and (confirmation or (one.kind == "link" and len(one.nodes) == 1))
         )
+
+    def _measure_inside(self, rounds: Rounds, nodes: set[str]) -> None:
+        """Measure the links of each node, and those of nodes with a slow one again."""
+        rounds.measure_inside(nodes)
+        for _ in range(READINGS - 1):
+            rows = Results(tuple(self._store.rows)).inside
+            again = judge_inside(rows, self._least(rows), self._request.tolerance).again
+            if not again or rounds.stopped:
+                break
+            self._show(f"measuring the links of {len(again)} nodes again")
+            rounds.measure_inside(again, again=True)
 
     def _confirmation(self, analysis: Analysis) -> list[SuspectPair]:
         """Return pairs of the accused nodes and NICs with nodes that nobody accuses."""
@@ -213,11 +236,20 @@ class Sweep:
     def _analysis(self, last: int | None = None) -> Analysis:
         """Analyse the rows up to a round."""
         rows = [row for row in self._store.rows if last is None or row.round <= last]
-        nics = list(dict.fromkeys(row.nic for row in rows))
+        least = self._least(rows)
+        self.outcome.judged = any(not row.inside and row.nic in least for row in rows)
+        return analyse(
+            Results(tuple(rows), ()), self._request.topology, least, self._request.tolerance
+        )
+
+    def _least(self, rows: Sequence[MeasuredPair]) -> Mapping[str | None, Least]:
+        """Return what pairs of nodes and links inside them must reach."""
         request = self._request
+        results = Results(tuple(rows))
+        nics = list(dict.fromkeys(row.nic for row in results.between))
+        links = list(dict.fromkeys(row.nic for row in results.inside))
         if request.limit is not None:
             least = of_limit(request.limit, request.tolerance, nics)
         else:
             least, _ = of_site(request.site, nics)
-        self.outcome.judged = bool(least)
-        return analyse(Results(tuple(rows), ()), request.topology, least, request.tolerance)
+        return least | inside_of_site(request.site, links)

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import cache
 
 from pydantic import TypeAdapter
 
 from busbar.check.run import make_directory
+from busbar.delivery.choice import Choice
 from busbar.errors import BusbarError
 from busbar.judge.results import RESULTS_FILE
 from busbar.measure.place import Place, Wish
@@ -38,8 +39,18 @@ class Job:
     site: str
     place: Place
     wish: Wish
+    choice: Choice = field(default_factory=Choice)
+    limit: float | None = None
+    """GB/s between two nodes, for the sweep."""
     deadline: float | None = None
     """A time of the monotonic clock."""
+
+    @property
+    def stack(self) -> list[str]:
+        """The options of a stage that choose the stack."""
+        choice = self.choice
+        values = {"lane": choice.lane, "prefix": choice.prefix, "delivery": choice.delivery}
+        return [f"--{name}={value}" for name, value in values.items() if value]
 
 
 @dataclass(frozen=True)
@@ -120,12 +131,13 @@ def _sweep(job: Job, nodes: Sequence[str]) -> Stage:
         "--reservation": wish.reservation,
         "--sbatch": wish.sbatch,
         "--max-pending": _pending(wish),
+        "--limit": job.limit,
     }
     given = [f"{option}={value}" for option, value in options.items() if value]
     resume = ["--resume"] if (output / PLAN).exists() else []
     command = busbar(
         *("sweep", "run", "--json", f"--site={job.site}", f"--output={output}"),
-        *(f"--nodelist={fold(nodes)}", *given, *resume),
+        *(f"--nodelist={fold(nodes)}", *given, *job.stack, *resume),
     )
     ended = run(command, out, job.night.path("sweep.log"), job.deadline)
     try:
@@ -160,7 +172,7 @@ def _checks(name: str, tags: Sequence[str], job: Job, nodes: Sequence[str]) -> S
     pending = [f"--max-pending={text}"] if (text := _pending(job.wish)) else []
     command = busbar(
         *("check", f"--site={job.site}", f"--nodelist={fold(nodes)}", *tags),
-        *(f"--output={output}", *sbatch, *pending),
+        *(*job.stack, f"--output={output}", *sbatch, *pending),
     )
     ended = run(
         command, job.night.path(f"{name}.out"), job.night.path(f"{name}.log"), job.deadline

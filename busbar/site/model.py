@@ -368,7 +368,7 @@ class Delivery(Record):
     """The Spack environment: a directory of ``site/_stacks``. ``{arch}`` stands for the
     architecture of the GPUs. The lane ``ucx-current`` is in the subdirectory of that name."""
     concretize_on_site: bool = False
-    """The lock contains stand-ins for externals; concretize again on the system."""
+    """No lock is for the system of the site; concretize again on it."""
     mpi: MpiFamily = "openmpi"
     """Which MPI it provides."""
 

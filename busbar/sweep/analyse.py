@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 
 from busbar.sweep.hostlist import fold
+from busbar.sweep.inside import Inside, judge_inside
 from busbar.sweep.judge_pairs import Judge, Judged, Least
 from busbar.sweep.readings import Readings, readings
 from busbar.sweep.rows import Results
@@ -42,7 +43,8 @@ class Accusation:
     """What is slow, and why that is certain."""
 
     id: str
-    """``NODE``, ``NODE/NIC``, ``NODE-NODE``, the name of the leaf, or ``LEAF-LEAF``."""
+    """``NODE``, ``NODE/NIC``, ``NODE-NODE``, ``NODE/LINK`` for a link inside the node, the name of
+    the leaf, or ``LEAF-LEAF``."""
     kind: Kind
     evidence: str
     nodes: tuple[str, ...]
@@ -73,8 +75,9 @@ def analyse(
     ``least`` has what a pair must reach by NIC, and for None with all NICs at once; NICs without
     an entry are judged by the fleet only.
     """
-    measured = readings(results.rows)
-    return _Analyser(measured, topology, least, tolerance).analysis(results)
+    measured = readings(results.between)
+    inside = judge_inside(results.inside, least, tolerance)
+    return _Analyser(measured, topology, least, tolerance).analysis(results, inside)
 
 
 class _Analyser:
@@ -102,16 +105,22 @@ class _Analyser:
             nic: judge.judge(pairs, least.get(nic)) for nic, pairs in measured.measured.items()
         }
 
-    def analysis(self, results: Results) -> Analysis:
-        """Put the findings of all NICs together."""
+    def analysis(self, results: Results, inside: Inside) -> Analysis:
+        """Put the findings of all NICs together, and those inside the nodes."""
         nodes, nics = self._nodes_and_nics()
         accused = [*self._collapsed(nodes), *nics, *self._links(nodes), *self._uplinks()]
+        known = {one.id for one in accused}
+        accused += [
+            Accusation(one.id, one.kind, one.evidence, (one.node,))
+            for one in inside.slow
+            if one.id not in known
+        ]
         undecided = [
             f"{note} ({nic})" if nic else note
             for nic, judged in self._judged.items()
             for note in judged.open
         ]
-        notes = list(undecided)
+        notes = [*undecided, *inside.notes]
         if results.cut_lines:
             lines = ", ".join(map(str, results.cut_lines[:5]))
             notes.append(f"{len(results.cut_lines)} lines were cut off: line {lines}")
@@ -121,8 +130,8 @@ class _Analyser:
             notes.append(f"{len(self._readings.failed)} measurements have no rate")
         return Analysis(
             tuple(accused),
-            tuple(self._suspects(set(nodes))),
-            tuple(unmeasured(self._readings)),
+            (*self._suspects(set(nodes)), *(SuspectPair(node, node) for node in inside.again)),
+            (*unmeasured(self._readings), *inside.unmeasured),
             tuple(notes),
             max(row.round for row in results.rows),
             not undecided,

@@ -32,7 +32,7 @@ def expand(text: str, where: str) -> list[str]:
         raise BusbarError(f"{text[:80]!r} is not a list of nodes", where=where, hint=_HINT)
     if sum(_size(item.group()) for item in _ITEM.finditer(text)) > MOST_NODES:
         what = f"{text[:80]!r} has more than {MOST_NODES:,} nodes"
-        raise BusbarError(what, where=where, hint="sweep a part of them")
+        raise BusbarError(what, where=where, hint="name a part of them")
     try:
         return list(NodeSet(text, resolver=RESOLVER_NOGROUP))
     except NodeSetException as error:

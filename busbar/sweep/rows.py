@@ -2,7 +2,8 @@
 """The files between the steps of a sweep: JSON lines, one pair of nodes each.
 
 ``plan`` writes rows of ``round``, ``a`` and ``b``; ``run`` writes rows of results, which have
-``nic``, ``gb_per_s`` and ``state`` as well. Readers ignore keys that they do not know.
+``nic``, ``gb_per_s`` and ``state`` as well. In round 0 of the results, both ends are one node, and
+``nic`` is a link inside it. Readers ignore keys that they do not know.
 """
 
 from __future__ import annotations
@@ -66,11 +67,21 @@ class MeasuredPair:
     b: str
     """The other node; empty if the row names none."""
     nic: str | None
-    """NIC or rail that both ends used; None if they used all NICs at once."""
+    """NIC or rail that both ends used, or link inside a node; None for all NICs at once."""
     gb_per_s: float | None
     """Rate of the pair in 1e9 bytes per second and direction; None unless it is finite and
     above 0, and ``state`` is ``ok``."""
     state: State
+
+    @property
+    def inside(self) -> bool:
+        """Whether it is of a link inside a node."""
+        return self.a == self.b
+
+    @property
+    def id(self) -> str:
+        """``A-B``, or ``NODE/LINK`` for a link inside a node."""
+        return f"{self.a}/{self.nic}" if self.inside else f"{self.a}-{self.b}"
 
     def line(self) -> str:
         """Return the row as a line of JSON, with its newline."""
@@ -85,6 +96,16 @@ class Results:
     rows: tuple[MeasuredPair, ...]
     cut_lines: tuple[int, ...] = ()
     """Numbers of lines that a killed run did not finish."""
+
+    @property
+    def between(self) -> tuple[MeasuredPair, ...]:
+        """The rows of two nodes."""
+        return tuple(row for row in self.rows if not row.inside)
+
+    @property
+    def inside(self) -> tuple[MeasuredPair, ...]:
+        """The rows of links inside nodes."""
+        return tuple(row for row in self.rows if row.inside)
 
 
 def read_plan(path: Path) -> list[PlannedPair]:
@@ -143,8 +164,9 @@ def result_row(value: Mapping[str, Any]) -> MeasuredPair:
     """
     a = _node(value, "a")
     b = _node(value, "b") if value.get("b") is not None else ""
-    if a == b:
-        raise ValueError(f"a and b are the same node {a}")
+    number = _round(value)
+    if a == b and number:
+        raise ValueError(f"a and b are the same node {a}, which only round 0 allows")
     state = _state(value.get("state"))
     rate = value.get("gb_per_s")
     if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float)):
@@ -152,7 +174,7 @@ def result_row(value: Mapping[str, Any]) -> MeasuredPair:
     measured = state is State.OK and rate is not None and math.isfinite(rate) and rate > 0 and b
     nic = value.get("nic")
     return MeasuredPair(
-        round=_round(value),
+        round=number,
         a=a,
         b=b,
         nic=None if nic is None else _node(value, "nic"),

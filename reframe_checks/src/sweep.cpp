@@ -4,6 +4,7 @@
 // One rank for each GPU of a node, or for each NIC if there is no GPU: rank i of a node is its rail i, and only talks to
 // rank i of other nodes. Ranks take orders from standard input, which srun gives to all of them, and answer in JSON lines:
 //
+//   rails 0:1             in each node, rail 0 with rail 1; 0:0 is rail 0 with the memory of its host
 //   pairs 0:1 2:3         the pairs of this round, by the positions of their nodes
 //   pass 7 0 15           measure rail 0 of all these pairs, and give up after 15 s; 7 is unique
 //   pass 8 -1 15          the same with all rails at the same time
@@ -13,6 +14,7 @@
 #include <mpi.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <memory>
@@ -117,12 +119,12 @@ struct Rate {
 // write into the buffers: the owner gives those up and takes others.
 class Pass {
   public:
-    Pass(const SweepOptions &options, BufferSet &memory, int number, int me, int partner, double deadline)
-        : options_(options), memory_(memory), base_(8 * (number % (1 << 18))), number_(number), me_(me), partner_(partner), deadline_(deadline) {}
+    Pass(const SweepOptions &options, std::size_t bytes, BufferSet &memory, int number, int me, int partner, double deadline)
+        : options_(options), bytes_(bytes), memory_(memory), base_(8 * (number % (1 << 18))), number_(number), me_(me), partner_(partner), deadline_(deadline) {}
 
     // Both directions, the lower rank sends first; returns what arrived here.
     Rate run() {
-        memory_.load(memory_.send(kind), options_.bytes, seed(me_));
+        memory_.load(memory_.send(kind), bytes_, seed(me_));
         if (me_ < partner_) {
             send(0);
             return receive(1);
@@ -175,7 +177,7 @@ class Pass {
         const double start = now();
         sent_ = 0;
         const auto start_one = [&](MPI_Request &slot) {
-            check_mpi(MPI_Isend(memory_.send(kind), static_cast<int>(options_.bytes), MPI_BYTE, partner_, tag(data, direction), MPI_COMM_WORLD, &slot));
+            check_mpi(MPI_Isend(memory_.send(kind), static_cast<int>(bytes_), MPI_BYTE, partner_, tag(data, direction), MPI_COMM_WORLD, &slot));
             ++sent_;
         };
         const auto go_on = [&] { return sent_ < least_messages || now() - start < options_.seconds; };
@@ -200,12 +202,12 @@ class Pass {
 
     Rate receive(int direction) {
         const auto window = static_cast<std::size_t>(options_.window);
-        BufferSet::clear(kind, memory_.receive(kind), window * options_.bytes);
+        BufferSet::clear(kind, memory_.receive(kind), window * bytes_);
         // The last request is the sender's count.
         std::vector<MPI_Request> requests(window + 1, MPI_REQUEST_NULL);
         std::vector<MPI_Request> control(1);
         const auto post = [&](std::size_t slot) {
-            check_mpi(MPI_Irecv(memory_.receive(kind) + slot * options_.bytes, static_cast<int>(options_.bytes), MPI_BYTE, partner_,
+            check_mpi(MPI_Irecv(memory_.receive(kind) + slot * bytes_, static_cast<int>(bytes_), MPI_BYTE, partner_,
                                 tag(data, direction), MPI_COMM_WORLD, &requests[slot]));
         };
         for (std::size_t slot = 0; slot < window; ++slot) post(slot);
@@ -213,11 +215,15 @@ class Pass {
         check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, partner_, tag(ready, direction), MPI_COMM_WORLD, &control[0]));
         std::vector<bool> filled(window, false);
         const double posted = now();
-        double first = posted, last = posted;
+        double before = posted, first = posted, last = posted;
         std::size_t at_first = 0, messages = 0;
         for (bool counted = false; !counted || messages < announced_;) {
+            const double look = now();
             const std::vector<int> completed = some(requests);
-            if (completed.empty()) continue;
+            if (completed.empty()) {
+                if (at_first == 0) before = look;
+                continue;
+            }
             for (int index : completed) {
                 const auto slot = static_cast<std::size_t>(index);
                 if (slot == window) {
@@ -249,17 +255,77 @@ class Pass {
         Rate rate;
         rate.messages = messages;
         rate.seconds = last - first;
-        if (rate.seconds > 0) rate.gb_per_s = static_cast<double>((messages - at_first) * options_.bytes) / rate.seconds / 1e9;
+        const auto gb = [this](std::size_t count) { return static_cast<double>(count * bytes_) / 1e9; };
+        // A rank that had no core before its first look finds messages that took longer to arrive than it takes them.
+        if (rate.seconds > 0) rate.gb_per_s = std::min(gb(messages - at_first) / rate.seconds, gb(messages) / (last - before));
         for (std::size_t slot = 0; slot < window; ++slot)
-            if (filled[slot]) rate.wrong += memory_.verify(kind, memory_.receive(kind) + slot * options_.bytes, options_.bytes, seed(partner_));
+            if (filled[slot]) rate.wrong += memory_.verify(kind, memory_.receive(kind) + slot * bytes_, bytes_, seed(partner_));
         return rate;
     }
 
     const SweepOptions &options_;
+    std::size_t bytes_;
     BufferSet &memory_;
     int base_, number_, me_, partner_;
     double deadline_, last_completed_ = now();
     unsigned long long sent_ = 0, announced_ = 0;
+};
+
+// What a rank copies between its GPU and the memory of the host; without a GPU, within that memory. Only the best block
+// counts: a rank that shares its core says nothing about the link.
+class HostLink {
+  public:
+    HostLink(BufferSet &memory, std::uint64_t seed) : memory_(memory), seed_(seed) {}
+
+    // Both directions, for `seconds` each; returns the slower one.
+    Rate run(double seconds) {
+        memory_.load(far_, room, seed_);
+        std::memset(near_, 0xff, room);
+        const double there = best(near_, far_, seconds);
+        std::size_t wrong = memory_.verify('H', near_, room, seed_);
+        BufferSet::clear(kind, far_, room);
+        const double back = best(far_, near_, seconds);
+        wrong += memory_.verify(kind, far_, room, seed_);
+        Rate rate;
+        rate.gb_per_s = std::min(there, back);
+        rate.seconds = 2 * seconds;
+        rate.messages = blocks_;
+        rate.wrong = wrong;
+        return rate;
+    }
+
+    ~HostLink() {
+        device::free_staging(near_);
+        if (!device::present) std::free(far_);
+    }
+    HostLink(const HostLink &) = delete;
+    HostLink &operator=(const HostLink &) = delete;
+
+    static constexpr std::size_t room = 32 << 20;  // more than the caches of a core
+
+  private:
+    static constexpr char kind = device::present ? 'D' : 'H';
+    static constexpr std::size_t block = device::present ? room : 1 << 20;
+
+    double best(char *to, const char *from, double seconds) {
+        double found = 0;
+        const double start = now();
+        do
+            for (std::size_t at = 0; at < room; at += block, ++blocks_) {
+                const double begun = now();
+                device::copy(to + at, from + at, block);
+                const double took = now() - begun;
+                if (took > 0) found = std::max(found, static_cast<double>(block) / took / 1e9);
+            }
+        while (now() - start < seconds);
+        return found;
+    }
+
+    BufferSet &memory_;
+    std::uint64_t seed_;
+    std::size_t blocks_ = 0;
+    char *near_ = static_cast<char *>(device::allocate_staging(room));
+    char *far_ = device::present ? memory_.receive('D') : static_cast<char *>(device::allocate(room));
 };
 
 class Sweep {
@@ -291,6 +357,8 @@ class Sweep {
             words >> word;
             if (word == "pairs") {
                 set_partner(words);
+            } else if (word == "rails") {
+                set_rail(words);
             } else if (word == "pass") {
                 int number = 0, rail = 0;
                 double seconds = 0;
@@ -309,11 +377,16 @@ class Sweep {
 
   private:
     static constexpr int look_ms = 20;
+    static constexpr std::size_t least_inside = 4 << 20;  // GPUs of a node are faster than its NICs
+
+    // Bytes of a message: between nodes as requested, between GPUs of a node more.
+    std::size_t message(bool inside) const { return device::present && inside ? std::max(options_.bytes, least_inside) : options_.bytes; }
 
     void renew_memory() {
         static_cast<void>(memory_.release());  // MPI may still write into it
         const char kind = device::present ? 'D' : 'H';
-        memory_.reset(new BufferSet({Buffers{kind, kind}}, options_.bytes * static_cast<std::size_t>(options_.window), options_.corrupt == rank_));
+        const std::size_t room = message(true) * static_cast<std::size_t>(options_.window);
+        memory_.reset(new BufferSet({Buffers{kind, kind}}, device::present ? std::max(room, HostLink::room) : room, options_.corrupt == rank_));
     }
 
     // The next line of standard input; false at its end. Sleeps until there is one.
@@ -349,12 +422,22 @@ class Sweep {
         if (partner_ >= size_ || partner_ == rank_) throw Failure(fault::usage, "the pair " + std::to_string(a) + ":" + std::to_string(b) + " is outside of the job");
     }
 
+    void set_rail(std::stringstream &words) {
+        int a = 0, b = 0;
+        char colon = 0;
+        words >> a >> colon >> b;
+        if (words.fail() || a < 0 || b < 0 || a >= options_.per_node || b >= options_.per_node)
+            throw Failure(fault::usage, "the pair of rails " + std::to_string(a) + ":" + std::to_string(b) + " is outside of the node");
+        partner_ = rail_ == a || rail_ == b ? rank_ - rail_ + (rail_ == a ? b : a) : -1;
+    }
+
     void measure(int number, double deadline) {
         Line line("pair");
         line.add("pass", number).add("rank", rank_).add("partner", partner_);
-        auto pass = std::make_unique<Pass>(options_, *memory_, number, rank_, partner_, deadline);
+        const bool inside = partner_ / options_.per_node == rank_ / options_.per_node;
+        auto pass = std::make_unique<Pass>(options_, message(inside), *memory_, number, rank_, partner_, deadline);
         try {
-            const Rate rate = pass->run();
+            const Rate rate = partner_ == rank_ ? HostLink(*memory_, static_cast<std::uint64_t>(number) << 24).run(options_.seconds) : pass->run();
             line.add("gb_per_s", rate.gb_per_s).add("messages", rate.messages).add("seconds", rate.seconds).add("wrong", rate.wrong).add("lost", "");
         } catch (const Lost &lost) {
             lost_ = true;

@@ -109,10 +109,10 @@ def test_wrong_data_drains(
 def test_a_driver_that_hangs_or_crashes_is_unknown(
     node: Node, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    monkeypatch.setattr("busbar.gate.run._MOST_COPY_S", 1.0)
+    monkeypatch.setattr("busbar.gate.run._MOST_COPY_S", 5.0)
     start = time.monotonic()
     result = measured(node, monkeypatch, WithoutGpus(fault=fault))
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 120
     verdicts = of(result, "host_copy", "peer_copy")
     good = {"host->gpu0", "gpu0->host"}
     assert {place for place, verdict in verdicts.items() if verdict == "pass"} == good

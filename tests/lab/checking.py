@@ -67,7 +67,7 @@ def here(*words: object, **more: str) -> subprocess.CompletedProcess[str]:
     command = [str(word) for word in words]
     environment = os.environ | more
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=300, env=environment
+        command, capture_output=True, text=True, check=False, timeout=900, env=environment
     )
 
 

@@ -82,7 +82,7 @@ def on_lab(lab: Path) -> Run:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=600,
             # The nodes share the cores of this machine: a rank that waits must not keep one.
             env=os.environ | {"OMPI_MCA_mpi_yield_when_idle": "1"} | more,
         )

@@ -135,7 +135,7 @@ class Sweep:
     @staticmethod
     def _rounds(results: Path) -> set[int]:
         lines = results.read_text().splitlines() if results.exists() else []
-        return {json.loads(line)["round"] for line in lines}
+        return {json.loads(line)["round"] for line in lines} - {0}
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the sweep that runs on the head."""

@@ -79,7 +79,7 @@ def on(center: Path, *words: object) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         cwd=ROOT,
-        timeout=300,
+        timeout=900,
         env=os.environ | {"OMPI_MCA_mpi_yield_when_idle": "1"},
     )
 

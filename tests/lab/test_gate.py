@@ -63,7 +63,7 @@ class Gated:
         """Run a command on a node or, for ``head``, on the head."""
         where = () if node == "head" else ("-n", node)
         command = [str(word) for word in (LAB / "run", *where, self.lab, *words)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         return done.stdout + done.stderr
 
     def configure(self, **more: str) -> None:
@@ -78,7 +78,7 @@ class Gated:
         state, _, reason = line.partition("|")
         return state, reason
 
-    def wait(self, node: str, state: str, seconds: float = 60) -> str:
+    def wait(self, node: str, state: str, seconds: float = 300) -> str:
         """Wait for a state of a node, and return its reason."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

@@ -76,7 +76,6 @@ def archives(oci: dict[str, Path]) -> list[Archive]:
     return [Archive.read(oci[name]) for name in ("docker", "podman", "buildah")]
 
 
-@pytest.mark.timeout(600)
 def test_every_builder_gives_the_same_files_and_packages(
     sif: Path, archives: list[Archive]
 ) -> None:
@@ -152,7 +151,6 @@ def test_only_what_runs_is_inside(sif: Path) -> None:
     assert not in_image(sif, "sh", "-c", "command -v g++ python3; true")
 
 
-@pytest.mark.timeout(600)
 def test_two_builds_of_one_commit_are_equal_under_another_range_of_ids(
     work: Path, sif: Path, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ description: four nodes of the lab, which need a file system
 family: generic
 scheduler: slurm
 partitions:
-  - {{name: lab, node_type: node, launcher: srun, nodes: 4}}
+  - {{name: lab, node_type: node, launcher: srun, nodes: 4{more}}}
 node_types:
   node: {{cores: 2}}
 deliveries:
@@ -44,13 +45,35 @@ def site(lab: Path, tmp_path: Path) -> Iterator[Path]:
     for node in GOOD:
         words = [LAB / "run", "-n", node, lab, "mount", "-t", "tmpfs", "none", scratch]
         subprocess.run(words, check=True)
-    site = tmp_path / "nights"
-    site.mkdir()
-    (site / "site.yaml").write_text(SITE.format(scratch=scratch))
-    shutil.copy(ROOT / "site" / "local" / "reframe.py", site)
-    yield site
+    yield _site(tmp_path / "nights", scratch)
     for node in GOOD:
         subprocess.run([LAB / "run", "-n", node, lab, "umount", scratch], check=True)
+
+
+def _site(site: Path, scratch: Path, more: str = "") -> Path:
+    site.mkdir(parents=True)
+    (site / "site.yaml").write_text(SITE.format(scratch=scratch, more=more))
+    shutil.copy(ROOT / "site" / "local" / "reframe.py", site)
+    return site
+
+
+def _environment(tmp_path: Path) -> dict[str, str]:
+    return os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "BUSBAR_HISTORY": str(tmp_path / "history"),
+    }
+
+
+def _on_head(lab: Path, tmp_path: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in (LAB / "run", lab, *words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=_environment(tmp_path),
+    )
 
 
 def test_a_bad_node_does_not_fail_the_others_and_a_second_start_is_refused(
@@ -60,11 +83,7 @@ def test_a_bad_node_does_not_fail_the_others_and_a_second_start_is_refused(
     words = [*(LAB / "run", lab, sys.executable, "-m", "busbar", "nightly", "--json")]
     words += ["--site", site, "--output", output, "--sample", "0", "--max-hours", "0.2"]
     command = [str(word) for word in words]
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "OMPI_MCA_mpi_yield_when_idle": "1",
-        "BUSBAR_HISTORY": str(tmp_path / "history"),
-    }
+    environment = _environment(tmp_path)
     log = tmp_path / "log"
     with log.open("w") as errors:
         night = subprocess.Popen(
@@ -98,3 +117,51 @@ def test_a_bad_node_does_not_fail_the_others_and_a_second_start_is_refused(
     assert measured == set(GOOD), log.read_text()
     assert check["verdict"] not in ("failed", "not run"), check
     assert Path(document["report"]).is_file(), log.read_text()
+
+
+def test_the_checks_of_four_nodes_take_less_time_at_once_than_one_by_one(
+    lab: Path, tmp_path: Path
+) -> None:
+    """With ``max_jobs: 1`` the jobs run one by one."""
+    seconds = {}
+    tested = {}
+    for name, more in {"serial": ", max_jobs: 1", "asynchronous": ""}.items():
+        site = _site(tmp_path / name / "nights", tmp_path, more)
+        words = ["busbar", "check", "--json", "--nodes", "all", "--max-retries", "0"]
+        words += ["-n", "^fabric_ucx$", "-n", "^gpu_aware$", "--site", site]
+        begun = time.monotonic()
+        done = _on_head(
+            lab, tmp_path, sys.executable, "-m", *words, "--output", tmp_path / f"{name}-out"
+        )
+        seconds[name] = time.monotonic() - begun
+        rows = json.loads(done.stdout)["results"]
+        tested[name] = {(row["check"], row["where"]) for row in rows}
+    assert tested["serial"] == tested["asynchronous"]
+    places = {(check, node) for check in ("fabric_ucx", "gpu_aware") for node in (*GOOD, BAD)}
+    assert places <= tested["serial"]
+    # docs/operations.md has the figures
+    (tmp_path / "seconds.json").write_text(json.dumps(seconds))
+    assert seconds["asynchronous"] < seconds["serial"]
+
+
+def test_plain_reframe_runs_sweep_and_checks(lab: Path, tmp_path: Path) -> None:
+    """The command of docs/operations.md."""
+    (command,) = (
+        line
+        for line in (ROOT / "docs" / "operations.md").read_text().splitlines()
+        if line.startswith("reframe -C site/alpha/reframe.py ")
+    )
+    site = _site(tmp_path / "nights", tmp_path)
+    words = shlex.split(command.replace("site/alpha", str(site)).partition(" #")[0])
+    report = tmp_path / "report.json"
+    plain = Path(sys.executable).with_name(words[0])
+    more = ("--prefix", tmp_path / "plain", "--report-file", report)
+    done = _on_head(lab, tmp_path, plain, *words[1:], *more)
+    (run,) = json.loads(report.read_text())["runs"]
+    cases = {case["name"].split()[0]: case for case in run["testcases"]}
+    assert {"sweep", "memory", "link_matrix", "fabric_ucx_nodes"} <= cases.keys(), cases.keys()
+    # Under load, a rate below its band is a failure of plain ReFrame.
+    bad = {name for name, case in cases.items() if case["fail_phase"] not in (None, "performance")}
+    assert not bad, done.stdout[-4000:]
+    assert cases["sweep"]["result"] == "pass", done.stdout[-4000:]
+    assert len(cases["sweep"]["job_nodelist"]) == 4

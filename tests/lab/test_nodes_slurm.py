@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from .common import LAB, ROOT, Run
 from .test_checks_slurm import CHECKS, SITE, Cluster, cluster, ended, messages  # noqa: F401
@@ -19,6 +22,12 @@ from .test_checks_slurm import CHECKS, SITE, Cluster, cluster, ended, messages  
 pytestmark = pytest.mark.lab
 PAIRS = ("-c", CHECKS / "fabric_ucx.py", "-n", "fabric_ucx_nodes")
 LINKS = ("-c", CHECKS / "link_matrix.py", "-n", "link_matrix_nodes")
+
+
+RANDOM = random.Random()  # noqa: S311 - which link is slow is no secret
+NODES = ("n1", "n2", "n3", "n4")
+TRIALS = int(os.environ.get("BUSBAR_SWEEP_TRIALS", "2"))
+"""With a slow link, and as many without; 20 for a proof."""
 
 
 @pytest.fixture
@@ -51,6 +60,54 @@ def test_the_slow_node_is_named_and_the_drained_one_is_listed(
     places = {row["where"] for row in document["results"] if row["verdict"] == "unjudged"}
     assert {",".join(sorted(place.split(","))) for place in places} == {"n1,n2", "n2,n3", "n1,n3"}
     assert {row["partition"] for row in document["results"]} == {"lab"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trial", range(TRIALS))
+@pytest.mark.parametrize("kind", ["slow", "none"])
+def test_a_link_of_any_rate_is_named_and_nothing_else(
+    cluster: Cluster,  # noqa: F811 - the fixture
+    tmp_path: Path,
+    kind: str,
+    trial: int,
+) -> None:
+    """Chosen at random. ``pytest -rP`` prints what was chosen and found."""
+    rates = {RANDOM.choice(NODES): RANDOM.randint(100, 2000)} if kind == "slow" else {}
+    for node, rate in rates.items():
+        subprocess.run([LAB / "shape", cluster.lab, node, f"{rate}mbit"], check=True)
+    try:
+        _, document = cluster.check(tmp_path, "srun", *LINKS, "--nodes", "all")
+    finally:
+        for node in rates:
+            subprocess.run([LAB / "shape", cluster.lab, node, "none"], check=True)
+    accused = {row["where"] for row in document["results"] if row["verdict"] == "degraded"}
+    load = os.getloadavg()[0]
+    print(f"trial {rates} Mbit/s: {document['verdict']} {accused}, load {load:.1f}")  # noqa: T201
+    assert accused == set(rates), messages(document)
+    assert document["coverage"] == "4 of 4 nodes tested"
+
+
+def test_the_head_detects_the_site_of_the_cluster(
+    cluster: Cluster,  # noqa: F811 - the fixture
+    tmp_path: Path,
+) -> None:
+    """A job on a node describes the node; a check runs on the site as it was written."""
+    words = (sys.executable, "-m", "busbar", "site", "detect", "--output", tmp_path / "lab")
+    done = subprocess.run(
+        [LAB / "run", cluster.lab, *words], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    assert "is that of Slurm" not in done.stderr
+    site = yaml.safe_load((tmp_path / "lab" / "site.yaml").read_text())
+    (partition,) = site["partitions"]
+    access = ["--partition=lab", "--gres=gpu:4"]
+    assert partition == {"name": "lab", "node_type": "lab", "access": access, "nodes": 4}
+    node = site["node_types"]["lab"]
+    assert (site["scheduler"], node["cores"], node["sockets"]) == ("slurm", 4, 1)
+    only = ("-c", CHECKS / "fabric_ucx.py", "-n", "^fabric_ucx$", "--nodelist", "n2")
+    _, document = cluster.check(tmp_path / "out", "srun", *only, "--site", tmp_path / "lab")
+    assert {row["where"] for row in document["results"]} == {"n2"}, messages(document)
+    assert document["coverage"] == "1 of 1 node tested"
 
 
 def test_a_link_at_a_fifth_of_its_rate_is_degraded(
@@ -133,4 +190,4 @@ def test_a_job_that_waits_too_long_is_not_run(
     finally:
         cluster.control("scancel", "-u", "root")
     assert (status, document["verdict"]) == (2, "not run"), messages(document)
-    assert "while it waited (Resources)" in messages(document)
+    assert "while it waited (Resources): CANCELLED, after --max-pending" in messages(document)

@@ -23,7 +23,6 @@ def rows(document: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.timeout(300)
 def test_the_same_wheels_are_as_fast_in_an_image(sif: Path, tmp_path: Path) -> None:
     """On a machine with other work the readings may scatter too much; they never say slower."""
     more = ("-S", "container_parity.repetitions=6")
@@ -35,7 +34,6 @@ def test_the_same_wheels_are_as_fast_in_an_image(sif: Path, tmp_path: Path) -> N
     assert not document["causes"]
 
 
-@pytest.mark.timeout(300)
 def test_a_slow_image_fails_with_the_layer_named(without_cma: Path, tmp_path: Path) -> None:
     """UCX copies twice where the kernel's own copy is missing; the data is right."""
     more = ("-S", "container_parity.repetitions=6")
@@ -51,7 +49,6 @@ def test_a_slow_image_fails_with_the_layer_named(without_cma: Path, tmp_path: Pa
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_too_few_repetitions_are_no_pass(on_lab: Run, sif: Path, tmp_path: Path) -> None:
     """Under Slurm, both sides started by srun."""
     more = ("-S", "container_parity.repetitions=2")

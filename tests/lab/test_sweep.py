@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from .fleet import NODES, Fleet
+from .fleet import NODES, RATE, Fleet
 
 pytestmark = pytest.mark.lab
 RANDOM = random.Random()  # noqa: S311 - which link is slow is no secret
@@ -65,6 +66,10 @@ def test_a_sweep_that_was_ended_resumes_and_names_the_slow_node(
     found = [(row["kind"], row["id"], row["confirmed"]) for row in document["accused"]]
     assert found == [("node", bad, True)], document
     assert not document["unmeasured"]
+    rows = [json.loads(line) for line in results(output)]
+    inside = {row["a"]: row["gb_per_s"] for row in rows if row["round"] == 0}
+    assert inside.keys() == set(NODES)
+    assert min(inside.values()) > RATE / 8000, "the memory of a node is faster than its link"
     assert kept <= set(results(output))
     commands = [line for line in script.read_text().splitlines() if not line.startswith("#")]
     assert len(commands) == 1
@@ -139,7 +144,18 @@ def _lose_packets(fleet: Fleet) -> None:
     fleet.run("iptables", "-A", "INPUT", *dropped.split(), node="n3")
 
 
+def _end_step(fleet: Fleet) -> None:
+    """End the step and leave the job, as an administrator may; a new step takes over."""
+    (step,) = [
+        word
+        for word in fleet.run("squeue", "--steps", "--noheader", "--format=%i").split()
+        if word.rpartition(".")[2].isdigit()
+    ]
+    fleet.run("scancel", "--signal=KILL", step)
+
+
 FAULTS = {
+    "step": Fault(_end_step, ("pass",), named=False),
     "controller": Fault(_restart_controller, ("pass",), named=False),
     "hang": Fault(_ranks("STOP"), ("failed",), named=True),
     "crash": Fault(_ranks("KILL"), ("failed",), named=True),

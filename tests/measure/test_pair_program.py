@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,22 +37,23 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(
-    pairs: Path, orders: str, *options: str, ranks: int = 2, hang: int = -1
+    pairs: Path, orders: str, *options: str, ranks: int = 2, hang: int = -1, per_node: int = 1
 ) -> tuple[int, list[dict[str, Any]]]:
     """Return exit status and events; rank ``hang`` never gets an order."""
     file = pairs.with_name("orders")
     file.write_text(orders)
-    words = f"{pairs} --ranks={ranks} --per-node=1 {' '.join((*FAST, *options))}"
-    # As if each rank were on a node of its own. A rank without orders gives up by itself.
+    words = f"{pairs} --ranks={ranks} --per-node={per_node} {' '.join((*FAST, *options))}"
+    # As if the ranks were on nodes of their own. A rank without orders gives up by itself.
     rank = "$OMPI_COMM_WORLD_RANK"
-    script = f"if [ {rank} = {hang} ]; then sleep 9 | {words}; else {words} <{file}; fi"
+    local = f"export SLURM_LOCALID=$(({rank} % {per_node}))"
+    script = f"{local}; if [ {rank} = {hang} ]; then sleep 18 | {words}; else {words} <{file}; fi"
     done = subprocess.run(
         [BIN / "mpirun", "-n", str(ranks), "sh", "-c", script],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
-        env=os.environ | MPI | {"SLURM_LOCALID": "0"},
+        env=os.environ | MPI,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     return done.returncode, [json.loads(line) for line in lines]
@@ -66,6 +68,43 @@ def test_both_ends_report_what_arrived(pairs: Path) -> None:
     assert all(each["messages"] >= 4 and not each["lost"] for each in found), found
 
 
+def test_the_links_inside_a_node_are_measured(pairs: Path) -> None:
+    """One rank with the memory of its host, and two ranks of each node with each other."""
+    orders = "rails 1:1\npass 1 -1 20\nrails 0:1\npass 2 -1 20\npairs 0:1\npass 3 -1 20\nquit\n"
+    _, events = run(pairs, orders, ranks=4, per_node=2)
+    found = {(e["pass"], e["rank"]): e for e in events if e["event"] == "pair"}
+    partners = {key: each["partner"] for key, each in found.items()}
+    assert partners.pop((1, 1)) == 1
+    assert partners.pop((1, 3)) == 3
+    assert {key: partners[key] for key in partners if key[0] == 2} == {
+        (2, 0): 1,
+        (2, 1): 0,
+        (2, 2): 3,
+        (2, 3): 2,
+    }
+    assert {partners[key] for key in partners if key[0] == 3} == {0, 1, 2, 3}
+    assert all(e["gb_per_s"] > 0 and not e["wrong"] and not e["lost"] for e in found.values())
+
+
+def test_wrong_data_inside_a_node_is_counted(pairs: Path) -> None:
+    _, events = run(pairs, "rails 0:0\npass 1 -1 20\nquit\n", "--corrupt=1")
+    wrong = {each["rank"]: each["wrong"] for each in events if each["event"] == "pair"}
+    assert wrong[0] == 0
+    assert wrong[1] > 0
+
+
+def test_hip_back_end_compiles(tmp_path: Path) -> None:
+    if not shutil.which("hipcc"):
+        pytest.skip("hipcc is not installed (Debian: apt install hipcc); .ci/run installs it")
+    flags = ["-O1", "-std=c++17", "-DGPU_HIP", "-D__HIP_PLATFORM_AMD__", "-x", "c++"]
+    include = subprocess.run(
+        [BIN / "mpic++", "--showme:compile"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    source = CHECKS / "src" / "sweep.cpp"
+    command = ["hipcc", *flags, *include, "-c", source, "-o", tmp_path / "sweep.o"]
+    subprocess.run(command, check=True)
+
+
 def test_wrong_data_is_counted_where_it_arrived(pairs: Path) -> None:
     _, events = run(pairs, "pairs 0:1\npass 1 -1 20\nquit\n", "--corrupt=1")
     wrong = {each["rank"]: each["wrong"] for each in events if each["event"] == "pair"}
@@ -75,7 +114,7 @@ def test_wrong_data_is_counted_where_it_arrived(pairs: Path) -> None:
 
 def test_a_partner_that_hangs_costs_its_pair_the_deadline(pairs: Path) -> None:
     """The pair of the same pass that is well, and later passes, are measured."""
-    orders = "pairs 0:1 2:3\npass 1 -1 4\npairs 0:2\npass 2 -1 10\nquit\n"
+    orders = "pairs 0:1 2:3\npass 1 -1 8\npairs 0:2\npass 2 -1 10\nquit\n"
     _, events = run(pairs, orders, ranks=4, hang=1)
     lost = {(e["pass"], e["rank"]): e["lost"] for e in events if e["event"] == "pair"}
     assert lost.pop((1, 0)) == "no answer before the deadline"
@@ -87,6 +126,8 @@ def test_a_partner_that_hangs_costs_its_pair_the_deadline(pairs: Path) -> None:
     [
         ("measure 1\n", (), "usage"),
         ("pairs 0:9\n", (), "usage"),
+        ("rails 0:1\n", (), "usage"),
+        ("rails 0\n", (), "usage"),
         ("quit\n", ("--window=0",), "usage"),
         ("quit\n", ("--ranks=4",), "rank-count"),
     ],

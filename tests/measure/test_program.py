@@ -13,7 +13,7 @@ from busbar import site as sites
 from busbar.delivery.choice import Choice
 from busbar.delivery.environments import environments
 from busbar.measure.events import PairRate, Rank, Start, parse_event
-from busbar.measure.program import Program, Rail, message_bytes, rails_of
+from busbar.measure.program import Program, Rail, links_inside, message_bytes, rails_of
 from busbar.measure.switches import leaves
 from busbar.sweep.topology import read_topology
 
@@ -45,6 +45,17 @@ def test_a_stack_without_gpus_has_a_rail_per_nic() -> None:
         (n.name, n.name) for n in SITE.node.nics
     ]
     assert rails_of(SITE.node, replace(host, across=()), "tcp") == (Rail("all"),)
+
+
+def test_each_link_inside_a_node_is_measured() -> None:
+    assert [link.name for link in links_inside(0)] == ["memory"]
+    assert [link.name for link in links_inside(1)] == ["gpu0-host"]
+    three = {link.name: link.rails for link in links_inside(3)}
+    hosts = {f"gpu{gpu}-host": (gpu,) for gpu in range(3)}
+    assert three == hosts | {"gpu0-gpu1": (0, 1), "gpu0-gpu2": (0, 2), "gpu1-gpu2": (1, 2)}
+    assert len(links_inside(8)) == 8 + 28
+    many = links_inside(64)
+    assert len({link.name for link in many}) == len(many) == 128
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,9 @@ def test_the_stages_run_one_after_the_other_and_end_with_a_report(
     stages.output.mkdir()
     (stages.output / ".lock").write_text("999999 on elsewhere")
     more = ("--max-pending", "1h1s", "--reservation", "r", "--sbatch", "--qos=maint")
-    status, document = stages.run("--junit", str(tmp_path / "junit.xml"), *more)
+    stack = ("--lane", "ucx-current", "--delivery", "prefix", "--prefix", "/opt/mpi")
+    words = ("--junit", str(tmp_path / "junit.xml"), "--limit", "12.5", *more, *stack)
+    status, document = stages.run(*words)
     assert (status, document["verdict"]) == (0, "pass")
     assert document["unusable"] == ["n4 drained (bad fan)"]
     *first, report = stages.calls
@@ -166,6 +168,9 @@ def test_the_stages_run_one_after_the_other_and_end_with_a_report(
     assert all("--nodelist=n[1-3]" in line for line in first[3:5])
     assert all("--max-pending=60m1s" in line and "--qos=maint" in line for line in first[3:])
     assert all("--reservation=r" in line for line in first[3:])
+    chosen = "--lane=ucx-current --prefix=/opt/mpi --delivery=prefix"
+    assert all(chosen in line for line in first[3:])
+    assert ["--limit=12.5" in line for line in first[3:]] == [True, False, False]
     night = Path(document["output"])
     assert f"{night}/check/results.json --sweep={night}/sweep.json" in report
     assert "text of the report" in (night / "summary.txt").read_text()

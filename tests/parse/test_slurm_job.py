@@ -76,6 +76,15 @@ def test_a_job_that_slurm_ended(line, refused, problem):
         assert end.problem == problem
 
 
+def test_a_node_that_does_not_answer():
+    line = LINE.format(state="COMPLETING", code=0) + " RunTime=00:00:09"
+    end = parse(line)
+    assert end is not None
+    text = "n1 does not answer Slurm: the job ended after 00:00:09 and stays in COMPLETING;"
+    assert end.lost("").startswith(text)
+    assert end.lost("n7").endswith("see scontrol show node n7, then drain it")
+
+
 def test_a_job_that_slurm_has_forgotten(monkeypatch):
     assert parse("slurm_load_jobs error: Invalid job id specified") is None
     monkeypatch.setenv("PATH", "")

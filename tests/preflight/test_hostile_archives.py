@@ -22,7 +22,7 @@ from busbar.preflight import packed, tarball
 from busbar.preflight.loader import View
 from busbar.preflight.packed import Archive, archive_kind
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 ENVIRONMENT = ".singularity.d/env/10-docker2singularity.sh"
 FINGERPRINT = "opt/busbar/fingerprint.json"

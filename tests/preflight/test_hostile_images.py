@@ -25,7 +25,7 @@ ENVIRONMENT = ".singularity.d/env/10-docker2singularity.sh"
 LOADER = "etc/ld.so.conf"
 FILES = [FINGERPRINT, ENVIRONMENT, LOADER]
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def start(directory: Path, **environment: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("taken", ["", "yes"])
 def test_both_on_one_node(tmp_path, taken):
     process = start(tmp_path, PORT_TAKEN=taken)
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors
     assert out.splitlines()[0].startswith("served by ")
     assert out.splitlines()[1] == "asked 127.0.0.1"
@@ -56,10 +56,10 @@ def test_each_on_a_node_of_its_own(tmp_path):
     server, client = (
         start(tmp_path, SLURM_PROCID=rank, SLURM_NTASKS="2", PORT_TAKEN="yes") for rank in "01"
     )
-    out, errors = client.communicate(timeout=60)
+    out, errors = client.communicate(timeout=240)
     assert client.returncode == 0, errors
     assert out.splitlines()[1] == f"asked {os.uname().nodename}"
-    assert server.communicate(timeout=60)[0] == ""
+    assert server.communicate(timeout=240)[0] == ""
     assert server.returncode == 0
 
 
@@ -67,6 +67,6 @@ def test_no_server_is_no_reading(tmp_path):
     process = subprocess.Popen(
         [PAIR, "name", "-s", "-c", "false"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=240)
     assert process.returncode == 1
     assert "no output from false" in out

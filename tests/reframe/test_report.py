@@ -97,5 +97,5 @@ def test_a_job_that_is_ended_leaves_no_environment(tmp_path):
         assert job.stdout is not None
         assert job.stdout.readline() == "ready\n"
         os.killpg(job.pid, signal.SIGTERM)
-        assert job.wait(timeout=20) == 143
+        assert job.wait(timeout=120) == 143
     assert not (tmp_path / PRIVATE).exists()

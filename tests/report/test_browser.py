@@ -133,7 +133,7 @@ def browse(text: str, tmp_path: Path) -> tuple[str, list[str]]:
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 

@@ -177,7 +177,7 @@ def test_the_largest_node_is_linted_at_once(copy: Path) -> None:
     edit(copy, "h200x4", grow)
     begin = time.process_time()
     assert lint("h200x4") == []
-    assert time.process_time() - begin < 10
+    assert time.process_time() - begin < 60
 
 
 def test_a_new_site_touches_nothing_else(tmp_path: Path) -> None:

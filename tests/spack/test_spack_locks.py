@@ -103,7 +103,8 @@ def test_an_environment_for_another_system_is_that_for_debian_12() -> None:
         stack = item.path.as_posix().replace(f"-{item.system.name}/", "/")
         base = manifest.load(Path(stack))
         assert base.specs == item.specs, name_of(item)
-        assert base.requirements == item.requirements, name_of(item)
+        required = [[(r.package, r.any_of) for r in each.requirements] for each in (base, item)]
+        assert required[0] == required[1], name_of(item)
         scopes = [
             [scope for scope in each.scopes if scope != each.system] for each in (base, item)
         ]

@@ -38,7 +38,7 @@ def run(checkout: Path, script: str, *args: str, **env: str) -> subprocess.Compl
         env={**clean, "PATH": path, **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 

@@ -10,6 +10,9 @@ class Job:
     num_tasks: int
     num_tasks_per_node: int
     pin_nodes: list[str]
+    max_pending_time: float | None
+    submit_time: float
+    state: str | None
     @property
     def exitcode(self) -> int | None: ...
     @property

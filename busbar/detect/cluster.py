@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: MIT
+"""Describe the cluster of Slurm that this host is of: which partitions a site needs, and a node of
+each kind, which a short job describes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter, ValidationError
+
+from busbar import mpi
+from busbar.detect.gather import Outputs, gather
+from busbar.detect.scheduler import site_name
+from busbar.errors import BusbarError
+from busbar.parse.machine import scontrol
+from busbar.parse.machine.scontrol import SlurmNode
+from busbar.site.model import MpiFamily
+from busbar.terminal import stdout
+
+_ANSWER_S = 30
+_JOB_S = 90
+"""For a job on an idle node, also if the node has to load Python over a busy network."""
+_START_S = 20
+"""How long Slurm may take to start it."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The nodes that one partition of a site has: nodes of one kind in a partition of Slurm."""
+
+    queue: str
+    """The partition of Slurm."""
+    nodes: tuple[SlurmNode, ...]
+    name: str
+    """The name of the partition in the site."""
+
+    @property
+    def access(self) -> tuple[str, ...]:
+        """The options that submit to it; Slurm gives a job no GPU that it does not request."""
+        gpus = self.nodes[0].gpu_count
+        return (f"--partition={self.queue}", *([f"--gres=gpu:{gpus}"] if gpus else []))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster of Slurm as a host of it describes it."""
+
+    groups: tuple[Group, ...]
+    described: dict[str, Outputs] = field(default_factory=dict)
+    """What a node of the partition of Slurm printed; missing where none could be asked."""
+    pmi: tuple[str, ...] | None = None
+    """The types of ``srun --mpi``; None if srun does not answer."""
+    remarks: tuple[str, ...] = ()
+
+    def launcher(self, family: MpiFamily) -> str:
+        """Return what starts the ranks of an MPI: srun needs a PMI that the MPI supports."""
+        supported = {*mpi.pmi_types(family), *mpi.pmi_types(family, pmix=True)}
+        return "srun" if self.pmi is None or supported & {*self.pmi} else "mpirun"
+
+
+def cluster_of(host: Outputs) -> Cluster | None:
+    """Describe the cluster that a host is of; None if Slurm does not answer there.
+
+    Outside of a job, an idle node of each kind is described by a job of its own. ``host``
+    describes the kind of a compute node.
+    """
+    try:
+        nodes = scontrol.parse_nodes(_answer("scontrol", "--oneliner", "show", "node"))
+    except ValueError:
+        return None
+    groups, remarks = groups_of(nodes, _default_partition())
+    if not groups:
+        return None
+    described: dict[str, Outputs] = {}
+    by_hardware: dict[tuple[object, ...], Outputs] = {}
+    for group in groups:
+        hardware = _hardware(group.nodes[0])
+        if host.host.partition(".")[0] in (node.name for node in group.nodes):
+            by_hardware[hardware] = host
+        if hardware not in by_hardware:
+            try:
+                by_hardware[hardware] = _ask(group)
+            except BusbarError as error:
+                remarks.append(
+                    f"the hardware of partition {group.queue} is that of Slurm: {error}"
+                )
+        if hardware in by_hardware:
+            described[group.queue] = by_hardware[hardware]
+    try:
+        offered = mpi.srun_types()
+    except BusbarError:
+        offered = None
+    return Cluster(tuple(groups), described, offered, tuple(remarks))
+
+
+def groups_of(nodes: Sequence[SlurmNode], default: str = "") -> tuple[list[Group], list[str]]:
+    """Return partitions that have each node once, and remarks on what they leave out.
+
+    Partitions of equal nodes come first, the largest of them before the others.
+    """
+    queues: dict[str, list[SlurmNode]] = {}
+    for node in nodes:
+        for queue in node.partitions:
+            queues.setdefault(queue, []).append(node)
+    remarks: list[str] = []
+    groups: list[Group] = []
+    covered: set[str] = set()
+    left_out: list[str] = []
+    for queue in sorted(
+        queues,
+        key=lambda name: (
+            len(_kinds(queues[name])) > 1,
+            -len(queues[name]),
+            name != default,
+            name,
+        ),
+    ):
+        names = {node.name for node in queues[queue]}
+        if names <= covered:
+            left_out.append(queue)
+            continue
+        kinds = _kinds([node for node in queues[queue] if node.name not in covered])
+        covered |= names
+        hardware, _ = kinds.most_common(1)[0]
+        alike = tuple(node for node in queues[queue] if _hardware(node) == hardware)
+        name = site_name(queue)
+        if name in (group.name for group in groups):  # two names differ in their case only
+            name = f"{name}-{len(groups)}"
+        groups.append(Group(queue, alike, name))
+        if others := len(names) - len(alike):
+            remarks.append(
+                f"partition {queue} has {others} nodes of another kind than the {len(alike)} that"
+                " are described; give each kind a partition of its own in Slurm"
+            )
+    if left_out:
+        remarks.append(
+            f"partitions {', '.join(sorted(left_out))} are omitted: others have their nodes"
+        )
+    return sorted(groups, key=lambda group: -group.nodes[0].gpu_count), remarks
+
+
+def _hardware(node: SlurmNode) -> tuple[object, ...]:
+    return node.cpus, node.sockets, node.threads_per_core, *node.gpus
+
+
+def _kinds(nodes: Sequence[SlurmNode]) -> Counter[tuple[object, ...]]:
+    return Counter(_hardware(node) for node in nodes)
+
+
+def _default_partition() -> str:
+    lines = _answer("sinfo", "--noheader", "--format=%P").split()
+    return next((name[:-1] for name in lines if name.endswith("*")), "")
+
+
+def _ask(group: Group) -> Outputs:
+    """Let a job on an idle node of a partition describe the node.
+
+    Raises ``BusbarError`` with the reason if that cannot be.
+    """
+    by_hand = f"srun --nodes=1 --exclusive {' '.join(group.access)} busbar site detect"
+    if "SLURM_JOB_ID" in os.environ:
+        raise BusbarError("busbar runs inside a job", hint=f"outside the job, run: {by_hand}")
+    idle = [node.name for node in group.nodes if node.is_idle]
+    if not idle:
+        raise BusbarError("none of its nodes is idle", hint=f"run later: {by_hand}")
+    command = [
+        *("srun", "--quiet", "--nodes=1", "--ntasks=1", "--exclusive", "--mpi=none", "--time=2"),
+        *(f"--nodelist={idle[0]}", f"--immediate={_START_S}", "--job-name=busbar-detect"),
+        *(*group.access, sys.executable, "-P", "-m", "busbar.detect.cluster"),
+    ]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_JOB_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = f"{idle[0]} did not answer within {_JOB_S} s"
+        raise BusbarError(why, hint=f"run: {by_hand}") from error
+    try:
+        # A prolog of tasks can print before it.
+        return TypeAdapter(Outputs).validate_json(done.stdout[done.stdout.find("{") :])
+    except ValidationError as error:
+        words = next(_sentences(done.stderr), f"{idle[0]} printed no description")
+        raise BusbarError(words, hint=f"after correcting this, run: {by_hand}") from error
+
+
+def _sentences(errors: str) -> Iterator[str]:
+    """Yield what a tool complains of, without the names of the tool and its levels."""
+    for line in errors.splitlines():
+        if text := line.removeprefix("srun: ").removeprefix("error: ").strip():
+            yield text
+
+
+def _answer(*command: str) -> str:
+    """Return what a command of Slurm prints; nothing if it fails."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_ANSWER_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout
+
+
+if __name__ == "__main__":
+    stdout().document(TypeAdapter(Outputs).dump_python(gather(), mode="json"))
