@@ -220,6 +220,10 @@ part_locks() {
     tree "$work/opt" 128
     for env in host host/ucx-current cuda-sm_90-efa rocm-gfx942 cray-gfx90a; do
         spack_for "site/_stacks/$env" mirror create --directory "$work/mirror" --all >"$work/fetch.log" 2>&1 || [[ $env != host ]] || all=
+        if ! grep -q "Archive stats" "$work/fetch.log"; then # it did not get as far as that
+            cat "$work/fetch.log"
+            exit 1
+        fi
         # A package, and the first address where it is not.
         awk '/Error while fetching/ { name = $NF } name && /^ *(https?|git):/ { sub(/^ */, ""); print name ": " $0; name = "" }' \
             "$work/fetch.log" >>"$work/missing"
@@ -244,6 +248,8 @@ parts=("$@")
 for part in "${parts[@]}"; do
     [[ $(type -t "part_$part") == function ]] || die "no part '$part'; the parts are in the first lines of $0"
 done
+exec {lock}>"$work/lock"
+flock --nonblock "$lock" || die "make spack-compile is running already"
 failed=0
 write_tools
 for part in "${parts[@]}"; do
