@@ -20,9 +20,9 @@ class Ucx(BusbarUcx):
     for tool in ("autoconf", "automake", "libtool", "m4"):
         depends_on(tool, type="build")
 
-    @run_before("autoreconf")
-    def add_templates(self):
-        """Debian removes upstream's own debian/, which configure fills in."""
+    def autoreconf(self, spec, prefix):
+        # Debian removes upstream's own debian/, whose templates configure fills in.
         mkdirp("debian")
         for name in ("rules.in", "control.in", "changelog.in", "compat", "copyright", "ucx.prerm"):
             touch(join_path("debian", name))
+        Executable("./autogen.sh")()
