@@ -234,7 +234,7 @@ def test_show_prints_facts_that_load_again(tmp_path: Path, capsys) -> None:
 def test_list_shows_what_must_be_concretized_again(capsys) -> None:
     assert main(["site", "list", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert "concretize again on site" in rows["mi250x-cray"]["note"]
+    assert "concretize again on site" in rows["mi300a-slingshot"]["note"]
     assert rows["p3dn"]["proof"] == "none"
     assert main(["site", "list"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
