@@ -225,8 +225,10 @@ part_locks() {
             exit 1
         fi
         # A package, and the first address where it is not.
-        awk '/Error while fetching/ { name = $NF } name && /^ *(https?|git):/ { sub(/^ */, ""); print name ": " $0; name = "" }' \
-            "$work/fetch.log" >>"$work/missing"
+        awk 'function flush() { if (name) print name ": " reason; name = "" }
+            /Error while fetching/ { flush(); name = $NF; reason = "not fetched" }
+            /^==> Adding|Archive stats/ { flush() }
+            name && reason == "not fetched" && /^ *(https?|git):/ { sub(/^ */, ""); reason = $0 }' "$work/fetch.log" >>"$work/missing"
     done
     sort -u -t: -k1,1 -o "$work/missing" "$work/missing"
     roots=$(sed -nE 's/^  - ([a-z-]+).*/\1@/p' site/_families/spack/*/definitions.yaml | sort -u)
