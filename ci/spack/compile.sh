@@ -228,7 +228,7 @@ part_locks() {
         awk 'function flush() { if (name) print name ": " reason; name = "" }
             /Error while fetching/ { flush(); name = $NF; reason = "not fetched" }
             /^==> Adding|Archive stats/ { flush() }
-            name && reason == "not fetched" && /^ *(https?|git):/ { sub(/^ */, ""); reason = $0 }' "$work/fetch.log" >>"$work/missing"
+            name && reason == "not fetched" && /^ *(\[git\] )?https?:/ { sub(/^ */, ""); reason = $0 }' "$work/fetch.log" >>"$work/missing"
     done
     sort -u -t: -k1,1 -o "$work/missing" "$work/missing"
     roots=$(sed -nE 's/^  - ([a-z-]+).*/\1@/p' site/_families/spack/*/definitions.yaml | sort -u)
