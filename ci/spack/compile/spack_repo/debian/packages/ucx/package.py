@@ -9,8 +9,6 @@ from spack.package import *
 class Ucx(BusbarUcx):
     """UCX from Debian's archive."""
 
-    force_autoreconf = True
-
     version(
         "1.13.1",
         url="file:///usr/src/ucx_1.13.1.orig.tar.xz",
