@@ -172,6 +172,7 @@ inline void *allocate(std::size_t bytes) {
 }
 
 inline void *allocate_staging(std::size_t bytes) { return allocate(bytes); }
+inline void free_staging(void *pointer) { std::free(pointer); }
 inline void clear(void *pointer, std::size_t bytes) { std::memset(pointer, 0xff, bytes); }
 inline void copy(void *to, const void *from, std::size_t bytes) { std::memcpy(to, from, bytes); }
 inline void shortest_copy(void *, const void *) {}

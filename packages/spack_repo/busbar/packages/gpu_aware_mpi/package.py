@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="cd23cf5b55b3da46d552a0ec3c479f88cd020b6a71ea28e758e0ce6232790f0f",
+        sha256="887519fbaa508a9fa92a29e1700e8bb778d6b90b4d5a9436c12ee5a95422f034",
         expand=False,
     )
 
