@@ -239,7 +239,7 @@ def _baseline(history: Array, least: float, noise: Noise) -> _Baseline:
         mean[far], deviation[far] = _middle(ordinary, least)
         z[far] = (ordinary - mean[far, None]) / deviation[far, None]
     z = np.nan_to_num(z)
-    far |= noise.far if noise.known else nights < _VERY_SHORT
+    far |= np.full_like(far, noise.far) if noise.known else nights < _VERY_SHORT
     size = np.abs(z)
     short = nights < _SHORT
     between = np.count_nonzero(size > 3, axis=1)
