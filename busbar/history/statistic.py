@@ -77,7 +77,7 @@ _ALL_AWAY, _AWAY = 5, 2.2
 _USUAL = 4.66
 _FOUR = 5.1
 """For windows of 4 nights, of which 3 slow ones are a majority."""
-_WITH_FAR = 1.025
+_WITH_FAR = 1.03
 """Windows that leave nights out have more ways to alarm."""
 _HEAVY = 5.3
 _BETWEEN, _BETWEEN_SHORT, _BETWEEN_SHARE = 3, 0, 0.012

@@ -20,7 +20,7 @@ from busbar.commands import history_show as show
 from busbar.history.events import find_events
 from busbar.history.interval import Ratio, ratio_of
 from busbar.history.model import Key, Series
-from busbar.history.statistic import Array, common_noise, scan
+from busbar.history.statistic import Array, Noise, common_noise, scan
 from busbar.history.steps import changes_of
 
 FIRST = datetime(2026, 1, 1, 2, tzinfo=UTC)
@@ -83,6 +83,34 @@ def test_slow_nights_apart_are_no_change() -> None:
     values = quiet(365)
     values[10::13] *= 0.9
     assert not changes_of(series(values))
+
+
+def test_slow_nights_do_not_hide_a_step() -> None:
+    for slow in range(150, 155):
+        values = quiet(200, seed=slow)
+        values[10:150:31] *= 0.9
+        values[150:] *= 0.96
+        values[slow] *= 0.9
+        (change,) = changes_of(series(values))
+        assert (change.found - change.since) / DAY_S <= 5
+
+
+@pytest.mark.parametrize("correlation", [0.5, 0.8])
+def test_nights_that_follow_each_other_are_no_change(correlation: float) -> None:
+    noise = Noise(known=True, correlation=correlation)
+    for seed in range(4):
+        walk = np.random.default_rng(seed).normal(size=365)
+        for night in range(1, 365):
+            own = (1 - correlation**2) ** 0.5 * walk[night]
+            walk[night] = correlation * walk[night - 1] + own
+        values = 100 * (1 + 0.01 * walk)
+        assert not changes_of(series(values), noise=noise)
+        if correlation > 0.5:
+            continue
+        values[180:] *= 0.92
+        (change,) = changes_of(series(values), noise=noise)
+        assert change.since == FIRST.timestamp() + 180 * DAY_S
+        assert (change.found - change.since) / DAY_S < 7
 
 
 def test_a_repair_is_a_change_of_its_own() -> None:
