@@ -103,13 +103,13 @@ def image_digest(reference: str, runtime: str) -> str:
 
     That of a converted SIF would differ with each conversion.
     """
-    if pinned := _PINNED.search(reference):
-        return pinned["hex"]
     path = Path(reference)
     if path.is_file():
         # What cannot be read is refused with its reason when it is opened.
         with suppress(OSError), path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
+    elif pinned := _PINNED.search(reference):
+        return pinned["hex"]
     if runtime == "apptainer":
         return ""
     found = _do([runtime, "image", "inspect", reference.removeprefix("docker://")])

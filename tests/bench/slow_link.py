@@ -3,7 +3,7 @@
 
 ``python -m tests.bench.slow_link DIR`` (root) joins four network namespaces by links of 100
 Mbit/s, which busy cores can fill. ``ucx_perftest`` measures four pairs of them 25 times; the last
-five times, a link of n2 has 70 Mbit/s. Every reading is what ``ucx_perftest`` measured, and the
+five times, a link of n2 has 50 Mbit/s. Every reading is what ``ucx_perftest`` measured, and the
 rates in the provenance are those that ``tc`` shows. Only the times are not those of the runs,
 which are seconds apart: run k is recorded as night k, as a statistic of nights needs a month. It
 fails unless ``busbar history changes`` finds this night within 5 nights, for the pairs with n2 and
@@ -34,7 +34,7 @@ NODES = ("n1", "n2", "n3", "n4")
 PAIRS = (("n1", "n2"), ("n1", "n3"), ("n4", "n2"), ("n3", "n4"))
 SLOW = "n2"
 QUIET, AFTER = 20, 5
-RATE, SLOW_RATE = "100mbit", "70mbit"
+RATE, SLOW_RATE = "100mbit", "50mbit"
 FIRST = datetime(2026, 9, 1, 2, tzinfo=UTC)
 PREFIX = f"busbar{os.getpid()}-"
 UCX = Path(sysconfig.get_path("platlib"), "libucx")
@@ -90,7 +90,7 @@ def rate_of(node: str) -> str:
 
 def measure(a: str, b: str, output: Path) -> None:
     """Measure from ``a`` to ``b``."""
-    test = [UCX / "bin/ucx_perftest", "-t", "tag_bw", "-s", 1 << 20, "-n", 8, "-w", 1]
+    test = [UCX / "bin/ucx_perftest", "-t", "tag_bw", "-s", 1 << 20, "-n", 12, "-w", 1]
     variables = os.environ | {"UCX_TLS": "tcp", "UCX_NET_DEVICES": "eth0"}
     variables["LD_LIBRARY_PATH"] = str(UCX / "lib")
     with subprocess.Popen(

@@ -32,8 +32,11 @@ def test_a_file_has_that_of_its_bytes(tmp_path: Path) -> None:
     assert image_digest(str(image), "apptainer") == hashlib.sha256(b"other").hexdigest()
 
 
-def test_a_pinned_name_has_its_own() -> None:
+def test_a_pinned_name_has_its_own(tmp_path: Path) -> None:
     assert image_digest(f"docker://some/image@sha256:{HEX}", "apptainer") == HEX
+    file = tmp_path / f"image@sha256:{HEX}"
+    file.write_bytes(b"image")
+    assert image_digest(str(file), "apptainer") == hashlib.sha256(b"image").hexdigest()
 
 
 @pytest.mark.parametrize("identity", [HEX, f"sha256:{HEX}"])
