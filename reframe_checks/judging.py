@@ -19,6 +19,7 @@ from busbar.check.causes import explained
 from busbar.check.outcome import starved
 from busbar.check.slurm import JobEnd, held_nodes, hostnames, job_end
 from busbar.data import commit
+from busbar.delivery.environment import Image
 from busbar.documents import NoteRow
 from busbar.explain.model import Cause
 from busbar.history.node import node_facts
@@ -186,7 +187,7 @@ class JudgingMixin(Configured):
 
     def provenance(self, versions: Mapping[str, str]) -> dict[str, str]:
         """Return what the run was measured with."""
-        image = {"image": self.environment.image.reference} if self.environment.image else {}
+        image = _image_facts(self.environment.image) if self.environment.image else {}
         ran = {_FACTS.get(name, name): version for name, version in versions.items() if version}
         facts = {"commit": _commit(), **image, **self.environment.locked, **ran}
         return {**facts, **node_facts(Path(self.stagedir))}
@@ -202,6 +203,14 @@ class JudgingMixin(Configured):
 
 _FACTS = {"gpu_driver": "driver"}
 """Names of versions as the history has them."""
+
+
+_DIGEST_SHOWN = 12
+
+
+def _image_facts(image: Image) -> dict[str, str]:
+    digest = {"image_digest": image.digest[:_DIGEST_SHOWN]} if image.digest else {}
+    return {"image": image.reference, **digest}
 
 
 @cache

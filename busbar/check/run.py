@@ -23,7 +23,7 @@ from busbar.check.reframe import ReFrame
 from busbar.check.slurm import hostnames
 from busbar.data import CHECKS
 from busbar.errors import BusbarError
-from busbar.judge.peers import doubtful, outcomes_of_slow, series_of, slow_nodes
+from busbar.judge.peers import doubtful, measured_nodes, outcomes_of_slow, series_of, slow_nodes
 from busbar.judge.repeat import confirmed, disagree, only_below_band
 from busbar.judge.results import RESULTS_FILE, Outcome
 from busbar.site import Site
@@ -123,14 +123,20 @@ def run(
                 within=(partition, environment),
             )
             found = _merged(found, _repeat(more, repeated, progress, interruption))
-    for attempt in range(1, _CONFIRMATIONS + 1 if plan.sweep and plan.retries else 1):
+    confirms = bool(plan.sweep and plan.retries)
+    again_measured: set[str] = set()
+    for attempt in range(1, _CONFIRMATIONS + 1 if confirms else 1):
         suspects = _suspects([outcome for _, outcome in found], first=attempt == 1)
         for number, (within, repeated) in enumerate(suspects.items()):
             progress(Step("again: nodes below the fastest", counts=False))
             more = replace(plan, output=again / f"peers-{attempt}-{number}", within=within)
-            found += _repeat(more, repeated, progress, interruption)
+            repeats = _repeat(more, repeated, progress, interruption)
+            found += repeats
+            again_measured |= measured_nodes(outcome for _, outcome in repeats)
     outcomes = [outcome for _, outcome in found]
-    return [*outcomes, *outcomes_of_slow(outcomes)]
+    if interruption.name:  # the repetitions have not come to their end
+        again_measured.clear()
+    return [*outcomes, *outcomes_of_slow(outcomes, again_measured if confirms else None)]
 
 
 _CONFIRMATIONS = 4

@@ -128,11 +128,13 @@ def compared(found: Sequence[Compared], a: str, b: str, *, as_json: bool) -> Non
     rows: list[list[Part]] = []
     for each in found:
         interval = "too few readings"
-        if each.low is not None and each.high is not None:
-            interval = f"{each.low:.3f} .. {each.high:.3f}"
+        if each.ratio.low is not None and each.ratio.high is not None:
+            interval = f"{each.ratio.low:.3f} .. {each.ratio.high:.3f}"
         unit = each.key.unit
-        numbers = [f"{each.a:.4g} {unit}", f"{each.b:.4g} {unit}", f"{each.ratio:.3f}"]
-        rows.append([each.key.name, *numbers, interval, "differs" if each.differs else ""])
+        numbers = [f"{each.a:.4g} {unit}", f"{each.b:.4g} {unit}", f"{each.ratio.value:.3f}"]
+        rows.append(
+            [each.key.name, *numbers, interval, "differs" if each.ratio.excludes_one else ""]
+        )
     stdout().fitted(columns, rows)
 
 
@@ -169,12 +171,12 @@ def events(found: Sequence[Event], looked_at: Sequence[Series], *, as_json: bool
 
 def _sentence(change: Change) -> str:
     interval = ""
-    if change.ratio_low is not None and change.ratio_high is not None:
-        interval = f" [{change.ratio_low - 1:+.1%} .. {change.ratio_high - 1:+.1%}]"
+    if change.ratio.low is not None and change.ratio.high is not None:
+        interval = f" [{change.ratio.low - 1:+.1%} .. {change.ratio.high - 1:+.1%}]"
     band = ", outside of its band" if change.below_band else ""
     return (
         f"{change.key.name}: {change.before:.4g} -> {change.after:.4g} {change.key.unit}"
-        f" ({change.ratio - 1:+.1%}{interval}){band}, certain on {iso(change.found)[:10]}"
+        f" ({change.ratio.value - 1:+.1%}{interval}){band}, certain on {iso(change.found)[:10]}"
     )
 
 

@@ -46,11 +46,11 @@ def add_parser(subparsers: Any) -> None:
         nargs="*",
         type=Path,
         metavar="RESULTS",
-        help="results.json of a run; of several the last one is shown, and the one before it says"
-        f" what is new (default: {_DEFAULT})",
+        help=f"results.json of a run (default: {_DEFAULT}). With several files, the last run is"
+        " shown and compared with the run before it",
     )
     parser.add_argument(
-        "--site", help="name or directory of the site (default: that of the results)"
+        "--site", help="name or directory of the site (default: the site of the results)"
     )
     parser.add_argument(
         "--since",
@@ -186,9 +186,9 @@ def _runs(args: argparse.Namespace) -> list[Snapshot]:
     kept = [run for run in runs if run.site == name]
     if not kept:
         raise BusbarError(
-            f"the results are of {', '.join(names)}",
+            f"no results of site {name}, only of {', '.join(names)}",
             where="--site",
-            hint=f"omit it, or give results of {name}",
+            hint=f"name one of these sites, or give results of {name}",
         )
     if not site and len(names) > 1:
         raise BusbarError(

@@ -37,6 +37,8 @@ class Image:
     settings: dict[str, str]
     """The variables that the image sets."""
     preflight: PreflightReport
+    digest: str = ""
+    """SHA-256 of the file or of the image in the store; empty if there is none."""
 
     @property
     def features(self) -> list[str]:

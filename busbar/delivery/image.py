@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -41,6 +43,7 @@ _PROGRAMS = PurePosixPath("/opt/busbar")
 _MOST_FILES = 100_000
 _BLOCK = 2**20
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PINNED = re.compile(r"@sha256:(?P<hex>[0-9a-f]{64})$")
 _RUNTIMES = ("apptainer", "docker", "podman")
 
 
@@ -65,6 +68,7 @@ def inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path | N
 
 def _inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path) -> Image:
     runtime = _runtime(reference, site)
+    digest = image_digest(reference, runtime)
     if runtime == "apptainer":
         reference = str(_sif(reference, scratch))
         contents = Contents.of_file(Path(reference))
@@ -90,6 +94,27 @@ def _inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path) -
         programs=_programs(View.of(contents.files), reference),
         settings=contents.variables,
         preflight=_preflight(contents, site, inject, runtime),
+        digest=digest,
+    )
+
+
+def image_digest(reference: str, runtime: str) -> str:
+    """Return the SHA-256 of what the user names; empty for a sandbox and an unpinned registry.
+
+    That of a converted SIF would differ with each conversion.
+    """
+    path = Path(reference)
+    if path.is_file():
+        # What cannot be read is refused with its reason when it is opened.
+        with suppress(OSError), path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    elif pinned := _PINNED.search(reference):
+        return pinned["hex"]
+    if runtime == "apptainer":
+        return ""
+    found = _do([runtime, "image", "inspect", reference.removeprefix("docker://")])
+    return (
+        "" if found.returncode else _inspected(found.stdout, reference).id.removeprefix("sha256:")
     )
 
 
@@ -231,10 +256,7 @@ def _export(runtime: str, container: str, archive: IO[bytes], reference: str) ->
 
 def variables_of(inspected: str, reference: str) -> dict[str, str]:
     """Return the variables in what ``docker image inspect`` or ``podman image inspect`` prints."""
-    try:
-        lines = _INSPECTED.validate_python(load_json(inspected))[0].config.env or []
-    except (ValueError, IndexError) as error:
-        raise BusbarError("its configuration cannot be read", where=reference) from error
+    lines = _inspected(inspected, reference).config.env or []
     pairs = [line.partition("=") for line in lines]
     variables = {name: value for name, _, value in pairs if _VARIABLE.fullmatch(name)}
     for name, value in variables.items():
@@ -244,12 +266,20 @@ def variables_of(inspected: str, reference: str) -> dict[str, str]:
     return variables
 
 
+def _inspected(text: str, reference: str) -> _Inspected:
+    try:
+        return _INSPECTED.validate_python(load_json(text))[0]
+    except (ValueError, IndexError) as error:
+        raise BusbarError("its configuration cannot be read", where=reference) from error
+
+
 class _Config(BaseModel):
     env: list[str] | None = Field(default=None, alias="Env")
 
 
 class _Inspected(BaseModel):
     config: _Config = Field(alias="Config")
+    id: str = Field(default="", alias="Id")
 
 
 _INSPECTED = TypeAdapter(list[_Inspected])

@@ -43,7 +43,7 @@ class ChangeRow(SeriesKeyRow):
     after: float
     """Median after."""
     ratio: float | None
-    """After over before; null if that was 0."""
+    """After over before: the median of the ratios of all pairs of nights; null if before was 0."""
     ratio_low: float | None
     """Lower end of the 95 % interval of ``ratio``; null for fewer than 4 nights."""
     ratio_high: float | None
@@ -171,7 +171,7 @@ class ComparedRow(SeriesKeyRow):
     readings_b: int
     """Readings of the second."""
     ratio: float
-    """``b / a``."""
+    """``b / a``: the median of the ratios of all pairs of readings."""
     ratio_low: float | None
     """Lower end of its 95 % interval; null for fewer than 4 readings of one."""
     ratio_high: float | None

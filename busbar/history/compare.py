@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from busbar.errors import BusbarError, suggestion
-from busbar.history.interval import ratio_interval
+from busbar.history.interval import Ratio, ratio_of
 from busbar.history.json_lines import seconds
 from busbar.history.model import Key
 from busbar.history.statistic import Array
@@ -61,19 +61,8 @@ class Compared:
     b: float
     readings_a: int
     readings_b: int
-    low: float | None
-    """Lower end of the 95 % interval of ``b / a``; None for fewer than 4 readings of one."""
-    high: float | None
-
-    @property
-    def ratio(self) -> float:
-        """The second over the first."""
-        return self.b / self.a
-
-    @property
-    def differs(self) -> bool:
-        """Whether the interval excludes 1."""
-        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+    ratio: Ratio
+    """The second over the first."""
 
 
 def compare(store: Store, a: str, b: str, site: str = "") -> list[Compared]:
@@ -93,12 +82,11 @@ def compare(store: Store, a: str, b: str, site: str = "") -> list[Compared]:
         _compared(key, groups[0][key], groups[1][key])
         for key in sorted(groups[0].keys() & groups[1].keys())
     ]
-    return sorted(found, key=lambda each: -abs(np.log(each.ratio)))
+    return sorted(found, key=lambda each: -abs(np.log(each.ratio.value)))
 
 
 def _compared(key: Key, a: Array, b: Array) -> Compared:
-    low, high = ratio_interval(a, b) or (None, None)
-    return Compared(key, float(np.median(a)), float(np.median(b)), len(a), len(b), low, high)
+    return Compared(key, float(np.median(a)), float(np.median(b)), len(a), len(b), ratio_of(a, b))
 
 
 def _readings(

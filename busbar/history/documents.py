@@ -60,9 +60,9 @@ def _change(change: Change) -> ChangeRow:
         "found": iso(change.found),
         "before": change.before,
         "after": change.after,
-        "ratio": _rounded(change.ratio),
-        "ratio_low": _rounded(change.ratio_low),
-        "ratio_high": _rounded(change.ratio_high),
+        "ratio": _rounded(change.ratio.value),
+        "ratio_low": _rounded(change.ratio.low),
+        "ratio_high": _rounded(change.ratio.high),
         "score": round(change.score, 3),
         "worse": change.worse,
         "below_band": change.below_band,
@@ -105,10 +105,10 @@ def compared_row(compared: Compared) -> ComparedRow:
         "b": compared.b,
         "readings_a": compared.readings_a,
         "readings_b": compared.readings_b,
-        "ratio": _rounded(compared.ratio),
-        "ratio_low": _rounded(compared.low),
-        "ratio_high": _rounded(compared.high),
-        "differs": compared.differs,
+        "ratio": _rounded(compared.ratio.value),
+        "ratio_low": _rounded(compared.ratio.low),
+        "ratio_high": _rounded(compared.ratio.high),
+        "differs": compared.ratio.excludes_one,
     }
 
 

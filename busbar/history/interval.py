@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""The interval of a ratio of two groups of readings, by ranks.
+"""The ratio of two groups of readings and its interval, by ranks.
 
-The logarithms of all ratios of a reading of the one to a reading of the other group are sorted;
-the interval ends at those whose rank the Mann-Whitney statistic U leaves out with 2.5 % on each
-side (J. L. Hodges, E. L. Lehmann, Annals of Mathematical Statistics 34, 1963). It assumes no
-distribution. Fewer than 4 readings on each side have no interval.
+All ratios of a reading of the one to a reading of the other group are sorted. Their median is the
+ratio, and the interval ends at those whose rank the Mann-Whitney statistic U leaves out with
+2.5 % on each side (J. L. Hodges, E. L. Lehmann, Annals of Mathematical Statistics 34, 1963). It
+assumes no distribution. The ratio of both medians is another number, which this interval may
+exclude. Fewer than 4 readings on each side have no interval.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,18 +24,34 @@ _NORMAL = 1.959964
 _TAIL = 0.025
 
 
-def ratio_interval(old: Array, new: Array) -> tuple[float, float] | None:
-    """Return the 95 % interval of ``new`` over ``old``; None for too few readings."""
-    old, new = _positive(old), _positive(new)
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio and its 95 % interval."""
+
+    value: float
+    """Infinite if the old readings are 0."""
+    low: float | None = None
+    """None for too few readings, and if one is 0."""
+    high: float | None = None
+
+    @property
+    def excludes_one(self) -> bool:
+        """Whether both groups differ."""
+        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
+
+
+def ratio_of(old: Array, new: Array) -> Ratio:
+    """Return ``new`` over ``old``."""
+    old, new = old[-_MOST:], new[-_MOST:]
+    if old.min() <= 0 or new.min() <= 0:
+        before = float(np.median(old))
+        return Ratio(float(np.median(new)) / before if before else math.inf)
+    ratios = np.exp(np.sort((np.log(new)[:, None] - np.log(old)[None, :]).ravel()))
+    value = float(np.median(ratios))
     skipped = _left_out(len(old), len(new))
     if skipped is None:
-        return None
-    ratios = np.sort((np.log(new)[:, None] - np.log(old)[None, :]).ravel())
-    return float(np.exp(ratios[skipped])), float(np.exp(ratios[-1 - skipped]))
-
-
-def _positive(values: Array) -> Array:
-    return values[values > 0][-_MOST:]
+        return Ratio(value)
+    return Ratio(value, float(ratios[skipped]), float(ratios[-1 - skipped]))
 
 
 def _left_out(m: int, n: int) -> int | None:

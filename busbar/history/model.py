@@ -6,11 +6,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from busbar.history.interval import Ratio
 
 
 @dataclass(frozen=True, order=True)
@@ -99,19 +100,13 @@ class Change:
     """Median before."""
     after: float
     """Median after."""
-    ratio_low: float | None
-    """Lower end of the 95 % interval of ``after / before``; None for fewer than 4 nights."""
-    ratio_high: float | None
+    ratio: Ratio
+    """Of the nights after to those before."""
     score: float
     """The statistic over its threshold; 1 and more is a change."""
     worse: bool
     """Whether it is a change for the worse."""
     bounds: Bounds = NO_BOUNDS
-
-    @property
-    def ratio(self) -> float:
-        """After over before; infinite if nothing came before."""
-        return self.after / self.before if self.before else math.inf
 
     @property
     def below_band(self) -> bool:

@@ -7,6 +7,7 @@ fields change.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
@@ -37,8 +38,10 @@ def parse(lines: Iterable[str], path: PurePath, site: str, partition: str) -> It
         if _TIME in fields:
             names = fields
         elif line.strip():
-            row = dict(zip(names, fields, strict=False))
             try:
+                if len(fields) != len(names):
+                    raise ValueError(f"has {len(fields)} fields, its header {len(names)}")
+                row = dict(zip(names, fields, strict=True))
                 yield from _readings(row, path, site, partition)
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
@@ -57,7 +60,7 @@ def _readings(
     for name, text in row.items():
         variable = name.removesuffix(_VALUE)
         value = numbers.real(text) if name != variable else None
-        if value is None:
+        if value is None or not math.isfinite(value):
             continue
         key = Key(
             site=site,

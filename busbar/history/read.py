@@ -116,7 +116,7 @@ def _series(
     first = np.flatnonzero(np.diff(days, prepend=days[0] - 1))
     count = np.diff(first, append=len(days))
     ordered = values[order]
-    medians = (ordered[first + (count - 1) // 2] + ordered[first + count // 2]) / 2
+    medians = ordered[first + (count - 1) // 2] / 2 + ordered[first + count // 2] / 2
     last = first + count - 1
     judged = rows.bounds[part][rows.bounds[part] > 0]
     return Series(

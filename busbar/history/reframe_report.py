@@ -6,14 +6,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
+from busbar.history.json_lines import seconds
 from busbar.history.model import Bounds, Key
 from busbar.history.record import VARIABLE, Record
 from busbar.history.store import Reading
 from busbar.parse import numbers
 
-_MOST_CASES = 1_000_000
+_FIELDS = 5
+"""Value, reference, lower and upper threshold, unit."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ def parse(text: str) -> Session:
     try:
         report = numbers.load_json(text)
         info = report["session_info"]
-        ended = float(info["time_end_unix"])
+        ended = seconds(info["time_end_unix"])
         found = [
             reading
             for run in report["runs"]
@@ -45,13 +47,16 @@ def parse(text: str) -> Session:
 
 
 def _readings(case: Mapping[str, Any], ended: float) -> Iterator[Reading]:
-    time = float(case.get("job_completion_time_unix") or ended)
+    time = seconds(case.get("job_completion_time_unix") or ended)
     if case.get(VARIABLE):
         yield from Record.parse(case[VARIABLE]).readings(str(case["system"]), time)
         return
     nodes = ",".join(sorted(map(str, case.get("job_nodelist") or ())))
-    for name, (value, reference, lower, upper, unit, *_) in (case.get("perfvalues") or {}).items():
-        if isinstance(value, int | float) and math.isfinite(value):
+    for name, fields in (case.get("perfvalues") or {}).items():
+        if len(fields) < _FIELDS:
+            raise ValueError(f"{name!r} has {len(fields)} fields, not {_FIELDS}")
+        value, reference, lower, upper, unit = fields[:_FIELDS]
+        if _is_number(value) and math.isfinite(value):
             key = Key(
                 site=str(case["system"]),
                 partition=str(case["partition"]),
@@ -66,10 +71,11 @@ def _readings(case: Mapping[str, Any], ended: float) -> Iterator[Reading]:
 
 def bounds(reference: object, lower: object, upper: object) -> Bounds:
     """Return a reference of ReFrame, whose thresholds are shares of it."""
-    if not isinstance(reference, int | float) or not reference:
+    if not _is_number(reference) or not reference:
         return Bounds()
-    ends = [
-        reference * (1 + each) if isinstance(each, int | float) else None
-        for each in (lower, upper)
-    ]
+    ends = [reference * (1 + each) if _is_number(each) else None for each in (lower, upper)]
     return Bounds(ends[0], float(reference), ends[1])
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

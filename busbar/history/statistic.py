@@ -10,24 +10,30 @@ trimmed estimates; P. J. Huber, Robust Statistics, 1981, chapters 3 and 5).
 
 ``n`` nights at a new level are all away from the old one; a slow night is far away, with ordinary
 nights beside it. Each night is therefore credited with no more than the second weakest night of
-the window plus a margin :math:`w`:
+the window plus a margin :math:`w`: :math:`c_i = \min(z_i, z_{(2)} + w)`.
 
-.. math:: S_n = \sum_i \min(z_i, z_{(2)} + w) \Big/ \sqrt{n f_n + n^2 f_m / m}
+Nights that follow each other with correlation :math:`r` know less than independent ones, and what
+they know is in what each adds to the night before it: of two nights ``g`` days apart,
+:math:`e_i = (c_i - \rho_i c_{i-1}) / s_i` with :math:`\rho_i = r^g` and :math:`s_i^2 = 1 -
+\rho_i^2` is independent noise. A step moves it by :math:`w_i = 1 / s_1` on its first night and by
+:math:`(1 - \rho_i) / s_i` on the others. The statistic is the likelihood ratio of a step of
+unknown size (generalized least squares; G. E. P. Box, G. M. Jenkins, Time Series Analysis, 1970):
 
-The denominator is the standard deviation of the difference of both means if nights are independent
-(:math:`f = 1`) or follow each other with correlation :math:`r`: the variance of a sum of ``n`` is
-:math:`n f` with :math:`f = 1 + 2 \sum_k (1 - k/n) r^k` (G. E. P. Box, G. M. Jenkins, Time Series
-Analysis, 1970, chapter 2). ``r`` is estimated from the baseline and counts if it is significant.
-The week counts in the same way: if the weekdays of the baseline differ significantly, each night
-is compared with its weekday.
+.. math:: S_n = \sum_i w_i e_i \Big/ \sqrt{\sum_i w_i^2 + (\sum_i w_i (1 - \rho_i) / s_i)^2 / m'}
+
+Its second term is the error of the mean of the baseline, which knows as much as :math:`m' = m (1 -
+r) / (1 + r)` independent nights. Without correlation, :math:`S_n` is the difference of both means
+over its standard deviation. ``r`` is estimated from the baseline and counts if it is significant.
+If the weekdays of the baseline differ significantly, each night is compared with its weekday.
 
 Baselines that are not normal change the rule:
 
-- With nights beyond 5 deviations, such nights of the window are left out, and the others have to
-  show the step; or all of at least 5 nights are 2.2 deviations away: three slow nights of five are
-  none.
-- With more nights between 3 and 5 deviations than normal noise has, ``z`` is bounded by 3 instead
-  of the second weakest night.
+- With nights beyond 5 deviations, such nights count neither in the baseline nor in the window, and
+  the others have to show the step. They count if even the weakest night of the window is within 4
+  deviations of them. All of at least 5 nights 2.2 deviations away are a step, too: three slow
+  nights of five are none.
+- With more nights beyond 3 deviations than normal noise has, ``c`` is bounded by 3 instead of the
+  second weakest night.
 
 A short baseline does not show this by itself: what all series of a site show together then counts
 (:class:`Noise`).
@@ -35,7 +41,7 @@ A short baseline does not show this by itself: what all series of a site show to
 ``S_n`` is maximised over the windows, both directions and all nights, and baselines are estimates,
 so the threshold is not that of a normal distribution. It was chosen on simulated years
 (`tests/bench/change_points.py`), for less than one false alarm a year in :data:`SERIES` series,
-and grows with ``1 + 6 / m``. More series raise it further (Bonferroni):
+and grows with ``1 + 6 / m'``. More series raise it further (Bonferroni):
 :math:`h' = \sqrt{h^2 + 2 \ln(N / 500)}`, by the tail of the normal distribution.
 """
 
@@ -62,15 +68,21 @@ _NEAREST = 0.9
 _NORMAL = 1.267
 """The deviation of a normal distribution over the root mean square of its middle nine tenths."""
 _FAR = 5.0
+"""Deviations of a slow night."""
+_APART = 4.0
+"""Deviations between nights of one level."""
 _HEAVY_BOUND = 3.0
 _MARGIN = 2.5
 _ALL_AWAY, _AWAY = 5, 2.2
-_USUAL, _USUAL_FAR = 4.66, 4.9
-_FOUR, _FOUR_FAR = 5.1, 5.5
-"""For windows of 4 nights, in which 3 slow ones are most of all."""
-_HEAVY = 5.4
-_CORRELATED = 1.15
-"""The correlation is an estimate, too."""
+_USUAL = 4.66
+_FOUR = 5.1
+"""For windows of 4 nights, of which 3 slow ones are a majority."""
+_WITH_FAR = 1.03
+"""Windows that leave nights out have more ways to alarm."""
+_HEAVY = 5.3
+_BETWEEN, _BETWEEN_SHORT, _BETWEEN_SHARE = 3, 0, 0.012
+"""Nights beyond 3 deviations that normal noise has: beside slow nights, there in fewer than 100
+nights, and otherwise the share of all, to which one is added."""
 _LONGER = 1.06
 """Longer windows than those that find a step in 5 nights find smaller steps, and have time."""
 _ESTIMATED = 6
@@ -148,80 +160,99 @@ def scan(
     rows = np.arange(nights)[:, None]
     flat = history - pattern[rows, weekdays]
     base = _baseline(flat, abs(level) * _LEAST, noise)
+    # The pattern follows the noise of its own nights.
+    fitted = np.where(pattern.any(axis=1), 6, 0)
+    base.deviation[:] *= np.sqrt(base.nights / np.maximum(base.nights - fitted, 1))
     raised = 2 * math.log(max(series, SERIES) / SERIES)
     for n in WINDOWS:
         ends = np.arange(SHORTEST + n - 1, nights)
         if not len(ends):
             break
         before = ends - n
-        at = ends[:, None] - np.arange(n)[::-1]
+        at = ends[:, None] - np.arange(n + 1)[::-1]
         window = values[at] - pattern[before[:, None], days[at] % 7]
         z = (window - base.mean[before, None]) / base.deviation[before, None]
         threshold = np.sqrt(_threshold(base, before, n) ** 2 + raised)
         for sign in (-1.0, 1.0):
-            ratio = _score(np.sort(sign * z, axis=1), base, before) / threshold
+            ratio = _score(sign * z, days[at], base, before) / threshold
             better = ratio > np.abs(score[ends])
             score[ends] = np.where(better, sign * ratio, score[ends])
             best[ends] = np.where(better, n, best[ends])
     return Scan(score, best)
 
 
-def _score(z: Array, base: _Baseline, before: NDArray[np.int64]) -> Array:
-    """Return the statistic of windows, whose nights are sorted, the weakest first."""
-    n = z.shape[1]
+def _score(z: Array, days: NDArray[np.int64], base: _Baseline, before: NDArray[np.int64]) -> Array:
+    """Return the statistic of windows; the first column is the night before each of them."""
+    n = z.shape[1] - 1
     heavy, far = base.heavy[before], base.far[before]
-    out = (z > _FAR) & far[:, None]
-    bound = np.where(heavy, _HEAVY_BOUND, np.where(far, np.inf, z[:, 1] + _MARGIN))
-    credited = np.where(out & ~heavy[:, None], 0.0, np.minimum(z, bound[:, None]))
-    counted = np.where(heavy, n, n - np.count_nonzero(out, axis=1))
+    weakest = np.sort(z[:, 1:], axis=1)
+    bound = np.where(heavy, _HEAVY_BOUND, weakest[:, 1] + _MARGIN)
+    credited = np.minimum(z, bound[:, None])
+    most = np.maximum(_FAR, weakest[:, 0] + (_APART if n >= _ALL_AWAY else -np.inf))
+    counts = (z <= most[:, None]) | (heavy | ~far)[:, None]
     r = base.correlation[before]
-    noise = counted * _inflation(r, n) + counted**2 / base.nights[before] * _inflation(r, 30)
-    total = np.where(
-        counted >= WINDOWS[0], credited.sum(axis=1) / np.sqrt(np.maximum(noise, 1)), 0
-    )
+    last, last_day = np.clip(z[:, 0], -_MARGIN, _MARGIN), days[:, 0]
+    total, noise, level = np.zeros(len(z)), np.zeros(len(z)), np.zeros(len(z))
+    counted = np.zeros(len(z))
+    for night in range(1, n + 1):
+        some = counts[:, night]
+        kept = r ** (days[:, night] - last_day)
+        own = np.sqrt(1 - kept**2)
+        weight = np.where(counted > 0, 1 - kept, 1.0) / own
+        total += np.where(some, weight * (credited[:, night] - kept * last) / own, 0)
+        noise += np.where(some, weight**2, 0)
+        level += np.where(some, weight * (1 - kept) / own, 0)
+        last = np.where(some, credited[:, night], last)
+        last_day = np.where(some, days[:, night], last_day)
+        counted += some
+    noise += level**2 / _independent(base, before)
+    total = np.where(counted >= WINDOWS[0], total / np.sqrt(np.maximum(noise, 0.1)), 0)
     if n < _ALL_AWAY:
         return total
-    return np.where(heavy | (r > 0), total, np.maximum(total, z[:, 0] / _AWAY * _USUAL))
+    return np.where(heavy | (r > 0), total, np.maximum(total, weakest[:, 0] / _AWAY * _USUAL))
 
 
 def _threshold(base: _Baseline, before: NDArray[np.int64], n: int) -> Array:
-    heavy, far = base.heavy[before], base.far[before]
-    four, more = (_FOUR, _FOUR_FAR), (_USUAL, _USUAL_FAR)
-    usual, with_far = four if n == WINDOWS[0] else more
-    threshold = np.where(heavy, _HEAVY, np.where(far, with_far, usual))
-    followed = np.where(base.correlation[before] > 0, _CORRELATED, 1.0)
+    usual = _FOUR if n == WINDOWS[0] else _USUAL
+    with_far = np.where(base.far[before], usual * _WITH_FAR, usual)
+    threshold = np.where(base.heavy[before], _HEAVY, with_far)
     longer = _LONGER if n > _ALL_AWAY else 1.0
-    return threshold * followed * longer * (1 + _ESTIMATED / base.nights[before])
+    return threshold * longer * (1 + _ESTIMATED / _independent(base, before))
+
+
+def _independent(base: _Baseline, before: NDArray[np.int64]) -> Array:
+    """Return how many independent nights know as much as the baseline: of a mean (1-r)/(1+r)."""
+    r = base.correlation[before]
+    return base.nights[before] * (1 - r) / (1 + r)
 
 
 def _baseline(history: Array, least: float, noise: Noise) -> _Baseline:
     """Return the estimates of each row; the nights that it lacks are NaN, and first."""
-    width = history.shape[1]
     nights = np.count_nonzero(~np.isnan(history), axis=1)
-    place = np.arange(width)
-    ordered = np.sort(history, axis=1)
-    cut = (_TRIMMED * nights).astype(np.int64)[:, None]
-    middle = (place >= cut) & (place < nights[:, None] - cut)
-    mean = np.where(middle, ordered, 0.0).sum(axis=1) / np.maximum(middle.sum(axis=1), 1)
-    distance = np.sort(np.abs(history - mean[:, None]), axis=1)
-    near = place < np.maximum((_NEAREST * nights).astype(np.int64), 1)[:, None]
-    square = np.where(near, distance, 0.0) ** 2
-    deviation = _NORMAL * np.sqrt(square.sum(axis=1) / near.sum(axis=1))
-    deviation = np.maximum(deviation, least + _TINY)
-    z = np.nan_to_num((history - mean[:, None]) / deviation[:, None])
+    mean, deviation = _middle(history, least)
+    z = (history - mean[:, None]) / deviation[:, None]
+    outside = np.abs(np.nan_to_num(z)) > _FAR
+    far = outside.any(axis=1)
+    if far.any():
+        # Slow nights would make the others look quieter than they are.
+        ordinary = np.where(outside[far], np.nan, history[far])
+        mean[far], deviation[far] = _middle(ordinary, least)
+        z[far] = (ordinary - mean[far, None]) / deviation[far, None]
+    z = np.nan_to_num(z)
+    far |= np.full_like(far, noise.far) if noise.known else nights < _VERY_SHORT
     size = np.abs(z)
     short = nights < _SHORT
-    far = np.count_nonzero(size > _FAR, axis=1) > 0
-    far |= noise.far if noise.known else nights < _VERY_SHORT
-    between = np.count_nonzero((size > 3) & (size <= _FAR), axis=1)
-    heavy = between > np.where(far, np.where(nights < 100, 0, 1), 0.012 * nights + 1)
-    heavy = np.where(short & noise.known, noise.heavy, heavy | noise.heavy)
-    clean = ~far & ~heavy
+    between = np.count_nonzero(size > 3, axis=1)
+    beside_far = np.where(nights < 100, _BETWEEN_SHORT, _BETWEEN)
+    many = between > np.where(far, beside_far, _BETWEEN_SHARE * nights + 1)
+    heavy = np.where(short & noise.known, noise.heavy, many | noise.heavy)
     bounded = np.clip(z, -3.5, 3.5)
     shift = bounded.sum(axis=1) / np.maximum(nights, 1)
-    spread = np.sqrt((bounded**2).sum(axis=1) / np.maximum(nights, 1) - shift**2)
-    mean = np.where(clean, mean + shift * deviation, mean)
-    deviation = np.where(clean, deviation * spread, deviation)
+    spread = np.sqrt(
+        (bounded**2).sum(axis=1) / np.maximum(np.count_nonzero(z, axis=1), 1) - shift**2
+    )
+    mean = np.where(heavy, mean, mean + shift * deviation)
+    deviation = np.where(heavy, deviation, deviation * spread)
     deviation = np.maximum(deviation, least + _TINY)
     bounded = np.clip(z, -2.5, 2.5)
     power = np.maximum((bounded**2).sum(axis=1), 1e-9)
@@ -230,8 +261,24 @@ def _baseline(history: Array, least: float, noise: Noise) -> _Baseline:
     unbiased = lagged + (1 + 3 * lagged) / np.maximum(nights, 1)
     correlation = np.where(significant, np.clip(unbiased, 0.0, 0.9), 0.0)
     if noise.known:
-        correlation = np.where(short, np.maximum(correlation, noise.correlation), correlation)
+        common = np.where(short, noise.correlation, (correlation + noise.correlation) / 2)
+        correlation = np.maximum(correlation, common)
     return _Baseline(nights, mean, deviation, correlation, heavy, far)
+
+
+def _middle(history: Array, least: float) -> tuple[Array, Array]:
+    """Return the trimmed mean and deviation of each row."""
+    nights = np.count_nonzero(~np.isnan(history), axis=1)
+    place = np.arange(history.shape[1])
+    cut = (_TRIMMED * nights).astype(np.int64)[:, None]
+    middle = (place >= cut) & (place < nights[:, None] - cut)
+    ordered = np.sort(history, axis=1)
+    mean = np.where(middle, ordered, 0.0).sum(axis=1) / np.maximum(middle.sum(axis=1), 1)
+    distance = np.sort(np.abs(history - mean[:, None]), axis=1)
+    near = place < np.maximum((_NEAREST * nights).astype(np.int64), 1)[:, None]
+    square = np.where(near, distance, 0.0) ** 2
+    deviation = _NORMAL * np.sqrt(square.sum(axis=1) / near.sum(axis=1))
+    return mean, np.maximum(deviation, least + _TINY)
 
 
 def common_noise(values: Sequence[Array], days: Sequence[NDArray[np.int64]]) -> Noise:
@@ -260,16 +307,6 @@ def common_noise(values: Sequence[Array], days: Sequence[NDArray[np.int64]]) -> 
         heavy=middle > _COMMON_MIDDLE * total,
         far=far > _COMMON_FAR * total,
     )
-
-
-def _inflation(correlation: Array, n: int) -> Array:
-    """Return the variance of a sum of ``n`` nights over that of independent ones."""
-    total = np.ones_like(correlation)
-    power = np.ones_like(correlation)
-    for k in range(1, n):
-        power = power * correlation
-        total += 2 * (1 - k / n) * power
-    return total
 
 
 def _weekly(history: Array, weekdays: NDArray[np.int64]) -> Array:

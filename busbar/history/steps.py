@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.history.interval import ratio_interval
+from busbar.history.interval import ratio_of
 from busbar.history.model import Change, Series
 from busbar.history.statistic import BASELINE, SERIES, UNKNOWN, Array, Noise, scan
 
@@ -105,7 +105,6 @@ def _change(series: Series, step: _Step, end: int) -> Change:
     old = series.values[step.old[-BASELINE:]]
     new = series.values[step.start : max(end, step.start + 1)]
     before, after = float(np.median(old)), float(np.median(new))
-    interval = ratio_interval(old, new) or (None, None)
     return Change(
         key=series.key,
         since=float(series.times[step.start]),
@@ -113,8 +112,7 @@ def _change(series: Series, step: _Step, end: int) -> Change:
         found=float(series.times[step.found]),
         before=before,
         after=after,
-        ratio_low=interval[0],
-        ratio_high=interval[1],
+        ratio=ratio_of(old, new),
         score=abs(step.score),
         worse=(after > before) == series.key.less_is_better,
         bounds=series.bounds,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import NamedTuple
@@ -180,22 +180,36 @@ def slow_by_series(outcomes: Iterable[Outcome]) -> list[tuple[Series, Slow]]:
     ]
 
 
-def outcomes_of_slow(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Return a degraded outcome for each check in which nodes stand out."""
+def measured_nodes(outcomes: Iterable[Outcome]) -> set[str]:
+    """Return the nodes that have a rate."""
+    rows = [row for outcome in outcomes for row in outcome.results if row.gb_per_s]
+    return {node for row in rows for node in row.where.split(",")}
+
+
+def outcomes_of_slow(
+    outcomes: Sequence[Outcome], confirmed: Container[str] | None = None
+) -> list[Outcome]:
+    """Return an outcome for each check in which nodes stand out.
+
+    A node is degraded if it is among those that were measured again, else unknown: on a busy
+    machine a first reading may be slow. None takes the first readings.
+    """
     found: dict[tuple[str, str, str], Outcome] = {}
     for series, slow in slow_by_series(outcomes):
         place = (series.check, series.partition, series.environment)
         first = next(o for o in outcomes if (o.check, o.partition, o.environment) == place)
+        sure = confirmed is None or slow.node in confirmed
+        text = f"{format_bytes(series.bytes)}: {slow.text(series.role)}"
         row = Result(
             series.check,
-            Verdict.DEGRADED,
+            Verdict.DEGRADED if sure else Verdict.UNKNOWN,
             where=slow.node,
             pair=series.pair,
             metric=series.metric,
             buffers=series.buffers,
             bytes=series.bytes,
             gb_per_s=slow.value,
-            message=f"{format_bytes(series.bytes)}: {slow.text(series.role)}",
+            message=text if sure else f"{text}; it was not measured again",
         )
         outcome = found.get(place) or replace(first, results=(), causes=(), notes=(), nodes="")
         nodes = ",".join(dict.fromkeys(filter(None, (*outcome.nodes.split(","), slow.node))))

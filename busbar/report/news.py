@@ -46,8 +46,8 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
     for event in sorted(events, key=lambda event: (-event.since, not event.worse)):
         if not event.changes:
             continue
-        changes = sorted(event.changes, key=lambda change: (not change.worse, change.ratio))
-        largest = max(event.changes, key=lambda change: abs(change.ratio - 1))
+        changes = sorted(event.changes, key=lambda change: (not change.worse, change.ratio.value))
+        largest = max(event.changes, key=lambda change: abs(change.ratio.value - 1))
         count = len(changes)
         likely = [
             f"{each.text}: {each.reason}" if each.reason else each.text

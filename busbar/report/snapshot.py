@@ -11,17 +11,14 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from busbar.documents import CheckCause, CheckDocument, CheckNote, Skipped
-from busbar.errors import BusbarError
 from busbar.judge.results import Outcome, Result
-from busbar.parse import numbers
-from busbar.text_file import read_text
+from busbar.report.document_file import read_document
 from busbar.verdict import Verdict, combined, worst
 
 SCHEMA = "busbar-check/1"
-_MOST_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -84,23 +81,7 @@ def read(path: Path) -> Snapshot:
     Raises ``BusbarError`` if it cannot be read or is not the results of a run.
     """
     hint = "give results.json of a run, or what busbar check --json printed"
-    try:
-        document = _documents().validate_python(numbers.load_json(read_text(path, _MOST_BYTES)))
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be read: {error.strerror or error}", where=str(path), hint=hint
-        ) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "document"
-        raise BusbarError(f"{place}: {first['msg']}", where=str(path), hint=hint) from error
-    except ValueError as error:
-        raise BusbarError(str(error), where=str(path), hint=hint) from error
-    if document.schema != SCHEMA:
-        raise BusbarError(
-            f"has the schema {document.schema!r}, not {SCHEMA}", where=str(path), hint=hint
-        )
-    return _snapshot(document)
+    return _snapshot(read_document(path, _documents(), [SCHEMA], hint))
 
 
 def of_document(document: CheckDocument) -> Snapshot:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from busbar.errors import BusbarError
 from busbar.parse import numbers
+from busbar.report.document_file import read_document
 from busbar.report.fleet import Fleet, State, fleet
 from busbar.report.scale import number
 from busbar.text_file import read_text
@@ -22,7 +23,6 @@ from busbar.verdict import Verdict, worst
 
 _SCHEMAS = ("busbar-sweep/1", "busbar-sweep-run/1")
 _MOST_BYTES = 2**30
-_HINT = "give what busbar sweep analyse --json or busbar sweep run --json printed"
 
 
 @dataclass(frozen=True)
@@ -90,21 +90,8 @@ class Rates:
 
 def read_sweep(path: Path) -> Sweep:
     """Return the verdict in a file; raise ``BusbarError`` for anything else."""
-    try:
-        sweep = _sweeps().validate_python(numbers.load_json(read_text(path, _MOST_BYTES)))
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be read: {error.strerror or error}", where=str(path), hint=_HINT
-        ) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "document"
-        raise BusbarError(f"{place}: {first['msg']}", where=str(path), hint=_HINT) from error
-    except ValueError as error:
-        raise BusbarError(str(error), where=str(path), hint=_HINT) from error
-    if sweep.schema not in _SCHEMAS:
-        raise BusbarError(f"has the schema {sweep.schema!r}", where=str(path), hint=_HINT)
-    return sweep
+    hint = "give what busbar sweep analyse --json or busbar sweep run --json printed"
+    return read_document(path, _sweeps(), _SCHEMAS, hint)
 
 
 def read_rates(path: Path) -> Rates:

@@ -99,10 +99,10 @@ def day(time: float) -> str:
 
 def percent(change: Change) -> str:
     """Return a change as ``-18.2 % (95 %: -19.0 to -17.1 %)``."""
-    text = f"{100 * (change.ratio - 1):+.1f} %"
-    if change.ratio_low is None or change.ratio_high is None:
+    text = f"{100 * (change.ratio.value - 1):+.1f} %"
+    if change.ratio.low is None or change.ratio.high is None:
         return text
-    low, high = 100 * (change.ratio_low - 1), 100 * (change.ratio_high - 1)
+    low, high = 100 * (change.ratio.low - 1), 100 * (change.ratio.high - 1)
     return f"{text} (95 %: {low:+.1f} to {high:+.1f} %)"
 
 

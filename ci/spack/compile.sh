@@ -49,7 +49,7 @@ write_tools() {
     printf 'bootstrap:\n  sources:: []\n  trusted:: {}\n' >"$work/scope/bootstrap.yaml"
 }
 
-# Sets the externals of the next commands: the tools, and the lines of standard input.
+# Sets the externals of the next commands: the tools, and the lines of standard input. (A failure in front of the pipe ends the part.)
 externals() { cat "$work/tools.yaml" - >"$work/scope/packages.yaml"; }
 
 wheels_mpi() { # prints the Open MPI of the wheels as an external
@@ -107,7 +107,7 @@ needs() { # [FILE PACKAGE]...: the files that a part needs, and their packages i
 # ---- the parts
 
 part_gpu-aware() {
-    externals < <(wheels_mpi)
+    wheels_mpi | externals
     build "$envs/host" gpu-aware-mpi
     tested "$envs/host" gpu-aware-mpi
     move "$envs/host" gpu-aware-mpi
@@ -119,7 +119,7 @@ part_libraries() {
     needs /usr/include/libnl3 libnl-route-3-dev /usr/include/libudev.h libudev-dev
     mapfile -t specs < <(sed -nE 's/^  - ([a-z0-9-]+)@.*/\1/p' "$envs/host/spack.yaml")
     ci/spack/debian-mirror.sh "$PWD/.spack/deb" "$work/mirror" "${debian[@]}"
-    externals < <(wheels_mpi)
+    wheels_mpi | externals
     build "$envs/host" "${specs[@]}"
     move "$envs/host" "${specs[@]}"
 }
@@ -134,7 +134,8 @@ part_mpi() {
 }
 
 part_cuda() {
-    local cuda=$work/cuda packages
+    local cuda=$work/cuda packages version
+    version=$(sed -nE 's/^nvidia-cuda-nvcc-cu12==(.*)/\1/p' locks/cuda.in)
     rm -rf "$cuda"
     .venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --require-hashes --target "$cuda/wheels" -r locks/cuda.txt ||
         cannot "pip could not install the wheels of CUDA; is a Python package index reachable?"
@@ -144,7 +145,7 @@ part_cuda() {
     cp -rs "$packages"/*/include "$cuda/"
     ln -s "$packages"/cuda_runtime/lib/libcudart.so.12 "$cuda/lib64/"
     ln -s libcudart.so.12 "$cuda/lib64/libcudart.so"
-    externals < <(wheels_mpi && external cuda cuda@12.8.93 "$cuda")
+    { wheels_mpi && external cuda "cuda@$version" "$cuda"; } | externals
     build "$envs/cuda"
     tested "$envs/cuda" gpu-aware-mpi
 }
@@ -163,7 +164,7 @@ part_hip() {
     local rocm=$work/rocm version package
     rocm_tree "$rocm"
     version=$(sed -nE 's/^.*libamdhip64\.so\.([0-9]+\.[0-9]+)\.([0-9]).*/\1.\2/p' <<<"$(readlink -f "$rocm/lib/libamdhip64.so")")
-    externals < <(wheels_mpi && for package in hip hsa-rocr-dev llvm-amdgpu; do external "$package" "$package@$version" "$rocm"; done)
+    { wheels_mpi && for package in hip hsa-rocr-dev llvm-amdgpu; do external "$package" "$package@$version" "$rocm"; done; } | externals
     build "$envs/hip"
     tested "$envs/hip" gpu-aware-mpi
 }
@@ -219,9 +220,15 @@ part_locks() {
     tree "$work/opt" 128
     for env in host host/ucx-current cuda-sm_90-efa rocm-gfx942 cray-gfx90a; do
         spack_for "site/_stacks/$env" mirror create --directory "$work/mirror" --all >"$work/fetch.log" 2>&1 || [[ $env != host ]] || all=
+        if ! grep -q "Archive stats" "$work/fetch.log"; then # it did not get as far as that
+            cat "$work/fetch.log"
+            exit 1
+        fi
         # A package, and the first address where it is not.
-        awk '/Error while fetching/ { name = $NF } name && /^ *(https?|git):/ { sub(/^ */, ""); print name ": " $0; name = "" }' \
-            "$work/fetch.log" >>"$work/missing"
+        awk 'function flush() { if (name) print name ": " reason; name = "" }
+            /Error while fetching/ { flush(); name = $NF; reason = "not fetched" }
+            /^==> Adding|Archive stats/ { flush() }
+            name && reason == "not fetched" && /^ *(\[git\] )?https?:/ { sub(/^ */, ""); reason = $0 }' "$work/fetch.log" >>"$work/missing"
     done
     sort -u -t: -k1,1 -o "$work/missing" "$work/missing"
     roots=$(sed -nE 's/^  - ([a-z-]+).*/\1@/p' site/_families/spack/*/definitions.yaml | sort -u)
@@ -243,6 +250,8 @@ parts=("$@")
 for part in "${parts[@]}"; do
     [[ $(type -t "part_$part") == function ]] || die "no part '$part'; the parts are in the first lines of $0"
 done
+exec {lock}>"$work/lock"
+flock --nonblock "$lock" || die "make spack-compile is running already"
 failed=0
 write_tools
 for part in "${parts[@]}"; do

@@ -18,9 +18,9 @@ import pytest
 from busbar import cli
 from busbar.commands import history_show as show
 from busbar.history.events import find_events
-from busbar.history.interval import ratio_interval
+from busbar.history.interval import Ratio, ratio_of
 from busbar.history.model import Key, Series
-from busbar.history.statistic import Array, common_noise, scan
+from busbar.history.statistic import Array, Noise, common_noise, scan
 from busbar.history.steps import changes_of
 
 FIRST = datetime(2026, 1, 1, 2, tzinfo=UTC)
@@ -50,9 +50,9 @@ def test_a_step_is_found_at_its_night_and_soon(factor: float) -> None:
     assert change.since == FIRST.timestamp() + 150 * DAY_S
     assert (change.found - change.since) / DAY_S < 5
     assert change.worse == (factor < 1)
-    assert change.ratio_low is not None
-    assert change.ratio_high is not None
-    assert change.ratio_low < factor < change.ratio_high
+    assert change.ratio.low is not None
+    assert change.ratio.high is not None
+    assert change.ratio.low < factor < change.ratio.high
 
 
 def test_a_longer_time_is_worse() -> None:
@@ -83,6 +83,34 @@ def test_slow_nights_apart_are_no_change() -> None:
     values = quiet(365)
     values[10::13] *= 0.9
     assert not changes_of(series(values))
+
+
+def test_slow_nights_do_not_hide_a_step() -> None:
+    for slow in range(150, 155):
+        values = quiet(200, seed=slow)
+        values[10:150:31] *= 0.9
+        values[150:] *= 0.96
+        values[slow] *= 0.9
+        (change,) = changes_of(series(values))
+        assert (change.found - change.since) / DAY_S <= 5
+
+
+@pytest.mark.parametrize("correlation", [0.5, 0.8])
+def test_nights_that_follow_each_other_are_no_change(correlation: float) -> None:
+    noise = Noise(known=True, correlation=correlation)
+    for seed in range(4):
+        walk = np.random.default_rng(seed).normal(size=365)
+        for night in range(1, 365):
+            own = (1 - correlation**2) ** 0.5 * walk[night]
+            walk[night] = correlation * walk[night - 1] + own
+        values = 100 * (1 + 0.01 * walk)
+        assert not changes_of(series(values), noise=noise)
+        if correlation > 0.5:
+            continue
+        values[180:] *= 0.92
+        (change,) = changes_of(series(values), noise=noise)
+        assert change.since == FIRST.timestamp() + 180 * DAY_S
+        assert (change.found - change.since) / DAY_S < 7
 
 
 def test_a_repair_is_a_change_of_its_own() -> None:
@@ -124,15 +152,32 @@ def test_what_series_have_in_common() -> None:
 def test_the_interval_is_that_of_the_ranks() -> None:
     # 4 and 4 readings: of 70 orders, one has U = 0 and one has U = 1, so 1/70 is left out at each
     # end and nothing more.
-    assert ratio_interval(np.full(4, 2.0), np.array([4.0, 5, 6, 7])) == pytest.approx((2, 3.5))
-    assert ratio_interval(np.ones(3), np.ones(100)) is None
+    of_eight = ratio_of(np.full(4, 2.0), np.array([4.0, 5, 6, 7]))
+    assert (of_eight.low, of_eight.value, of_eight.high) == pytest.approx((2, 2.75, 3.5))
+    assert ratio_of(np.ones(3), np.ones(100)) == Ratio(1)
+    assert ratio_of(np.zeros(9), np.ones(9)) == Ratio(np.inf)
+    assert ratio_of(np.ones(9), np.array([0.0] * 5 + [1] * 4)) == Ratio(0)
     rng = np.random.default_rng(0)
     covered = 0
     for _ in range(400):
-        found = ratio_interval(rng.lognormal(0, 0.1, 8), rng.lognormal(0.05, 0.1, 9))
-        assert found
-        covered += found[0] <= np.exp(0.05) <= found[1]
+        found = ratio_of(rng.lognormal(0, 0.1, 8), rng.lognormal(0.05, 0.1, 9))
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= np.exp(0.05) <= found.high
     assert 0.92 <= covered / 400 <= 0.985
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_interval_has_its_ratio_inside(seed: int) -> None:
+    # That of both medians is outside for groups like these.
+    rng = np.random.default_rng(seed)
+    old = np.where(np.arange(41) < 21, 1.0, 10.0) * rng.lognormal(0, 1e-3, 41)
+    new = np.where(np.arange(41) < 20, 1.0, 10.0) * rng.lognormal(0, 1e-3, 41)
+    found = ratio_of(old, new)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= found.value <= found.high
+    assert not found.low <= np.median(new) / np.median(old) <= found.high
 
 
 def nights(

@@ -242,11 +242,43 @@ def test_a_copy_of_an_output_is_the_same_output(
     assert "nothing new" not in capsys.readouterr().out
 
 
+def report_of(fields: list[object], time: object = 1.7e9) -> dict[str, object]:
+    case = {"system": "s", "partition": "p", "name": "n", "perfvalues": {"a:b:c": fields}}
+    return {
+        "session_info": {"uuid": "1", "hostname": "h", "time_end_unix": time},
+        "runs": [{"testcases": [case]}],
+    }
+
+
+def test_truth_and_infinity_are_no_readings(tmp_path: Path) -> None:
+    for n, value in enumerate((True, float("inf"), None, "4")):
+        (tmp_path / f"{n}.json").write_text(json.dumps(report_of([value, 2, 3, 4, "u"])))
+        assert run("import", tmp_path / f"{n}.json") == 0
+    with history() as store:
+        assert not read_series(store)
+
+
+@pytest.mark.parametrize("line", ["2026-01-01|x", "2026-01-01|x|1|GB/s|more", "soon|x|1|GB/s"])
+def test_a_broken_line_of_a_performance_log(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = "job_completion_time|display_name|bw_value|bw_unit"
+    (tmp_path / "a.log").write_text(f"{head}\n2026-01-01|x|inf|GB/s\n{line}\n")
+    assert run("import", tmp_path / "a.log") == 2
+    assert "line 3: " in capsys.readouterr().err
+    with history() as store:
+        assert not read_series(store)
+
+
 @pytest.mark.parametrize(
     ("report", "words"),
     [
         ({"session_info": []}, "keys of another type"),
         ({"session_info": {"time_end_unix": 1}}, "without 'runs'"),
+        (report_of([1]), "'a:b:c' has 1 fields, not 5"),
+        (report_of([1, 2, 3, 4, "u"], time=-5e9), "is not between the years"),
+        (report_of([1, 2, 3, 4, "u"], time=float("nan")), "is not between the years"),
+        (report_of([1, 2, 3, 4, "u"], time="soon"), "is not ISO 8601"),
     ],
 )
 def test_a_broken_report_of_reframe(

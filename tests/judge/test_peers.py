@@ -7,7 +7,12 @@ import random
 
 import pytest
 
+from busbar import site as sites
+from busbar.check import run as check_run
 from busbar.check.places import Place, Sweep, ring
+from busbar.check.processes import Interruption
+from busbar.check.reframe import ReFrame
+from busbar.check.run import RunPlan
 from busbar.judge.peers import NodeReading, doubtful, outcomes_of_slow, slow_nodes
 from busbar.judge.results import Outcome, Result
 from busbar.verdict import Verdict
@@ -120,3 +125,33 @@ def test_each_node_is_in_two_pairs_and_half_of_them_run_at_once():
     assert sweep.places("other", 1) == []
     again = Sweep({}, (Place("lab", ("a",)), Place("big", ("b",))))
     assert again.places("lab", 1) == [Place("lab", ("a",))]
+
+
+@pytest.mark.parametrize(
+    ("again", "signal_name", "verdict"),
+    [
+        ({"n3": 1.2, "n2": 3.0}, "", Verdict.DEGRADED),
+        ({"n3": 2.9}, "", None),
+        ({}, "", Verdict.UNKNOWN),
+        ({"n3": 1.2}, "SIGTERM", Verdict.UNKNOWN),
+    ],
+)
+def test_a_node_is_degraded_only_if_it_was_measured_again(
+    again, signal_name, verdict, tmp_path, monkeypatch
+):
+    """Its job may be refused, or a signal may end the run before."""
+    rates = {"n1": 2.4, "n2": 3.1, "n3": 1.3, "n4": 2.8}
+    first, repeats = (
+        [(None, outcome(row(node, rate))) for node, rate in each.items()]
+        for each in (rates, again)
+    )
+    monkeypatch.setattr(check_run, "_run_once", lambda *_: first)
+    monkeypatch.setattr(check_run, "_repeat", lambda *_: repeats)
+    interruption = Interruption()
+    interruption.name = signal_name
+    plan = RunPlan(
+        sites.load("local"), tmp_path, "", tmp_path, retries=1, sweep=Sweep({"lab": tuple(rates)})
+    )
+    outcomes = check_run.run(plan, lambda _: None, ReFrame.__new__(ReFrame), interruption)
+    found = [(r.where, r.verdict) for o in outcomes for r in o.results if r.message]
+    assert found == ([("n3", verdict)] if verdict else [])

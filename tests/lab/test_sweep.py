@@ -189,7 +189,11 @@ def test_a_fault_costs_no_result(name: str, one: Fleet, tmp_path: Path) -> None:
     assert document["verdict"] in fault.verdicts, str(document)
     assert set(kept) <= set(results(output))
     accused = {node for row in document["accused"] for node in row["nodes"]}
-    assert accused <= {"n3"}, str(document)
+    # Packets that n3 loses slow down one connection of TCP for long, and others hardly.
+    loss = [row for row in document["accused"] if name == "loss" and row["kind"] == "link"]
+    others = [row["nodes"] for row in document["accused"] if row not in loss]
+    assert all("n3" in row["nodes"] for row in loss), str(document)
+    assert all(nodes == ["n3"] for nodes in others), str(document)
     names = [*document["unmeasured"], *accused, *(row["node"] for row in document["gone"])]
     names += [*document["unsteady"], *(row["a"] for row in document["suspects"])]
     if not fault.resumes:

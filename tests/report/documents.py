@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from busbar.history.interval import Ratio
 from busbar.history.model import Bounds, Change, Difference, Event, Key, Series
 from busbar.judge.results import Result
 from busbar.report.snapshot import Snapshot, read
@@ -144,8 +145,7 @@ def event(*of: Series, step: int = 20) -> Event:
                 found=float(each.times[step + 3]),
                 before=400.0,
                 after=328.0,
-                ratio_low=0.81,
-                ratio_high=0.83,
+                ratio=Ratio(0.82, 0.81, 0.83),
                 score=2.0,
                 worse=True,
                 bounds=each.bounds,

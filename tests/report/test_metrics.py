@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -75,17 +77,48 @@ def test_the_command_writes_them(tmp_path: Path, monkeypatch) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["busbar.prom", "results.json"]
 
 
+def promtool(*words: str, text: str = "") -> None:
+    """Run Prometheus' own tool, of Debian's package prometheus."""
+    if not shutil.which("promtool"):
+        pytest.skip("promtool is not installed")
+    done = subprocess.run(
+        ["promtool", *words],
+        input=text,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=MONITORING,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_prometheus_takes_the_rules_and_the_metrics(tmp_path: Path) -> None:
+    promtool("check", "rules", "alerts.yaml")
+    rows = [*matrix_rows(), row("net", 2.0, metric="latency", limit=1.0, low=1.0, high=3.0)]
+    promtool("check", "metrics", text=metrics(snapshot(tmp_path, rows)))
+
+
+def test_each_alert_fires_for_its_fault_only() -> None:
+    rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text())
+    cases = yaml.safe_load((MONITORING / "alerts.test.yaml").read_text())["tests"]
+    names = {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
+    tested = [each for case in cases for each in case["alert_rule_test"]]
+    for fires in (True, False):
+        assert {e["alertname"] for e in tested if bool(e.get("exp_alerts")) == fires} == names
+    promtool("test", "rules", "alerts.test.yaml")
+
+
 def expressions(node: Any) -> list[str]:
     """Every query in a document."""
     if isinstance(node, list):
         return [each for part in node for each in expressions(part)]
     if not isinstance(node, dict):
         return []
-    own = [node[key] for key in ("expr", "query") if isinstance(node.get(key), str)]
+    own = [node[key] for key in ("expr", "query", "series") if isinstance(node.get(key), str)]
     return own + [each for part in node.values() for each in expressions(part)]
 
 
-@pytest.mark.parametrize("name", ["alerts.yaml", "grafana.json"])
+@pytest.mark.parametrize("name", ["alerts.yaml", "alerts.test.yaml", "grafana.json"])
 def test_alerts_and_board_use_what_is_written(name: str, tmp_path: Path) -> None:
     rows = [*matrix_rows(), row("net", 2.0, metric="latency", limit=1.0, low=1.0, high=3.0)]
     found = samples(metrics(snapshot(tmp_path, rows)))

