@@ -114,6 +114,12 @@ def installed(checkout: Path, system: str) -> None:
     (checkout / ".spack/env.sh").write_text(f'PATH="{script.parent}:$PATH"\n')
 
 
+def program(directory: Path, name: str, output: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / name).write_text(f"#!/bin/sh\ncat <<'X'\n{output}\nX\n")
+    (directory / name).chmod(0o755)
+
+
 def any_machine(checkout: Path) -> None:
     """Let Busbar take this machine for one that can install every lock."""
     busbar = checkout / ".venv/bin/busbar"
