@@ -27,6 +27,7 @@ from busbar.parse import (
     nvidia_smi,
     ucx_log,
 )
+from busbar.parse.mentions import is_other_text
 from busbar.parse.messages import HEAD_BYTES, Message, Pattern, match, search
 from busbar.parse.prefix import Prefixes
 from busbar.parse.text import BLOCK_BYTES, decode
@@ -278,7 +279,7 @@ class Collector:
     def _message(self, number: int, line: bytes, pattern: Pattern) -> None:
         """Note the message of a pattern; an anchored one begins the line after its prefix."""
         found = search(pattern, line)
-        if found or pattern.anchored:
+        if found or (pattern.anchored and not is_other_text(decode(line))):
             text = self._line_prefixes.cut(line).text
             if found := found or search(pattern, text):
                 self._messages(number, text, (found,))
