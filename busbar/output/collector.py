@@ -279,9 +279,11 @@ class Collector:
     def _message(self, number: int, line: bytes, pattern: Pattern) -> None:
         """Note the message of a pattern; an anchored one begins the line after its prefix."""
         found = search(pattern, line)
-        if found or (pattern.anchored and not is_other_text(decode(line))):
+        if found or pattern.anchored:
             text = self._line_prefixes.cut(line).text
-            if found := found or search(pattern, text):
+            if not found and (found := search(pattern, text)) and is_other_text(decode(line)):
+                return
+            if found:
                 self._messages(number, text, (found,))
 
     def _note_context(self, run: JobOutput, number: int, kind: str) -> None:

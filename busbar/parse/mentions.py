@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 _QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
+_QUOTE = re.compile(f"[{_QUOTES}]")
 _CLOSING = str.maketrans(
     "\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}",
     "\N{RIGHT DOUBLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}",
@@ -36,6 +37,7 @@ _OTHER_TEXT = re.compile(
     r"|(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7,9} \S"
     r")"
 )
+_COMMAND_WORD = re.compile(r"grep|rg|awk|sed|echo|printf|logger|~|pattern|regex|match|needle|expr")
 _COMMAND = re.compile(
     r"(?:^\s*|[|;&(!`]\s*|[$#%>]\s+|\bthen\s+)(?:[efz]?grep|rg|awk|sed|echo|printf|logger)\s+[^|;&]*$"
     r"|[=!]~\s*/[^/]*$"
@@ -67,19 +69,21 @@ _NONE = re.compile(r"(?:(?:^|[:,;\])]\s)0|\b(?:[Nn]o|zero|without))\s+(?:\w{1,20
 
 def is_other_text(line: str) -> bool:
     """Return whether a line is a traced command, or of a diff, source code, or a document."""
-    return bool(_OTHER_TEXT.match(line) or _PLACEHOLDER.search(line))
+    template = "%" in line or "{{" in line
+    return bool(_OTHER_TEXT.match(line) or (template and _PLACEHOLDER.search(line)))
 
 
 def is_mention(found: re.Match[str], needle: str) -> bool:
     """Return whether the line of a match only mentions the message, and no program printed it."""
     line = found.string
     at = max(found.start(), line.find(needle, found.start()))
+    before = line[max(0, at - _NEAR) : at]
+    quotes = _QUOTE.search(before)
     return bool(
         is_other_text(line)
-        or _COMMAND.search(line[max(0, at - _NEAR) : at])
+        or (_COMMAND_WORD.search(before) and _COMMAND.search(before))
         or _NONE.search(line[max(0, found.start() - _NEAR) : found.start()])
-        or _is_source(line, at)
-        or _is_quoted(line, at)
+        or (quotes and (_is_source(line, at) or _is_quoted(line, at)))
     )
 
 
