@@ -40,8 +40,8 @@ def _when_seen(id_: str, entry: Entry) -> None:
             evidence = tuple(dict.fromkeys((*evidence, *subject.evidence)))
         if strength != "hint" and (entry.despite_readings or not facts.readings):
             yield failure(id_, evidence, summary, "certain" if strength == "certain" else "likely")
-        elif facts.reports and not facts.tool:
-            return  # it describes a machine
+        elif not facts.tool and (facts.reports or facts.first("progress")):
+            return  # it describes a machine, or a program that went on
         elif facts.tool or facts.readings:
             # The run itself shows whether it did harm.
             for explains in (Explains.SLOW, Explains.FAILURE):

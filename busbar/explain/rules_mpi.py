@@ -22,6 +22,8 @@ _FAST_NETWORK = frozenset(
 _TCP_AND_COPIES = frozenset({"tcp", "self", "cuda_copy", "rocm_copy", "cuda", "rocm", "gdr_copy"})
 _COLLECTIVE_FRAMES = ("ompi_coll_", "ompi_datatype_sndrcv", "ompi_op_", "mca_coll_")
 _POINT_TO_POINT_FRAMES = ("mca_pml_ob1_", "mca_btl_")
+_GPU_AWARE_FRAMES = ("mca_btl_smcuda",)
+"""Of a layer for GPU buffers; it also carries those of the host."""
 _UNLIMITED = ("inf", "infinity")
 
 
@@ -30,7 +32,9 @@ def not_selected(context: Context) -> Iterator[Finding]:
     """GPU buffers, and ob1 or a BTL is in the backtrace or requested."""
     facts = context.facts
     calls = frames(context, _POINT_TO_POINT_FRAMES)
-    if calls and not frames(context, _COLLECTIVE_FRAMES) and context.facts.device != "host":
+    other = frames(context, _COLLECTIVE_FRAMES)
+    other += [] if context.on_gpu else frames(context, _GPU_AWARE_FRAMES)
+    if calls and not other and facts.device != "host":
         signal = facts.first("died.signal")
         evidence = lines_of(*calls[:2], signal)
         summary = f"the failing call is in {calls[0]['function']}"

@@ -27,6 +27,7 @@ from busbar.parse import (
     nvidia_smi,
     ucx_log,
 )
+from busbar.parse.mentions import is_other_text
 from busbar.parse.messages import HEAD_BYTES, Message, Pattern, match, search
 from busbar.parse.prefix import Prefixes
 from busbar.parse.text import BLOCK_BYTES, decode
@@ -280,7 +281,9 @@ class Collector:
         found = search(pattern, line)
         if found or pattern.anchored:
             text = self._line_prefixes.cut(line).text
-            if found := found or search(pattern, text):
+            if not found and (found := search(pattern, text)) and is_other_text(decode(line)):
+                return
+            if found:
                 self._messages(number, text, (found,))
 
     def _note_context(self, run: JobOutput, number: int, kind: str) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from busbar.parse.mentions import is_mention
+
 LONGEST_TEXT = 4096
 """Bytes of a line that are searched: no message is longer, and a search stays fast."""
 LONGEST = 400
@@ -100,24 +102,10 @@ def match(patterns: Iterable[Pattern], line: bytes) -> Iterator[Message]:
             yield message
 
 
-_QUOTES = "\"'`\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}"
-_MENTION = re.compile(
-    r"(?i)\b(?:if|see|saw|seen|like|about|mentions?|mentioned|when|grep|search|searched|for)\s+$"
-)
-"""Words with which people quote a message that they write about."""
-
-
-def _is_quoted(found: re.Match[str]) -> bool:
-    """Return whether a sentence only mentions the message."""
-    text = found.string[max(0, found.start() - 40) : found.start() + 1]
-    before = text if text[-1:] in _QUOTES else text[:-1]
-    return before[-1:] in _QUOTES and bool(before) and bool(_MENTION.search(before[:-1]))
-
-
 def search(row: Pattern, line: bytes) -> Message | None:
     """Return the message of a pattern in a line that contains its needle."""
     found = row.regex.search(line[:LONGEST_TEXT].decode("utf-8", "replace"))
-    if not found or _is_quoted(found):
+    if not found or is_mention(found, row.needle.decode()):
         return None
     fields = found.groupdict("").items()
     return Message(row.kind, {name: value[:LONGEST] for name, value in fields})

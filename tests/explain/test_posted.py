@@ -12,10 +12,11 @@ from busbar.explain import Source
 
 from .public_logs import is_right
 
+FILES = ("posts", "posts-threads", "posts-fresh", "posts-later", "mentions")
 POSTS = [
     post
-    for name in ("posts.yaml", "posts-threads.yaml", "posts-fresh.yaml")
-    for post in yaml.safe_load(Path(__file__).with_name(name).read_text())
+    for name in FILES
+    for post in yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text())
 ]
 
 
