@@ -76,6 +76,13 @@ class Pairs:
         _, first, counts = np.unique(links[order], return_index=True, return_counts=True)
         return self.where(order[first + counts // 2])
 
+    def first(self) -> Pairs:
+        """Return the first reading of each pair of ends, which no earlier one selected."""
+        links = links_of(self)
+        order = np.lexsort((self.round, links))
+        _, first = np.unique(links[order], return_index=True)
+        return self.where(order[first])
+
     def __len__(self) -> int:
         return len(self.rate)
 
@@ -266,9 +273,11 @@ def links_of(pairs: Pairs) -> Ints:
 def repeated(pairs: Pairs, cut: float, healthy: Bools) -> list[Culprit]:
     """Return the pairs of two healthy ends that were slow each time; ``end`` is ``a * count + b``.
 
-    The first reading of a pair may be the reason for the others, and proves nothing.
+    The first reading of a pair may be the reason for the others, and proves nothing. For the same
+    reason the readings of a healthy fleet are the first ones: a pair is measured again because it
+    was slow, and any other choice would hide how often that happens.
     """
-    others = pairs.where(healthy[pairs.a] & healthy[pairs.b]).once()
+    others = pairs.where(healthy[pairs.a] & healthy[pairs.b]).first()
     others = others.where(np.argsort(others.rate))
     key = np.where(healthy[pairs.a] & healthy[pairs.b], links_of(pairs), -1)
     values, where, counts = np.unique(key, return_inverse=True, return_counts=True)
