@@ -62,3 +62,23 @@ def counts(context: Context) -> Iterator[Finding]:
             f"rank {last['rank']} started {last['count']} of {last['most']} {last['operation']}",
             "likely",
         )
+
+
+@cause(
+    "collective-mismatch",
+    fatal=True,
+    patterns=[
+        pattern(
+            "xla.stuck",
+            "may be stuck",
+            r"(?P<text>\b[Tt]hread has been waiting for .{0,300}may be stuck.*)",
+        ),
+        pattern("xla.unstuck", "is unstuck", r"(?P<text>Thread is unstuck.*)"),
+    ],
+)
+def stuck(context: Context) -> Iterator[Finding]:
+    """Threads of XLA wait for others at a collective, and do not all go on."""
+    facts = context.facts
+    waiting = facts.seen("xla.stuck")
+    if len(waiting) > len(facts.seen("xla.unstuck")) and not facts.readings:
+        yield failure("collective-mismatch", [waiting[-1].evidence], waiting[-1]["text"], "likely")

@@ -89,6 +89,8 @@ class Tables:
         if first == b"#" and not _FRAME.match(line):
             self.repeats = self._facts.launches.dropped > 0
             return self._comment(number, decode(line))
+        if first == b"O" and b"Out of bounds values" in line:  # as Markdown shows the comment
+            return self._comment(number, decode(line))
         if first == b"{" and line.lstrip().startswith(_EVENTS):
             self._event(number, line)
             return True
@@ -161,6 +163,7 @@ class Tables:
         elif bounds := nccl_tests.parse_out_of_bounds(text):
             facts.out_of_bounds = OutOfBounds(bounds.count, bounds.okay, evidence)
             facts.finished = facts.finished or evidence
+            facts.tool = facts.tool or "nccl-tests"
         elif nccl_tests.parse_average(text) is not None:
             facts.finished = evidence
 
