@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.rules import Context, Finding, failure
+from busbar.explain.rules import Context, Finding, failure, lines_of
 from busbar.output.job_output import Occurrence
 from busbar.parse import numbers
 from busbar.parse.messages import pattern
@@ -77,8 +77,8 @@ def counts(context: Context) -> Iterator[Finding]:
     ],
 )
 def stuck(context: Context) -> Iterator[Finding]:
-    """Threads of XLA wait for others at a collective, and do not all go on."""
+    """Threads of XLA wait for others at a collective, and none says that it went on."""
     facts = context.facts
     waiting = facts.seen("xla.stuck")
-    if len(waiting) > len(facts.seen("xla.unstuck")) and not facts.readings:
-        yield failure("collective-mismatch", [waiting[-1].evidence], waiting[-1]["text"], "likely")
+    if waiting and not facts.seen("xla.unstuck") and not facts.readings:
+        yield failure("collective-mismatch", lines_of(*waiting[:3]), waiting[0]["text"], "likely")

@@ -86,10 +86,9 @@ class Tables:
     def line(self, number: int, line: bytes, key: bytes) -> bool:
         """Takes a line that belongs to a table; False for all others."""
         first, self.repeats = line.lstrip()[:1], False
-        if first == b"#" and not _FRAME.match(line):
+        bare = first == b"O" and b"Out of bounds" in line  # Markdown takes the # of this comment
+        if bare or (first == b"#" and not _FRAME.match(line)):
             self.repeats = self._facts.launches.dropped > 0
-            return self._comment(number, decode(line))
-        if first == b"O" and b"Out of bounds values" in line:  # as Markdown shows the comment
             return self._comment(number, decode(line))
         if first == b"{" and line.lstrip().startswith(_EVENTS):
             self._event(number, line)
@@ -162,8 +161,7 @@ class Tables:
             self._device(device)
         elif bounds := nccl_tests.parse_out_of_bounds(text):
             facts.out_of_bounds = OutOfBounds(bounds.count, bounds.okay, evidence)
-            facts.finished = facts.finished or evidence
-            facts.tool = facts.tool or "nccl-tests"
+            facts.finished, facts.tool = facts.finished or evidence, facts.tool or "nccl-tests"
         elif nccl_tests.parse_average(text) is not None:
             facts.finished = evidence
 

@@ -80,7 +80,6 @@ def is_other_text(line: str) -> bool:
         _OTHER_TEXT.match(line)
         or (template and _PLACEHOLDER.search(line))
         or "(..., " in line  # a document leaves arguments out
-        or (line.lstrip().startswith("|") and _is_row(line))
     )
 
 
@@ -105,6 +104,7 @@ def is_mention(found: re.Match[str], needle: str) -> bool:
     quotes = _QUOTE.search(before)
     return bool(
         is_other_text(line)
+        or (line.lstrip().startswith("|") and not found.group().startswith("|") and _is_row(line))
         or (_COMMAND_WORD.search(before) and _COMMAND.search(before))
         or _NONE.search(line[max(0, found.start() - _NEAR) : found.start()])
         or (quotes and (_is_source(line, at) or _is_quoted(line, at)))
