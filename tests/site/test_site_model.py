@@ -241,4 +241,4 @@ def test_list_shows_what_must_be_concretized_again(capsys) -> None:
     assert [line.split()[0] for line in lines[: len(SITES)]] == list(SITES)
     assert max(map(len, [head, *lines[: len(SITES)]])) <= 80
     (cray,) = [line for line in lines if line.endswith(": stack cray: concretize again on site")]
-    assert cray.startswith("mi250x-cray, ")
+    assert cray.startswith("mi300a-slingshot: ")
