@@ -156,7 +156,14 @@ def test_plain_reframe_runs_sweep_and_checks(lab: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     plain = Path(sys.executable).with_name(words[0])
     more = ("--prefix", tmp_path / "plain", "--report-file", report)
-    done = _on_head(lab, tmp_path, plain, *words[1:], *more)
+    # Slow enough for two cores to fill all links at the same time.
+    for node in (*GOOD, BAD):
+        subprocess.run([LAB / "shape", lab, node, "200mbit"], check=True)
+    try:
+        done = _on_head(lab, tmp_path, plain, *words[1:], *more)
+    finally:
+        for node in (*GOOD, BAD):
+            subprocess.run([LAB / "shape", lab, node, "none"], check=True)
     (run,) = json.loads(report.read_text())["runs"]
     cases = {case["name"].split()[0]: case for case in run["testcases"]}
     assert {"sweep", "memory", "link_matrix", "fabric_ucx_nodes"} <= cases.keys(), cases.keys()
