@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from busbar.explain.catalog import cause
-from busbar.explain.rules import Context, Finding, failure
+from busbar.explain.rules import Context, Finding, failure, lines_of
 from busbar.output.job_output import Occurrence
 from busbar.parse import numbers
 from busbar.parse.messages import pattern
@@ -62,3 +62,23 @@ def counts(context: Context) -> Iterator[Finding]:
             f"rank {last['rank']} started {last['count']} of {last['most']} {last['operation']}",
             "likely",
         )
+
+
+@cause(
+    "collective-mismatch",
+    fatal=True,
+    patterns=[
+        pattern(
+            "xla.stuck",
+            "may be stuck",
+            r"(?P<text>\b[Tt]hread has been waiting for .{0,300}may be stuck.*)",
+        ),
+        pattern("xla.unstuck", "is unstuck", r"(?P<text>Thread is unstuck.*)"),
+    ],
+)
+def stuck(context: Context) -> Iterator[Finding]:
+    """Threads of XLA wait for others at a collective, and none says that it went on."""
+    facts = context.facts
+    waiting = facts.seen("xla.stuck")
+    if waiting and not facts.seen("xla.unstuck") and not facts.readings:
+        yield failure("collective-mismatch", lines_of(*waiting[:3]), waiting[0]["text"], "likely")

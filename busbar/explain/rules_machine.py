@@ -208,6 +208,7 @@ _DEATHS = (
     "died.bad-termination",
     "died.mpich",
     "died.exit",
+    "died.step",
     "died.message",
     "died.gpu",
     "tests.failure",

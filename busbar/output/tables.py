@@ -23,8 +23,9 @@ from busbar.parse.text import decode
 
 _EVENTS = tuple(beginning.encode() for beginning in events.BEGINNINGS)
 _PROGRAM = "gpu_aware"
-_FRAME = re.compile(rb"\s*#\d+\s")
-"""How gdb numbers the frames of a backtrace."""
+_COMMENT = re.compile(rb"\s*(?:#(?!\d+\s)|Out of bounds values)")
+"""A comment of a table. gdb numbers the frames of a backtrace, and Markdown takes the ``#`` of the
+closing line of nccl-tests."""
 _LOOKS_LIKE_ROW = re.compile(rb"\s*\d+\s+(?:\d+\s+(?:u?int|fp|float|half|double|bfloat|f8)|\d)")
 _KINDS: dict[str, Kind] = {
     "bandwidth": "bw",
@@ -86,7 +87,7 @@ class Tables:
     def line(self, number: int, line: bytes, key: bytes) -> bool:
         """Takes a line that belongs to a table; False for all others."""
         first, self.repeats = line.lstrip()[:1], False
-        if first == b"#" and not _FRAME.match(line):
+        if first in b"#O" and _COMMENT.match(line):
             self.repeats = self._facts.launches.dropped > 0
             return self._comment(number, decode(line))
         if first == b"{" and line.lstrip().startswith(_EVENTS):
@@ -160,7 +161,7 @@ class Tables:
             self._device(device)
         elif bounds := nccl_tests.parse_out_of_bounds(text):
             facts.out_of_bounds = OutOfBounds(bounds.count, bounds.okay, evidence)
-            facts.finished = facts.finished or evidence
+            facts.finished, facts.tool = facts.finished or evidence, facts.tool or "nccl-tests"
         elif nccl_tests.parse_average(text) is not None:
             facts.finished = evidence
 

@@ -15,6 +15,10 @@ _CLOSING = str.maketrans(
     "\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}",
     "\N{RIGHT DOUBLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}",
 )
+_CELLS = 3
+"""Parts of a row with two cells, but one: nothing is before the first bar and after the last."""
+_BLANKS = 2
+"""Blanks in a cell beside its text, one on each side."""
 _NEAR = 240
 """Characters before a message that are looked at."""
 _START = r"^(?:\d{4}-\d\d-\d\d[T ]\S{1,20} )?(?:> ?){0,4}"
@@ -35,6 +39,8 @@ _OTHER_TEXT = re.compile(
     r"|\s*(?:[-*]\s+)?(?:Fix(?:e[sd])?|Handle[sd]?|Add(?:ed|s)?|Avoid(?:s|ed)?|Improve[sd]?"
     r"|Resolve[sd]?|Prevent(?:s|ed)?|Revert(?:s|ed)?|Do not|Don't)\s"
     r"|(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{7,9} \S"
+    # An entry of a list of errors.
+    r"|(?:SIGNATURE|REGEX|PATTERN|SUMMARY|DESCRIPTION|TITLE)="
     r")"
 )
 _COMMAND_WORD = re.compile(r"grep|rg|awk|sed|echo|printf|logger|~|pattern|regex|match|needle|expr")
@@ -70,7 +76,24 @@ _NONE = re.compile(r"(?:(?:^|[:,;\])]\s)0|\b(?:[Nn]o|zero|without))\s+(?:\w{1,20
 def is_other_text(line: str) -> bool:
     """Return whether a line is a traced command, or of a diff, source code, or a document."""
     template = "%" in line or "{{" in line
-    return bool(_OTHER_TEXT.match(line) or (template and _PLACEHOLDER.search(line)))
+    return bool(
+        _OTHER_TEXT.match(line)
+        or (template and _PLACEHOLDER.search(line))
+        or "(..., " in line  # a document leaves arguments out
+    )
+
+
+def _is_row(line: str) -> bool:
+    """Return whether a line is a row of a table in Markdown.
+
+    Tools pad the cells of their tables, so that the bars are below each other.
+    """
+    cells = line.strip().split("|")
+    return (
+        len(cells) > _CELLS
+        and not cells[-1]
+        and all(len(cell) - len(cell.strip()) <= _BLANKS for cell in cells)
+    )
 
 
 def is_mention(found: re.Match[str], needle: str) -> bool:
@@ -81,6 +104,7 @@ def is_mention(found: re.Match[str], needle: str) -> bool:
     quotes = _QUOTE.search(before)
     return bool(
         is_other_text(line)
+        or (line.lstrip().startswith("|") and not found.group().startswith("|") and _is_row(line))
         or (_COMMAND_WORD.search(before) and _COMMAND.search(before))
         or _NONE.search(line[max(0, found.start() - _NEAR) : found.start()])
         or (quotes and (_is_source(line, at) or _is_quoted(line, at)))

@@ -150,7 +150,8 @@ _ROW_START = re.compile(_LEFT + r"(?:\s+-?\d{1,18})?(?:\s+(?:[\d.]+(?:e[+-]?\d*)
 _ROOT = re.compile(r"-?\d{1,18}$")
 _NUMBERS = re.compile(r"\s*(?:[\d.]+(?:e[+-]?\d+)?|N/A)(?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*\s*$")
 _OUT_OF_BOUNDS = re.compile(
-    r"#\s*(?:Out of bounds values|Errors with asterisks)\s*:\s*(?P<count>\d{1,18})\s*(?P<word>\w*)"
+    r"#?\s*(?:Out of bounds values|Errors with asterisks)\s*:"
+    r"\s*(?P<count>\d{1,18})\s*(?P<word>\w*)"
 )
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<gb_per_s>\d{1,18}(?:\.\d*)?)")
 _COLLECTIVE = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(?P<program>\S+)")

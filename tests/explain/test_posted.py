@@ -12,7 +12,7 @@ from busbar.explain import Source
 
 from .public_logs import is_right
 
-FILES = ("posts", "posts-threads", "posts-fresh", "posts-later", "mentions")
+FILES = ("posts", "posts-threads", "posts-fresh", "posts-later", "posts-tools", "mentions")
 POSTS = [
     post
     for name in FILES
