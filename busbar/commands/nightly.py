@@ -188,13 +188,13 @@ def _resumed(night: Night, state: State) -> State:
         raise BusbarError(
             "began more than a day ago, and its results are not those of now",
             where=str(night.directory),
-            hint="leave --resume out to start a new night",
+            hint="omit --resume to start a new night",
         )
     if (earlier.site, earlier.partition) != (state.site, state.partition):
         raise BusbarError(
             f"is of site {earlier.site}, partition {earlier.partition}",
             where=str(night.directory),
-            hint="continue it with these, or leave --resume out",
+            hint="continue it with these, or omit --resume",
         )
     return replace(
         state,

@@ -198,7 +198,7 @@ def _runs(args: argparse.Namespace) -> list[Snapshot]:
 
 
 def _name(site: str) -> str:
-    """Return the name of a site: the history can have one with a slash, which is no directory."""
+    """Return the name of a site; for a directory, its last part."""
     return Path(site).name if Path(site).exists() else site
 
 

@@ -165,7 +165,7 @@ def _refuse_earlier(output: Path, *, resume: bool) -> None:
     earlier = output / RESULTS
     if resume and not (output / PLAN).exists():
         raise BusbarError(
-            "there is no sweep", where=str(output), hint="leave --resume out to start one"
+            "there is no sweep", where=str(output), hint="omit --resume to start one"
         )
     if not resume and earlier.exists() and earlier.stat().st_size:
         raise BusbarError(

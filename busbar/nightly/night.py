@@ -166,7 +166,7 @@ def last(output: Path) -> Night:
     found = list(nights(output))
     if not found:
         raise BusbarError(
-            "there is no night", where=str(output), hint="leave --resume out to start one"
+            "there is no night", where=str(output), hint="omit --resume to start one"
         )
     return found[-1]
 
