@@ -147,6 +147,16 @@ def test_local_expectation_comes_from_the_copies_of_the_run():
     assert verdict_on(latency, 3.5) is Verdict.DEGRADED
 
 
+def test_cores_that_were_moved_within_a_run_are_not_impossible():
+    """The flags and readings of a healthy virtual machine, seconds from each other."""
+    event = '{{"event": "flag", "from": {}, "to": {}, "us": {}}}\n'
+    moved = event.format(0, 1, 0.22503) + event.format(1, 0, 0.04326)
+    for reading in (0.0934, 0.135308, 0.355279):
+        assert verdict_on(ceiling(moved, latency=True), reading) is Verdict.PASS
+    assert verdict_on(ceiling(moved, latency=True), 0.02) is Verdict.IMPOSSIBLE
+    assert verdict_on(ceiling(moved, latency=True), 5.2) is Verdict.DEGRADED
+
+
 def test_local_expectation_where_the_kernel_copy_is_refused():
     lines = HOST_RUN.replace('"gb_per_s": 20', '"error": "Operation not permitted"')
     assert 0 < ceiling(lines).low < 50 / 2

@@ -350,9 +350,11 @@ class Program {
             PairMeter meter(options_, *memory_, from, to, world_.rank);
             NodeCopy copy(options_.copy && memory_->send('H') && world_.node_of[static_cast<std::size_t>(from)] == world_.node_of[static_cast<std::size_t>(to)],
                           from, to, world_.rank == from, options_.sizes.empty() ? 0 : *std::max_element(options_.sizes.begin(), options_.sizes.end()));
-            if (copy.active() && !options_.latency_sizes.empty()) copy.measure_flag(options_.seconds);
             for (const Buffers &buffers : options_.buffers) {
-                for (std::size_t bytes : options_.latency_sizes) meter.latency(buffers, bytes);
+                for (std::size_t bytes : options_.latency_sizes) {
+                    meter.latency(buffers, bytes, [&] { copy.pass_flag(); });
+                    copy.report_flag();
+                }
                 for (std::size_t bytes : options_.sizes) {
                     if (copy.active()) copy.measure(memory_->send('H'), memory_->receive('H'), bytes, options_.seconds, options_.best);
                     meter.bandwidth(buffers, bytes);

@@ -78,8 +78,10 @@ class PairMeter {
     }
 
     // Half of a round trip. In many short batches, of which a machine that is shared interrupts some: one in ten is
-    // faster than what is reported, and `best` is the fastest. A path that is slow is slow in all of them.
-    void latency(Buffers kinds, std::size_t bytes) {
+    // faster than what is reported, and `best` is the fastest. A path that is slow is slow in all of them. Both ranks call
+    // `between` before each batch.
+    template <typename Between>
+    void latency(Buffers kinds, std::size_t bytes, Between between) {
         const bool sender = exchange_.sender();
         const char kind = sender ? kinds.send : kinds.receive;
         Trips way{kind, bytes, (bytes + 7) / 8 * 8, buffers_.send(kind), buffers_.receive(kind)};
@@ -91,7 +93,10 @@ class PairMeter {
         constexpr double batch_seconds = 2e-4;
         const int trips = exchange_.agree(static_cast<int>(std::clamp(batch_seconds / (2 * once), 2.0, most)));
         const int batches = exchange_.agree(static_cast<int>(std::clamp(options_.seconds / (trips * 2 * once), 3.0, 10000.0)));
-        std::vector<double> times = timed_in(batches, [&](int) { return batch(trips); });
+        std::vector<double> times = timed_in(batches, [&](int) {
+            between();
+            return batch(trips);
+        });
         const std::size_t wrong = (sender ? way.wrong : 0) + exchange_.settle(way.wrong);
         const double driver = kinds.send == 'D' && kinds.receive == 'D' ? driver_time() : 0;
         if (!sender) return;

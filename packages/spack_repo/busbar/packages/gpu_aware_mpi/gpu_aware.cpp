@@ -818,7 +818,13 @@ class NodeCopy {
         MPI_Aint size = 0;
         int unit = 0;
         MPI_Win_shared_query(window_, 0, &size, &unit, &segment_);
-        if (sender) std::memset(segment_, 1, room);
+        if (sender) {
+            std::memset(segment_, 1, room);
+            new (segment_) std::atomic<unsigned>(0);
+            new (static_cast<char *>(segment_) + back_offset) std::atomic<unsigned>(0);
+        }
+        there_ = static_cast<std::atomic<unsigned> *>(segment_);
+        back_ = reinterpret_cast<std::atomic<unsigned> *>(static_cast<char *>(segment_) + back_offset);
         long identity[1] = {getpid()};
         MPI_Bcast(identity, 1, MPI_LONG, 0, comm_);
         sender_pid_ = static_cast<pid_t>(identity[0]);
@@ -857,39 +863,34 @@ class NodeCopy {
         MPI_Barrier(comm_);
     }
 
-    // The fastest possible message: a flag that goes from core to core and back.
-    void measure_flag(double seconds) {
-        auto *there = new (segment_) std::atomic<unsigned>(0);
-        auto *back = new (static_cast<char *>(segment_) + 2048) std::atomic<unsigned>(0);
-        MPI_Barrier(comm_);
-        // Many short batches, so that some are not interrupted on a machine that is shared.
-        constexpr unsigned trips = 50, least_batches = 50;
-        double least = 1e9, total = 0;
-        unsigned value = 0;
+    // The fastest possible message: a flag that goes from core to core and back. In short batches, so that some are not
+    // interrupted, and between those of the latency that it is compared with: a hypervisor may move the cores in between.
+    void pass_flag() {
+        if (!active_) return;
+        constexpr unsigned trips = 50;
         const auto await = [](const std::atomic<unsigned> &flag, unsigned wanted) {
             for (unsigned spins = 1; flag.load(std::memory_order_acquire) != wanted; ++spins)
                 if (spins % 4096 == 0) sched_yield();  // both ranks may have to share one core
         };
-        for (unsigned batch = 1, go_on = 1; go_on; ++batch) {
-            const double start = now();
-            for (unsigned i = 0; i < trips; ++i) {
-                ++value;
-                if (sender_) {
-                    there->store(value, std::memory_order_release);
-                    await(*back, value);
-                } else {
-                    await(*there, value);
-                    back->store(value, std::memory_order_release);
-                }
+        const double start = now();
+        for (unsigned i = 0; i < trips; ++i) {
+            ++trip_;
+            if (sender_) {
+                there_->store(trip_, std::memory_order_release);
+                await(*back_, trip_);
+            } else {
+                await(*there_, trip_);
+                back_->store(trip_, std::memory_order_release);
             }
-            const double took = now() - start;
-            least = std::min(least, took / (2 * trips));
-            total += took;
-            go_on = total < seconds || batch < least_batches;
-            MPI_Bcast(&go_on, 1, MPI_UNSIGNED, 0, comm_);  // the sender's clock decides for both
         }
-        if (sender_) Line("flag").add("from", from_).add("to", to_).add("us", least * 1e6).print();
-        MPI_Barrier(comm_);
+        fastest_flag_ = std::min(fastest_flag_, (now() - start) / (2 * trips));
+    }
+
+    // Of all flags since the last report.
+    void report_flag() {
+        if (!active_) return;
+        if (sender_) Line("flag").add("from", from_).add("to", to_).add("us", fastest_flag_ * 1e6).print();
+        fastest_flag_ = 1e9;
     }
 
   private:
@@ -913,12 +914,17 @@ class NodeCopy {
         line.add("gb_per_s", static_cast<double>(bytes) / (best ? least : total / copies) / 1e9).print();
     }
 
+    static constexpr std::size_t back_offset = 2048;  // in other cache lines
+
     bool active_, sender_;
     int from_, to_;
     MPI_Comm comm_ = MPI_COMM_NULL;
     MPI_Win window_ = MPI_WIN_NULL;
     void *segment_ = nullptr;
     pid_t sender_pid_ = 0;
+    std::atomic<unsigned> *there_ = nullptr, *back_ = nullptr;
+    unsigned trip_ = 0;
+    double fastest_flag_ = 1e9;
 };
 #line 19 "gpu_aware.cpp"
 #line 1 "pair_meter.hpp"
@@ -1002,8 +1008,10 @@ class PairMeter {
     }
 
     // Half of a round trip. In many short batches, of which a machine that is shared interrupts some: one in ten is
-    // faster than what is reported, and `best` is the fastest. A path that is slow is slow in all of them.
-    void latency(Buffers kinds, std::size_t bytes) {
+    // faster than what is reported, and `best` is the fastest. A path that is slow is slow in all of them. Both ranks call
+    // `between` before each batch.
+    template <typename Between>
+    void latency(Buffers kinds, std::size_t bytes, Between between) {
         const bool sender = exchange_.sender();
         const char kind = sender ? kinds.send : kinds.receive;
         Trips way{kind, bytes, (bytes + 7) / 8 * 8, buffers_.send(kind), buffers_.receive(kind)};
@@ -1015,7 +1023,10 @@ class PairMeter {
         constexpr double batch_seconds = 2e-4;
         const int trips = exchange_.agree(static_cast<int>(std::clamp(batch_seconds / (2 * once), 2.0, most)));
         const int batches = exchange_.agree(static_cast<int>(std::clamp(options_.seconds / (trips * 2 * once), 3.0, 10000.0)));
-        std::vector<double> times = timed_in(batches, [&](int) { return batch(trips); });
+        std::vector<double> times = timed_in(batches, [&](int) {
+            between();
+            return batch(trips);
+        });
         const std::size_t wrong = (sender ? way.wrong : 0) + exchange_.settle(way.wrong);
         const double driver = kinds.send == 'D' && kinds.receive == 'D' ? driver_time() : 0;
         if (!sender) return;
@@ -1497,9 +1508,11 @@ class Program {
             PairMeter meter(options_, *memory_, from, to, world_.rank);
             NodeCopy copy(options_.copy && memory_->send('H') && world_.node_of[static_cast<std::size_t>(from)] == world_.node_of[static_cast<std::size_t>(to)],
                           from, to, world_.rank == from, options_.sizes.empty() ? 0 : *std::max_element(options_.sizes.begin(), options_.sizes.end()));
-            if (copy.active() && !options_.latency_sizes.empty()) copy.measure_flag(options_.seconds);
             for (const Buffers &buffers : options_.buffers) {
-                for (std::size_t bytes : options_.latency_sizes) meter.latency(buffers, bytes);
+                for (std::size_t bytes : options_.latency_sizes) {
+                    meter.latency(buffers, bytes, [&] { copy.pass_flag(); });
+                    copy.report_flag();
+                }
                 for (std::size_t bytes : options_.sizes) {
                     if (copy.active()) copy.measure(memory_->send('H'), memory_->receive('H'), bytes, options_.seconds, options_.best);
                     meter.bandwidth(buffers, bytes);

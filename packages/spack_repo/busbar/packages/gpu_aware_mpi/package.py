@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="887519fbaa508a9fa92a29e1700e8bb778d6b90b4d5a9436c12ee5a95422f034",
+        sha256="c8891935fed72f9c2105a39618cf855a28f786a371e46c7243681aa4fd491671",
         expand=False,
     )
 
