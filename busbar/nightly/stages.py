@@ -7,9 +7,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
-from functools import cache
-
-from pydantic import TypeAdapter
 
 from busbar.check.run import make_directory
 from busbar.delivery.choice import Choice
@@ -21,13 +18,12 @@ from busbar.nightly import gate
 from busbar.nightly.night import Finding, Night, Stage
 from busbar.nightly.process import Ended, busbar, run
 from busbar.report.snapshot import Snapshot, read
+from busbar.report.sweep import read_sweep
 from busbar.sweep.hostlist import fold
-from busbar.text_file import read_text
 from busbar.verdict import Verdict, exit_status, worst
 
 SWEEP_VERDICT = "sweep.json"
 _SIGNALLED = 128
-_MOST_BYTES = 2**28
 _MOST_FINDINGS = 1000
 
 
@@ -51,31 +47,6 @@ class Job:
         choice = self.choice
         values = {"lane": choice.lane, "prefix": choice.prefix, "delivery": choice.delivery}
         return [f"--{name}={value}" for name, value in values.items() if value]
-
-
-@dataclass(frozen=True)
-class _Accused:
-    id: str
-    kind: str
-    evidence: str
-
-
-@dataclass(frozen=True)
-class _Gone:
-    node: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class _Sweep:
-    """The keys of the document of a sweep that a night needs."""
-
-    verdict: Verdict
-    nodes: tuple[str, ...]
-    accused: tuple[_Accused, ...]
-    gone: tuple[_Gone, ...]
-    unmeasured: tuple[str, ...]
-    stopped: str
 
 
 def sample_of(nodes: Sequence[str], count: int, day: date) -> tuple[str, ...]:
@@ -141,8 +112,10 @@ def _sweep(job: Job, nodes: Sequence[str]) -> Stage:
     )
     ended = run(command, out, job.night.path("sweep.log"), job.deadline)
     try:
-        found = _sweeps().validate_json(read_text(out, _MOST_BYTES))
-    except (OSError, ValueError):  # also pydantic's: an error has no verdict
+        found = read_sweep(out)
+    except BusbarError:
+        return _without_verdict("sweep", ended)
+    if found.verdict is None:
         return _without_verdict("sweep", ended)
     findings = [
         *(Finding(one.id, Verdict.DEGRADED, one.evidence) for one in found.accused),
@@ -244,11 +217,6 @@ def _sentence(text: str, findings: Sequence[Finding]) -> str:
     more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
     what = ": ".join(filter(None, (first.where, first.message)))
     return "; ".join(filter(None, (text, f"{what}{more}")))
-
-
-@cache
-def _sweeps() -> TypeAdapter[_Sweep]:
-    return TypeAdapter(_Sweep)
 
 
 def snapshots(night: Night) -> Mapping[str, Snapshot]:

@@ -58,13 +58,14 @@ class Sweep:
     wrong_data: tuple[str, ...] = ()
     gone: tuple[_Gone, ...] = ()
     stopped: str = ""
-    verdict: str = ""
+    verdict: Verdict | None = None
+    """None in what ``busbar sweep analyse`` prints."""
     decided: bool = True
 
     @property
     def at_best(self) -> Verdict:
         """The verdict of a node that nothing speaks against."""
-        judged = self.decided and self.verdict != Verdict.UNJUDGED
+        judged = self.decided and self.verdict is not Verdict.UNJUDGED
         return Verdict.PASS if judged else Verdict.UNJUDGED
 
 

@@ -90,6 +90,7 @@ class Stages:
             "verdict": verdict,
             "nodes": NODES,
             "accused": [],
+            "suspects": [],
             "gone": [],
             "unmeasured": [],
             "stopped": "",
