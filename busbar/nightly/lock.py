@@ -41,10 +41,10 @@ _FAILURES = 3
 _SLACK_S = 120
 """How far the clocks of a cluster may differ."""
 _TIMEOUT_S = 30
-_FORMAT = "--format=%A|%u|%S|%P|%T %r|%k"
+_FORMAT = "--Format=JobID:20,UserName:64,EligibleTime:24,Partition:64,State:16,Comment:500"
 _ROW = re.compile(
-    r"(?P<job>\d+)\|(?P<user>[^|]*)\|(?P<begin>\d+)\|(?P<partition>[^|]*)"
-    r"\|PENDING (?:BeginTime|None)\|(?P<comment>.*)",
+    r"(?P<job>\d+)\s+(?P<user>\S+)\s+(?P<begin>\d+)\s+(?P<partition>\S+)\s+PENDING"
+    r"(?:\s+(?P<comment>.*))?",
     re.ASCII,
 )
 
@@ -169,17 +169,22 @@ def _refuse_second(place: Place, mine: int | None) -> None:
 
 
 def _locks() -> list[_Lock]:
-    """Return the jobs of the queue that are locks, without those that are due."""
+    """Return the jobs of the queue that are locks, without those that are due.
+
+    The reason for which a job waits is not reliable: on busy nodes it is ``Resources`` at first.
+    """
     text = answer(
         ["env", "SLURM_TIME_FORMAT=%s", "squeue", "--noheader", f"--name={NAME}", _FORMAT],
         _TIMEOUT_S,
     )
-    oldest = time.time() - _SLACK_S
+    now = time.time()
     rows = [row for line in text.splitlines() if (row := _ROW.fullmatch(line.strip()))]
     return [
-        _Lock(numbers.count(row["job"]), row["user"], row["partition"], _holder(row["comment"]))
+        _Lock(
+            numbers.count(row["job"]), row["user"], row["partition"], _holder(row["comment"] or "")
+        )
         for row in rows
-        if numbers.count(row["begin"]) > oldest
+        if -_SLACK_S < numbers.count(row["begin"]) - now < _LEASE_S + _SLACK_S
     ]
 
 

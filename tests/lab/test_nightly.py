@@ -124,7 +124,12 @@ def test_two_nights_never_overlap(lab: Path, tmp_path: Path) -> None:
     hold = ("--parsable", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 900")
     job = _on_head(lab, tmp_path, "sbatch", *hold).stdout.strip()
     first = night("first")
-    assert any("busbar: gate: 4 nodes" in line for line in first.stderr or ())
+    lines: list[str] = []
+    for line in first.stderr or ():
+        lines.append(line)
+        if "busbar: gate: 4 nodes" in line:
+            break
+    assert first.poll() is None, lines
     second = night("second", "-n", "n1")
     _, errors = second.communicate(timeout=120)
     assert second.returncode == 2

@@ -34,11 +34,11 @@ data=$(dirname "$0")
 . "$data/sbatch.sh"
 for word; do case $word in --comment=*) comment=${word#*=} ;; esac; done
 echo $(($(cat "$data/job") + 1)) >"$data/job"
-echo "$(cat "$data/job")|ops|$(($(date +%s) + 900))|gpu|PENDING BeginTime|$comment" >>"$data/queue"
+echo "$(cat "$data/job") ops $(($(date +%s) + 900)) gpu PENDING $comment" >>"$data/queue"
 cat "$data/job"
 """,
     "squeue": 'cat "$(dirname "$0")/queue"',
-    "scancel": 'sed -i "/^$1|/d" "$(dirname "$0")/queue"',
+    "scancel": 'sed -i "/^$1 /d" "$(dirname "$0")/queue"',
     "srun": """
 for word; do
     case $word in
@@ -121,10 +121,9 @@ class Stages:
         """Run a script in a stage, or in sbatch, before it says anything."""
         (self.data / f"{name}.sh").write_text(script)
 
-    def queue(self, comment: str, *, reason: str = "BeginTime", begin_s: int = 900) -> None:
+    def queue(self, comment: str, *, state: str = "PENDING", begin_s: int = 900) -> None:
         """Let an earlier lock wait in the queue of Slurm."""
-        begin = int(time.time()) + begin_s
-        line = f"3|root|{begin}|gpu|PENDING {reason}|{comment}\n"
+        line = f"3  root  {int(time.time()) + begin_s}  gpu  {state}  {comment}  \n"
         (self.data / "queue").write_text(line)
 
     def run(self, *options: str) -> tuple[int, dict[str, Any]]:
@@ -353,7 +352,7 @@ def test_a_night_elsewhere_on_the_same_nodes_is_not_joined(
     assert (status, stages.calls) == (2, [])
     assert words in stages.errors
     assert "scancel 3" in stages.errors
-    assert [line[:2] for line in (stages.data / "queue").read_text().splitlines()] == ["3|"]
+    assert [line[:2] for line in (stages.data / "queue").read_text().splitlines()] == ["3 "]
     assert [path.name for path in stages.output.iterdir()] == [".lock"]
 
 
@@ -365,12 +364,13 @@ def test_the_lock_of_a_night_that_died_does_not_count(stages: Stages) -> None:
     for comment, how in (
         (holder(host, ended.pid), {}),
         (holder(host, os.getpid()), {}),  # another process had its number
-        (holder("login2", 1), {"reason": "Resources"}),
+        (holder("login2", 1), {"state": "RUNNING"}),
         (holder("login2", 1), {"begin_s": -600}),
+        (holder("login2", 1), {"begin_s": 9000}),  # none of ours
     ):
         stages.queue(comment, **how)
         assert stages.run("--stages", "sweep")[0] == 0, (comment, how, stages.errors)
-    assert "8|" not in (stages.data / "queue").read_text()
+    assert "8 " not in (stages.data / "queue").read_text()
 
 
 def test_without_a_lock_only_a_job_goes_on(
