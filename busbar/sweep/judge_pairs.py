@@ -160,11 +160,16 @@ class Judge:
         bad = located.candidates.copy()
         bad[[*found.nodes, *located.suspects]] = True
         culprits = repeated(rest, one.cut, ~bad)
+        ends = np.array([divmod(culprit.end, rest.count) for culprit in culprits], np.int64)
+        several = np.flatnonzero(np.bincount(ends.ravel(), minlength=rest.count) >= FEWEST)
+        found.suspects |= set(several.tolist())  # so many slow links are one slow end
         others = ~np.isin(links_of(rest), [culprit.end for culprit in culprits])
         others &= ~bad[rest.a] & ~bad[rest.b]
         for culprit in culprits:
             a, b = divmod(culprit.end, rest.count)
-            if not _ends_are_well(rest, rates, culprit.end, one.cut, others):
+            if {a, b} & found.suspects or not _ends_are_well(
+                rest, rates, culprit.end, one.cut, others
+            ):
                 continue  # it remains a suspect
             found.links.setdefault((a, b), evidence.of_link(rates, a, b, culprit, one.expected))
         healthy = rest.where(~bad[rest.a] & ~bad[rest.b])
