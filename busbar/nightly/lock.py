@@ -156,8 +156,7 @@ def _refuse_second(place: Place, mine: int | None) -> None:
         if lock.job == mine:
             return
         if lock.holder and lock.holder.dead:
-            answer(["scancel", str(lock.job)])
-            continue
+            continue  # what a comment says is no reason to cancel a job; it ends by itself
         theirs = _nodes(lock.partition)
         if not theirs or not ours or theirs & ours:
             raise BusbarError(

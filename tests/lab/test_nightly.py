@@ -134,7 +134,9 @@ def test_two_nights_never_overlap(lab: Path, tmp_path: Path) -> None:
     _, errors = second.communicate(timeout=120)
     assert second.returncode == 2
     (line,) = errors.splitlines()
-    holder = re.search(r"\(process (?P<number>\d+) on head, user root, lock job \d+\)", line)
+    holder = re.search(
+        r"\(process (?P<number>\d+) on head, user root, lock job (?P<job>\d+)\)", line
+    )
     assert holder, line
     _on_head(lab, tmp_path, "kill", "-KILL", holder["number"])
     first.communicate(timeout=60)
@@ -143,7 +145,9 @@ def test_two_nights_never_overlap(lab: Path, tmp_path: Path) -> None:
     text, errors = third.communicate(timeout=120)
     (stage,) = json.loads(text)["stages"]
     assert stage["message"].startswith("4 of 4 nodes have a verdict"), errors
-    assert _on_head(lab, tmp_path, "squeue", "--noheader", "--name=busbar-night").stdout == ""
+    locks = _on_head(lab, tmp_path, "squeue", "--noheader", "--name=busbar-night", "--format=%A")
+    assert locks.stdout.split() == [holder["job"]]  # of the first, which ends by itself
+    _on_head(lab, tmp_path, "scancel", holder["job"])
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 import time
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from busbar.check.document import document_of
 from busbar.check.surroundings import own
 from busbar.cli import main
 from busbar.judge.results import Outcome, Result
-from busbar.nightly import process
+from busbar.nightly import lock, process
 from busbar.nightly.night import finished, rotate
 from busbar.nightly.stages import sample_of
 from busbar.verdict import Verdict
@@ -391,6 +392,30 @@ def test_without_a_lock_only_a_job_goes_on(
     (stages.data / "queue").write_text("")
     assert stages.run("--stages", "sweep")[0] == 2
     assert "squeue does not list job 9" in stages.errors
+
+
+class Waits(threading.Event):
+    """The end of a night after so many renewals, without their time."""
+
+    def __init__(self, renewals: int) -> None:
+        super().__init__()
+        self._left = renewals
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+@pytest.mark.parametrize(("status", "told"), [(0, 0), (1, 1)])
+def test_a_lock_is_renewed_until_the_night_ends(stages: Stages, status: int, told: int) -> None:
+    """It is told once if that is impossible."""
+    calls = stages.data / "renewed"
+    script = f'#!/bin/sh\necho "$*" >>{calls}\nexit {status}\n'
+    (stages.data / "scontrol").write_text(script)
+    lines: list[str] = []
+    lock._renew(7, Waits(4), lines.append)
+    assert calls.read_text().splitlines() == ["update JobId=7 StartTime=now+900"] * 4
+    assert len(lines) == told
 
 
 def test_only_the_oldest_finished_nights_are_removed(
