@@ -44,11 +44,12 @@ NORMAL = 1.4826
 """The standard deviation of a normal distribution by its median absolute deviation."""
 _FREE = 4
 """One of so many readings of an end may be better than its score."""
+_FREE_IN_COMMON = 8
+"""The same for ends that are slow together: only their fast readings tell them apart."""
 _MANY = 10
 """So many healthy readings show their scatter by the median absolute deviation."""
 _DEGREES = 3
-_FREE_IN_COMMON = 8
-"""The same for ends that are slow together: only their fast readings tell them apart."""
+"""Degrees of freedom of noise with a heavy tail."""
 _SUSPECT_DEVIATIONS = 3
 _SUSPECT_SHARE = 0.5
 Floats: TypeAlias = NDArray[np.float64]
