@@ -100,7 +100,6 @@ def _choice(args: argparse.Namespace) -> Choice:
         lane=args.lane,
         prefix=args.prefix.absolute() if args.prefix else None,
         delivery=args.delivery,
-        declared=args.list and not (args.prefix or args.delivery or args.image),
         image=args.image,
         inject=tuple(args.inject),
         scratch=args.output.resolve() / "image",
@@ -108,8 +107,16 @@ def _choice(args: argparse.Namespace) -> Choice:
 
 
 def _list(args: argparse.Namespace, output: Path) -> int:
+    site_file, site = _site(args)
+    target = target_of(site, _request(args))
     with ReFrame() as reframe:
-        plan, environments = _plan(args, output, *_site(args), Target())
+        try:
+            plan, environments = _plan(args, output, site_file, site, target)
+        except BusbarError as error:
+            if args.prefix or args.delivery or args.image:
+                raise
+            plan, environments = _plan(args, output, site_file, site, target, declared=True)
+            _tell(f"listing what site.yaml declares, as nothing can run here: {error.alone()}")
         matches = load(plan, reframe)
     _refuse_unknown(args, matches, environments)
     matches = selected(matches, args.name, args.tag)
@@ -182,11 +189,18 @@ def _request(args: argparse.Namespace) -> Request:
 
 
 def _plan(
-    args: argparse.Namespace, output: Path, site_file: Path, site: Site, target: Target
+    args: argparse.Namespace,
+    output: Path,
+    site_file: Path,
+    site: Site,
+    target: Target,
+    *,
+    declared: bool = False,
 ) -> tuple[RunPlan, list[Environment]]:
     """Choose and probe the delivery, write the configuration of ReFrame."""
     choice = replace(
         _choice(args),
+        declared=declared,
         allocation=len(target.nodes) if target.allocation else 0,
         sweep=target.sweep is not None,
     )

@@ -39,8 +39,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list",
         action="store_true",
-        help="print which checks can run with the stacks that the site declares, and why others"
-        " cannot; with --prefix, --delivery or --image, with what that one contains",
+        help="print which checks can run, with the stack that a run would take, and why others"
+        " cannot; if the site has no stack on this machine, with those that it declares",
     )
     parser.add_argument(
         "-n",

@@ -30,6 +30,7 @@ from busbar.commands.cluster_options import (
 from busbar.commands.option_types import above_zero, natural, positive
 from busbar.errors import BusbarError
 from busbar.measure.place import place_of
+from busbar.nightly.lock import one_night
 from busbar.nightly.night import SCHEMA, STAGES, Night, State, begin, last, rotate
 from busbar.nightly.output import document, junit, summary
 from busbar.nightly.process import GRACE_S
@@ -159,21 +160,22 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
         _names(args.stages, args.sample),
         place.unusable,
     )
-    night = last(output) if args.resume else begin(output, now)
     if args.resume:
-        state = _resumed(night, state)
-    _tell(f"night {night.directory}: {len(place.nodes)} nodes")
+        state = _resumed(last(output), state)
     interruption: Interruption = args.interruption
     interruption.grace = GRACE_S
     deadline = None if args.max_hours is None else begun + args.max_hours * _HOUR_S
     # A step of Slurm may start in another directory.
     where = str(Path(name).absolute()) if "/" in name else name
-    job = Job(night, where, place, wish, choice, args.limit, deadline)
-    with interruption.held():
-        state = Runner(job, args.sample, interruption, _tell).run(state)
-        if interruption.name:
-            interruption.finish()
-        return _conclude(args, night, state, interruption)
+    with one_night(place, wish, _tell):
+        night = last(output) if args.resume else begin(output, now)
+        _tell(f"night {night.directory}: {len(place.nodes)} nodes")
+        job = Job(night, where, place, wish, choice, args.limit, deadline)
+        with interruption.held():
+            state = Runner(job, args.sample, interruption, _tell).run(state)
+            if interruption.name:
+                interruption.finish()
+            return _conclude(args, night, state, interruption)
 
 
 def _names(stages: Sequence[str], sample: int) -> tuple[str, ...]:

@@ -29,6 +29,9 @@ class SiteDifference:
         return f"{self.key}: the machine has {self.detected}, the site states {self.stated}"
 
 
+_ETHERNET = "eth-"
+
+
 def differences(
     detected: Detected, site: Site, partition: str | None = None
 ) -> list[SiteDifference]:
@@ -39,7 +42,9 @@ def differences(
     pairs += [("instance_type", machine.instance_type, stated.instance_type)]
     pairs += [("numa", _numa(machine), _numa(stated))]
     if detected.rdma_listed:
-        pairs += [("nics", _nics(machine), _nics(stated))]
+        nics = _nics(stated)
+        ethernet = any(name.startswith(_ETHERNET) for name in nics)
+        pairs += [("nics", _nics(machine, ethernet=ethernet), nics)]
     if _near(machine) and _near(stated):
         pairs += [("nics.near_gpus", _near(machine), _near(stated))]
     return [
@@ -88,10 +93,15 @@ def _numa(node: NodeType) -> list[tuple[int, str, tuple[int, ...]]] | None:
     return [(numa.id, numa.cpus, numa.gpus) for numa in node.numa] or None
 
 
-def _nics(node: NodeType) -> dict[str, int]:
-    """Count the ports by class; names differ between machines of one type."""
+def _nics(node: NodeType, *, ethernet: bool = True) -> dict[str, int]:
+    """Count the ports by class; names differ between machines of one type.
+
+    Every machine has some Ethernet, which few sites state.
+    """
     counts: dict[str, int] = {}
     for nic in node.nics:
+        if not ethernet and nic.link_class.startswith(_ETHERNET):
+            continue
         counts[nic.link_class] = counts.get(nic.link_class, 0) + nic.count
     return counts
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from busbar import mpi
+from busbar.detect.ethernet import ethernet
 from busbar.detect.pci import Place, compute_gpus, place, without_tool
 from busbar.site.model import MpiFamily
 
@@ -65,7 +66,8 @@ class Outputs:
     """The output of each tool, and the errors of tools that failed."""
 
     text: dict[str, str] = field(default_factory=dict)
-    """By the names of `_TOOLS`, ``scontrol``, and ``rate <device>`` for each RDMA device."""
+    """By the names of `_TOOLS`, ``scontrol``, ``rate <device>`` for each RDMA device, and
+    ``ethernet <interface>`` for each other port of Ethernet."""
     failed: dict[str, str] = field(default_factory=dict)
     """The first error line of each installed tool that failed."""
     host: str = ""
@@ -102,7 +104,7 @@ def gather(root: Path = Path("/")) -> Outputs:
         for name, (succeeded, output) in results.items()
         if not succeeded and name not in _OPTIONAL
     }
-    text |= _ports(root)
+    text |= _ports(root) | ethernet(root)
     gpus = compute_gpus(root)
     return Outputs(
         text=text,
@@ -133,10 +135,14 @@ def _ports(root: Path) -> dict[str, str]:
 
 
 def _places(root: Path, gpus: list[str]) -> dict[str, Place]:
-    nics = [*root.glob("sys/class/infiniband/*"), *root.glob("sys/class/cxi/*")]
+    nics = [path for kind in ("infiniband", "cxi", "net") for path in _devices(root, kind)]
     places = {nic.name: place(nic / "device") for nic in nics if (nic / "device").exists()}
     devices = {address: root / "sys/bus/pci/devices" / address for address in gpus}
     return places | {name: place(path) for name, path in devices.items() if path.exists()}
+
+
+def _devices(root: Path, kind: str) -> list[Path]:
+    return sorted(root.glob(f"sys/class/{kind}/*"))
 
 
 def _multicast() -> bool | None:

@@ -11,14 +11,22 @@ from typing import Any
 from busbar.detect.nvidia import near_gpus
 from busbar.detect.pci import Place, nearest
 from busbar.detect.reader import Reader
+from busbar.parse import numbers
 from busbar.parse.machine import fi_info, ibstat
 from busbar.parse.machine.nvidia_smi import Topology
 from busbar.site.family import LinkClass
 
-PROVIDERS = {"efa": "efa", "slingshot": "cxi", "ib": "verbs", "roce": "verbs"}
+PROVIDERS = {"efa": "efa", "slingshot": "cxi", "ib": "verbs", "roce": "verbs", "eth": "tcp"}
 """The provider of a fabric by the kind of its ports."""
 _KINDS = {"efa": "efa", "cxi": "slingshot"}
-_NAMES = {"ib": "InfiniBand", "roce": "Ethernet", "efa": "EFA", "slingshot": "Slingshot"}
+_NAMES = {
+    "ib": "InfiniBand",
+    "roce": "Ethernet",
+    "efa": "EFA",
+    "slingshot": "Slingshot",
+    "eth": "Ethernet without RDMA",
+}
+_MBIT = 1000
 _EFA_GBIT = 100
 _SWITCHED = ("PIX", "PXB")
 """A NIC and a GPU below the same PCIe switch."""
@@ -50,6 +58,10 @@ def nics(
         reader.remarks.append(
             f"the rates of NICs {', '.join(topology.nics.values())} are unknown, so NICs are"
             " omitted; add the output of ibstat, for EFA and Slingshot of fi_info"
+        )
+    elif not ports and (ports := _ethernet(reader)):
+        reader.remarks.append(
+            "no port with RDMA was found, so messages between nodes take TCP: NICs are Ethernet"
         )
     near = _near(ports, topology, reader.outputs.places, bus_ids)
     far = _far(ports, topology)
@@ -98,6 +110,16 @@ def _verbs(reader: Reader) -> list[_NetworkPort]:
         if rate and layer:
             listed.append(_NetworkPort(port.partition("/")[0], layer, rate))
     return listed
+
+
+def _ethernet(reader: Reader) -> list[_NetworkPort]:
+    """Return the ports of a node whose network has no RDMA."""
+    found = (name.partition(" ") for name in reader.outputs.text)
+    return [
+        _NetworkPort(port, "eth", numbers.count(reader.outputs.text[f"{kind} {port}"]) // _MBIT)
+        for kind, _, port in found
+        if kind == "ethernet"
+    ]
 
 
 def _rails(ports: list[_NetworkPort], far: set[str], reader: Reader) -> list[_NetworkPort]:

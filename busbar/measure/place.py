@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -70,18 +71,26 @@ def place_of(site: Site, wish: Wish) -> Place:
     )
 
 
+def options_of(partition: Partition, wish: Wish) -> list[str]:
+    """Return the options that give a job access to a partition, as words of a command."""
+    text = " ".join(slurm_options(partition, access_of(wish.sbatch)))
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise BusbarError(
+            f"{error} in {text!r}", where=f"access of partition {partition.name}", hint="quote it"
+        ) from error
+    return [*words, *([f"--reservation={wish.reservation}"] if wish.reservation else [])]
+
+
 def submit(place: Place, wish: Wish, command: Sequence[str]) -> int:
     """Run a command of Busbar in a job on these nodes; return its exit status.
 
     The job survives the failure of a node. It ends with this process.
     """
-    partition = place.partition
-    added = access_of(wish.sbatch)
-    words = " ".join(slurm_options(partition, added)).split()
     pending = wish.max_pending_s
     options = [
-        *words,
-        *([f"--reservation={wish.reservation}"] if wish.reservation else []),
+        *options_of(place.partition, wish),
         *([f"--immediate={pending}"] if pending is not None else []),
         *(f"--nodes={len(place.nodes)}", f"--nodelist={','.join(place.nodes)}"),
         *("--no-kill", "--job-name=busbar-sweep"),

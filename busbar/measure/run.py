@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -13,7 +13,7 @@ from busbar.measure.program import Program
 from busbar.measure.rounds import Limits, Rounds, Times
 from busbar.measure.store import CannotWriteError, Store
 from busbar.site import Site
-from busbar.sweep.analyse import TOLERANCE, Analysis, analyse
+from busbar.sweep.analyse import TOLERANCE, Accusation, Analysis, analyse
 from busbar.sweep.inside import READINGS, judge_inside
 from busbar.sweep.judge_pairs import Least
 from busbar.sweep.limits import inside_of_site, of_limit, of_site
@@ -196,15 +196,17 @@ class Sweep:
             rounds.measure(again)
             last = max(row.round for row in again)
         second = self._analysis(last)
-        confirmation = plan_suspects(self._confirmation(second), last + 1)
-        if confirmation:
+        confirming = [*self._nodes_again(second), *self._links_again(second)]
+        if confirming:
             self._show(f"confirming {len(second.accused)} findings")
-            rounds.measure(confirmation)
+            rounds.measure(plan_suspects(confirming, last + 1))
+        measured = {node for pair in confirming for node in (pair.a, pair.b)}
         after = {one.id for one in self._analysis().accused}
         self.outcome.confirmed = frozenset(
             one.id
             for one in second.accused
-            if one.id in after and (confirmation or (one.kind == "link" and len(one.nodes) == 1))
+            if one.id in after
+            and (_inside(one) or (one.kind != "uplink" and measured.issuperset(one.nodes)))
         )
 
     def _measure_inside(self, rounds: Rounds, nodes: set[str]) -> None:
@@ -218,12 +220,10 @@ class Sweep:
             self._show(f"measuring the links of {len(again)} nodes again")
             rounds.measure_inside(again, again=True)
 
-    def _confirmation(self, analysis: Analysis) -> list[SuspectPair]:
+    def _nodes_again(self, analysis: Analysis) -> list[SuspectPair]:
         """Return pairs of the accused nodes and NICs with nodes that nobody accuses."""
         accused = [one for one in analysis.accused if one.kind in ("node", "nic")]
-        bad = {node for one in analysis.accused for node in one.nodes}
-        bad |= {node for pair in analysis.suspects for node in (pair.a, pair.b)}
-        good = [node for node in self.outcome.nodes if node not in bad]
+        good = self._good(analysis, analysis.accused)
         named = sorted({one.nodes[0] for one in accused})
         if len(named) > len(good) or len(good) < _PARTNERS:
             return []
@@ -232,6 +232,36 @@ class Sweep:
             for at, node in enumerate(named)
             for step in range(_PARTNERS)
         ]
+
+    def _links_again(self, analysis: Analysis) -> list[SuspectPair]:
+        """Return the accused links, in turn with good partners of both ends.
+
+        The second pass measures a link so often within seconds that a disturbance of an end looks
+        like a slow link. It is over now, or slows down the other partners as well.
+        """
+        pairs: list[SuspectPair] = []
+        good = self._good(analysis, [one for one in analysis.accused if one.kind != "uplink"])
+        for one in analysis.accused:
+            if one.kind != "link" or _inside(one):
+                continue
+            a, b = one.nodes
+            for step in range(_PARTNERS):
+                pairs.append(SuspectPair(a, b))
+                for offset, end in enumerate((a, b)):
+                    near = self._near(end, good)
+                    pairs += [SuspectPair(end, near[(step + offset) % len(near)])] if near else []
+        return pairs
+
+    def _good(self, analysis: Analysis, accused: Iterable[Accusation]) -> list[str]:
+        """Return the nodes that are neither suspects nor among the accused."""
+        bad = {node for one in accused for node in one.nodes}
+        bad |= {node for pair in analysis.suspects for node in (pair.a, pair.b)}
+        return [node for node in self.outcome.nodes if node not in bad]
+
+    def _near(self, end: str, nodes: list[str]) -> list[str]:
+        """Return the nodes on the leaf of a node; all of them if there are none."""
+        leaf_of = self._request.topology.leaf_of
+        return [node for node in nodes if leaf_of.get(node) == leaf_of.get(end)] or nodes
 
     def _analysis(self, last: int | None = None) -> Analysis:
         """Analyse the rows up to a round."""
@@ -253,3 +283,8 @@ class Sweep:
         else:
             least, _ = of_site(request.site, nics)
         return least | inside_of_site(request.site, links)
+
+
+def _inside(accusation: Accusation) -> bool:
+    """Return whether a link inside a node is accused, which was measured three times."""
+    return accusation.kind == "link" and len(accusation.nodes) == 1

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from busbar.check.target import access_of
-from busbar.delivery.reframe import slurm_options
-from busbar.measure.place import Place, Wish
+from busbar.measure.place import Place, Wish, options_of
 from busbar.nightly.night import Finding
 from busbar.nightly.process import busbar
 from busbar.sweep.hostlist import fold
@@ -75,8 +73,7 @@ def command(site: str, place: Place, wish: Wish, nodes: Sequence[str], output: P
         words += ["--overlap", "--mem=0"]  # the step of salloc's shell may hold all of the node
     else:
         words += ["--job-name=busbar-gate", f"--time={_MINUTES}"]
-        words += " ".join(slurm_options(place.partition, access_of(wish.sbatch))).split()
-        words += [f"--reservation={wish.reservation}"] if wish.reservation else []
+        words += options_of(place.partition, wish)
         pending = wish.max_pending_s
         words += [f"--immediate={pending}"] if pending is not None else []
     partition = f"--partition={place.partition.name}"

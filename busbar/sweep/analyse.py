@@ -108,7 +108,10 @@ class _Analyser:
     def analysis(self, results: Results, inside: Inside) -> Analysis:
         """Put the findings of all NICs together, and those inside the nodes."""
         nodes, nics = self._nodes_and_nics()
-        accused = [*self._collapsed(nodes), *nics, *self._links(nodes), *self._uplinks()]
+        leaves = self._slow_leaves(nodes)
+        doubtful = self._explained(nodes, leaves)
+        nodes = {end: text for end, text in nodes.items() if end not in doubtful}
+        accused = [*self._collapsed(nodes, leaves), *nics, *self._links(nodes), *self._uplinks()]
         known = {one.id for one in accused}
         accused += [
             Accusation(one.id, one.kind, one.evidence, (one.node,))
@@ -130,7 +133,10 @@ class _Analyser:
             notes.append(f"{len(self._readings.failed)} measurements have no rate")
         return Analysis(
             tuple(accused),
-            (*self._suspects(set(nodes)), *(SuspectPair(node, node) for node in inside.again)),
+            (
+                *self._suspects(set(nodes), doubtful),
+                *(SuspectPair(node, node) for node in inside.again),
+            ),
             (*unmeasured(self._readings), *inside.unmeasured),
             tuple(notes),
             max(row.round for row in results.rows),
@@ -189,12 +195,10 @@ class _Analyser:
                 has[numbers[node]].add(row.nic or "")
         return has
 
-    def _collapsed(self, nodes: Mapping[int, str]) -> list[Accusation]:
-        """Return the slow nodes; the leaf instead of them if no node of it is known to be good."""
+    def _slow_leaves(self, nodes: Mapping[int, str]) -> list[int]:
+        """Return the leaves without a node that is known to be good, if others have some."""
         suspects = {end for judged in self._judged.values() for end in judged.suspects}
-        members: dict[int, list[int]] = {}
-        for end in self._measured_nodes():
-            members.setdefault(int(self._leaf[end]), []).append(end)
+        members = self._members()
         whole = [
             leaf
             for leaf, ends in members.items()
@@ -203,10 +207,26 @@ class _Analyser:
             and set(ends) <= nodes.keys() | suspects
             and len(nodes.keys() & set(ends)) >= _MOST_OF_LEAF * len(ends)
         ]
-        if len(whole) == len(members) > 0:
-            whole = []  # the fleet is slow as a whole
+        return whole if len(whole) < len(members) else []  # else the fleet is slow as a whole
+
+    def _explained(self, nodes: Iterable[int], leaves: Iterable[int]) -> set[int]:
+        """Return the nodes that only slow leaves speak against: they met no good node."""
+        common = set().union(*(judged.common for judged in self._judged.values()))
+        slow = set(leaves)
+        return {end for end in nodes if slow and end in common and self._leaf[end] not in slow}
+
+    def _members(self) -> dict[int, list[int]]:
+        """Return the measured nodes of each leaf."""
+        members: dict[int, list[int]] = {}
+        for end in self._measured_nodes():
+            members.setdefault(int(self._leaf[end]), []).append(end)
+        return members
+
+    def _collapsed(self, nodes: Mapping[int, str], leaves: list[int]) -> list[Accusation]:
+        """Return the slow nodes, and slow leaves instead of theirs."""
+        members = self._members()
         found = []
-        for leaf in whole:
+        for leaf in leaves:
             names = self._named(*members[leaf])
             first = next(end for end in members[leaf] if end in nodes)
             text = (
@@ -217,7 +237,7 @@ class _Analyser:
         return found + [
             Accusation(self._names[end], "node", text, (self._names[end],))
             for end, text in nodes.items()
-            if self._leaf[end] not in whole
+            if self._leaf[end] not in leaves
         ]
 
     def _measured_nodes(self) -> list[int]:
@@ -254,9 +274,9 @@ class _Analyser:
     def _named(self, *ends: int) -> tuple[str, ...]:
         return tuple(self._names[end] for end in ends)
 
-    def _suspects(self, accused: set[int]) -> list[SuspectPair]:
+    def _suspects(self, accused: set[int], doubtful: set[int]) -> list[SuspectPair]:
         """Return what to measure again: suspects with good nodes, and links several times."""
-        suspects = {end for judged in self._judged.values() for end in judged.suspects}
+        suspects = doubtful | {end for judged in self._judged.values() for end in judged.suspects}
         bad = suspects | accused | {end for one in self._judged.values() for end in one.nodes}
         good = [end for end in self._measured_nodes() if end not in bad]
         met = [

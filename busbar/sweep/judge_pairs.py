@@ -30,6 +30,8 @@ _MINORITY = 0.1
 """A larger share of slow ends may be another kind of node."""
 _FASTER = 0.01
 """A larger share of much faster pairs shows a faster kind of node."""
+_WELL = 0.25
+"""The share of readings with others in which the ends of a slow link must be fast."""
 _COMPARABLE = 4
 """Of fewer nodes, nobody knows which is the slow one."""
 Link = tuple[int, int]
@@ -50,6 +52,8 @@ class Judged:
 
     nodes: dict[int, str] = field(default_factory=dict)
     """The evidence against each slow node."""
+    common: set[int] = field(default_factory=set)
+    """Those of them that measured with slow nodes only."""
     uplinks: dict[tuple[int, ...], str] = field(default_factory=dict)
     """The evidence against the uplinks of a leaf, or of two that have one path."""
     links: dict[Link, str] = field(default_factory=dict)
@@ -100,7 +104,7 @@ class Judge:
             if not len(pairs):
                 return found
         cut = math.log1p(-self.tolerance)
-        rates = healthy_rates(pairs, crossing, cut)
+        rates = healthy_rates(pairs, crossing, self.leaf, cut)
         if not least:
             if (nodes := len(np.union1d(pairs.a, pairs.b))) < _COMPARABLE:
                 found.open.append(f"{nodes} nodes are too few to compare; give --limit")
@@ -129,6 +133,7 @@ class Judge:
         for culprit in located.culprits:
             text = evidence.of_node(rates, culprit, located.candidates, one.expected)
             found.nodes.setdefault(culprit.end, text)
+            found.common |= {culprit.end} if culprit.common else set()
         found.suspects |= set(located.suspects)
         self._add_links(found, one, located, rest, rates)
         return explained
@@ -154,8 +159,18 @@ class Judge:
     def _add_links(found: Judged, one: _Pass, located: Located, rest: Pairs, rates: Pairs) -> None:
         bad = located.candidates.copy()
         bad[[*found.nodes, *located.suspects]] = True
-        for culprit in repeated(rest, one.cut, ~bad):
+        culprits = repeated(rest, one.cut, ~bad)
+        ends = np.array([divmod(culprit.end, rest.count) for culprit in culprits], np.int64)
+        several = np.flatnonzero(np.bincount(ends.ravel(), minlength=rest.count) >= FEWEST)
+        found.suspects |= set(several.tolist())  # so many slow links are one slow end
+        others = ~np.isin(links_of(rest), [culprit.end for culprit in culprits])
+        others &= ~bad[rest.a] & ~bad[rest.b]
+        for culprit in culprits:
             a, b = divmod(culprit.end, rest.count)
+            if {a, b} & found.suspects or not _ends_are_well(
+                rest, rates, culprit.end, one.cut, others
+            ):
+                continue  # it remains a suspect
             found.links.setdefault((a, b), evidence.of_link(rates, a, b, culprit, one.expected))
         healthy = rest.where(~bad[rest.a] & ~bad[rest.b])
         keys, where = np.unique(links_of(healthy), return_inverse=True)
@@ -164,6 +179,25 @@ class Judge:
             if rate < one.cut:
                 link = divmod(key, rest.count)
                 found.suspect_links[link] = min(rate, found.suspect_links.get(link, 0.0))
+
+
+def _ends_are_well(rest: Pairs, rates: Pairs, link: int, cut: float, others: Bools) -> bool:
+    """Return whether both ends of a link reach in other pairs what the link should.
+
+    Pairs that cross leaves may be slower than it, and then show nothing. If an end has measured
+    with others while the link was repeated, only that counts: something may disturb an end for
+    a while.
+    """
+    mine = links_of(rest) == link
+    least = float(np.median((rates.rate - rest.rate)[mine])) + cut
+    rounds = np.sort(rest.round[mine])
+    meanwhile = (rest.round > rounds[0]) & (rest.round <= rounds[-1])
+    for end in divmod(link, rest.count):
+        theirs = others & ((rest.a == end) | (rest.b == end))
+        theirs = theirs & meanwhile if (theirs & meanwhile).any() else theirs
+        if not theirs.any() or np.mean(rates.rate[theirs] >= least) < _WELL:
+            return False
+    return True
 
 
 def _mixed(rates: Pairs, candidates: Bools) -> str:

@@ -6,6 +6,10 @@ that is well has a high score even if several of its partners are slow or some o
 disturbed. Ends with a score below the cut are candidates. A candidate that is fast with a partner
 outside the candidates is exonerated, until no more are; a slow end never is.
 
+Two candidates that are fast together exonerate each other too, if that reading is further above
+their scores than the scatter of readings explains: the nodes of a small leaf are slow with all
+others if its uplinks are.
+
 What remains is accused if its pairs with healthy partners show it:
 
 - there are three of them with different partners (`FEWEST`), so that no burst accuses;
@@ -13,8 +17,8 @@ What remains is accused if its pairs with healthy partners show it:
   (Bonferroni). With ``k`` pairs of which ``j`` are at or below the score, it is the binomial tail
   ``P(X >= j)`` for the share of pairs between healthy ends that are at or below the score. The
   share comes from the readings, so that no shape of the noise is assumed. Beyond the slowest of
-  them it is that of Student's t with three degrees of freedom, a heavy tail, and never
-  below ``BURST``. The same with ``j = k`` and the best of the
+  them it is that of Student's t with three degrees of freedom, a heavy tail, or less if there are
+  fewer than four readings, and never below ``BURST``. The same with ``j = k`` and the best of the
   readings counts if it is smaller, and both twice;
 - without a limit the score is also further below the median of the healthy scores than their
   scatter (median absolute deviation) explains with the same error.
@@ -40,6 +44,12 @@ NORMAL = 1.4826
 """The standard deviation of a normal distribution by its median absolute deviation."""
 _FREE = 4
 """One of so many readings of an end may be better than its score."""
+_FREE_IN_COMMON = 8
+"""The same for ends that are slow together: only their fast readings tell them apart."""
+_MANY = 10
+"""So many healthy readings show their scatter by the median absolute deviation."""
+_DEGREES = 3
+"""Degrees of freedom of noise with a heavy tail."""
 _SUSPECT_DEVIATIONS = 3
 _SUSPECT_SHARE = 0.5
 Floats: TypeAlias = NDArray[np.float64]
@@ -166,6 +176,8 @@ def locate(pairs: Pairs, cut: float, tests: int, *, relative: bool) -> Located:
     if relative and np.isfinite(whole).any():
         cut += max(0.0, float(np.nanmedian(whole)))  # a score is above the middle of its readings
     candidates, found, counts = suspicious(pairs, cut)
+    candidates = _without_fast_pairs(pairs, whole, candidates, cut, tests)
+    found, counts = scores(pairs, ~candidates[pairs.b], ~candidates[pairs.a])
     healthy = ~candidates & np.isfinite(whole)
     middle = float(np.median(whole[healthy])) if healthy.any() else math.nan
     scatter = scatter_of(whole[healthy]) if relative else 0.0
@@ -193,6 +205,20 @@ def locate(pairs: Pairs, cut: float, tests: int, *, relative: bool) -> Located:
     return Located(tuple(culprits), suspects, candidates, whole - middle)
 
 
+def _without_fast_pairs(
+    pairs: Pairs, whole: Floats, candidates: Bools, cut: float, tests: int
+) -> Bools:
+    """Return the candidates without those that are fast together."""
+    both = candidates[pairs.a] & candidates[pairs.b]
+    well = ~candidates[pairs.a] & ~candidates[pairs.b]
+    slower = np.minimum(whole[pairs.a], whole[pairs.b])
+    distance = deviations(tests) * scatter_of(pairs.rate[well])
+    fast = both & (pairs.rate >= cut) & (pairs.rate - slower > distance)
+    remaining = candidates.copy()
+    remaining[np.concatenate([pairs.a[fast], pairs.b[fast]])] = False
+    return remaining
+
+
 def _common(pairs: Pairs, alone: Bools, cut: float) -> list[Culprit]:
     """Return the ends that are slow together: none of them has measured with a healthy one.
 
@@ -202,7 +228,8 @@ def _common(pairs: Pairs, alone: Bools, cut: float) -> list[Culprit]:
     if alone.sum() * 2 < len(np.union1d(pairs.a, pairs.b)):
         return []
     group = pairs.where(alone[pairs.a] & alone[pairs.b])
-    found, counts = scores(group)
+    ends, rates = np.concatenate([group.a, group.b]), np.tile(group.rate, 2)
+    found, counts = best_of(ends, rates, pairs.count, _FREE_IN_COMMON)
     partners = _partners(group, np.zeros(pairs.count, bool))
     return [
         Culprit(end, float(found[end]), int(counts[end]), math.nan)
@@ -227,17 +254,33 @@ def scatter_of(values: Floats) -> float:
 def share_below(null: Floats, score: float) -> float:
     """Return the share of healthy readings, which are sorted, at or below a score."""
     below = int(np.searchsorted(null, score, side="right"))
-    share = (below + 1) / (len(null) + 1) if len(null) else 0.0
-    scatter = scatter_of(null)
-    if not below and scatter > 0:
-        share = min(share, _t3_tail((float(np.median(null)) - score) / scatter))
-    elif not below and len(null):
-        share = 0.0
+    share = (below + 1) / (len(null) + 1)
+    if not below and len(null) > 1:
+        scatter = _scatter_of_few(null) if len(null) < _MANY else scatter_of(null)
+        distance = float(np.median(null)) - score
+        share = (
+            min(share, _t_tail(distance / scatter, min(len(null) - 1, _DEGREES)))
+            if scatter > 0
+            else 0.0
+        )
     return max(share, BURST)
 
 
-def _t3_tail(distance: float) -> float:
-    """Return ``P(T < -distance)`` of Student's t with three degrees of freedom."""
+def _scatter_of_few(values: Floats) -> float:
+    """Return how far the next value may be from these, as a standard deviation.
+
+    The median absolute deviation of few values is often by chance much too small.
+    """
+    return float(np.std(values, ddof=1)) * math.sqrt(1 + 1 / len(values))
+
+
+def _t_tail(distance: float, degrees: int) -> float:
+    """Return ``P(T < -distance)`` of Student's t with one, two or three degrees of freedom."""
+    match degrees:
+        case 1:
+            return 0.5 - math.atan(distance) / math.pi
+        case 2:
+            return 0.5 - distance / (2 * math.sqrt(2 + distance * distance))
     x = distance / math.sqrt(3)
     return 0.5 - (math.atan(x) + x / (1 + x * x)) / math.pi
 

@@ -159,6 +159,8 @@ class _Planner:
             ranks = {leaf: rank for rank, leaf in enumerate(dict.fromkeys(self._leaf[order]))}
             order.sort(key=lambda node: ranks[self._leaf[node]])
         half = len(order) // 2
+        # Else all nodes of a leaf would meet the same leaf, and its slow uplinks look like theirs.
+        order[half:] = self._random.sample(order[half:], len(order) - half)
         return np.column_stack([order[:half], order[half:]])
 
     def _improved(self, pairs: NDArray[np.int64]) -> NDArray[np.int64]:

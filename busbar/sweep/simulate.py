@@ -15,7 +15,7 @@ import numpy as np
 from busbar.errors import BusbarError
 from busbar.sweep.analyse import Analysis, analyse
 from busbar.sweep.fleet import FaultKind, Fleet, Noise
-from busbar.sweep.plan import plan
+from busbar.sweep.plan import MOST_ROWS, plan
 from busbar.sweep.rows import MeasuredPair, PlannedPair, Results, read_results
 from busbar.sweep.second_pass import plan_suspects
 from busbar.sweep.topology import Topology
@@ -66,6 +66,10 @@ class Outcome:
 
 def simulate(scenario: Scenario) -> Outcome:
     """Run a sweep with its second pass; raise ``BusbarError`` for more faults than places."""
+    nics = scenario.nics if scenario.kind == "nic" else 1
+    if (count := scenario.rounds * (scenario.nodes // 2) * nics) > MOST_ROWS:
+        what = f"at most {MOST_ROWS:,} readings can be simulated, got {count:,}"
+        raise BusbarError(what, where="--nics, --rounds", hint="give smaller numbers")
     nodes = [f"n{number}" for number in range(scenario.nodes)]
     topology = Topology({node: f"leaf{n // scenario.leaf_size}" for n, node in enumerate(nodes)})
     noise = np.random.default_rng(scenario.seed)

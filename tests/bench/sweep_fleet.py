@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Measure how well a sweep of 10,000 nodes localises, and print the table of docs/sweep.md.
+"""Measure how well a sweep localises, and print the tables of docs/sweep.md.
 
 ``python tests/bench/sweep_fleet.py [SEEDS]``; 100 seeds take half an hour of one core.
 """
@@ -28,6 +28,20 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "10 links 20 % slow": {"kind": "link"},
     "10 of 313 uplinks 20 % slow": {"kind": "uplink"},
 }
+_EIGHT: dict[str, Any] = {"nodes": 8, "leaf_size": 4, "rounds": 7, "bad": 1}
+_SIXTY_FOUR: dict[str, Any] = {"nodes": 64, "leaf_size": 16, "bad": 1}
+SMALL: dict[str, dict[str, Any]] = {
+    "none of 8 nodes": {**_EIGHT, "bad": 0},
+    "1 of 8 nodes 20 % slow": _EIGHT,
+    "1 of 8 nodes 20 % slow, noise of Student's t3": {**_EIGHT, "tail": "t3"},
+    "1 of 16 NICs of 8 nodes 20 % slow": {**_EIGHT, "kind": "nic"},
+    "none of 64 nodes, noise of Student's t3": {**_SIXTY_FOUR, "bad": 0, "tail": "t3"},
+    "1 of 64 nodes 20 % slow": _SIXTY_FOUR,
+    "1 link between 64 nodes 20 % slow": {**_SIXTY_FOUR, "kind": "link"},
+    "1 of 4 uplinks of 64 nodes 20 % slow": {**_SIXTY_FOUR, "kind": "uplink"},
+}
+"""Fleets in which few readings decide: ``MORE`` times as many seeds."""
+MORE = 20
 HEAD = """\
 | faults | seeds | recall | worst seed | falsely accused | rounds of the second pass | plan, s | analyse, s | GB |
 |---|---|---|---|---|---|---|---|---|"""  # noqa: E501 - a row of a table
@@ -38,9 +52,10 @@ MOST_GB = 1.0
 
 def measure(label: str, seeds: int) -> tuple[str, bool]:
     """Return a row of the table, and whether it meets the bars."""
-    found = [
-        simulate(Scenario(**{**vars(BASE), **SCENARIOS[label], "seed": n})) for n in range(seeds)
-    ]
+    small = label in SMALL
+    seeds *= MORE if small else 1
+    changes = SMALL[label] if small else SCENARIOS[label]
+    found = [simulate(Scenario(**{**vars(BASE), **changes, "seed": n})) for n in range(seeds)]
     recalls = [one.recall for one in found]
     mean, least = sum(recalls) / seeds, min(recalls)
     false = sum(one.false_accusations for one in found)
@@ -54,7 +69,8 @@ def measure(label: str, seeds: int) -> tuple[str, bool]:
         f" {analyse_s:.1f} | {gigabytes:.2f} |"
     )
     within = max(plan_s, analyse_s) < MOST_SECONDS and gigabytes < MOST_GB
-    return row, mean >= LEAST_RECALL and not false and within
+    allowed = seeds / 1000 if small else 0  # by the rule, one in a thousand sweeps
+    return row, mean >= LEAST_RECALL and false <= allowed and within
 
 
 def main(seeds: int) -> int:
@@ -63,7 +79,8 @@ def main(seeds: int) -> int:
     passed = True
     # A process for each scenario, so that each has its own memory.
     with ProcessPoolExecutor(2, get_context("spawn"), max_tasks_per_child=1) as pool:
-        for row, good in pool.map(measure, SCENARIOS, [seeds] * len(SCENARIOS)):
+        labels = [*SMALL, *SCENARIOS]
+        for row, good in pool.map(measure, labels, [seeds] * len(labels)):
             print(row, flush=True)  # noqa: T201 - as above
             passed &= good
     return 0 if passed else 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 from .common import LAB, ROOT
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
 GOOD, BAD = ("n1", "n2", "n3"), "n4"
 SITE = """\
 name: nights
@@ -76,36 +77,21 @@ def _on_head(lab: Path, tmp_path: Path, *words: object) -> subprocess.CompletedP
     )
 
 
-def test_a_bad_node_does_not_fail_the_others_and_a_second_start_is_refused(
-    lab: Path, site: Path, tmp_path: Path
-) -> None:
+@pytest.mark.long
+def test_a_bad_node_does_not_fail_the_others(lab: Path, site: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     words = [*(LAB / "run", lab, sys.executable, "-m", "busbar", "nightly", "--json")]
     words += ["--site", site, "--output", output, "--sample", "0", "--max-hours", "0.2"]
     command = [str(word) for word in words]
     environment = _environment(tmp_path)
-    log = tmp_path / "log"
-    with log.open("w") as errors:
-        night = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT, env=environment
-        )
-    try:
-        for _ in range(300):
-            if "gate: " in log.read_text() or night.poll() is not None:
-                break
-            time.sleep(0.1)
-        second = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment
-        )
-        text, _ = night.communicate(timeout=840)
-    finally:
-        night.kill()
-    assert second.returncode == 2
-    assert "another run uses this directory (process " in second.stderr
-    assert len(second.stderr.splitlines()) == 1
-    document = json.loads(text)
+    night = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment
+    )
+    document = json.loads(night.stdout)
     gate, sweep, check = document["stages"]
-    assert (night.returncode, gate["verdict"], document["left_out"]) == (1, "failed", [BAD]), text
+    assert (night.returncode, gate["verdict"], document["left_out"]) == (1, "failed", [BAD]), (
+        night.stdout
+    )
     (bad,) = (each for each in gate["findings"] if each["where"] == BAD)
     assert "[node_problem] mount " in bad["message"]
     assert sweep["nodes"] == check["nodes"] == list(GOOD)
@@ -114,11 +100,57 @@ def test_a_bad_node_does_not_fail_the_others_and_a_second_start_is_refused(
     measured = {
         node for row in results["results"] if row["gb_per_s"] for node in row["where"].split(",")
     }
-    assert measured == set(GOOD), log.read_text()
+    assert measured == set(GOOD), night.stderr
     assert check["verdict"] not in ("failed", "not run"), check
-    assert Path(document["report"]).is_file(), log.read_text()
+    assert Path(document["report"]).is_file(), night.stderr
 
 
+def test_two_nights_never_overlap(lab: Path, tmp_path: Path) -> None:
+    """Nor from another host and with another --output. One that was killed does not count."""
+    site = _site(tmp_path / "nights", tmp_path)
+
+    def night(name: str, *on: str) -> subprocess.Popen[str]:
+        words = (*("nightly", "--json", "--stages=gate", "--site", site), "--output", name)
+        return subprocess.Popen(
+            [*(LAB / "run", *on, lab, sys.executable, "-m", "busbar"), *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+            env=_environment(tmp_path),
+        )
+
+    # Its gate waits for the nodes.
+    hold = ("--parsable", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 900")
+    job = _on_head(lab, tmp_path, "sbatch", *hold).stdout.strip()
+    first = night("first")
+    lines: list[str] = []
+    for line in first.stderr or ():
+        lines.append(line)
+        if "busbar: gate: 4 nodes" in line:
+            break
+    assert first.poll() is None, lines
+    second = night("second", "-n", "n1")
+    _, errors = second.communicate(timeout=120)
+    assert second.returncode == 2
+    (line,) = errors.splitlines()
+    holder = re.search(
+        r"\(process (?P<number>\d+) on head, user root, lock job (?P<job>\d+)\)", line
+    )
+    assert holder, line
+    _on_head(lab, tmp_path, "kill", "-KILL", holder["number"])
+    first.communicate(timeout=60)
+    _on_head(lab, tmp_path, "scancel", job)
+    third = night("third")
+    text, errors = third.communicate(timeout=120)
+    (stage,) = json.loads(text)["stages"]
+    assert stage["message"].startswith("4 of 4 nodes have a verdict"), errors
+    locks = _on_head(lab, tmp_path, "squeue", "--noheader", "--name=busbar-night", "--format=%A")
+    assert locks.stdout.split() == [holder["job"]]  # of the first, which ends by itself
+    _on_head(lab, tmp_path, "scancel", holder["job"])
+
+
+@pytest.mark.long
 def test_the_checks_of_four_nodes_take_less_time_at_once_than_one_by_one(
     lab: Path, tmp_path: Path
 ) -> None:
@@ -144,6 +176,7 @@ def test_the_checks_of_four_nodes_take_less_time_at_once_than_one_by_one(
     assert seconds["asynchronous"] < seconds["serial"]
 
 
+@pytest.mark.long
 def test_plain_reframe_runs_sweep_and_checks(lab: Path, tmp_path: Path) -> None:
     """The command of docs/operations.md."""
     (command,) = (

@@ -257,6 +257,55 @@ def test_rates_of_the_kernel(tmp_path: Path) -> None:
     assert (nic.name, nic.link_class) == ("mlx5_7", "ib-400g")
 
 
+def interface(root: Path, name: str, mbit: int, *parts: str, state: str = "up") -> Path:
+    """Write an interface of the kernel, with directories such as ``device``."""
+    path = root / "sys/class/net" / name
+    for part in parts or ("device",):
+        (path / part).mkdir(parents=True)
+    for file, value in {"type": "1", "operstate": state, "speed": str(mbit)}.items():
+        (path / file).write_text(f"{value}\n")
+    return path
+
+
+def test_ethernet_without_rdma_is_the_network_of_a_node_that_has_no_other(tmp_path: Path) -> None:
+    interface(tmp_path, "eno1", 1000)
+    interface(tmp_path, "ens1f0", 25000)
+    interface(tmp_path, "ens1f1", 25000, state="down")
+    interface(tmp_path, "virbr0", 10000, "bridge")
+    interface(tmp_path, "tap0", -1)
+    detected = compose(gather(tmp_path))
+    (nic,) = detected.site.node.nics
+    assert (nic.name, nic.link_class) == ("ens1f0", "eth-25g")
+    assert detected.site.fabric
+    assert (detected.site.fabric.provider, detected.site.fabric.rails) == ("tcp", 1)
+    assert any("messages between nodes take TCP" in remark for remark in detected.remarks)
+    assert any("eno1 are omitted" in remark for remark in detected.remarks)
+    assert not [each for each in differences(detected, sites.load("local")) if each.key == "nics"]
+    port = tmp_path / "sys/class/infiniband/mlx5_7/ports/1"
+    port.mkdir(parents=True)
+    (port / "rate").write_text("200 Gb/sec (4X HDR)\n")
+    (port / "link_layer").write_text("InfiniBand\n")
+    (nic,) = compose(gather(tmp_path)).site.node.nics
+    assert nic.link_class == "ib-200g"
+
+
+def test_a_bond_stands_for_its_ports_and_ports_without_a_route_carry_nothing(
+    tmp_path: Path,
+) -> None:
+    for name in ("ens1f0", "ens1f1"):
+        interface(tmp_path, name, 25000, "device", "master/bonding")
+    interface(tmp_path, "bond0", 50000, "bonding")
+    interface(tmp_path, "ens2", 100000)
+    interface(tmp_path, "ens3", 100000, "device/infiniband")  # its RDMA port is not active
+    nics = compose(gather(tmp_path)).site.node.nics
+    assert [(nic.name, nic.link_class) for nic in nics] == [("ens2", "eth-100g")]
+    routes = tmp_path / "proc/net/route"
+    routes.parent.mkdir(parents=True)
+    routes.write_text("Iface\tDestination\tGateway\nbond0\t0000000A\t00000000\n")
+    nics = compose(gather(tmp_path)).site.node.nics
+    assert [(nic.name, nic.link_class) for nic in nics] == [("bond0", "eth-50g")]
+
+
 def test_command_writes_a_site_that_lints(tmp_path: Path, capsys) -> None:
     directory = tmp_path / "here"
     assert main(["site", "detect", "--output", str(directory)]) == 0

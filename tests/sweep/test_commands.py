@@ -205,6 +205,10 @@ def test_simulate_with_a_slow_leaf_and_heavy_tails(run: Run) -> None:
         (["--nodes", "9", "--bad", "0", "--noise", "2"], "must be from 0 to below 1"),
         (["--nodes", "9", "--bad", "0", "--noise", "nan"], "must be from 0 to below 1"),
         (["--nodes", "9", "--bad", "-1"], "must be an integer of 0 or more"),
+        (
+            ["--nodes", "4", "--bad", "0", "--kind", "nic", "--nics", "99999999"],
+            "at most 10,000,000 readings",
+        ),
     ],
 )
 def test_simulate_refuses(run: Run, words: list[str], message: str) -> None:
