@@ -20,13 +20,13 @@ from busbar.verdict import EXIT_STATUSES, combined, exit_status
 
 
 def add_parser(subparsers: Any) -> None:
-    """Adds ``busbar explain``."""
+    """Add ``busbar explain``."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "explain",
         description=(
-            "Reads the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the"
+            "Read the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the"
             " scheduler's log; plain, gzip, bzip2 or xz; with any prefix of a launcher or log"
-            " collector before each line) and names what ran, the verdict, and the causes with"
+            " collector before each line) and name what ran, the verdict, and the causes with"
             f" the lines that show them. {EXIT_STATUSES}"
         ),
     )
@@ -95,7 +95,7 @@ def _print_page(cause: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Explains and prints."""
+    """Explain and print."""
     if args.cause:
         return _print_page(args.cause)
     if not args.files:
