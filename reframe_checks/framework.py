@@ -98,10 +98,10 @@ class Torch(XcclPerf, special=True):
         starts = shown.facts.events_of(Start)
         said += [start.hip.split(".")[:2] for start, _ in starts if start.hip]
         if not said:
-            yield "neither the log nor PyTorch says of which ROCm its RCCL is"
+            yield "neither the log nor PyTorch names the ROCm of its RCCL"
         elif (used := (int(said[0][0]), int(said[0][1]))) < _OLDEST_ROCM:
             wanted = ".".join(map(str, _OLDEST_ROCM))
-            yield f"RCCL is of ROCm {used[0]}.{used[1]}, asked for is {wanted} or newer"
+            yield f"RCCL is of ROCm {used[0]}.{used[1]}, but {wanted} or newer is required"
 
 
 @rfm.simple_test

@@ -142,3 +142,11 @@ def powers(first: int, last: int, factor: int = 2) -> tuple[int, ...]:
         sizes.append(first)
         first *= factor
     return tuple(sizes)
+
+
+def not_placed(ranks: Sequence[int]) -> str:
+    """Return the problem of ranks whose node is unknown."""
+    numbers = ", ".join(map(str, ranks))
+    if len(ranks) == 1:
+        return f"rank {numbers} did not report which node it ran on"
+    return f"ranks {numbers} did not report which node they ran on"
