@@ -87,9 +87,12 @@ def _version(text: str) -> tuple[str, str]:
 
 def _print_page(cause: str) -> int:
     if cause not in CAUSES:
-        near = difflib.get_close_matches(cause, CAUSES)
-        known = ", ".join(near) or "docs/reference/causes.md lists all"
-        raise BusbarError(f"no cause is called {cause!r}", hint=f"causes: {known}")
+        near = ", ".join(difflib.get_close_matches(cause, CAUSES))
+        raise BusbarError(
+            f"no cause {cause!r}",
+            where="--cause",
+            hint=f"did you mean {near}?" if near else "see docs/reference/causes.md",
+        )
     stdout().text("\n".join(page(cause)).rstrip() + "\n")
     return 0
 

@@ -37,11 +37,11 @@ def environment_directory(
 ) -> Path | None:
     """Return the directory of an environment; None if there is none for the delivery and lane.
 
-    It is in the directory beside the site, or ships with Busbar. Of several it is the one for the
-    system, by default that of this machine; else the one for the system of the site. An image
-    always has the one of its base image.
+    It is in the directory beside the site, or ships with Busbar. Without ``system`` it is the one
+    for the system of this machine, else for that of the site, else for Debian 12. An image always
+    has the one of its base image.
     """
-    wanted = [system or systems.of_machine(), site.os or systems.BASE, systems.BASE]
+    wanted = [system] if system else [systems.of_machine(), site.os or systems.BASE, systems.BASE]
     if delivery.kind == "image":
         wanted = [systems.BASE]
     own = [site.directory.parent] if site.directory else []
@@ -94,8 +94,9 @@ def find_environment(
         system = systems.BASE
     directory = environment_directory(site, delivery, chosen, system)
     if directory is None:
+        wanted = environment_name(site, delivery, chosen, system or systems.BASE)
         raise BusbarError(
-            f"no environment {environment_name(site, delivery, chosen)!r}",
+            f"no environment {wanted!r}",
             where=str(site.directory / "site.yaml") if site.directory else "",
             hint=f"name a directory of {data.SITES / STACKS}; a wheel of Busbar contains none",
         )
