@@ -120,23 +120,23 @@ def image_digest(reference: str, runtime: str) -> str:
 
 def _runtime(reference: str, site: Site) -> str:
     """Return the runtime of the site, else the first available one that takes the image."""
-    wanted = site.containers.runtime if site.containers else None
-    if wanted and wanted not in _RUNTIMES:
+    configured = site.containers.runtime if site.containers else None
+    if configured and configured not in _RUNTIMES:
         raise BusbarError(
-            f"checks do not run by {wanted}",
+            f"checks cannot run with {configured}",
             where=f"site {site.name}, containers.runtime",
-            hint=f"they run by {', '.join(_RUNTIMES)}",
+            hint=f"use one of {', '.join(_RUNTIMES)}",
         )
     path = Path(reference)
     of_apptainer = path.is_dir() or (path.is_file() and not is_archive(path))
-    if wanted in ("docker", "podman") and of_apptainer:
+    if configured in ("docker", "podman") and of_apptainer:
         raise BusbarError(
-            f"the site's runtime is {wanted}, which takes no SIF and no sandbox",
+            f"the site's runtime is {configured}, which cannot run a SIF or a sandbox",
             where=reference,
             hint="build it with FORMAT=oci",
         )
-    if wanted:
-        candidates: Sequence[str] = [wanted]
+    if configured:
+        candidates: Sequence[str] = [configured]
     elif of_apptainer or "://" in reference:
         candidates = ["apptainer"]
     else:

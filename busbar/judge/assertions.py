@@ -102,7 +102,7 @@ def _places(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     if len(hosts) != launch.nodes:
         yield _FAILED, f"requested {launch.nodes} nodes, but the ranks ran on {len(hosts)}"
     if others := {_short(host) for host in shown.facts.hosts} - hosts:
-        yield _FAILED, f"the output is of {', '.join(sorted(others))}, where no rank ran"
+        yield _FAILED, f"the output names {', '.join(sorted(others))}, where no rank ran"
 
 
 def _short(host: str) -> str:
@@ -235,13 +235,13 @@ def report(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
 
     One that cannot be read takes no measurement away: the table is judged, and a note tells.
     """
-    told = shown.report.facts if shown.report else None
-    if told is None:
+    reported = shown.report.facts if shown.report else None
+    if reported is None:
         return
-    for failure in told.values("tests.failure", "text"):
+    for failure in reported.values("tests.failure", "text"):
         yield _FAILED, f"{launch.json}: {failure}"
     rows = defaultdict(list)
-    for row, _ in told.rows:
+    for row, _ in reported.rows:
         rows[row.nbytes, row.type, row.redop, row.root].append(row)
     for row, _ in shown.facts.rows:
         alike = rows[row.nbytes, row.type, row.redop, row.root]

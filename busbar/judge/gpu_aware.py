@@ -172,8 +172,8 @@ def _place_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tup
         yield failed, not_placed(missing)
     if others := sorted(present - set(range(asked.ranks))):
         yield failed, f"unexpected ranks: {', '.join(map(str, others))}"
-    said = Counter(rank.rank for rank in ranks)
-    for rank in [rank for rank, count in said.items() if count > 1][:1]:
+    reports = Counter(rank.rank for rank in ranks)
+    for rank in [rank for rank, count in reports.items() if count > 1][:1]:
         yield failed, f"rank {rank} reported its node more than once"
     if any("D" in buffers for buffers in asked.buffers):
         for place in [place for place in ranks if not place.device][:1]:

@@ -41,11 +41,13 @@ def environment_directory(
     for the system of this machine, else for that of the site, else for Debian 12. An image always
     has the one of its base image.
     """
-    wanted = [system] if system else [systems.of_machine(), site.os or systems.BASE, systems.BASE]
+    candidates = [systems.of_machine(), site.os or systems.BASE, systems.BASE]
+    if system:
+        candidates = [system]
     if delivery.kind == "image":
-        wanted = [systems.BASE]
+        candidates = [systems.BASE]
     own = [site.directory.parent] if site.directory else []
-    for each in dict.fromkeys(name for one in wanted for name in (one, systems.locked(one))):
+    for each in dict.fromkeys(name for one in candidates for name in (one, systems.locked(one))):
         name = environment_name(site, delivery, lane, each)
         for root in [*own, data.SITES] if name else []:
             directory = root / STACKS / str(name)
@@ -60,9 +62,9 @@ def delivery_with_environment(site: Site, kind: DeliveryKind = "spack") -> Deliv
     An image is built from the environment that its own delivery names, else from that of the
     delivery ``spack``. Raises ``BusbarError`` if the site has none.
     """
-    for wanted in dict.fromkeys((kind, "spack")):
+    for own in dict.fromkeys((kind, "spack")):
         for delivery in site.deliveries:
-            if delivery.kind == wanted and delivery.environment:
+            if delivery.kind == own and delivery.environment:
                 return delivery
     raise BusbarError(
         f"site {site.name!r} has no delivery `spack` with `environment`",
@@ -94,9 +96,9 @@ def find_environment(
         system = systems.BASE
     directory = environment_directory(site, delivery, chosen, system)
     if directory is None:
-        wanted = environment_name(site, delivery, chosen, system or systems.BASE)
+        name = environment_name(site, delivery, chosen, system or systems.BASE)
         raise BusbarError(
-            f"no environment {wanted!r}",
+            f"no environment {name!r}",
             where=str(site.directory / "site.yaml") if site.directory else "",
             hint=f"name a directory of {data.SITES / STACKS}; a wheel of Busbar contains none",
         )
