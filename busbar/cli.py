@@ -66,7 +66,7 @@ def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="busbar",
         description="Proves that a GPU communication stack is as fast as the links allow.",
-        epilog="Each command lists its exit statuses.",
+        epilog="busbar COMMAND --help lists the options and exit statuses of a command.",
     )
     parser.add_argument("--version", action=_Version, help="print version and commit, and exit")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -244,11 +244,11 @@ def _sentence(pair: str, key: _Key, parity: Parity) -> str:
 
 
 def _once(check: str, results: Sequence[Result]) -> list[Result]:
-    """What several repetitions say alike, once."""
+    """Return each message of several repetitions once."""
     counts: dict[tuple[Verdict, str], int] = {}
     for result in results:
-        said = (result.verdict, result.message)
-        counts[said] = counts.get(said, 0) + 1
+        key = (result.verdict, result.message)
+        counts[key] = counts.get(key, 0) + 1
     return [
         Result(check, verdict, message=f"{message} ({count} repetitions)")
         for (verdict, message), count in counts.items()

@@ -94,14 +94,14 @@ class Torch(XcclPerf, special=True):
         if GPU_STACKS.get(self.environment.stack) == "cuda":
             return
         logs = [path.read_text(errors="replace") for path in self.logs()]
-        said = [line["version"].split(".") for text in logs if (line := _ROCM.search(text))]
+        versions = [line["version"].split(".") for text in logs if (line := _ROCM.search(text))]
         starts = shown.facts.events_of(Start)
-        said += [start.hip.split(".")[:2] for start, _ in starts if start.hip]
-        if not said:
-            yield "neither the log nor PyTorch says of which ROCm its RCCL is"
-        elif (used := (int(said[0][0]), int(said[0][1]))) < _OLDEST_ROCM:
+        versions += [start.hip.split(".")[:2] for start, _ in starts if start.hip]
+        if not versions:
+            yield "neither the log nor PyTorch names the ROCm of its RCCL"
+        elif (used := (int(versions[0][0]), int(versions[0][1]))) < _OLDEST_ROCM:
             wanted = ".".join(map(str, _OLDEST_ROCM))
-            yield f"RCCL is of ROCm {used[0]}.{used[1]}, asked for is {wanted} or newer"
+            yield f"RCCL is of ROCm {used[0]}.{used[1]}, but {wanted} or newer is required"
 
 
 @rfm.simple_test

@@ -70,10 +70,10 @@ def test_what_is_no_image(refused, tmp_path: Path) -> None:
 def test_what_a_runtime_cannot_do(refused, tmp_path: Path) -> None:
     sandbox = tmp_path / "sandbox"
     sandbox.mkdir()
-    assert "takes no SIF and no sandbox" in refused("--image", sandbox, runtime="docker")
+    assert "cannot run a SIF or a sandbox" in refused("--image", sandbox, runtime="docker")
     under_slurm = refused("--image", "some", runtime="docker", scheduler="slurm")
     assert "docker does not join ranks that slurm has started" in under_slurm
-    assert "checks do not run by sarus" in refused("--image", sandbox, runtime="sarus")
+    assert "checks cannot run with sarus" in refused("--image", sandbox, runtime="sarus")
 
 
 def test_an_image_that_says_nothing_of_itself(refused, tmp_path: Path) -> None:

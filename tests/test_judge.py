@@ -80,7 +80,7 @@ def test_a_slow_transport_is_degraded_where_all_sizes_were_measured(data):
 
 def test_another_lane_than_asked_fails(data):
     results = judged(recorded(data, "new_ucx_healthy"))
-    assert any("lane ucx-1.14 was asked for, UCX 1.22.0 was loaded" in r.message for r in results)
+    assert any("requested lane ucx-1.14, but UCX 1.22.0 was loaded" in r.message for r in results)
     assert verdict(results) is Verdict.FAILED
     current = replace(H200, lane="ucx-current")
     assert verdict(judged(recorded(data, "new_ucx_healthy"), current)) is Verdict.PASS
@@ -246,4 +246,4 @@ def test_mpich_over_libfabric_took_the_fabrics_provider(data, wanted, lines, say
 def test_another_number_of_nodes_than_asked_for_fails(data):
     found = judged(recorded(data, "healthy"), replace(H200, nodes=2))
     assert verdict(found) is Verdict.FAILED
-    assert any("asked for 2 node(s), the ranks ran on vm" in r.message for r in found)
+    assert any("requested 2 node(s), but the ranks ran on vm" in r.message for r in found)

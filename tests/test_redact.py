@@ -122,6 +122,15 @@ FORMS = [
     ("jdbc:mysql://h/db?user=u&password=hunter2pass", "hunter2pass"),
 ]
 USEFUL = [
+    "vm:10722:10722 [3] NCCL INFO Channel 00/0 : 3[3] -> 0[0] via P2P/CUMEM",
+    "[vm:12745:0:12745] Caught signal 11 (Segmentation fault: invalid permissions for mapped"
+    " object)",
+    " 6  /opt/openmpi/lib/libmpi.so.40(mca_pml_ob1_send_request_schedule_once+0x253)"
+    " [0x7f760da819f3]",
+    "NCCL_IB_HCA=mlx5_0:1,mlx5_2:1,mlx5_3:1,mlx5_4:1",
+    "comm 0x555bb031b330 rank 3 nranks 4 commId 0x237d272249d0f9c4 - Init START",
+    "  1073741824     268435456     float     sum      -1  4536.46  236.69  355.04       0",
+    "UCX_* env variables: UCX_TLS=tcp,self,cuda_copy UCX_LOG_LEVEL=info",
     "author: bob",
     "remote key: 0 bytes",
     "auth_key_size: 8",
@@ -269,7 +278,7 @@ def test_forms_of_secrets(text: str, secret: str) -> None:
 
 
 @pytest.mark.parametrize("text", USEFUL)
-def test_no_secret(text: str) -> None:
+def test_a_text_without_secrets_stays_as_it_is(text: str) -> None:
     assert redact(text) == text
 
 
@@ -301,24 +310,6 @@ def test_secrets_in_json() -> None:
         "pin": {"db_password": "[redacted]", "key": "mlx5_0", "auth_key_size": 8},
         "auth": "[redacted]",
     }
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "vm:10722:10722 [3] NCCL INFO Channel 00/0 : 3[3] -> 0[0] via P2P/CUMEM",
-        "[vm:12745:0:12745] Caught signal 11 (Segmentation fault: invalid permissions for mapped"
-        " object)",
-        " 6  /opt/openmpi/lib/libmpi.so.40(mca_pml_ob1_send_request_schedule_once+0x253)"
-        " [0x7f760da819f3]",
-        "NCCL_IB_HCA=mlx5_0:1,mlx5_2:1,mlx5_3:1,mlx5_4:1",
-        "comm 0x555bb031b330 rank 3 nranks 4 commId 0x237d272249d0f9c4 - Init START",
-        "  1073741824     268435456     float     sum      -1  4536.46  236.69  355.04       0",
-        "UCX_* env variables: UCX_TLS=tcp,self,cuda_copy UCX_LOG_LEVEL=info",
-    ],
-)
-def test_evidence_stays_readable(text: str) -> None:
-    assert redact(text) == text
 
 
 def test_only_the_stack_survives_of_an_environment() -> None:

@@ -59,7 +59,9 @@ def _named(matches: Sequence[Match], pattern: str) -> list[Match]:
         short = re.compile(pattern)
     except re.error as error:
         raise BusbarError(
-            f"{pattern!r} is not a valid regular expression: {error}", where="-n"
+            f"{pattern!r} is not a valid regular expression: {error}",
+            where="-n",
+            hint="give a name that --list prints, or correct the expression",
         ) from error
     return [
         match

@@ -74,8 +74,8 @@ def shown(directory: Path, tell: Callable[[str], None]) -> Iterator[None]:
             now = time.monotonic()
             for each in parse_waiting(text, directory):
                 key = f"{each.job} {each.state}"
-                line, told = last.get(key, ("", 0.0))
-                new = each.text != line or now - told > _AGAIN_S
+                line, shown_at = last.get(key, ("", 0.0))
+                new = each.text != line or now - shown_at > _AGAIN_S
                 if now - first.setdefault(key, now) >= _FIRST_S - _POLL_S and new:
                     last[key] = (each.text, now)
                     tell(each.text)

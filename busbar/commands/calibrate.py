@@ -61,7 +61,11 @@ def add_parser(commands: Any) -> None:
         metavar="DIR",
         help="directory for the runs (default: %(default)s)",
     )
-    parser.add_argument("--lane", default=DEFAULT_LANE, help="which UCX (default: %(default)s)")
+    parser.add_argument(
+        "--lane",
+        default=DEFAULT_LANE,
+        help="UCX lane: ucx-1.14 or ucx-current (default: %(default)s)",
+    )
     parser.add_argument("--prefix", type=Path, metavar="DIR", help="as for busbar check")
     parser.add_argument(
         "-n", "--name", action="append", default=[], help="only checks of this name (repeatable)"

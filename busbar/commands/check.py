@@ -51,12 +51,12 @@ from busbar.verdict import EXIT_STATUSES
 
 
 def add_parser(subparsers: Any) -> None:
-    """Adds ``busbar check``."""
+    """Add ``busbar check``."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "check",
         description=(
-            "Runs ReFrame on reframe_checks/ with the configuration of the site, prints the"
-            " verdict and one line per check, and writes report.html and results.json."
+            "Run ReFrame on reframe_checks/ with the configuration of the site, print the"
+            " verdict and one line per check, and write report.html and results.json."
             f" {EXIT_STATUSES} 128 + N after signal N: what was measured is written."
         ),
     )

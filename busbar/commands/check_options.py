@@ -134,7 +134,7 @@ def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
         "--nodelist",
         default="",
         metavar="NODES",
-        help="test these nodes in the same way: n[3-8],n12",
+        help="test these nodes only, as --nodes all does: n[3-8],n12",
     )
     parser.add_argument(
         "--sbatch",

@@ -21,7 +21,7 @@ def add_stack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lane",
         default=DEFAULT_LANE,
-        help="which UCX: ucx-1.14 or ucx-current (default: %(default)s)",
+        help="UCX lane: ucx-1.14 or ucx-current (default: %(default)s)",
     )
     parser.add_argument(
         "--prefix",
@@ -44,9 +44,7 @@ def choice_of(args: argparse.Namespace) -> Choice:
 
 def add_job(parser: argparse.ArgumentParser) -> None:
     """Declare how Slurm gives the nodes."""
-    parser.add_argument(
-        "--partition", default="", metavar="NAME", help="partition of the site, if it has several"
-    )
+    parser.add_argument("--partition", default="", help="partition of the site, if it has several")
     parser.add_argument(
         "--reservation", default="", metavar="NAME", help="submit to this reservation of Slurm"
     )
@@ -60,7 +58,7 @@ def add_job(parser: argparse.ArgumentParser) -> None:
         "--max-pending",
         type=seconds,
         metavar="TIME",
-        help="give up a job that does not start within this time, as in 30m; what it would have"
+        help="cancel a job that waits longer than this, as in 10m or 2h; what it would have"
         " measured counts as not run (default: wait)",
     )
 
@@ -71,8 +69,8 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
         "--limit",
         type=above_zero,
         metavar="GBPS",
-        help="GB/s that the links of a pair of nodes carry with all NICs, for the sweep (default:"
-        " the bands of the site)",
+        help="GB/s that the links of a pair of nodes carry with all NICs; the sweep judges by it"
+        " (default: the bands of the site)",
     )
 
 

@@ -20,13 +20,13 @@ from busbar.verdict import EXIT_STATUSES, combined, exit_status
 
 
 def add_parser(subparsers: Any) -> None:
-    """Adds ``busbar explain``."""
+    """Add ``busbar explain``."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "explain",
         description=(
-            "Reads the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the"
+            "Read the outputs of one job (stdout, stderr, NCCL_DEBUG_FILE of each rank, the"
             " scheduler's log; plain, gzip, bzip2 or xz; with any prefix of a launcher or log"
-            " collector before each line) and names what ran, the verdict, and the causes with"
+            " collector before each line) and name what ran, the verdict, and the causes with"
             f" the lines that show them. {EXIT_STATUSES}"
         ),
     )
@@ -87,15 +87,18 @@ def _version(text: str) -> tuple[str, str]:
 
 def _print_page(cause: str) -> int:
     if cause not in CAUSES:
-        near = difflib.get_close_matches(cause, CAUSES)
-        known = ", ".join(near) or "docs/reference/causes.md lists all"
-        raise BusbarError(f"no cause is called {cause!r}", hint=f"causes: {known}")
+        near = ", ".join(difflib.get_close_matches(cause, CAUSES))
+        raise BusbarError(
+            f"no cause {cause!r}",
+            where="--cause",
+            hint=f"did you mean {near}?" if near else "see docs/reference/causes.md",
+        )
     stdout().text("\n".join(page(cause)).rstrip() + "\n")
     return 0
 
 
 def run(args: argparse.Namespace) -> int:
-    """Explains and prints."""
+    """Explain and print."""
     if args.cause:
         return _print_page(args.cause)
     if not args.files:

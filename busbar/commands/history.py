@@ -29,7 +29,7 @@ def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "history",
         description=(
-            "Reads what ReFrame has stored of the runs of busbar check, and what was imported."
+            "Read what ReFrame has stored of the runs of busbar check, and what was imported."
             " Both are in ~/.reframe/reports, or in the directory that BUSBAR_HISTORY names."
             " Exit status: 0 done, 1 of changes if a series became worse, 2 invalid input."
         ),
@@ -61,9 +61,17 @@ def add_parser(subparsers: Any) -> None:
     based.add_argument(
         "--nights", type=_count, default=14, metavar="N", help="the last N (default: %(default)s)"
     )
-    based.add_argument("--output", type=Path, required=True, metavar="DIR", help="for the files")
+    based.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="directory for the files"
+    )
     pruned = _add(commands, "prune", _prune, "remove old readings from the history")
-    pruned.add_argument("--before", type=_time, required=True, metavar="TIME", help="ISO 8601")
+    pruned.add_argument(
+        "--before",
+        type=_time,
+        required=True,
+        metavar="TIME",
+        help="remove readings before this time, ISO 8601",
+    )
 
 
 def _add(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
@@ -87,12 +95,14 @@ def _add_import(commands: Any) -> None:
         "add readings of files: JSON lines, results.json,"
         " reports and performance logs of ReFrame, outputs of nccl-tests and OSU",
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files to read")
     parser.add_argument("--site", default="", help="for files that do not name it")
     parser.add_argument("--partition", default="", help="for files that do not name it")
     parser.add_argument("--node", default="", help="for outputs that do not name it")
     parser.add_argument(
-        "--time", type=_time, help="of outputs, ISO 8601 (default: when the file was changed)"
+        "--time",
+        type=_time,
+        help="time of outputs, ISO 8601 (default: when the file was changed)",
     )
 
 

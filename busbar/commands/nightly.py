@@ -68,7 +68,7 @@ def add_parser(subparsers: Any) -> None:
         type=_stages,
         default=_CHOICES,
         metavar="LIST",
-        help="some of gate,sweep,check (default: all)",
+        help="stages to run: some of gate,sweep,check (default: all)",
     )
     parser.add_argument(
         "--sample",

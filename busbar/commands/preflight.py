@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
             " 0 ready, 1 slow or broken, 2 invalid input."
         ),
     )
-    parser.add_argument("image", type=Path, help="a SIF or a sandbox directory")
+    parser.add_argument("image", type=Path, metavar="IMAGE", help="a SIF or a sandbox directory")
     parser.add_argument(
         "--site",
         required=True,

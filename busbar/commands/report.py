@@ -77,7 +77,7 @@ def add_parser(subparsers: Any) -> None:
         "--rows",
         type=Path,
         metavar="FILE",
-        help="the rows of that sweep: nodes that nothing speaks against are drawn only with them",
+        help="results.jsonl of that sweep: without it the good nodes are not drawn",
     )
     parser.add_argument(
         "--topology",

@@ -29,13 +29,18 @@ _COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "from", "description
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar site`` and its actions."""
-    parser: argparse.ArgumentParser = subparsers.add_parser("site")
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "site", description="List, show, lint, detect and add sites, and print their environment."
+    )
     commands = parser.add_subparsers(dest="site_command", required=True, metavar="ACTION")
 
     one = commands.add_parser(
         "list",
         help="list the sites",
-        description="Exit status: 0 all valid, 1 a site is broken, 2 invalid input.",
+        description=(
+            "List the sites: hardware, scheduler, origin, and how far their bands are proven. Exit"
+            " status: 0 all valid, 1 a site is broken, 2 invalid input."
+        ),
     )
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=_list)
@@ -43,19 +48,25 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "show",
         help="print a site with the facts of its family",
-        description="Exit status: 0 printed, 2 invalid input.",
+        description=(
+            "Print a site with the facts of its family as YAML. Exit status: 0 printed, 2 invalid"
+            " input."
+        ),
     )
-    one.add_argument("name", help="name or directory of a site")
+    one.add_argument("name", metavar="SITE", help="name or directory of a site")
     one.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     one.set_defaults(run=_show)
 
     one = commands.add_parser(
         "lint",
         help="check sites against schema, rules and physical bounds",
-        description="Exit status: 0 no finding, 1 findings, 2 invalid input or nothing to do.",
+        description=(
+            "Check sites against the schema, the rules, and what their links can carry. Exit"
+            " status: 0 no finding, 1 findings, 2 invalid input or nothing to do."
+        ),
     )
     one.add_argument(
-        "names", nargs="*", metavar="NAME", help="names or directories (default: all)"
+        "names", nargs="*", metavar="SITE", help="names or directories of sites (default: all)"
     )
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=_lint)
@@ -84,7 +95,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE",
         help="read tool outputs saved on another machine (nvidia-smi topo -m, lstopo --of xml...)",
     )
-    one.add_argument("--compare", metavar="NAME", help="print the differences from this site")
+    one.add_argument("--compare", metavar="SITE", help="print the differences from this site")
     one.add_argument("--json", action="store_true", help="print JSON instead of YAML")
     one.set_defaults(run=_detect)
 
@@ -96,7 +107,7 @@ def add_parser(subparsers: Any) -> None:
             " status: 0 written, 2 invalid input."
         ),
     )
-    one.add_argument("name", help="name of the new site")
+    one.add_argument("name", metavar="NAME", help="name of the new site")
     one.add_argument("--like", required=True, metavar="SITE", help="a site with such hardware")
     one.add_argument(
         "--output",
@@ -113,9 +124,12 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "env",
         help="print the environment for the fabric, with reason and source",
-        description="Exit status: 0 printed, 2 invalid input.",
+        description=(
+            "Print the variables that a site sets for jobs, with reason and source. Exit status:"
+            " 0 printed, 2 invalid input."
+        ),
     )
-    one.add_argument("name", help="name or directory of a site")
+    one.add_argument("name", metavar="SITE", help="name or directory of a site")
     form = one.add_mutually_exclusive_group()
     form.add_argument("--shell", action="store_true", help="print export lines for a shell")
     form.add_argument("--json", action="store_true", help="print JSON")
@@ -130,7 +144,7 @@ def add_parser(subparsers: Any) -> None:
         help="UCX lane: ucx-1.14 or ucx-current (default: settings common to all lanes)",
     )
     one.add_argument(
-        "--profile", help="tuning profile of the family; `busbar site env NAME` lists them"
+        "--profile", help="tuning profile of the family; `busbar site env SITE` lists them"
     )
     one.add_argument(
         "--buffers",

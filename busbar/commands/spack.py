@@ -21,13 +21,19 @@ _LANE_HELP = "lane of the environment (default: the first of the delivery)"
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar spack`` and its actions."""
-    parser: argparse.ArgumentParser = subparsers.add_parser("spack")
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "spack",
+        description="Check, compare and find the locks of Spack environments, without Spack.",
+    )
     commands = parser.add_subparsers(dest="spack_command", required=True, metavar="ACTION")
 
     one = commands.add_parser(
         "check",
         help="check each lock against its manifest, the required versions and portability",
-        description="Exit status: 0 no finding, 1 findings, 2 invalid input or nothing to do.",
+        description=(
+            "Check each lock against its manifest, the required versions and portability. Exit"
+            " status: 0 no finding, 1 findings, 2 invalid input or nothing to do."
+        ),
     )
     one.add_argument(
         "names",
@@ -41,7 +47,10 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "record",
         help="record what determined a lock that was made just now (`make spack-lock` does)",
-        description="Exit status: 0 recorded, 2 invalid input or nothing to do.",
+        description=(
+            "Write what determined a lock to inputs.json beside it. Exit status: 0 recorded,"
+            " 2 invalid input or nothing to do."
+        ),
     )
     one.add_argument("names", nargs="+", metavar="NAME", help="environment or site")
     one.add_argument(
@@ -54,7 +63,10 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "diff",
         help="print the differences of two locks, by package",
-        description="Exit status: 0 they install the same, 1 they differ, 2 invalid input.",
+        description=(
+            "Print the differences of two locks by package, independent of their order. Exit"
+            " status: 0 they install the same, 1 they differ, 2 invalid input."
+        ),
     )
     one.add_argument("old", type=Path, metavar="OLD", help="a spack.lock")
     one.add_argument("new", type=Path, metavar="NEW", help="the spack.lock to compare with it")
@@ -64,16 +76,22 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "path",
         help="print the directory of a site's environment, for spack -e",
-        description="It is that for the operating system of this machine; else that for the "
-        "system of the site; else that for Debian 12. Exit status: 0 printed, 2 the site has no "
-        "such environment, or this machine cannot install its lock.",
+        description=(
+            "Print the directory of a site's environment: the one for the operating system of this"
+            " machine, else for that of the site, else for Debian 12. Exit status: 0 printed,"
+            " 2 the site has no such environment, or this machine cannot install its lock."
+        ),
     )
-    one.add_argument("site", metavar="SITE", help="name of a site")
+    one.add_argument("site", metavar="SITE", help="name or directory of a site")
     one.add_argument("--lane", metavar="LANE", help=_LANE_HELP)
     kind = one.add_mutually_exclusive_group()
-    kind.add_argument("--image", action="store_true", help="the one that images are built from")
     kind.add_argument(
-        "--system", metavar="OS", help="the one for an operating system such as rhel9"
+        "--image", action="store_true", help="print the environment that images are built from"
+    )
+    kind.add_argument(
+        "--system",
+        metavar="OS",
+        help="print the environment for this operating system, such as rhel9",
     )
     kind.add_argument(
         "--installable",
@@ -90,9 +108,12 @@ def add_parser(subparsers: Any) -> None:
     one = commands.add_parser(
         "modules",
         help="print a modules.yaml that sets the variables of a site in every module file",
-        description="Exit status: 0 printed, 2 the site has no such environment.",
+        description=(
+            "Print a modules.yaml of Spack that sets the variables of a site in every module file."
+            " Exit status: 0 printed, 2 the site has no such environment."
+        ),
     )
-    one.add_argument("site", metavar="SITE", help="name of a site")
+    one.add_argument("site", metavar="SITE", help="name or directory of a site")
     one.add_argument("--lane", metavar="LANE", help=_LANE_HELP)
     one.set_defaults(run=_modules)
 

@@ -15,7 +15,10 @@ _ACTIONS: tuple[ModuleType, ...] = (sweep_plan, sweep_run, sweep_analyse, sweep_
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar sweep`` and its actions."""
-    parser: argparse.ArgumentParser = subparsers.add_parser("sweep")
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "sweep",
+        description="Measure all nodes in pairs at the same time, and name what is slow.",
+    )
     actions = parser.add_subparsers(dest="sweep_command", required=True, metavar="ACTION")
     for action in _ACTIONS:
         action.add_parser(actions)

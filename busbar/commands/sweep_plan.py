@@ -62,7 +62,10 @@ def _run(args: argparse.Namespace) -> int:
     if args.suspects:
         rows = plan_suspects(*_suspects(args.suspects))
     elif args.rounds is None:
-        raise BusbarError("--nodes needs --rounds", hint="8 localise one fault in 10,000 nodes")
+        raise BusbarError(
+            "--nodes needs --rounds",
+            hint="add --rounds 8, which suffices for one fault in 10,000 nodes",
+        )
     else:
         topology = read_topology(args.topology) if args.topology else Topology()
         rows = plan(_nodes(args.nodes, topology), topology, args.rounds, args.seed)

@@ -110,7 +110,7 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
         "--deadline",
         type=seconds,
         metavar="TIME",
-        help="end by then, as in 30m or 2h (default: 10 minutes and one more per round)",
+        help="end within this time, as in 30m or 2h (default: 10 minutes and one more per round)",
     )
     add_limit(parser)
     parser.add_argument(

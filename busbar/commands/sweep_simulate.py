@@ -27,8 +27,10 @@ def add_parser(actions: Any) -> None:
         ),
     )
     default = Scenario(nodes=2, bad=0)
-    parser.add_argument("--nodes", type=positive, required=True, metavar="N", help="nodes")
-    parser.add_argument("--bad", type=natural, required=True, metavar="K", help="faults")
+    parser.add_argument(
+        "--nodes", type=positive, required=True, metavar="N", help="number of nodes"
+    )
+    parser.add_argument("--bad", type=natural, required=True, metavar="K", help="number of faults")
     parser.add_argument(
         "--kind",
         choices=get_args(FaultKind),

@@ -120,23 +120,23 @@ def image_digest(reference: str, runtime: str) -> str:
 
 def _runtime(reference: str, site: Site) -> str:
     """Return the runtime of the site, else the first available one that takes the image."""
-    wanted = site.containers.runtime if site.containers else None
-    if wanted and wanted not in _RUNTIMES:
+    configured = site.containers.runtime if site.containers else None
+    if configured and configured not in _RUNTIMES:
         raise BusbarError(
-            f"checks do not run by {wanted}",
+            f"checks cannot run with {configured}",
             where=f"site {site.name}, containers.runtime",
-            hint=f"they run by {', '.join(_RUNTIMES)}",
+            hint=f"use one of {', '.join(_RUNTIMES)}",
         )
     path = Path(reference)
     of_apptainer = path.is_dir() or (path.is_file() and not is_archive(path))
-    if wanted in ("docker", "podman") and of_apptainer:
+    if configured in ("docker", "podman") and of_apptainer:
         raise BusbarError(
-            f"the site's runtime is {wanted}, which takes no SIF and no sandbox",
+            f"the site's runtime is {configured}, which cannot run a SIF or a sandbox",
             where=reference,
             hint="build it with FORMAT=oci",
         )
-    if wanted:
-        candidates: Sequence[str] = [wanted]
+    if configured:
+        candidates: Sequence[str] = [configured]
     elif of_apptainer or "://" in reference:
         candidates = ["apptainer"]
     else:
@@ -205,7 +205,11 @@ def _loaded(runtime: str, reference: str) -> str:
         output = run_bounded([runtime, "load", "--input", reference], reference)
         names = re.findall(r"(?m)^Loaded image(?:\(s\))?(?: ID)?: (?P<image>\S+)$", output)
         if not names:
-            raise BusbarError(f"{runtime} load names no image: {output.strip()}", where=reference)
+            raise BusbarError(
+                f"{runtime} load names no image: {output.strip()}",
+                where=reference,
+                hint=f"load it, and give its name in the list of `{runtime} image ls`",
+            )
         refuse_unsafe_reference(names[-1], reference)
         return str(names[-1])
     name = reference.removeprefix("docker://")
@@ -244,6 +248,7 @@ def _export(runtime: str, container: str, archive: IO[bytes], reference: str) ->
                         f"its files are more than {MOST_BYTES >> 30} GiB, or their export takes"
                         f" more than {SECONDS // 60} minutes",
                         where=reference,
+                        hint="use a smaller image, or convert it with apptainer build",
                     )
                 archive.write(block)
             archive.flush()
@@ -251,7 +256,9 @@ def _export(runtime: str, container: str, archive: IO[bytes], reference: str) ->
             export.kill()
             raise
     if export.returncode:
-        raise BusbarError(f"{runtime} export failed", where=reference)
+        raise BusbarError(
+            f"{runtime} export failed", where=reference, hint=f"see the log of {runtime}"
+        )
 
 
 def variables_of(inspected: str, reference: str) -> dict[str, str]:
@@ -270,7 +277,9 @@ def _inspected(text: str, reference: str) -> _Inspected:
     try:
         return _INSPECTED.validate_python(load_json(text))[0]
     except (ValueError, IndexError) as error:
-        raise BusbarError("its configuration cannot be read", where=reference) from error
+        raise BusbarError(
+            "its configuration cannot be read", where=reference, hint="build or pull it again"
+        ) from error
 
 
 class _Config(BaseModel):

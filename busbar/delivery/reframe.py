@@ -138,7 +138,11 @@ def load(site_file: Path, choice: Choice) -> dict[str, Any]:
     except BusbarError:
         raise
     except Exception as error:
-        raise BusbarError(f"{type(error).__name__}: {error}", where=str(file)) from error
+        raise BusbarError(
+            f"{type(error).__name__}: {error}",
+            where=str(file),
+            hint=f"correct it, or copy {SITES}/local/reframe.py, which fits all sites",
+        ) from error
     finally:
         _CHOICE.reset(token)
 

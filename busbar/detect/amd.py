@@ -226,7 +226,7 @@ def _counts(
         return dict.fromkeys(direct, chip.count), ()
     if wiring := _shipped_wiring(set(direct), chip.arch, count):
         name, counts = wiring
-        remark = f"the pairs with links are those of site {name}, so are the numbers of links"
+        remark = f"the pairs with links match site {name}, whose numbers of links are used"
         return counts, (remark,)
     remark = (
         "the tools do not print the number of links of a pair, so each count is 1; use amd-smi"

@@ -88,7 +88,7 @@ def cluster_of(host: Outputs) -> Cluster | None:
                 by_hardware[hardware] = _ask(group)
             except BusbarError as error:
                 remarks.append(
-                    f"the hardware of partition {group.queue} is that of Slurm: {error}"
+                    f"the hardware of partition {group.queue} is what Slurm states: {error}"
                 )
         if hardware in by_hardware:
             described[group.queue] = by_hardware[hardware]

@@ -87,7 +87,9 @@ def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
     graph: Graph = nx.Graph(ends=set())  # GPUs that do not forward data
     gpus = node.gpus
     if gpus is None or gpus.links is None:
-        raise BusbarError("the node type has no links between GPUs")
+        raise BusbarError(
+            "the node type has no links between GPUs", hint="add gpus.links to the node type"
+        )
     links = gpus.links
 
     def join(start: str, end: str, link_class: str, count: int) -> None:

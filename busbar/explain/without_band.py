@@ -89,7 +89,7 @@ def unjudged(context: Context) -> list[Finding]:
 
 
 def asked_versions(context: Context, asked: Mapping[str, str]) -> list[Finding]:
-    """Versions that the output shows and that are not those asked for."""
+    """Return a finding for each version in the output that is not the requested one."""
     facts = context.facts
     shown: dict[str, list[tuple[str, Evidence]]] = {
         "nccl": list(nccl_versions(facts).items()),
@@ -106,7 +106,7 @@ def asked_versions(context: Context, asked: Mapping[str, str]) -> list[Finding]:
             causes.get(name, "cuda-version-mismatch"),
             "certain",
             (evidence,),
-            f"{name} {version} was asked for, {found} ran",
+            f"requested {name} {version}, but {found} ran",
             Explains.FAILURE,
             Verdict.FAILED,
         )

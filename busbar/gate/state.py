@@ -251,7 +251,7 @@ def _nvlinks(facts: Facts, gpus: Gpus | None) -> Iterator[Finding]:
         yield unknown("nvlink_links", facts.nvlinks_problem or "nvidia-smi was not run")
         return
     if len(facts.nvlinks) != len(wanted) and len(set(wanted)) > 1:
-        yield unknown("nvlink_links", "the GPUs cannot be told apart: some are missing")
+        yield unknown("nvlink_links", "unknown which GPUs they belong to: some are missing")
         return
     for index, active in enumerate(facts.nvlinks):
         count = wanted[min(index, len(wanted) - 1)]

@@ -81,7 +81,7 @@ def _of_nccl_tests(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
         return  # without a table the readings are missing, which is another assertion's
     names = {name for name, _ in output.names} - {launch.bench}
     if names:
-        yield f"{launch.bench} was asked for, {', '.join(sorted(names))} ran"
+        yield f"requested {launch.bench}, but {', '.join(sorted(names))} ran"
     asked = nccl_options.parse_options(launch.command[1:])
     yield from _of_rows(asked, launch, output)
     yield from _of_sizes(asked, launch, output)
@@ -100,13 +100,13 @@ def _of_rows(asked: nccl_options.Options, launch: BenchLaunch, output: JobOutput
     for row, _ in output.rows:
         size = format_bytes(row.nbytes)
         if asked.type not in (row.type, "all"):
-            yield f"{size}: type {asked.type} was asked for, {row.type} was measured"
+            yield f"{size}: requested type {asked.type}, but {row.type} was measured"
             return
         if row.redop not in (asked.redop, "none") and asked.redop != "all":
-            yield f"{size}: operator {asked.redop} was asked for, {row.redop} was measured"
+            yield f"{size}: requested operator {asked.redop}, but {row.redop} was measured"
             return
         if launch.bench == "broadcast" and row.root not in (asked.root, None):
-            yield f"{size}: root {asked.root} was asked for, {row.root} was measured"
+            yield f"{size}: requested root {asked.root}, but {row.root} was measured"
             return
 
 
@@ -120,7 +120,7 @@ def _of_sizes(
         if not asked.sizes and row.nbytes < least:
             continue
         if not any(_is_size(row.nbytes, size, launch.ranks) for size in sizes):
-            yield f"{format_bytes(row.nbytes)} was not asked for"
+            yield f"{format_bytes(row.nbytes)} was not requested"
             return
     repeated = Counter((r.nbytes, r.type, r.redop, r.root) for r in rows if r.nbytes >= MIB)
     for (nbytes, *_), count in repeated.items():
@@ -156,14 +156,14 @@ def _of_parameters(
     )
     for name, wanted, printed in pairs:
         if wanted is not None and printed is not None and wanted != printed:
-            yield f"{name}: {wanted} was asked for, {printed} was used"
+            yield f"{name}: requested {wanted}, but {printed} was used"
 
 
 # ---- OSU
 def _of_osu(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
     names = {name for name, _ in output.names} - {launch.bench}
     if names:
-        yield f"{launch.bench} was asked for, {', '.join(sorted(names))} ran"
+        yield f"requested {launch.bench}, but {', '.join(sorted(names))} ran"
         return
     if not output.readings:
         return
@@ -172,16 +172,16 @@ def _of_osu(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
     on_gpu = "D" in launch.buffers
     if launch.buffers and launch.bench not in _SILENT and on_gpu != (output.device != "host"):
         memory = "GPU memory" if on_gpu else "host memory"
-        yield f"buffers in {memory} were asked for, the title names {output.device}"
+        yield f"requested buffers in {memory}, but the title names {output.device}"
     if output.buffers and launch.buffers and output.buffers != launch.buffers:
-        yield f"buffers {launch.buffers} were asked for, {output.buffers} were used"
+        yield f"requested buffers {launch.buffers}, but {output.buffers} were used"
     for setting, _ in output.settings:
         if setting.datatype not in (None, "MPI_CHAR"):
-            yield f"type MPI_CHAR was asked for, {setting.datatype} was used"
+            yield f"requested type MPI_CHAR, but {setting.datatype} was used"
         if setting.pairs is not None and setting.pairs * 2 != launch.ranks:
-            yield f"{launch.ranks // 2} pairs were asked for, {setting.pairs} were used"
+            yield f"requested {launch.ranks // 2} pairs, but {setting.pairs} were used"
         if setting.window is not None and setting.window != _window(launch.command):
-            yield f"a window of {_window(launch.command)} was asked for, {setting.window} was used"
+            yield f"requested a window of {_window(launch.command)}, but {setting.window} was used"
     yield from _strange(launch, output.readings)
 
 
@@ -196,7 +196,7 @@ def _window(command: Sequence[str]) -> int:
 def _strange(launch: BenchLaunch, readings: Sequence[Reading]) -> Iterator[str]:
     strange = sorted({r.nbytes for r in readings} - set(launch.sizes))
     if strange:
-        yield f"{format_bytes(strange[0])} was not asked for"
+        yield f"{format_bytes(strange[0])} was not requested"
 
 
 # ---- pairs without MPI
@@ -210,7 +210,7 @@ def _of_ucx_perftest(launch: BenchLaunch, text: Sequence[str]) -> Iterator[str]:
         yield "a reading follows the exit status"
     asked = _option(launch.command, "-n")
     if asked and str(row.iterations) != asked:
-        yield f"{asked} iterations were asked for, {row.iterations} ran"
+        yield f"requested {asked} iterations, but {row.iterations} ran"
     if launch.sizes and not row.agrees(launch.sizes[0]):
         yield f"{row.gb_per_s:.4g} GB/s is not {format_bytes(launch.sizes[0])} over its time"
 
@@ -226,9 +226,9 @@ def _of_fabtests(launch: BenchLaunch, text: Sequence[str]) -> Iterator[str]:
     asked = _option(launch.command, "-I")
     for row in rows:
         if launch.sizes and row.nbytes not in launch.sizes:
-            yield f"{format_bytes(row.nbytes)} was not asked for"
+            yield f"{format_bytes(row.nbytes)} was not requested"
         if asked and row.sent is not None and str(row.sent) != asked:
-            yield f"{asked} iterations were asked for, {row.sent} ran"
+            yield f"requested {asked} iterations, but {row.sent} ran"
         if not row.agrees:
             yield f"{row.gb_per_s:.4g} GB/s is not {format_bytes(row.nbytes)} over its time"
     if len(rows) > 1:
@@ -250,12 +250,12 @@ def _of_own_program(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
 def _of_starts(launch: BenchLaunch, output: JobOutput, starts: Sequence[Start]) -> Iterator[str]:
     for start in starts:
         if start.program != launch.bench:
-            yield f"{launch.bench} was asked for, {start.program} ran"
+            yield f"requested {launch.bench}, but {start.program} ran"
         if {start.ranks, start.asked_ranks} != {launch.ranks}:
-            yield f"{launch.ranks} ranks were asked for, {start.ranks} ran"
+            yield f"requested {launch.ranks} ranks, but {start.ranks} ran"
         on_gpu = launch.gpus or any("D" in reading.buffers for reading in output.readings)
         if on_gpu and start.backend == "host":
-            yield "GPUs were asked for, the program ran without"
+            yield "requested GPUs, but the program used none"
     if output.readings and len(starts) != 1:
         yield f"the program started {len(starts)} times"
     for statistic in {start.statistic for start in starts if start.statistic}:
@@ -273,5 +273,5 @@ def _of_operations(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
         yield f"{operation}{pair}: no reading at {format_bytes(nbytes)}"
         return
     for (operation, _, _), nbytes in read - asked:
-        yield f"{operation} at {format_bytes(nbytes)} was not asked for"
+        yield f"{operation} at {format_bytes(nbytes)} was not requested"
         return

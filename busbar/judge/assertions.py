@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from busbar.judge.answer import differences
-from busbar.judge.launch import BenchLaunch, LaunchOutput
+from busbar.judge.launch import BenchLaunch, LaunchOutput, not_placed
 from busbar.judge.nonce import foreign_output
 from busbar.parse import numbers
 from busbar.parse.events import End, Error
@@ -41,7 +41,7 @@ _DIGITS, _CENT = 1e-3, 0.006
 
 
 def ranks(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
-    """As many ranks as asked for, of one job, on as many nodes."""
+    """As many ranks as requested, of one job, on as many nodes."""
     if reason := other_ranks(launch, shown):
         yield _FAILED, reason
     if shown.runs > 1 or not launch.placed:
@@ -50,7 +50,7 @@ def ranks(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     if reason or shown.died:
         pass
     elif missing := [rank for rank in range(launch.ranks) if rank not in numbers]:
-        yield _FAILED, f"no word of where rank {', '.join(map(str, missing))} ran"
+        yield _FAILED, not_placed(missing)
     yield from _places(launch, shown)
 
 
@@ -71,7 +71,7 @@ def other_ranks(launch: BenchLaunch, shown: LaunchOutput) -> str:
     sizes = {place.ranks for place in shown.ranks if place.ranks is not None}
     if launch.placed and sizes - {launch.ranks}:
         started = ", ".join(map(str, sorted(sizes)))
-        return f"asked for {launch.ranks} ranks, the launcher started {started}"
+        return f"requested {launch.ranks} ranks, but the launcher started {started}"
     return ""
 
 
@@ -92,17 +92,17 @@ def _places(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     per_node = launch.ranks // launch.nodes
     strange = [p for p in shown.ranks if p.rank >= launch.ranks or p.node_rank >= per_node]
     for place in strange[:1]:
-        yield _FAILED, f"rank {place.rank}, {place.node_rank} of its node, was not asked for"
+        yield _FAILED, f"unexpected rank {place.rank}, {place.node_rank} on its node"
     counts = Counter((type(place), place.rank) for place in shown.ranks)
     for rank in [rank for (_, rank), count in counts.items() if count > 1][:1]:
-        yield _FAILED, f"rank {rank} says more than once where it runs"
+        yield _FAILED, f"rank {rank} reported its node more than once"
     hosts = {_short(place.host) for place in shown.ranks}
     if not hosts:
         return
     if len(hosts) != launch.nodes:
-        yield _FAILED, f"asked for {launch.nodes} nodes, the ranks ran on {len(hosts)}"
+        yield _FAILED, f"requested {launch.nodes} nodes, but the ranks ran on {len(hosts)}"
     if others := {_short(host) for host in shown.facts.hosts} - hosts:
-        yield _FAILED, f"the output is of {', '.join(sorted(others))}, where no rank ran"
+        yield _FAILED, f"the output names {', '.join(sorted(others))}, where no rank ran"
 
 
 def _short(host: str) -> str:
@@ -159,7 +159,7 @@ def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
 
 
 def data(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
-    """No wrong element, and checked where checking was asked for."""
+    """No wrong element, and checked if checking was requested."""
     facts = shown.facts
     for reading in [reading for reading in shown.readings if reading.wrong][:1]:
         yield _FAILED, f"{reading.wrong} wrong at {format_bytes(reading.nbytes)}"
@@ -185,7 +185,7 @@ def _checked(launch: BenchLaunch, shown: LaunchOutput) -> bool:
 
 
 def metrics(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
-    """The program ended well, and every size that was asked for has a reading."""
+    """The program ended well, and every requested size has a reading."""
     problems = list(_ends(launch, shown))
     if missing := _missing(launch, shown):
         problems.append(missing if problems else f"{launch.bench}: {missing}")
@@ -231,17 +231,17 @@ def _missing(launch: BenchLaunch, shown: LaunchOutput) -> str:
 
 
 def report(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
-    """The JSON that the tool was asked for says what its table says.
+    """The requested JSON of the tool agrees with its table.
 
     One that cannot be read takes no measurement away: the table is judged, and a note tells.
     """
-    told = shown.report.facts if shown.report else None
-    if told is None:
+    reported = shown.report.facts if shown.report else None
+    if reported is None:
         return
-    for failure in told.values("tests.failure", "text"):
+    for failure in reported.values("tests.failure", "text"):
         yield _FAILED, f"{launch.json}: {failure}"
     rows = defaultdict(list)
-    for row, _ in told.rows:
+    for row, _ in reported.rows:
         rows[row.nbytes, row.type, row.redop, row.root].append(row)
     for row, _ in shown.facts.rows:
         alike = rows[row.nbytes, row.type, row.redop, row.root]
@@ -274,7 +274,7 @@ def nonce(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
 
 
 def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
-    """The output agrees with itself and with what was asked for."""
+    """The output agrees with itself and with what was requested."""
     for text in differences(launch, shown):
         yield _FAILED, f"{launch.bench}: {text}"
 

@@ -14,7 +14,7 @@ from busbar.judge.busy import Load, excused, loads
 from busbar.judge.consistency import contradictions
 from busbar.judge.driver import plausible
 from busbar.judge.expectation import expectation_of
-from busbar.judge.launch import LaunchOutput
+from busbar.judge.launch import LaunchOutput, not_placed
 from busbar.judge.machine import differences
 from busbar.judge.nonce import foreign_output
 from busbar.judge.results import Result, result_of
@@ -112,6 +112,7 @@ def _run_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple
         return
     start = starts[0]
     if start.ranks != asked.ranks:
+        # The words of the program, so that its error and this are one result.
         yield failed, f"asked for {asked.ranks} ranks, MPI started {start.ranks}"
         return
     yield from _start_problems(asked, start)
@@ -124,25 +125,28 @@ def _run_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tuple
         yield failed, reason
     wanted = re.match(r"ucx-(?P<version>\d+\.\d+)$", asked.lane)
     if start.ucx and wanted and not start.ucx.startswith(wanted["version"] + "."):
-        yield failed, f"lane {asked.lane} was asked for, UCX {start.ucx} was loaded"
+        yield failed, f"requested lane {asked.lane}, but UCX {start.ucx} was loaded"
 
 
 def _start_problems(asked: GpuAwareRequest, start: Start) -> Iterator[tuple[Verdict, str]]:
     failed = Verdict.FAILED
     if start.program != "gpu_aware":
-        yield failed, f"gpu_aware was asked for, {start.program} ran"
+        yield failed, f"requested gpu_aware, but {start.program} ran"
     if start.asked_ranks != asked.ranks:
-        yield failed, f"asked for {asked.ranks} ranks, the program was told {start.asked_ranks}"
+        yield (
+            failed,
+            f"requested {asked.ranks} ranks, but the program expected {start.asked_ranks}",
+        )
     if start.backend == "host" and any("D" in buffers for buffers in asked.buffers):
-        yield failed, "asked for buffers in GPU memory, the program ran without GPUs"
+        yield failed, "requested buffers in GPU memory, but the program used no GPU"
     if start.statistic not in (asked.statistic, *_UNNAMED.get(start.version, ())):
         yield (
             failed,
-            f"the {asked.statistic} of the windows was asked for, the program took"
+            f"requested the {asked.statistic} of the windows, but the program took"
             f" the {start.statistic or 'unknown'}",
         )
     if start.share_devices and not asked.share_gpus:
-        yield failed, "the program let ranks share a GPU, which was not asked for"
+        yield failed, "the program let ranks share a GPU, which was not requested"
 
 
 def _end_problems(shown: LaunchOutput) -> Iterator[tuple[Verdict, str]]:
@@ -165,19 +169,19 @@ def _place_problems(asked: GpuAwareRequest, shown: LaunchOutput) -> Iterator[tup
     present = {rank.rank for rank in ranks}
     missing = [rank for rank in range(asked.ranks) if rank not in present]
     if missing and shown.facts.finished:
-        yield failed, f"no word of where rank {', '.join(map(str, missing))} ran"
+        yield failed, not_placed(missing)
     if others := sorted(present - set(range(asked.ranks))):
-        yield failed, f"rank {', '.join(map(str, others))} was not asked for"
-    said = Counter(rank.rank for rank in ranks)
-    for rank in [rank for rank, count in said.items() if count > 1][:1]:
-        yield failed, f"rank {rank} says more than once where it runs"
+        yield failed, f"unexpected ranks: {', '.join(map(str, others))}"
+    reports = Counter(rank.rank for rank in ranks)
+    for rank in [rank for rank, count in reports.items() if count > 1][:1]:
+        yield failed, f"rank {rank} reported its node more than once"
     if any("D" in buffers for buffers in asked.buffers):
         for place in [place for place in ranks if not place.device][:1]:
-            yield failed, f"rank {place.rank} does not say on which GPU it runs"
+            yield failed, f"rank {place.rank} did not report which GPU it uses"
     hosts = {rank.host for rank in ranks}
     if ranks and len(hosts) != asked.nodes:
         names = ", ".join(sorted(hosts))
-        yield failed, f"asked for {asked.nodes} node(s), the ranks ran on {names}"
+        yield failed, f"requested {asked.nodes} node(s), but the ranks ran on {names}"
     places = Counter((rank.host, rank.device) for rank in ranks if rank.device)
     for (host, device), count in places.items():
         if count > 1 and not asked.share_gpus:
@@ -296,7 +300,7 @@ def _readings(asked: GpuAwareRequest, shown: LaunchOutput, where: str, run: Run)
     others = [each for found in readings.values() for each in found] if asked.nonce else []
     for strange in others[:1]:
         pair = f"{strange.source}->{strange.target} {strange.buffers}"
-        message = f"{pair} at {format_bytes(strange.nbytes)} was not asked for"
+        message = f"{pair} at {format_bytes(strange.nbytes)} was not requested"
         result = Result(asked.check, Verdict.FAILED, where=where, message=message)
         yield _Row(result, missing=False)
 

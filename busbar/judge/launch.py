@@ -51,7 +51,7 @@ class BenchLaunch:
     placed: bool = True
     """Whether ``placed.sh`` starts it and says where each rank ran."""
     bands: bool = True
-    """Whether a reading is asked for that a band judges; without one the run alone is judged."""
+    """Whether the launch has a reading that a band judges; without one only the run is judged."""
     end: bool = False
     """Whether the tool ends its output with a line that says so."""
     nonce: str = ""
@@ -59,7 +59,7 @@ class BenchLaunch:
     operations: tuple[Operation, ...] = ()
     """What one of our own programs measures at each size."""
     json: str = ""
-    """The file for its results, which it is asked for where its usage has ``-J``."""
+    """The file for its results as JSON, which is requested if its usage has ``-J``."""
 
     @property
     def pair(self) -> str:
@@ -84,14 +84,14 @@ class LaunchOutput:
     """Where ranks ran, as ``placed.sh`` or our own programs say, in the order of the ranks."""
     text: tuple[str, ...] = field(default=(), repr=False)
     report: NcclJson | None = None
-    """The JSON that it was asked for; None where it was not."""
+    """The requested JSON; None if none was requested."""
 
     @property
     def readings(self) -> list[Reading]:
         """Those of the JSON, which no log line can cut and which has more digits; else those of
         the table."""
-        told = self.report.facts if self.report else None
-        return told.readings if told else self.facts.readings
+        facts = self.report.facts if self.report else None
+        return facts.readings if facts else self.facts.readings
 
     @property
     def died(self) -> bool:
@@ -142,3 +142,11 @@ def powers(first: int, last: int, factor: int = 2) -> tuple[int, ...]:
         sizes.append(first)
         first *= factor
     return tuple(sizes)
+
+
+def not_placed(ranks: Sequence[int]) -> str:
+    """Return the problem of ranks whose node is unknown."""
+    numbers = ", ".join(map(str, ranks))
+    if len(ranks) == 1:
+        return f"rank {numbers} did not report which node it ran on"
+    return f"ranks {numbers} did not report which node they ran on"

@@ -32,9 +32,9 @@ def not_in_use(facts: JobOutput, mode: Mapping[str, str], ranks: int) -> Iterato
             {numbers.count(count) for count in facts.values("nccl.channels", "channels")}
         )
         if not channels:
-            yield Verdict.FAILED, "the log does not say how many channels there are"
+            yield Verdict.FAILED, "the log does not report the number of channels"
         elif channels[0] < numbers.count(minimum):
-            yield Verdict.DEGRADED, f"there are {channels[0]} channels, asked for {minimum}"
+            yield Verdict.DEGRADED, f"requested {minimum} channels, but there are {channels[0]}"
     joined = set(facts.values("nccl.init", "ranks"))
     if joined != {str(ranks)}:
         found = " or ".join(sorted(joined)) or "no"

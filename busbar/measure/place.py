@@ -63,6 +63,12 @@ def place_of(site: Site, wish: Wish) -> Place:
             )
         return Place(partition, _named(held.nodes, wish.nodelist), held=True)
     nodes = cluster.nodes_of(queue_of(partition))
+    if not nodes:
+        raise BusbarError(
+            f"Slurm has no node in partition {queue_of(partition)}, or does not answer",
+            where=f"site {site.name}",
+            hint="run on a host of the cluster, or correct the partition in site.yaml (see sinfo)",
+        )
     names = _named([node.name for node in nodes], wish.nodelist)
     usable = [node for node in nodes if node.name in names and node.usable]
     others = [node.described for node in nodes if node.name in names and not node.usable]

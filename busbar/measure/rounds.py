@@ -137,14 +137,13 @@ class Rounds:
         if silent:
             self._replace(step, silent, broken=broken)
         again = silent if self.stopped or (broken and not last) else set()
-        rows = [
-            MeasuredPair(0, node, node, link.name, rate, state)
-            for node in sorted(nodes - again)
-            for link in self._program.inside
-            for found in [answers.get(link, {})]
-            for ends in [[[found.get((node, rail))] for rail in link.rails]]
-            for state, rate in [self._outcome(ends, {node} & silent)]
-        ]
+        rows = []
+        for node in sorted(nodes - again):
+            for link in self._program.inside:
+                answered = answers.get(link, {})
+                ends = [[answered.get((node, rail))] for rail in link.rails]
+                state, rate = self._outcome(ends, {node} & silent)
+                rows.append(MeasuredPair(0, node, node, link.name, rate, state))
         self._store.add(rows)
         self._show(f"round 0: {len(answers)} links inside {len(nodes - again)} nodes")
         return again

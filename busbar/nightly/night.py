@@ -30,7 +30,7 @@ _MOST_BYTES = 2**26
 
 @dataclass(frozen=True)
 class Finding:
-    """What a stage says of a node, or of whatever it names."""
+    """What a stage found out about a node, a link or a check."""
 
     where: str
     verdict: Verdict

@@ -35,8 +35,8 @@ def ranks_of(facts: JobOutput) -> int | None:
 
 def _started_ranks(facts: JobOutput) -> int | None:
     """The ranks that the launcher was told to start, or that show their process."""
-    told = [command.ranks for command, _ in facts.commands if command.ranks]
-    return max(told, default=0) or len(facts.processes) or None
+    requested = [command.ranks for command, _ in facts.commands if command.ranks]
+    return max(requested, default=0) or len(facts.processes) or None
 
 
 def _printed_ranks(facts: JobOutput) -> int | None:

@@ -85,7 +85,7 @@ class Tables:
         return bool(self._pending)
 
     def line(self, number: int, line: bytes, key: bytes) -> bool:
-        """Takes a line that belongs to a table; False for all others."""
+        """Take a line that belongs to a table; return False for all others."""
         first, self.repeats = line.lstrip()[:1], False
         if first in b"#O" and _COMMENT.match(line):
             self.repeats = self._facts.launches.dropped > 0
@@ -117,7 +117,7 @@ class Tables:
             facts.single_starts += 1
 
     def piece(self, number: int, text: bytes, key: bytes) -> None:
-        """Takes what stands before a log line on the same line: a part of a row, or nothing of
+        """Take what precedes a log line on the same line: a part of a row, or nothing of
         ours."""
         if self._banner is None:
             self._row(number, decode(text), key)
@@ -264,7 +264,7 @@ class Tables:
         )
 
     def _nccl_row(self, text: str, evidence: Evidence) -> bool:
-        """Takes a whole row; half of one, with the numbers out of place alone, is still to
+        """Take a whole row; half of one, with the numbers out of place alone, is still to
         come."""
         row = nccl_tests.parse_row(text, errors=self._errors)
         if row is None or row.in_place is None:

@@ -26,7 +26,7 @@ _KEYS = {
 
 
 class Unwrap(Protocol):
-    """Returns the lines that a block of a file holds, one for each of its lines."""
+    """Return the lines that a block of a file holds, one for each of its lines."""
 
     def __call__(self, block: bytes, /) -> bytes:
         """Return a block of as many lines."""

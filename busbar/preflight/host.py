@@ -38,7 +38,11 @@ class Host:
 def gather(root: Path, site: Site) -> Host:
     """Read the facts of the host whose file system is at ``root``."""
     if not root.is_dir():
-        raise BusbarError("no such directory", where=f"--host-root {root}")
+        raise BusbarError(
+            "no such directory",
+            where=f"--host-root {root}",
+            hint="name the root directory of the file system of a compute node",
+        )
     files = Directory(root)
     view = View.of(files)
     return Host(

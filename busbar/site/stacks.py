@@ -37,15 +37,17 @@ def environment_directory(
 ) -> Path | None:
     """Return the directory of an environment; None if there is none for the delivery and lane.
 
-    It is in the directory beside the site, or ships with Busbar. Of several it is the one for the
-    system, by default that of this machine; else the one for the system of the site. An image
-    always has the one of its base image.
+    It is in the directory beside the site, or ships with Busbar. Without ``system`` it is the one
+    for the system of this machine, else for that of the site, else for Debian 12. An image always
+    has the one of its base image.
     """
-    wanted = [system or systems.of_machine(), site.os or systems.BASE, systems.BASE]
+    candidates = [systems.of_machine(), site.os or systems.BASE, systems.BASE]
+    if system:
+        candidates = [system]
     if delivery.kind == "image":
-        wanted = [systems.BASE]
+        candidates = [systems.BASE]
     own = [site.directory.parent] if site.directory else []
-    for each in dict.fromkeys(name for one in wanted for name in (one, systems.locked(one))):
+    for each in dict.fromkeys(name for one in candidates for name in (one, systems.locked(one))):
         name = environment_name(site, delivery, lane, each)
         for root in [*own, data.SITES] if name else []:
             directory = root / STACKS / str(name)
@@ -60,9 +62,9 @@ def delivery_with_environment(site: Site, kind: DeliveryKind = "spack") -> Deliv
     An image is built from the environment that its own delivery names, else from that of the
     delivery ``spack``. Raises ``BusbarError`` if the site has none.
     """
-    for wanted in dict.fromkeys((kind, "spack")):
+    for own in dict.fromkeys((kind, "spack")):
         for delivery in site.deliveries:
-            if delivery.kind == wanted and delivery.environment:
+            if delivery.kind == own and delivery.environment:
                 return delivery
     raise BusbarError(
         f"site {site.name!r} has no delivery `spack` with `environment`",
@@ -94,8 +96,9 @@ def find_environment(
         system = systems.BASE
     directory = environment_directory(site, delivery, chosen, system)
     if directory is None:
+        name = environment_name(site, delivery, chosen, system or systems.BASE)
         raise BusbarError(
-            f"no environment {environment_name(site, delivery, chosen)!r}",
+            f"no environment {name!r}",
             where=str(site.directory / "site.yaml") if site.directory else "",
             hint=f"name a directory of {data.SITES / STACKS}; a wheel of Busbar contains none",
         )

@@ -97,7 +97,9 @@ def load(path: Path) -> Lock:
         digest = hashlib.sha256(content.encode()).hexdigest()
     except OSError as error:
         raise BusbarError(
-            f"cannot be read: {error.strerror}", where=str(path), hint="run `make spack-lock`"
+            f"cannot be read: {error.strerror}",
+            where=str(path),
+            hint="name a spack.lock, or write it with `make spack-lock`",
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BusbarError(

@@ -189,7 +189,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         with path.open("rb") as stream:
             yield from _bounded(stream, path)
     except OSError as error:
-        raise BusbarError(error.strerror or "cannot be read", where=str(path)) from error
+        raise BusbarError(
+            f"cannot be read: {error.strerror or error}",
+            where=str(path),
+            hint="name a file that busbar sweep plan or busbar sweep run wrote",
+        ) from error
 
 
 def _bounded(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:

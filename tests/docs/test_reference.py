@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from busbar import cli, commands
 from busbar import site as sites
 from busbar.delivery import programs
 from busbar.delivery.choice import Choice
@@ -26,6 +29,25 @@ def test_every_page_is_current(tmp_path: Path) -> None:
     assert written.keys() == {path.relative_to(PAGES) for path in PAGES.rglob("*.*")}
     for name, path in written.items():
         assert (PAGES / name).read_text() == path.read_text(), f"{name}: run make docs"
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Each command and subcommand."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield child
+                yield from parsers(child)
+
+
+@pytest.mark.parametrize(
+    "parser", [*parsers(cli.build_parser(commands.SUMMARIES))], ids=lambda parser: parser.prog
+)
+def test_help_says_what_a_command_does_and_how_it_ends(parser: argparse.ArgumentParser) -> None:
+    what, _, statuses = (parser.description or "").partition("Exit status: 0 ")
+    assert what.endswith((". ", "."))
+    assert "2 " in statuses or parser._subparsers
+    assert not [each.dest for each in parser._actions if not (each.help or parser._subparsers)]
 
 
 def test_every_key_of_a_site_has_a_meaning() -> None:

@@ -143,7 +143,7 @@ def test_an_image_without_its_own_ucx_is_not_what_was_asked_for(
     subprocess.run(["rm", "-r", str(image / "opt/busbar/libucx")], check=True)
     document = check(local_site(tmp_path), image, "-n", "gpu_aware$")
     assert document["verdict"] == "failed"
-    assert any("lane ucx-1.14 was asked for" in row["message"] for row in document["results"])
+    assert any("requested lane ucx-1.14" in row["message"] for row in document["results"])
 
 
 @pytest.mark.parametrize("variable", ["APPTAINER_CONTAINALL", "APPTAINER_CLEANENV"])

@@ -97,7 +97,7 @@ def test_the_head_detects_the_site_of_the_cluster(
         [LAB / "run", cluster.lab, *words], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
-    assert "is that of Slurm" not in done.stderr
+    assert "is what Slurm states" not in done.stderr
     site = yaml.safe_load((tmp_path / "lab" / "site.yaml").read_text())
     (partition,) = site["partitions"]
     access = ["--partition=lab", "--gres=gpu:4"]

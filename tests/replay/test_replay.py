@@ -227,7 +227,7 @@ def test_modes_of_rccl_that_are_set_and_not_in_use(replay):
     assert said >= {
         ("xccl_mscclpp", "the mode is not on: MSCCL++ is off: Feature not enabled. MSCCL++ not"
          " compiled into library."),
-        ("xccl_few", "the mode is not on: there are 24 channels, asked for 32"),
+        ("xccl_few", "the mode is not on: requested 32 channels, but there are 24"),
         ("xccl_few", "the mode is not on: the log does not show NCCL_MIN_NCHANNELS=32"),
         ("xccl_cpx", "the mode is not on: RCCL joined 8 ranks, not 64"),
         ("xccl_npkit", "NPKit left 0 files of 64 ranks"),

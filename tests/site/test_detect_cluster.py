@@ -151,7 +151,7 @@ def test_the_head_describes_what_slurm_knows_if_no_node_can_be_asked(
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     assert main(["site", "detect", "--output", str(tmp_path / "alpha")]) == 0
     errors = capsys.readouterr().err
-    assert "is that of Slurm: Unable to allocate resources: Invalid account; after" in errors
+    assert "is what Slurm states: Unable to allocate resources: Invalid account; after" in errors
     assert "Slurm has 4 GPUs on a node of partition Batch, which no tool has described" in errors
     site = yaml.safe_load((tmp_path / "alpha" / "site.yaml").read_text())
     assert (site["name"], site["scheduler"]) == ("alpha", "slurm")
@@ -183,7 +183,9 @@ def test_a_compute_node_describes_its_own_kind(
     assert cluster
     assert cluster.described == {"gpu": host}
     (remark,) = cluster.remarks
-    assert remark.startswith("the hardware of partition cpu is that of Slurm: busbar runs inside")
+    assert remark.startswith(
+        "the hardware of partition cpu is what Slurm states: busbar runs inside"
+    )
     site = compose_cluster(cluster, host.host).site
     gpus = site.node_type("gpu").gpus
     assert gpus
