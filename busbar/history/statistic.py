@@ -33,7 +33,9 @@ Baselines that are not normal change the rule:
   deviations of them. All of at least 5 nights 2.2 deviations away are a step, too: three slow
   nights of five are none.
 - With more nights beyond 3 deviations than normal noise has, ``c`` is bounded by 3 instead of the
-  second weakest night.
+  second weakest night. All of at least 5 nights twice as far away as the farthest night of the
+  baseline are a step: under Student's t with 3 degrees of freedom, such 5 nights after 20 have a
+  chance below :math:`10^{-9}` (:math:`5!\,20!/25!` by their ranks, times :math:`2^{-3 \cdot 5}`).
 
 A short baseline does not show this by itself: what all series of a site show together then counts
 (:class:`Noise`).
@@ -73,7 +75,7 @@ _APART = 4.0
 """Deviations between nights of one level."""
 _HEAVY_BOUND = 3.0
 _MARGIN = 2.5
-_ALL_AWAY, _AWAY = 5, 2.2
+_ALL_AWAY, _AWAY, _BEYOND = 5, 2.2, 2.0
 _USUAL = 4.66
 _FOUR = 5.1
 """For windows of 4 nights, of which 3 slow ones are a majority."""
@@ -136,6 +138,8 @@ class _Baseline:
     correlation: Array
     heavy: NDArray[np.bool_]
     far: NDArray[np.bool_]
+    farthest: Array
+    """Deviations of the night that is the farthest from the mean."""
 
 
 def scan(
@@ -209,7 +213,9 @@ def _score(z: Array, days: NDArray[np.int64], base: _Baseline, before: NDArray[n
     total = np.where(counted >= WINDOWS[0], total / np.sqrt(np.maximum(noise, 0.1)), 0)
     if n < _ALL_AWAY:
         return total
-    return np.where(heavy | (r > 0), total, np.maximum(total, weakest[:, 0] / _AWAY * _USUAL))
+    beyond = weakest[:, 0] / (_BEYOND * base.farthest[before]) * _HEAVY
+    away = np.where(r > 0, total, weakest[:, 0] / _AWAY * _USUAL)
+    return np.maximum(total, np.where(heavy, beyond, away))
 
 
 def _threshold(base: _Baseline, before: NDArray[np.int64], n: int) -> Array:
@@ -263,7 +269,9 @@ def _baseline(history: Array, least: float, noise: Noise) -> _Baseline:
     if noise.known:
         common = np.where(short, noise.correlation, (correlation + noise.correlation) / 2)
         correlation = np.maximum(correlation, common)
-    return _Baseline(nights, mean, deviation, correlation, heavy, far)
+    distance = np.nan_to_num(np.abs(history - mean[:, None])).max(axis=1)
+    farthest = np.maximum(distance / deviation, _HEAVY_BOUND)
+    return _Baseline(nights, mean, deviation, correlation, heavy, far, farthest)
 
 
 def _middle(history: Array, least: float) -> tuple[Array, Array]:

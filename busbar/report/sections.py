@@ -207,7 +207,7 @@ def _headline(readings: Sequence[Result]) -> Result | None:
 
 def _reading(row: Result) -> str:
     size = format_bytes(row.bytes) if row.bytes else ""
-    return " ".join(filter(None, (row.metric, row.buffers, size)))
+    return " ".join(filter(None, (row.metric, row.pair, row.buffers, size)))
 
 
 def _groups(results: Iterable[Result]) -> list[tuple[str, list[Result]]]:
