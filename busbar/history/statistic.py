@@ -10,7 +10,8 @@ trimmed estimates; P. J. Huber, Robust Statistics, 1981, chapters 3 and 5).
 
 ``n`` nights at a new level are all away from the old one; a slow night is far away, with ordinary
 nights beside it. Each night is therefore credited with no more than the second weakest night of
-the window plus a margin :math:`w`: :math:`c_i = \min(z_i, z_{(2)} + w)`.
+the window plus a margin :math:`w`, 2.5 or, beside slow nights, 2:
+:math:`c_i = \min(z_i, z_{(2)} + w)`.
 
 Nights that follow each other with correlation :math:`r` know less than independent ones, and what
 they know is in what each adds to the night before it: of two nights ``g`` days apart,
@@ -74,13 +75,12 @@ _FAR = 5.0
 _APART = 4.0
 """Deviations between nights of one level."""
 _HEAVY_BOUND = 3.0
-_MARGIN = 2.5
+_MARGIN, _MARGIN_WITH_FAR = 2.5, 2.0
+"""Slow nights of some deviations are credited with less."""
 _ALL_AWAY, _AWAY, _BEYOND = 5, 2.2, 2.0
 _USUAL = 4.66
 _FOUR = 5.1
 """For windows of 4 nights, of which 3 slow ones are a majority."""
-_WITH_FAR = 1.03
-"""Windows that leave nights out have more ways to alarm."""
 _HEAVY = 5.3
 _BETWEEN, _BETWEEN_SHORT, _BETWEEN_SHARE = 3, 0, 0.012
 """Nights beyond 3 deviations that normal noise has: beside slow nights, there in fewer than 100
@@ -190,7 +190,8 @@ def _score(z: Array, days: NDArray[np.int64], base: _Baseline, before: NDArray[n
     n = z.shape[1] - 1
     heavy, far = base.heavy[before], base.far[before]
     weakest = np.sort(z[:, 1:], axis=1)
-    bound = np.where(heavy, _HEAVY_BOUND, weakest[:, 1] + _MARGIN)
+    margin = np.where(far, _MARGIN_WITH_FAR, _MARGIN)
+    bound = np.where(heavy, _HEAVY_BOUND, weakest[:, 1] + margin)
     credited = np.minimum(z, bound[:, None])
     most = np.maximum(_FAR, weakest[:, 0] + (_APART if n >= _ALL_AWAY else -np.inf))
     counts = (z <= most[:, None]) | (heavy | ~far)[:, None]
@@ -220,8 +221,7 @@ def _score(z: Array, days: NDArray[np.int64], base: _Baseline, before: NDArray[n
 
 def _threshold(base: _Baseline, before: NDArray[np.int64], n: int) -> Array:
     usual = _FOUR if n == WINDOWS[0] else _USUAL
-    with_far = np.where(base.far[before], usual * _WITH_FAR, usual)
-    threshold = np.where(base.heavy[before], _HEAVY, with_far)
+    threshold = np.where(base.heavy[before], _HEAVY, usual)
     longer = _LONGER if n > _ALL_AWAY else 1.0
     return threshold * longer * (1 + _ESTIMATED / _independent(base, before))
 
