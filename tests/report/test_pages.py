@@ -354,3 +354,23 @@ def test_the_svg_of_the_expected_matrix_is_one_file(tmp_path: Path) -> None:
     assert cli.main(["expect", "--site", "mi250x", "--plot", str(picture)]) == 0
     root = ET.fromstring(picture.read_text())  # noqa: S314
     assert not [each for each in root.iter() if each.tag.endswith(("image", "script"))]
+
+
+def test_latencies_of_a_healthy_node_do_not_look_like_a_fault(tmp_path: Path) -> None:
+    values = {"0->1": 8.8, "1->2": 9.7, "2->0": 10.7}  # recorded on four H100
+    rows = [
+        row("m", us, metric="latency", pair=pair, bytes=8, verdict=Verdict.UNJUDGED)
+        for pair, us in values.items()
+    ]
+    drawn = matrix("x", snapshot(tmp_path, rows).outcomes[0].results, None)
+    assert drawn
+    assert max(cell.step for cell in drawn.cells) == 2
+    rows[0]["us"] = 2.0
+    drawn = matrix("x", snapshot(tmp_path, rows).outcomes[0].results, None)
+    assert drawn
+    assert max(cell.step for cell in drawn.cells) == 4
+
+
+def test_the_worst_reading_names_its_pair(tmp_path: Path) -> None:
+    (check,) = page(snapshot(tmp_path, list(matrix_rows(slow=2)))).checks
+    assert check.reading.startswith("bandwidth 0->2 D D")
