@@ -374,3 +374,22 @@ def test_latencies_of_a_healthy_node_do_not_look_like_a_fault(tmp_path: Path) ->
 def test_the_worst_reading_names_its_pair(tmp_path: Path) -> None:
     (check,) = page(snapshot(tmp_path, list(matrix_rows(slow=2)))).checks
     assert check.reading.startswith("bandwidth 0->2 D D")
+
+
+def test_a_check_with_parameters_shows_its_history(tmp_path: Path) -> None:
+    """The history has the check without them, and every variant has its own series."""
+    what = {"where": "n1", "metric": "busbw", "bytes": 256 << 20}
+    rows = [
+        row("xccl %collective=all_reduce", 400.0, pair="all_reduce", **what),
+        row("xccl %collective=alltoall", 300.0, pair="alltoall", **what),
+    ]
+    one = series()
+    found = trend(replace(one, key=replace(one.key, metric="busbw all_reduce 256 MiB")), [], FACTS)
+    assert found
+    gone = replace(found, metric="busbw all_reduce 256 MiB n9")
+    frame = Frame(snapshot(tmp_path, rows), SITE, {"xccl": [found, gone]})
+    shown = page_of(frame)
+    history = {each.name: each.trends for each in shown.checks}
+    assert [bool(trends) for name, trends in history.items() if "all_reduce" in name] == [True]
+    assert [bool(trends) for name, trends in history.items() if "alltoall" in name] == [False]
+    assert shown.others == (gone,)
