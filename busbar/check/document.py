@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from busbar.check.listing import Match
 from busbar.check.run import RunPlan, overall
@@ -51,10 +52,43 @@ def document_of(
         "skipped": [{"check": match.name, "reason": match.reason} for match in skipped],
         "notes": [{"check": o.check, **note} for o in outcomes for note in o.notes],
         "coverage": coverage,
-        "provenance": {o.check: o.provenance for o in outcomes if o.provenance},
+        **_provenance(outcomes),
         "sessions": list(sessions),
         "interrupted": interrupted or None,
         "verdict": overall(outcomes),
+    }
+
+
+class _Provenance(TypedDict):
+    provenance: dict[str, dict[str, str]]
+    node_provenance: dict[str, dict[str, dict[str, str]]]
+
+
+def _provenance(outcomes: Sequence[Outcome]) -> _Provenance:
+    """Return what the jobs of each check have in common, and what differs between their nodes."""
+    jobs: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        if outcome.provenance:
+            jobs[outcome.check].append(outcome)
+    common = {
+        check: dict(set.intersection(*(set(job.provenance.items()) for job in each)))
+        for check, each in jobs.items()
+    }
+    return {
+        "provenance": {check: dict(sorted(facts.items())) for check, facts in common.items()},
+        "node_provenance": {
+            check: {
+                row.where: {
+                    name: value
+                    for name, value in job.provenance.items()
+                    if name not in common[check]
+                }
+                for job in each
+                for row in job.results
+            }
+            for check, each in jobs.items()
+            if len(each) > 1
+        },
     }
 
 

@@ -173,7 +173,9 @@ class CheckDocument(TypedDict):
     coverage: str
     """How many nodes of a cluster were tested, and why others were not; empty elsewhere."""
     provenance: NotRequired[dict[str, dict[str, str]]]
-    """By check: what it was measured with, such as ``driver`` and ``lock.libfabric``."""
+    """By check: what all its jobs had, such as ``driver`` and ``lock.libfabric``."""
+    node_provenance: NotRequired[dict[str, dict[str, dict[str, str]]]]
+    """By check and ``where``, for checks with several jobs: what not all of them had."""
     sessions: NotRequired[list[str]]
     """ReFrame's ids of the sessions of the run."""
     interrupted: str | None

@@ -34,6 +34,7 @@ from busbar.output.note import Note
 from busbar.parse.events import Check, Rank
 from busbar.parse.text import Source
 from busbar.site.model import Site
+from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
 
@@ -138,7 +139,7 @@ def _explain_run(
 def _waived(slow: Judged) -> Note:
     return Note(
         "slow-at-one-size",
-        f"{slow.reading.value:.4g} at {slow.reading.nbytes} bytes is worse than its band"
+        f"{slow.reading.value:.4g} at {format_bytes(slow.reading.nbytes)} is worse than its band"
         f" ({slow.bound:.4g}); at one size of many this is taken for noise",
     )
 

@@ -11,6 +11,7 @@ from busbar.explain.rules import Explains, Finding
 from busbar.judge.verdicts import Judged
 from busbar.output.job_output import JobOutput
 from busbar.output.reading import Evidence
+from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
 declare("above-limit", "invalid-reading", "below-band-unexplained")
@@ -82,11 +83,7 @@ def _unexplained(outcome: Verdict, judged: Sequence[Judged]) -> list[Finding]:
         return [Finding("invalid-reading", "certain", lines, f"{_value(off[-1])} is no rate")]
     if outcome is Verdict.DEGRADED:
         lines = tuple(dict.fromkeys(_line(j) for j in off))[-3:]
-        band = (
-            f"{_value(off[-1])}, the band begins at {off[-1].bound:.4g}"
-            if off
-            else "by the caller's verdict"
-        )
+        band = f"{_value(off[-1])}, {_bound(off[-1])}" if off else "by the caller's verdict"
         return [Finding("below-band-unexplained", "certain", lines, band)]
     return []
 
@@ -99,4 +96,10 @@ def _line(judged: Judged) -> Evidence:
 
 def _value(judged: Judged) -> str:
     unit = "us" if judged.reading.kind == "latency_us" else "GB/s"
-    return f"{judged.reading.value:.4g} {unit} at {judged.reading.nbytes} bytes"
+    return f"{judged.reading.value:.4g} {unit} at {format_bytes(judged.reading.nbytes)}"
+
+
+def _bound(judged: Judged) -> str:
+    if judged.reading.kind == "latency_us":
+        return f"the band ends at {judged.bound:.4g} us"
+    return f"the band begins at {judged.bound:.4g} GB/s"

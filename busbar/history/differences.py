@@ -28,7 +28,12 @@ _KINDS = (
         re.compile(r"^(?:lock_hash|image|image_digest|commit|nodes)$"),
         0.5,
     ),  # other facts say what is in them
-    (re.compile(r"(?i)fabric|uc[xc]|[nr]ccl|mpi|ofi|rdma|efa|cxi|driver|firmware|cuda|rocm"), 1.0),
+    (
+        re.compile(
+            r"(?i)^link\.|fabric|uc[xc]|[nr]ccl|mpi|ofi|rdma|efa|cxi|driver|firmware|cuda|rocm"
+        ),
+        1.0,
+    ),
     (re.compile(r"^env\.|^kernel|^lane|^delivery"), 0.9),
     (re.compile(r"^lock\."), 0.7),
     (re.compile(r""), 0.6),

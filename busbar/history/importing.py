@@ -140,9 +140,10 @@ def _checked(document: Mapping[str, Any]) -> Iterator[Reading]:
         key = ".".join(map(str, first["loc"]))
         raise ValueError(f"{key}: {first['msg']}") from error
     time = json_lines.seconds(found["time"])
-    facts = found.get("provenance") or {}
+    facts, of_nodes = found.get("provenance", {}), found.get("node_provenance", {})
     for row in found["results"]:
-        provenance = facts.get(row["check"], {})
+        check = row["check"]
+        provenance = facts.get(check, {}) | of_nodes.get(check, {}).get(row["where"], {})
         lane = row["series"]["lane"] if row["series"] else found["lane"]
         reading = reading_of(
             row,

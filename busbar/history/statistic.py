@@ -10,7 +10,8 @@ trimmed estimates; P. J. Huber, Robust Statistics, 1981, chapters 3 and 5).
 
 ``n`` nights at a new level are all away from the old one; a slow night is far away, with ordinary
 nights beside it. Each night is therefore credited with no more than the second weakest night of
-the window plus a margin :math:`w`: :math:`c_i = \min(z_i, z_{(2)} + w)`.
+the window plus a margin :math:`w`, 2.5 or, beside slow nights, 2:
+:math:`c_i = \min(z_i, z_{(2)} + w)`.
 
 Nights that follow each other with correlation :math:`r` know less than independent ones, and what
 they know is in what each adds to the night before it: of two nights ``g`` days apart,
@@ -33,7 +34,9 @@ Baselines that are not normal change the rule:
   deviations of them. All of at least 5 nights 2.2 deviations away are a step, too: three slow
   nights of five are none.
 - With more nights beyond 3 deviations than normal noise has, ``c`` is bounded by 3 instead of the
-  second weakest night.
+  second weakest night. All of at least 5 nights twice as far away as the farthest night of the
+  baseline are a step: under Student's t with 3 degrees of freedom, such 5 nights after 20 have a
+  chance below :math:`10^{-9}` (:math:`5!\,20!/25!` by their ranks, times :math:`2^{-3 \cdot 5}`).
 
 A short baseline does not show this by itself: what all series of a site show together then counts
 (:class:`Noise`).
@@ -72,13 +75,12 @@ _FAR = 5.0
 _APART = 4.0
 """Deviations between nights of one level."""
 _HEAVY_BOUND = 3.0
-_MARGIN = 2.5
-_ALL_AWAY, _AWAY = 5, 2.2
+_MARGIN, _MARGIN_WITH_FAR = 2.5, 2.0
+"""Slow nights of some deviations are credited with less."""
+_ALL_AWAY, _AWAY, _BEYOND = 5, 2.2, 2.0
 _USUAL = 4.66
 _FOUR = 5.1
 """For windows of 4 nights, of which 3 slow ones are a majority."""
-_WITH_FAR = 1.03
-"""Windows that leave nights out have more ways to alarm."""
 _HEAVY = 5.3
 _BETWEEN, _BETWEEN_SHORT, _BETWEEN_SHARE = 3, 0, 0.012
 """Nights beyond 3 deviations that normal noise has: beside slow nights, there in fewer than 100
@@ -136,6 +138,8 @@ class _Baseline:
     correlation: Array
     heavy: NDArray[np.bool_]
     far: NDArray[np.bool_]
+    farthest: Array
+    """Deviations of the night that is the farthest from the mean."""
 
 
 def scan(
@@ -186,7 +190,8 @@ def _score(z: Array, days: NDArray[np.int64], base: _Baseline, before: NDArray[n
     n = z.shape[1] - 1
     heavy, far = base.heavy[before], base.far[before]
     weakest = np.sort(z[:, 1:], axis=1)
-    bound = np.where(heavy, _HEAVY_BOUND, weakest[:, 1] + _MARGIN)
+    margin = np.where(far, _MARGIN_WITH_FAR, _MARGIN)
+    bound = np.where(heavy, _HEAVY_BOUND, weakest[:, 1] + margin)
     credited = np.minimum(z, bound[:, None])
     most = np.maximum(_FAR, weakest[:, 0] + (_APART if n >= _ALL_AWAY else -np.inf))
     counts = (z <= most[:, None]) | (heavy | ~far)[:, None]
@@ -209,13 +214,14 @@ def _score(z: Array, days: NDArray[np.int64], base: _Baseline, before: NDArray[n
     total = np.where(counted >= WINDOWS[0], total / np.sqrt(np.maximum(noise, 0.1)), 0)
     if n < _ALL_AWAY:
         return total
-    return np.where(heavy | (r > 0), total, np.maximum(total, weakest[:, 0] / _AWAY * _USUAL))
+    beyond = weakest[:, 0] / (_BEYOND * base.farthest[before]) * _HEAVY
+    away = np.where(r > 0, total, weakest[:, 0] / _AWAY * _USUAL)
+    return np.maximum(total, np.where(heavy, beyond, away))
 
 
 def _threshold(base: _Baseline, before: NDArray[np.int64], n: int) -> Array:
     usual = _FOUR if n == WINDOWS[0] else _USUAL
-    with_far = np.where(base.far[before], usual * _WITH_FAR, usual)
-    threshold = np.where(base.heavy[before], _HEAVY, with_far)
+    threshold = np.where(base.heavy[before], _HEAVY, usual)
     longer = _LONGER if n > _ALL_AWAY else 1.0
     return threshold * longer * (1 + _ESTIMATED / _independent(base, before))
 
@@ -263,7 +269,9 @@ def _baseline(history: Array, least: float, noise: Noise) -> _Baseline:
     if noise.known:
         common = np.where(short, noise.correlation, (correlation + noise.correlation) / 2)
         correlation = np.maximum(correlation, common)
-    return _Baseline(nights, mean, deviation, correlation, heavy, far)
+    distance = np.nan_to_num(np.abs(history - mean[:, None])).max(axis=1)
+    farthest = np.maximum(distance / deviation, _HEAVY_BOUND)
+    return _Baseline(nights, mean, deviation, correlation, heavy, far, farthest)
 
 
 def _middle(history: Array, least: float) -> tuple[Array, Array]:

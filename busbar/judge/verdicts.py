@@ -14,6 +14,7 @@ from busbar.errors import BusbarError
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.output.reading import Reading
+from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
 Expect = Callable[[Reading], Expectation]
@@ -190,6 +191,6 @@ def dips(judged: Iterable[Judged]) -> Iterator[Dip]:
             yield Dip(
                 last.value / peak.value,
                 last.nbytes / peak.value * 1e-3,
-                f"bus bandwidth falls from {peak.value:.4g} GB/s at {peak.nbytes} bytes"
-                f" to {last.value:.4g} at {last.nbytes}",
+                f"bus bandwidth falls from {peak.value:.4g} GB/s at {format_bytes(peak.nbytes)}"
+                f" to {last.value:.4g} at {format_bytes(last.nbytes)}",
             )

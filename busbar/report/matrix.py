@@ -18,6 +18,8 @@ _PAIR = re.compile(r"(?P<source>[0-9]{1,4})->(?P<target>[0-9]{1,4})")
 _STEPS = 5
 _LEAST_SPAN = 0.1
 """The shares that the colours span at least: noise of one percent must not look like a fault."""
+_LEAST_SPAN_WITHOUT_BAND = 0.4
+"""Latencies of the pairs of a healthy node differ by a quarter (`tests/data/h100x4`)."""
 _MOST_ENDS = 64
 _MOST_LINES = 64
 """Pairs that are drawn on the links, the worst; of more nothing could be seen."""
@@ -118,7 +120,8 @@ def matrix(title: str, results: Sequence[Result], gpus: Gpus | None) -> Matrix |
     known = gpus if gpus and gpus.count >= count else None
     count = known.count if known else count
     shares, colours = _shares(readings)
-    span = max(1 - min(shares.values()), _LEAST_SPAN)
+    banded = all(drawable(row.typical) for row in readings.values())
+    span = max(1 - min(shares.values()), _LEAST_SPAN if banded else _LEAST_SPAN_WITHOUT_BAND)
     steps = {
         ends: min(_STEPS - 1, int(_STEPS * (1 - share) / span)) for ends, share in shares.items()
     }

@@ -49,6 +49,10 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
         changes = sorted(event.changes, key=lambda change: (not change.worse, change.ratio.value))
         largest = max(event.changes, key=lambda change: abs(change.ratio.value - 1))
         count = len(changes)
+        nodes = {change.key.node for change in changes}
+        places = [each for each in event.shared if each.startswith("node ")]
+        if not places and len(nodes) == 1:
+            places = [f"node {node}" for node in nodes if node]
         likely = [
             f"{each.text}: {each.reason}" if each.reason else each.text
             for each in event.differences
@@ -57,7 +61,8 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
         yield News(
             since=day(event.since),
             recent=last is None or last - event.since <= _RECENT,
-            title=f"{percent(largest)} {largest.key.metric}"
+            title=f"{', '.join(places)}: " * bool(places)
+            + f"{percent(largest)} {largest.key.metric}"
             + (f", {count} series in all" if count > 1 else ""),
             worse=event.worse,
             shared=", ".join(map(short_name, event.shared)),

@@ -73,8 +73,12 @@ def page_of(
     run = frame.run
     name = namer(run.outcomes)
     found = failures(run, name, scheduled=frame.scheduled)
-    checks = {outcome.check for outcome in run.outcomes}
-    others = [one for check, each in frame.trends.items() if check not in checks for one in each]
+    of_checks = {
+        id(one)
+        for outcome in run.outcomes
+        for one in frame.trends_of(outcome.check, outcome.results)
+    }
+    others = [one for each in frame.trends.values() for one in each if id(one) not in of_checks]
     others.sort(key=lambda one: (not one.fills_a_picture, not one.worse, not one.changed))
     if before:
         known = {

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from busbar.documents import CauseRow
+from busbar.history.record import metric_of
 from busbar.judge.results import Outcome, Result
 from busbar.report.bars import Bar, bar
 from busbar.report.curve import Curve, curve
@@ -82,6 +83,19 @@ class Frame:
         """Whether nodes can be chosen."""
         return self.site is not None and self.site.scheduler != "local"
 
+    def trends_of(self, check: str, rows: Iterable[Result]) -> tuple[Trend, ...]:
+        """Return the history of what a check measured; the history has no parameters of checks."""
+        base = check.partition(" ")[0]
+        if base == check:
+            return tuple(self.trends.get(check, ()))
+        measured = {
+            f"{metric_of(row.metric, row.pair, row.buffers, row.bytes, row.series)} {row.where}"
+            for row in rows
+            if row.bytes is not None
+        }
+        of_base = (one for one in self.trends.get(base, ()) if one.metric in measured)
+        return (*self.trends.get(check, ()), *of_base)
+
     def gpus(self, partition: str) -> Gpus | None:
         """Return the GPUs of a node of a partition, if they are known."""
         for each in self.site.partitions if self.site else ():
@@ -152,7 +166,7 @@ def _section(place: _Place, outcome: Outcome) -> CheckSection:
     rows = sorted(outcome.results, key=_badness)
     readings = [row for row in rows if row.value is not None]
     headline = _headline(readings)
-    trends = frame.trends.get(outcome.check, ())
+    trends = frame.trends_of(outcome.check, rows)
     shown_matrices = [
         each for each in matrices[:_MOST_MATRICES] if room.take(len(each.cells) // 9)
     ]
@@ -207,7 +221,7 @@ def _headline(readings: Sequence[Result]) -> Result | None:
 
 def _reading(row: Result) -> str:
     size = format_bytes(row.bytes) if row.bytes else ""
-    return " ".join(filter(None, (row.metric, row.buffers, size)))
+    return " ".join(filter(None, (row.metric, row.pair, row.buffers, size)))
 
 
 def _groups(results: Iterable[Result]) -> list[tuple[str, list[Result]]]:

@@ -30,6 +30,9 @@ for module in mlx5_core bnxt_re irdma efa cxi_core ib_core; do
 done
 for nic in "$sysfs"/class/infiniband/*; do
     first "firmware.nic" "$nic/fw_ver"
+    for port in "$nic"/ports/*; do # a link that lost lanes says so: 200 Gb/sec (2X NDR)
+        first "link.${nic##*/}:${port##*/}" "$port/rate"
+    done
 done
 for nic in "$sysfs"/class/cxi/*; do
     first "firmware.nic" "$nic/device/properties/cassini_version"

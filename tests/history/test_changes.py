@@ -95,6 +95,16 @@ def test_slow_nights_do_not_hide_a_step() -> None:
         assert (change.found - change.since) / DAY_S <= 5
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_a_link_is_halved_after_few_nights_with_outliers(seed: int) -> None:
+    values = 100 + 0.3 * np.random.default_rng(seed).standard_t(3, 30)
+    values[[7, 14]] = 97, 94
+    values[20:] /= 2
+    (change,) = changes_of(series(values[:25]))
+    assert change.since == FIRST.timestamp() + 20 * DAY_S
+    assert not changes_of(series(values[:24]))
+
+
 @pytest.mark.parametrize("correlation", [0.5, 0.8])
 def test_nights_that_follow_each_other_are_no_change(correlation: float) -> None:
     noise = Noise(known=True, correlation=correlation)

@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 from busbar import cli
+from busbar.check.document import document_of
 from busbar.history.facts import flat
 from busbar.history.json_lines import parse
 from busbar.history.read import history, read_series
 from busbar.history.record import metric_of
+from busbar.judge.results import Outcome, Result
+from busbar.verdict import Verdict
 
 DATA = Path(__file__).parents[1] / "data"
 LINE = {
@@ -168,6 +171,31 @@ def test_a_performance_log(tmp_path: Path) -> None:
     assert bandwidth.key.check == "xccl"
     assert (bandwidth.bounds.low, bandwidth.bounds.high) == (90.0, pytest.approx(110.0))
     assert (latency.key.metric, latency.values.tolist()) == ("lat", [3.5])
+
+
+def test_jobs_of_one_check_keep_what_they_had(tmp_path: Path) -> None:
+    drivers = {"n1,n2": "570", "n3,n4": "580"}
+    outcomes = [
+        Outcome(
+            "net",
+            "ucx-1.14",
+            (Result("net", Verdict.PASS, where, metric="bandwidth", bytes=8, gb_per_s=1.5),),
+            provenance={"nodes": where, "driver": driver, "kernel": "6.1"},
+        )
+        for where, driver in drivers.items()
+    ]
+    document = document_of("alpha", "ucx-1.14", outcomes)
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(document))
+    assert document.get("provenance") == {"net": {"kernel": "6.1"}}
+    assert run("import", file) == 0
+    with history() as store:
+        facts = store.provenance()
+        found = {each.key.node: facts[int(each.provenance[0])] for each in read_series(store)}
+    assert found == {
+        where: {"nodes": where, "driver": driver, "kernel": "6.1"}
+        for where, driver in drivers.items()
+    }
 
 
 def test_provenance_is_flat_and_has_no_secrets() -> None:

@@ -354,3 +354,42 @@ def test_the_svg_of_the_expected_matrix_is_one_file(tmp_path: Path) -> None:
     assert cli.main(["expect", "--site", "mi250x", "--plot", str(picture)]) == 0
     root = ET.fromstring(picture.read_text())  # noqa: S314
     assert not [each for each in root.iter() if each.tag.endswith(("image", "script"))]
+
+
+def test_latencies_of_a_healthy_node_do_not_look_like_a_fault(tmp_path: Path) -> None:
+    values = {"0->1": 8.8, "1->2": 9.7, "2->0": 10.7}  # recorded on four H100
+    rows = [
+        row("m", us, metric="latency", pair=pair, bytes=8, verdict=Verdict.UNJUDGED)
+        for pair, us in values.items()
+    ]
+    drawn = matrix("x", snapshot(tmp_path, rows).outcomes[0].results, None)
+    assert drawn
+    assert max(cell.step for cell in drawn.cells) == 2
+    rows[0]["us"] = 2.0
+    drawn = matrix("x", snapshot(tmp_path, rows).outcomes[0].results, None)
+    assert drawn
+    assert max(cell.step for cell in drawn.cells) == 4
+
+
+def test_the_worst_reading_names_its_pair(tmp_path: Path) -> None:
+    (check,) = page(snapshot(tmp_path, list(matrix_rows(slow=2)))).checks
+    assert check.reading.startswith("bandwidth 0->2 D D")
+
+
+def test_a_check_with_parameters_shows_its_history(tmp_path: Path) -> None:
+    """The history has the check without them, and every variant has its own series."""
+    what = {"where": "n1", "metric": "busbw", "bytes": 256 << 20}
+    rows = [
+        row("xccl %collective=all_reduce", 400.0, pair="all_reduce", **what),
+        row("xccl %collective=alltoall", 300.0, pair="alltoall", **what),
+    ]
+    one = series()
+    found = trend(replace(one, key=replace(one.key, metric="busbw all_reduce 256 MiB")), [], FACTS)
+    assert found
+    gone = replace(found, metric="busbw all_reduce 256 MiB n9")
+    frame = Frame(snapshot(tmp_path, rows), SITE, {"xccl": [found, gone]})
+    shown = page_of(frame)
+    history = {each.name: each.trends for each in shown.checks}
+    assert [bool(trends) for name, trends in history.items() if "all_reduce" in name] == [True]
+    assert [bool(trends) for name, trends in history.items() if "alltoall" in name] == [False]
+    assert shown.others == (gone,)
