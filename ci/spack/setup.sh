@@ -49,6 +49,11 @@ series() { # ROOT: prints the version of a Spack, without starting it
 
 command -v git >/dev/null || die "no git found; install it (Debian, Ubuntu: apt install git)"
 command -v "$python" >/dev/null || die "no $python found; install Python 3.11 or newer, or select one with PYTHON="
+if [[ ${BUILDCACHE:-} == oci* && -n ${REGISTRY_USER:-} ]]; then
+    # Spack would send them in clear text, and cannot upload: it adds them to an upload on TLS only.
+    [[ $BUILDCACHE != oci+http:* ]] || die "REGISTRY_USER is set, but $BUILDCACHE has no TLS; use oci://, or unset it for a registry without a password"
+    [[ -n ${REGISTRY_TOKEN:-} ]] || die "REGISTRY_USER is set, but REGISTRY_TOKEN is not; export both"
+fi
 mkdir -p "$home/scope"
 
 # Ignore the variables that an earlier env.sh set.

@@ -187,6 +187,21 @@ def test_a_cache_is_signed_unless_it_is_a_registry(
     assert ("gpg publish" in done.stdout) is not url.startswith("oci")
 
 
+@pytest.mark.parametrize(
+    ("cache", "token", "reason"),
+    [
+        ("oci+http://registry/busbar", "secret", "oci+http://registry/busbar has no TLS"),
+        ("oci://registry/busbar", "", "REGISTRY_TOKEN is not"),
+    ],
+)
+def test_credentials_that_cannot_work_are_refused(
+    checkout: Path, cache: str, token: str, reason: str
+) -> None:
+    credentials = {"REGISTRY_USER": "staff", "REGISTRY_TOKEN": token}
+    assert reason in one_line(run(checkout, "setup.sh", BUILDCACHE=cache, **credentials))
+    assert not (checkout / ".spack/env.sh").exists()
+
+
 def compiled(checkout: Path, *parts: str) -> subprocess.CompletedProcess[str]:
     """What the parts print where Spack solves nothing, and nobody may make a namespace."""
     installed(checkout, "debian12")
