@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Creates .spack/: Spack and its recipes at their pinned commits, the solver from the Python package index, and
 # .spack/env.sh to source. Uses SPACK_ROOT, else a `spack` on PATH, if its series is right. Skips completed steps.
-# PREFIX=DIR is the install tree, BUILDCACHE=URL a binary cache, signed unless it is a registry (oci://, oci+http://), MIRROR=URL a
+# PREFIX=DIR is the install tree, with modules in DIR/lmod and DIR/tcl, BUILDCACHE=URL a binary cache, signed unless it is a registry (oci://, oci+http://), MIRROR=URL a
 # mirror of sources. REGISTRY_USER and REGISTRY_TOKEN are the credentials for the registry; only their names are stored.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -99,7 +99,11 @@ fi
 scope=${BUSBAR_SPACK_SCOPE:-$home/scope}
 if [[ $scope == "$home/scope" ]]; then
     printf 'bootstrap:\n  sources:: []\n  trusted:: {}\n' >"$scope/bootstrap.yaml"
-    [[ -z ${PREFIX:-} ]] || printf 'config:\n  install_tree:\n    root: %s\n' "$PREFIX" >"$scope/config.yaml"
+    if [[ -n ${PREFIX:-} ]]; then
+        printf 'config:\n  install_tree:\n    root: %s\n' "$PREFIX" >"$scope/config.yaml"
+        # A tree has its own modules; Spack does not overwrite those of another one.
+        printf 'modules:\n  default:\n    roots: {lmod: %s/lmod, tcl: %s/tcl}\n' "$PREFIX" "$PREFIX" >"$scope/modules.yaml"
+    fi
     if [[ -n ${BUILDCACHE:-}${MIRROR:-} ]]; then
         printf 'mirrors:\n' >"$scope/mirrors.yaml"
         signed=true
