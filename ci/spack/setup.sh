@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 # Creates .spack/: Spack and its recipes at their pinned commits, the solver from the Python package index, and
 # .spack/env.sh to source. Uses SPACK_ROOT, else a `spack` on PATH, if its series is right. Skips completed steps.
-# PREFIX=DIR is the install tree, with modules in DIR/lmod and DIR/tcl, BUILDCACHE=URL a binary cache, signed unless it is a registry (oci://, oci+http://), MIRROR=URL a
-# mirror of sources. REGISTRY_USER and REGISTRY_TOKEN are the credentials for the registry; only their names are stored.
+# PREFIX=DIR is the install tree, with modules in DIR/lmod and DIR/tcl; BUILDCACHE=URL is a binary cache, signed unless it is a
+# registry (oci://, oci+http://), MIRROR=URL a mirror of sources. REGISTRY_USER and REGISTRY_TOKEN are the credentials for the
+# registry; only their names are stored.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
