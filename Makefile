@@ -33,7 +33,7 @@ lint: setup ## check format, style, types, import contracts and shell scripts
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --no-cache
-	@git ls-files -z '*.sh' .ci ci/lab ci/slurm ':!*.conf' ':!ci/slurm/scrontab' ':!tests/golden/schedulers' | xargs -0 $(BIN)/shellcheck -x -e SC1097
+	@git ls-files -z '*.sh' .ci ci/lab ci/slurm ':!*.conf' ':!ci/slurm/scrontab' ':!tests/golden/schedulers' | PATH="$(BIN):$$PATH" xargs -0 shellcheck -x -e SC1097
 
 image: setup ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local, BUILDER=; see docs/containers.md)
 	@ci/images/build.sh

@@ -42,7 +42,7 @@ spack -e "$env" python containers/licenses.py >"$prefix/licenses/spack.txt"
 
 # The view contains links into the store; copy both, without build-only files and traces of this build.
 cp -a "$env/.spack-env/view/." "$prefix/"
-rm -rf "$prefix/store/.spack-db" "$prefix/.spack"
+rm -rf "$prefix/store/.spack-db" "$prefix/store/lmod" "$prefix/store/tcl" "$prefix/.spack" # modules name the time
 find "$prefix/store" -depth -type d -name .spack -exec rm -rf {} +
 rm -f "$prefix"/store/*/gcc-runtime-*/lib/lib*san.so*
 # External libraries of the stack (CUDA, ROCm, Debian's) that the final stage does not have.

@@ -82,10 +82,10 @@ def load(path: Path) -> Manifest:
     hides = "include:" in body
     entries = body.get("include:") if hides else body.get("include")
     scopes = tuple(_scope(path, entry) for entry in entries or ())
-    sections = [({key.rstrip(":"): value for key, value in body.items()}, path)]
+    sections = [(_plain(body), path)]
     for scope in scopes:
         files = sorted(scope.glob("*.yaml")) if scope.is_dir() else [scope]
-        sections += [(_mapping(file), file) for file in files if scope.name != _MACHINE]
+        sections += [(_plain(_mapping(file)), file) for file in files if scope.name != _MACHINE]
     definitions = {
         name: specs
         for section, _ in reversed(sections)
@@ -114,7 +114,14 @@ def machine_prefixes() -> frozenset[str]:
     """Return the prefixes of externals in the scope of the machine, ``BUSBAR_SPACK_SCOPE``."""
     directory = os.environ.get("BUSBAR_SPACK_SCOPE")
     files = sorted(Path(directory).glob("*.yaml")) if directory else []
-    return frozenset(_prefixes([(_mapping(file), file) for file in files]))
+    return frozenset(_prefixes([(_plain(_mapping(file)), file) for file in files]))
+
+
+def _plain(value: Any) -> Any:
+    """Return a section without the colons of keys that replace what lower scopes have."""
+    if isinstance(value, dict):
+        return {str(key).rstrip(":"): _plain(each) for key, each in value.items()}
+    return value
 
 
 def _scope(manifest: Path, entry: Any) -> Path:

@@ -130,7 +130,9 @@ part_mpi() {
     ci/spack/debian-mirror.sh "$PWD/.spack/deb" "$work/mirror" "${debian[@]}"
     externals </dev/null
     build "$envs/mpi"
-    tested "$envs/mpi" ucx openmpi gpu-aware-mpi
+    # The tests of the virtual package mpi call mpirun as they are, which refuses root.
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    tested "$envs/mpi" --dirty ucx openmpi gpu-aware-mpi
 }
 
 part_cuda() {

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: MIT
 # Creates .spack/: Spack and its recipes at their pinned commits, the solver from the Python package index, and
 # .spack/env.sh to source. Uses SPACK_ROOT, else a `spack` on PATH, if its series is right. Skips completed steps.
-# PREFIX=DIR is the install tree, BUILDCACHE=URL a binary cache, signed unless it is a registry (oci://, oci+http://), MIRROR=URL a
-# mirror of sources. REGISTRY_USER and REGISTRY_TOKEN are the credentials for the registry; only their names are stored.
+# PREFIX=DIR is the install tree, with modules in DIR/lmod and DIR/tcl; BUILDCACHE=URL is a binary cache, signed unless it is a
+# registry (oci://, oci+http://), MIRROR=URL a mirror of sources. REGISTRY_USER and REGISTRY_TOKEN are the credentials for the
+# registry; only their names are stored.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -49,6 +50,11 @@ series() { # ROOT: prints the version of a Spack, without starting it
 
 command -v git >/dev/null || die "no git found; install it (Debian, Ubuntu: apt install git)"
 command -v "$python" >/dev/null || die "no $python found; install Python 3.11 or newer, or select one with PYTHON="
+if [[ ${BUILDCACHE:-} == oci* && -n ${REGISTRY_USER:-} ]]; then
+    # Spack would send them in clear text, and cannot upload: it adds them to an upload on TLS only.
+    [[ $BUILDCACHE != oci+http:* ]] || die "REGISTRY_USER is set, but $BUILDCACHE has no TLS; use oci://, or unset it for a registry without a password"
+    [[ -n ${REGISTRY_TOKEN:-} ]] || die "REGISTRY_USER is set, but REGISTRY_TOKEN is not; export both"
+fi
 mkdir -p "$home/scope"
 
 # Ignore the variables that an earlier env.sh set.
@@ -94,7 +100,11 @@ fi
 scope=${BUSBAR_SPACK_SCOPE:-$home/scope}
 if [[ $scope == "$home/scope" ]]; then
     printf 'bootstrap:\n  sources:: []\n  trusted:: {}\n' >"$scope/bootstrap.yaml"
-    [[ -z ${PREFIX:-} ]] || printf 'config:\n  install_tree:\n    root: %s\n' "$PREFIX" >"$scope/config.yaml"
+    if [[ -n ${PREFIX:-} ]]; then
+        printf 'config:\n  install_tree:\n    root: %s\n' "$PREFIX" >"$scope/config.yaml"
+        # A tree has its own modules; Spack does not overwrite those of another one.
+        printf 'modules:\n  default:\n    roots: {lmod: %s/lmod, tcl: %s/tcl}\n' "$PREFIX" "$PREFIX" >"$scope/modules.yaml"
+    fi
     if [[ -n ${BUILDCACHE:-}${MIRROR:-} ]]; then
         printf 'mirrors:\n' >"$scope/mirrors.yaml"
         signed=true

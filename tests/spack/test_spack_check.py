@@ -226,6 +226,22 @@ def test_a_lock_of_another_system_must_keep_the_pins(
     assert not [sentence for sentence in found if "was edited" in sentence]
 
 
+@pytest.mark.parametrize(
+    "written", ["packages: {hip: %s}", "packages: {'hip:': %s}", "'packages:': {hip: %s}"]
+)
+@pytest.mark.parametrize("key", ["externals", "'externals:'"])
+def test_an_external_of_the_machine_is_declared_by_its_scope(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, key: str
+) -> None:
+    rewrite(copy, home_prefix, concretized_again)
+    (found,) = problems(copy)
+    assert "/home/someone/rocm, which no scope declares" in found
+    externals = f"{{{key}: [{{spec: hip@6.3.3, prefix: /home/someone/rocm}}]}}"
+    (tmp_path / "packages.yaml").write_text(written % externals)
+    monkeypatch.setenv("BUSBAR_SPACK_SCOPE", str(tmp_path))
+    assert not problems(copy)
+
+
 def test_an_edited_package_is_found(copy: Path) -> None:
     rewrite(copy, lambda data: node(data, "pmix")["parameters"].update(munge=True))
     assert any("pmix@6.0.0" in s and "was edited" in s for s in problems(copy))

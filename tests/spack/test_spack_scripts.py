@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -102,6 +103,31 @@ def test_the_spack_of_the_machine_is_taken(checkout: Path) -> None:
         assert "could not reach https://github.com/spack/spack-packages.git" in line
 
 
+def test_a_prefix_has_its_own_modules(checkout: Path) -> None:
+    repos = yaml.safe_load((ROOT / "site/_families/spack/common/repos.yaml").read_text())["repos"]
+    program(checkout / "bin", "git", repos["builtin"]["commit"])
+    name = repos["builtin"]["destination"].removeprefix("$user_cache_path/")
+    (checkout / "cache" / name / ".git").mkdir(parents=True)
+    (checkout / ".spack/venv").mkdir(parents=True)
+    digest = hashlib.sha256((checkout / "locks/spack.txt").read_bytes()).hexdigest()
+    (checkout / ".spack/venv/lock.sha256").write_text(f"{digest}  -\n")
+    done = run(
+        checkout,
+        "setup.sh",
+        PATH=f"{checkout / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        PREFIX="/shared/tree",
+        SPACK_ROOT=str(spack(checkout / "mine", "1.1.1")),
+        SPACK_USER_CACHE_PATH=str(checkout / "cache"),
+    )
+    assert done.returncode == 0, done.stderr
+    scope = checkout / ".spack/scope"
+    settings = yaml.safe_load((scope / "config.yaml").read_text())
+    assert settings["config"]["install_tree"] == {"root": "/shared/tree"}
+    settings = yaml.safe_load((scope / "modules.yaml").read_text())
+    roots = {"lmod": "/shared/tree/lmod", "tcl": "/shared/tree/tcl"}
+    assert settings["modules"]["default"]["roots"] == roots
+
+
 def installed(checkout: Path, system: str) -> None:
     """A Spack that knows its operating system and prints what it is asked to do."""
     (checkout / ".spack").mkdir()
@@ -185,6 +211,21 @@ def test_a_cache_is_signed_unless_it_is_a_registry(
     assert done.returncode == 0, done.stderr
     assert pushed in done.stdout
     assert ("gpg publish" in done.stdout) is not url.startswith("oci")
+
+
+@pytest.mark.parametrize(
+    ("cache", "token", "reason"),
+    [
+        ("oci+http://registry/busbar", "secret", "oci+http://registry/busbar has no TLS"),
+        ("oci://registry/busbar", "", "REGISTRY_TOKEN is not"),
+    ],
+)
+def test_credentials_that_cannot_work_are_refused(
+    checkout: Path, cache: str, token: str, reason: str
+) -> None:
+    credentials = {"REGISTRY_USER": "staff", "REGISTRY_TOKEN": token}
+    assert reason in one_line(run(checkout, "setup.sh", BUILDCACHE=cache, **credentials))
+    assert not (checkout / ".spack/env.sh").exists()
 
 
 def compiled(checkout: Path, *parts: str) -> subprocess.CompletedProcess[str]:
