@@ -12,7 +12,7 @@ from busbar.explain import notes as note_rules
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains
-from busbar.explain.rules_machine import missing_sizes
+from busbar.explain.rules_machine import is_alone, missing_sizes
 from busbar.explain.select import select
 from busbar.explain.without_band import asked_versions, unjudged
 from busbar.judge.busy import loads
@@ -93,6 +93,8 @@ def _explain_run(
     ranks, nodes = ranks or known.ranks, nodes or known.nodes
     run = from_output(replace(known, ranks=ranks, nodes=nodes), facts, operation)
     readings = [*facts.readings, *bus_bandwidths(run.bench, facts.readings, run.ranks)]
+    if verdict is None and is_alone(facts, ranks):
+        readings = []  # one rank measures no link
     judgement = judge_output(run, readings, loads(facts, run))
     excused = judgement.excused or verdict is Verdict.UNKNOWN
     context = Context(
@@ -113,7 +115,7 @@ def _explain_run(
         )  # what was not read can be worse; the largest sizes show the rate
     if judgement.waived and not outcome.is_problem:
         notes.append(_waived(judgement.waived[0]))
-    if not judgement.banded and facts.readings:
+    if not judgement.banded and readings:
         notes.append(Note("no-band", f"no band was applied: {judgement.why}"))
     causes = select(findings, outcome, judgement.banded, facts)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)

@@ -38,6 +38,10 @@ def _when_seen(id_: str, entry: Entry) -> None:
             subject = NAMERS[entry.names](facts, around)
             summary = f"{summary}; {subject.text}" if subject.text else summary
             evidence = tuple(dict.fromkeys((*evidence, *subject.evidence)))
+        place = facts.places.get(f"{id_}.{strength}")
+        if place and place not in evidence and place.text.strip() not in summary:
+            evidence = (*evidence, place)
+            summary = f"{summary}; {' '.join(place.text.split())}"
         if strength != "hint" and (entry.despite_readings or not facts.readings):
             yield failure(id_, evidence, summary, "certain" if strength == "certain" else "likely")
         elif not facts.tool and (facts.reports or facts.first("progress")):

@@ -9,7 +9,7 @@ from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding
 from busbar.explain.rules_efa import shown
-from busbar.explain.rules_machine import missing_sizes
+from busbar.explain.rules_machine import is_alone, missing_sizes
 from busbar.explain.rules_rccl import mscclpp_refusals
 from busbar.judge.expectation import kernel_limit
 from busbar.output.job_output import MOST_VALUES
@@ -118,6 +118,18 @@ def _end(context: Context) -> Iterator[Note]:
             "end-not-shown",
             missing or "the closing lines of the table are not in the input",
             (last,) if last else (),
+        )
+
+
+@note("one-rank")
+def _alone(context: Context) -> Iterator[Note]:
+    alone = is_alone(context.facts, context.ranks)
+    if alone and (last := context.facts.readings[-1].evidence):
+        yield Note(
+            "one-rank",
+            "one rank has no other to send to, so its bus bandwidth is 0 by definition; measure"
+            " with more GPUs: -g N, or N ranks of a build with MPI",
+            (last,),
         )
 
 

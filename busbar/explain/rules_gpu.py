@@ -25,7 +25,14 @@ _GRAVITY = ("hardware", "driver", "unknown", "application", "notice", "consequen
         pattern("gpu.xid", "Xid (", rf"\bXid \((?:PCI:)?[^)]*\):? {_CODE}\b"),
         # The Kubernetes device plugin, DCGM and node-problem-detector.
         pattern("gpu.xid", "Xid=", rf"\bXid={_CODE}\b"),
-        pattern("gpu.xid", "XID", rf"(?:XID error:?|got XID|detected XID|XID) {_CODE}\b(?=.*GPU)"),
+        pattern(
+            "gpu.xid",
+            "XID",
+            # A line with several codes, each with its meaning, is from a document.
+            r"(?:XID error:?|(?:^|[\[\]:;,(>|-] ?"
+            r"|\b(?:with|got|detected|fatal|critical|error|event|new) )XID)"
+            rf" {_CODE}\b(?!.*\bXID \d)(?=.*GPU)",
+        ),
         # Monitors, and NCCL's RAS diagnostics from 2.31 on; those tagged [OK] need no action.
         pattern("gpu.xid", " detected", rf"^(?!.*\[OK\]).*\b(?i:xid) {_CODE} detected"),
     ],

@@ -234,6 +234,8 @@ def rank_died(context: Context) -> Iterator[Finding]:
     if not deaths and not errors and not failed:
         return
     lines = [s.evidence for s in deaths[:3]] or [e for _, e in errors[:3]]
+    nodes = [facts.places[kind] for kind in _DEATHS if kind in facts.places and deaths]
+    lines += [line for line in nodes[:1] if line not in lines]
     if not lines and status:
         lines = [status.evidence]
     first = deaths[0].evidence.text if deaths else errors[0][0].text if errors else ""
@@ -332,8 +334,9 @@ def _cut(facts: JobOutput, evidence: Evidence, summary: str) -> Finding:
 @cause("invalid-reading")
 def no_number(context: Context) -> Iterator[Finding]:
     """Readings are no rates, no memory is as fast, or the output contradicts itself."""
-    odd = [r for r in context.facts.readings if r.evidence and _impossible(r)]
-    odd += list(_without_traffic(context.facts.readings))
+    measured = [] if is_alone(context.facts, context.ranks) else context.facts.readings
+    odd = [r for r in measured if r.evidence and _impossible(r)]
+    odd += list(_without_traffic(measured))
     if not odd:
         for text, line in contradictions(context.facts, context.operation, context.ranks):
             yield failure("invalid-reading", [line] if line else [], text)
@@ -341,6 +344,13 @@ def no_number(context: Context) -> Iterator[Finding]:
         lines = list(dict.fromkeys(r.evidence for r in odd if r.evidence))
         summary = f"{odd[0].kind} of {odd[0].value:g} at {odd[0].nbytes} bytes is not a rate"
         yield failure("invalid-reading", lines[:3], summary)
+
+
+def is_alone(facts: JobOutput, ranks: int | None) -> bool:
+    """Return whether nccl-tests ran one rank, whose bus bandwidth is 0 by definition."""
+    rates = [r.value for r in facts.readings if r.kind == "busbw"]
+    one = facts.tool == "nccl-tests" and ranks == 1 and len(facts.launches) < 2
+    return one and bool(rates) and not any(rates)
 
 
 def _impossible(reading: Reading) -> bool:

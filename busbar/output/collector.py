@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import re2
 
+from busbar.output.boxes import Boxes
 from busbar.output.job_output import (
     MOST_HOSTS,
     MOST_PATHS,
@@ -59,6 +60,7 @@ class Collector:
             Role.PROCESS: self._process,
             Role.ENDPOINT: self._endpoint,
             Role.RECORD: self._record,
+            Role.RULE: self._rule,
         }
         self._prefixes: set[bytes] = set()
         self._tokens: set[bytes] = set()
@@ -70,6 +72,7 @@ class Collector:
         """Names by what follows `via` in a line."""
         self._hosts: set[bytes] = set()
         self._recent = Recent()
+        self._boxes = Boxes(self._recent, self._line_prefixes)
 
     def finish(self) -> list[JobOutput]:
         self.tables.end_of_file(self._recent.end - 1)
@@ -279,15 +282,21 @@ class Collector:
     def _message(self, number: int, line: bytes, pattern: Pattern) -> None:
         """Note the message of a pattern; an anchored one begins the line after its prefix."""
         found = search(pattern, line)
-        if found or pattern.anchored:
-            text = self._line_prefixes.cut(line).text
-            if not found and (found := search(pattern, text)) and is_other_text(decode(line)):
+        if not found and pattern.anchored:
+            found = search(pattern, self._line_prefixes.cut(line).text)
+            if found and is_other_text(decode(line)):
                 return
-            if found:
-                self._messages(number, text, (found,))
+        if found and not self._recent.introduces(number):
+            self._messages(number, line, (found,))
+
+    def _rule(self, number: int, _: bytes) -> None:
+        for first, whole, found in self._boxes.messages(number, self._patterns.triggers):
+            self._messages(first, whole, (found,))
 
     def _note_context(self, run: JobOutput, number: int, kind: str) -> None:
-        """Note the lines around the first message of a kind that is kept with them."""
+        """Note the lines around the first message of a kind, and the one that names its node."""
+        if kind not in run.messages and (place := self._recent.place(number)):
+            run.places[kind] = self.runs.evidence(*place)
         if kind in self._patterns.in_context and kind not in run.around:
             run.around[kind] = [self.runs.evidence(*each) for each in self._recent.around(number)]
 
@@ -322,14 +331,15 @@ class Collector:
         enough = self.runs.current.has_enough("nccl.warn")
         if enough and not messages:
             return
-        shown = self._line_prefixes.cut(line).text
-        self._messages(number, shown, messages)
+        if messages and self._recent.introduces(number):
+            return
+        self._messages(number, line, messages)
         if enough:
             return
         warning = {"text": decode(text, 300)}
         run = self.runs.current
         if not run.counts("nccl.warn", warning):
-            run.note_message("nccl.warn", self.runs.evidence(number, shown), warning)
+            run.note_message("nccl.warn", self.runs.evidence(number, line), warning)
 
     def _endpoint(self, number: int, line: bytes) -> None:
         endpoint = ucx_log.parse_endpoint(decode(line))

@@ -122,6 +122,8 @@ class JobOutput:
     """By kind and fields."""
     around: dict[str, list[Evidence]] = field(default_factory=dict)
     """By kind: the first message that is kept in context, and the lines around it."""
+    places: dict[str, Evidence] = field(default_factory=dict)
+    """By kind: the line of a help text that names the node of the first message."""
     environment: dict[str, dict[str, Evidence]] = field(default_factory=dict)
     """Variables that the output shows, each value with the first line."""
     rings: dict[int, tuple[Ring, Evidence]] = field(default_factory=dict)
@@ -254,6 +256,7 @@ class JobOutput:
             for value, evidence in values.items():
                 self.note_setting(name, value, evidence)
         self.around = {**other.around, **self.around}
+        self.places = {**other.places, **self.places}
         self.hosts = {**self.hosts, **other.hosts}
         self.processes |= other.processes
         self.transports.update(other.transports)

@@ -38,6 +38,8 @@ class Role(Enum):
     REPORT = auto()
     RECORD = auto()
     """Of NCCL's Inspector."""
+    RULE = auto()
+    """Before and after a help text."""
 
 
 BEGINNINGS = (Role.BEGINNING, Role.ROW, Role.SHELL)
@@ -55,6 +57,7 @@ _TRIGGERS = {
     Role.ENDPOINT: ucx_log.ENDPOINT_TRIGGERS,
     Role.REPORT: nvidia_smi.TRIGGERS,
     Role.RECORD: nccl_monitor.TRIGGERS,
+    Role.RULE: ("-{60}",),
 }
 _NUMBER_AT_END = r"(?m:(?:[0-9.]|N/A)[ \t]*$)"
 

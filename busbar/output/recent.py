@@ -6,6 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from busbar.parse.mentions import INTRODUCED, is_introduced
+from busbar.parse.text import decode
+
 _MOST_RECENT = 40
 """Lines before the end of a run in which its reason is searched."""
 _BEFORE, _AFTER = 20, 32
@@ -18,6 +21,18 @@ _COMPLAINT = re.compile(
 )
 _NO_COMPLAINT = re.compile(rb"(?i)no errors?\b|\b0 errors?\b|errors?\s*[:=]?\s*0\b|without error")
 """What healthy output says of errors."""
+
+
+_RULE = re.compile(rb"-{60}")
+_LONGEST_BOX = 40
+_PLACE = re.compile(
+    rb"(?:^|[\s>\]:|])(?:(?:Local|Remote|Peer) host|Host|Hostname|Node|Server)(?: name)?:"
+    rb"\s+[\w.-]+\s*$"
+    rb"|\bis on host: \S+"
+    rb"|\bRUNNING AT \S+"
+)
+"""How help texts name the node that they are about."""
+_PLACE_AFTER = 16
 
 
 class Recent:
@@ -54,6 +69,15 @@ class Recent:
                 return number, line
         return None
 
+    def before(self, number: int, count: int) -> list[bytes]:
+        """Return so many lines before a line, or those that are kept."""
+        at = number - self._first
+        return [line[:_LONGEST_LINE] for line in self._lines[max(0, at - count) : at]]
+
+    def introduces(self, number: int) -> bool:
+        """Return whether the lines before one say that it is an example."""
+        return is_introduced([decode(line) for line in self.before(number, INTRODUCED)])
+
     def around(self, number: int) -> list[tuple[int, bytes]]:
         """Return a line and those around it, with their numbers: itself, what follows, what was
         before it from the nearest on."""
@@ -63,6 +87,23 @@ class Recent:
             *range(at - 1, max(at - _BEFORE, 0) - 1, -1),
         ]
         return [(self._first + each, self._lines[each][:_LONGEST_LINE]) for each in order]
+
+    def place(self, number: int) -> tuple[int, bytes] | None:
+        """Return number and text of the line of a help text that names the node of a message."""
+        start = number - self._first + 1
+        for at, line in enumerate(self._lines[start : start + _PLACE_AFTER], start):
+            if _RULE.search(line[:_LONGEST_LINE]):
+                return None
+            if _PLACE.search(line[:_LONGEST_LINE]):
+                return self._first + at, line[:_LONGEST_LINE]
+        return None
+
+    def box(self, number: int) -> list[bytes]:
+        """Return the lines of a help text that begins after a rule; none if no rule ends it."""
+        start = number - self._first + 1
+        lines = [line[:_LONGEST_LINE] for line in self._lines[start : start + _LONGEST_BOX]]
+        end = next((at for at, line in enumerate(lines) if _RULE.search(line)), 0)
+        return lines[:end]
 
     def continued(self, number: int) -> Iterator[bytes]:
         """Yield the lines that go on with a command line, which ends in a backslash."""

@@ -49,7 +49,7 @@ _EXPORT = re.compile(
 _TRACED = re.compile(r"^(?P<prompt>(?:[^\s=\"']{0,80}[$#>%]|\++) )?\s*(?P<command>.*\S)")
 _PROGRAM = re.compile(
     r"(?:^|/)(?P<program>osu_\w+|\w+_perf|gpu_aware|ucx_perftest|nccl_message_transfer"
-    r"|torch_collectives(?:\.py)?)$"
+    r"|torch_collectives(?:\.py)?)(?:(?<=_perf)_mpi)?$"
 )
 _MPIRUN = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun", "orterun")
 _ASSIGNED = re.compile(r"[A-Z][A-Z0-9_]+=\S*$")
@@ -58,7 +58,7 @@ _WRAPPERS = ("time", "sudo", "env", "exec", "nohup", "numactl", "taskset")
 TRIGGERS = (
     r"(?i:(?:exit[_ ]?(?:status|code)|\brc)\s*[=:])",
     r"export [A-Za-z_]",
-    r"(?:mpirun|mpiexec|prterun|srun|orterun|osu_\w+|_perf|gpu_aware|ucx_perftest|nccl_message|torch_coll)\b.",
+    r"(?:mpirun|mpiexec|prterun|srun|orterun|osu_\w+|_perf(?:_mpi)?|gpu_aware|ucx_perftest|nccl_message|torch_coll)\b.",
     r"\b(?:NCCL|RCCL|UCX|OMPI|FI|MPICH|I_MPI|HSA|CUDA|HIP|ROCR|PMI|PMIX|PSM3|OFI)_[A-Z0-9_]+=\S",
 )
 """Texts in the lines that a shell prints, for `busbar.parse.triggers`."""

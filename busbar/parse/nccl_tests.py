@@ -154,7 +154,8 @@ _OUT_OF_BOUNDS = re.compile(
     r"\s*(?P<count>\d{1,18})\s*(?P<word>\w*)"
 )
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<gb_per_s>\d{1,18}(?:\.\d*)?)")
-_COLLECTIVE = re.compile(r"#\s*Collective test (?:starting|concluded):\s*(?P<program>\S+)")
+_COLLECTIVE = re.compile(r"#\s*Collective test \w+:\s*(?P<program>\S+?)(?:_mpi)?(?!\S)")
+"""A build with MPI can have ``_mpi`` after the names of its programs."""
 _COLUMNS = re.compile(r"#\s+size\s+count\s+type\b.*\s(?P<last>\S+)\s*$")
 _TOO_FEW = re.compile(
     r"Invalid number of GPUs: (?P<requested>\d{1,18}) requested but only (?P<visible>\d{1,18}) w"

@@ -12,7 +12,15 @@ from busbar.explain import Source
 
 from .public_logs import is_right
 
-FILES = ("posts", "posts-threads", "posts-fresh", "posts-later", "posts-tools", "mentions")
+FILES = (
+    "posts",
+    "posts-threads",
+    "posts-fresh",
+    "posts-later",
+    "posts-tools",
+    "posts-first-sight",
+    "mentions",
+)
 POSTS = [
     post
     for name in FILES

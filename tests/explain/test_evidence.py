@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""Evidence names the node, pod, rank or device, and a collective of one rank accuses nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from .outputs import ids, run
+
+FELL_OFF = "NVRM: Xid (PCI:0000:3b:00): 79, pid=12, GPU has fallen off the bus."
+RULE = "-" * 74 + "\n"
+BOX = RULE + (
+    "WARNING: There is at least one OpenFabrics device found but there are\n"
+    "no active ports detected (or Open MPI was unable to use them).\n\n"
+    "  Local host: n17\n"
+)
+TERMINATION = (
+    "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n"
+    "=   PID 410 RUNNING AT n09\n"
+    "=   EXIT CODE: 139\n"
+)
+ONE_RANK = (
+    "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20"
+    " agg iters: 1 validation: 1 graph: 0\n"
+    "# Using devices\n"
+    "#  Rank  0 Group  0 Pid  12 on n1 device  0 [0x01] NVIDIA A10G\n"
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+    "     time   algbw   busbw #wrong\n"
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)"
+    "            (us)  (GB/s)  (GB/s)\n"
+    "     8388608       2097152     float     sum      -1    37.20  225.50    0.00      0"
+    "     0.30  27962.0    0.00      0\n"
+    "# Out of bounds values : 0 OK\n"
+    "# Avg bus bandwidth    : 0\n"
+)
+
+
+@pytest.mark.parametrize("prefix", ["n17: ", "pod/train-7: ", "12: ", "[1,3]<stderr>:"])
+def test_evidence_keeps_the_label_of_its_source(prefix: str) -> None:
+    found = run(prefix + FELL_OFF + "\n")
+    assert ids(found) == {"gpu-fault"}
+    assert found.causes[0].evidence[0].text == prefix + FELL_OFF
+
+
+@pytest.mark.parametrize(
+    ("text", "node"), [(BOX + RULE, "Local host: n17"), (TERMINATION, "RUNNING AT n09")]
+)
+def test_the_node_that_a_message_is_about(text: str, node: str) -> None:
+    assert any(node in line.text for line in run(text).causes[0].evidence)
+
+
+def test_a_node_beyond_the_help_text_is_not_named() -> None:
+    found = run(BOX.replace("  Local host: n17\n", "") + RULE + "  Local host: n17\n")
+    assert found.causes
+    assert not any("n17" in line.text for cause in found.causes for line in cause.evidence)
+
+
+def test_one_rank_accuses_nobody() -> None:
+    found = run(ONE_RANK)
+    assert not found.causes
+    assert str(found.verdict) == "unjudged"
+    assert [note.id for note in found.notes if note.id != "site-recognised"] == ["one-rank"]
+
+
+def test_a_bus_bandwidth_of_0_of_two_ranks() -> None:
+    second = "#  Rank  1 Group  0 Pid  12 on n1 device  1 [0x02] NVIDIA A10G\n"
+    header = "#       size"
+    assert ids(run(ONE_RANK.replace(header, second + header, 1))) == {"invalid-reading"}
