@@ -180,6 +180,7 @@ def test_prolog_and_epilog_drain_a_bad_node(gated: Gated) -> None:
     assert "ran" not in gated.job("n1", "echo", "ran")
     assert gated.wait("n1", "drain") in ("Prolog error", REASON)
     gated.on("n1", *SET, "up")
+    gated.wait("n1", "drained")  # the epilog of the job may drain it once more
     gated.on("head", "scancel", "-u", "root")
     gated.on("head", "scontrol", "update", "NodeName=n1", "State=RESUME")
     gated.wait("n1", "idle")
