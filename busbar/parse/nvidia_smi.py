@@ -17,7 +17,7 @@ _REPORTS = (
     (re.compile(r"GPU \d+: .*\(UUID: GPU-"), "nvidia-smi nvlink -s"),
     (re.compile(r"\s*\|? ?NVIDIA-SMI \d"), "nvidia-smi"),
     (re.compile(r"package:Open MPI|ompi:version:|\s+(?:Package|Open MPI): "), "ompi_info"),
-    (re.compile(r"# Library version: \d|# Memory domain:"), "ucx_info"),
+    (re.compile(r"\s*# (?:Library version: \d|Memory domain:)"), "ucx_info"),
     (re.compile(r"=+ ROCm System Management Interface"), "rocm-smi"),
 )
 

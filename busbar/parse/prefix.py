@@ -93,9 +93,13 @@ class Prefixes:
         if not beginning:
             return
         self._table_seen = True
-        if not (prefix := line[: beginning.start()].rstrip(b" \t")):
+        before = line[: beginning.start()]
+        if len(before) > LONGEST or len(self._forms) >= MOST_FORMS:
             return
-        if len(prefix) > LONGEST or len(self._forms) >= MOST_FORMS:
+        if not (prefix := before.rstrip(b" \t")):
+            # Blanks before a comment are the indentation of a post; rows have their own.
+            if before and beginning[0].startswith(b"#"):
+                self._add(before)
             return
         if self._any and (match := self._any.match(line)) and match.end() >= len(prefix):
             return

@@ -35,6 +35,8 @@ STYLES: dict[str, Prefix] = {
     "kubectl logs --prefix": lambda _: "[pod/osu-launcher-x7k2p/mpi-launcher] ",
     "kubectl --timestamps": lambda n: f"2026-11-21T{_clock(n)}.{_fraction(n, 9)}Z ",
     "both": lambda n: f"[pod/nccl-0/main] 2026-11-21T{_clock(n)}.{_fraction(n, 9)}Z ",
+    "code in Markdown": lambda _: "    ",
+    "a tab": lambda _: "\t",
     "docker compose": lambda _: "worker-1  | ",
     "stern": lambda _: "nccl-test-launcher-9qk4c mpi-launcher ",
     "torchrun": lambda _: "[default0]:",
