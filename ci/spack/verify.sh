@@ -2,17 +2,11 @@
 # SPDX-License-Identifier: MIT
 # verify.sh [ENV...]: solves a copy of each environment again, compares it with its lock, and fake-installs the lock, which
 # proves that every recipe loads and the graph is complete. Without ENV: every lock, and an audit and a style check of the
-# recipes.
+# recipes. A solve uses one core, so there are as many at a time as cores.
 set -euo pipefail
 # shellcheck source=ci/spack/common.sh
 . "$(dirname "$0")/common.sh"
 failed=0
-
-report() { # NAME SECONDS LOG
-    printf '%s: FAILED (%ss)\n' "$1" "$2"
-    sed 's/^/  /' "$3"
-    failed=1
-}
 
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
@@ -33,6 +27,19 @@ fake() { # ENV: fake-installs its lock
     spack_for "$1" install --fake --only-concrete
 }
 
+verify() { # NAME: prints one result
+    local solved start=$SECONDS env=$copy/site/_stacks/$1
+    local log=$env/verify.log
+    if spack_for "$env" concretize --force --fresh --quiet >"$log" 2>&1 &&
+        "$busbar" spack diff "site/_stacks/$1/spack.lock" "$env/spack.lock" >"$log" && solved=$((SECONDS - start)) &&
+        fake "$env" >"$log" 2>&1; then
+        printf '%s: same (%ss), graph installs (%ss)\n' "$1" $solved $((SECONDS - start - solved))
+    else
+        printf '%s: FAILED (%ss)\n%s\n' "$1" $((SECONDS - start)) "$(sed 's/^/  /' "$log")"
+        return 1
+    fi
+}
+
 names=("$@")
 if ((${#names[@]} == 0)); then
     mapfile -t names < <(environments)
@@ -42,19 +49,16 @@ if ((${#names[@]} == 0)); then
     "$SPACK_PYTHON" -m pip install --disable-pip-version-check --quiet --require-hashes -r locks/spack-style.txt
     spack_for site/_stacks/host style --tool import,isort,black packages/spack_repo/busbar/packages/*/package.py || failed=1
 fi
+running=0
 for name in "${names[@]}"; do
-    start=$SECONDS
-    if ! spack_for "$copy/site/_stacks/$name" concretize --force --fresh --quiet >"$copy/log" 2>&1; then
-        report "$name" $((SECONDS - start)) "$copy/log"
-    elif ! "$busbar" spack diff "site/_stacks/$name/spack.lock" "$copy/site/_stacks/$name/spack.lock" >"$copy/log"; then
-        report "$name" $((SECONDS - start)) "$copy/log"
-    else
-        solved=$((SECONDS - start))
-        if fake "$copy/site/_stacks/$name" >"$copy/log" 2>&1; then
-            printf '%s: same (%ss), graph installs (%ss)\n' "$name" $solved $((SECONDS - start - solved))
-        else
-            report "$name" $((SECONDS - start)) "$copy/log"
-        fi
+    if ((running == $(nproc))); then
+        wait -n || failed=1
+        ((running -= 1))
     fi
+    verify "$name" &
+    ((running += 1))
+done
+for ((; running; running--)); do
+    wait -n || failed=1
 done
 exit $failed
