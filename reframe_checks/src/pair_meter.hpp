@@ -18,9 +18,11 @@
 // long; the ends of a message in host memory are compared while it begins the next window.
 //
 // `cpu_wait_share` is the part of the time behind a reading in which the sender or the receiver was ready to run and had no CPU:
-// the waiting of both, window by window, at most all of it. It can overlap, so the path had at least the rest of the time.
+// the waiting of both, window by window, at most all of it. It can overlap, so the path had at least the rest of the time. The
+// windows that count for the reading are in it, and ten at least: the best of three that waited does not show the path.
 #pragma once
 
+#include <numeric>
 #include <utility>
 
 #include "exchange.hpp"
@@ -71,11 +73,9 @@ class PairMeter {
         // One window in ten may have been interrupted on a machine that is shared (in less than ten, which are long, that
         // counts for little); a path that stalls more often is slow.
         const int done = static_cast<int>(turns.size()), kept = options_.best ? 1 : done - done / 10;
-        Turn all;
-        for (int i = 0; i < kept; ++i) all += turns[static_cast<std::size_t>(i)];
-        const double each = all.seconds / kept;
+        const double each = sum(turns, kept).seconds / kept;
         const double counted = static_cast<double>(bytes) * messages * (faulty_ && options_.inject == "miscount" ? 10 : 1);
-        reading("bandwidth", kinds, bytes, all)
+        reading("bandwidth", kinds, bytes, turns, kept)
             .add("gb_per_s", counted / each / 1e9)
             .add("window", messages)
             .add("windows", done)
@@ -107,9 +107,9 @@ class PairMeter {
         const std::size_t wrong = (sender ? way.wrong : 0) + exchange_.settle(way.wrong);
         const double driver = kinds.send == 'D' && kinds.receive == 'D' ? driver_time() : 0;
         if (!sender) return;
-        const Turn batch = chosen(turns);
-        Line line = reading("latency", kinds, bytes, batch);
-        line.add("us", batch.seconds / (2.0 * trips) * 1e6).add("trips", trips * static_cast<int>(turns.size())).add("wrong", wrong);
+        const int place = chosen(turns.size());
+        Line line = reading("latency", kinds, bytes, turns, place + 1);
+        line.add("us", turns[static_cast<std::size_t>(place)].seconds / (2.0 * trips) * 1e6).add("trips", trips * static_cast<int>(turns.size())).add("wrong", wrong);
         if (driver > 0) line.add("driver_us", driver * 1e6);
         line.print_unless(omitted());
     }
@@ -121,12 +121,13 @@ class PairMeter {
     struct Turn {
         double seconds = 0, waited = 0;
         bool operator<(const Turn &other) const { return seconds < other.seconds; }
-        Turn &operator+=(const Turn &other) {
-            seconds += other.seconds;
-            waited += other.waited;
-            return *this;
-        }
     };
+
+    static Turn sum(const std::vector<Turn> &turns, int count) {
+        return std::accumulate(turns.begin(), turns.begin() + count, Turn{}, [](const Turn &all, const Turn &one) {
+            return Turn{all.seconds + one.seconds, all.waited + one.waited};
+        });
+    }
 
     // What the timed windows of one reading share.
     struct Timed {
@@ -174,8 +175,8 @@ class PairMeter {
         return common * seconds < longest ? common : std::max(count, least);
     }
 
-    // Of turns that do the same, the shortest first, the one that one in ten beats, or the best.
-    Turn chosen(const std::vector<Turn> &turns) const { return turns[options_.best ? 0 : turns.size() / 10]; }
+    // Of times of the same thing, the shortest first, the place of the one that one in ten beats, or of the best.
+    int chosen(std::size_t count) const { return options_.best ? 0 : static_cast<int>(count / 10); }
 
     // How long this rank has waited for a CPU since the mark.
     void mark() { mark_ = cpu_wait_seconds(); }
@@ -184,14 +185,14 @@ class PairMeter {
     // What a driver takes for a copy that goes nowhere: how fast the CPUs are at this moment. The faster of both counts, so
     // that an end that is sick does not excuse itself.
     double driver_time() {
-        std::vector<Turn> copies;
+        std::vector<double> times;
         for (int i = 0; i < 200; ++i) {
             const double start = now();
             device::shortest_copy(buffers_.receive('D'), buffers_.send('D'));
-            copies.push_back({now() - start});
+            times.push_back(now() - start);
         }
-        std::sort(copies.begin(), copies.end());
-        const double mine = chosen(copies).seconds;
+        std::sort(times.begin(), times.end());
+        const double mine = times[static_cast<std::size_t>(chosen(times.size()))];
         return std::min(mine, 1e-12 * static_cast<double>(exchange_.settle(static_cast<std::size_t>(mine * 1e12))));
     }
 
@@ -264,10 +265,12 @@ class PairMeter {
         return done;
     }
 
-    Line reading(const char *metric, Buffers kinds, std::size_t bytes, const Turn &turn) const {
+    // The first `counted` turns are those of the reading.
+    Line reading(const char *metric, Buffers kinds, std::size_t bytes, const std::vector<Turn> &turns, int counted) const {
+        const Turn behind = sum(turns, std::max(counted, std::min(static_cast<int>(turns.size()), 10)));
         Line line("reading");
         line.add("metric", metric).add("from", exchange_.from()).add("to", exchange_.to()).add("buffers", kinds.name()).add("bytes", bytes);
-        if (!std::isnan(turn.waited)) line.add("cpu_wait_share", turn.waited / turn.seconds);
+        if (!std::isnan(behind.waited)) line.add("cpu_wait_share", behind.waited / behind.seconds);
         return line;
     }
 
