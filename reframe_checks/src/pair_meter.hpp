@@ -63,7 +63,7 @@ class PairMeter {
         const std::vector<Turn> turns = timed_in(windows, [&](int i) {
             if (i == windows / 2 && !crawls) {
                 wrong += exchange_.verified(kinds, bytes, amid = least);
-                mark();
+                waited();
             }
             return window(timed, messages, i % each_whole == 0);
         });
@@ -155,7 +155,7 @@ class PairMeter {
         std::vector<Turn> turns;
         std::vector<double> waits;
         const double start = now();
-        mark();
+        waited();
         for (int i = 0; i < count; ++i) {
             if (i >= 4 && (i & (i - 1)) == 0 && !exchange_.agree(now() - start < 10 * options_.seconds ? 1 : 0)) break;
             turns.push_back(body(i));
@@ -178,9 +178,11 @@ class PairMeter {
     // Of times of the same thing, the shortest first, the place of the one that one in ten beats, or of the best.
     int chosen(std::size_t count) const { return options_.best ? 0 : static_cast<int>(count / 10); }
 
-    // How long this rank has waited for a CPU since the mark.
-    void mark() { mark_ = cpu_wait_seconds(); }
-    double waited() const { return cpu_wait_seconds() - mark_; }
+    // How long this rank has waited for a CPU since it last asked.
+    double waited() {
+        const double before = std::exchange(waited_, cpu_wait_seconds());
+        return waited_ - before;
+    }
 
     // What a driver takes for a copy that goes nowhere: how fast the CPUs are at this moment. The faster of both counts, so
     // that an end that is sick does not excuse itself.
@@ -197,8 +199,8 @@ class PairMeter {
     }
 
     // A window of messages from one place to one place, then an acknowledgement; by the sender's clock. The receiver's waiting
-    // counts from before its last acknowledgement, with which the sender may begin. Each window sends from another page: no two
-    // that follow each other leave the same bytes, and nothing is written.
+    // counts from its last acknowledgement on, with which the sender may begin. Each window sends from another page: no two that
+    // follow each other leave the same bytes, and nothing is written.
     Turn window(Timed &timed, int messages, bool whole = false) {
         // The last page and the first come first: a transport that registers memory has registered all of it then.
         const std::uint64_t half = timed.turn / 2 % 8, page = (timed.turn % 2 ? half : 15 - half) * 4096;
@@ -206,7 +208,7 @@ class PairMeter {
         std::vector<MPI_Request> requests(static_cast<std::size_t>(messages));
         std::vector<MPI_Status> statuses(static_cast<std::size_t>(messages));
         const int count = static_cast<int>(timed.bytes);
-        if (exchange_.sender()) mark();
+        if (exchange_.sender()) waited();
         const double start = now();
         for (auto &request : requests) {
             if (exchange_.sender())
@@ -222,10 +224,8 @@ class PairMeter {
             if (waits) exchange_.hear();
             return done;
         }
-        const double before = cpu_wait_seconds();
         exchange_.say(timed.turn);
         const Turn done{now() - start, waited()};
-        mark_ = before;
         for (auto &status : statuses) timed.wrong += buffers_.count(exchange_.status_wrong(status, timed.bytes));
         const auto compare = [&](std::size_t at, std::size_t bytes) {
             timed.wrong += buffers_.verify(timed.kinds.receive, timed.memory + at, bytes, stream_seed(exchange_.from()), (page + at) / 8);
@@ -237,8 +237,8 @@ class PairMeter {
             compare(timed.bytes / 8 * 8 - 64, timed.bytes % 8 + 64);
         }
         if (waits) {
-            mark();
             exchange_.say(timed.turn);
+            waited();
         }
         return done;
     }
@@ -249,7 +249,7 @@ class PairMeter {
         std::vector<std::size_t> offsets(static_cast<std::size_t>(trips));
         for (auto &offset : offsets) offset = Exchange::offset(exchange_.next(), way.bytes);
         if (exchange_.sender()) exchange_.hear();
-        mark();
+        waited();
         if (!exchange_.sender()) exchange_.say(0);
         const double start = now();
         char *in = way.in;
@@ -277,6 +277,6 @@ class PairMeter {
     const Options &options_;
     BufferSet &buffers_;
     Exchange exchange_;
-    double mark_ = 0;
+    double waited_ = 0;
     bool faulty_;  // whether the sender is the rank with the injected fault
 };
