@@ -8,12 +8,12 @@ reading keeps at worst. A reading below the product of the floors stays ``degrad
 CPU: a run advances while all its ranks run. If W of them wait for a CPU in the mean, because of
 others, all of them run for at least 1 - W of the time; a short measurement can fall into the time
 slices of others. A reading that tells how long its ranks waited is judged by that instead: the
-record is a mean, and the reading can lie in a better or a worse part of the run. Memory: programs on other CPUs take their
-part of its bandwidth, in proportion to their number, but not more than three quarters. GPU:
-copies share the links, and contexts take turns: an operation, however short, waits for the turn
-of each other process. Clock: rates follow it. Network: what others sent
-before the job did, or what ports carried beyond what the readings of the run explain, is not left
-for it. A CPU quota: the ranks run for the share of their time that it allows.
+record is a mean, and the reading can lie in a better or a worse part of the run. Memory:
+programs on other CPUs take their part of its bandwidth, in proportion to their number, but not
+more than three quarters. GPU: copies share the links, and contexts take turns: an operation,
+however short, waits for the turn of each other process. Clock: rates follow it. Network: what
+others sent before the job did, or what ports carried beyond what the readings of the run explain,
+is not left for it. A CPU quota: the ranks run for the share of their time that it allows.
 
 A limit that was measured in the same run, as on a host, is too low under such a load: a reading
 beyond it is ``unknown`` as well. A limit of physics stays one.

@@ -55,7 +55,7 @@ class Reading:
     measured_us: float | None = None
     """How long the tool measured, where it says so."""
     cpu_wait_share: float | None = None
-    """The part of the time in which a rank was ready to run and had no CPU, where that is known."""
+    """The part of the time in which a rank was ready to run without a CPU, where that is known."""
 
     @property
     def gb_per_s(self) -> float:
