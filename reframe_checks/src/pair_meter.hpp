@@ -155,7 +155,7 @@ class PairMeter {
     }
 
     // `count` turns, the shortest first. Where other programs take the CPUs, each may wait for its turn to run: what takes
-    // ten times as long as it should ends then. The clock is looked at after 4, 8, 16... turns.
+    // five times as long as it should ends then. The clock is looked at after 4, 8, 16... turns.
     template <typename Body>
     std::vector<Turn> timed_in(int count, Body body) {
         std::vector<Turn> turns;
@@ -163,7 +163,7 @@ class PairMeter {
         const double start = now();
         waited();
         for (int i = 0; i < count; ++i) {
-            if (i >= 4 && (i & (i - 1)) == 0 && !exchange_.agree(now() - start < 10 * options_.seconds ? 1 : 0)) break;
+            if (i >= 4 && (i & (i - 1)) == 0 && !exchange_.agree(now() - start < 5 * options_.seconds ? 1 : 0)) break;
             turns.push_back(body(i));
             waits.push_back(turns.back().waited);
         }
