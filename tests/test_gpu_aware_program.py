@@ -101,6 +101,26 @@ def test_rounds_pair_everybody_at_once(launch):
     assert pairs(run) == {(a, b) for a in range(4) for b in range(4) if a != b}
 
 
+def test_ranks_on_one_cpu_wait_for_each_other(launch):
+    """Each reading tells how long; a kernel that does not count is not taken for one of 0."""
+    counted = Path("/proc/self/schedstat")
+    if not counted.exists() or counted.read_text().startswith("0 "):
+        pytest.skip("the kernel does not count how long threads wait for a CPU")
+    cpus = os.sched_getaffinity(0)
+    options = ("--ranks=2", "--sizes=64K,1M", "--latency-sizes=8", *FAST)
+    _, apart, _ = launch(2, *options)
+    os.sched_setaffinity(0, {min(cpus)})
+    try:
+        _, together, _ = launch(2, *options)
+    finally:
+        os.sched_setaffinity(0, cpus)
+    assert len(apart.readings) == len(together.readings) == 6
+    for reading in apart.readings:
+        assert reading.cpu_wait_share is not None
+    for reading in together.readings:
+        assert reading.cpu_wait_share > 0.5
+
+
 def test_idle_ranks_sleep(launch):
     _, run, _ = launch(4, "--ranks=4", "--sizes=1M", "--seconds=0.1")
     idle = events(run, Idle)

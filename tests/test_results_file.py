@@ -44,6 +44,13 @@ def test_what_a_check_writes_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, left()) == LEFT
 
 
+def test_an_older_document_is_read(tmp_path: Path) -> None:
+    document = json.loads(left())
+    for row in document["results"]:
+        del row["cpu_wait_share"]
+    assert read(tmp_path, json.dumps(document)) == LEFT
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -133,6 +133,8 @@ class ResultRow(TypedDict):
     """Whether the band is the site's own calibration."""
     model: float | None
     """What links and family call typical if it is."""
+    cpu_wait_share: NotRequired[float | None]
+    """Part of the reading's time in which a rank waited for a CPU; null if not measured."""
     cause: str
     """Cause ids, separated by commas; empty for a pass."""
     message: str
@@ -207,6 +209,8 @@ class ReadingRow(_SomeEnds):
     """Memory of sender and receiver, device or host: ``D D``, ``H D``."""
     operation: NotRequired[str]
     """What ran, if the run measures several: ``all_reduce``."""
+    cpu_wait_share: NotRequired[float]
+    """Part of the reading's time in which a rank waited for a CPU; absent if not measured."""
     verdict: NotRequired[Verdict]
     """Only for a reading that was judged."""
     limit: NotRequired[float]

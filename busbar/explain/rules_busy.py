@@ -11,6 +11,7 @@ from busbar.explain.rules import Context, Explains, Finding
 from busbar.output.note import Note
 from busbar.output.reading import Reading
 from busbar.parse import numbers
+from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
 _BUSY_PERCENT = 10
@@ -21,7 +22,24 @@ def busy(context: Context) -> Iterator[Finding]:
     """The record of the job shows others, and readings below their band that they account for."""
     if context.excused:
         for load in context.loads:
-            yield Finding(load.cause, "likely", (load.evidence,), load.summary, Explains.LOAD)
+            lines, summary = [load.evidence], load.summary
+            waited = _longest_waiting(context) if load.most_waiting is not None else None
+            if waited and waited.evidence:
+                share = waited.cpu_wait_share or 0.0
+                lines.append(waited.evidence)
+                summary += (
+                    f"; {waited.source}->{waited.target} at {format_bytes(waited.nbytes)}"
+                    f" waited for a CPU for {share:.0%} of its time"
+                )
+            evidence = tuple(dict.fromkeys(lines))
+            yield Finding(load.cause, "likely", evidence, summary, Explains.LOAD)
+
+
+def _longest_waiting(context: Context) -> Reading | None:
+    """Return the reading that is ``unknown`` and whose ranks waited longest for CPUs."""
+    readings = [j.reading for j in context.judged if j.verdict is Verdict.UNKNOWN]
+    waited = [each for each in readings if each.cpu_wait_share]
+    return max(waited, key=lambda each: each.cpu_wait_share or 0.0, default=None)
 
 
 @note("node-busy")

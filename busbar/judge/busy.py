@@ -7,12 +7,13 @@ reading keeps at worst. A reading below the product of the floors stays ``degrad
 
 CPU: a run advances while all its ranks run. If W of them wait for a CPU in the mean, because of
 others, all of them run for at least 1 - W of the time; a short measurement can fall into the time
-slices of others. Memory: programs on other CPUs take their
-part of its bandwidth, in proportion to their number, but not more than three quarters. GPU:
-copies share the links, and contexts take turns: an operation, however short, waits for the turn
-of each other process. Clock: rates follow it. Network: what others sent
-before the job did, or what ports carried beyond what the readings of the run explain, is not left
-for it. A CPU quota: the ranks run for the share of their time that it allows.
+slices of others. A reading that tells how long its ranks waited is judged by that instead: the
+record is a mean, and the reading can lie in a better or a worse part of the run. Memory:
+programs on other CPUs take their part of its bandwidth, in proportion to their number, but not
+more than three quarters. GPU: copies share the links, and contexts take turns: an operation,
+however short, waits for the turn of each other process. Clock: rates follow it. Network: what
+others sent before the job did, or what ports carried beyond what the readings of the run explain,
+is not left for it. A CPU quota: the ranks run for the share of their time that it allows.
 
 A limit that was measured in the same run, as on a host, is too low under such a load: a reading
 beyond it is ``unknown`` as well. A limit of physics stays one.
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -30,9 +31,10 @@ from typing import Literal
 from busbar.judge.run import Run
 from busbar.judge.verdicts import LARGE_BYTES, Judged
 from busbar.output.job_output import JobOutput
-from busbar.output.reading import Evidence
+from busbar.output.reading import Evidence, Reading
 from busbar.parse.busy import Busy, Gpu, GpuProcess
-from busbar.parse.events import Place
+from busbar.parse.events import Place, Rank
+from busbar.site.cpulist import parse_cpu_list
 from busbar.verdict import Verdict
 
 LoadKind = Literal["cpu-busy", "cpu-quota", "gpu-busy", "gpu-throttled", "nic-busy"]
@@ -57,6 +59,10 @@ _TURN_US = 2000.0
 """How long a GPU works for one process while others wait: NVIDIA's time slice is 2 ms by default
 (NVIDIA, vGPU user guide, "Changing scheduling behavior"). Beside products of large matrices copies
 of 256 MiB within an H100 took 0.8 ms longer."""
+_DRAG = 1.1
+"""How much longer than its ranks wait for a CPU a reading takes: threads of MPI wait as well, and
+caches are cold afterwards. Beside 12 spinning programs on 2 CPUs ranks waited for 96 % of a window
+that was 15,000 times too long."""
 _PAUSE_US = 20_000.0
 """How much of one measurement a few time slices of others take, 3 to 4 ms each (Linux, EEVDF and
 CFS). Beside 32 spinning programs on 32 CPUs messages of 1.3 ms took 15 ms."""
@@ -91,17 +97,47 @@ class Load:
     """How much longer one operation can take by it, besides."""
     pause_us: float = 0.0
     """How much longer one measurement can take by it, besides."""
+    most_waiting: float | None = None
+    """The largest part of its time for which others can have kept a reading that knows its own
+    waiting from the CPUs; None if the load is not one of CPUs."""
+    apart: float = 1.0
+    """The floor of such a reading without the waiting."""
+    exact: bool = False
+    """Whether ``floor`` is that of one reading and not of the run."""
 
 
 def loads(facts: JobOutput, run: Run) -> tuple[Load, ...]:
     """Return what the record of a run shows of others, as far as it can slow the run down."""
-    found: dict[LoadKind, Load] = {}
+    found: dict[LoadKind, list[Load]] = defaultdict(list)
     for busy, evidence in facts.events_of(Busy):
         for load in _of_node(busy, evidence, facts, run):
-            # The nodes of a run wait for each other: the busiest decides.
-            if load.cause not in found or load.floor < found[load.cause].floor:
-                found[load.cause] = load
-    return tuple(found.values())
+            found[load.cause].append(load)
+    if not facts.events_of(Busy):
+        for load in _not_recorded(facts):
+            found[load.cause].append(load)
+    return tuple(_of_run(each) for each in found.values())
+
+
+def _of_run(found: Sequence[Load]) -> Load:
+    """Return one load of several nodes: they wait for each other, so the busiest decides."""
+    busiest = min(found, key=lambda load: load.floor)
+    if busiest.most_waiting is None:
+        return busiest
+    most = max(load.most_waiting or 0.0 for load in found)
+    return replace(busiest, most_waiting=most, apart=min(load.apart for load in found))
+
+
+def _of_reading(found: Iterable[Load], reading: Reading) -> Iterator[Load]:
+    """Yield what slowed one reading down, by its own waiting for CPUs if that is known."""
+    waited = reading.cpu_wait_share
+    for load in found:
+        if load.most_waiting is None or waited is None:
+            yield load
+            continue
+        lost = min(waited, load.most_waiting) * _DRAG
+        if lost >= _LOST or load.apart < 1:
+            floor = max(1 - lost, 0.0) * load.apart
+            yield replace(load, floor=floor, pause_us=0.0, exact=load.apart == 1)
 
 
 def excused(judged: Iterable[Judged], found: Sequence[Load]) -> list[Judged]:
@@ -117,7 +153,8 @@ def _accounted(judged: Judged, found: Sequence[Load]) -> bool:
         share = _ratio(judged, judged.bound)
         measured_us = judged.reading.measured_us
         alone_us = math.inf if measured_us is None else share * measured_us
-        return accounts_for(found, share, _time_us(judged), alone_us)
+        ours = list(_of_reading(found, judged.reading))
+        return accounts_for(ours, share, _time_us(judged), alone_us)
     if judged.verdict is Verdict.IMPOSSIBLE and judged.limit:
         slowed = [load for load in found if load.slows_limit]
         return accounts_for(slowed, 1 / _ratio(judged, judged.limit))
@@ -139,7 +176,7 @@ def accounts_for(
     longer = math.prod(1 / load.floor if load.floor else math.inf for load in found)
     longer += sum(load.wait_us for load in found) / operation_us
     longer += sum(load.pause_us for load in found) / measurement_us
-    return share >= _MARGIN / longer
+    return share >= (1.0 if all(load.exact for load in found) else _MARGIN) / longer
 
 
 def _ratio(judged: Judged, reference: float) -> float:
@@ -161,14 +198,20 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
     through_host = run.memory != "device" or "H" in run.buffers
     lost = _lost(busy)
     together = max(1 - lost, 0.0)
-    memory = _memory_share(busy) if through_host else 1.0
-    if lost >= _LOST or memory < 1:
-        starves = busy.own < _STARVED * (busy.own + lost)
+    memory = _memory_share(busy, busy.node_others) if through_host else 1.0
+    in_the_mean = lost >= _LOST or memory < 1
+    if in_the_mean or _waited(facts):
+        # Ranks that do not wait leave the others fewer CPUs.
+        running = 2 if (run.nodes or 1) == 1 else 1
+        beside = min(busy.node_others, max(busy.node_cpus - running, 0))
+        apart = _memory_share(busy, beside) if through_host else 1.0
         yield Load(
             *("cpu-busy", together * memory, _cpu_summary(busy, lost), evidence),
-            slows_limit=run.copies is not None,
-            starves=starves,
+            slows_limit=in_the_mean and run.copies is not None,
+            starves=busy.own < _STARVED * (busy.own + lost),
             pause_us=_PAUSE_US if lost >= _LOST else 0.0,
+            most_waiting=_most_waiting(busy),
+            apart=apart * (1.0 if busy.steal < _LOST else max(1 - busy.steal, 0.0)),
         )
     if busy.throttled >= _LOST:
         yield Load(
@@ -257,20 +300,63 @@ def _is_throttled(gpu: Gpu) -> bool:
 
 def _lost(busy: Busy) -> float:
     """Return how many ranks wait, in the mean, for others and for the hypervisor."""
+    return _lost_to_others(busy) + busy.steal
+
+
+def _lost_to_others(busy: Busy) -> float:
     waiting = busy.waiting if busy.waiting is not None else busy.job_pressure
     if waiting is None:
         # The kernel does not count. CPUs that are not full let everyone run.
         full = busy.own + busy.others >= _FULL * busy.cpus
-        return (busy.others if full else 0.0) + busy.steal
+        return busy.others if full else 0.0
     # More ranks than CPUs wait for each other, others or not.
     by_ranks = max(busy.own + waiting - busy.cpus, 0.0)
-    return max(min(waiting - by_ranks, _QUEUED * busy.others), 0.0) + busy.steal
+    return max(min(waiting - by_ranks, _QUEUED * busy.others), 0.0)
 
 
-def _memory_share(busy: Busy) -> float:
-    if not busy.node_cpus or busy.node_others < _STREAMING * busy.node_cpus:
+def _most_waiting(busy: Busy) -> float:
+    """Return the largest part of its time for which others can have kept a reading waiting.
+
+    Ranks and their threads that share too few CPUs wait for each other in every reading: there
+    others account for no more than in the mean. Else all waiting is for others, whenever it is.
+    """
+    lost = _lost_to_others(busy)
+    return 1.0 if 0 < (busy.waiting or 0.0) <= 2 * lost else min(lost, 1.0)
+
+
+def _waited(facts: JobOutput) -> list[Reading]:
+    """Return the readings whose ranks waited for CPUs."""
+    return [each for each in facts.readings if (each.cpu_wait_share or 0.0) >= _LOST]
+
+
+def _not_recorded(facts: JobOutput) -> Iterator[Load]:
+    """Yield the load of readings whose ranks waited, where nothing recorded for whom.
+
+    It was for others if each rank could have a CPU of its own.
+    """
+    waited = _waited(facts)
+    sets: dict[str, list[frozenset[int]]] = defaultdict(list)
+    try:
+        for rank, _ in facts.events_of(Rank):
+            sets[rank.host].append(frozenset(parse_cpu_list(rank.cpus)))
+    except ValueError:
+        return
+    crowded = any(
+        sum(each <= cpus for each in of_host) > len(cpus)
+        for of_host in sets.values()
+        for cpus in of_host
+    )
+    if waited and sets and not crowded:
+        worst = max(waited, key=lambda each: each.cpu_wait_share or 0.0)
+        summary = "the ranks waited for CPUs, and nothing recorded what else used them"
+        evidence = worst.evidence or Evidence("", 0, "")
+        yield Load("cpu-busy", 1.0, summary, evidence, most_waiting=1.0)
+
+
+def _memory_share(busy: Busy, others: float) -> float:
+    if not busy.node_cpus or others < _STREAMING * busy.node_cpus:
         return 1.0
-    return max(busy.own / (busy.own + busy.node_others), _SATURATED)
+    return max(busy.own / (busy.own + others), _SATURATED)
 
 
 def _cpu_summary(busy: Busy, lost: float) -> str:

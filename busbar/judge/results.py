@@ -54,6 +54,8 @@ class Result:
     """Whether the band is the site's own calibration."""
     model: float | None = None
     """What links and family call typical if it is."""
+    cpu_wait_share: float | None = None
+    """The part of the reading's time in which a rank waited for a CPU; None if not measured."""
     cause: str = ""
     """Cause id, or several with commas; empty for a pass."""
     message: str = ""
@@ -189,6 +191,7 @@ def result_of(judged: Judged, row: Result) -> Result:
         high=band.high if band else None,
         calibrated=bool(band and band.calibrated),
         model=band.model if band else None,
+        cpu_wait_share=reading.cpu_wait_share,
         bytes=reading.nbytes,
     )
     if not judged.verdict.is_problem:

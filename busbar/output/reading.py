@@ -54,6 +54,8 @@ class Reading:
     """Beside a copy within a GPU: what its memory carries, reading and writing together."""
     measured_us: float | None = None
     """How long the tool measured, where it says so."""
+    cpu_wait_share: float | None = None
+    """The part of the time in which a rank was ready to run without a CPU, where that is known."""
 
     @property
     def gb_per_s(self) -> float:
@@ -82,4 +84,6 @@ class Reading:
             document["buffers"] = self.buffers
         if self.operation:
             document["operation"] = self.operation
+        if self.cpu_wait_share is not None:
+            document["cpu_wait_share"] = self.cpu_wait_share
         return document

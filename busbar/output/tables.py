@@ -349,6 +349,7 @@ class Tables:
                 driver_us=reading.driver_us,
                 memory_gb_per_s=reading.memory_gb_per_s,
                 measured_us=reading.measured_us,
+                cpu_wait_share=reading.cpu_wait_share,
             )
         )
 

@@ -28,6 +28,7 @@ READING_TRIGGER = r'\{"event'
 # Strict: "8" and true are not numbers.
 Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
 Number = Annotated[float, Field(strict=True)]
+Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 Bytes = Annotated[Count, Field(alias="bytes")]
 # A field's name in JSON has to be outermost, hence two of each.
 Source = Annotated[Count, Field(alias="from")]
@@ -142,6 +143,9 @@ class Reading:
     """How many repetitions were timed."""
     trips: Count | None = None
     """Beside a latency: the round trips that were timed."""
+    cpu_wait_share: Share | None = None
+    """The part of the time in which a rank of the pair was ready to run and had no CPU; None if
+    the kernel does not count that."""
 
     def __post_init__(self) -> None:
         if (self.us if self.metric == "latency" else self.gb_per_s) is None:

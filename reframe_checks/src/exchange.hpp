@@ -73,6 +73,16 @@ class Exchange {
         return wrong;
     }
 
+    // The receiver's numbers, one for each of the sender's.
+    std::vector<double> of_receiver(std::vector<double> numbers) {
+        const int count = static_cast<int>(numbers.size());
+        if (sender_)
+            MPI_Recv(numbers.data(), count, MPI_DOUBLE, peer_, tag_control, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else
+            MPI_Send(numbers.data(), count, MPI_DOUBLE, peer_, tag_control, MPI_COMM_WORLD);
+        return numbers;
+    }
+
     // The bytes by which the status of a receive differs from what the peer sent.
     std::size_t status_wrong(MPI_Status &status, std::size_t bytes) const {
         int count = 0;

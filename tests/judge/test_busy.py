@@ -156,6 +156,72 @@ def test_a_limit_that_was_measured_under_load_proves_nothing() -> None:
     assert verdict(101, COMPILERS, HOST) is Verdict.IMPOSSIBLE
 
 
+def verdict_of_waiting(
+    value: float, waited: float | None, record: dict[str, object] | None, more: str = ""
+) -> Verdict:
+    """Judge a reading of host memory whose ranks waited for CPUs for a part of its time."""
+    reading = Reading("bw", 1 << 20, value, cpu_wait_share=waited)
+    facts = output(*([record] if record else []), more=more)
+    facts.readings.append(reading)
+    (each,) = excused([judge_reading(reading, lambda _: BAND)], loads(facts, HOST))
+    return each.verdict
+
+
+# The mean of a run of which others used the CPUs for a tenth of the time.
+BURST = QUIET | {"own": 1.8, "others": 0.2, "waiting": 0.2, "wait": 0.1, "node_others": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("value", "waited", "record", "expected"),
+    [
+        # In a worse part of the run than the mean says.
+        (0.005, 0.97, BURST, "unknown"),
+        (0.005, None, BURST, "degraded"),
+        (26, 0.5, BURST, "unknown"),
+        (20, 0.5, BURST, "degraded"),
+        (49, 0.15, BURST | {"others": 0.05, "waiting": 0.05, "node_others": 0.05}, "unknown"),
+        # In a better part: others do not account for it.
+        (20, 0.0, COMPILERS, "degraded"),
+        (20, None, COMPILERS, "unknown"),
+        (49, 0.05, COMPILERS, "degraded"),
+        (60, 0.97, COMPILERS, "pass"),
+        # Not for others: ranks, or a rank and its threads, share a CPU.
+        (20, 1.0, QUIET | {"cpus": 1, "own": 1.0, "others": 0.02, "waiting": 1.0}, "degraded"),
+        (20, 1.0, QUIET | {"own": 2.0, "others": 0.02, "waiting": 2.0}, "degraded"),
+        (2, 1.0, COMPILERS | {"cpus": 1, "own": 0.13, "others": 0.8, "waiting": 1.8}, "degraded"),
+        # Others stream memory on CPUs that the ranks do not use.
+        (20, 0.0, NEIGHBOUR, "unknown"),
+        (8, 0.0, NEIGHBOUR, "degraded"),
+        # The hypervisor takes CPUs from ranks that run.
+        (35, 0.0, QUIET | {"steal": 0.6}, "unknown"),
+    ],
+)
+def test_a_reading_is_judged_by_its_own_waiting(
+    value: float, waited: float | None, record: dict[str, object], expected: str
+) -> None:
+    assert verdict_of_waiting(value, waited, record) == expected
+
+
+PLACE = '{{"event": "rank", "rank": {}, "host": "vm", "pid": 1, "node_rank": {}, "cpus": "{}"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("cpus", "waited", "expected"),
+    [
+        (("0", "1"), 0.97, "unknown"),
+        (("0-1", "0-1"), 0.97, "unknown"),
+        (("0", "1"), 0.0, "degraded"),
+        (("0", "0"), 0.97, "degraded"),
+        (("0-1", "0", "1"), 0.97, "degraded"),
+        (("", ""), 0.97, "degraded"),
+        ((), 0.97, "degraded"),
+    ],
+)
+def test_waiting_without_a_record(cpus: tuple[str, ...], waited: float, expected: str) -> None:
+    places = "".join(PLACE.format(rank, rank, each) for rank, each in enumerate(cpus))
+    assert verdict_of_waiting(1, waited, None, places) == expected
+
+
 def with_stranger(**change: object) -> dict[str, object]:
     first, second = GPUS
     return QUIET | {"gpus": [first | change, second], "gpu_processes": [STRANGER]}
@@ -430,7 +496,7 @@ def test_a_run_that_others_kept_from_ending_in_time(
     assert {cause.id for cause in found.causes} == {"timeout"} | causes
 
 
-RECORDED = sorted(DATA.glob("local-busy/*.log"))
+RECORDED = [DATA / f"local-busy/link_matrix_{name}.log" for name in ("compile", "spin")]
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)

@@ -84,6 +84,8 @@ def test_keys_of_a_newer_program_are_ignored() -> None:
         (RATE.replace('"bytes": 8', '"bytes": -8'), "reading.bytes: ", False),
         (RATE.replace('"bytes": 8', f'"bytes": {10**30}'), "reading.bytes: ", False),
         (RATE.replace('"gb_per_s": 1', '"gb_per_s": true'), "reading.gb_per_s: ", False),
+        (RATE.replace("}", ', "cpu_wait_share": 1.5}'), "reading.cpu_wait_share: ", False),
+        (RATE.replace("}", ', "cpu_wait_share": -1}'), "reading.cpu_wait_share: ", False),
         ('{"placed": {"rank": 0}}', "placed.host: Field required", False),
         ('{"placed": 0}', "not a known event", False),
         ('{"event": "error", "rank": 0, "code": "new", "text": ""}', "error.code: ", False),
