@@ -185,6 +185,7 @@ inline void shortest_copy(void *, const void *) {}
 // What gpu_aware needs beside MPI and the device: options, JSON lines, payload patterns, clocks.
 
 
+#include <fcntl.h>
 #include <getopt.h>
 #include <sched.h>
 #include <time.h>
@@ -192,6 +193,7 @@ inline void shortest_copy(void *, const void *) {}
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -356,6 +358,17 @@ inline double cpu_seconds() {
     timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// For how many seconds the calling thread has been ready to run without a CPU; not a number where the kernel does not count
+// that: a file of zeros, or none. A read takes a third of a microsecond. Helper threads of MPI are not counted: they wait for
+// events, and what they wait for a CPU need not delay a message.
+inline double cpu_wait_seconds() {
+    static const int file = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    char text[64] = "";
+    unsigned long long ran = 0, waited = 0;
+    if (pread(file, text, sizeof text - 1, 0) <= 0 || std::sscanf(text, "%llu %llu", &ran, &waited) != 2 || ran == 0) return NAN;
+    return 1e-9 * static_cast<double>(waited);
 }
 
 // "0-3,8": the CPUs this process may run on.
@@ -722,6 +735,16 @@ class Exchange {
         return wrong;
     }
 
+    // The receiver's numbers, one for each of the sender's.
+    std::vector<double> of_receiver(std::vector<double> numbers) {
+        const int count = static_cast<int>(numbers.size());
+        if (sender_)
+            MPI_Recv(numbers.data(), count, MPI_DOUBLE, peer_, tag_control, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else
+            MPI_Send(numbers.data(), count, MPI_DOUBLE, peer_, tag_control, MPI_COMM_WORLD);
+        return numbers;
+    }
+
     // The bytes by which the status of a receive differs from what the peer sent.
     std::size_t status_wrong(MPI_Status &status, std::size_t bytes) const {
         int count = 0;
@@ -946,9 +969,14 @@ class NodeCopy {
 //   host compares what it copies from the GPU.
 // The sender's clock ends with the receiver's acknowledgement, before any comparison. It waits for the end of those that take
 // long; the ends of a message in host memory are compared while it begins the next window.
+//
+// `cpu_wait_share` is the part of the time behind a reading in which the sender or the receiver was ready to run and had no CPU:
+// the waiting of both, window by window, at most all of it. It can overlap, so the path had at least the rest of the time. The
+// windows that count for the reading are in it, and ten at least: the best of three that waited does not show the path.
 
 
 #include <numeric>
+#include <utility>
 
 
 
@@ -966,12 +994,12 @@ class PairMeter {
         // take too long: a path that is a hundred times too slow must still give a reading before the time limit.
         constexpr double longest_window = 0.25;
         window(timed, 1);
-        double message = window(timed, 1);
+        double message = window(timed, 1).seconds;
         const auto takes_long = [&] { return exchange_.agree(message > 2 * longest_window ? 1 : 0) != 0; };
-        if (takes_long()) message = std::min(message, window(timed, 1));  // other programs may have interrupted it
+        if (takes_long()) message = std::min(message, window(timed, 1).seconds);  // other programs may have interrupted it
         const bool crawls = takes_long();
         const int messages = exchange_.agree(static_cast<int>(std::clamp(longest_window / message, 1.0, 1.0 * options_.window)));
-        const double once = crawls ? message : window(timed, messages);
+        const double once = crawls ? message : running(window(timed, messages));
         const int windows = exchange_.agree(static_cast<int>(std::clamp(options_.seconds / once, crawls ? 1.0 : 3.0, 10000.0)));
         const int least = crawls ? 1 : least_verified;
         std::size_t wrong = 0;
@@ -985,8 +1013,11 @@ class PairMeter {
         const int verified = exchange_.agree(affordable(shortest / least, bytes, least));
         const int each_whole = exchange_.agree(static_cast<int>(std::clamp(shortest / least / (0.05 * once), 0.0, 1000.0)) | 1);
         int amid = 0;
-        const std::vector<double> times = timed_in(windows, [&](int i) {
-            if (i == windows / 2 && !crawls) wrong += exchange_.verified(kinds, bytes, amid = least);
+        const std::vector<Turn> turns = timed_in(windows, [&](int i) {
+            if (i == windows / 2 && !crawls) {
+                wrong += exchange_.verified(kinds, bytes, amid = least);
+                waited();
+            }
             return window(timed, messages, i % each_whole == 0);
         });
         wrong += exchange_.verified(kinds, bytes, verified);
@@ -994,10 +1025,10 @@ class PairMeter {
         if (!exchange_.sender()) return;
         // One window in ten may have been interrupted on a machine that is shared (in less than ten, which are long, that
         // counts for little); a path that stalls more often is slow.
-        const int done = static_cast<int>(times.size()), kept = done - done / 10;
-        const double each = options_.best ? times.front() : std::accumulate(times.begin(), times.begin() + kept, 0.0) / kept;
+        const int done = static_cast<int>(turns.size()), kept = options_.best ? 1 : done - done / 10;
+        const double each = sum(turns, kept).seconds / kept;
         const double counted = static_cast<double>(bytes) * messages * (faulty_ && options_.inject == "miscount" ? 10 : 1);
-        reading("bandwidth", kinds, bytes)
+        reading("bandwidth", kinds, bytes, turns, kept)
             .add("gb_per_s", counted / each / 1e9)
             .add("window", messages)
             .add("windows", done)
@@ -1017,27 +1048,39 @@ class PairMeter {
         Trips way{kind, bytes, (bytes + 7) / 8 * 8, buffers_.send(kind), buffers_.receive(kind)};
         const double most = std::min(1000.0, static_cast<double>(buffers_.bytes() / way.stride));
         BufferSet::clear(kind, way.in, way.stride * static_cast<std::size_t>(most));
-        const auto batch = [&](int trips) { return round_trips(way, trips) / (2.0 * trips); };
         const int warm = static_cast<int>(std::min(10.0, most));
-        const double once = std::min({batch(warm), batch(warm), batch(warm)});
+        const double once = std::min({round_trips(way, warm), round_trips(way, warm), round_trips(way, warm)}).seconds / (2.0 * warm);
         constexpr double batch_seconds = 2e-4;
         const int trips = exchange_.agree(static_cast<int>(std::clamp(batch_seconds / (2 * once), 2.0, most)));
         const int batches = exchange_.agree(static_cast<int>(std::clamp(options_.seconds / (trips * 2 * once), 3.0, 10000.0)));
-        std::vector<double> times = timed_in(batches, [&](int) {
+        const std::vector<Turn> turns = timed_in(batches, [&](int) {
             between();
-            return batch(trips);
+            return round_trips(way, trips);
         });
         const std::size_t wrong = (sender ? way.wrong : 0) + exchange_.settle(way.wrong);
         const double driver = kinds.send == 'D' && kinds.receive == 'D' ? driver_time() : 0;
         if (!sender) return;
-        Line line = reading("latency", kinds, bytes);
-        line.add("us", chosen(times) * 1e6).add("trips", trips * static_cast<int>(times.size())).add("wrong", wrong);
+        const int place = chosen(turns.size());
+        Line line = reading("latency", kinds, bytes, turns, place + 1);
+        line.add("us", turns[static_cast<std::size_t>(place)].seconds / (2.0 * trips) * 1e6).add("trips", trips * static_cast<int>(turns.size())).add("wrong", wrong);
         if (driver > 0) line.add("driver_us", driver * 1e6);
         line.print_unless(omitted());
     }
 
   private:
     static constexpr int certain = 512, common = 104, least_verified = 4;
+
+    // A window of messages or a batch of round trips: how long it took, and how long a rank of the pair waited for a CPU then.
+    struct Turn {
+        double seconds = 0, waited = 0;
+        bool operator<(const Turn &other) const { return seconds < other.seconds; }
+    };
+
+    static Turn sum(const std::vector<Turn> &turns, int count) {
+        return std::accumulate(turns.begin(), turns.begin() + count, Turn{}, [](const Turn &all, const Turn &one) {
+            return Turn{all.seconds + one.seconds, all.waited + one.waited};
+        });
+    }
 
     // What the timed windows of one reading share.
     struct Timed {
@@ -1058,18 +1101,29 @@ class PairMeter {
 
     bool omitted() const { return faulty_ && options_.inject == "omit"; }
 
-    // The times of `count` turns, sorted. Where other programs take the CPUs, each may wait for its turn to run: what takes
-    // ten times as long as it should ends then. The clock is looked at after 4, 8, 16... turns.
-    template <typename Turn>
-    std::vector<double> timed_in(int count, Turn turn) {
-        std::vector<double> times;
+    // How long a turn took without the waiting of both ranks: one that waited must not leave a reading three windows.
+    double running(const Turn &turn) {
+        const double left = turn.seconds - turn.waited - exchange_.of_receiver({turn.waited}).front();
+        return std::isnan(left) ? turn.seconds : std::max(left, 0.0);
+    }
+
+    // `count` turns, the shortest first. Where other programs take the CPUs, each may wait for its turn to run: what takes
+    // five times as long as it should ends then. The clock is looked at after 4, 8, 16... turns.
+    template <typename Body>
+    std::vector<Turn> timed_in(int count, Body body) {
+        std::vector<Turn> turns;
+        std::vector<double> waits;
         const double start = now();
+        waited();
         for (int i = 0; i < count; ++i) {
-            if (i >= 4 && (i & (i - 1)) == 0 && !exchange_.agree(now() - start < 10 * options_.seconds ? 1 : 0)) break;
-            times.push_back(turn(i));
+            if (i >= 4 && (i & (i - 1)) == 0 && !exchange_.agree(now() - start < 5 * options_.seconds ? 1 : 0)) break;
+            turns.push_back(body(i));
+            waits.push_back(turns.back().waited);
         }
-        std::sort(times.begin(), times.end());
-        return times;
+        waits = exchange_.of_receiver(std::move(waits));
+        for (std::size_t i = 0; i < turns.size(); ++i) turns[i].waited = std::min(turns[i].waited + waits[i], turns[i].seconds);
+        std::sort(turns.begin(), turns.end());
+        return turns;
     }
 
     // How many messages of a size can be verified, of which each takes `seconds`; at least `least`.
@@ -1080,11 +1134,13 @@ class PairMeter {
         return common * seconds < longest ? common : std::max(count, least);
     }
 
-    // Of times of the same thing the one that one in ten beats, or the best.
-    double chosen(std::vector<double> &times) const {
-        const auto place = times.begin() + (options_.best ? 0 : static_cast<std::ptrdiff_t>(times.size() / 10));
-        std::nth_element(times.begin(), place, times.end());
-        return *place;
+    // Of times of the same thing, the shortest first, the place of the one that one in ten beats, or of the best.
+    int chosen(std::size_t count) const { return options_.best ? 0 : static_cast<int>(count / 10); }
+
+    // How long this rank has waited for a CPU since it last asked.
+    double waited() {
+        const double before = std::exchange(waited_, cpu_wait_seconds());
+        return waited_ - before;
     }
 
     // What a driver takes for a copy that goes nowhere: how fast the CPUs are at this moment. The faster of both counts, so
@@ -1096,19 +1152,22 @@ class PairMeter {
             device::shortest_copy(buffers_.receive('D'), buffers_.send('D'));
             times.push_back(now() - start);
         }
-        const double mine = chosen(times);
+        std::sort(times.begin(), times.end());
+        const double mine = times[static_cast<std::size_t>(chosen(times.size()))];
         return std::min(mine, 1e-12 * static_cast<double>(exchange_.settle(static_cast<std::size_t>(mine * 1e12))));
     }
 
-    // A window of messages from one place to one place, then an acknowledgement; in seconds, by the sender's clock. Each
-    // window sends from another page: no two that follow each other leave the same bytes, and nothing is written.
-    double window(Timed &timed, int messages, bool whole = false) {
+    // A window of messages from one place to one place, then an acknowledgement; by the sender's clock. The receiver's waiting
+    // counts from its last acknowledgement on, with which the sender may begin. Each window sends from another page: no two that
+    // follow each other leave the same bytes, and nothing is written.
+    Turn window(Timed &timed, int messages, bool whole = false) {
         // The last page and the first come first: a transport that registers memory has registered all of it then.
         const std::uint64_t half = timed.turn / 2 % 8, page = (timed.turn % 2 ? half : 15 - half) * 4096;
         ++timed.turn;
         std::vector<MPI_Request> requests(static_cast<std::size_t>(messages));
         std::vector<MPI_Status> statuses(static_cast<std::size_t>(messages));
         const int count = static_cast<int>(timed.bytes);
+        if (exchange_.sender()) waited();
         const double start = now();
         for (auto &request : requests) {
             if (exchange_.sender())
@@ -1120,12 +1179,12 @@ class PairMeter {
         const bool waits = whole || timed.kinds.receive == 'D';
         if (exchange_.sender()) {
             exchange_.hear();
-            const double took = now() - start;
+            const Turn done{now() - start, waited()};
             if (waits) exchange_.hear();
-            return took;
+            return done;
         }
         exchange_.say(timed.turn);
-        const double took = now() - start;
+        const Turn done{now() - start, waited()};
         for (auto &status : statuses) timed.wrong += buffers_.count(exchange_.status_wrong(status, timed.bytes));
         const auto compare = [&](std::size_t at, std::size_t bytes) {
             timed.wrong += buffers_.verify(timed.kinds.receive, timed.memory + at, bytes, stream_seed(exchange_.from()), (page + at) / 8);
@@ -1136,19 +1195,21 @@ class PairMeter {
             compare(0, 64);
             compare(timed.bytes / 8 * 8 - 64, timed.bytes % 8 + 64);
         }
-        if (waits) exchange_.say(timed.turn);
-        return took;
+        if (waits) {
+            exchange_.say(timed.turn);
+            waited();
+        }
+        return done;
     }
 
-    double round_trips(Trips &way, int trips) {
+    Turn round_trips(Trips &way, int trips) {
         const int count = static_cast<int>(way.bytes), peer = exchange_.peer();
         std::vector<MPI_Status> statuses(static_cast<std::size_t>(trips));
         std::vector<std::size_t> offsets(static_cast<std::size_t>(trips));
         for (auto &offset : offsets) offset = Exchange::offset(exchange_.next(), way.bytes);
-        if (exchange_.sender())
-            exchange_.hear();
-        else
-            exchange_.say(0);
+        if (exchange_.sender()) exchange_.hear();
+        waited();
+        if (!exchange_.sender()) exchange_.say(0);
         const double start = now();
         char *in = way.in;
         for (std::size_t i = 0; i < statuses.size(); ++i, in += way.stride) {
@@ -1156,22 +1217,26 @@ class PairMeter {
             MPI_Recv(in, count, MPI_BYTE, peer, tag_data, MPI_COMM_WORLD, &statuses[i]);
             if (!exchange_.sender()) MPI_Send(way.out + offsets[i], count, MPI_BYTE, peer, tag_data, MPI_COMM_WORLD);
         }
-        const double took = now() - start;
+        const Turn done{now() - start, waited()};
         for (auto &status : statuses) way.wrong += buffers_.count(exchange_.status_wrong(status, way.bytes));
         way.wrong += buffers_.verify_each(way.kind, way.in, way.stride, statuses.size(), way.bytes, stream_seed(peer),
                                           [&](std::size_t i) { return offsets[i] / 8; });
-        return took;
+        return done;
     }
 
-    Line reading(const char *metric, Buffers kinds, std::size_t bytes) const {
+    // The first `counted` turns are those of the reading.
+    Line reading(const char *metric, Buffers kinds, std::size_t bytes, const std::vector<Turn> &turns, int counted) const {
+        const Turn behind = sum(turns, std::max(counted, std::min(static_cast<int>(turns.size()), 10)));
         Line line("reading");
         line.add("metric", metric).add("from", exchange_.from()).add("to", exchange_.to()).add("buffers", kinds.name()).add("bytes", bytes);
+        if (!std::isnan(behind.waited)) line.add("cpu_wait_share", behind.waited / behind.seconds);
         return line;
     }
 
     const Options &options_;
     BufferSet &buffers_;
     Exchange exchange_;
+    double waited_ = 0;
     bool faulty_;  // whether the sender is the rank with the injected fault
 };
 #line 20 "gpu_aware.cpp"

@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="c8891935fed72f9c2105a39618cf855a28f786a371e46c7243681aa4fd491671",
+        sha256="f0248684922588ed2f9925f45244b478c209557c1ef2bdc7761c5a08038941ee",
         expand=False,
     )
 
