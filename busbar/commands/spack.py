@@ -39,7 +39,7 @@ def add_parser(subparsers: Any) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="environment such as cuda-sm_90/ucx-current, or a site (default: all environments)",
+        help="environment such as cuda-sm_90/ucx-current, its directory, or a site (default: all)",
     )
     one.add_argument("--json", action="store_true", help="print JSON")
     one.set_defaults(run=_check)
@@ -57,6 +57,11 @@ def add_parser(subparsers: Any) -> None:
         "--sources",
         action="store_true",
         help="only the sources of gpu_aware have changed (`make spack-pin`)",
+    )
+    one.add_argument(
+        "--machine",
+        action="store_true",
+        help="this machine made the lock for itself (`make spack-concretize`)",
     )
     one.set_defaults(run=_record)
 
@@ -120,9 +125,7 @@ def add_parser(subparsers: Any) -> None:
 
 def _environments() -> dict[str, manifest.Manifest]:
     stacks = data.SITES / STACKS
-    every = {
-        item.path.parent.relative_to(stacks).as_posix(): item for item in manifest.find(stacks)
-    }
+    every = {_name(item.path.parent): item for item in manifest.find(stacks)}
     if not every:
         raise BusbarError(
             "no Spack environment (NAME/spack.yaml) is installed",
@@ -139,7 +142,9 @@ def _chosen(names: list[str]) -> dict[str, manifest.Manifest]:
         if name in every:
             chosen[name] = every[name]
         elif name in sites.names():
-            chosen |= _of_site(name, every)
+            chosen |= _of_site(name)
+        elif (Path(name) / MANIFEST).is_file():
+            chosen[name] = manifest.load(Path(name) / MANIFEST)
         else:
             raise BusbarError(
                 f"no environment and no site {name!r}",
@@ -149,12 +154,17 @@ def _chosen(names: list[str]) -> dict[str, manifest.Manifest]:
     return chosen
 
 
-def _of_site(name: str, every: dict[str, manifest.Manifest]) -> dict[str, manifest.Manifest]:
-    """Return the environments of all lanes of a site."""
+def _of_site(name: str) -> dict[str, manifest.Manifest]:
+    """Return the environments of all lanes of a site, which may be beside it."""
     site = sites.load(name)
     _, delivery, _ = find_environment(site)
-    paths = {find_environment(site, lane)[0] for lane in delivery.lanes}
-    return {key: item for key, item in every.items() if item.path.parent in paths}
+    paths = sorted({find_environment(site, lane)[0] for lane in delivery.lanes})
+    return {_name(path): manifest.load(path / MANIFEST) for path in paths}
+
+
+def _name(path: Path) -> str:
+    stacks = data.SITES / STACKS
+    return str(path.relative_to(stacks) if path.is_relative_to(stacks) else path)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -173,7 +183,7 @@ def _check(args: argparse.Namespace) -> int:
 
 def _record(args: argparse.Namespace) -> int:
     for item in _chosen(args.names).values():
-        inputs.write(item, lock.load(item.lock), solved=not args.sources)
+        inputs.write(item, lock.load(item.lock), solved=not args.sources, machine=args.machine)
     return 0
 
 

@@ -6,6 +6,7 @@ A lock that a site made on its own system must keep the manifest and the require
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,15 +16,17 @@ from typing import Any
 import yaml
 
 from busbar.errors import BusbarError
+from busbar.site import systems
 from busbar.spack import inputs
-from busbar.spack.lock import Lock, load
-from busbar.spack.manifest import Manifest, machine_prefixes
+from busbar.spack.lock import Lock, Node, load
+from busbar.spack.manifest import External, Manifest, machine_externals
 from busbar.spack.spec import unmet
 
 # Two builds of one of these in a job cause failures that are hard to find.
 _SINGLE = ("ucx", "ucc", "libfabric", "hwloc", "pmix", "nccl", "rccl", "hip", "cuda")
 _MPI = ("openmpi", "mpich", "cray-mpich")
 _GLIBC = ("glibc", "/usr")
+_NAME = re.compile(r"[\w-]+")
 # Only these packages need amdclang; gcc compiles the rest.
 _AMDCLANG = frozenset({"rccl-tests"})
 
@@ -45,26 +48,28 @@ def judge(manifest: Manifest) -> Verdict:
     """
     lock = load(manifest.lock)
     record = inputs.recorded(manifest)
-    committed = record is not None and record.lock == lock.digest
+    own = record is None or record.machine or record.lock != lock.digest
     system = sorted({node.os for node in lock.nodes.values()})
     built = sorted({node.target for node in lock.nodes.values() if node.prefix is None})
     found = [
         *_not_hidden(manifest),
         *_damaged(lock),
+        *_changed(manifest, lock, record),
         *_roots(manifest, lock),
         *_requirements(manifest, lock),
+        *_preferences(manifest, lock),
         *_pins(manifest, lock),
         *_single(lock),
         *_compilers(lock),
+        *_recipes(manifest, lock),
     ]
-    if committed and record:
-        found += [*_changed(manifest, lock, record), *_portable(manifest, lock)]
-        found += _externals(lock, manifest.prefixes)
-    else:
-        found += _externals(lock, manifest.prefixes | machine_prefixes())
-        found += [f"is for several systems: {', '.join(system)}"] if len(system) > 1 else []
+    if own:
+        found += _externals(lock, manifest.externals | machine_externals())
+        found += _system(manifest, system)
         found += [f"is for several targets: {', '.join(built)}"] if len(built) > 1 else []
-    made_for = "" if committed else f"{system[0]}, {built[0] if built else 'any target'}"
+    else:
+        found += [*_externals(lock, manifest.externals), *_portable(manifest, lock)]
+    made_for = f"{system[0]}, {built[0] if built else 'any target'}" if own else ""
     return Verdict(tuple(found), made_for)
 
 
@@ -95,35 +100,84 @@ def _not_hidden(manifest: Manifest) -> Iterator[str]:
 
 def _damaged(lock: Lock) -> Iterator[str]:
     for key, node in lock.nodes.items():
-        if node.hash != key or (node.prefix is None and node.computed_hash != key):
+        if not key == node.hash == node.computed_hash:
             yield f"{node} was edited: its hash is not that of its description"
 
 
-def _changed(manifest: Manifest, lock: Lock, record: inputs.Record) -> Iterator[str]:
-    for name in inputs.changed(manifest, lock, record):
-        yield f"{name} has changed since the lock was made; run `make spack-lock`"
+def _changed(manifest: Manifest, lock: Lock, record: inputs.Record | None) -> Iterator[str]:
+    directory = manifest.path.parent
+    again = "`make spack-lock`"
+    if record is None or record.machine:
+        again += ", or `make spack-concretize` for this machine"
+    if record is None:
+        yield f"has no {inputs.FILE} beside it, so its inputs are unknown; run {again}"
+    elif record.lock != lock.digest:
+        yield (
+            f"is not the lock that {inputs.FILE} describes; if you concretized it yourself, run"
+            f" `busbar spack record --machine {directory}`"
+        )
+    else:
+        for name in inputs.changed(manifest, lock, record):
+            yield f"{name} has changed since the lock was made; run {again}"
 
 
 def _roots(manifest: Manifest, lock: Lock) -> Iterator[str]:
-    specs = {spec.split()[0].split("@")[0].split("+")[0] for spec in manifest.specs}
+    specs = {_name(spec) for spec in manifest.specs}
     roots = {node.name for node in lock.root_nodes()}
     for name in sorted(specs ^ roots):
         side = "missing in the lock" if name in specs else "not in the manifest"
         yield f"root {name}: {side}; run `make spack-lock`"
     for spec, key in lock.roots.items():
         head = spec.split(" %")[0]
-        if missing := unmet(lock.nodes[key], head):
-            yield f"root {spec!r} is {lock.nodes[key]}, without {' '.join(missing)}"
+        node = lock.nodes[key]
+        if node.name != _name(spec):
+            yield f"root {spec!r} is {node}"
+        elif missing := _unmet(node, head, str(lock.path)):
+            yield f"root {spec!r} is {node}, without {' '.join(missing)}"
+
+
+def _name(spec: str) -> str:
+    found = _NAME.match(spec)
+    return found.group() if found else spec
+
+
+def _unmet(node: Node, spec: str, where: str) -> list[str]:
+    try:
+        return unmet(node, spec)
+    except BusbarError as error:
+        raise BusbarError(error.what, where=where, hint=error.hint) from error
 
 
 def _requirements(manifest: Manifest, lock: Lock) -> Iterator[str]:
     for requirement in manifest.requirements:
+        where = str(requirement.origin)
         for node in lock.named(requirement.package):
-            if all(unmet(node, option) for option in requirement.any_of):
+            if _unmet(node, requirement.when, where):
+                continue
+            if all(_unmet(node, option, where) for option in requirement.any_of):
                 yield (
                     f"{node} does not meet {' or '.join(requirement.any_of)!r}"
                     f" of {requirement.origin.name} in {requirement.origin.parent.name}"
                 )
+
+
+def _preferences(manifest: Manifest, lock: Lock) -> Iterator[str]:
+    """Yield packages for other GPUs; Spack holds them to a preference only."""
+    for variant in manifest.variants:
+        name = variant.split("=")[0]
+        for node in lock.nodes.values():
+            if node.prefix is None and name in node.parameters and unmet(node, variant):
+                yield f"{node} has {name}={node.parameters[name]}, not {variant}"
+
+
+def _recipes(manifest: Manifest, lock: Lock) -> Iterator[str]:
+    """Yield packages of another repository although one before it has the recipe."""
+    for node in lock.nodes.values():
+        recipe = Path("packages", node.name.replace("-", "_"), "package.py")
+        owners = (n for n, place in manifest.repositories.items() if (place / recipe).is_file())
+        owner = next(owners, node.namespace)
+        if node.prefix is None and node.namespace != owner:
+            yield f"{node} is from the recipes {node.namespace}, not from {owner}"
 
 
 def _pins(manifest: Manifest, lock: Lock) -> Iterator[str]:
@@ -173,9 +227,19 @@ def _portable(manifest: Manifest, lock: Lock) -> Iterator[str]:
             yield f"{node} is for {node.target}, not for {manifest.target}"
 
 
-def _externals(lock: Lock, declared: frozenset[str]) -> Iterator[str]:
+def _system(manifest: Manifest, found: list[str]) -> Iterator[str]:
+    if len(found) > 1:
+        yield f"is for several systems: {', '.join(found)}"
+    # Without the scope of a system, a machine of any system made it.
+    elif manifest.system and found[0] not in systems.accepted(manifest.system):
+        yield f"is for {found[0]}, but its manifest is for {manifest.system.name}"
+
+
+def _externals(lock: Lock, declared: frozenset[External]) -> Iterator[str]:
     for node in lock.nodes.values():
         # Spack detects glibc through the compiler, with prefix /usr.
-        if node.prefix is None or node.prefix in declared or (node.name, node.prefix) == _GLIBC:
+        if node.prefix is None or (node.name, node.prefix) == _GLIBC:
             continue
-        yield f"{node} has prefix {node.prefix}, which no scope declares as an external"
+        if External(node.name, node.version, node.prefix) not in declared:
+            place = f"prefix {node.prefix}" if node.prefix else "no prefix"
+            yield f"{node} has {place}, which no scope declares as an external of that version"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What determined a lock, by digest: `inputs.json` beside each committed `spack.lock`.
 
-A lock with another digest was made elsewhere, on a system that concretized again.
+That of a lock which a machine made for itself says so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PINS = "ci/spack/pins.env"
 """The file with the commit of Spack."""
 _RELEASE = "os-release"
 """The file of a system's scope with its C library."""
-_NO_INPUT = frozenset({"include", "modules", "view", "config", "mirrors", "bootstrap"})
+_NO_INPUT = frozenset({"include", "modules", "view", "mirrors", "bootstrap"})
 """Sections of Spack's configuration that no solve reads."""
 # The source of our program is in its recipe as one file, which is written from these.
 _SOURCES: Mapping[str, Sequence[str]] = {
@@ -46,6 +46,8 @@ class Record:
     lock: str
     inputs: Mapping[str, str]
     """Digest by file, relative to the repository."""
+    machine: bool = False
+    """A machine made the lock for itself."""
 
 
 def current(manifest: Manifest, lock: Lock) -> Record:
@@ -58,7 +60,7 @@ def current(manifest: Manifest, lock: Lock) -> Record:
         files |= {path: _text(path, hide_sums=bool(own)) for path in _recipe_of(manifest, package)}
     others = [root / _PINS, *([manifest.system / _RELEASE] if manifest.system else [])]
     files |= {path: _text(path) for path in others if path.is_file()}
-    names = {path.relative_to(root).as_posix(): digest for path, digest in files.items()}
+    names = {_shown(path, root): digest for path, digest in files.items()}
     return Record(lock.digest, dict(sorted(names.items())))
 
 
@@ -76,7 +78,7 @@ def recorded(manifest: Manifest) -> Record | None:
         return None
     try:
         data = load_json(read_text(path, _MOST_BYTES))
-        return Record(str(data["lock"]), dict(data["inputs"]))
+        return Record(str(data["lock"]), dict(data["inputs"]), data.get("machine") is True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BusbarError(
             f"cannot be read ({type(error).__name__}: {error})",
@@ -85,8 +87,8 @@ def recorded(manifest: Manifest) -> Record | None:
         ) from error
 
 
-def write(manifest: Manifest, lock: Lock, *, solved: bool = True) -> None:
-    """Write the record of a lock that was made just now.
+def write(manifest: Manifest, lock: Lock, *, solved: bool = True, machine: bool = False) -> None:
+    """Write the record of a lock that was made just now, by ``machine`` for itself.
 
     A lock that was not solved again has new sources of our program only. Raises ``BusbarError`` if
     another input has changed since the lock was solved.
@@ -95,15 +97,21 @@ def write(manifest: Manifest, lock: Lock, *, solved: bool = True) -> None:
     old = recorded(manifest)
     if old and not solved:
         sources = (path for package in _SOURCES for path in _sources_of(manifest, package))
-        own = {path.relative_to(manifest.root).as_posix() for path in sources}
+        own = {_shown(path, manifest.root) for path in sources}
         if others := [name for name in changed(manifest, lock, old) if name not in own]:
             raise BusbarError(
                 f"{', '.join(others)} changed since the lock was solved",
                 where=str(manifest.lock),
                 hint="run `make spack-lock`",
             )
-    text = json.dumps({"lock": record.lock, "inputs": record.inputs}, indent=1)
+        machine = old.machine
+    kind = {"machine": True} if machine else {}
+    text = json.dumps({"lock": record.lock, **kind, "inputs": record.inputs}, indent=1)
     manifest.path.with_name(FILE).write_text(f"{text}\n")
+
+
+def _shown(path: Path, root: Path) -> str:
+    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
 
 
 def _recipe_of(manifest: Manifest, package: str) -> list[Path]:
@@ -111,9 +119,13 @@ def _recipe_of(manifest: Manifest, package: str) -> list[Path]:
     return [
         file
         for repository in manifest.repositories.values()
-        for file in (repository / "packages" / package.replace("-", "_")).glob("*")
-        if file.is_file()
+        for file in (repository / "packages" / package.replace("-", "_")).rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts and not _of_editor(file.name)
     ]
+
+
+def _of_editor(name: str) -> bool:
+    return name.startswith(".") or name.endswith("~")
 
 
 def _sources_of(manifest: Manifest, package: str) -> list[Path]:
@@ -133,7 +145,12 @@ def _relevant(data: Any) -> Any:
         return data
     if isinstance(data.get("spack"), dict):
         return {"spack": _relevant(data["spack"])}
-    return {key: value for key, value in data.items() if key not in _NO_INPUT}
+    # The first repository with a recipe wins, so their order counts.
+    return {
+        key: list(value.items()) if key.rstrip(":") == "repos" else value
+        for key, value in data.items()
+        if key not in _NO_INPUT
+    }
 
 
 def _text(path: Path, *, hide_sums: bool = False) -> str:

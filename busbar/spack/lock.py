@@ -43,12 +43,12 @@ class Node:
     os: str
     parameters: Mapping[str, Any]
     prefix: str | None
-    """Prefix of an external; None for a package that Spack builds."""
+    """Prefix of an external, empty if it has modules only; None if Spack builds the package."""
     compilers: tuple[str, ...]
     """The programs of an external compiler."""
     edges: tuple[Edge, ...]
     computed_hash: str
-    """The hash of its description, as Spack computes it; of an external, Spack hashes less."""
+    """The hash of its description, as Spack computes it."""
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}/{self.hash[:_HASH_SHOWN]}"
@@ -170,16 +170,14 @@ def _reason(before: Node, after: Node) -> str:
 def _node(raw: dict[str, Any]) -> Node:
     external = raw.get("external") or {}
     target = raw["arch"]["target"]
-    return Node(
-        name=raw["name"],
-        version=raw["version"],
-        hash=raw["hash"],
-        namespace=raw["namespace"],
+    texts = ("name", "version", "hash", "namespace")
+    node = Node(
+        **{key: raw[key] for key in texts},
         package_hash=raw.get("package_hash", ""),
         target=target if isinstance(target, str) else target["name"],
         os=raw["arch"]["platform_os"],
         parameters=raw["parameters"],
-        prefix=external.get("path"),
+        prefix=(external.get("path") or "") if external else None,
         compilers=tuple((external.get("extra_attributes") or {}).get("compilers", {}).values()),
         edges=tuple(
             Edge(edge["name"], edge["hash"], frozenset(edge["parameters"]["virtuals"]))
@@ -187,11 +185,20 @@ def _node(raw: dict[str, Any]) -> Node:
         ),
         computed_hash=hash_of(raw),
     )
+    wrong = [key for key in (*texts, "target", "os") if not isinstance(getattr(node, key), str)]
+    if wrong or not isinstance(node.parameters, dict):
+        raise TypeError(f"{node.name}: {', '.join(wrong) or 'parameters'}")
+    return node
 
 
 def hash_of(raw: Mapping[str, Any]) -> str:
-    """Return the hash that Spack gives to a package: sha1 of its JSON in base 32."""
-    text = json.dumps(
-        {key: value for key, value in raw.items() if key != "hash"}, separators=(",", ":")
-    )
+    """Return the hash that Spack gives to a package: sha1 of its JSON in base 32.
+
+    It hashes an external before it adds the repository and the commit of the recipe.
+    """
+    described = {key: value for key, value in raw.items() if key != "hash"}
+    if raw.get("external"):
+        del described["namespace"]
+        described["parameters"] = {k: v for k, v in raw["parameters"].items() if k != "commit"}
+    text = json.dumps(described, separators=(",", ":"))
     return base64.b32encode(hashlib.sha1(text.encode()).digest()).decode().lower()  # noqa: S324

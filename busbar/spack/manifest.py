@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from busbar import data
 from busbar.errors import BusbarError
 from busbar.site import systems
 from busbar.site.yamlfile import load_yaml
@@ -16,6 +18,9 @@ from busbar.spack import lock
 
 # The scope that a machine adds; it is not part of the repository.
 _MACHINE = "machine"
+_FAMILIES = "site/_families"
+_KINDS = {dict: "a mapping (key: value)", list: "a list", str: "text"}
+_Kind = TypeVar("_Kind", dict[str, Any], list[Any], str)
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,17 @@ class Requirement:
     package: str
     any_of: tuple[str, ...]
     origin: Path
+    when: str = ""
+    """A spec; for other packages of that name the requirement does not hold."""
+
+
+@dataclass(frozen=True)
+class External:
+    """A package that the system provides; an empty version or prefix is not stated."""
+
+    package: str
+    version: str
+    prefix: str
 
 
 @dataclass(frozen=True)
@@ -39,12 +55,13 @@ class Manifest:
     specs: tuple[str, ...]
     """Root specs, with named lists expanded."""
     requirements: tuple[Requirement, ...]
-    prefixes: frozenset[str]
-    """The prefixes of all externals."""
+    externals: frozenset[External]
+    variants: tuple[str, ...]
+    """Those that are preferred for all packages: the architecture of the GPUs."""
     files: tuple[Path, ...]
     """The manifest and all files of its scopes, but for the scope of the machine."""
     repositories: Mapping[str, Path]
-    """The directories of recipes that are part of this repository, by namespace."""
+    """The directories of recipes that are part of this repository, by namespace, in order."""
     target: str
     """The target that is preferred for all packages; empty if none is."""
 
@@ -55,8 +72,9 @@ class Manifest:
 
     @property
     def root(self) -> Path:
-        """The repository: the directory with `site/_families`."""
-        return next(d for d in self.path.resolve().parents if (d / "site/_families").is_dir())
+        """The repository, that of Busbar for an environment in a directory of its own."""
+        above = self.path.resolve().parents
+        return next((d for d in above if (d / _FAMILIES).is_dir()), data.SITES.parent)
 
     @property
     def system(self) -> Path | None:
@@ -80,26 +98,26 @@ def load(path: Path) -> Manifest:
         )
     # `include::` replaces instead of adding; YAML reads it as the key "include:".
     hides = "include:" in body
-    entries = body.get("include:") if hides else body.get("include")
-    scopes = tuple(_scope(path, entry) for entry in entries or ())
-    sections = [(_plain(body), path)]
+    entries = _part(body, "include:" if hides else "include", list, str(path))
+    scopes = tuple(_scopes(path, entries))
+    sections = [(_plain(body), path.resolve())]
     for scope in scopes:
-        files = sorted(scope.glob("*.yaml")) if scope.is_dir() else [scope]
-        sections += [(_plain(_mapping(file)), file) for file in files if scope.name != _MACHINE]
+        sections += [(_plain(_mapping(file)), file) for file in _files(scope)]
     definitions = {
         name: specs
-        for section, _ in reversed(sections)
-        for entry in section.get("definitions", ())
-        for name, specs in entry.items()
+        for section, origin in reversed(sections)
+        for entry in _part(section, "definitions", list, str(origin))
+        for name, specs in _is(entry, dict, f"{origin}: definitions").items()
     }
     return Manifest(
         path=path,
         scopes=scopes,
         hides_machine=hides,
-        specs=tuple(_expanded(body.get("specs", ()), definitions, path)),
+        specs=tuple(_expanded(_part(body, "specs", list, str(path)), definitions, path)),
         requirements=tuple(_requirements(sections)),
-        prefixes=frozenset(_prefixes(sections)),
-        files=tuple(file.resolve() for _, file in sections),
+        externals=frozenset(_externals(sections)),
+        variants=tuple(_variants(sections)),
+        files=tuple(file for _, file in sections),
         repositories=_repositories(sections),
         target=_target(sections),
     )
@@ -110,11 +128,32 @@ def find(sites: Path) -> list[Manifest]:
     return [load(path) for path in sorted(sites.glob("**/spack.yaml"))]
 
 
-def machine_prefixes() -> frozenset[str]:
-    """Return the prefixes of externals in the scope of the machine, ``BUSBAR_SPACK_SCOPE``."""
+def machine_externals() -> frozenset[External]:
+    """Return the externals in the scope of the machine, ``BUSBAR_SPACK_SCOPE``."""
     directory = os.environ.get("BUSBAR_SPACK_SCOPE")
     files = sorted(Path(directory).glob("*.yaml")) if directory else []
-    return frozenset(_prefixes([(_plain(_mapping(file)), file) for file in files]))
+    return frozenset(_externals([(_plain(_mapping(file)), file) for file in files]))
+
+
+def _is(value: Any, kind: type[_Kind], where: str) -> _Kind:
+    if isinstance(value, kind):
+        return value
+    raise BusbarError(f"must be {_KINDS[kind]}", where=where, hint="correct or remove it")
+
+
+def _part(section: Mapping[str, Any], key: str, kind: type[_Kind], where: str) -> _Kind:
+    """Return what is under a key; raise ``BusbarError`` unless it is missing or of that kind."""
+    return _is(section[key], kind, f"{where}: {key}") if key in section else kind()
+
+
+def _packages(
+    sections: list[tuple[dict[str, Any], Path]],
+) -> Iterator[tuple[str, dict[str, Any], Path, str]]:
+    """Yield name and settings of each package, with the file and the place in it."""
+    for section, origin in sections:
+        for name, settings in _part(section, "packages", dict, str(origin)).items():
+            place = f"{origin}: packages.{name}"
+            yield name, _is(settings, dict, place), origin, place
 
 
 def _plain(value: Any) -> Any:
@@ -124,19 +163,37 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _scope(manifest: Path, entry: Any) -> Path:
-    name = entry["path"] if isinstance(entry, dict) else entry
-    scope = (manifest.parent / str(name)).resolve()
-    if not scope.exists():
-        raise BusbarError(
-            f"includes {name}, which does not exist", where=str(manifest), hint="correct the path"
-        )
-    return scope
+def _scopes(file: Path, entries: list[Any]) -> Iterator[Path]:
+    """Yield the scopes that a file includes, and those that they include themselves."""
+    for entry in entries:
+        optional = isinstance(entry, dict) and ("when" in entry or entry.get("optional") is True)
+        name = entry.get("path") if isinstance(entry, dict) else entry
+        if not isinstance(name, str):
+            raise BusbarError(
+                f"includes {entry!r}, which Busbar cannot read",
+                where=str(file),
+                hint="include a file or directory by its path",
+            )
+        scope = (file.parent / name).resolve()
+        if scope.exists():
+            yield scope
+            for each in _files(scope):
+                inner = _plain(_mapping(each))
+                yield from _scopes(each, _part(inner, "include", list, str(each)))
+        elif not optional:
+            what = f"includes {name}, which does not exist"
+            raise BusbarError(what, where=str(file), hint="correct the path")
+
+
+def _files(scope: Path) -> list[Path]:
+    if scope.name == _MACHINE:
+        return []
+    return sorted(scope.glob("*.yaml")) if scope.is_dir() else [scope]
 
 
 def _expanded(specs: Any, definitions: Mapping[str, Any], path: Path) -> list[str]:
     result = []
-    for spec in specs:
+    for spec in _is(specs, list, f"{path}: specs"):
         if not str(spec).startswith("$"):
             result.append(str(spec))
         elif str(spec)[1:] in definitions:
@@ -150,45 +207,49 @@ def _expanded(specs: Any, definitions: Mapping[str, Any], path: Path) -> list[st
     return result
 
 
-def _requirements(sections: list[tuple[dict[str, Any], Path]]) -> list[Requirement]:
-    requirements = []
-    for section, origin in sections:
-        for package, settings in section.get("packages", {}).items():
-            require = settings.get("require", ())
-            for entry in [require] if isinstance(require, str | dict) else require:
-                options = (
-                    [entry]
-                    if isinstance(entry, str)
-                    else entry.get("any_of") or entry.get("one_of") or [entry["spec"]]
-                )
-                requirements.append(Requirement(package, tuple(options), origin))
-    return requirements
+def _requirements(sections: list[tuple[dict[str, Any], Path]]) -> Iterator[Requirement]:
+    for package, settings, origin, place in _packages(sections):
+        where = f"{place}.require"
+        require = settings.get("require", [])
+        for each in [require] if isinstance(require, str | dict) else _is(require, list, where):
+            entry = {"spec": each} if isinstance(each, str) else _is(each, dict, where)
+            options = entry.get("any_of") or entry.get("one_of") or [entry.get("spec")]
+            specs = [_is(spec, str, where) for spec in _is(options, list, where)]
+            yield Requirement(package, tuple(specs), origin, _part(entry, "when", str, where))
 
 
-def _prefixes(sections: list[tuple[dict[str, Any], Path]]) -> list[str]:
-    return [
-        external["prefix"]
-        for section, _ in sections
-        for settings in section.get("packages", {}).values()
-        for external in settings.get("externals", ())
-    ]
+def _externals(sections: list[tuple[dict[str, Any], Path]]) -> Iterator[External]:
+    for package, settings, _, place in _packages(sections):
+        for entry in _part(settings, "externals", list, place):
+            external = _is(entry, dict, f"{place}.externals")
+            spec = _part(external, "spec", str, f"{place}.externals")
+            version = re.search(r"@=?(?P<version>[^\s+~%^]+)", spec)
+            prefix = _part(external, "prefix", str, f"{place}.externals")
+            yield External(package, version["version"] if version else "", prefix)
 
 
 def _repositories(sections: list[tuple[dict[str, Any], Path]]) -> dict[str, Path]:
     return {
         name: (origin.parent / place).resolve()
         for section, origin in sections
-        for name, place in section.get("repos", {}).items()
+        for name, place in _part(section, "repos", dict, str(origin)).items()
         if isinstance(place, str)
     }
 
 
 def _target(sections: list[tuple[dict[str, Any], Path]]) -> str:
-    for section, _ in sections:
-        targets = section.get("packages", {}).get("all", {}).get("target", ())
-        if targets:
+    for package, settings, _, place in _packages(sections):
+        if package == "all" and (targets := _part(settings, "target", list, place)):
             return str(targets[0])
     return ""
+
+
+def _variants(sections: list[tuple[dict[str, Any], Path]]) -> Iterator[str]:
+    for package, settings, _, place in _packages(sections):
+        variants = settings.get("variants", [])
+        if package == "all":
+            listed = variants.split() if isinstance(variants, str) else variants
+            yield from (str(each) for each in _is(listed, list, f"{place}.variants"))
 
 
 def _mapping(path: Path) -> dict[str, Any]:

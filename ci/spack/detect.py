@@ -77,7 +77,14 @@ class Machine:
     def printed(self, *command: str | Path) -> str:
         """Return what a program prints; nothing if it is missing or fails."""
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=30,
+            )
         except (OSError, subprocess.TimeoutExpired):
             return ""
         return done.stdout + done.stderr if done.returncode == 0 else ""
@@ -107,8 +114,10 @@ def cuda(machine: Machine) -> Iterator[tuple[str, External]]:
     own = os.environ.get("CUDA_HOME")
     seen = set()
     for place in [Path(own)] if own else machine.found(*CUDA_PLACES):
-        prefix = place.resolve()
+        prefix = Path(os.path.realpath(place))
         version = _cuda_version(machine, prefix)
+        if not version:
+            machine.notes.append(f"{place} has no version.json or bin/nvcc that names a version")
         if version and version not in seen and (prefix / "bin/nvcc").exists():
             seen.add(version)
             yield "cuda", External(f"cuda@{version}", prefix)
@@ -116,18 +125,22 @@ def cuda(machine: Machine) -> Iterator[tuple[str, External]]:
 
 def _cuda_version(machine: Machine, prefix: Path) -> str:
     try:
-        return str(json.loads((prefix / "version.json").read_text())["cuda"]["version"])
+        version = str(json.loads((prefix / "version.json").read_text())["cuda"]["version"])
     except (OSError, ValueError, KeyError, TypeError):
-        return _version_in(machine.printed(prefix / "bin/nvcc", "--version"), before="V")
+        version = ""
+    if re.fullmatch(r"\d+(\.\d+)+", version):
+        return version
+    return _version_in(machine.printed(prefix / "bin/nvcc", "--version"), before="V")
 
 
 def rocm(machine: Machine) -> Iterator[tuple[str, External]]:
     """Yield all packages of the release in ROCM_PATH, else of the one that is installed."""
     own = os.environ.get("ROCM_PATH")
     for place in [Path(own)] if own else machine.found("opt/rocm", "opt/rocm-*"):
-        prefix = place.resolve()
+        prefix = Path(os.path.realpath(place))
         version = _version_in(_text(prefix / ".info/version"))
         if not version:
+            machine.notes.append(f"{place} has no version in .info/version")
             continue
         like = next((t for t in ROCM_TEMPLATES if _key(t) <= _key(version)), ROCM_TEMPLATES[-1])
         text = (ROCM_SCOPES / f"rocm-{like}/packages.yaml").read_text()
@@ -221,7 +234,9 @@ def efa(machine: Machine) -> Iterator[tuple[str, External]]:
 
 def cray(machine: Machine, arch: str) -> Iterator[tuple[str, External]]:
     """Yield MPICH, PMI and libfabric of the loaded modules, else the newest of PrgEnv-gnu."""
-    mpich = _of_variable("CRAY_MPICH_DIR") or machine.found("opt/cray/pe/mpich/*/ofi/gnu/*")
+    mpich = _of_variable("CRAY_MPICH_DIR") or machine.found(
+        "opt/cray/pe/mpich/[0-9]*/ofi/gnu/[0-9]*"
+    )
     pmi = _of_variable("CRAY_PMI_PREFIX") or machine.found("opt/cray/pe/pmi/[0-9]*")
     loaded = machine.on_path("fi_info")
     fabric = machine.found("opt/cray/libfabric/[0-9]*")
@@ -234,9 +249,15 @@ def cray(machine: Machine, arch: str) -> Iterator[tuple[str, External]]:
         return
     version = re.search(r"/mpich/(?P<version>[\d.]+)/", str(mpich[0]))
     release = version["version"] if version else os.environ.get("CRAY_MPICH_VERSION", "")
-    arch = os.environ.get("CRAY_ACCEL_TARGET", "").removeprefix("amd_") or arch
+    loaded_arch = re.fullmatch(
+        r"(amd_)?(?P<arch>gfx\w+|nvidia\d+)", os.environ.get("CRAY_ACCEL_TARGET", "")
+    )
+    arch = loaded_arch["arch"] if loaded_arch else arch  # it is `host` without a GPU
     number = arch.removeprefix("nvidia").removeprefix("sm_")
-    if not release or not arch:
+    if not release:
+        machine.notes.append(f"{mpich[0]} has no version in its path; load cray-mpich")
+        return
+    if not arch:
         machine.notes.append(f"{mpich[0]}: load a craype-accel module, or give SITE=, for its GPU")
         return
     nvidia = number.isdigit()

@@ -6,6 +6,11 @@ set -euo pipefail
 # shellcheck source=ci/spack/common.sh
 . "$(dirname "$0")/common.sh"
 
+[[ -n ${1:-} || -z ${2:-} ]] || die "LANE=$2 needs SITE; for example: make spack SITE=local LANE=$2"
+for url in "${BUILDCACHE:-}" "${MIRROR:-}"; do
+    [[ $url != file://* || -d ${url#file://} ]] || die "$url does not exist; Spack would build or download everything without a word"
+done
+
 env=${ENVIRONMENT:-.}
 scope=()
 if [[ -n ${1:-} ]]; then

@@ -9,6 +9,8 @@ Names on standard error what a site needs and this machine lacks.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import re
 import shutil
 import sys
@@ -18,10 +20,11 @@ from typing import Any
 import yaml
 
 from busbar import site as sites
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, suggestion
 from ci.spack.detect import Machine, found_externals
 
 HEAD = "# Written by ci/spack/machine_scope.py; add what it could not find.\n"
+WRITTEN = ("packages", "concretizer")
 NEEDED = {
     "cuda": ("cuda", "rdma-core"),
     "rocm": ("hip", "rdma-core"),
@@ -45,7 +48,7 @@ def compiler(machine: Machine, gcc: str) -> tuple[str, dict[str, Any]]:
         for language, name in names.items()
     }
     missing = [names[language] for language, path in paths.items() if not path]
-    if missing or not version:
+    if missing or not re.fullmatch(r"\d+(\.\d+)+", version):
         sys.exit(f"spack: no {', '.join(missing) or gcc} beside {gcc}; install it, or set GCC=")
     entry = {
         "spec": f"gcc@{version} languages:='c,c++,fortran'",
@@ -74,6 +77,30 @@ def scope(machine: Machine, gcc: str, target: str, arch: str) -> dict[str, dict[
     return files
 
 
+def require_target(name: str) -> None:
+    """Refuse a CPU that Spack does not know, which it would only do in the solve."""
+    root = os.environ.get("SPACK_ROOT", "")
+    file = Path(root, "lib/spack/spack/vendor/archspec/json/cpu/microarchitectures.json")
+    if root and file.is_file():
+        known = json.loads(file.read_text())["microarchitectures"]
+        if name not in known:
+            sys.exit(f"spack: no target {name!r}; {suggestion(name, sorted(known))}")
+
+
+def write(directory: Path, files: dict[str, dict[str, Any]]) -> None:
+    """Write the files of a scope; keep those that staff wrote or changed as NAME.old."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in WRITTEN:
+        path = directory / f"{name}.yaml"
+        text = HEAD + yaml.safe_dump({name: files[name]}, sort_keys=False) if name in files else ""
+        old = path.read_text() if path.exists() else ""
+        if old and old != text and (text or old.startswith(HEAD)):
+            path.replace(f"{path}.old")
+            print(f"spack: the former {path} is {path.name}.old now", file=sys.stderr)
+        if text:
+            path.write_text(text)
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="Write the scope of this machine.")
     parser.add_argument("directory", type=Path, metavar="DIR", help="the scope to write")
@@ -91,11 +118,13 @@ def main(arguments: list[str] | None = None) -> None:
             sys.exit(f"spack: {error}")
         arch = site.node.gpus.arch if site.node.gpus else ""
         stacks = [each.stack for each in site.deliveries if each.kind == "spack"]
+    if args.target:
+        require_target(args.target)
     files = scope(machine, args.gcc, args.target, arch)
-    args.directory.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        text = yaml.safe_dump({name: content}, sort_keys=False)
-        (args.directory / f"{name}.yaml").write_text(HEAD + text)
+    try:
+        write(args.directory, files)
+    except OSError as error:
+        sys.exit(f"spack: {error.filename}: cannot be written: {error.strerror}")
     found = {name.rstrip(":") for name in files["packages"]}
     missing = sorted({name for stack in stacks for name in NEEDED[stack]} - found)
     for line in [*machine.notes, *(f"{name} was not found" for name in missing)]:

@@ -48,6 +48,16 @@ series() { # ROOT: prints the version of a Spack, without starting it
     sed -nE 's/^__version__ = "([^"]+)".*/\1/p' "$1/lib/spack/spack/__init__.py"
 }
 
+# Spack takes a relative path from the directory of the file, and a cache that it does not know for an empty one.
+for name in BUILDCACHE MIRROR; do
+    [[ ${!name:-} =~ ^($|/|file:///.|(https?|s3|gs|oci|oci\+https?)://[^/]) && ! ${!name:-} =~ [[:space:]\'\"] ]] ||
+        die "$name=${!name} is not a URL; for example file:///shared/cache or oci://registry.centre.example/busbar"
+done
+if [[ -n ${PREFIX:-} ]]; then
+    PREFIX=$(realpath -ms -- "$PREFIX")
+    [[ ! $PREFIX =~ [^A-Za-z0-9/._+@-] ]] || die "PREFIX=$PREFIX: packages do not build with such characters in their prefix"
+    [[ ! -e $PREFIX || (-d $PREFIX && -w $PREFIX) ]] || die "PREFIX=$PREFIX is not a directory that you can write"
+fi
 command -v git >/dev/null || die "no git found; install it (Debian, Ubuntu: apt install git)"
 command -v "$python" >/dev/null || die "no $python found; install Python 3.11 or newer, or select one with PYTHON="
 if [[ ${BUILDCACHE:-} == oci* && -n ${REGISTRY_USER:-} ]]; then

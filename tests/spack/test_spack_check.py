@@ -83,6 +83,23 @@ def second_ucx(data: Lock) -> None:
     data["concrete_specs"]["a" * 32] = twin
 
 
+def newer_hip(data: Lock) -> None:
+    node(data, "hip")["version"] = "6.4.0"
+
+
+def root_renamed(data: Lock) -> None:
+    root = next(root for root in data["roots"] if root["spec"].startswith("ucx"))
+    root["spec"] = root["spec"].replace("ucx", "ucx2")
+
+
+def recipe_of_builtin(data: Lock) -> None:
+    node(data, "ucx")["namespace"] = "builtin"
+
+
+def other_gpus(data: Lock) -> None:
+    node(data, "ucc")["parameters"]["amdgpu_target"] = ["gfx90a"]
+
+
 def branch_of_rccl_tests(data: Lock) -> None:
     del node(data, "rccl-tests")["parameters"]["commit"]
 
@@ -101,6 +118,10 @@ def branch_of_rccl_tests(data: Lock) -> None:
         (home_prefix, "/home/someone/rocm"),
         (second_ucx, "2 builds of ucx"),
         (branch_of_rccl_tests, "commit="),
+        (newer_hip, "hip@6.4.0"),
+        (root_renamed, "ucx2 %["),
+        (recipe_of_builtin, "from the recipes builtin, not from busbar"),
+        (other_gpus, "amdgpu_target=['gfx90a'], not amdgpu_target=gfx942"),
     ],
 )
 def test_damage_is_found(copy: Path, damage: Callable[[Lock], None], named: str) -> None:
@@ -149,13 +170,40 @@ def test_every_change_of_an_input_is_found(copy: Path, name: str, old: str, new:
     assert any(sentence.startswith(f"{name} has changed") for sentence in problems(copy))
 
 
+def test_the_order_of_repositories_is_an_input(copy: Path) -> None:
+    path = copy.parents[2] / SCOPES / "common/repos.yaml"
+    line = "  busbar: ../../../../packages/spack_repo/busbar\n"
+    path.write_text(path.read_text().replace(line, "") + line)
+    assert any("common/repos.yaml has changed" in sentence for sentence in problems(copy))
+
+
+def test_what_a_scope_includes_is_an_input(copy: Path) -> None:
+    scopes = copy.parents[2] / SCOPES
+    (scopes / "common/include.yaml").write_text("include: [../extra]\n")
+    (scopes / "extra").mkdir()
+    (scopes / "extra/packages.yaml").write_text("packages: {hwloc: {require: [+cairo]}}\n")
+    found = problems(copy)
+    assert any("extra/packages.yaml has changed" in sentence for sentence in found)
+    assert any("does not meet '+cairo'" in sentence for sentence in found)
+
+
+def test_a_linked_file_is_the_same_input(copy: Path, tmp_path: Path) -> None:
+    scope = copy.parents[2] / SCOPES / "cluster/packages.yaml"
+    scope.rename(tmp_path / "elsewhere.yaml")
+    scope.symlink_to(tmp_path / "elsewhere.yaml")
+    assert problems(copy) == ()
+
+
 def test_a_new_file_of_a_scope_or_recipe_is_found(copy: Path) -> None:
     root = copy.parents[2]
     (root / SCOPES / "cluster/concretizer.yaml").write_text("concretizer: {unify: false}\n")
     (root / RECIPES / "pmix").mkdir()
     (root / RECIPES / "pmix/package.py").write_text("# ours\n")
+    (root / RECIPES / "ucx/patches").mkdir()
+    (root / RECIPES / "ucx/patches/fix.patch").write_text("--- a\n")
+    (root / RECIPES / "ucx/package.py~").write_text("# an editor's copy\n")
     found = [sentence for sentence in problems(copy) if "has changed" in sentence]
-    assert len(found) == 2, found
+    assert len(found) == 3, found
 
 
 def test_what_no_solve_reads_is_no_change(copy: Path) -> None:
@@ -201,10 +249,43 @@ def rewrite(directory: Path, *changes: Callable[[Lock], None]) -> None:
     (directory / "spack.lock").write_text(json.dumps(data))
 
 
-def test_a_lock_of_another_system_is_checked_too(copy: Path) -> None:
-    rewrite(copy, concretized_again)
-    item = manifest.load(copy / "spack.yaml")
+@pytest.fixture
+def own(copy: Path) -> Callable[..., Path]:
+    """What a SLES concretizes for itself: its manifest, lock and record."""
+    path = copy / "spack.yaml"
+    path.write_text(path.read_text().replace("systems/debian12", "systems/sles15"))
+    gcc = copy.parents[2] / SCOPES / "systems/sles15/packages.yaml"
+    gcc.write_text(gcc.read_text().replace("gcc@13.3.0", "gcc@12.2.0"))
+
+    def made(*changes: Callable[[Lock], None]) -> Path:
+        rewrite(copy, *changes, concretized_again)
+        inputs.write(manifest.load(path), lock.load(copy / "spack.lock"), machine=True)
+        return copy
+
+    return made
+
+
+def test_a_lock_of_another_system_is_checked_too(own: Callable[..., Path]) -> None:
+    item = manifest.load(own() / "spack.yaml")
     assert check.judge(item) == check.Verdict((), made_for="sles15, zen3")
+
+
+def test_an_input_of_a_lock_of_another_system_is_an_input_too(own: Callable[..., Path]) -> None:
+    copy = own()
+    recipe = copy.parents[2] / RECIPES / "ucx/package.py"
+    recipe.write_text(recipe.read_text() + "# x\n")
+    (found,) = problems(copy)
+    assert "ucx/package.py has changed" in found
+    assert "`make spack-concretize`" in found
+
+
+def test_a_lock_that_its_record_does_not_describe_is_found(copy: Path) -> None:
+    rewrite(copy, concretized_again)
+    found = problems(copy)
+    assert any("not the lock that inputs.json describes" in sentence for sentence in found)
+    assert "is for sles15, but its manifest is for debian12" in found
+    (copy / "inputs.json").unlink()
+    assert any("has no inputs.json" in sentence for sentence in problems(copy))
 
 
 @pytest.mark.parametrize(
@@ -218,10 +299,9 @@ def test_a_lock_of_another_system_is_checked_too(copy: Path) -> None:
     ],
 )
 def test_a_lock_of_another_system_must_keep_the_pins(
-    copy: Path, change: Callable[[Lock], None], named: str
+    own: Callable[..., Path], change: Callable[[Lock], None], named: str
 ) -> None:
-    rewrite(copy, change, concretized_again)
-    found = problems(copy)
+    found = problems(own(change))
     assert any(named in sentence for sentence in found), found
     assert not [sentence for sentence in found if "was edited" in sentence]
 
@@ -231,9 +311,13 @@ def test_a_lock_of_another_system_must_keep_the_pins(
 )
 @pytest.mark.parametrize("key", ["externals", "'externals:'"])
 def test_an_external_of_the_machine_is_declared_by_its_scope(
-    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, key: str
+    own: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    written: str,
+    key: str,
 ) -> None:
-    rewrite(copy, home_prefix, concretized_again)
+    copy = own(home_prefix)
     (found,) = problems(copy)
     assert "/home/someone/rocm, which no scope declares" in found
     externals = f"{{{key}: [{{spec: hip@6.3.3, prefix: /home/someone/rocm}}]}}"
@@ -289,6 +373,44 @@ def test_a_wrong_manifest_is_named(copy: Path, old: str, new: str, named: str) -
     assert named in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("packages:", "packages: must be a mapping"),
+        ("packages: {slurm: }", "packages.slurm: must be a mapping"),
+        ("packages: {slurm: {externals: }}", "packages.slurm: externals: must be a list"),
+        ("packages: {slurm: {require: 3}}", "packages.slurm.require: must be a list"),
+        ("packages: {slurm: {require: [{message: x}]}}", "packages.slurm.require: must be text"),
+        ("packages: {all: {target: zen3}}", "packages.all: target: must be a list"),
+        ("definitions: {x: [ucx]}", "definitions: must be a list"),
+        ("include: [{git: x}]", "which Busbar cannot read"),
+        ("packages: {ucx: {require: ['%gcc']}}", "cannot be checked without Spack"),
+    ],
+)
+def test_a_wrong_scope_is_named(copy: Path, text: str, named: str) -> None:
+    (copy.parents[2] / SCOPES / "cluster/wrong.yaml").write_text(f"{text}\n")
+    with pytest.raises(BusbarError, match=r"wrong\.yaml") as caught:
+        problems(copy)
+    assert named in str(caught.value)
+
+
+def test_an_external_may_have_modules_only_and_a_requirement_a_condition(copy: Path) -> None:
+    text = """packages:
+  slurm: {externals: [{spec: slurm@25-05, modules: [slurm]}]}
+  ucx: {require: [{spec: '@9', when: +cuda}, '@1.14:']}
+"""
+    (copy.parents[2] / SCOPES / "cluster/more.yaml").write_text(text)
+    (found,) = problems(copy)
+    assert "cluster/more.yaml has changed" in found
+
+
+@pytest.mark.parametrize("key", ["parameters", "version", "name", "arch"])
+def test_a_wrong_package_of_a_lock_is_named(copy: Path, key: str) -> None:
+    rewrite(copy, lambda data: node(data, "ucx").update({key: 3}))
+    with pytest.raises(BusbarError, match=r"spack\.lock: not a lock of Spack"):
+        problems(copy)
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"_meta": {"lockfile-version": 5}}'])
 def test_a_wrong_lock_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "spack.lock").write_text(text)
@@ -329,6 +451,29 @@ def test_the_check_takes_environments_and_sites(capsys: pytest.CaptureFixture[st
     assert "did you mean 'cuda-sm_90'?" in capsys.readouterr().err
 
 
+OWN = "environment: ours\n    lanes: [ucx-1.14]"
+
+
+def test_the_environment_beside_a_site_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = tmp_path / "_stacks/ours"
+    stack.mkdir(parents=True)
+    shutil.copy(ROOT / "site/_stacks/host/spack.lock", stack)
+    text = (ROOT / "site/_stacks/host/spack.yaml").read_text()
+    (stack / "spack.yaml").write_text(text.replace("../../_families", f"{ROOT}/site/_families"))
+    text = (ROOT / "site/local/site.yaml").read_text().replace("name: local", "name: mine")
+    text = text.replace("environment: host\n    lanes: [ucx-1.14, ucx-current]", OWN)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/site.yaml").write_text(text)
+    monkeypatch.setenv("BUSBAR_SITE_PATH", str(tmp_path))
+    assert main(["spack", "check", "mine"]) == 1
+    assert "has no inputs.json" in capsys.readouterr().out
+    assert main(["spack", "record", "--machine", str(stack)]) == 0
+    assert main(["spack", "check", "mine", str(stack)]) == 0
+    assert capsys.readouterr().out == f"{stack}: ok, concretized for debian12, x86_64_v3\n"
+
+
 def test_the_command_tells_by_its_exit_status(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -345,5 +490,14 @@ def test_versions_match_as_in_spack() -> None:
     found = next(iter(lock.load(ROOT / "site/_stacks/host/spack.lock").named("openmpi")))
     assert unmet(found, "openmpi@5.0 fabrics=ucx ~cuda") == []
     assert unmet(found, "@5.1 +cuda fabrics=ofi") == ["@5.1", "+cuda", "fabrics=ofi"]
+    for wanted, met in (
+        ("5:", 1),
+        ("4.1:5.0", 1),
+        (":4", 0),
+        ("5.1:", 0),
+        ("4,5.0", 1),
+        ("=5.0", 0),
+    ):
+        assert (unmet(found, f"@{wanted}") == []) == met, wanted
     with pytest.raises(BusbarError, match="without Spack"):
         unmet(found, "openmpi ^ucx@1.14")

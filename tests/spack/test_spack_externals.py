@@ -106,7 +106,7 @@ def test_rdma_core_of_the_system_or_doca(
     scope = machine.scope()
     notes = capsys.readouterr().err
     assert specs(scope, "rdma-core") == ["rdma-core@50.0 ~pyverbs ~man_pages"]
-    assert "rdma" not in notes
+    assert "no header" not in notes
 
 
 @pytest.mark.parametrize(
@@ -246,6 +246,76 @@ def test_the_packages_of_the_efa_installer(machine: Machine) -> None:
     assert "buildable" not in scope["packages"]["openmpi"]
     assert "buildable" not in scope["packages"]["aws-ofi-nccl"]
     assert scope["packages"]["libfabric"]["buildable"] is False
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "named"),
+    [
+        (
+            "usr/local/cuda-12.8/version.json",
+            '{"cuda": {"version": null}}',
+            "cuda-12.8 has no ver",
+        ),
+        ("usr/local/cuda-12.8/version.json", '{"cuda": {"version": "12 ^x"}}', "has no version"),
+        ("opt/rocm-6.4.1/.info/version", "?", "rocm-6.4.1 has no version in .info/version"),
+    ],
+)
+def test_a_version_that_is_none_is_told(
+    machine: Machine, capsys: pytest.CaptureFixture[str], path: str, text: str, named: str
+) -> None:
+    machine.file(path, text)
+    assert not {"cuda", "hip"} & machine.scope()["packages"].keys()
+    assert named in capsys.readouterr().err
+
+
+def test_a_path_that_leads_nowhere_is_told(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (machine.root / "loop").symlink_to("loop")
+    loop = str(machine.root / "loop")
+    machine.scope(CUDA_HOME=loop, ROCM_PATH=loop)
+    assert capsys.readouterr().err.count(f"{loop} has no version") == 2
+
+
+def test_output_that_is_not_text_is_read(machine: Machine) -> None:
+    file = machine.program("usr/local/cuda-12.8/bin/nvcc", "release 12.8, V12.8.93")
+    file.write_bytes(file.read_bytes().replace(b"release", b"\xff release"))
+    assert specs(machine.scope(), "cuda") == ["cuda@12.8.93"]
+
+
+def test_the_default_link_of_cray_and_no_accelerator_module(machine: Machine) -> None:
+    for path in ("mpich/8.1.32/ofi/gnu/12.3/bin", "mpich/8.1.32/gtl/lib", "pmi/6.1.15/lib"):
+        (machine.root / "opt/cray/pe" / path).mkdir(parents=True)
+    (machine.root / "opt/cray/libfabric/1.22.0").mkdir(parents=True)
+    (machine.root / "opt/cray/pe/mpich/default").symlink_to("8.1.32")
+    (spec,) = specs(machine.scope("--site", "mi250x-cray", CRAY_ACCEL_TARGET="host"), "cray-mpich")
+    assert spec.startswith("cray-mpich@8.1.32 +wrappers +rocm ~cuda amdgpu_target=gfx90a ")
+
+
+def test_files_of_the_staff_are_kept(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    ours = machine.file("scope/packages.yaml", "packages: {mine: {buildable: false}}\n")
+    assert "concretizer" in machine.scope("--target", "zen3")
+    assert ours.with_name("packages.yaml.old").read_text().startswith("packages: {mine")
+    assert "packages.yaml.old" in capsys.readouterr().err
+    assert "concretizer" not in machine.scope()
+    capsys.readouterr()
+    machine.file("scope/concretizer.yaml", "concretizer: {reuse: true}\n")
+    assert machine.scope()["concretizer"] == {"reuse": True}
+    assert not capsys.readouterr().err
+
+
+def test_what_cannot_be_written_or_solved_is_one_line(machine: Machine) -> None:
+    cpus = "spack/lib/spack/spack/vendor/archspec/json/cpu/microarchitectures.json"
+    machine.file(cpus, json.dumps({"microarchitectures": {"zen3": {}}}))
+    with pytest.raises(SystemExit, match="no target 'zen33'; did you mean 'zen3'"):
+        machine.scope("--target", "zen33", SPACK_ROOT=str(machine.root / "spack"))
+    machine.program("bin/gcc-13", "hello world")
+    with pytest.raises(SystemExit, match="no gcc-13"):
+        machine.scope()
+    machine.program("bin/gcc-13", "13.3.0")
+    machine.file("scope", "a file")
+    with pytest.raises(SystemExit, match="scope: cannot be written"):
+        machine.scope()
 
 
 def test_an_unknown_site_is_one_line(machine: Machine) -> None:

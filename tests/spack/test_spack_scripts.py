@@ -115,7 +115,7 @@ def test_a_prefix_has_its_own_modules(checkout: Path) -> None:
         checkout,
         "setup.sh",
         PATH=f"{checkout / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        PREFIX="/shared/tree",
+        PREFIX=os.path.relpath("/shared/tree", checkout),
         SPACK_ROOT=str(spack(checkout / "mine", "1.1.1")),
         SPACK_USER_CACHE_PATH=str(checkout / "cache"),
     )
@@ -226,6 +226,36 @@ def test_credentials_that_cannot_work_are_refused(
     credentials = {"REGISTRY_USER": "staff", "REGISTRY_TOKEN": token}
     assert reason in one_line(run(checkout, "setup.sh", BUILDCACHE=cache, **credentials))
     assert not (checkout / ".spack/env.sh").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("BUILDCACHE", "fiel:///shared/cache"),
+        ("BUILDCACHE", "file://shared/cache"),
+        ("BUILDCACHE", "oci:/registry/busbar"),
+        ("MIRROR", "shared/sources"),
+        ("MIRROR", "file:///a b"),
+        ("PREFIX", "/shared/my tree"),
+        ("PREFIX", "/etc/hostname"),
+    ],
+)
+def test_a_setting_that_spack_would_ignore_is_refused(
+    checkout: Path, name: str, value: str
+) -> None:
+    assert f"{name}={value}" in one_line(run(checkout, "setup.sh", **{name: value}))
+    assert not (checkout / ".spack/scope").exists()
+
+
+def test_a_cache_that_is_not_there_and_a_lane_without_a_site_are_refused(checkout: Path) -> None:
+    installed(checkout, "debian12")
+    gone = f"file://{checkout}/gone"
+    assert f"{gone} does not exist" in one_line(
+        run(checkout, "install.sh", "h200x4", BUILDCACHE=gone)
+    )
+    assert "LANE=ucx-current needs SITE" in one_line(
+        run(checkout, "install.sh", "", "ucx-current")
+    )
 
 
 def compiled(checkout: Path, *parts: str) -> subprocess.CompletedProcess[str]:
