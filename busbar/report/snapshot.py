@@ -16,6 +16,9 @@ from busbar.judge.run_document import SCHEMA, RunDocument, documents
 from busbar.report.document_file import read_document
 from busbar.verdict import Verdict, combined, worst
 
+_PACKAGE = "lock."
+"""Before the name of a package of the lock, among what a run ran with."""
+
 
 @dataclass(frozen=True)
 class Snapshot:
@@ -32,6 +35,17 @@ class Snapshot:
     lane: str = ""
     coverage: str = ""
     interrupted: str = ""
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """What it ran with, but for the packages of the lock."""
+        return tuple(each for each in self.versions if not each[0].startswith(_PACKAGE))
+
+    @property
+    def packages(self) -> tuple[tuple[str, str], ...]:
+        """Name and version of each package of the lock."""
+        locked = (each for each in self.versions if each[0].startswith(_PACKAGE))
+        return tuple((name.removeprefix(_PACKAGE), text) for name, text in locked)
 
     @property
     def when(self) -> str:
