@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.check.target import Request, access_of, coverage, target_of, untested
+from busbar.check.target import Wish, access_of, coverage, target_of, untested
 from busbar.errors import BusbarError
 from busbar.parse.machine.sinfo import Node, parse_nodes
 from busbar.verdict import Verdict
@@ -54,7 +54,7 @@ def test_the_nodes_of_a_partition() -> None:
 
 
 def test_all_nodes_that_slurm_gives_are_tested_and_the_others_are_listed() -> None:
-    target = target_of(SITE, Request(every_node=True))
+    target = target_of(SITE, Wish(), every_node=True)
     assert target.sweep is not None
     assert target.sweep.nodes == {"gpu": ("n1", "n2")}
     assert untested(target, "ucx-1.14") == []
@@ -64,7 +64,7 @@ def test_all_nodes_that_slurm_gives_are_tested_and_the_others_are_listed() -> No
 
 
 def test_a_named_node_that_cannot_be_tested_is_not_run() -> None:
-    target = target_of(SITE, Request(nodelist="n[1-3]"))
+    target = target_of(SITE, Wish(nodelist="n[1-3]"))
     assert target.sweep is not None
     assert target.sweep.nodes == {"gpu": ("n1", "n2")}
     (outcome,) = untested(target, "ucx-1.14")
@@ -73,51 +73,79 @@ def test_a_named_node_that_cannot_be_tested_is_not_run() -> None:
     assert outcome.results[0].message == "n3 drained (bad | fan): Slurm starts no job on it"
 
 
+def test_all_nodes_need_a_cluster() -> None:
+    with pytest.raises(BusbarError, match="has no Slurm"):
+        target_of(sites.load("local"), Wish(), every_node=True)
+
+
+def test_a_partition_leaves_out_the_nodes_of_the_others(tmp_path: Path) -> None:
+    first = SITE.partitions[0].model_copy(update={"name": "first", "access": ()})
+    second = first.model_copy(update={"name": "second", "access": ("-p slow",)})
+    site = SITE.model_copy(update={"partitions": (first, second)})
+    lines = ('case "$*" in *=slow*)', 'echo "s1|idle|none" ;; *)', 'echo "f1|idle|none" ;; esac')
+    (tmp_path / "sinfo").write_text("\n".join(("#!/bin/sh", *lines, "")))
+    both = target_of(site, Wish(), every_node=True)
+    assert both.sweep is not None
+    assert both.sweep.nodes == {"first": ("f1",), "second": ("s1",)}
+    one = target_of(site, Wish("second"), every_node=True)
+    assert one.sweep is not None
+    assert one.sweep.nodes == {"second": ("s1",)}
+    assert one.options == ("--system", "h20-roce:second")
+    assert [node.name for node in target_of(site, Wish("second")).nodes] == ["s1"]
+    with pytest.raises(BusbarError, match="f1 not in slow"):
+        target_of(site, Wish("second", nodelist="f1"))
+    with pytest.raises(BusbarError, match="third: not one of first, second"):
+        target_of(site, Wish("third"))
+
+
 def test_without_a_wish_the_scheduler_chooses() -> None:
-    target = target_of(SITE, Request(max_pending="10m"))
+    target = target_of(SITE, Wish(max_pending_s=600))
     assert target.sweep is None
-    assert target.options == ("-S", "max_pending_time=10m")
+    assert target.options == ("-S", "max_pending_time=600s")
     assert coverage(target, ["n1"]).startswith("1 of 4 nodes tested, 2 cannot be")
 
 
 def test_inside_an_allocation_all_of_its_nodes_are_taken(monkeypatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    target = target_of(SITE, Request())
+    target = target_of(SITE, Wish())
     assert target.allocation is not None
     assert target.sweep is not None
     assert target.sweep.nodes == {"gpu": ("n1", "n2", "n3")}
     assert target.options == ("--system", "h20-roce:gpu")
-    named = target_of(SITE, Request(nodelist="n2"))
+    named = target_of(SITE, Wish(nodelist="n2"))
     assert named.sweep is not None
     assert named.sweep.nodes == {"gpu": ("n2",)}
 
 
 @pytest.mark.parametrize(
-    ("request_", "site", "message"),
+    ("wish", "site", "message"),
     [
-        (Request(nodelist="n9"), "h20-roce", "n9 not in gpu"),
-        (Request(nodelist="n["), "h20-roce", "is not a list of nodes"),
-        (Request(every_node=True), "local", "has no Slurm"),
-        (Request(sbatch="--qos=x"), "local", "has no Slurm"),
+        (Wish(nodelist="n9"), "h20-roce", "n9 not in gpu"),
+        (Wish(nodelist="n["), "h20-roce", "is not a list of nodes"),
+        (Wish(sbatch="--qos=x"), "local", "has no Slurm"),
+        (Wish(reservation="upd"), "local", "has no Slurm"),
+        (Wish(partition="cpu"), "h20-roce", "cpu: not one of gpu"),
     ],
 )
-def test_what_does_not_fit_is_refused(request_, site, message) -> None:
+def test_what_does_not_fit_is_refused(wish, site, message) -> None:
     with pytest.raises(BusbarError, match=message):
-        target_of(sites.load(site), request_)
+        target_of(sites.load(site), wish)
 
 
 @pytest.mark.parametrize(
-    ("request_", "site", "message"),
+    ("wish", "site", "message"),
     [
-        (Request(nodelist="n4"), "h20-roce", "n4 not among the nodes of job 7"),
-        (Request(sbatch="--qos=x"), "h20-roce", "submits no job"),
-        (Request(), "mi300x", "partition gpu, which the site does not have"),
+        (Wish(nodelist="n4"), "h20-roce", "n4 not among the nodes of job 7"),
+        (Wish(sbatch="--qos=x"), "h20-roce", "submits no job"),
+        (Wish(reservation="upd"), "h20-roce", "submits no job"),
+        (Wish(partition="cpu"), "h20-roce", "cpu: not one of gpu"),
+        (Wish(), "mi300x", "partition gpu, which the site does not have"),
     ],
 )
-def test_what_an_allocation_does_not_have_is_refused(request_, site, message, monkeypatch) -> None:
+def test_what_an_allocation_does_not_have_is_refused(wish, site, message, monkeypatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(BusbarError, match=message):
-        target_of(sites.load(site), request_)
+        target_of(sites.load(site), wish)
 
 
 def test_the_options_of_sbatch() -> None:
@@ -127,6 +155,8 @@ def test_the_options_of_sbatch() -> None:
         "'--comment=a b'",
     )
     assert access_of("") == ()
+    assert Wish(sbatch="-A ops", reservation="a b").access == ("-A ops", "'--reservation=a b'")
+    assert Wish(reservation="upd").access == ("--reservation=upd",)
     for wrong in ("ops", "--a='", "--comment='a\nb'"):
         with pytest.raises(BusbarError):
             access_of(wrong)

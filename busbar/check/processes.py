@@ -156,7 +156,7 @@ def _run_child(command: Callable[[Interruption], int], parent: int) -> NoReturn:
         status = interruption.status
     except SystemExit as left:
         status = left.code if isinstance(left.code, int) else 1
-    except BaseException:  # noqa: BLE001 - as the interpreter does
+    except BaseException:  # noqa: BLE001 - printed here: os._exit below ends without a traceback
         sys.excepthook(*sys.exc_info())
     finally:
         with interruption.held():

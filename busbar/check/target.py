@@ -19,17 +19,26 @@ from busbar.site.queue import queue_of
 from busbar.sweep.hostlist import expand
 from busbar.verdict import Verdict
 
-_SLURM = ("slurm", "squeue")
+SLURM = ("slurm", "squeue")
 
 
 @dataclass(frozen=True)
-class Request:
-    """The options of ``busbar check`` that say where to run."""
+class Wish:
+    """Which nodes to test, and how Slurm gives them."""
 
-    every_node: bool = False
+    partition: str = ""
+    """A partition of the site."""
     nodelist: str = ""
+    reservation: str = ""
     sbatch: str = ""
-    max_pending: str = ""
+    max_pending_s: int | None = None
+
+    @property
+    def access(self) -> tuple[str, ...]:
+        """Options of sbatch, one for each line of a job script."""
+        if not self.reservation:
+            return access_of(self.sbatch)
+        return access_of(f"{self.sbatch} --reservation={shlex.quote(self.reservation)}")
 
 
 @dataclass(frozen=True)
@@ -51,29 +60,35 @@ class Target:
         return [node for node in self.nodes if not node.usable]
 
 
-def target_of(site: Site, request: Request) -> Target:
-    """Return where to run; raise ``BusbarError`` if the request does not fit the site."""
-    if site.scheduler not in _SLURM:
-        if request != Request():
+def target_of(site: Site, wish: Wish, *, every_node: bool = False) -> Target:
+    """Return where to run; raise ``BusbarError`` if the wish does not fit the site."""
+    if site.scheduler not in SLURM:
+        if every_node or wish != Wish():
             raise BusbarError(
                 f"site {site.name} has no Slurm",
-                where="--nodes, --nodelist, --sbatch, --max-pending",
+                where="--partition, --reservation, --sbatch, --max-pending, --nodes, --nodelist",
                 hint="name the site of the cluster with --site",
             )
         return Target()
-    pending = ("-S", f"max_pending_time={request.max_pending}") if request.max_pending else ()
     if held := cluster.allocation():
-        return _inside(site, request, held)
-    if not (request.every_node or request.nodelist):
-        nodes = {n.name: n for p in site.partitions for n in cluster.nodes_of(queue_of(p))}
-        return Target(tuple(nodes.values()), options=pending)
-    by_partition = {p.name: _nodes(p, request) for p in site.partitions}
+        return _inside(site, wish, held)
+    partitions, options = site.partitions, []
+    if wish.partition:
+        partitions = (partition_of(site, "", wish.partition),)
+        options += ["--system", f"{site.name}:{wish.partition}"]
+    if wish.max_pending_s is not None:
+        options += ["-S", f"max_pending_time={wish.max_pending_s}s"]
+    if not (every_node or wish.nodelist):
+        nodes = {n.name: n for p in partitions for n in cluster.nodes_of(queue_of(p))}
+        return Target(tuple(nodes.values()), options=tuple(options))
+    by_partition = {p.name: _nodes(p, wish.nodelist) for p in partitions}
     nodes = {node.name: node for part in by_partition.values() for node in part}
-    if request.nodelist:
-        _refuse_others(request.nodelist, nodes, site)
+    queues = ", ".join(queue_of(partition) for partition in partitions)
+    if wish.nodelist:
+        _refuse_others(wish.nodelist, nodes, queues)
     if not nodes:
         raise BusbarError(
-            f"Slurm has no node in {', '.join(queue_of(p) for p in site.partitions)}",
+            f"Slurm has no node in {queues}",
             where=f"site {site.name}",
             hint="correct the names of the partitions in site.yaml (sinfo lists them)",
         )
@@ -82,28 +97,50 @@ def target_of(site: Site, request: Request) -> Target:
         for name, part in by_partition.items()
     }
     return Target(
-        tuple(nodes.values()), Sweep(usable), options=pending, named=bool(request.nodelist)
+        tuple(nodes.values()), Sweep(usable), options=tuple(options), named=bool(wish.nodelist)
     )
 
 
-def _inside(site: Site, request: Request, held: Allocation) -> Target:
-    """Return the nodes of the allocation, or those of them that the user names."""
-    if request.sbatch or request.max_pending:
+def partition_of(site: Site, queue: str, name: str) -> Partition:
+    """Return the partition of this name, or the only one, or that of the job that holds us.
+
+    ``queue`` is Slurm's partition of that job, empty outside.
+    """
+    possible = [each for each in site.partitions if queue in ("", queue_of(each))]
+    if not possible:
         raise BusbarError(
-            f"busbar runs inside job {held.job} and submits no job",
-            where="--sbatch, --max-pending",
-            hint="omit the option, or run outside the job",
-        )
-    partition = next((p for p in site.partitions if queue_of(p) == held.partition), None)
-    if partition is None:
-        raise BusbarError(
-            f"job {held.job} is in partition {held.partition}, which the site does not have",
+            f"the job is in partition {queue}, which the site does not have",
             where=f"site {site.name}",
             hint="add the partition to site.yaml, or name another site with --site",
         )
+    fitting = [each for each in possible if name in ("", each.name)]
+    if len(fitting) == 1 or (queue and fitting):
+        return fitting[0]
+    names = ", ".join(each.name for each in possible)
+    raise BusbarError(
+        f"{name}: not one of {names}" if name else f"the site has several: {names}",
+        where="--partition",
+        hint="name one with --partition",
+    )
+
+
+def refuse_to_submit(wish: Wish, held: Allocation) -> None:
+    """Raise ``BusbarError`` if the wish has options of a job: inside a job none is submitted."""
+    if wish.reservation or wish.sbatch or wish.max_pending_s is not None:
+        raise BusbarError(
+            f"busbar runs inside job {held.job} and submits no job",
+            where="--reservation, --sbatch, --max-pending",
+            hint="omit the option, or run outside the job",
+        )
+
+
+def _inside(site: Site, wish: Wish, held: Allocation) -> Target:
+    """Return the nodes of the allocation, or those of them that the user names."""
+    refuse_to_submit(wish, held)
+    partition = partition_of(site, held.partition, wish.partition)
     nodes = held.nodes
-    if request.nodelist:
-        nodes = tuple(expand(request.nodelist, "--nodelist"))
+    if wish.nodelist:
+        nodes = tuple(expand(wish.nodelist, "--nodelist"))
         if missing := [node for node in nodes if node not in held.nodes]:
             raise BusbarError(
                 f"{', '.join(missing)} not among the nodes of job {held.job}",
@@ -118,19 +155,19 @@ def _inside(site: Site, request: Request, held: Allocation) -> Target:
     )
 
 
-def _nodes(partition: Partition, request: Request) -> list[Node]:
+def _nodes(partition: Partition, nodelist: str) -> list[Node]:
     nodes = cluster.nodes_of(queue_of(partition))
-    if not request.nodelist:
+    if not nodelist:
         return list(nodes)
-    named = tuple(expand(request.nodelist, "--nodelist"))
+    named = tuple(expand(nodelist, "--nodelist"))
     return [node for node in nodes if node.name in named]
 
 
-def _refuse_others(nodelist: str, nodes: Iterable[str], site: Site) -> None:
+def _refuse_others(nodelist: str, nodes: Iterable[str], queues: str) -> None:
     known = set(nodes)
     if missing := [node for node in expand(nodelist, "--nodelist") if node not in known]:
         raise BusbarError(
-            f"{', '.join(missing)} not in {', '.join(queue_of(p) for p in site.partitions)}",
+            f"{', '.join(missing)} not in {queues}",
             where="--nodelist",
             hint="sinfo -N lists the nodes of each partition",
         )

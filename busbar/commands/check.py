@@ -28,16 +28,11 @@ from busbar.check.surroundings import (
     refuse_without_space,
     set_home,
 )
-from busbar.check.target import (
-    Request,
-    Target,
-    access_of,
-    target_of,
-    untested,
-)
+from busbar.check.target import Target, target_of, untested
 from busbar.check.waiting import shown
 from busbar.commands.check_end import RunState, conclude
 from busbar.commands.check_options import add_options
+from busbar.commands.cluster_options import wish_of
 from busbar.data import CHECKS
 from busbar.delivery import reframe as reframe_configuration
 from busbar.delivery.choice import Choice
@@ -96,7 +91,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 def _choice(args: argparse.Namespace) -> Choice:
     return Choice(
-        access=access_of(args.sbatch),
+        access=wish_of(args).access,
         lane=args.lane,
         prefix=args.prefix.absolute() if args.prefix else None,
         delivery=args.delivery,
@@ -108,7 +103,7 @@ def _choice(args: argparse.Namespace) -> Choice:
 
 def _list(args: argparse.Namespace, output: Path) -> int:
     site_file, site = _site(args)
-    target = target_of(site, _request(args))
+    target = _target(args, site)
     with ReFrame() as reframe:
         try:
             plan, environments = _plan(args, output, site_file, site, target)
@@ -149,7 +144,7 @@ def _run(args: argparse.Namespace, output: Path) -> int:
 def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: ReFrame) -> None:
     site_file, site = _site(args)
     state.site, state.model = site.name, site
-    state.target = target_of(site, _request(args))
+    state.target = _target(args, site)
     plan, environments = _plan(args, output, site_file, site, state.target)
     state.lane = plan.lane
     refuse_without_shared_memory(plan.site)
@@ -184,8 +179,8 @@ def _site(args: argparse.Namespace) -> tuple[Path, Site]:
     return find(name), sites.load(name)
 
 
-def _request(args: argparse.Namespace) -> Request:
-    return Request(args.nodes == "all", args.nodelist, args.sbatch, args.max_pending or "")
+def _target(args: argparse.Namespace, site: Site) -> Target:
+    return target_of(site, wish_of(args, args.nodelist), every_node=args.nodes == "all")
 
 
 def _plan(

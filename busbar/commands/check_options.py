@@ -6,14 +6,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from busbar.commands.cluster_options import add_site, add_stack
-from busbar.commands.option_types import seconds
+from busbar.commands.cluster_options import add_job, add_site, add_stack
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_site(parser)
-    _add_cluster_options(parser)
+    add_job(parser)
+    _add_nodes(parser)
     add_stack(parser)
     parser.add_argument(
         "--image",
@@ -122,8 +122,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
-def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for a cluster with Slurm."""
+def _add_nodes(parser: argparse.ArgumentParser) -> None:
+    """Declare which nodes of a cluster to test."""
     parser.add_argument(
         "--nodes",
         choices=["all"],
@@ -136,26 +136,6 @@ def _add_cluster_options(parser: argparse.ArgumentParser) -> None:
         metavar="NODES",
         help="test these nodes only, as --nodes all does: n[3-8],n12",
     )
-    parser.add_argument(
-        "--sbatch",
-        default="",
-        metavar="OPTIONS",
-        help="options of sbatch for this run, in addition to those of the site:"
-        " --sbatch '--account=ops --qos=maint --reservation=upd'",
-    )
-    parser.add_argument(
-        "--max-pending",
-        type=_duration,
-        metavar="TIME",
-        help="cancel a job that waits longer than this, as in 10m or 2h; it counts as not run"
-        " (default: wait)",
-    )
-
-
-def _duration(text: str) -> str:
-    """Return a time as it is, which ReFrame reads in the same form."""
-    seconds(text)
-    return text
 
 
 def _existing(text: str) -> Path:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from busbar.check.target import Wish
 from busbar.commands.option_types import above_zero, seconds
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, Choice
-from busbar.measure.place import Wish
 
 
 def add_site(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,8 @@ def add_job(parser: argparse.ArgumentParser) -> None:
         "--sbatch",
         default="",
         metavar="OPTIONS",
-        help="options of the jobs in addition to those of the site: --sbatch '--account=ops'",
+        help="options of the jobs in addition to those of the site: --sbatch '--account=ops"
+        " --qos=maint'",
     )
     parser.add_argument(
         "--max-pending",

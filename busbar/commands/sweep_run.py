@@ -15,6 +15,7 @@ from busbar.check.default_site import default_site
 from busbar.check.processes import Interrupted, Interruption
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own, refuse_without_space, write
+from busbar.check.target import Wish
 from busbar.commands.cluster_options import (
     add_job,
     add_limit,
@@ -27,7 +28,7 @@ from busbar.commands.option_types import above_zero, natural, positive, seconds,
 from busbar.commands.sweep_report import document, print_outcome
 from busbar.errors import BusbarError
 from busbar.measure import drain
-from busbar.measure.place import Place, Wish, place_of, submit
+from busbar.measure.place import Place, place_of, submit
 from busbar.measure.program import prepare
 from busbar.measure.run import Outcome, Request, Sweep
 from busbar.measure.store import PLAN, RESULTS

@@ -22,7 +22,8 @@ _SECONDS = 2
 _LIMIT_S = 8.0
 _FIRST_TCP_PORT = 18515
 _BITS = 8
-# The server has to listen before the client connects.
+# The server has to listen before the client connects. It ends with a client that succeeds: that
+# kill then finds no process is no error.
 _SCRIPT = """\
 set -- -d "$1" -i "$2" -p "$3" -s "$4" -D "$5" --report_gbits -F
 ib_write_bw "$@" >/dev/null & sleep 0.7

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from busbar.documents import CheckDocument
 from busbar.errors import BusbarError
 from busbar.history import json_lines, outputs, perflog, reframe_report
 from busbar.history.read import SESSION
-from busbar.history.record import reading_of
+from busbar.history.record import Record, rows_of
 from busbar.history.store import Reading, Store
+from busbar.judge.run_document import SCHEMA, RunDocument, documents
 from busbar.parse import numbers
 from busbar.text_file import read_text
 
@@ -90,12 +90,11 @@ def _parsed(path: Path, place: Place) -> tuple[str, str, Iterable[Reading]]:
             if "session_info" in document:
                 session = reframe_report.parse(text)
                 return "report of ReFrame", SESSION + session.uuid, session.readings
-            if document.get("schema") == "busbar-check/1":
-                checked = tuple(_checked(document))
+            if document.get("schema") == SCHEMA:
+                results = _results(document)
                 # The same readings as in ReFrame's session, which must not count twice.
-                uuids = document.get("sessions") or [""]
-                source = SESSION + str(uuids[0]) if uuids[0] else source
-                return "results of busbar check", source, checked
+                source = SESSION + results.sessions[0] if any(results.sessions[:1]) else source
+                return "results of busbar check", source, tuple(_checked(results))
             if "metric" in document and "value" in document:  # one object over several lines
                 return "JSON lines", source, json_lines.parse([" ".join(text.split("\n"))])
     time = place.time
@@ -132,26 +131,26 @@ def _document(text: str) -> Any:
         return None
 
 
-def _checked(document: Mapping[str, Any]) -> Iterator[Reading]:
+def _results(data: Mapping[str, Any]) -> RunDocument:
     try:
-        found = TypeAdapter(CheckDocument).validate_python(document)
+        return documents().validate_python(data)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         raise ValueError(f"{key}: {first['msg']}") from error
-    time = json_lines.seconds(found["time"])
-    facts, of_nodes = found.get("provenance", {}), found.get("node_provenance", {})
-    for row in found["results"]:
-        check = row["check"]
-        provenance = facts.get(check, {}) | of_nodes.get(check, {}).get(row["where"], {})
-        lane = row["series"]["lane"] if row["series"] else found["lane"]
-        reading = reading_of(
-            row,
-            site=found["site"],
-            lane=lane,
-            delivery=found["delivery"],
-            time=time,
-            provenance=provenance,
+
+
+def _checked(document: RunDocument) -> Iterator[Reading]:
+    time = json_lines.seconds(document.time)
+    of_nodes = document.node_provenance
+    for row in document.results:
+        facts = document.provenance.get(row.check, {})
+        record = Record(
+            check=row.check.partition(" ")[0],
+            partition=row.partition,
+            lane=row.series["lane"] if row.series else document.lane,
+            delivery=document.delivery,
+            rows=tuple(rows_of(row)),
+            provenance=facts | of_nodes.get(row.check, {}).get(row.where, {}),
         )
-        if reading:
-            yield reading
+        yield from record.readings(document.site, time)

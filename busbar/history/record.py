@@ -7,13 +7,13 @@ are of. A check therefore has a variable ``busbar``, which ReFrame stores with i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from busbar.documents import ResultRow, SeriesRow
+from busbar.documents import SeriesRow
 from busbar.history.model import Bounds, Key
 from busbar.history.store import Reading
 from busbar.judge.results import Outcome, Result
@@ -59,7 +59,7 @@ class Record:
             partition=outcome.partition,
             lane=outcome.lane,
             delivery=outcome.delivery,
-            rows=tuple(row for result in outcome.results for row in _rows(result)),
+            rows=tuple(row for result in outcome.results for row in rows_of(result)),
             provenance=dict(outcome.provenance),
         )
 
@@ -94,7 +94,8 @@ class Record:
             )
 
 
-def _rows(result: Result) -> Iterator[Row]:
+def rows_of(result: Result) -> Iterator[Row]:
+    """Yield what is kept of a result: nothing if it is not a reading."""
     if result.value is not None and result.value > 0 and result.bytes is not None:
         metric = metric_of(result.metric, result.pair, result.buffers, result.bytes, result.series)
         yield Row(
@@ -121,40 +122,3 @@ def metric_of(metric: str, pair: str, buffers: str, nbytes: int, series: SeriesR
     # Operation and pair repeat each other: "fi_pingpong" and "fi_pingpong tcp".
     words = dict.fromkeys(" ".join(names).replace(half, "").split())
     return " ".join(filter(None, [*words, buffers, half, format_bytes(nbytes)]))
-
-
-def reading_of(
-    row: ResultRow,
-    *,
-    site: str,
-    lane: str,
-    delivery: str,
-    time: float,
-    provenance: Mapping[str, str],
-) -> Reading | None:
-    """Return a row of ``results.json`` as the store takes it; None if it is not a reading."""
-    series = row["series"]
-    value = row["us"] if row["metric"] == "latency" else row["gb_per_s"]
-    if not value or value < 0 or row["bytes"] is None:
-        return None
-    return Reading(
-        Key(
-            site=site,
-            partition=row["partition"],
-            node=row["where"],
-            check=row["check"].partition(" ")[0],
-            metric=metric_of(row["metric"], row["pair"], row["buffers"], row["bytes"], series),
-            unit="us" if row["metric"] == "latency" else "GB/s",
-            lane=lane,
-            delivery=delivery,
-        ),
-        time,
-        value,
-        provenance,
-        Bounds(
-            *(row["low"], row["typical"], row["high"], row["limit"]),
-            row["calibrated"],
-            row["model"],
-        ),
-        series,
-    )

@@ -98,6 +98,9 @@ _TINY = 1e-9
 """Least deviation of a series of zeros."""
 _WEEKS = 6
 """Weeks of a baseline that can show a weekly pattern."""
+_WEEKLY_F = 6.0
+"""F of the weekdays (6 and more than 35 degrees of freedom): one in 10,000 series without a week
+has more."""
 
 Array = NDArray[np.float64]
 
@@ -346,8 +349,3 @@ def _weekly(history: Array, weekdays: NDArray[np.int64]) -> Array:
     ratio = (between / 6) / (within / freedom)
     found[enough] = np.where((ratio > _WEEKLY_F)[:, None], effects, 0.0)
     return found
-
-
-_WEEKLY_F = 6.0
-"""F of the weekdays (6 and more than 35 degrees of freedom): one in 10,000 series without a week
-has more."""

@@ -10,26 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbar.check import cluster
-from busbar.check.target import access_of
+from busbar.check.target import SLURM, Wish, partition_of, refuse_to_submit
 from busbar.delivery.reframe import slurm_options
 from busbar.errors import BusbarError
 from busbar.site import Site
 from busbar.site.model import Partition
 from busbar.site.queue import queue_of
 from busbar.sweep.hostlist import expand
-
-_SLURM = ("slurm", "squeue")
-
-
-@dataclass(frozen=True)
-class Wish:
-    """Which nodes to measure, and how to get them."""
-
-    partition: str = ""
-    nodelist: str = ""
-    reservation: str = ""
-    sbatch: str = ""
-    max_pending_s: int | None = None
 
 
 @dataclass(frozen=True)
@@ -46,21 +33,16 @@ class Place:
 
 def place_of(site: Site, wish: Wish) -> Place:
     """Return the nodes of the job that holds this process, else those that Slurm can give."""
-    if site.scheduler not in _SLURM:
+    if site.scheduler not in SLURM:
         raise BusbarError(
             f"site {site.name} has no Slurm",
             where="--site",
             hint="name the site of the cluster with --site",
         )
     held = cluster.allocation()
-    partition = _partition(site, held.partition if held else "", wish.partition)
+    partition = partition_of(site, held.partition if held else "", wish.partition)
     if held:
-        if wish.reservation or wish.sbatch or wish.max_pending_s is not None:
-            raise BusbarError(
-                f"busbar runs inside job {held.job} and submits no job",
-                where="--reservation, --sbatch, --max-pending",
-                hint="omit the option, or run outside the job",
-            )
+        refuse_to_submit(wish, held)
         return Place(partition, _named(held.nodes, wish.nodelist), held=True)
     nodes = cluster.nodes_of(queue_of(partition))
     if not nodes:
@@ -79,14 +61,13 @@ def place_of(site: Site, wish: Wish) -> Place:
 
 def options_of(partition: Partition, wish: Wish) -> list[str]:
     """Return the options that give a job access to a partition, as words of a command."""
-    text = " ".join(slurm_options(partition, access_of(wish.sbatch)))
+    text = " ".join(slurm_options(partition, wish.access))
     try:
-        words = shlex.split(text)
+        return shlex.split(text)
     except ValueError as error:
         raise BusbarError(
             f"{error} in {text!r}", where=f"access of partition {partition.name}", hint="quote it"
         ) from error
-    return [*words, *([f"--reservation={wish.reservation}"] if wish.reservation else [])]
 
 
 def submit(place: Place, wish: Wish, command: Sequence[str]) -> int:
@@ -105,24 +86,6 @@ def submit(place: Place, wish: Wish, command: Sequence[str]) -> int:
         ["salloc", *options, sys.executable, "-m", "busbar", *command], check=False
     )
     return done.returncode
-
-
-def _partition(site: Site, queue: str, name: str) -> Partition:
-    """Return the partition of the job, or that of the option; the only one if there is one."""
-    fitting = [
-        partition
-        for partition in site.partitions
-        if (not queue or queue_of(partition) == queue) and name in ("", partition.name)
-    ]
-    if len(fitting) == 1 or (queue and fitting):
-        return fitting[0]
-    names = ", ".join(partition.name for partition in site.partitions)
-    what = f"not one of {names}" if name or queue else f"the site has several: {names}"
-    raise BusbarError(
-        f"{name or queue}: {what}" if name or queue else what,
-        where="--partition",
-        hint="name one with --partition",
-    )
 
 
 def _named(nodes: Sequence[str], nodelist: str) -> tuple[str, ...]:

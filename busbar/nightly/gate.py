@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from busbar.measure.place import Place, Wish, options_of
+from busbar.check.target import Wish
+from busbar.measure.place import Place, options_of
 from busbar.nightly.night import Finding
 from busbar.nightly.process import busbar
 from busbar.sweep.hostlist import fold

@@ -27,8 +27,9 @@ from pydantic import TypeAdapter
 from busbar.check.cluster import nodes_of
 from busbar.check.slurm import answer
 from busbar.check.surroundings import environment_of_jobs
+from busbar.check.target import Wish
 from busbar.errors import BusbarError
-from busbar.measure.place import Place, Wish, options_of
+from busbar.measure.place import Place, options_of
 from busbar.parse import numbers
 from busbar.site.queue import queue_of
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 
 from busbar.check.run import make_directory
+from busbar.check.target import Wish
 from busbar.delivery.choice import Choice
 from busbar.errors import BusbarError
 from busbar.judge.results import RESULTS_FILE
-from busbar.measure.place import Place, Wish
+from busbar.measure.place import Place
 from busbar.measure.store import PLAN
 from busbar.nightly import gate
 from busbar.nightly.night import Finding, Night, Stage
@@ -40,6 +41,19 @@ class Job:
     """GB/s between two nodes, for the sweep."""
     deadline: float | None = None
     """A time of the monotonic clock."""
+
+    @property
+    def submission(self) -> list[str]:
+        """The options of a stage that say how Slurm gives the nodes."""
+        pending = self.wish.max_pending_s
+        values = {
+            "partition": self.place.partition.name,
+            "reservation": self.wish.reservation,
+            "sbatch": self.wish.sbatch,
+            # An option takes at most four digits for each unit.
+            "max-pending": "" if pending is None else f"{pending // 60}m{pending % 60}s",
+        }
+        return [f"--{name}={value}" for name, value in values.items() if value]
 
     @property
     def stack(self) -> list[str]:
@@ -96,19 +110,11 @@ def _gate(job: Job, nodes: Sequence[str]) -> Stage:
 def _sweep(job: Job, nodes: Sequence[str]) -> Stage:
     output = job.night.path("sweep")
     out = job.night.path(SWEEP_VERDICT)
-    wish = job.wish
-    options = {
-        "--partition": job.place.partition.name,
-        "--reservation": wish.reservation,
-        "--sbatch": wish.sbatch,
-        "--max-pending": _pending(wish),
-        "--limit": job.limit,
-    }
-    given = [f"{option}={value}" for option, value in options.items() if value]
+    limit = [] if job.limit is None else [f"--limit={job.limit}"]
     resume = ["--resume"] if (output / PLAN).exists() else []
     command = busbar(
         *("sweep", "run", "--json", f"--site={job.site}", f"--output={output}"),
-        *(f"--nodelist={fold(nodes)}", *given, *job.stack, *resume),
+        *(f"--nodelist={fold(nodes)}", *job.submission, *limit, *job.stack, *resume),
     )
     ended = run(command, out, job.night.path("sweep.log"), job.deadline)
     try:
@@ -139,13 +145,9 @@ def _checks(name: str, tags: Sequence[str], job: Job, nodes: Sequence[str]) -> S
     output = job.night.path(name)
     results = output / RESULTS_FILE
     results.unlink(missing_ok=True)  # of an earlier attempt
-    sbatch = [job.wish.sbatch] if job.wish.sbatch else []
-    sbatch += [f"--reservation={job.wish.reservation}"] if job.wish.reservation else []
-    sbatch = [f"--sbatch={' '.join(sbatch)}"] if sbatch else []
-    pending = [f"--max-pending={text}"] if (text := _pending(job.wish)) else []
     command = busbar(
         *("check", f"--site={job.site}", f"--nodelist={fold(nodes)}", *tags),
-        *(*job.stack, f"--output={output}", *sbatch, *pending),
+        *(*job.submission, *job.stack, f"--output={output}"),
     )
     ended = run(
         command, job.night.path(f"{name}.out"), job.night.path(f"{name}.log"), job.deadline
@@ -157,12 +159,6 @@ def _checks(name: str, tags: Sequence[str], job: Job, nodes: Sequence[str]) -> S
     findings = _findings(found)
     text = "; ".join(filter(None, (found.coverage, f"{len(found.outcomes)} checks have results")))
     return _stage(name, ended, found.verdict, _sentence(text, findings), findings)
-
-
-def _pending(wish: Wish) -> str:
-    """Return the time that a job may wait, as the commands take it; empty for any."""
-    seconds = wish.max_pending_s
-    return "" if seconds is None else f"{seconds // 60}m{seconds % 60}s"
 
 
 _RUN = {"gate": _gate, "sweep": _sweep, "check": _check, "sample": _sample}

@@ -6,47 +6,18 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
-from busbar.documents import CheckCause, CheckDocument, CheckNote, Skipped
+from busbar.documents import CheckDocument, Skipped
 from busbar.judge.results import Outcome, Result
+from busbar.judge.run_document import SCHEMA, RunDocument, documents
 from busbar.report.document_file import read_document
 from busbar.verdict import Verdict, combined, worst
 
-SCHEMA = "busbar-check/1"
-
-
-@dataclass(frozen=True)
-class _Row(Result):
-    """A row of the document: a result and what it was measured with."""
-
-    partition: str = ""
-    environment: str = ""
-
-
-@dataclass(frozen=True)
-class _Document:
-    """The keys of the document that a report needs; older runs lack some."""
-
-    site: str
-    time: str
-    verdict: Verdict
-    results: tuple[_Row, ...]
-    schema: str = SCHEMA
-    delivery: str = ""
-    lane: str = ""
-    versions: dict[str, str | None] = field(default_factory=dict)
-    causes: tuple[CheckCause, ...] = ()
-    notes: tuple[CheckNote, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
-    coverage: str = ""
-    provenance: dict[str, dict[str, str]] = field(default_factory=dict)
-    interrupted: str | None = None
+_PACKAGE = "lock."
+"""Before the name of a package of the lock, among what a run ran with."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +37,17 @@ class Snapshot:
     interrupted: str = ""
 
     @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """What it ran with, but for the packages of the lock."""
+        return tuple(each for each in self.versions if not each[0].startswith(_PACKAGE))
+
+    @property
+    def packages(self) -> tuple[tuple[str, str], ...]:
+        """Name and version of each package of the lock."""
+        locked = (each for each in self.versions if each[0].startswith(_PACKAGE))
+        return tuple((name.removeprefix(_PACKAGE), text) for name, text in locked)
+
+    @property
     def when(self) -> str:
         """The time for people; as it is written if it is no time."""
         try:
@@ -81,20 +63,15 @@ def read(path: Path) -> Snapshot:
     Raises ``BusbarError`` if it cannot be read or is not the results of a run.
     """
     hint = "give results.json of a run, or what busbar check --json printed"
-    return _snapshot(read_document(path, _documents(), [SCHEMA], hint))
+    return _snapshot(read_document(path, documents(), [SCHEMA], hint))
 
 
 def of_document(document: CheckDocument) -> Snapshot:
     """Return the run of a document that this process wrote."""
-    return _snapshot(_documents().validate_python(document))
+    return _snapshot(documents().validate_python(document))
 
 
-@cache
-def _documents() -> TypeAdapter[_Document]:
-    return TypeAdapter(_Document)
-
-
-def _snapshot(document: _Document) -> Snapshot:
+def _snapshot(document: RunDocument) -> Snapshot:
     rows: defaultdict[tuple[str, str, str], list[Result]] = defaultdict(list)
     for row in document.results:
         rows[row.check, row.partition, row.environment].append(_believable(row))
@@ -127,7 +104,7 @@ def _snapshot(document: _Document) -> Snapshot:
     )
 
 
-def _facts(document: _Document) -> Iterator[tuple[str, str]]:
+def _facts(document: RunDocument) -> Iterator[tuple[str, str]]:
     known = {name: text for name, text in document.versions.items() if text}
     yield from known.items()
     of_checks = list(document.provenance.values())

@@ -17,6 +17,7 @@ from busbar.history.json_lines import parse
 from busbar.history.read import history, read_series
 from busbar.history.record import metric_of
 from busbar.judge.results import Outcome, Result
+from busbar.report.snapshot import read
 from busbar.verdict import Verdict
 
 DATA = Path(__file__).parents[1] / "data"
@@ -196,6 +197,38 @@ def test_jobs_of_one_check_keep_what_they_had(tmp_path: Path) -> None:
         where: {"nodes": where, "driver": driver, "kernel": "6.1"}
         for where, driver in drivers.items()
     }
+
+
+def test_results_of_an_older_version_are_imported_as_a_report_shows_them(tmp_path: Path) -> None:
+    """They lack keys; a reading without one has no share, lane, band..."""
+    row = {"check": "net", "verdict": "pass", "where": "n1", "metric": "bandwidth"}
+    row |= {"bytes": 8, "gb_per_s": 1.5}
+    document = {"site": "alpha", "time": "2026-11-01T00:00:00+00:00", "verdict": "pass"}
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps({"schema": "busbar-check/1", **document, "results": [row]}))
+    (outcome,) = read(file).outcomes
+    assert outcome.results[0].gb_per_s == 1.5
+    assert run("import", file) == 0
+    with history() as store:
+        (series,) = read_series(store)
+    assert (series.key.node, series.key.check, series.values.tolist()) == ("n1", "net", [1.5])
+
+
+def test_results_without_a_time_or_with_a_wrong_key_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = {"schema": "busbar-check/1", "site": "alpha", "verdict": "pass"}
+    file = tmp_path / "results.json"
+    for more, words in (
+        ({"time": "now", "results": []}, "time: 'now' is not ISO 8601"),
+        (
+            {"time": "2026-11-01", "results": [{"check": "net"}]},
+            "results.0.verdict: Field required",
+        ),
+    ):
+        file.write_text(json.dumps({**document, **more}))
+        assert run("import", file) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_provenance_is_flat_and_has_no_secrets() -> None:

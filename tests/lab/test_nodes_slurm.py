@@ -161,6 +161,7 @@ def test_a_run_stays_in_the_allocation_that_holds_the_last_nodes(
     ("options", "words"),
     [
         (("--sbatch", "--partition=labb"), "invalid partition specified: labb"),
+        (("--reservation", "upd"), "Requested reservation is invalid"),
         (("--nodelist", "n4"), " (bad fan): Slurm starts no job on it"),
     ],
 )
@@ -175,6 +176,37 @@ def test_what_slurm_refuses_is_not_run_in_its_own_words(
     status, document = cluster.check(tmp_path, "srun", *only, *options)
     assert (status, document["verdict"]) == (2, "not run"), messages(document)
     assert words in messages(document)
+
+
+def test_a_partition_and_a_reservation_choose_the_nodes(
+    cluster: Cluster,  # noqa: F811 - the fixture
+    tmp_path: Path,
+) -> None:
+    """Of a site with two partitions; only jobs of the reservation get its node."""
+    site = tmp_path / "two"
+    site.mkdir()
+    text = SITE.format(name="two", launcher="srun").replace(
+        "node_types:",
+        "  - {name: other, node_type: node, nodes: 2, launcher: srun}\nnode_types:",
+    )
+    (site / "site.yaml").write_text(text)
+    shutil.copy(ROOT / "site" / "local" / "reframe.py", site)
+    only = ("-c", CHECKS / "fabric_ucx.py", "-n", "^fabric_ucx$", "--partition", "other")
+    reservation = ("ReservationName=upd", "StartTime=now", "Duration=60", "Users=root")
+    cluster.control("scontrol", "create", "PartitionName=other", "Nodes=n[2-3]", "State=UP")
+    try:
+        cluster.control("scontrol", "create", "reservation", *reservation, "Nodes=n3")
+        given = ("--site", site, "--reservation", "upd", *only)
+        _, document = cluster.check(tmp_path / "out", "srun", *given)
+    finally:
+        cluster.control("scontrol", "delete", "ReservationName=upd")
+        cluster.control("scontrol", "delete", "PartitionName=other")
+    places = {(row["partition"], row["where"]) for row in document["results"]}
+    assert places == {("other", "n3")}, messages(document)
+    assert document["coverage"] == "1 of 2 nodes tested"
+    script = next((tmp_path / "out").rglob("rfm_job.sh")).read_text()
+    assert "#SBATCH --partition=other" in script
+    assert "#SBATCH --reservation=upd" in script
 
 
 def test_a_job_that_waits_too_long_is_not_run(

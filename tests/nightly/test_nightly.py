@@ -189,7 +189,7 @@ def test_the_stages_run_one_after_the_other_and_end_with_a_report(
     assert [line.split()[0] for line in first] == ["gate"] * 3 + ["sweep", "check", "check"]
     assert all("--nodelist=n[1-3]" in line for line in first[3:5])
     assert all("--max-pending=60m1s" in line and "--qos=maint" in line for line in first[3:])
-    assert all("--reservation=r" in line for line in first[3:])
+    assert all("--partition=gpu --reservation=r" in line for line in first[3:])
     chosen = "--lane=ucx-current --prefix=/opt/mpi --delivery=prefix"
     assert all(chosen in line for line in first[3:])
     assert ["--limit=12.5" in line for line in first[3:]] == [True, False, False]

@@ -106,7 +106,12 @@ def page(tmp_path: Path) -> str:
     skipped = [{"check": MARKUP, "reason": MARKUP}]
     notes = [{"check": MARKUP, "id": MARKUP, "summary": MARKUP, "evidence": []}]
     run = snapshot(
-        tmp_path, rows, causes=causes, skipped=skipped, notes=notes, versions={MARKUP: MARKUP}
+        tmp_path,
+        rows,
+        causes=causes,
+        skipped=skipped,
+        notes=notes,
+        versions={MARKUP: MARKUP, f"lock.{MARKUP}": MARKUP},
     )
     nights = [series(), series("xccl", node="n2", step=99)]
     events = [event(nights[0])]

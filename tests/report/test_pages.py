@@ -253,6 +253,17 @@ def test_a_machine_that_no_site_describes_is_detected_again(tmp_path: Path) -> N
     assert "--site" not in page(run).checks[0].repeat
 
 
+def test_the_packages_of_the_lock_are_folded(tmp_path: Path) -> None:
+    versions = {"mpi": "5.0.11", "lock_hash": "ab", **{f"lock.p{n}": "1.0" for n in range(65)}}
+    shown = render(page(snapshot(tmp_path, [row(value=1.5)], versions=versions)))
+    facts, packages = shown[shown.index('id="stack"') :].split('<details class="more">')
+    assert [name in facts for name in ("mpi", "lock_hash", "p0")] == [True, True, False]
+    assert packages.startswith("<summary>65 packages of the lock</summary>")
+    assert 'tabindex="0" role="region" aria-label="Packages of the lock"' in packages
+    assert packages.index('<th scope="row">p64</th><td>1.0</td>') < packages.index("</details>")
+    assert "of the lock" not in render(page(snapshot(tmp_path, [row(value=1.5)])))
+
+
 def test_what_is_new_since_the_run_before(tmp_path: Path) -> None:
     old = [row("a", 1.0, verdict=Verdict.DEGRADED)]
     new = [*old, row("b", 1.0, verdict=Verdict.DEGRADED)]
