@@ -165,7 +165,7 @@ def events(found: Sequence[Event], looked_at: Sequence[Series], *, as_json: bool
         if same:
             more = f" and {len(same) - 6} more" if len(same) > 6 else ""
             out.line(f"  unchanged: {', '.join(same[:6])}{more}")
-        elif not changed:
+        elif not changed and not event.drift:
             out.line("  provenance: none is stored for these nights")
 
 
@@ -174,6 +174,8 @@ def _sentence(change: Change) -> str:
     if change.ratio.low is not None and change.ratio.high is not None:
         interval = f" [{change.ratio.low - 1:+.1%} .. {change.ratio.high - 1:+.1%}]"
     band = ", outside of its band" if change.below_band else ""
+    if change.weekly is not None:
+        band = f", {change.weekly:+.2%} a week since {iso(change.since)[:10]}{band}"
     return (
         f"{change.key.name}: {change.before:.4g} -> {change.after:.4g} {change.key.unit}"
         f" ({change.ratio.value - 1:+.1%}{interval}){band}, certain on {iso(change.found)[:10]}"

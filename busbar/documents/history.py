@@ -30,18 +30,23 @@ class SeriesKeyRow(TypedDict):
 
 
 class ChangeRow(SeriesKeyRow):
-    """A step of one series."""
+    """A step of one series, or a drift."""
 
     since: str
-    """The first night at the new level, ISO 8601."""
+    """The first night at the new level, ISO 8601; of a drift, of the weeks that showed it."""
     last_before: str
-    """The last night at the old level."""
+    """The night before that."""
+    until: str | None
+    """Of a drift, the last night of these weeks; null for a step."""
+    weekly: float | None
+    """Of a drift, the share of the level that the series moves in a week beyond that of the other
+    nodes; null for a step."""
     found: str
     """The night that made it certain."""
     before: float
-    """Median before."""
+    """Median before; of a drift, of its first two weeks."""
     after: float
-    """Median after."""
+    """Median after; of a drift, of its last two weeks."""
     ratio: float | None
     """After over before: the median of the ratios of all pairs of nights; null if before was 0."""
     ratio_low: float | None
@@ -79,7 +84,7 @@ class EventRow(TypedDict):
     """Series that changed at the same time."""
 
     since: str
-    """The first night after it, ISO 8601."""
+    """The first night after it, ISO 8601; of drifts, the night that showed them."""
     worse: bool
     """Whether a series became worse."""
     shared: list[str]
@@ -87,7 +92,7 @@ class EventRow(TypedDict):
     changes: list[ChangeRow]
     """The series that moved, the clearest first."""
     differences: list[DifferenceRow]
-    """The most likely first; then what did not change."""
+    """The most likely first; then what did not change. Empty for drifts."""
 
 
 class ChangesDocument(TypedDict):

@@ -37,7 +37,7 @@ def baseline(
     """Return the last ``nights`` of a site."""
     last = max((each.times[-1] for each in series), default=0.0)
     first = last - nights * DAY_S
-    changed = {change.key for event in events for change in event.changes if change.since > first}
+    changed = {change.key for event in events for change in event.changes if change.dated > first}
     details: dict[Key, SeriesRow] = {
         Key(*row[:8]): json.loads(row[8])
         for row in store.connection.execute(

@@ -63,6 +63,8 @@ def _change(change: Change) -> ChangeRow:
         "ratio": _rounded(change.ratio.value),
         "ratio_low": _rounded(change.ratio.low),
         "ratio_high": _rounded(change.ratio.high),
+        "until": None if change.until is None else iso(change.until),
+        "weekly": _rounded(change.weekly),
         "score": round(change.score, 3),
         "worse": change.worse,
         "below_band": change.below_band,

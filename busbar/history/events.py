@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from busbar.history.differences import differences
+from busbar.history.drift import drifts_of
 from busbar.history.model import Change, Event, Key, Series
 from busbar.history.read import DAY_S
-from busbar.history.statistic import common_noise
+from busbar.history.statistic import Noise, common_noise
 from busbar.history.steps import changes_of
 
 _TOGETHER_S = 1.5 * DAY_S
 """Changes of one event begin no further apart: the night of a change can be off by one."""
+_DRIFT_TOGETHER_S = 28.5 * DAY_S
+"""Lines are laid once a week, and noise shows a drift some weeks earlier or later."""
 _SHARE = 0.8
 """Of all series of a node, a check..., so many must have moved for it to be what they share."""
 
@@ -23,34 +27,59 @@ def find_events(
     provenance: Mapping[int, Mapping[str, str]],
     since: float | None = None,
 ) -> list[Event]:
-    """Return the events of the series that began after ``since``, the latest first."""
+    """Return the events of the series that are dated after ``since``, the latest first."""
     by_site: dict[str, list[Series]] = {}
     for each in series:
         by_site.setdefault(each.key.site, []).append(each)
     found = []
     for group in by_site.values():
         noise = common_noise([each.values for each in group], [each.days for each in group])
-        changes = [c for each in group for c in changes_of(each, len(series), noise)]
-        recent = [change for change in changes if since is None or change.since >= since]
-        for together in _together(recent):
-            # A series by itself can be off by a night.
-            began = sorted(change.since for change in together)[len(together) // 2]
-            found.append(
-                Event(
-                    since=began,
-                    changes=tuple(sorted(together, key=lambda change: -change.score)),
-                    shared=tuple(_shared(together, group)),
-                    differences=differences(together, began, group, provenance),
+        steps = [c for each in group for c in changes_of(each, len(series), noise)]
+        drifts = _drifts(group, steps, len(series), noise)
+        steps = [step for step in steps if not _inside(step, drifts)]
+        for changes, seconds in ((steps, _TOGETHER_S), (drifts, _DRIFT_TOGETHER_S)):
+            recent = [change for change in changes if since is None or change.dated >= since]
+            for together in _together(recent, seconds):
+                # A series by itself can be off by a night.
+                dated = sorted(change.dated for change in together)[len(together) // 2]
+                # What differed on the night that showed a drift has not caused it.
+                causes = (
+                    () if changes is drifts else differences(together, dated, group, provenance)
                 )
-            )
+                found.append(
+                    Event(
+                        since=dated,
+                        changes=tuple(sorted(together, key=lambda change: -change.score)),
+                        shared=tuple(_shared(together, group)),
+                        differences=causes,
+                    )
+                )
     return sorted(found, key=lambda event: -event.since)
 
 
-def _together(changes: Sequence[Change]) -> Iterator[list[Change]]:
-    """Yield groups of changes, each of which begins soon after the first of its group."""
+def _drifts(
+    series: Sequence[Series], steps: Sequence[Change], count: int, noise: Noise
+) -> list[Change]:
+    """Return the drifts of the series of a site, those of one kind of reading together."""
+    kinds: dict[Key, list[Series]] = defaultdict(list)
+    for each in series:
+        kinds[replace(each.key, node="")].append(each)
+    return [c for fellows in kinds.values() for c in drifts_of(fellows, steps, count, noise)]
+
+
+def _inside(step: Change, drifts: Sequence[Change]) -> bool:
+    """Return whether a step is a part of a drift, which was nearer to its nights."""
+    return any(
+        each.key == step.key and each.until is not None and each.since <= step.since <= each.until
+        for each in drifts
+    )
+
+
+def _together(changes: Sequence[Change], seconds: float) -> Iterator[list[Change]]:
+    """Yield groups of changes, each of which is dated soon after the first of its group."""
     group: list[Change] = []
-    for change in sorted(changes, key=lambda change: (change.since, change.key)):
-        if group and change.since - group[0].since > _TOGETHER_S:
+    for change in sorted(changes, key=lambda change: (change.dated, change.key)):
+        if group and change.dated - group[0].dated > seconds:
             yield group
             group = []
         group.append(change)
@@ -60,7 +89,7 @@ def _together(changes: Sequence[Change]) -> Iterator[list[Change]]:
 
 def _shared(changes: Sequence[Change], series: Sequence[Series]) -> Iterator[str]:
     """Yield what all series that moved have in common, and hardly any that did not."""
-    last = max(change.since for change in changes)
+    last = max(change.dated for change in changes)
     moved = {change.key for change in changes}
     at_that_time = [each.key for each in series if each.times[0] < last <= each.times[-1]]
     everywhere = Counter(name for key in {*at_that_time, *moved} for name in set(_names(key)))

@@ -87,11 +87,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Change:
-    """A step of one series."""
+    """A step of one series, or a drift."""
 
     key: Key
     since: float
-    """Time of the first night at the new level, in seconds since 1970."""
+    """Time of the first night at the new level, in seconds since 1970; of a drift, of the first
+    night of the weeks that showed it."""
     last_before: float
     """Time of the last night at the old level."""
     found: float
@@ -107,6 +108,15 @@ class Change:
     worse: bool
     """Whether it is a change for the worse."""
     bounds: Bounds = NO_BOUNDS
+    until: float | None = None
+    """Of a drift, the last night of the weeks that showed it; None for a step."""
+    weekly: float | None = None
+    """Of a drift, the share of the level that it moves in a week; None for a step."""
+
+    @property
+    def dated(self) -> float:
+        """The night that it is listed under: of a drift, the one that showed it."""
+        return self.since if self.weekly is None else self.found
 
     @property
     def below_band(self) -> bool:
@@ -154,12 +164,17 @@ class Event:
     """Changes of several series at the same time, and what differed then."""
 
     since: float
-    """Time of the first night after it."""
+    """Time of the first night after it; of a drift, of the night that showed it."""
     changes: tuple[Change, ...]
     shared: tuple[str, ...]
     """What only the series that moved have in common: ``node n3``, ``check xccl``."""
     differences: tuple[Difference, ...]
-    """Of provenance, the most likely first; also what did not change."""
+    """Of provenance, the most likely first; also what did not change. None of a drift."""
+
+    @property
+    def drift(self) -> bool:
+        """Whether it is of drifts: they and steps are different events."""
+        return all(change.weekly is not None for change in self.changes)
 
     @property
     def worse(self) -> bool:

@@ -68,7 +68,7 @@ SERIES = 500
 """Series that the threshold is for."""
 _TRIMMED = 0.1
 _NEAREST = 0.9
-_NORMAL = 1.267
+NORMAL = 1.267
 """The deviation of a normal distribution over the root mean square of its middle nine tenths."""
 _FAR = 5.0
 """Deviations of a slow night."""
@@ -92,7 +92,7 @@ _SHORT, _VERY_SHORT = 90, 60
 """Nights of a baseline that does not show its noise."""
 _FEWEST_SERIES = 10
 _COMMON_CORRELATION, _COMMON_MIDDLE, _COMMON_FAR = 0.1, 0.015, 0.003
-_LEAST = 2e-3
+LEAST = 2e-3
 """Least deviation over the mean: readings are printed with few digits."""
 _TINY = 1e-9
 """Least deviation of a series of zeros."""
@@ -166,7 +166,7 @@ def scan(
     # Each baseline without its own week; a night is then less the pattern of the baseline.
     rows = np.arange(nights)[:, None]
     flat = history - pattern[rows, weekdays]
-    base = _baseline(flat, abs(level) * _LEAST, noise)
+    base = _baseline(flat, abs(level) * LEAST, noise)
     # The pattern follows the noise of its own nights.
     fitted = np.where(pattern.any(axis=1), 6, 0)
     base.deviation[:] *= np.sqrt(base.nights / np.maximum(base.nights - fitted, 1))
@@ -288,7 +288,7 @@ def _middle(history: Array, least: float) -> tuple[Array, Array]:
     distance = np.sort(np.abs(history - mean[:, None]), axis=1)
     near = place < np.maximum((_NEAREST * nights).astype(np.int64), 1)[:, None]
     square = np.where(near, distance, 0.0) ** 2
-    deviation = _NORMAL * np.sqrt(square.sum(axis=1) / near.sum(axis=1))
+    deviation = NORMAL * np.sqrt(square.sum(axis=1) / near.sum(axis=1))
     return mean, np.maximum(deviation, least + _TINY)
 
 

@@ -32,7 +32,7 @@ def _lines(page: Page) -> Iterator[str]:
     yield ", ".join(filter(None, (run.when, page.judged, run.coverage)))
     recent = [each for each in page.news if each.recent]
     for each in recent[:_MOST_NEWS]:
-        yield f"changed since {each.since}: {each.title}"
+        yield f"changed {each.when}: {each.title}"
         if each.likely:
             yield f"  {each.likely[0]}"
     yield from _more(len(recent), _MOST_NEWS, "changes")

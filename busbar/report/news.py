@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from busbar.check.names import short_name
 from busbar.report.scale import number
-from busbar.report.trend import day, percent
+from busbar.report.trend import dated, day, percent
 
 if TYPE_CHECKING:
     from busbar.history.model import Change, Event
@@ -23,7 +23,9 @@ _MOST_SERIES = 5
 class News:
     """One event of the history."""
 
-    since: str
+    when: str
+    """``since 2026-05-01``."""
+    drift: bool
     recent: bool
     """Whether it is of the last week."""
     title: str
@@ -59,7 +61,8 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
             if each.changed
         ]
         yield News(
-            since=day(event.since),
+            when=f"{'by a drift, seen' if event.drift else 'since'} {day(event.since)}",
+            drift=event.drift,
             recent=last is None or last - event.since <= _RECENT,
             title=f"{', '.join(places)}: " * bool(places)
             + f"{percent(largest)} {largest.key.metric}"
@@ -76,4 +79,5 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
 def _line(change: Change) -> str:
     key, unit = change.key, change.key.unit
     place = " ".join(filter(None, (key.node, short_name(key.check), key.metric)))
-    return f"{place}: {number(change.before)} to {number(change.after)} {unit}, {percent(change)}"
+    levels = f"{number(change.before)} to {number(change.after)} {unit}"
+    return f"{place}: {levels}, {percent(change) if change.until is None else dated(change)}"

@@ -29,6 +29,8 @@ class Step:
     """A change of the level."""
 
     x: float
+    until: float | None
+    """The end of a drift; None for a step."""
     before_from: float
     after_to: float
     y_before: float
@@ -106,6 +108,14 @@ def percent(change: Change) -> str:
     return f"{text} (95 %: {low:+.1f} to {high:+.1f} %)"
 
 
+def dated(change: Change) -> str:
+    """Return a change with its time: ``since 2026-05-01: -18.2 %``."""
+    if change.until is None or change.weekly is None:
+        return f"since {day(change.since)}: {percent(change)}"
+    weekly = f"{100 * change.weekly:+.2f} % a week"
+    return f"{day(change.since)} to {day(change.until)}: {percent(change)}, {weekly}"
+
+
 def trend(
     series: Series,
     events: Sequence[Event],
@@ -151,12 +161,13 @@ def trend(
         limit=y.at(bounds.limit or 1) if near else None,
         steps=tuple(
             Step(
-                x=x((change.last_before + change.since) / 2),
+                x=x(change.since if change.until else (change.last_before + change.since) / 2),
+                until=None if change.until is None else x(change.until),
                 before_from=LEFT + 8,
                 after_to=RIGHT - 8,
                 y_before=y.at(change.before) if drawable(change.before) else BOTTOM,
                 y_after=y.at(change.after) if drawable(change.after) else BOTTOM,
-                text=f"since {day(change.since)}: {percent(change)}",
+                text=dated(change),
                 worse=change.worse,
             )
             for change in changes
@@ -174,7 +185,7 @@ def trend(
 
 
 def _summary(nights: Sequence[tuple[float, float]], changes: Sequence[Change], unit: str) -> str:
-    steps = "; ".join(f"since {day(change.since)} {percent(change)}" for change in changes)
+    steps = "; ".join(dated(change) for change in changes)
     return (
         f"{len(nights)} {'night' if len(nights) == 1 else 'nights'} from {day(nights[0][0])} to"
         f" {day(nights[-1][0])}, the last {number(nights[-1][1])} {unit};"

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Write simulated nights for ``change_points.py``, which knows nothing of how they were made.
 
-``python -m tests.bench.simulate_nights DIR [--years N] [--steps N]`` writes two files for each
-kind of noise: ``KIND.quiet.npy`` has years without a change, ``KIND.step.npy`` series that lose
-3 % 20 nights before their end, after 180 nights with a reading. A row is a series and a column a
-night; a night without a reading is NaN. The level is 100 and the standard deviation of the noise
-1, from night to night:
+``python -m tests.bench.simulate_nights DIR [--years N] [--steps N]`` writes files for each kind of
+noise: ``KIND.quiet.npy`` has years without a change, ``KIND.step.npy`` series that lose 3 % 20
+nights before their end, after 180 nights with a reading, ``KIND.drift.npy`` series that lose 10 %
+in the 90 nights that they have, and ``KIND.late.npy`` those that do so after 180 quiet nights. A
+row is a series and a column a night; a night without a reading is NaN. The level is 100 and the
+standard deviation of the noise 1, from night to night:
 
 - normal: independent and normal
 - t3: Student's t with 3 degrees of freedom, scaled to a standard deviation of 1
@@ -30,6 +31,8 @@ BEFORE = 180
 AFTER = 20
 MISSING = 0.1
 STEP = 3.0
+DRIFT = 90
+DRIFTED = 10.0
 KINDS = ("normal", "t3", "ar", "ar8", "dips", "depths", "week", "gaps")
 _CORRELATION = {"ar": 0.5, "ar8": 0.8}
 _SETTLED = 50
@@ -82,6 +85,10 @@ def main() -> None:
         before = round(BEFORE / (1 - MISSING)) if kind == "gaps" else BEFORE
         step = simulate(kind, args.steps, before + AFTER, rng, before)
         np.save(args.directory / f"{kind}.step.npy", step)
+        for name, nights in (("drift", 0), ("late", BEFORE)):
+            lost = np.concatenate([np.zeros(nights), np.linspace(0, DRIFTED, DRIFT)])
+            drifting = simulate(kind, args.steps, nights + DRIFT, rng) - lost
+            np.save(args.directory / f"{kind}.{name}.npy", drifting.astype(np.float32))
 
 
 if __name__ == "__main__":
