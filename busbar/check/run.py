@@ -245,7 +245,8 @@ def _run_once(
         found.append((None, Outcome.failed("reframe", plan.lane, message)))
     elif (stopped := _stopped(lines)) and not interruption.name:
         left = len(set(plan.hashes) - {case["hashcode"] for case in cases})
-        message = f"ReFrame gave up: {stopped}; {left} of {len(plan.hashes)} checks did not run (see {log})"
+        lost = f"{left} of {len(plan.hashes)} checks did not run"
+        message = f"ReFrame gave up: {stopped}; {lost} (see {log})"
         found.append((None, Outcome.failed("reframe", plan.lane, message)))
     elif all(case["fixture"] for case in cases) and not interruption.name:
         found += [(None, outcome) for outcome in _refused(plan, lines, log)]
