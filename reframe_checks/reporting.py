@@ -36,14 +36,12 @@ class ReportingMixin(JudgingMixin):
         if not result.typical:  # the outcome says that it is not judged
             self.reference[f"{self.current_partition.fullname}:{name}"] = (0, None, None, unit)
             return
-        worst = result.high if unit == "us" else result.low
-        assert worst is not None
-        assert result.limit is not None
-        lower, upper = sorted((worst, result.limit))
+        # A calibrated band may have no limit: a copy within host memory uses no link.
+        lower, upper = (result.limit, result.high) if unit == "us" else (result.low, result.limit)
         self.reference[f"{self.current_partition.fullname}:{name}"] = (
             result.typical,
-            lower / result.typical - 1,
-            upper / result.typical - 1,
+            None if lower is None else lower / result.typical - 1,
+            None if upper is None else upper / result.typical - 1,
             unit,
         )
 

@@ -110,6 +110,11 @@ def site(tmp_path):
     return sites.load(str(found.directory))
 
 
+def test_a_run_whose_output_names_no_node_adds_none(site):
+    documents = {f"run{n}": document(site, [reading(300.0)], where="") for n in range(3)}
+    assert calibrate(documents, site=site.name).calibration.nodes == ()
+
+
 @pytest.mark.parametrize("name", GPU_SITES)
 def test_after_calibration_the_same_passes_and_less_does_not(name, tmp_path):
     site = own_site(name, tmp_path)

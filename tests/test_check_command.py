@@ -188,6 +188,43 @@ def test_check_file_that_fails_to_import_fails(tmp_path, root):
     assert any("a_module_that_is_not_there" in row["message"] for row in document["results"])
 
 
+ASSERTING = """\
+import reframe as rfm
+import reframe.utility.sanity as sn
+from reframe.core.builtins import run_before, sanity_function
+
+
+class Echo(rfm.RunOnlyRegressionTest):
+    valid_systems = valid_prog_environs = ["*"]
+    executable = "echo"
+
+    @sanity_function
+    def anything(self):
+        return sn.assert_true(1)
+
+
+@rfm.simple_test
+class first(Echo):
+    @run_before("performance")
+    def fail(self):
+        assert self.num_tasks == 7
+
+
+@rfm.simple_test
+class second(Echo):
+    pass
+"""
+
+
+def test_an_assertion_that_ends_reframe_fails_the_run(tmp_path):
+    checks = tmp_path / "asserting.py"
+    checks.write_text(ASSERTING)
+    status, document, _ = check(tmp_path / "out", "-c", str(checks), "-n", "first|second")
+    assert (status, document["verdict"]) == (1, "failed")
+    (row,) = [row for row in document["results"] if row["verdict"] == "failed"]
+    assert "ReFrame gave up: assertion error; 1 of 2 checks did not run" in row["message"]
+
+
 def with_broken_import(root: Path, tmp_path: Path) -> Path:
     """A copy of the checks of which one file cannot be imported."""
     checks = tmp_path / "checks"

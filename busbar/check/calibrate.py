@@ -127,7 +127,8 @@ def calibrate(
         first=times[0],
         last=times[-1],
         runs=len(documents),
-        nodes=tuple(sorted({each.node for found in groups.values() for each in found})),
+        # Output of a benchmark that names no node has none without a scheduler.
+        nodes=tuple(sorted({e.node for found in groups.values() for e in found if e.node})),
         versions=_versions(documents),
         bands=tuple({**before, **bands}.values()) if bands else (),
     )

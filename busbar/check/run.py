@@ -66,6 +66,9 @@ _Found = list[tuple[dict[str, Any] | None, Outcome]]
 _NOT_STORED = re.compile(r"failed to store results in the database: (?P<why>.+)")
 """ReFrame's warning."""
 
+_STOPPED = re.compile(r"ERROR: run session stopped: (?P<why>.+)")
+"""What ReFrame says if an error in one check, such as a failed assertion, ends all of them."""
+
 
 def load(plan: RunPlan, reframe: ReFrame) -> list[Match]:
     """Let ReFrame load all checks of the plan; return where each of them can run.
@@ -240,9 +243,19 @@ def _run_once(
     if reframe.killed_by and not interruption.name:
         message = f"{reframe.killed_by} ended ReFrame (see {log})"
         found.append((None, Outcome.failed("reframe", plan.lane, message)))
+    elif (stopped := _stopped(lines)) and not interruption.name:
+        left = len(set(plan.hashes) - {case["hashcode"] for case in cases})
+        lost = f"{left} of {len(plan.hashes)} checks did not run"
+        message = f"ReFrame gave up: {stopped}; {lost} (see {log})"
+        found.append((None, Outcome.failed("reframe", plan.lane, message)))
     elif all(case["fixture"] for case in cases) and not interruption.name:
         found += [(None, outcome) for outcome in _refused(plan, lines, log)]
     return found
+
+
+def _stopped(lines: Sequence[str]) -> str:
+    """Return why ReFrame ended before its checks did; empty if it did not."""
+    return next((match["why"] for line in lines if (match := _STOPPED.match(line))), "")
 
 
 def _left(plan: RunPlan) -> set[tuple[Path, int]]:

@@ -18,7 +18,7 @@ from busbar.errors import BusbarError
 from busbar.expect.topology import raw_rate
 from busbar.site import Site, link_classes
 from busbar.site.model import Nic, NodeType, Partition
-from busbar.sweep.inside import HOST, MEMORY
+from busbar.sweep.inside import HOST, MEMORY, MESSAGE
 
 _SOURCE = CHECKS / "src" / "sweep.cpp"
 _COMPILE_S = 300
@@ -75,7 +75,8 @@ class Program:
             *self.environment.srun,
             str(self.path),
             *(f"--ranks={ranks}", f"--per-node={len(self.rails)}"),
-            *(f"--bytes={self.message}", f"--seconds={self.seconds}", f"--patience={patience}"),
+            *(f"--bytes={self.message}", f"--inside={MESSAGE}"),
+            *(f"--seconds={self.seconds}", f"--patience={patience}"),
             *([f"--nics={','.join(r.device for r in self.rails)}"] if self._chooses else []),
         ]
         exports = "".join(f"export {name}={value}\n" for name, value in variables.items())

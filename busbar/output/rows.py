@@ -35,11 +35,12 @@ def add_ucx_row(facts: JobOutput, evidence: Evidence) -> bool:
     if not (command and row and size):
         return False
     facts.tool = facts.tool or "ucx_perftest"
+    facts.buffers = "H H" if command.option("-m") in ("", "host") else "D D"
     words = (command.option("-t"), command.environment.get("UCX_NET_DEVICES", ""))
     reading = Reading(
         *("bw", size, row.gb_per_s),
         evidence=evidence,
-        buffers="H H" if command.option("-m") in ("", "host") else "D D",
+        buffers=facts.buffers,
         operation=" ".join(filter(None, words)),
     )
     facts.readings.append(reading)

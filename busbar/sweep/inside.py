@@ -21,6 +21,8 @@ from busbar.sweep.rows import MeasuredPair
 MEMORY = "memory"
 """The memory of the host, of nodes without GPUs."""
 HOST = "host"
+MESSAGE = 16 << 20
+"""Bytes of a message between two GPUs of a node. Every link class with a band has one for it."""
 READINGS = 3
 """Of a link that is accused."""
 _FEWEST_NODES = 4

@@ -11,7 +11,7 @@ from busbar.expect import Question, expect
 from busbar.expect.host_link import expectation as of_host
 from busbar.parse import numbers
 from busbar.site import Site
-from busbar.sweep.inside import HOST
+from busbar.sweep.inside import HOST, MESSAGE
 from busbar.sweep.judge_pairs import Least
 
 _GPUS = re.compile(rf"gpu(?P<a>\d{{1,3}})-(?P<b>gpu\d{{1,3}}|{HOST})", re.ASCII)
@@ -69,7 +69,7 @@ def inside_of_site(site: Site, links: Iterable[str | None]) -> dict[str | None, 
                 b = numbers.count(ends["b"].removeprefix("gpu"))
                 pairs = ((a, b), (b, a))
                 both = [
-                    expect(site, Question(bench="osu_bw", src=src, dst=dst)).low
+                    expect(site, Question(bench="osu_bw", src=src, dst=dst, nbytes=MESSAGE)).low
                     for src, dst in pairs
                 ]
         except BusbarError:

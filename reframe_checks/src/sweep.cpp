@@ -34,6 +34,7 @@ Measures pairs of nodes by orders from standard input. Output: JSON lines. Exit 
   --per-node N         ranks of a node: its rails
   --nics LIST          the NIC of each rail, as UCX names it: mlx5_0:1,mlx5_1:1; empty entries leave the choice to UCX
   --bytes SIZE         bytes of a message (1M)
+  --inside SIZE        the least bytes of a message between two GPUs of a node, which are faster than NICs (16M)
   --window N           messages in flight (16)
   --seconds S          time of one reading, for each direction (0.25)
   --corrupt RANK       this rank spoils what it sends, to see that it is caught
@@ -43,7 +44,7 @@ Measures pairs of nodes by orders from standard input. Output: JSON lines. Exit 
 struct SweepOptions {
     int ranks = 0, per_node = 0, window = 16, corrupt = -1;
     double patience = 600;
-    std::size_t bytes = 1 << 20;
+    std::size_t bytes = 1 << 20, inside = 16 << 20;
     double seconds = 0.25;
     std::vector<std::string> nics;
 };
@@ -51,6 +52,7 @@ struct SweepOptions {
 SweepOptions parse_sweep(int argc, char **argv) {
     const option known[] = {{"ranks", required_argument, nullptr, 'r'},   {"per-node", required_argument, nullptr, 'p'},
                             {"nics", required_argument, nullptr, 'n'},    {"bytes", required_argument, nullptr, 'b'},
+                            {"inside", required_argument, nullptr, 'i'},
                             {"window", required_argument, nullptr, 'w'},  {"seconds", required_argument, nullptr, 's'},
                             {"corrupt", required_argument, nullptr, 'c'},
                             {"patience", required_argument, nullptr, 't'},
@@ -67,6 +69,7 @@ SweepOptions parse_sweep(int argc, char **argv) {
                 break;
             }
             case 'b': options.bytes = parse_bytes(value); break;
+            case 'i': options.inside = parse_bytes(value); break;
             case 'w': options.window = std::atoi(value.c_str()); break;
             case 's': options.seconds = std::atof(value.c_str()); break;
             case 'c': options.corrupt = std::atoi(value.c_str()); break;
@@ -377,10 +380,9 @@ class Sweep {
 
   private:
     static constexpr int look_ms = 20;
-    static constexpr std::size_t least_inside = 4 << 20;  // GPUs of a node are faster than its NICs
 
-    // Bytes of a message: between nodes as requested, between GPUs of a node more.
-    std::size_t message(bool inside) const { return device::present && inside ? std::max(options_.bytes, least_inside) : options_.bytes; }
+    // Bytes of a message.
+    std::size_t message(bool inside) const { return device::present && inside ? std::max(options_.bytes, options_.inside) : options_.bytes; }
 
     void renew_memory() {
         static_cast<void>(memory_.release());  // MPI may still write into it

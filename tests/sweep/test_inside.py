@@ -130,6 +130,16 @@ def test_a_site_has_bands_of_its_links() -> None:
     assert bands["gpu0-gpu1"].gb_per_s > bands["gpu0-host"].gb_per_s > 10
 
 
+def test_a_healthy_node_of_two_h200_is_not_accused() -> None:
+    """What the program read on one, three times; messages of 4 MiB between the GPUs are slower."""
+    bands = inside_of_site(sites.load("h200x4"), LINKS)
+    hosts = [row("n1", f"gpu{gpu}-host", 54.6) for gpu in (0, 1) for _ in range(3)]
+    whole = [row("n1", "gpu0-gpu1", 370.1) for _ in range(3)]
+    short = [row("n1", "gpu0-gpu1", 312.0) for _ in range(3)]
+    assert accused(found([*hosts, *whole], **bands)) == []
+    assert accused(found([*hosts, *short], **bands)) == [("link", "n1/gpu0-gpu1")]
+
+
 def test_the_command_reads_them_and_a_second_pass_leaves_them_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
