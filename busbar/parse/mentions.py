@@ -137,9 +137,9 @@ _ENUMERATES = re.compile(r"[\w.]+(?:, [\w.]+){0,5},? etc\b")
 _EXCEPTION = re.compile(r"\w*(?:Error|Exception)\b")
 _WORDS_BEFORE_AN_EXCEPTION = 2
 """So many make the name of an exception a part of a sentence: Python begins a line with it."""
-_TITLE = re.compile(
-    r"(?:---\n.{0,2000}?\n---\n)?\s*(?:\[\]\(\)\{#[^}]*\}\s*)?#{1,2} [^\n]+\n", re.DOTALL
-)
+_ANCHOR = "[](){#"
+"""How a page for MkDocs begins that others refer to."""
+_TITLE = re.compile(r"\s*#{1,2} [^\n]+\n")
 _HEADING = re.compile(r"^#{2,4} (.*)", re.MULTILINE)
 _HEADINGS = 4
 """So many below a title make a document; benchmarks begin lines with one hash mark."""
@@ -210,7 +210,7 @@ def is_document(head: str) -> bool:
     """
     if _LICENSED.match(head):
         return _DECLARES.search(head) is not None
-    if len(_DIRECTIVE.findall(head)) >= _DIRECTIVES:
+    if head.startswith(_ANCHOR) or len(_DIRECTIVE.findall(head)) >= _DIRECTIVES:
         return True
     headings = _HEADING.findall(head)
     return (
