@@ -86,9 +86,10 @@ _RAISED = re.compile(r"^\s*(?:raise|except)\s+[\w.]*$")
 _LEVEL = re.compile(r"\b(?:WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b")
 _TRAILING_COMMENT = re.compile(r"[\w)\]\"';]\s+(?:#|//)\s[^\"'`]*$")
 _REST_OF_CODE = re.compile(r"(?:,[^\"']{0,200})?\)*\s*(?:from \w+|[;,:\\])?\s*$")
-_LIST = re.compile(r"(?:[\[,]|(?<!\w)\()\s*$")
-_ITEM = re.compile(r"\s*[,\])]")
-"""What is before and after a literal in a list. A name before the parenthesis makes a call."""
+_ITEM = re.compile(r"\s*[,\]]")
+"""What follows a literal in a list."""
+_TUPLE = re.compile(r"(?<!\w)\(\s*$")
+"""Before the first literal of a tuple; a name before the parenthesis makes a call."""
 _PLACEHOLDER = re.compile(
     r"%(?:[-+0#]?\d{0,3}(?:l{1,2}|z)?[dxu]|[sp])(?![A-Za-z0-9])|%?\{\{|%\{"
     r"|:\.\.\.\)|\b(?:[Ss]tep|[Jj]ob|pid|[Rr]ank|[Tt]ask)(?: |=|Id=)X{3,}\b"
@@ -284,7 +285,10 @@ def _is_quoted(line: str, at: int) -> bool:
     rest = rest.lstrip("`")
     if line[begin] == "`" and len(_STOP_WORDS.findall(before + rest)) >= _AROUND_A_QUOTE:
         return True
-    in_list = _LIST.search(before) and _ITEM.match(rest)
+    in_list = before.rstrip()[-1:] in ("[", ",") and _ITEM.match(rest)
+    in_tuple = _TUPLE.search(before) and _ITEM.match(rest)
     in_table = line[begin] == "`" and before.lstrip().startswith("|")
     listed = before.strip() in ("-", "*") and _LISTED.match(rest)
-    return bool(in_list or in_table or listed or _ADVICE.match(line) or _EXPLAINS.match(rest))
+    return bool(
+        in_list or in_tuple or in_table or listed or _ADVICE.match(line) or _EXPLAINS.match(rest)
+    )
