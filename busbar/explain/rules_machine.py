@@ -347,9 +347,14 @@ def no_number(context: Context) -> Iterator[Finding]:
 
 
 def is_alone(facts: JobOutput, ranks: int | None) -> bool:
-    """Return whether nccl-tests ran one rank, whose bus bandwidth is 0 by definition."""
+    """Return whether nccl-tests ran one rank, whose bus bandwidth is 0 by definition.
+
+    Rows without their header do not say how many ranks ran: it was one if all have 0, though data
+    moved at a rate that two decimals show.
+    """
     rates = [r.value for r in facts.readings if r.kind == "busbw"]
-    one = facts.tool == "nccl-tests" and ranks == 1 and len(facts.launches) < 2
+    moved = ranks is None and any(_without_traffic(facts.readings))
+    one = facts.tool == "nccl-tests" and (ranks == 1 or moved) and len(facts.launches) < 2
     return one and bool(rates) and not any(rates)
 
 

@@ -12,6 +12,7 @@ from busbar.output.json_runs import from_json
 from busbar.output.monitor import from_ras
 from busbar.output.patterns import patterns
 from busbar.parse import nccl_monitor, nccl_tests
+from busbar.parse.mentions import is_document
 from busbar.parse.messages import Pattern
 from busbar.parse.text import BLOCK_BYTES, Source, blocks
 from busbar.parse.wrapped import wrapping
@@ -52,6 +53,8 @@ def read(source: Source, more: Sequence[Pattern] = ()) -> list[JobOutput]:
         if facts is not None:
             return [facts]
         collector = Collector(source.name, patterns(tuple(more)))
+        if is_document(stream.head.decode("utf-8", "replace")):
+            return collector.finish()
         for number, block in blocks(stream):
             collector.block(number, unwrap(block) if unwrap else block)
         runs = collector.finish()

@@ -52,6 +52,8 @@ _OTHER_TEXT = re.compile(
     r"|\s*[bfru]{0,2}(?:\"[^\"]*\"|'[^']*')[,\])}:]+[\s({\[]*$"
     r"|\s*(?:[bfru]{1,2}(?:\"[^\"]*\"|'[^']*')|\"[^\"]*\\n\")"
     r"|.{0,200}(?:\"{3}|'{3})"
+    # A line of source code that is a string: text of programs is not in quotes as a whole.
+    r"|\s+\"[^\"]*\"\s*$"
     # Comments of scripts, and titles.
     r"|\s*#{1,6} ?(?!(?:Library|API headers) version:)[A-Za-z\"'`(*]"
     r"|\s*\w+-{1,2}>>[+-]?\w+:"
@@ -86,6 +88,8 @@ _TRAILING_COMMENT = re.compile(r"[\w)\]\"';]\s+(?:#|//)\s[^\"'`]*$")
 _REST_OF_CODE = re.compile(r"(?:,[^\"']{0,200})?\)*\s*(?:from \w+|[;,:\\])?\s*$")
 _ITEM = re.compile(r"\s*[,\]]")
 """What follows a literal in a list."""
+_TUPLE = re.compile(r"(?<!\w)\(\s*$")
+"""Before the first literal of a tuple; a name before the parenthesis makes a call."""
 _PLACEHOLDER = re.compile(
     r"%(?:[-+0#]?\d{0,3}(?:l{1,2}|z)?[dxu]|[sp])(?![A-Za-z0-9])|%?\{\{|%\{"
     r"|:\.\.\.\)|\b(?:[Ss]tep|[Jj]ob|pid|[Rr]ank|[Tt]ask)(?: |=|Id=)X{3,}\b"
@@ -119,6 +123,7 @@ _INTRODUCES = re.compile(
     r"|typically|often|probably|also)\b"
     r"|\b(?:may|might|will|would)\b[^.:]{0,60}\b(?:see|show|appear|print|report|produce|display|log"
     r"|receive|return|contain|get|encounter|look like)\b"
+    r"|\b(?:may|might|would) be an? \w"
     r"|\b(?:can|sometimes)\b[^.:]{0,40}\b(?:appear|occur|print|produce|return|fail with)\b"
     r"|\b(?:will|would|may|might|can) be"
     r" (?:thrown|raised|printed|shown|reported|displayed|returned|logged)\b"
@@ -129,6 +134,29 @@ _OF_A_PERSON = re.compile(r"\b(?:I|I'm|I've|my|me|we|We|our)\b")
 """Who writes so tells what happened."""
 INTRODUCED = 8
 """Lines below such a sentence that belong to it."""
+_ENUMERATES = re.compile(r"[\w.]+(?:, [\w.]+){0,5},? etc\b")
+_EXCEPTION = re.compile(r"\w*(?:Error|Exception)\b")
+_WORDS_BEFORE_AN_EXCEPTION = 2
+"""So many make the name of an exception a part of a sentence: Python begins a line with it."""
+_ANCHOR = "[](){#"
+"""How a page for MkDocs begins that others refer to."""
+_TITLE = re.compile(r"\s*#{1,2} [^\n]+\n")
+_HEADING = re.compile(r"^#{2,4} (.*)", re.MULTILINE)
+_HEADINGS = 4
+"""So many below a title make a document; benchmarks begin lines with one hash mark."""
+_REPORTS = re.compile(
+    r"(?i)\?|describ|reproduc|expect|actual|background|version|environment$|\blogs?\b"
+)
+"""Headings of a report of an error, which holds output."""
+_DIRECTIVE = re.compile(r"^ *\.\. (?:_[\w .-]+:|[\w-]+::)", re.MULTILINE)
+_DIRECTIVES = 3
+"""So many lines of reStructuredText make a document: no program prints them."""
+_LICENSED = re.compile(
+    r"\A(?:[^\n]*\n){0,9}?\s*(?:#|//|/\*|\*|\"{3})[^\n]*(?:Copyright|SPDX-License)"
+)
+_DECLARES = re.compile(
+    r"^(?:import \w|from [\w.]+ import |#include [<\"]|package \w+;?$)", re.MULTILINE
+)
 _NONE = re.compile(r"(?:(?:^|[:,;\])]\s)0|\b(?:[Nn]o|zero|without))\s+(?:\w{1,20}\s+){0,2}$")
 
 
@@ -166,11 +194,30 @@ def is_mention(found: re.Match[str], needle: str) -> bool:
         or _QUOTED_EVENT.search(line, at)
         or _TRAILING_COMMENT.search(before)
         or _RAISED.search(line[:at])
+        or _ENUMERATES.match(line, at)
+        or _is_exception_in_a_sentence(found)
         or _is_in_a_sentence(line, found.start("text" if "text" in found.re.groupindex else 0))
         or (line.lstrip().startswith("|") and not found.group().startswith("|") and _is_row(line))
         or (_COMMAND_WORD.search(before) and _COMMAND.search(before))
         or _NONE.search(line[max(0, found.start() - _NEAR) : found.start()])
         or (quotes and (_is_source(line, at) or _is_quoted(line, at)))
+    )
+
+
+def is_document(head: str) -> bool:
+    """Return whether a file begins as a manual with titles, or as source code with a licence.
+
+    Both show messages that no program printed in this run.
+    """
+    if _LICENSED.match(head):
+        return _DECLARES.search(head) is not None
+    if head.startswith(_ANCHOR) or len(_DIRECTIVE.findall(head)) >= _DIRECTIVES:
+        return True
+    headings = _HEADING.findall(head)
+    return (
+        len(headings) >= _HEADINGS
+        and _TITLE.match(head) is not None
+        and not any(_REPORTS.search(heading) for heading in headings)
     )
 
 
@@ -194,6 +241,18 @@ def _is_in_a_sentence(line: str, at: int) -> bool:
     return "=" not in lead and (
         (len(_STOP_WORDS.findall(lead)) >= _IN_A_SENTENCE and not _LEVEL.search(lead))
         or _CONDITION.match(lead) is not None
+    )
+
+
+def _is_exception_in_a_sentence(found: re.Match[str]) -> bool:
+    """Return whether a message begins with the name of an exception that a text is about."""
+    start = found.start("text" if "text" in found.re.groupindex else 0)
+    lead = found.string[:start].rstrip()
+    return (
+        _EXCEPTION.match(found.string, start) is not None
+        and lead[-1:].islower()
+        and len(_STOP_WORDS.findall(found.string[:start])) >= _WORDS_BEFORE_AN_EXCEPTION
+        and not _OF_A_PERSON.search(lead)
     )
 
 
@@ -227,6 +286,9 @@ def _is_quoted(line: str, at: int) -> bool:
     if line[begin] == "`" and len(_STOP_WORDS.findall(before + rest)) >= _AROUND_A_QUOTE:
         return True
     in_list = before.rstrip()[-1:] in ("[", ",") and _ITEM.match(rest)
+    in_tuple = _TUPLE.search(before) and _ITEM.match(rest)
     in_table = line[begin] == "`" and before.lstrip().startswith("|")
     listed = before.strip() in ("-", "*") and _LISTED.match(rest)
-    return bool(in_list or in_table or listed or _ADVICE.match(line) or _EXPLAINS.match(rest))
+    return bool(
+        in_list or in_tuple or in_table or listed or _ADVICE.match(line) or _EXPLAINS.match(rest)
+    )

@@ -136,7 +136,11 @@ def test_impossible_figures_of_osu(figure: str) -> None:
 
 def test_a_bus_bandwidth_of_nothing() -> None:
     row = "1073741824 268435456 float sum -1 800.0 1342.18 0.00 0 800.0 1342.18 0.00 0\n"
-    assert ids(run(row)) == {"invalid-reading"}
+    alone = run(row)
+    assert (ids(alone), alone.verdict) == (set(), Verdict.UNJUDGED)
+    assert "one-rank" in {note.id for note in alone.notes}
+    other = "536870912 134217728 float sum -1 2700.0 198.84 347.97 0 2700.0 198.84 347.97 0\n"
+    assert ids(run(other + row)) == {"invalid-reading"}
 
 
 # ---- two runs, or two programs
