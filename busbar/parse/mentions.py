@@ -141,16 +141,19 @@ _WORDS_BEFORE_AN_EXCEPTION = 2
 _ANCHOR = "[](){#"
 """How a page for MkDocs begins that others refer to."""
 _TITLE = re.compile(r"\s*#{1,2} [^\n]+\n")
-_HEADING = re.compile(r"^#{2,4} (.*)", re.MULTILINE)
+_HEADING = re.compile(r"^[ \t\r]*\n#{2,4} (.*)", re.MULTILINE)
+"""After an empty line: the banners of prologs begin every line with hash marks."""
 _HEADINGS = 4
-"""So many below a title make a document; benchmarks begin lines with one hash mark."""
+"""So many below a title make a document."""
 _REPORTS = re.compile(
     r"(?i)\?|describ|reproduc|expect|actual|background|version|environment$|\blogs?\b"
+    r"|\bbug\b|\bsteps\b|happen|symptom|traceback"
 )
 """Headings of a report of an error, which holds output."""
 _DIRECTIVE = re.compile(r"^ *\.\. (?:_[\w .-]+:|[\w-]+::)", re.MULTILINE)
 _DIRECTIVES = 3
 """So many lines of reStructuredText make a document: no program prints them."""
+_TABLE = re.compile(r"^\s*#\s+(?:OSU |nThread \d|.*\bout-of-place\b)", re.MULTILINE)
 _LICENSED = re.compile(
     r"\A(?:[^\n]*\n){0,9}?\s*(?:#|//|/\*|\*|\"{3})[^\n]*(?:Copyright|SPDX-License)"
 )
@@ -207,8 +210,11 @@ def is_mention(found: re.Match[str], needle: str) -> bool:
 def is_document(head: str) -> bool:
     """Return whether a file begins as a manual with titles, or as source code with a licence.
 
-    Both show messages that no program printed in this run.
+    Both show messages that no program printed in this run. A table of a benchmark in it is of a
+    run, so it is read.
     """
+    if _TABLE.search(head):
+        return False
     if _LICENSED.match(head):
         return _DECLARES.search(head) is not None
     if head.startswith(_ANCHOR) or len(_DIRECTIVE.findall(head)) >= _DIRECTIVES:
