@@ -240,11 +240,11 @@ def _run_once(
         for path, _ in sorted(_left(plan) - earlier):
             with suppress(OSError, ValueError):
                 found.append((None, Outcome.read(path)))
+    left = len(set(plan.hashes) - {case["hashcode"] for case in cases})
     if reframe.killed_by and not interruption.name:
         message = f"{reframe.killed_by} ended ReFrame (see {log})"
         found.append((None, Outcome.failed("reframe", plan.lane, message)))
-    elif (stopped := _stopped(lines)) and not interruption.name:
-        left = len(set(plan.hashes) - {case["hashcode"] for case in cases})
+    elif left and (stopped := _stopped(lines)) and not interruption.name:
         lost = f"{left} of {len(plan.hashes)} checks did not run"
         message = f"ReFrame gave up: {stopped}; {lost} (see {log})"
         found.append((None, Outcome.failed("reframe", plan.lane, message)))

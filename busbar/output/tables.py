@@ -337,9 +337,7 @@ class Tables:
             return
         self._facts.readings.append(
             Reading(
-                _KINDS[reading.metric],
-                reading.nbytes,
-                reading.value,
+                *(_KINDS[reading.metric], reading.nbytes, reading.value),
                 wrong=reading.wrong,
                 evidence=evidence,
                 source=reading.source,

@@ -141,7 +141,7 @@ _WORDS_BEFORE_AN_EXCEPTION = 2
 _ANCHOR = "[](){#"
 """How a page for MkDocs begins that others refer to."""
 _TITLE = re.compile(r"\s*#{1,2} [^\n]+\n")
-_HEADING = re.compile(r"^[ \t\r]*\n#{2,4} (.*)", re.MULTILINE)
+_HEADING = re.compile(r"^[ \t\r]*\n#{2,4} (?P<text>.*)", re.MULTILINE)
 """After an empty line: the banners of prologs begin every line with hash marks."""
 _HEADINGS = 4
 """So many below a title make a document."""

@@ -96,15 +96,20 @@ class Prefixes:
         before = line[: beginning.start()]
         if len(before) > LONGEST or len(self._forms) >= MOST_FORMS:
             return
-        if not (prefix := before.rstrip(b" \t")):
-            # Blanks before a comment are the indentation of a post; rows have their own.
-            if before and beginning[0].startswith(b"#"):
-                self._add(before)
+        prefix = before.rstrip(b" \t")
+        # Blanks before a comment are the indentation of a post; rows have their own.
+        indentation = before[len(prefix) :] if beginning[0].startswith(b"#") else b""
+        if not prefix:
+            if indentation:
+                self._add(indentation)
             return
-        if self._any and (match := self._any.match(line)) and match.end() >= len(prefix):
+        known = self._any.match(line) if self._any else None
+        if known and known.end() >= len(prefix) + len(indentation):
             return
         if form := _form(prefix):
-            self._add(form)
+            # The form takes one blank itself.
+            rest = re.escape(indentation[1:])
+            self._add(form + b"(?:" + rest + b")?" if rest else form)
 
     def learn_repeated(self, lines: Iterable[bytes]) -> None:
         """Learn what all of the first lines begin with, if none of them shows where it begins."""
