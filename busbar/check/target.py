@@ -102,7 +102,7 @@ def target_of(site: Site, wish: Wish, *, every_node: bool = False) -> Target:
 
 
 def partition_of(site: Site, queue: str, name: str) -> Partition:
-    """Return the partition of this name, or the only one, or that of the job that holds us.
+    """Return the named partition; without a name, the only one or the one of the current job.
 
     ``queue`` is Slurm's partition of that job, empty outside.
     """
