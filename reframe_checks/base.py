@@ -7,7 +7,7 @@ import reframe as rfm
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import run_after, variable
 
-from busbar.judge.results import RESULTS_FILE
+from busbar.engine.results import RESULTS_FILE
 
 from .images import ImageMixin
 from .launching import LaunchingMixin

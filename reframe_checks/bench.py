@@ -17,13 +17,12 @@ from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
 from busbar.documents import NoteRow
-from busbar.judge.bench import judge
-from busbar.judge.launch import BenchLaunch, LaunchOutput, show, split
-from busbar.judge.results import Result
-from busbar.judge.run import Run
-from busbar.output.nccl_json import PRIVATE, collect_json, json_option_script
-from busbar.output.note import Note
-from busbar.output.reading import Reading
+from busbar.engine.judge import judge
+from busbar.engine.launch import BenchLaunch, LaunchOutput, show, split
+from busbar.engine.nccl_json import PRIVATE, collect_json, json_option_script
+from busbar.engine.reading import Note, Reading
+from busbar.engine.results import Result
+from busbar.engine.run import Run
 from busbar.parse.text import Source
 from busbar.site.model import GPU_STACKS
 from busbar.verdict import Verdict

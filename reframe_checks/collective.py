@@ -10,7 +10,7 @@ from __future__ import annotations
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after, variable
 
-from busbar.judge.launch import BenchLaunch, powers
+from busbar.engine.launch import BenchLaunch, powers
 from busbar.units import MIB
 
 from .bench import BenchCheck

@@ -19,15 +19,14 @@ from reframe.core.builtins import run_after, run_before, variable
 
 from busbar.delivery.environment import Image
 from busbar.documents import NoteRow
+from busbar.engine.gpu_aware import judge
+from busbar.engine.launch import LaunchOutput, show
+from busbar.engine.parity import LEAST, Parity, compare, enough
+from busbar.engine.reading import Note, Reading
+from busbar.engine.results import Result
+from busbar.engine.run import Run
 from busbar.explain.containers import layer_cause
 from busbar.explain.model import Cause
-from busbar.judge.gpu_aware import judge
-from busbar.judge.launch import LaunchOutput, show
-from busbar.judge.parity import LEAST, Parity, compare, enough
-from busbar.judge.results import Result
-from busbar.judge.run import Run
-from busbar.output.note import Note
-from busbar.output.reading import Reading
 from busbar.preflight.layers import bare_origins, differences
 from busbar.units import format_bytes
 from busbar.verdict import Verdict

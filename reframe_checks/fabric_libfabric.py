@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import reframe as rfm
 from reframe.core.builtins import parameter
 
-from busbar.judge.launch import BenchLaunch, LaunchOutput
-from busbar.judge.results import Result
-from busbar.output.reading import Reading
+from busbar.engine.launch import BenchLaunch, LaunchOutput
+from busbar.engine.reading import Reading
+from busbar.engine.results import Result
 from busbar.parse.fabtests import providers, rows
 from busbar.units import MIB, format_bytes
 from busbar.verdict import Verdict

@@ -9,9 +9,9 @@ from __future__ import annotations
 import reframe as rfm
 from reframe.core.builtins import parameter
 
-from busbar.judge.launch import BenchLaunch
-from busbar.judge.plugin import contradictions, used
-from busbar.judge.results import Result
+from busbar.engine.launch import BenchLaunch
+from busbar.engine.plugin import contradictions, used
+from busbar.engine.results import Result
 from busbar.verdict import Verdict
 
 from .bench import BenchCheck

@@ -12,8 +12,8 @@ import reframe as rfm
 from reframe.core.builtins import parameter
 
 from busbar import site as sites
-from busbar.judge.launch import BenchLaunch
-from busbar.judge.results import Result
+from busbar.engine.launch import BenchLaunch
+from busbar.engine.results import Result
 from busbar.mpi import SHARED_MEMORY, network_transports
 from busbar.site.model import Nic
 from busbar.verdict import Verdict

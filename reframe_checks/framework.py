@@ -16,9 +16,9 @@ import reframe as rfm
 from reframe.core.backends import getlauncher
 from reframe.core.builtins import parameter, run_after
 
+from busbar.engine.launch import BenchLaunch, LaunchOutput
+from busbar.engine.results import Result
 from busbar.expect import COLLECTIVES
-from busbar.judge.launch import BenchLaunch, LaunchOutput
-from busbar.judge.results import Result
 from busbar.parse.events import Start
 from busbar.site.model import GPU_STACKS
 from busbar.units import GIB, MIB, option_bytes

@@ -21,11 +21,11 @@ from busbar.check.slurm import JobEnd, held_nodes, hostnames, job_end
 from busbar.data import commit
 from busbar.delivery.environment import Image
 from busbar.documents import NoteRow
+from busbar.engine.results import RESULTS_FILE, Outcome, Result
+from busbar.engine.run import Run
 from busbar.explain.model import Cause
 from busbar.history.node import node_facts
 from busbar.history.record import Record
-from busbar.judge.results import RESULTS_FILE, Outcome, Result
-from busbar.judge.run import Run
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 from reframe.core.builtins import run_after, run_before, variable
 
+from busbar.engine.nonce import NONCE
 from busbar.errors import BusbarError
-from busbar.judge.nonce import NONCE
 from busbar.parse import numbers
 
 from .configured import Configured

@@ -11,7 +11,7 @@ import shlex
 import reframe as rfm
 from reframe.core.builtins import run_after
 
-from busbar.judge.launch import powers
+from busbar.engine.launch import powers
 
 from .mpi_program import GpuAwareCheck, Sizes
 from .programs import SOURCES

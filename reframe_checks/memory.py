@@ -11,7 +11,7 @@ from pathlib import Path
 import reframe as rfm
 from reframe.core.builtins import fixture, parameter, run_before
 
-from busbar.judge.launch import BenchLaunch, Operation
+from busbar.engine.launch import BenchLaunch, Operation
 from busbar.units import MIB, option_bytes
 
 from .bench import BenchCheck

@@ -15,7 +15,7 @@ from dataclasses import replace
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
-from busbar.judge.launch import BenchLaunch, powers
+from busbar.engine.launch import BenchLaunch, powers
 from busbar.units import MIB
 
 from .bench import BenchCheck

@@ -7,7 +7,7 @@ import reframe.utility.sanity as sn
 from reframe.core.builtins import run_before
 from reframe.core.exceptions import PerformanceError
 
-from busbar.judge.results import Result
+from busbar.engine.results import Result
 
 from .judging import JudgingMixin
 

@@ -13,7 +13,7 @@ import reframe as rfm
 from reframe.core.backends import getlauncher
 from reframe.core.builtins import run_after, run_before, variable
 
-from busbar.judge.results import Result
+from busbar.engine.results import Result
 from busbar.verdict import EXIT_UNJUDGED, Verdict
 
 from .base import BusbarCheck

@@ -15,14 +15,14 @@ import reframe as rfm
 from reframe.core.builtins import parameter
 
 from busbar.documents import NoteRow
+from busbar.engine.expectation import expectation_of
+from busbar.engine.launch import BenchLaunch, powers
+from busbar.engine.nccl_json import FILES
+from busbar.engine.reading import Note
+from busbar.engine.run import of_launch
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES
 from busbar.expect.domain import domain_nodes
-from busbar.judge.expectation import expectation_of
-from busbar.judge.launch import BenchLaunch, powers
-from busbar.judge.run import of_launch
-from busbar.output.nccl_json import FILES
-from busbar.output.note import Note
 from busbar.site import Site
 from busbar.site.model import GPU_STACKS
 from busbar.units import GIB, MIB, option_bytes

@@ -16,12 +16,12 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
-from busbar.judge.assertions import Problem
-from busbar.judge.expectation import expectation_of
-from busbar.judge.launch import BenchLaunch, show
-from busbar.judge.mode import not_in_use, too_small_gain
-from busbar.judge.results import Result
-from busbar.judge.run import of_launch
+from busbar.engine.assertions import Problem
+from busbar.engine.expectation import expectation_of
+from busbar.engine.launch import BenchLaunch, show
+from busbar.engine.mode import not_in_use, too_small_gain
+from busbar.engine.results import Result
+from busbar.engine.run import of_launch
 from busbar.units import GIB, MIB
 from busbar.verdict import Verdict
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
-from busbar.judge.launch import BenchLaunch
+from busbar.engine.launch import BenchLaunch
 from busbar.units import MIB
 
 from .bench import BenchCheck

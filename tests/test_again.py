@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from busbar.engine.reading import Reading
+from busbar.engine.repeat import confirmed, disagree, only_below_band
+from busbar.engine.results import Outcome, Result, result_of
+from busbar.engine.verdicts import judge_reading
 from busbar.expect.expectation import Expectation
-from busbar.judge.repeat import confirmed, disagree, only_below_band
-from busbar.judge.results import Outcome, Result, result_of
-from busbar.judge.verdicts import judge_reading
-from busbar.output.reading import Reading
 from busbar.verdict import Verdict
 
 BAND = Expectation(limit=20, low=8, typical=10, high=12)
 # Each run takes the next line of a file, and judges it.
 CHECK = """
 import reframe as rfm
-from busbar.judge.results import Result, result_of
-from busbar.judge.verdicts import judge_reading
-from busbar.output.reading import Reading
+from busbar.engine.results import Result, result_of
+from busbar.engine.verdicts import judge_reading
+from busbar.engine.reading import Reading
 from busbar.expect.expectation import Expectation
 from busbar.verdict import Verdict
 from .base import BusbarCheck

@@ -16,13 +16,13 @@ from busbar import site as sites
 from busbar.check.calibrate import Accept, calibrate
 from busbar.cli import main
 from busbar.data import SITES
+from busbar.engine.expectation import expectation_of
+from busbar.engine.reading import Reading
+from busbar.engine.results import Result, result_of
+from busbar.engine.run import Run
+from busbar.engine.series import series_row
+from busbar.engine.verdicts import judge_reading
 from busbar.errors import BusbarError
-from busbar.judge.expectation import expectation_of
-from busbar.judge.results import Result, result_of
-from busbar.judge.run import Run
-from busbar.judge.series import series_row
-from busbar.judge.verdicts import judge_reading
-from busbar.output.reading import Reading
 from busbar.site.calibration import load, write
 from busbar.site.model import Site
 from busbar.verdict import Verdict

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from busbar.delivery.reframe import configuration
-from busbar.judge.launch import LaunchOutput, show
-from busbar.judge.nonce import NONCE
+from busbar.engine.launch import LaunchOutput, show
+from busbar.engine.nonce import NONCE
 from busbar.parse.events import Check, Copy, Error, Event, Flag, Idle, Start
 
 pytestmark = pytest.mark.run
@@ -208,7 +208,7 @@ def test_a_singleton_says_so(root, program):
 
 
 def test_transport_is_named_by_ucx(launch):
-    from busbar.judge.gpu_aware import peer_transports
+    from busbar.engine.gpu_aware import peer_transports
 
     _, _, healthy = launch(2, "--ranks=2", "--sizes=64K", *FAST)
     assert all(used & {"sysv", "posix"} for used in peer_transports(healthy.splitlines()))

@@ -16,7 +16,7 @@ import pytest
 
 from busbar import cli
 from busbar.documents import CauseRow, EvidenceRow
-from busbar.judge.results import Result
+from busbar.engine.results import Result
 from busbar.report.page import page_of, render
 from busbar.report.sections import Frame
 from busbar.report.snapshot import read

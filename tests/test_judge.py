@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
+from busbar.engine.gpu_aware import GpuAwareRequest, judge, peer_transports
+from busbar.engine.launch import show
+from busbar.engine.results import Outcome, Result
+from busbar.engine.run import Run
+from busbar.engine.verdicts import verdict_on
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.expect.measured import expectation as measured
-from busbar.judge.gpu_aware import GpuAwareRequest, judge, peer_transports
-from busbar.judge.launch import show
-from busbar.judge.results import Outcome, Result
-from busbar.judge.run import Run
-from busbar.judge.verdicts import verdict_on
 from busbar.parse.events import Event, parse
 from busbar.verdict import Verdict, worst
 

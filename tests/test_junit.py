@@ -6,7 +6,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 from busbar.check.listing import Match
-from busbar.judge.results import Outcome, Result
+from busbar.engine.results import Outcome, Result
 from busbar.report.junit import junit
 from busbar.verdict import Verdict
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from busbar.engine.parity import LEAST, compare, enough
 from busbar.explain.containers import layer_cause
-from busbar.judge.parity import LEAST, compare, enough
 from busbar.preflight.layers import differences
 from busbar.preflight.model import Origin
 from busbar.verdict import Verdict

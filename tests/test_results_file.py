@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from busbar.check.outcome import outcome_of
-from busbar.judge.results import Outcome, Result
+from busbar.engine.results import Outcome, Result
 from busbar.verdict import Verdict, exit_status
 
 ROW = Result("x", Verdict.PASS, metric="bandwidth", bytes=1, gb_per_s=1.0)

@@ -20,16 +20,16 @@ from busbar.check.causes import explained
 from busbar.check.features import needs
 from busbar.check.listing import Match, skips
 from busbar.check.run import overall
-from busbar.judge import bench
-from busbar.judge.launch import BenchLaunch, powers, show, split
-from busbar.judge.results import Outcome, Result
-from busbar.judge.run import Run
+from busbar.engine.judge import judge
+from busbar.engine.launch import BenchLaunch, powers, show, split
+from busbar.engine.results import Outcome, Result
+from busbar.engine.run import Run
 from busbar.parse.text import Source
 from busbar.report.terminal import print_run
 from busbar.terminal import Column, Terminal
 from busbar.verdict import Verdict
 
-from .judge.test_launches import ALL_REDUCE, lone_process
+from .engine.test_launches import ALL_REDUCE, lone_process
 
 ROOT = Path(__file__).parent
 DATA = ROOT / "data/h200x4"
@@ -57,7 +57,7 @@ OSU_LATENCY = replace(OSU_BW, bench="osu_latency", sizes=(8,))
 
 def outcome(check: str, launch: BenchLaunch, lines: Sequence[str], run: Run = RUN) -> Outcome:
     """What a check makes of an output."""
-    results = bench.judge(check, run, launch, show("launch 1", lines))
+    results = judge(check, run, launch, show("launch 1", lines))
     whole = Outcome(check, "ucx-1.14", tuple(results), "gpu", "prefix-ucx-1_14", "prefix")
     return explained(whole, [Source.from_text("job.out", "\n".join(lines) + "\n")], run)
 

@@ -21,7 +21,7 @@ from rich.text import Text
 import busbar.commands.explain
 from busbar import cli
 from busbar.documents import CauseRow, EvidenceRow, NoteRow
-from busbar.judge.results import Outcome, Result
+from busbar.engine.results import Outcome, Result
 from busbar.report.terminal import print_verdicts
 from busbar.terminal import Terminal, one_line, visible
 from busbar.verdict import Verdict

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from busbar import site as sites
+from busbar.engine.expectation import expectation_of
+from busbar.engine.reading import Reading
+from busbar.engine.run import Run
 from busbar.expect import NoExpectation
 from busbar.expect.unstaged import expectation
-from busbar.judge.expectation import expectation_of
-from busbar.judge.run import Run
-from busbar.output.reading import Reading
 
 SITE = sites.load("h200x4")
 PCIE = 63.0  # GB/s of PCIe 5 x16 in one direction

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from busbar.documents import NoteRow
+from busbar.engine.reading import Note
+from busbar.engine.results import Outcome, Result
+from busbar.engine.run import Run
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.explain.model import Cause, Explanation
-from busbar.judge.results import Outcome, Result
-from busbar.judge.run import Run
-from busbar.output.note import Note
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 

@@ -13,7 +13,7 @@ from busbar.check.listing import Match
 from busbar.check.run import RunPlan, overall
 from busbar.delivery.environment import Environment
 from busbar.documents import CheckDocument
-from busbar.judge.results import Outcome
+from busbar.engine.results import Outcome
 
 
 def document_of(

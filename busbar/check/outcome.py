@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from busbar.check.names import without_place
-from busbar.judge.busy import loads
-from busbar.judge.results import RESULTS_FILE, Outcome, Result
-from busbar.judge.run import Run
+from busbar.engine.busy import loads
+from busbar.engine.results import RESULTS_FILE, Outcome, Result
+from busbar.engine.run import Run
 from busbar.parse.submission import no_space, not_run
 from busbar.parse.text import Source
 from busbar.site import Site
@@ -105,7 +105,7 @@ def _not_run(case: dict[str, Any], directory: Path) -> str:
 def starved(files: Sequence[Path], run: Run) -> bool:
     """Whether other programs kept a job from ending in time."""
     # What reads outputs takes a while to load, and few runs need it here.
-    from busbar.output.collect import collect  # noqa: PLC0415
+    from busbar.engine.collect import collect  # noqa: PLC0415
 
     outputs = collect([Source.from_path(file) for file in files])
     return any(load.starves for facts in outputs for load in loads(facts, run))

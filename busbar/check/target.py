@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from busbar.check import cluster
 from busbar.check.cluster import Allocation
 from busbar.check.places import Sweep
+from busbar.engine.results import Outcome, Result
 from busbar.errors import BusbarError
-from busbar.judge.results import Outcome, Result
 from busbar.parse.machine.sinfo import Node
 from busbar.site import Site
 from busbar.site.model import Partition

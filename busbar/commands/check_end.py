@@ -19,7 +19,7 @@ from busbar.check.processes import Interruption
 from busbar.check.surroundings import refuse_without_space, write
 from busbar.check.target import Target, coverage, untested
 from busbar.documents import CheckDocument
-from busbar.judge.results import Outcome
+from busbar.engine.results import Outcome
 from busbar.parse import numbers
 from busbar.report.junit import junit
 from busbar.report.page import page_of, render

@@ -8,12 +8,12 @@ import difflib
 from pathlib import Path
 from typing import Any
 
+from busbar.engine.run import Run
 from busbar.errors import BusbarError
 from busbar.explain import explain
 from busbar.explain.catalog import CAUSES
 from busbar.explain.page import page
 from busbar.explain.render import print_explanations
-from busbar.judge.run import Run
 from busbar.site import load
 from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, combined, exit_status

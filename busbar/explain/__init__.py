@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
+from busbar.engine.reading import Evidence, Note, Reading
 from busbar.explain.core import explain
 from busbar.explain.model import Cause, Explanation
-from busbar.output.note import Note
-from busbar.output.reading import Evidence, Reading
 from busbar.parse.text import Source
 
 __all__ = ["Cause", "Evidence", "Explanation", "Note", "Reading", "Source", "explain"]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from busbar.engine.job_output import JobOutput
+from busbar.engine.reading import Note
 from busbar.explain.named import Subject
 from busbar.explain.rules import Context, Finding
-from busbar.output.job_output import JobOutput
-from busbar.output.note import Note
 from busbar.parse import numbers
 from busbar.parse.messages import Pattern, load_yaml, pattern
 

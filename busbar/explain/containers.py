@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from busbar.engine.reading import Evidence
 from busbar.explain.catalog import CAUSES, declare
 from busbar.explain.model import Cause
-from busbar.output.reading import Evidence
 
 if TYPE_CHECKING:
     from busbar.preflight.layers import LayerDifference

@@ -7,6 +7,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from busbar.engine.busy import loads
+from busbar.engine.collect import collect
+from busbar.engine.expectation import bus_bandwidths
+from busbar.engine.identify import (
+    columns_operation,
+    named_operation,
+    nodes_of,
+    ranks_of,
+    recognise_site,
+)
+from busbar.engine.inputs import named
+from busbar.engine.job_output import JobOutput
+from busbar.engine.judgement import judge_output
+from busbar.engine.reading import Note
+from busbar.engine.run import Run, from_output
+from busbar.engine.verdicts import Judged
 from busbar.errors import BusbarError
 from busbar.explain import notes as note_rules
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
@@ -15,22 +31,6 @@ from busbar.explain.rules import Context, Explains
 from busbar.explain.rules_machine import is_alone, missing_sizes
 from busbar.explain.select import select
 from busbar.explain.without_band import asked_versions, unjudged
-from busbar.judge.busy import loads
-from busbar.judge.expectation import bus_bandwidths
-from busbar.judge.output import judge_output
-from busbar.judge.run import Run, from_output
-from busbar.judge.verdicts import Judged
-from busbar.output.collect import collect
-from busbar.output.identify import (
-    columns_operation,
-    named_operation,
-    nodes_of,
-    ranks_of,
-    recognise_site,
-)
-from busbar.output.inputs import named
-from busbar.output.job_output import JobOutput
-from busbar.output.note import Note
 from busbar.parse.events import Check, Rank
 from busbar.parse.text import Source
 from busbar.site.model import Site

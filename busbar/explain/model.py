@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from busbar.documents import CauseRow, ExplainDocument, ReadingRow
-from busbar.judge.verdicts import Judged
-from busbar.output.note import Note
-from busbar.output.reading import Evidence, Reading
+from busbar.engine.reading import Evidence, Note, Reading
+from busbar.engine.verdicts import Judged
 from busbar.redact import redact
 from busbar.verdict import Verdict
 

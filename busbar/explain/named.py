@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from busbar.output.job_output import JobOutput
-from busbar.output.reading import Evidence
+from busbar.engine.job_output import JobOutput
+from busbar.engine.reading import Evidence
 
 Subject = Literal["interface", "endpoints"]
 

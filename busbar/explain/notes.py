@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from busbar.engine.expectation import kernel_limit
+from busbar.engine.job_output import MOST_VALUES
+from busbar.engine.reading import Note
+from busbar.engine.runs import MOST_RUNS
 from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding
 from busbar.explain.rules_efa import shown
 from busbar.explain.rules_machine import is_alone, missing_sizes
 from busbar.explain.rules_rccl import mscclpp_refusals
-from busbar.judge.expectation import kernel_limit
-from busbar.output.job_output import MOST_VALUES
-from busbar.output.note import Note
-from busbar.output.runs import MOST_RUNS
 from busbar.verdict import Verdict
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from busbar.output.job_output import JobOutput
-from busbar.output.reading import Evidence
+from busbar.engine.job_output import JobOutput
+from busbar.engine.reading import Evidence
 from busbar.parse import numbers
 from busbar.site.model import NodeType
 

@@ -6,10 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from busbar.engine.reading import Evidence, Note
 from busbar.explain.model import UNKNOWN_TOOL, Cause, Explanation
 from busbar.explain.summary import Row, rows
-from busbar.output.note import Note
-from busbar.output.reading import Evidence
 from busbar.redact import redact
 from busbar.terminal import Table, Terminal, Text
 from busbar.units import format_bytes

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from busbar.engine.busy import Load
+from busbar.engine.job_output import JobOutput, Occurrence, Setting
+from busbar.engine.reading import Evidence, Reading
+from busbar.engine.run import Run
+from busbar.engine.verdicts import Judged
 from busbar.explain.model import Confidence
-from busbar.judge.busy import Load
-from busbar.judge.run import Run
-from busbar.judge.verdicts import Judged
-from busbar.output.job_output import JobOutput, Occurrence, Setting
-from busbar.output.reading import Evidence, Reading
 from busbar.site.model import NodeType, Site
 from busbar.verdict import Verdict
 

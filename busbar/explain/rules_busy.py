@@ -6,10 +6,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
+from busbar.engine.reading import Note, Reading
 from busbar.explain.catalog import cause, note
 from busbar.explain.rules import Context, Explains, Finding
-from busbar.output.note import Note
-from busbar.output.reading import Reading
 from busbar.parse import numbers
 from busbar.units import format_bytes
 from busbar.verdict import Verdict

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from busbar.engine.job_output import Occurrence
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure, lines_of
-from busbar.output.job_output import Occurrence
 from busbar.parse import numbers
 from busbar.parse.messages import pattern
 

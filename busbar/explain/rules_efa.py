@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from busbar.engine.reading import Evidence
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Explains, Finding, degraded
 from busbar.explain.rules_fabric import across_nodes, instance_of, instance_type, provider_of
-from busbar.output.reading import Evidence
 from busbar.verdict import Verdict
 
 _SLOW_PROVIDERS = frozenset({"tcp", "sockets", "udp", "net", "shm"})

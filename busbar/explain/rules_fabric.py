@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from busbar.engine.identify import gpu_models
+from busbar.engine.reading import Evidence
 from busbar.explain.catalog import cause
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding, degraded, failure
-from busbar.output.identify import gpu_models
-from busbar.output.reading import Evidence
 from busbar.parse import numbers
 from busbar.site.family import Instance
 from busbar.site.load import family_named

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from busbar.engine.job_output import Occurrence
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
 from busbar.explain.xid import UNKNOWN, catalog
-from busbar.output.job_output import Occurrence
 from busbar.parse import numbers
 from busbar.parse.messages import pattern
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from busbar.engine.expectation import kernel_limit
+from busbar.engine.verdicts import Judged
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Explains, Finding, failure, lines_of
 from busbar.explain.rules_mpi import frames
-from busbar.judge.expectation import kernel_limit
-from busbar.judge.verdicts import Judged
 from busbar.parse.events import Error, Rank, Start
 from busbar.parse.messages import pattern
 from busbar.verdict import Verdict

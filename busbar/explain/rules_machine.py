@@ -8,11 +8,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from busbar.engine.consistency import contradictions
+from busbar.engine.job_output import JobOutput
+from busbar.engine.reading import Evidence, Reading
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Explains, Finding, failure
-from busbar.judge.consistency import contradictions
-from busbar.output.job_output import JobOutput
-from busbar.output.reading import Evidence, Reading
 from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
 from busbar.site.cpulist import parse_cpu_list

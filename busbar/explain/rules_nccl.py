@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from busbar.engine.expectation import expectation_of
+from busbar.engine.identify import nccl_versions
+from busbar.engine.reading import Evidence, Note
+from busbar.engine.verdicts import Judged, judge_reading
 from busbar.explain.catalog import cause, note
 from busbar.explain.rules import Context, Finding, failure, lines_of
 from busbar.explain.rules_fabric import spans_nodes
-from busbar.judge.expectation import expectation_of
-from busbar.judge.verdicts import Judged, judge_reading
-from busbar.output.identify import nccl_versions
-from busbar.output.note import Note
-from busbar.output.reading import Evidence
 from busbar.parse import nccl_log, numbers
 from busbar.parse.events import Check, Error
 from busbar.units import format_bytes

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from busbar.engine.reading import Evidence
 from busbar.explain.catalog import CAUSES, cause
 from busbar.explain.rules import Context, Finding
-from busbar.output.reading import Evidence
 from busbar.parse import nccl_tests, numbers
 from busbar.units import format_bytes
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from busbar.engine.job_output import JobOutput
+from busbar.engine.reading import Evidence
+from busbar.engine.verdicts import Judged
 from busbar.explain.catalog import CAUSES, declare, hidden_by
 from busbar.explain.model import Cause
 from busbar.explain.rules import Explains, Finding
-from busbar.judge.verdicts import Judged
-from busbar.output.job_output import JobOutput
-from busbar.output.reading import Evidence
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 

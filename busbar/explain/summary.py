@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from busbar.engine.reading import Reading
+from busbar.engine.verdicts import Judged
 from busbar.explain.model import Explanation
-from busbar.judge.verdicts import Judged
-from busbar.output.reading import Reading
 from busbar.verdict import Verdict, worst
 
 _UNITS = {"bw": "GB/s", "busbw": "busbw GB/s", "latency_us": "us"}

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from busbar.engine.busy import accounts_for
+from busbar.engine.identify import nccl_versions
+from busbar.engine.reading import Evidence
 from busbar.explain.catalog import declare
 from busbar.explain.rules import Context, Explains, Finding, degraded, lines_of
-from busbar.judge.busy import accounts_for
-from busbar.output.identify import nccl_versions
-from busbar.output.reading import Evidence
 from busbar.parse import numbers
 from busbar.verdict import Verdict
 

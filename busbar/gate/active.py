@@ -169,10 +169,10 @@ def judge_copy(
     reading: CopyReading, site: Site | None, partition: str | None, found: int
 ) -> Finding:
     """Judge one reading by limit and band of the site. ``found``: how many GPUs the node has."""
+    from busbar.engine.verdicts import verdict_on  # noqa: PLC0415
     from busbar.expect import NoExpectation, Question  # noqa: PLC0415 - --passive needs none
     from busbar.expect.host_link import expectation as of_host  # noqa: PLC0415
     from busbar.expect.point import point_to_point  # noqa: PLC0415
-    from busbar.judge.verdicts import verdict_on  # noqa: PLC0415
 
     check: GateCheck = "host_copy" if reading.peer is None else "peer_copy"
     where = _where(reading.gpu, reading.peer, reading.buffers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether other programs account for a slow copy; `busbar.judge.busy` decides."""
+"""Whether other programs account for a slow copy; `busbar.engine.busy` decides."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ class Others:
             why = self.facts.smi_problem or "nvidia-smi failed"
             return f"it is not known whether others use the GPUs: {why}"
         # Only a slow reading needs these.
-        from busbar.judge.busy import loads  # noqa: PLC0415
-        from busbar.judge.run import Run  # noqa: PLC0415
-        from busbar.output.job_output import JobOutput  # noqa: PLC0415
-        from busbar.output.reading import Evidence  # noqa: PLC0415
+        from busbar.engine.busy import loads  # noqa: PLC0415
+        from busbar.engine.job_output import JobOutput  # noqa: PLC0415
+        from busbar.engine.reading import Evidence  # noqa: PLC0415
+        from busbar.engine.run import Run  # noqa: PLC0415
 
         output = JobOutput(events=[(self._record(), Evidence("", 0, ""))])
         found = loads(output, Run(nodes=1, memory="device", buffers=buffers))

@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from busbar.engine.run_document import SCHEMA, RunDocument, documents
 from busbar.errors import BusbarError
 from busbar.history import json_lines, outputs, perflog, reframe_report
 from busbar.history.read import SESSION
 from busbar.history.record import Record, rows_of
 from busbar.history.store import Reading, Store
-from busbar.judge.run_document import SCHEMA, RunDocument, documents
 from busbar.parse import numbers
 from busbar.text_file import read_text
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from busbar.engine.collect import read
+from busbar.engine.identify import named_operation
+from busbar.engine.job_output import JobOutput
+from busbar.engine.reading import Reading as Measured
 from busbar.history.model import Key
 from busbar.history.store import Reading
-from busbar.output.collect import read
-from busbar.output.identify import named_operation
-from busbar.output.job_output import JobOutput
-from busbar.output.reading import Reading as Measured
 from busbar.parse.text import Source
 from busbar.units import format_bytes
 

@@ -14,9 +14,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from busbar.documents import SeriesRow
+from busbar.engine.results import Outcome, Result
 from busbar.history.model import Bounds, Key
 from busbar.history.store import Reading
-from busbar.judge.results import Outcome, Result
 from busbar.units import format_bytes
 
 VARIABLE = "busbar"

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from busbar.check.slurm import answer
-from busbar.judge.nonce import NONCE
+from busbar.engine.nonce import NONCE
 from busbar.measure.events import Event, PairRate, ProgramError, Rank, Start, parse_event
 from busbar.measure.program import InsideLink, Program
 

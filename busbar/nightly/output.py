@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from busbar.documents.nightly import NightlyDocument, NightStage
-from busbar.judge.results import Outcome, Result
+from busbar.engine.results import Outcome, Result
 from busbar.nightly.night import Finding, Night, Stage, State
 from busbar.nightly.stages import snapshots
 from busbar.redact import redact

@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 
 from busbar.check.processes import Interruption
+from busbar.engine.results import RESULTS_FILE
 from busbar.errors import BusbarError
-from busbar.judge.results import RESULTS_FILE
 from busbar.measure.store import RESULTS
 from busbar.nightly.night import Night, Stage, State, finished
 from busbar.nightly.process import busbar, run

@@ -11,8 +11,8 @@ from datetime import UTC, date, datetime
 from busbar.check.run import make_directory
 from busbar.check.target import Wish
 from busbar.delivery.choice import Choice
+from busbar.engine.results import RESULTS_FILE
 from busbar.errors import BusbarError
-from busbar.judge.results import RESULTS_FILE
 from busbar.measure.place import Place
 from busbar.measure.store import PLAN
 from busbar.nightly import gate

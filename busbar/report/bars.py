@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from busbar.judge.results import Result
+from busbar.engine.results import Result
 from busbar.report.curve import reading_text
 from busbar.report.rows import quality
 from busbar.report.scale import drawable, number

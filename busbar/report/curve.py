@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from busbar.judge.results import Result
+from busbar.engine.results import Result
 from busbar.report.rows import quality
 from busbar.report.scale import (
     LogScale,

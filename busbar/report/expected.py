@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from busbar.engine.results import Result
 from busbar.errors import BusbarError
 from busbar.expect.show import Answer
-from busbar.judge.results import Result
 from busbar.report.matrix import matrix
 from busbar.report.page import drawing
 from busbar.verdict import Verdict

@@ -12,7 +12,7 @@ from typing import TypeVar
 from busbar.check.names import short_name, without_place
 from busbar.detect.detected import NAME as DETECTED
 from busbar.documents import EvidenceRow
-from busbar.judge.results import Outcome
+from busbar.engine.results import Outcome
 from busbar.report.rows import Namer
 from busbar.report.snapshot import Snapshot
 from busbar.verdict import Verdict, worst

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from busbar.check.names import short_name
-from busbar.judge.results import Outcome
+from busbar.engine.results import Outcome
 from busbar.verdict import Verdict, worst
 
 _COLUMNS = 24

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
 from busbar.check.listing import Match
-from busbar.judge.results import Outcome, Result
+from busbar.engine.results import Outcome, Result
 from busbar.terminal import one_line
 from busbar.verdict import Verdict
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from busbar.judge.results import Result
+from busbar.engine.results import Result
 from busbar.report.curve import reading_text
 from busbar.report.scale import drawable, number
 from busbar.site.model import Gpus

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from busbar.check.names import short_name
-from busbar.judge.results import Outcome
+from busbar.engine.results import Outcome
 from busbar.report.failures import Failure, failures
 from busbar.report.fleet import Fleet, of_outcomes
 from busbar.report.matrix import Matrix

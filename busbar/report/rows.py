@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from busbar.check.names import short_name
-from busbar.judge.results import Outcome, Result
+from busbar.engine.results import Outcome, Result
 from busbar.terminal import Column, Part
 from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from busbar.documents import CauseRow
+from busbar.engine.results import Outcome, Result
 from busbar.history.record import metric_of
-from busbar.judge.results import Outcome, Result
 from busbar.report.bars import Bar, bar
 from busbar.report.curve import Curve, curve
 from busbar.report.failures import repeat

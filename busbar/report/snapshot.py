@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from busbar.documents import CheckDocument, Skipped
-from busbar.judge.results import Outcome, Result
-from busbar.judge.run_document import SCHEMA, RunDocument, documents
+from busbar.engine.results import Outcome, Result
+from busbar.engine.run_document import SCHEMA, RunDocument, documents
 from busbar.report.document_file import read_document
 from busbar.verdict import Verdict, combined, worst
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from busbar.check.listing import Match, skips
 from busbar.documents import CauseRow
-from busbar.judge.results import Outcome, Result
+from busbar.engine.results import Outcome, Result
 from busbar.report.rows import (
     COLUMNS,
     Namer,

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from busbar import site as sites
+from busbar.engine.collect import collect
+from busbar.engine.expectation import expectation_of
+from busbar.engine.reading import Reading
+from busbar.engine.run import Run, algorithms_of
+from busbar.engine.verdicts import verdict_on
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, collective, point_to_point
 from busbar.expect.bounds import factor
 from busbar.expect.collective import by_algorithm
 from busbar.expect.curves import RAMP, bus_bandwidth
 from busbar.expect.published import readings
-from busbar.judge.expectation import expectation_of
-from busbar.judge.run import Run, algorithms_of
-from busbar.judge.verdicts import verdict_on
-from busbar.output.collect import collect
-from busbar.output.reading import Reading
 from busbar.parse.text import Source
 from busbar.site.model import Site
 from busbar.verdict import Verdict

@@ -10,12 +10,12 @@ import pytest
 
 from busbar import site as sites
 from busbar.cli import main
+from busbar.engine.verdicts import verdict_on
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, collective
 from busbar.expect.bounds import bound, factor
 from busbar.expect.curves import compute_mode
 from busbar.expect.lint import expectation
-from busbar.judge.verdicts import verdict_on
 from busbar.verdict import Verdict
 
 from .fits import fit_time

@@ -8,9 +8,9 @@ import csv
 import pytest
 
 from busbar import site as sites
+from busbar.engine.verdicts import verdict_on
 from busbar.expect import Question, collective
 from busbar.expect.point import point_to_point
-from busbar.judge.verdicts import verdict_on
 from busbar.site.model import Site
 from busbar.verdict import Verdict
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import pytest
 
 from busbar import site as sites
+from busbar.engine.collect import collect
+from busbar.engine.verdicts import verdict_on
 from busbar.expect import COLLECTIVES, Question, collective
 from busbar.expect.bounds import factor
 from busbar.expect.collective import bands as collective_bands
-from busbar.judge.verdicts import verdict_on
-from busbar.output.collect import collect
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
 

@@ -8,11 +8,11 @@ from itertools import permutations
 import pytest
 
 from busbar import site as sites
+from busbar.engine.verdicts import verdict_on
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, collective, point_to_point
 from busbar.expect.expectation import Expectation
 from busbar.expect.point import multi_pair
-from busbar.judge.verdicts import verdict_on
 from busbar.site.model import Site
 from busbar.verdict import Verdict
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from busbar import site as sites
+from busbar.engine.verdicts import verdict_on
 from busbar.expect import Question, point_to_point
 from busbar.expect.banded import BandedExpectation
-from busbar.judge.verdicts import verdict_on
 from busbar.parse import events
 from busbar.verdict import Verdict
 

@@ -9,12 +9,12 @@ import pytest
 
 from busbar import site as sites
 from busbar.delivery.hardware import gpu_features
+from busbar.engine.expectation import expectation_of
+from busbar.engine.launch import show
+from busbar.engine.run import Run
+from busbar.engine.verdicts import judge_reading, verdict_on
 from busbar.expect.within_gpu import expectation as within_gpu
 from busbar.explain import explain
-from busbar.judge.expectation import expectation_of
-from busbar.judge.launch import show
-from busbar.judge.run import Run
-from busbar.judge.verdicts import judge_reading, verdict_on
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
 

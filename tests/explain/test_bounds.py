@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from busbar.engine.shapes import Shapes
 from busbar.explain import Source, explain
-from busbar.output.shapes import Shapes
 from busbar.site import load
 from busbar.verdict import Verdict
 
@@ -21,9 +21,9 @@ BROKEN = '{"event": "reading", "metric": }\n'
 
 @pytest.fixture(autouse=True)
 def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("busbar.output.job_output.MOST_VALUES", MOST)
-    monkeypatch.setattr("busbar.output.tables.MOST_VALUES", MOST)
-    monkeypatch.setattr("busbar.output.runs.MOST_RUNS", MOST)
+    monkeypatch.setattr("busbar.engine.job_output.MOST_VALUES", MOST)
+    monkeypatch.setattr("busbar.engine.tables.MOST_VALUES", MOST)
+    monkeypatch.setattr("busbar.engine.runs.MOST_RUNS", MOST)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_what_repeats_after_the_bound_is_skipped_and_a_fault_in_it_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("_FREE_LINES", "_MOST_ALIKE", "_MIN_WORN"):
-        monkeypatch.setattr(f"busbar.output.shapes.{name}", MOST)
+        monkeypatch.setattr(f"busbar.engine.shapes.{name}", MOST)
     repeated = "".join(ALONE.format(10_000 + i, "0 OK") for i in range(500))
     found = run(repeated)
     assert "at least" in " ".join(each.summary for each in found.notes)
@@ -121,7 +121,7 @@ def test_what_repeats_after_the_bound_is_skipped_and_a_fault_in_it_is_not(
 def test_a_code_in_worn_lines_counts(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address does not."""
     shapes = Shapes()
-    monkeypatch.setattr("busbar.output.shapes._FREE_LINES", 0)
+    monkeypatch.setattr("busbar.engine.shapes._FREE_LINES", 0)
     line = b"node%d NCCL WARN QP 0x%x failed with syndrome %s"
     for i in range(100):
         assert shapes.is_worn(line % (7, 0xABCDE + i, b"0x3")) is (i >= 64)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from busbar.engine.patterns import Patterns
 from busbar.explain import catalog
 from busbar.explain.rulebook import PATTERNS
-from busbar.output.patterns import Patterns
 from busbar.parse.messages import pattern
 
 ROOT = Path(__file__).parents[2]

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from busbar.cli import main
+from busbar.engine import inputs
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
-from busbar.output import inputs
 
 from .outputs import ids, nccl_table, run
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from busbar.cli import main
+from busbar.engine.collect import collect
+from busbar.engine.patterns import Patterns
 from busbar.errors import BusbarError
 from busbar.explain import Explanation, Source, explain
 from busbar.explain.catalog import CAUSES
 from busbar.explain.page import Example, examples
 from busbar.explain.rulebook import PATTERNS
-from busbar.output.collect import collect
-from busbar.output.patterns import Patterns
 from busbar.parse.messages import Pattern
 from busbar.site import load
 from busbar.verdict import Verdict
@@ -29,7 +29,7 @@ DATA = Path(__file__).parents[1] / "data"
 OF_PREFLIGHT = {"image-broken", "image-slow-path", "deliveries-differ", "container-runtime"}
 """No output of a run shows these; tests/explain/test_containers.py has them."""
 OF_RECORD = {"cpu-busy", "cpu-quota", "gpu-throttled", "nic-busy"}
-"""Busbar's own record of a node shows these; tests/judge/test_busy.py has them."""
+"""Busbar's own record of a node shows these; tests/engine/test_busy.py has them."""
 ALL = [(cause, each) for cause, rows in examples().items() for each in rows]
 PREFIXES = {
     "none": "",

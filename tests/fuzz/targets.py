@@ -13,8 +13,8 @@ from pathlib import Path
 
 from busbar import cli
 from busbar.detect.machine import compose, recorded
+from busbar.engine.launch import show, split
 from busbar.errors import BusbarError
-from busbar.judge.launch import show, split
 from busbar.parse import (
     events,
     fabtests,

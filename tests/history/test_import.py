@@ -12,11 +12,11 @@ import pytest
 
 from busbar import cli
 from busbar.check.document import document_of
+from busbar.engine.results import Outcome, Result
 from busbar.history.facts import flat
 from busbar.history.json_lines import parse
 from busbar.history.read import history, read_series
 from busbar.history.record import metric_of
-from busbar.judge.results import Outcome, Result
 from busbar.report.snapshot import read
 from busbar.verdict import Verdict
 

@@ -47,9 +47,9 @@ def only(module: str, name: str) -> tuple[str | Path, ...]:
 READING = """
 import reframe as rfm
 from reframe.core.builtins import run_before
-from busbar.judge.results import Result, result_of
-from busbar.judge.verdicts import judge_reading
-from busbar.output.reading import Reading
+from busbar.engine.results import Result, result_of
+from busbar.engine.verdicts import judge_reading
+from busbar.engine.reading import Reading
 from busbar.expect.expectation import Expectation
 from busbar.verdict import Verdict
 from .base import BusbarCheck

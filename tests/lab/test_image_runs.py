@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from busbar.judge.launch import LaunchOutput, show
+from busbar.engine.launch import LaunchOutput, show
 from busbar.parse.events import Check, Error, Start
 
 from .common import ROOT, Run

@@ -19,7 +19,7 @@ import pytest
 from busbar.check.document import document_of
 from busbar.check.surroundings import own
 from busbar.cli import main
-from busbar.judge.results import Outcome, Result
+from busbar.engine.results import Outcome, Result
 from busbar.nightly import lock, process
 from busbar.nightly.night import finished, rotate
 from busbar.nightly.stages import sample_of

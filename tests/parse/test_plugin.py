@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.judge.plugin import contradictions, used
-from busbar.output.collect import collect
+from busbar.engine.collect import collect
+from busbar.engine.plugin import contradictions, used
 from busbar.parse.text import Source
 from busbar.site.model import Fabric
 

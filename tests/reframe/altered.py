@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from busbar.judge.launch import powers
+from busbar.engine.launch import powers
 
 from .faults import SIZE, GpuAwareKind, Kind, first
 from .kinds import COLLECTIVE, GPU_AWARE, KINDS, NCCL_LOG, PAIR, XCCL

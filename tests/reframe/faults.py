@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbar import site as sites
-from busbar.judge import gpu_aware as gpu_judge
-from busbar.judge.assertions import Problem
-from busbar.judge.launch import BenchLaunch, LaunchOutput, split
-from busbar.judge.run import Run
-from busbar.output.reading import Reading
+from busbar.engine import gpu_aware as gpu_judge
+from busbar.engine.assertions import Problem
+from busbar.engine.launch import BenchLaunch, LaunchOutput, split
+from busbar.engine.reading import Reading
+from busbar.engine.run import Run
 from busbar.parse.ucx_perftest import bandwidth
 
 DATA = Path(__file__).parents[1] / "data"

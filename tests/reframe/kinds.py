@@ -10,15 +10,15 @@ from functools import partial
 from types import SimpleNamespace
 
 from busbar import site as sites
+from busbar.engine import gpu_aware as gpu_judge
+from busbar.engine import mode
+from busbar.engine.assertions import Problem
+from busbar.engine.expectation import expectation_of
+from busbar.engine.launch import BenchLaunch, LaunchOutput, powers, show
+from busbar.engine.reading import Reading
+from busbar.engine.run import Run, of_launch
 from busbar.expect import COLLECTIVES
-from busbar.judge import gpu_aware as gpu_judge
-from busbar.judge import mode
-from busbar.judge.assertions import Problem
-from busbar.judge.expectation import expectation_of
-from busbar.judge.launch import BenchLaunch, LaunchOutput, powers, show
-from busbar.judge.run import Run, of_launch
 from busbar.mpi import SHARED_MEMORY
-from busbar.output.reading import Reading
 from busbar.parse.fabtests import rows
 from busbar.verdict import Verdict
 from reframe_checks.fabric_ofi import fabric_ofi

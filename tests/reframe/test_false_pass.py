@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from busbar.judge.assertions import ASSERTIONS
-from busbar.judge.launch import show
+from busbar.engine.assertions import ASSERTIONS
+from busbar.engine.launch import show
 from busbar.verdict import Verdict
 
 from .kinds import KINDS

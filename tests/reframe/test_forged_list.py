@@ -16,11 +16,11 @@ from typing import NamedTuple
 import pytest
 
 from busbar.check.causes import explained
+from busbar.engine import gpu_aware as gpu_judge
+from busbar.engine.judge import judge
+from busbar.engine.launch import BenchLaunch, show
+from busbar.engine.results import Outcome
 from busbar.explain import Source
-from busbar.judge import bench
-from busbar.judge import gpu_aware as gpu_judge
-from busbar.judge.launch import BenchLaunch, show
-from busbar.judge.results import Outcome
 from busbar.verdict import Verdict
 
 from .altered import HEALTHY, brief
@@ -303,7 +303,7 @@ def outcome(kind: Kind | GpuAwareKind, text: str) -> Outcome:
         results = gpu_judge.judge(kind.asked, shown, run)
     else:
         shown.facts.readings += kind.derive(shown)
-        results = bench.judge("check", kind.run, without_json(kind.launch), shown)
+        results = judge("check", kind.run, without_json(kind.launch), shown)
         run = kind.run
     return explained(
         Outcome("check", "ucx-1.14", tuple(results)), [Source.from_text("job", text)], run

@@ -10,9 +10,9 @@ import re
 import pytest
 
 from busbar import site as sites
+from busbar.engine.verdicts import verdict_on
 from busbar.expect import NoExpectation, Question
 from busbar.expect.host_link import expectation
-from busbar.judge.verdicts import verdict_on
 from busbar.verdict import Verdict
 
 MIB = 1 << 20

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from busbar.judge import assertions, bench, mode, verdicts
-from busbar.judge import gpu_aware as gpu_judge
-from busbar.judge.launch import show
-from busbar.judge.verdicts import Expect, Judged
-from busbar.output.nccl_json import PRIVATE, collect_json
-from busbar.output.reading import Reading
+from busbar.engine import assertions, mode, verdicts
+from busbar.engine import gpu_aware as gpu_judge
+from busbar.engine.judge import judge
+from busbar.engine.launch import show
+from busbar.engine.nccl_json import PRIVATE, collect_json
+from busbar.engine.reading import Reading
+from busbar.engine.verdicts import Expect, Judged
 from busbar.verdict import Verdict, combined
 
 from ..replay.stand_in import write_json
@@ -66,7 +67,7 @@ def verdict(kind: Kind | GpuAwareKind, text: str, directory: Path) -> Verdict:
         write_json(directory / PRIVATE / path.name, lines, says, list(kind.launch.command))
         shown = replace(shown, report=collect_json(path))
     shown.facts.readings += kind.derive(shown)
-    results = bench.judge("check", kind.run, kind.launch, shown)
+    results = judge("check", kind.run, kind.launch, shown)
     beside = [verdict for verdict, _ in kind.also(kind.launch, shown)]
     return combined([*(result.verdict for result in results), *beside])
 

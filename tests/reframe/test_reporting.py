@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from busbar.judge.results import Result
+from busbar.engine.results import Result
 from busbar.verdict import Verdict
 from reframe_checks.reporting import ReportingMixin
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from busbar import site as sites
-from busbar.judge.bench import judge
-from busbar.judge.launch import BenchLaunch, powers, show
-from busbar.judge.run import Run
+from busbar.engine.judge import judge
+from busbar.engine.launch import BenchLaunch, powers, show
+from busbar.engine.run import Run
 from busbar.verdict import Verdict, combined
 
 SITE = sites.load("h200x4")

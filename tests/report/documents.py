@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from busbar.engine.results import Result
 from busbar.history.interval import Ratio
 from busbar.history.model import Bounds, Change, Difference, Event, Key, Series
-from busbar.judge.results import Result
 from busbar.report.snapshot import Snapshot, read
 from busbar.verdict import Verdict
 

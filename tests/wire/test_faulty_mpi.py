@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from busbar.judge.gpu_aware import GpuAwareRequest, judge
-from busbar.judge.launch import LaunchOutput, show
-from busbar.judge.nonce import NONCE
-from busbar.judge.results import Result
-from busbar.judge.run import Run
+from busbar.engine.gpu_aware import GpuAwareRequest, judge
+from busbar.engine.launch import LaunchOutput, show
+from busbar.engine.nonce import NONCE
+from busbar.engine.results import Result
+from busbar.engine.run import Run
 from busbar.units import parse_bytes
 from busbar.verdict import Verdict, combined
 

@@ -12,11 +12,11 @@ import pytest
 
 from busbar.data import CHECKS
 from busbar.delivery.programs import python_with_torch
-from busbar.judge.bench import judge
-from busbar.judge.launch import BenchLaunch, show
-from busbar.judge.nonce import NONCE
-from busbar.judge.run import Run
-from busbar.output.reading import Reading
+from busbar.engine.judge import judge
+from busbar.engine.launch import BenchLaunch, show
+from busbar.engine.nonce import NONCE
+from busbar.engine.reading import Reading
+from busbar.engine.run import Run
 from busbar.units import parse_bytes
 from busbar.verdict import Verdict
 

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: MIT
+"""What every benchmark run is held to, each question a function of its own.
+
+`ASSERTIONS` is the whole list; `tests/reframe/test_minimum.py` shows that none can be left out
+unnoticed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import signal
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from busbar.engine.answer import differences
+from busbar.engine.launch import BenchLaunch, LaunchOutput, not_placed
+from busbar.engine.nonce import foreign_output
+from busbar.parse import numbers
+from busbar.parse.events import End, Error
+from busbar.parse.nccl_tests import Half
+from busbar.units import format_bytes
+from busbar.verdict import Verdict
+
+Problem = tuple[Verdict, str]
+Assertion = Callable[[BenchLaunch, LaunchOutput], Iterator[Problem]]
+
+_FAILED = Verdict.FAILED
+_EXACT = 0.01
+"""NCCL rounds a message to what divides among the ranks; by less than this share."""
+_MEANINGFUL = 1 << 30
+"""nccl-tests lowers its largest size to what fits into the GPU's memory: below this one the links
+are not judged, so a GPU that is that full has failed."""
+_NOT_CHECKED_IN_PLACE = ("alltoall", "sendrecv")
+"""nccl-tests prints N/A there."""
+_OSU_ROW = re.compile(r"\d+\s")
+_DIGITS, _CENT = 1e-3, 0.006
+"""nccl-tests' table has at least four digits of a large number, two places of a small one."""
+
+
+def ranks(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """As many ranks as requested, of one job, on as many nodes."""
+    if reason := other_ranks(launch, shown):
+        yield _FAILED, reason
+    if shown.runs > 1 or not launch.placed:
+        return
+    numbers = [place.rank for place in shown.ranks]
+    if reason or shown.died:
+        pass
+    elif missing := [rank for rank in range(launch.ranks) if rank not in numbers]:
+        yield _FAILED, not_placed(missing)
+    yield from _places(launch, shown)
+
+
+def other_ranks(launch: BenchLaunch, shown: LaunchOutput) -> str:
+    """Return why the output is of another number of ranks than requested; empty if it is not.
+
+    Nothing that such a launch measured says anything of the requested one.
+    """
+    alone = _processes_alone(launch, shown)
+    if alone:
+        return (
+            f"each of {alone} processes ran alone: {Path(launch.command[0]).name} is built without"
+            " MPI, or for another MPI than the launcher's; build nccl-tests (rccl-tests) with"
+            f" MPI=1 MPI_HOME=..., or run it as one process with -g {launch.ranks}"
+        )
+    if shown.runs > 1:
+        return f"{shown.runs} programs started apart from each other, not one"
+    sizes = {place.ranks for place in shown.ranks if place.ranks is not None}
+    if launch.placed and sizes - {launch.ranks}:
+        started = ", ".join(map(str, sorted(sizes)))
+        return f"requested {launch.ranks} ranks, but the launcher started {started}"
+    return ""
+
+
+def _processes_alone(launch: BenchLaunch, shown: LaunchOutput) -> int:
+    """Return how many processes of nccl-tests or rccl-tests ran without the others."""
+    facts = shown.facts
+    if facts.tool != "nccl-tests" or launch.ranks == 1:
+        return 0
+    sizes = {*facts.values("nccl.init", "ranks"), *facts.values("nccl.nodes", "ranks")}
+    first_only = len(facts.devices) > 1 and {d.rank for d in facts.devices.values()} == {0}
+    if shown.runs > 1 or first_only or sizes == {"1"}:
+        return max(shown.runs, len(facts.devices), len(shown.ranks))
+    return 0
+
+
+def _places(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """Each rank once, on the nodes of the job; nothing in the output is of another host."""
+    per_node = launch.ranks // launch.nodes
+    strange = [p for p in shown.ranks if p.rank >= launch.ranks or p.node_rank >= per_node]
+    for place in strange[:1]:
+        yield _FAILED, f"unexpected rank {place.rank}, {place.node_rank} on its node"
+    counts = Counter((type(place), place.rank) for place in shown.ranks)
+    for rank in [rank for (_, rank), count in counts.items() if count > 1][:1]:
+        yield _FAILED, f"rank {rank} reported its node more than once"
+    hosts = {_short(place.host) for place in shown.ranks}
+    if not hosts:
+        return
+    if len(hosts) != launch.nodes:
+        yield _FAILED, f"requested {launch.nodes} nodes, but the ranks ran on {len(hosts)}"
+    if others := {_short(host) for host in shown.facts.hosts} - hosts:
+        yield _FAILED, f"the output names {', '.join(sorted(others))}, where no rank ran"
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0]
+
+
+def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """Each rank on the GPU it should have, and no two on one."""
+    if not launch.gpus:
+        return
+    for place in shown.ranks:
+        if place.visible is None or place.node_rank >= len(launch.gpus):
+            continue
+        expected = launch.gpus[place.node_rank]
+        visible = [v for v in place.visible.split(",") if v]
+        used = visible[place.node_rank % len(visible)] if visible else str(place.node_rank)
+        # A device that is named by UUID or partition says nothing of its index.
+        if numbers.is_whole(used) and numbers.count(used) != expected:
+            yield _FAILED, f"rank {place.rank} was to use GPU {expected}, it sees {used}"
+    # Versions before 2.12 print the bus alone, on which two GPUs may sit.
+    named = [
+        (d.host, d.bus if ":" in d.bus else f"{d.bus}, device {d.device}")
+        for d in shown.facts.devices.values()
+    ]
+    named += [(place.host, place.device) for place in shown.ranks if place.device]
+    for (host, bus), count in Counter(named).items():
+        if count > 1:
+            yield _FAILED, f"{count} ranks share the GPU {bus} of {host}"
+    if shown.facts.devices and len(named) < launch.ranks and not shown.died:
+        yield _FAILED, f"the tool lists {len(named)} GPUs for {launch.ranks} ranks"
+
+
+def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """The data went by one of the ways that it should go."""
+    facts = shown.facts
+    # A run that died need not have come to its transports.
+    if not launch.transports or (shown.died and not facts.transports and not facts.endpoints):
+        return
+    if launch.log == "nccl":
+        used = set(facts.transports)
+        wrong = {way for way in used if not way.startswith(launch.transports)}
+    else:
+        peers = [set(e.lanes) for e in facts.endpoints if not e.loopback]
+        ways = {*launch.transports, *launch.across}
+        used = {lane for lanes in peers for lane in lanes}
+        wrong = {lane for lanes in peers if not lanes & ways for lane in lanes}
+        if not used & set(launch.transports):
+            wrong = used
+    if not used:
+        yield _FAILED, f"the log of {launch.log or 'ucx'} does not say how the data went"
+    elif wrong:
+        wanted = " or ".join(launch.transports)
+        yield Verdict.DEGRADED, f"the data went by {', '.join(sorted(wrong))}, not by {wanted}"
+
+
+def data(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """No wrong element, and checked if checking was requested."""
+    facts = shown.facts
+    for reading in [reading for reading in shown.readings if reading.wrong][:1]:
+        yield _FAILED, f"{reading.wrong} wrong at {format_bytes(reading.nbytes)}"
+    for end in [end for end, _ in facts.events_of(End) if end.wrong]:
+        yield _FAILED, f"the program counts {end.wrong} wrong"
+    if facts.out_of_bounds and not facts.out_of_bounds.okay:
+        yield _FAILED, f"the tool counts {facts.out_of_bounds.wrong} values out of bounds"
+    if launch.validated and not shown.died and not _checked(launch, shown):
+        yield _FAILED, "the data was to be checked and the output does not say that it was"
+
+
+def _checked(launch: BenchLaunch, shown: LaunchOutput) -> bool:
+    facts = shown.facts
+    if facts.tool == "nccl-tests":
+        halves = [row.out_of_place for row, _ in facts.rows]
+        if launch.bench not in _NOT_CHECKED_IN_PLACE:
+            halves += [row.in_place for row, _ in facts.rows if row.in_place]
+        return bool(halves) and all(half.wrong is not None for half in halves)
+    if launch.bench.startswith("osu_"):
+        rows = [line.split() for line in shown.text if _OSU_ROW.match(line)]
+        return bool(rows) and all(row[-1] == "Pass" for row in rows)
+    return bool(facts.readings)
+
+
+def metrics(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """The program ended well, and every requested size has a reading."""
+    problems = list(_ends(launch, shown))
+    if missing := _missing(launch, shown):
+        problems.append(missing if problems else f"{launch.bench}: {missing}")
+    if shown.died:  # one reason for all that is missing
+        yield _FAILED, "; ".join(problems)
+    else:
+        yield from ((_FAILED, problem) for problem in problems)
+
+
+def _ends(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
+    """Yield what the program says went wrong, and that it did not end well."""
+    facts = shown.facts
+    yield from dict.fromkeys(error.text for error, _ in facts.events_of(Error))
+    if facts.exit_status is None:
+        yield f"{launch.bench}: the output ends before the exit status"
+    elif code := facts.exit_status.code:
+        yield f"{launch.bench}: exit status {code}{_signal(code)}"
+    elif launch.end and facts.finished is None:
+        yield f"{launch.bench}: the output ends before the tool's last line"
+
+
+def _signal(status: int) -> str:
+    """Return the name of the signal that a shell reports by its exit status."""
+    with suppress(ValueError):
+        return f" ({signal.Signals(status - 128).name})"
+    return ""
+
+
+def _missing(launch: BenchLaunch, shown: LaunchOutput) -> str:
+    """Return the requested sizes without a reading, as one sentence."""
+    facts = shown.facts
+    read = {reading.nbytes for reading in shown.readings}
+    most = facts.max_bytes or max(launch.sizes, default=0)
+    wanted = [size for size in launch.sizes if size <= max(most, _MEANINGFUL)]
+    missing = [
+        size for size in wanted if not any(abs(size - got) <= size * _EXACT for got in read)
+    ]
+    if not missing:
+        return ""
+    sizes = ", ".join(format_bytes(size) for size in missing[:4])
+    more = f" and {len(missing) - 4} more" if len(missing) > 4 else ""
+    return f"no reading at {sizes}{more}"
+
+
+def report(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """The requested JSON of the tool agrees with its table.
+
+    One that cannot be read takes no measurement away: the table is judged, and a note tells.
+    """
+    reported = shown.report.facts if shown.report else None
+    if reported is None:
+        return
+    for failure in reported.values("tests.failure", "text"):
+        yield _FAILED, f"{launch.json}: {failure}"
+    rows = defaultdict(list)
+    for row, _ in reported.rows:
+        rows[row.nbytes, row.type, row.redop, row.root].append(row)
+    for row, _ in shown.facts.rows:
+        alike = rows[row.nbytes, row.type, row.redop, row.root]
+        same = alike.pop(0) if alike else None  # a size that is run again follows in both
+        size = format_bytes(row.nbytes)
+        if same is None:
+            yield _FAILED, f"{launch.json} has nothing of {size}, which the table has"
+            return
+        if same.count != row.count or not (
+            _agree(same.out_of_place, row.out_of_place) and _agree(same.in_place, row.in_place)
+        ):
+            yield _FAILED, f"{launch.json} and the table differ at {size}"
+            return
+
+
+def _agree(one: Half | None, other: Half | None) -> bool:
+    """Whether two halves are the same but for what one of them leaves out, and for digits."""
+    if one is None or other is None:
+        return True
+    pairs = zip(*((h.time_us, h.algbw, h.busbw) for h in (one, other)), strict=True)
+    return (None in (one.wrong, other.wrong) or one.wrong == other.wrong) and all(
+        math.isclose(a, b, rel_tol=_DIGITS, abs_tol=_CENT) for a, b in pairs
+    )
+
+
+def nonce(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """The output is of this job, not of an earlier one."""
+    for reason in foreign_output(launch.nonce, shown.facts):
+        yield _FAILED, reason
+
+
+def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
+    """The output agrees with itself and with what was requested."""
+    for text in differences(launch, shown):
+        yield _FAILED, f"{launch.bench}: {text}"
+
+
+ASSERTIONS: dict[str, Assertion] = {
+    "ranks": ranks,
+    "placement": placement,
+    "transport": transport,
+    "data": data,
+    "metrics": metrics,
+    "report": report,
+    "nonce": nonce,
+    "answer": answer,
+}
+"""By the names of the minimum list; ``low`` and ``impossible`` are in `busbar.engine.judge`."""

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""Read the outputs of a job in one pass and sort their facts into runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from busbar.engine.collector import Collector
+from busbar.engine.inputs import Stream
+from busbar.engine.job_output import JobOutput
+from busbar.engine.json_runs import from_json
+from busbar.engine.monitor import from_ras
+from busbar.engine.patterns import patterns
+from busbar.parse import nccl_monitor, nccl_tests
+from busbar.parse.mentions import is_document
+from busbar.parse.messages import Pattern
+from busbar.parse.text import BLOCK_BYTES, Source, blocks
+from busbar.parse.wrapped import wrapping
+
+MOST_JSON_BYTES = 16 << 20
+
+
+def collect(sources: Sequence[Source], more: Sequence[Pattern] = ()) -> list[JobOutput]:
+    """Return the runs in ``sources``, in order; files without a run are context of the runs.
+
+    A file of context, such as one rank's ``NCCL_DEBUG_FILE``, goes to the run that names its
+    process, or else to all of them. ``more`` are patterns to search beside those of the parsers.
+    """
+    runs: list[JobOutput] = []
+    context: list[JobOutput] = []
+    for source in sources:
+        for facts in read(source, more):
+            if facts.empty:
+                facts.files = [source.name]
+            (runs if facts.tool else context).append(facts)
+    if not runs:
+        whole = JobOutput()
+        for facts in context:
+            whole.merge_context(facts)
+        return [whole]
+    for facts in context:
+        owners = [run for run in runs if run.processes & facts.processes] or runs
+        for run in owners:
+            run.merge_context(facts)
+    return runs
+
+
+def read(source: Source, more: Sequence[Pattern] = ()) -> list[JobOutput]:
+    """Return the runs of one file: at least one, which is empty if nothing was recognised."""
+    with Stream(source) as stream:
+        unwrap = wrapping(stream.head)
+        facts = None if unwrap else _read_json(stream, source.name)
+        if facts is not None:
+            return [facts]
+        collector = Collector(source.name, patterns(tuple(more)))
+        if is_document(stream.head.decode("utf-8", "replace")):
+            return collector.finish()
+        for number, block in blocks(stream):
+            collector.block(number, unwrap(block) if unwrap else block)
+        runs = collector.finish()
+    if stream.damage:
+        runs[-1].damage[source.name] = stream.damage
+    return runs
+
+
+def _read_json(stream: Stream, name: str) -> JobOutput | None:
+    head = stream.head.lstrip()
+    if not head.startswith(b"{") or b'"event"' in head.split(b"\n", 1)[0]:
+        return None
+    pieces: list[bytes] = []
+    nbytes = 0
+    while nbytes < MOST_JSON_BYTES and (piece := stream.read(BLOCK_BYTES)):
+        pieces.append(piece)
+        nbytes += len(piece)
+    data = b"".join(pieces)
+    text = data.decode("utf-8", "replace")
+    try:
+        if ras := nccl_monitor.parse_ras(text):
+            return from_ras(ras, name, text)
+        run = nccl_tests.parse_json(text)
+    except ValueError:
+        run = None  # JSON of another kind, or broken beyond reading: the line reader goes on
+    if run is None:
+        stream.unread(data)
+        return None
+    return from_json(run, name, text)

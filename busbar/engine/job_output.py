@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: MIT
+"""The facts that the output of one run shows, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self, TypeVar
+
+from busbar.engine.reading import Evidence, Reading
+from busbar.parse import nccl_tests, osu
+from busbar.parse.events import Event
+from busbar.parse.launch import CommandLine
+from busbar.parse.nccl_log import NetPath, Ring
+from busbar.parse.nccl_options import Parameters
+from busbar.parse.ucx_log import Endpoint
+
+MOST_VALUES = 4096
+"""Distinct values kept of one kind of message."""
+MOST_READINGS = 20_000
+MOST_PATHS = 20_000
+MOST_HOSTS = 65_536
+_E = TypeVar("_E")
+_T = TypeVar("_T")
+
+
+@dataclass
+class Occurrence:
+    """A message: its fields by name, the first line that has them, and the number of lines."""
+
+    fields: Mapping[str, str]
+    evidence: Evidence
+    count: int = 1
+
+    def __getitem__(self, name: str) -> str:
+        return self.fields[name]
+
+
+class Setting(NamedTuple):
+    """An environment variable that the run had."""
+
+    name: str
+    value: str
+    evidence: Evidence
+
+
+class ExitStatus(NamedTuple):
+    """The exit status that the job script printed."""
+
+    code: int
+    evidence: Evidence
+
+
+class OutOfBounds(NamedTuple):
+    """The line of nccl-tests that counts wrong values."""
+
+    wrong: int
+    okay: bool
+    evidence: Evidence
+
+
+class First(list[_T]):
+    """A list that keeps the first entries: a text can repeat anything a million times."""
+
+    dropped = 0
+    """Entries that were not kept."""
+
+    def append(self, entry: _T, /) -> None:
+        """Add an entry, or count it if there are too many."""
+        if len(self) < MOST_VALUES:
+            super().append(entry)
+        else:
+            self.dropped += 1
+
+    def __iadd__(self, entries: Iterable[_T], /) -> Self:  # type: ignore[misc, override]
+        """Add the entries of another list, and what that did not keep."""
+        self.dropped += entries.dropped if isinstance(entries, First) else 0
+        return super().__iadd__(entries)
+
+
+@dataclass
+class JobOutput:
+    """One run. The collector fills it, the rules read it."""
+
+    files: list[str] = field(default_factory=list)
+    tool: str = ""
+    version: str | None = None
+    names: First[tuple[str, Evidence]] = field(default_factory=First)
+    """The collective or test by the output's own words, with the lines."""
+    device: str = ""
+    """Where the buffers are: ``CUDA``, ``ROCM``, ``GPU`` or ``host``; empty if not shown."""
+    buffers: str = ""
+    table_seen: bool = False
+    """Whether the header of a table or a banner was printed."""
+    readings: list[Reading] = field(default_factory=list)
+    rows: list[tuple[nccl_tests.Row, Evidence]] = field(default_factory=list)
+    pending: Evidence | None = None
+    """A result row that was cut and never completed."""
+    max_bytes: int | None = None
+    """The largest size that nccl-tests says it measures."""
+    parameters: tuple[Parameters, Evidence] | None = None
+    """How nccl-tests says that it measures."""
+    settings: First[tuple[osu.Setting, Evidence]] = field(default_factory=First)
+    """What OSU prints between its title and its table."""
+    out_of_bounds: OutOfBounds | None = None
+    finished: Evidence | None = None
+    """The line with which the tool ends its output."""
+    exit_status: ExitStatus | None = None
+    commands: First[tuple[CommandLine, Evidence]] = field(default_factory=First)
+    ranks: int | None = None
+    launches: First[Evidence] = field(default_factory=First)
+    """Each start of the program; more than one in one run are singletons."""
+    single_starts: int = 0
+    devices: dict[tuple[str, int], nccl_tests.Device] = field(default_factory=dict)
+    """By host and pid."""
+    hosts: dict[str, None] = field(default_factory=dict)
+    processes: set[tuple[str, int]] = field(default_factory=set)
+    messages: dict[str, dict[tuple[tuple[str, str], ...], Occurrence]] = field(
+        default_factory=dict
+    )
+    """By kind and fields."""
+    around: dict[str, list[Evidence]] = field(default_factory=dict)
+    """By kind: the first message that is kept in context, and the lines around it."""
+    places: dict[str, Evidence] = field(default_factory=dict)
+    """By kind: the line of a help text that names the node of the first message."""
+    environment: dict[str, dict[str, Evidence]] = field(default_factory=dict)
+    """Variables that the output shows, each value with the first line."""
+    rings: dict[int, tuple[Ring, Evidence]] = field(default_factory=dict)
+    transports: Counter[str] = field(default_factory=Counter)
+    """Connections by NCCL's name of the transport: ``P2P/CUMEM``, ``SHM/direct/direct``."""
+    transport_lines: dict[str, Evidence] = field(default_factory=dict)
+    paths: dict[NetPath, Evidence] = field(default_factory=dict)
+    endpoints: dict[Endpoint, Occurrence] = field(default_factory=dict)
+    events: list[tuple[Event, Evidence]] = field(default_factory=list)
+    """JSON lines of our own programs other than readings."""
+    malformed: First[tuple[str, Evidence]] = field(default_factory=First)
+    """Lines that begin as those and cannot be read, with the reason."""
+    reports: dict[str, Evidence] = field(default_factory=dict)
+    """Descriptions of the machine in the input, by tool."""
+    contradictions: list[tuple[str, Evidence]] = field(default_factory=list)
+    """Lines whose own numbers or words contradict each other, with what is wrong."""
+    incomplete: Evidence | None = None
+    """The line at which the input was cut."""
+    complaint: Evidence | None = None
+    """The nearest line that complains before the first death, or else before the end."""
+    variables_dropped: int = 0
+    """Variables, or values of them, that were not kept."""
+    runs_dropped_from: Evidence | None = None
+    """The first line of the runs that follow and are not read."""
+    dropped_from: Evidence | None = None
+    """The first row that was not kept because there are too many."""
+    damage: dict[str, str] = field(default_factory=dict)
+    """Why a compressed file could not be read to its end, by file."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was recognised."""
+        return not (
+            self.tool
+            or self.messages
+            or self.environment
+            or self.exit_status
+            or self.endpoints
+            or self.transports
+            or self.rings
+            or self.reports
+            or self.commands
+            or self.readings
+        )
+
+    def has_enough(self, kind: str) -> bool:
+        """Whether no more messages of a kind are kept."""
+        return len(self.messages.get(kind, ())) >= MOST_VALUES
+
+    def counts(self, kind: str, fields: Mapping[str, str]) -> bool:
+        """Count a message like one that is kept already; False if none is and it has to be."""
+        occurrences = self.messages.get(kind)
+        if occurrences is None:
+            return False
+        if mine := occurrences.get(tuple(fields.items())):
+            mine.count += 1
+            return True
+        return len(occurrences) >= MOST_VALUES
+
+    def note_message(
+        self, kind: str, evidence: Evidence, fields: Mapping[str, str] | None = None
+    ) -> None:
+        """Count a message; only the first line with the same fields is kept."""
+        self._add_message(kind, Occurrence(fields or {}, evidence))
+
+    def note_setting(self, name: str, value: str, evidence: Evidence) -> None:
+        """Add a variable that the run had; each distinct value is kept once, in order."""
+        values = self.environment.get(name, {})
+        if value in values:
+            return
+        if len(self.environment) < MOST_VALUES and len(values) < MOST_VALUES:
+            self.environment.setdefault(name, values)[value] = evidence
+        else:
+            self.variables_dropped += 1
+
+    @property
+    def not_kept(self) -> dict[str, int]:
+        """What the run repeats more often than is kept, and how often."""
+        counts = {
+            "starts of the program": self.launches.dropped,
+            "commands": self.commands.dropped,
+            "variables": self.variables_dropped,
+            "names of a test": self.names.dropped,
+            "settings of a test": self.settings.dropped,
+            "broken events": self.malformed.dropped,
+        }
+        return {what: count for what, count in counts.items() if count}
+
+    def note_contradiction(self, text: str, evidence: Evidence) -> None:
+        """Add a line that contradicts itself."""
+        if text and len(self.contradictions) < MOST_VALUES:
+            self.contradictions.append((text, evidence))
+
+    def note_process(self, host: str, pid: int) -> None:
+        """Add a process that prints."""
+        if len(self.processes) < MOST_HOSTS:
+            self.hosts.setdefault(host)
+            self.processes.add((host, pid))
+
+    def seen(self, kind: str) -> list[Occurrence]:
+        """Return all messages of a kind, in the order of their first lines."""
+        return list(self.messages.get(kind, {}).values())
+
+    def first(self, kind: str) -> Occurrence | None:
+        """Return the first message of a kind."""
+        return next(iter(self.messages.get(kind, {}).values()), None)
+
+    def events_of(self, kind: type[_E]) -> list[tuple[_E, Evidence]]:
+        """All events of a kind, in order, each with its line."""
+        return [(event, line) for event, line in self.events if isinstance(event, kind)]
+
+    def setting(self, *names: str) -> Setting | None:
+        """Return the first of ``names`` that the run had set."""
+        for name in names:
+            for value, evidence in self.environment.get(name, {}).items():
+                return Setting(name, value, evidence)
+        return None
+
+    def values(self, kind: str, name: str) -> Iterator[str]:
+        """Yield one field of every message of a kind."""
+        for occurrence in self.seen(kind):
+            yield occurrence[name]
+
+    def merge_context(self, other: JobOutput) -> None:
+        """Merge a file without a run of its own: a debug file, the scheduler's output."""
+        for kind, occurrences in other.messages.items():
+            for occurrence in occurrences.values():
+                self._add_message(kind, occurrence)
+        for name, values in other.environment.items():
+            for value, evidence in values.items():
+                self.note_setting(name, value, evidence)
+        self.around = {**other.around, **self.around}
+        self.places = {**other.places, **self.places}
+        self.hosts = {**self.hosts, **other.hosts}
+        self.processes |= other.processes
+        self.transports.update(other.transports)
+        self.rings = {**other.rings, **self.rings}
+        self.transport_lines = {**other.transport_lines, **self.transport_lines}
+        self.paths = {**other.paths, **self.paths}
+        self.reports = {**other.reports, **self.reports}
+        for endpoint, occurrence in other.endpoints.items():
+            mine = self.endpoints.setdefault(endpoint, Occurrence({}, occurrence.evidence, 0))
+            mine.count += occurrence.count
+        self.devices = {**other.devices, **self.devices}
+        self.commands += other.commands
+        self.events += other.events
+        self.malformed += other.malformed
+        self.contradictions += other.contradictions
+        self.launches += other.launches
+        self.single_starts += other.single_starts
+        self.exit_status = self.exit_status or other.exit_status
+        self.incomplete = self.incomplete or other.incomplete
+        self.complaint = self.complaint or other.complaint
+        self.variables_dropped += other.variables_dropped
+        self.dropped_from = self.dropped_from or other.dropped_from
+        self.ranks = self.ranks or other.ranks
+        self.damage |= other.damage
+        self.files += [name for name in other.files if name not in self.files]
+
+    def _add_message(self, kind: str, new: Occurrence) -> None:
+        occurrences = self.messages.setdefault(kind, {})
+        key = tuple(new.fields.items())
+        if mine := occurrences.get(key):
+            mine.count += new.count
+        elif len(occurrences) < MOST_VALUES:
+            occurrences[key] = Occurrence(new.fields, new.evidence, new.count)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT
+"""Judges one launch of a benchmark: the assertions, then every reading against limit and band."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from busbar.engine.assertions import ASSERTIONS, other_ranks
+from busbar.engine.busy import accounts_for, excused, loads
+from busbar.engine.expectation import bus_bandwidths, expectation_of
+from busbar.engine.launch import BenchLaunch, LaunchOutput
+from busbar.engine.machine import differences
+from busbar.engine.reading import Reading
+from busbar.engine.results import Result, result_of
+from busbar.engine.run import Run, algorithms_of, of_launch
+from busbar.engine.series import series_row
+from busbar.engine.verdicts import against_larger, dips, judge_readings
+from busbar.verdict import Verdict
+
+_OF_THE_START = ("ranks", "placement", "metrics")
+"""The assertions that say why a launch has no readings."""
+
+
+def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> list[Result]:
+    """Return what is wrong with the run, then its readings with their verdicts.
+
+    ``run`` is what the check knows of its launches.
+    """
+    run = replace(of_launch(run, launch), algorithms=algorithms_of(shown.facts))
+    readings = [*shown.readings, *bus_bandwidths(run.bench, shown.readings, run.ranks)]
+    where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
+    row = Result(check, Verdict.FAILED, where=where, pair=launch.pair)
+    problems = {name: list(check(launch, shown)) for name, check in ASSERTIONS.items()}
+    problems["machine"] = [(Verdict.FAILED, text) for text in differences(run, shown)]
+    if problems.get("ranks") and (reason := other_ranks(launch, shown)):
+        return [replace(row, message=reason)]
+    # What did not run is a failure of `metrics`; that it printed nothing else says no more.
+    names = problems if shown.readings or not shown.died else _OF_THE_START
+    results = [
+        replace(row, verdict=verdict, message=message)
+        for name in names
+        for verdict, message in problems.get(name, ())
+    ]
+    found = loads(shown.facts, run)
+    judged_readings = against_larger(judge_readings(readings, expectation_of(run)))
+    all_judged = excused(judged_readings, found)
+    if launch.bands:
+        for dip in dips(all_judged):
+            busy = accounts_for(found, dip.share, dip.alone_us)
+            verdict = Verdict.UNKNOWN if busy else Verdict.DEGRADED
+            results.append(replace(row, verdict=verdict, message=dip.text))
+    elif launch.validated and not results:
+        # Its rates say nothing; that its data is right does.
+        results.append(replace(row, verdict=Verdict.PASS, metric="correctness"))
+    for judged in all_judged:
+        reading = judged.reading
+        buffers = reading.buffers or launch.buffers
+        row = replace(row, pair=_pair(launch, reading), buffers=buffers)
+        results.append(replace(result_of(judged, row), series=series_row(run, reading)))
+    return results
+
+
+def _pair(launch: BenchLaunch, reading: Reading) -> str:
+    if reading.source is not None and reading.source == reading.target:
+        return f"{reading.operation} {reading.source}".strip()
+    if reading.source is not None and reading.target is not None:
+        return f"{reading.source}->{reading.target}"
+    if reading.in_place is not None:
+        return f"{launch.pair} {'in' if reading.in_place else 'out of'} place"
+    return reading.operation or launch.pair

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""Facts from what NCCL says of a running job."""
+
+from __future__ import annotations
+
+from busbar.engine.job_output import MOST_READINGS, JobOutput
+from busbar.engine.reading import Evidence, Reading
+from busbar.parse.nccl_monitor import Operation, Place, Ras
+
+_NAMES = {"AllReduce": "all_reduce", "AllGather": "all_gather", "ReduceScatter": "reduce_scatter"}
+
+
+def from_ras(ras: Ras, file: str, text: str) -> JobOutput:
+    """Return the facts of a document of ``ncclras -f json``."""
+    facts = JobOutput(files=[file], tool="ncclras", version=ras.version, ranks=ras.ranks or None)
+    facts.hosts = dict.fromkeys(ras.hosts)
+
+    def line(rank: int, below: str) -> Evidence:
+        """Return the line of a rank, after the key ``below``."""
+        at = max(text.find(f'"rank": {rank},', text.find(f'"{below}"')), 0)
+        number = text.count("\n", 0, at) + 1
+        return Evidence(file, number, text.split("\n")[number - 1])
+
+    for each in ras.behind:
+        fields = {
+            "rank": str(each.rank),
+            "operation": each.operation,
+            "count": str(each.count),
+            "most": str(each.most),
+        }
+        facts.note_message("ras.behind", line(each.rank, "ranks"), fields)
+    for gone in ras.missing:
+        state = "is dead" if gone.dead else "does not answer"
+        summary = f"rank {gone.rank} on {gone.host} (pid {gone.pid}) {state}"
+        facts.note_message("died.ras", line(gone.rank, "missing_ranks"), {"text": summary})
+    for rank, error in ras.errors.items():
+        summary = f"rank {rank} has NCCL error {error}"
+        facts.note_message("died.ras", line(rank, "ranks"), {"text": summary})
+    return facts
+
+
+def note_record(
+    facts: JobOutput, place: Place | None, operation: Operation | None, evidence: Evidence
+) -> None:
+    """Add a record of the Inspector to ``facts``."""
+    facts.tool = facts.tool or "nccl-inspector"
+    if place:
+        facts.note_process(place.host, place.pid)
+        facts.ranks = max(facts.ranks or 0, place.ranks)
+    if operation and len(facts.readings) < MOST_READINGS:
+        name = _NAMES.get(operation.name, operation.name.lower())
+        for kind, rate in (("busbw", operation.busbw), ("algbw", operation.algbw)):
+            facts.readings.append(
+                Reading(kind, operation.nbytes, rate, evidence=evidence, operation=name)  # type: ignore[arg-type]
+            )

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: MIT
+"""The verdict on one reading. `busbar check` and `busbar explain` both get theirs here."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from busbar.engine.reading import Reading
+from busbar.errors import BusbarError
+from busbar.expect import NoExpectation
+from busbar.expect.expectation import Expectation
+from busbar.units import format_bytes
+from busbar.verdict import Verdict
+
+Expect = Callable[[Reading], Expectation]
+"""Return the limit and band of a reading; ``NoExpectation`` if no band is known."""
+
+LARGE_BYTES = 1 << 20
+"""Tools print the rates of smaller messages as 0.00."""
+_DIP = 0.9
+"""A bus bandwidth that falls below this share of its peak at a larger size is a dip: healthy runs
+on 4 x H200 and 2 x p4d stay above 0.97, 2 x 8 H20 on a broken network fell to 0.70."""
+
+
+_LONGER = 2.0
+"""In healthy runs a message takes at most 0.97 of the time of a larger one, and 1.21 with all
+ranks on one core (h200x4/nccl_one_core.log)."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A reading with its verdict."""
+
+    reading: Reading
+    verdict: Verdict
+    expectation: Expectation | None = None
+    """None if no band is known."""
+    limit: float | None = None
+    """What the links can carry, in the unit of the reading; None if that is not known either."""
+    why: str = ""
+    """Why no band is known."""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the reading is worse than its band, for whatever reason."""
+        return self.verdict in (Verdict.DEGRADED, Verdict.UNKNOWN)
+
+    @property
+    def bound(self) -> float:
+        """The end of the band that the reading must reach: GB/s at least or us at most."""
+        if self.expectation is None:
+            return 0.0
+        latency = self.expectation.unit == "us"
+        return self.expectation.high if latency else self.expectation.low
+
+
+def verdict_on(expectation: Expectation, value: float) -> Verdict:
+    """Compare one reading, in the unit of ``expectation``, with its limit and band."""
+    if not value > 0:  # NaN too: a reading that is not a number is not a measurement
+        return Verdict.FAILED
+    if expectation.unit == "us":
+        if value < expectation.limit:
+            return Verdict.IMPOSSIBLE
+        return Verdict.DEGRADED if value > expectation.high else Verdict.PASS
+    if value > expectation.limit:
+        return Verdict.IMPOSSIBLE
+    if value < expectation.low:
+        return Verdict.DEGRADED
+    # Above a floor nothing says that it is fast enough.
+    return Verdict.UNJUDGED if expectation.floor else Verdict.PASS
+
+
+def judge_reading(reading: Reading, expect: Expect) -> Judged:
+    """Judge one reading by its expectation, or by the limit alone if no band is known."""
+    try:
+        expectation = expect(reading)
+    except BusbarError as missing:
+        return without_band(reading, missing)
+    verdict = verdict_on(expectation, reading.value)
+    why = expectation.sources[0] if expectation.floor and expectation.sources else ""
+    return Judged(reading, verdict, expectation, expectation.limit, why)
+
+
+def without_band(reading: Reading, missing: BusbarError) -> Judged:
+    """Judge a reading for which no band is known: it can only be wrong or impossible."""
+    latency = reading.kind == "latency_us"
+    limit = None
+    if isinstance(missing, NoExpectation) and (missing.unit == "us") == latency:
+        limit = missing.limit
+    verdict = Verdict.UNJUDGED
+    if not reading.value > 0 and (latency or reading.nbytes >= LARGE_BYTES):
+        verdict = Verdict.FAILED
+    elif limit and not latency and reading.value > limit:
+        verdict = Verdict.IMPOSSIBLE
+    return Judged(reading, verdict, limit=limit, why=str(missing))
+
+
+def judge_readings(readings: Iterable[Reading], expect: Expect) -> list[Judged]:
+    """Judge every reading; ``algbw`` is the same measurement as ``busbw`` and is left out."""
+    return [judge_reading(each, expect) for each in readings if each.kind != "algbw"]
+
+
+class _Fastest:
+    """The fastest of the readings above each size, for tables of many thousand rows."""
+
+    def __init__(self, readings: Iterable[Reading]) -> None:
+        of_size: dict[int, Reading] = {}
+        for each in readings:
+            known = of_size.get(each.nbytes)
+            if known is None or each.value > known.value:
+                of_size[each.nbytes] = each
+        self._sizes = sorted(of_size)
+        largest_first = (of_size[nbytes] for nbytes in reversed(self._sizes))
+        self._fastest = list(itertools.accumulate(largest_first, self._faster))[::-1]
+
+    @staticmethod
+    def _faster(one: Reading, other: Reading) -> Reading:
+        return min(other, one, key=lambda r: r.nbytes / r.value)
+
+    def above(self, nbytes: int) -> Reading | None:
+        """Return the reading of a larger message that took the least time."""
+        at = bisect.bisect_right(self._sizes, nbytes)
+        return self._fastest[at] if at < len(self._sizes) else None
+
+
+def against_larger(judged: Iterable[Judged]) -> list[Judged]:
+    """Return the readings; a bus bandwidth without a band is judged by those of larger messages.
+
+    A message must not take much longer than a larger one of the same run.
+    """
+    judged = list(judged)
+    series: dict[tuple[object, ...], list[Reading]] = defaultdict(list)
+    for each in judged:
+        if each.reading.kind == "busbw" and 0 < each.reading.value < math.inf:
+            series[each.reading.in_place, each.reading.operation].append(each.reading)
+    larger = {key: _Fastest(readings) for key, readings in series.items()}
+    found = []
+    for each in judged:
+        small = each.reading
+        others = larger.get((small.in_place, small.operation))
+        fastest = others.above(small.nbytes) if others else None
+        if each.verdict is not Verdict.UNJUDGED or small.nbytes < LARGE_BYTES or not fastest:
+            found.append(each)
+            continue
+        as_fast = small.nbytes / (fastest.nbytes / fastest.value)
+        if small.value * _LONGER < as_fast:
+            why = f"{fastest.nbytes} bytes took less time in this run"
+            low = as_fast / _LONGER
+            band = Expectation(
+                *(each.limit or as_fast, low, as_fast, as_fast),
+                path=(),
+                sources=(why,),
+                nbytes=small.nbytes,
+            )
+            found.append(replace(each, verdict=Verdict.DEGRADED, expectation=band, why=why))
+        else:
+            found.append(each)
+    return found
+
+
+@dataclass(frozen=True)
+class Dip:
+    """A series of bus bandwidths that falls after its peak."""
+
+    share: float
+    """What is left of the peak."""
+    alone_us: float
+    """The time of an operation of the largest size at the rate of the peak."""
+    text: str
+
+
+def dips(judged: Iterable[Judged]) -> Iterator[Dip]:
+    """Yield each series of bus bandwidths that falls after its peak.
+
+    A last reading that reaches its band is fast enough, however much faster another size is.
+    """
+    series: dict[tuple[object, ...], list[Judged]] = defaultdict(list)
+    for each in judged:
+        reading = each.reading
+        if reading.kind == "busbw" and reading.nbytes >= LARGE_BYTES:
+            series[reading.in_place, reading.operation].append(each)
+    for rows in series.values():
+        end = max(rows, key=lambda each: each.reading.nbytes)
+        last, peak = end.reading, max((each.reading for each in rows), key=lambda r: r.value)
+        if last.value < _DIP * peak.value and end.verdict is not Verdict.PASS:
+            yield Dip(
+                last.value / peak.value,
+                last.nbytes / peak.value * 1e-3,
+                f"bus bandwidth falls from {peak.value:.4g} GB/s at {format_bytes(peak.nbytes)}"
+                f" to {last.value:.4g} at {format_bytes(last.nbytes)}",
+            )

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: MIT
-"""The one place that decides verdicts."""

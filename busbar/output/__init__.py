@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: MIT
-"""What one job printed, gathered in bounded memory."""
