@@ -11,7 +11,7 @@ from typing import Any, get_args
 import yaml
 
 from busbar import site as sites
-from busbar.commands import calibrate, published
+from busbar.commands import calibrate
 from busbar.data import SITES
 from busbar.detect.compare import differences
 from busbar.detect.machine import compose, detect, detect_cluster, match, recorded
@@ -119,7 +119,6 @@ def add_parser(subparsers: Any) -> None:
     one.set_defaults(run=_new)
 
     calibrate.add_parser(commands)
-    published.add_parser(commands)
 
     one = commands.add_parser(
         "env",

@@ -343,61 +343,6 @@ class MatrixDocument(Counts):
     """One row for each ordered pair."""
 
 
-class PublishedRow(TypedDict):
-    """A published reading beside what the model expects of its system."""
-
-    system: str
-    """Short id of the system."""
-    gpu: str
-    """Model name by the vendor."""
-    gpus_per_node: int
-    """GPUs that take part on each node; 0 for host memory only."""
-    nodes: int
-    """Nodes that take part."""
-    intra: str
-    """Links within a node, in words."""
-    fabric: str
-    """Network, in words."""
-    bench: str
-    """The benchmark."""
-    bytes: int
-    """Message size."""
-    value: float
-    """The reading in ``unit``."""
-    unit: str
-    """``GB/s`` (1e9 bytes per second) or ``us``."""
-    algo: str
-    """Algorithm; empty if the source does not state it."""
-    harness: str
-    """Tool and version."""
-    kind: Literal["measured", "threshold", "reference", "broken"]
-    """A measurement, the minimum of a health check, the value that a test suite expects, or a run
-    with a known fault."""
-    source: str
-    """Where it was published, and what is inferred."""
-    limit: float | None
-    """Physical limit of the links, in ``unit``."""
-    low: float | None
-    """The lowest healthy reading; null without a band."""
-    typical: float | None
-    """The typical reading."""
-    high: float | None
-    """The highest healthy reading."""
-    place: Literal["inside", "below", "above", "impossible", "no band", "no model"]
-    """Where the reading is; ``no model``: a site cannot describe the hardware."""
-    reason: str
-    """Why there is no band; empty if there is one."""
-
-
-class PublishedDocument(TypedDict):
-    """Published readings beside limit and band."""
-
-    schema: Literal["busbar-published/1"]
-    """The schema of this document."""
-    readings: list[PublishedRow]
-    """One row for each reading of the table."""
-
-
 _From = TypedDict("_From", {"from": str})
 
 

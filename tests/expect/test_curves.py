@@ -20,11 +20,11 @@ from busbar.expect import NoExpectation, Question, collective, point_to_point
 from busbar.expect.bounds import factor
 from busbar.expect.collective import by_algorithm
 from busbar.expect.curves import RAMP, bus_bandwidth
-from busbar.expect.published import readings
 from busbar.parse.text import Source
 from busbar.site.model import Site
 from busbar.verdict import Verdict
 
+from .published import readings
 from .recorded_runs import nccl_json
 from .test_expect_collectives import P4DE, P5
 

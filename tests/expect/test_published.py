@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""The model against the table that ships: readings that it was fitted to, and others."""
+"""The model against published readings: those that it was fitted to, and others."""
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from busbar import site as sites
-from busbar.cli import main
-from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, expect
-from busbar.expect.published import Comparison, compare, readings
-from busbar.parse.published import COLUMNS, parse_table
+from tests.expect.published import Comparison, compare, readings
 
 NOT_MODELLED = ("Intel",)
 """Vendors that no site can describe."""
@@ -109,6 +105,8 @@ def test_every_row_has_its_source() -> None:
         assert row.source
         assert row.unit in ("GB/s", "us")
         assert row.value > 0
+        assert row.kind in ("measured", "threshold", "reference", "broken")
+        assert row.site or row.gpu.startswith(NOT_MODELLED)
 
 
 @pytest.mark.parametrize(
@@ -155,92 +153,6 @@ def rack() -> sites.Site:
             "deliveries": [{"kind": "wheels", "stack": "cuda"}],
         }
     )
-
-
-def table(path: Path, **changes: str) -> Path:
-    row = dict.fromkeys(COLUMNS, "-") | {
-        "system": "mine",
-        "gpu": "NVIDIA H100 80GB HBM3",
-        "gpus_per_node": "8",
-        "nodes": "1",
-        "intra": "nvlink4 x18 switched",
-        "fabric": "none",
-        "bench": "all_reduce",
-        "bytes": "1073741824",
-        "value": "460",
-        "unit": "GB/s",
-        "kind": "measured",
-    }
-    lines = ["\t".join(COLUMNS), "\t".join((row | changes).values())]
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("changes", "place"),
-    [
-        ({}, "inside"),
-        ({"value": "100"}, "below"),
-        ({"value": "701"}, "impossible"),
-        ({"intra": "nvlink9 x18 switched"}, "no model"),
-        ({"intra": "token ring"}, "no model"),
-        ({"nodes": "2"}, "no model"),
-        ({"gpus_per_node": "200"}, "no model"),
-        ({"intra": "nvlink3 x4 cube mesh"}, "no model"),
-        ({"system": "My System"}, "inside"),
-        ({"intra": "pcie4", "value": "20"}, "no band"),
-        ({"nodes": "2", "fabric": "tokenring 4x16G"}, "no model"),
-        ({"nodes": "2", "fabric": "roce 4x25G"}, "no model"),
-        ({"bench": "gups"}, "no band"),
-        ({"fabric": "infiniband 8x400G", "nodes": "2", "value": "470"}, "inside"),
-    ],
-)
-def test_a_table_of_ones_own(changes: dict[str, str], place: str, tmp_path: Path, capsys) -> None:
-    file = table(tmp_path / "mine.tsv", **changes)
-    assert main(["site", "published", "--table", str(file), "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["readings"]
-    assert row["place"] == place
-    assert bool(row["reason"]) is (row["low"] is None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"value": "fast"}, "line 2: value, gpus_per_node, nodes and bytes must be numbers"),
-        ({"kind": "guess"}, "line 2: kind must be one of measured, threshold, reference, broken"),
-        ({"source": "a\tb"}, "line 2: a row has 15 columns"),
-    ],
-)
-def test_a_table_with_an_error(changes: dict[str, str], text: str, tmp_path: Path, capsys) -> None:
-    file = table(tmp_path / "mine.tsv", **changes)
-    assert main(["site", "published", "--table", str(file)]) == 2
-    assert text in capsys.readouterr().err
-
-
-def test_the_first_line_names_the_columns() -> None:
-    with pytest.raises(ValueError, match="line 1: the columns must be system, gpu"):
-        parse_table("a\tb\n1\t2\n")
-
-
-def test_command_selects(capsys) -> None:
-    assert main(["site", "published", "--site", "h200x4", "--bench", "all_reduce", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["readings"]
-    assert {row["bench"] for row in rows} == {"all_reduce"}
-    assert all(row["intra"].startswith("nvlink4") for row in rows)
-    assert main(["site", "published", "--gpu", "h100"]) == 0
-    printed = capsys.readouterr().out
-    assert "ndh100v5: NVIDIA H100 80GB HBM3" in printed
-    assert "478.9" in printed
-    assert main(["site", "published", "--gpu", "TPU"]) == 2
-    assert "no published reading of this kind" in capsys.readouterr().err
-
-
-def test_errors_of_a_row_do_not_hide_faults_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise BusbarError("broken model")
-
-    monkeypatch.setattr("busbar.expect.published.site_of", fail)
-    assert compare(readings()[0]).reason == "broken model"
 
 
 @pytest.mark.parametrize(("name", "threshold"), [("p4d", 300), ("p5", 800)])
