@@ -102,6 +102,8 @@ class Finding:
     """Why the verdict is unknown, or evidence: one sentence."""
     gb_per_s: float | None = None
     """The reading of a copy."""
+    whole: bool = True
+    """Whether all evidence since the boot was there; else it resumes no node."""
     remedy: str = ""
     """If it differs from the usual one of the check."""
     action: GateAction | None = None

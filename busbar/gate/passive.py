@@ -4,20 +4,17 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from busbar.gate import sysfs
+from busbar.gate import kernel_log, sysfs
 from busbar.gate.bounded import Output, Task, finish, output_of, program
 from busbar.parse.machine import nvidia_smi
-from busbar.parse.machine.kernel_log import KernelError, parse_errors
 from busbar.parse.machine.nvidia_xml import SmiReport, parse_report
 from busbar.site.gate import GateMount
 
@@ -26,7 +23,6 @@ SMI = ("nvidia-smi", "-q", "-x")
 _NVLINK = ("nvidia-smi", "nvlink", "-s")
 _MOUNT_S = 2.0
 """How long a file system may take to answer."""
-_MOST_LOG = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,8 @@ class Facts:
     nvlinks: tuple[int, ...] | None
     """Active links of each GPU."""
     nvlinks_problem: str
-    errors: tuple[KernelError, ...] | None
-    errors_problem: str
+    log: kernel_log.KernelLog | None
+    log_problem: str
     uptime_s: float
     mounts: tuple[MountState, ...]
 
@@ -63,7 +59,9 @@ def gather(
 ) -> Facts:
     """Read everything; no part takes longer than ``seconds``. ``nvidia``: run nvidia-smi."""
     system = Task[sysfs.Sysfs](lambda emit: emit(sysfs.read(root)), seconds)
-    log = Task[str](lambda emit: emit(_kernel_log(root)), seconds)
+    log = Task[kernel_log.KernelLog](
+        lambda emit: emit(kernel_log.read(root / "dev/kmsg")), seconds
+    )
     stats = [
         Task[MountState](_mount_reader(mount, root), min(seconds, _MOUNT_S)) for mount in mounts
     ]
@@ -72,7 +70,6 @@ def gather(
     finish([task for task in (system, log, smi, links, *stats) if task])
     report, smi_problem = _parsed(smi, parse_report)
     nvlinks, nvlinks_problem = _parsed(links, nvidia_smi.parse_nvlink)
-    text = next(iter(log.outcome.values), None)
     return Facts(
         system=next(iter(system.outcome.values), None),
         system_problem=system.outcome.problem,
@@ -80,14 +77,18 @@ def gather(
         smi_problem=smi_problem,
         nvlinks=nvlinks,
         nvlinks_problem=nvlinks_problem,
-        errors=None if text is None else parse_errors(text),
-        errors_problem=log.outcome.problem,
-        uptime_s=time.clock_gettime(time.CLOCK_MONOTONIC),
+        log=next(iter(log.outcome.values), None),
+        log_problem=log.outcome.problem,
+        uptime_s=_uptime_s(),
         mounts=tuple(
             next(iter(task.outcome.values), MountState(mount, problem=task.outcome.problem))
             for mount, task in zip(mounts, stats, strict=True)
         ),
     )
+
+
+def _uptime_s() -> float:
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 def _parsed(task: Task[Output] | None, parser: Callable[[str], T]) -> tuple[T | None, str]:
@@ -100,44 +101,6 @@ def _parsed(task: Task[Output] | None, parser: Callable[[str], T]) -> tuple[T | 
         return parser(text), ""
     except ValueError as error:
         return None, f"nvidia-smi: {error}"
-
-
-def _kernel_log(root: Path) -> str:
-    """Return the kernel log since the boot, as far as the kernel has kept it."""
-    try:
-        return _records(root / "dev/kmsg")
-    except OSError as error:
-        done = subprocess.run(
-            ["dmesg"], capture_output=True, text=True, errors="replace", check=False
-        )
-        if done.returncode:
-            why = os.strerror(error.errno) if error.errno else str(error)
-            raise RuntimeError(f"the kernel log cannot be read: {why}") from error
-        return done.stdout
-
-
-def _records(path: Path) -> str:
-    """Read the records that are there; a read returns one, and then has to wait for the next."""
-    records: list[bytes] = []
-    size = 0
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        while size < _MOST_LOG:
-            try:
-                record = os.read(descriptor, 8192)
-            except BlockingIOError:
-                break
-            except OSError as error:
-                if error.errno == errno.EPIPE:  # this record was overwritten; read on
-                    continue
-                raise
-            if not record:
-                break
-            size += len(record)
-            records.append(record)
-    finally:
-        os.close(descriptor)
-    return b"".join(records).decode(errors="replace")
 
 
 def _mount_reader(mount: GateMount, root: Path) -> Callable[[Callable[[MountState], None]], None]:

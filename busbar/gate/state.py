@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from busbar.detect.pci import short_address
 from busbar.gate.findings import Finding, unknown
+from busbar.gate.kernel_log import KernelError
 from busbar.gate.passive import Facts
-from busbar.parse.machine.kernel_log import KernelError
 from busbar.parse.machine.nvidia_xml import SmiGpu
 from busbar.site.gate import Gate, GateAction
 from busbar.site.model import Gpus, NodeType
@@ -190,20 +190,31 @@ def _of_kernel(facts: Facts) -> Iterator[Finding]:
 
 def _errors(facts: Facts, stated: Stated) -> Iterator[Finding]:
     """Yield the errors of GPUs in the kernel log, the same one of a GPU once."""
-    if facts.errors is None:
-        yield unknown("gpu_xid", facts.errors_problem or "the kernel log was not read")
+    log = facts.log
+    if log is None:
+        yield unknown("gpu_xid", facts.log_problem or "the kernel log was not read")
         return
-    if not facts.errors:
-        yield Finding("gpu_xid", Verdict.PASS, value="none", band="none")
-        return
+    finding = Finding("gpu_xid", Verdict.PASS, value="none", band="none")
+    if log.lost_until_s is not None:
+        kept_s = facts.uptime_s - log.lost_until_s
+        note = f"the kernel log has lost lines; it is whole for the last {_age(kept_s)}"
+        finding = replace(finding, note=note, whole=False)
+        if kept_s < stated.gate.xid_hours * _HOUR_S:
+            finding = replace(finding, verdict=Verdict.UNKNOWN, value="")
+    if not log.errors or finding.verdict is Verdict.UNKNOWN:
+        yield finding
     recoveries = {
         short_address(gpu.bus_id).rpartition(".")[0]: gpu.recovery
         for gpu in (facts.smi.gpus if facts.smi else ())
     }
-    last = {(error.kind, error.bus_id, error.code): error for error in facts.errors}
+    last = {(error.kind, error.bus_id, error.code): error for error in log.errors}
     for error in last.values():
         recovery = recoveries.get(short_address(error.bus_id).partition(".")[0])
-        yield _logged(error, facts.uptime_s - error.seconds, stated.gate, recovery)
+        found = _logged(error, facts.uptime_s - error.seconds, stated.gate, recovery)
+        if not log.certain:
+            note = f"{found.note}; any program could have written it where only dmesg shows it"
+            found = replace(found, verdict=Verdict.UNKNOWN, note=note)
+        yield found
 
 
 def _logged(error: KernelError, age_s: float, gate: Gate, recovery: str | None) -> Finding:

@@ -44,8 +44,10 @@ def _keeps(result: Result, reason: str) -> str:
         return f"the gate did not drain it ({reason or 'no reason'})"
     if result.faults:
         return result.reason
-    verdicts = [each.finding.verdict for each in result.checks if each.finding.check == check]
-    if not verdicts:
+    findings = [each.finding for each in result.checks if each.finding.check == check]
+    if not findings:
         return f"{check} was not checked"
-    healthy = all(verdict is Verdict.PASS for verdict in verdicts)
-    return "" if healthy else f"{check} is not known to be healthy"
+    if not all(finding.verdict is Verdict.PASS for finding in findings):
+        return f"{check} is not known to be healthy"
+    incomplete = (f"{check}: {finding.note}" for finding in findings if not finding.whole)
+    return next(incomplete, "")

@@ -15,6 +15,7 @@ from busbar import cli
 from busbar.detect.machine import compose, recorded
 from busbar.engine.launch import show, split
 from busbar.errors import BusbarError
+from busbar.gate import kernel_log
 from busbar.parse import (
     events,
     fabtests,
@@ -28,7 +29,7 @@ from busbar.parse import (
     ucx_log,
     ucx_perftest,
 )
-from busbar.parse.machine import kernel_log, nvidia_xml
+from busbar.parse.machine import nvidia_xml
 from busbar.redact import redact, redact_document
 from busbar.terminal import visible
 
@@ -67,7 +68,7 @@ def _state(data: bytes) -> object:
     text = data.decode("utf-8", "replace")
     with contextlib.suppress(ValueError):
         nvidia_xml.parse_report(text)
-    return kernel_log.parse_errors(text)
+    return kernel_log.parse(text), kernel_log.parse_dmesg(text)
 
 
 def _or_value_error(parse: Callable[[Iterable[str]], object]) -> Callable[[bytes], object]:

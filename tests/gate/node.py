@@ -142,7 +142,7 @@ def healthy(root: Path) -> Node:
     node.write("proc/driver/nvidia/version", "")
     node.write("proc/stat", "cpu  0 0 0 0 0 0 0 0 0 0\n")
     node.write("proc/self/mountinfo", "36 35 98:0 / /scratch rw,noatime - lustre a@tcp:/fs rw\n")
-    node.write("dev/kmsg", "6,339,5140900,-;NET: Registered protocol family 10\n")
+    node.write("dev/kmsg", "6,0,5140900,-;NET: Registered protocol family 10\n")
     for n in (1, 2):
         device = f"sys/bus/pci/devices/0000:0{n}:00.0"
         node.write(f"{device}/vendor", "0x10de\n")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,7 @@ AGAIN = "scontrol update NodeName=n1 State=RESUME"
         (f"draining|{OWN}", [UP], "resumed n1"),
         (f"drained*|{OWN}", [UP], "resumed n1"),
         (f"drained|{OWN}", [DOWN], "n1 stays drained: [node_problem] nic_state"),
+        (f"drained|{OWN}", [replace(UP, whole=False)], "n1 stays drained: nic_state: "),
         (f"drained|{OWN}", [], "n1 stays drained: nic_state was not checked"),
         (f"drained|{OWN}", [Finding("nic_state", Verdict.UNKNOWN)], "not known to be healthy"),
         ("drained|bad fan", [UP], "the gate did not drain it (bad fan)"),

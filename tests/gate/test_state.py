@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from busbar.gate.bounded import Outcome, T, Task
+from busbar.gate.kernel_log import KernelLog, parse, parse_dmesg
 from busbar.gate.passive import mount_state
 from busbar.gate.run import Result, run
 from busbar.gate.slurm import Slurm
-from busbar.parse.machine.kernel_log import parse_errors
 from busbar.parse.machine.nvidia_xml import parse_report
 from busbar.site.gate import GateMount
 from busbar.verdict import Verdict
@@ -22,6 +21,7 @@ from .node import NVLINK, Node, gpu, report
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
 RECOVERY = "<gpu_recovery_action>None</gpu_recovery_action>"
+UPTIME_S = 1e6
 OLD = (RECOVERY, "")  # drivers before 550 have none
 
 
@@ -41,12 +41,13 @@ class AtOnce(Task[T]):
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bounded", "passive", "run"):
         monkeypatch.setattr(f"busbar.gate.{name}.Task", AtOnce)
+    monkeypatch.setattr("busbar.gate.passive._uptime_s", lambda: UPTIME_S)
 
 
-def kmsg(text: str, ago_s: float = 60, level: int = 3) -> str:
+def kmsg(text: str, ago_s: float = 60, level: int = 3, number: int = 0) -> str:
     """A record of the kernel log."""
-    at = int((time.clock_gettime(time.CLOCK_MONOTONIC) - ago_s) * 1e6)
-    return f"{level},1,{at},-;{text}\n"
+    at = int((UPTIME_S - ago_s) * 1e6)
+    return f"{level},{number},{at},-;{text}\n"
 
 
 def found(result: Result) -> set[tuple[str, str, str]]:
@@ -308,16 +309,71 @@ def test_what_is_no_report_is_refused(text: str) -> None:
         parse_report(text)
 
 
-def test_dmesg_is_read_as_well() -> None:
-    (error,) = parse_errors("[  12.5] NVRM: Xid (PCI:0000:02:00): 48, pid=1\n[ 13.0] other\n")
+def test_dmesg_is_read_as_well_but_proves_nothing(node: Node) -> None:
+    """Where `/dev/kmsg` is missing: a line feed in the name of a file begins a line there."""
+    text = "[    0.000000] Linux\n[  12.5] NVRM: Xid (PCI:0000:02:00): 48, pid=1\n[ 13.0] other\n"
+    log = parse_dmesg(text)
+    (error,) = log.errors
     assert (error.kind, error.bus_id, error.code, error.seconds) == ("xid", "0000:02:00", 48, 12.5)
+    assert (log.lost_until_s, log.certain) == (None, False)
+    assert parse_dmesg("[ 13.0] other\n").lost_until_s == 13.0
+    (node.root / "dev/kmsg").unlink()
+    node.smi(report(gpu(1, OLD), gpu(2, OLD)))
+    node.program("dmesg", f"echo '{text.replace('12.5', f'{UPTIME_S - 60}')}'")
+    result = run(node.options())
+    assert ("unknown", "gpu_xid", "0000:02:00") in found(result)
+    assert not result.faults
 
 
-def test_an_amd_error_count_is_no_error_if_it_is_zero() -> None:
-    line = "[ 1.0] amdgpu 0000:c1:00.0: amdgpu: {} uncorrectable hardware errors detected in umc"
-    assert not parse_errors(line.format("0"))
-    assert not parse_errors(line.format("0 new"))
-    assert parse_errors(line.format("2"))
+XID = "NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus"
+AMD_ERROR = "amdgpu 0000:c1:00.0: amdgpu: "
+WRITTEN = (
+    XID,
+    XID.replace(":00)", ":00 GPU-I:05)"),
+    XID.replace("PCI:", ""),
+    f"{AMD_ERROR}GPU reset(3) failed",
+    f"{AMD_ERROR}socket: 0, die: 0 2 new uncorrectable hardware errors detected in umc block",
+)
+"""Messages of drivers."""
+FORGED = (
+    "GPU recovery failed[7]: segfault at 0 ip 0 sp 0 error 6 in a[0+1]",
+    "amdgpu 0: x[15309]: segfault at 0 ip 0 sp 0 error 6 in GPU recovery failed[401000+1000]",
+    "NVRM: Xid (1) 7[15309]: segfault at 0 ip 0 sp 0 error 6 in a[0+1]",
+    "NVRM: Xid (PCI:[7]: segfault at 0 ip 0 sp 0 error 6 in 0000:02:00): 79, x[0+1]",
+    f"traps: x[7] trap divide error ip:401000 sp:7ffc0 error:0 in {XID}[0+1]",
+    f"x[7]: segfault at 0 ip 0 sp 0 error 6 in a\\x0a{XID}[0+1]",
+    f"oom-kill: constraint=CONSTRAINT_NONE,task={XID},pid=7",
+    f"{AMD_ERROR} in process bad state pid 7 thread fatal error pid 7)",
+    f"{AMD_ERROR}Process information: process Fatal error pid 7 thread bad state pid 7",
+    f"{AMD_ERROR}0 uncorrectable hardware errors detected in umc",
+    f"{AMD_ERROR}0 new uncorrectable hardware errors detected in umc",
+)
+"""Records with text of a user, and counts of zero."""
+
+
+def test_only_what_a_driver_begins_is_an_error() -> None:
+    assert [text for text in WRITTEN if not parse(kmsg(text)).errors] == []
+    assert [text for text in FORGED if parse(kmsg(text)) != KernelLog()] == []
+    assert (
+        not parse(kmsg(f"{AMD_ERROR}page fault, process GPU reset(3) failed")).errors[0].text[11:]
+    )
+
+
+def test_lines_that_the_log_has_lost_are_reported(node: Node) -> None:
+    """They resume no node, and pass only if the rest is older than any error that counts."""
+    assert parse(kmsg("a") + kmsg("b", number=1)).lost_until_s is None
+    for text, verdict in (
+        (kmsg("a", 30 * 3600, number=7) + kmsg("b", number=8), "pass"),
+        (kmsg("a", 3600, number=7), "unknown"),
+        (kmsg("a", 30 * 3600) + kmsg("b", 3600, number=2), "unknown"),
+        (kmsg("a", 3600, number=7) + kmsg(XID.replace(" 79,", " 31,"), number=8), "unknown"),
+    ):
+        node.write("dev/kmsg", text)
+        first = next(
+            each for each in run(node.options()).checks if each.finding.check == "gpu_xid"
+        )
+        assert (str(first.finding.verdict), first.finding.whole) == (verdict, False), text
+        assert "has lost lines" in first.finding.note
 
 
 def test_the_report_of_two_h100(data: Path) -> None:

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: MIT
+"""Read the errors of GPUs from the kernel log.
+
+Any user can put text into it: the name of a process begins a record, at most 15 characters of it;
+the name of a file ends one; amdgpu quotes the name of a process. So a record counts only if it
+begins as no process name can, up to the whole address of the device, and nothing that follows the
+word process counts. A line feed in a file name begins a line in the output of ``dmesg``, but not
+in `/dev/kmsg`, where it is escaped: what only ``dmesg`` shows is not certain.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from busbar.parse import numbers
+
+ErrorKind = Literal["xid", "sxid", "amdgpu"]
+_RECORD = re.compile(r"(?P<level>\d{1,9}),(?P<number>\d+),(?P<us>\d+),[^;]*;(?P<text>.*)")
+_LINE = re.compile(r"\[\s*(?P<seconds>\d+\.\d+)\] (?P<text>.*)")
+_OF_KERNEL = 8
+"""Records below this number are of the kernel; programs write others."""
+_BUS = r"(?:[0-9A-Fa-f]{4}){1,2}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
+_ERRORS: dict[ErrorKind, re.Pattern[str]] = {
+    "xid": re.compile(
+        rf"NVRM: Xid \((?:PCI:)?(?P<bus>{_BUS})(?: GPU-I:\w+)?\): (?P<code>\d{{1,4}})\b"
+        r"(?P<rest>.*)"
+    ),
+    "sxid": re.compile(
+        rf"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<bus>{_BUS})\): (?P<code>\d{{1,6}}),"
+        r" (?P<rest>Fatal.*)"
+    ),
+    "amdgpu": re.compile(
+        rf"amdgpu (?P<bus>{_BUS}): (?:amdgpu: )?(?P<code>)(?P<rest>.*(?:GPU reset begin"
+        r"|GPU reset\(\d+\) failed|GPU recovery failed|page fault|ring \S+ timeout"
+        r"|(?<!\b0 )(?<!\b0 new )uncorrectable hardware error|[Ff]atal error|bad state"
+        r"|bad page threshold|device lost from bus).*)"
+    ),
+}
+_QUOTED = re.compile(r"(?<=.)\bprocess\b.*", re.IGNORECASE)
+"""What amdgpu quotes: ``for process NAME pid 7 thread NAME``, ``Process information: ...``."""
+_JOB_FAULT = re.compile(r"page fault|ring \S+ timeout|GPU reset begin")
+_MOST_TEXT = 160
+
+
+@dataclass(frozen=True)
+class KernelError:
+    """One message of a GPU's driver."""
+
+    kind: ErrorKind
+    bus_id: str
+    """As the kernel prints it, in lower case."""
+    code: int
+    """0 for amdgpu, whose messages have no number."""
+    seconds: float
+    """After the boot."""
+    text: str
+
+    @property
+    def may_be_a_job(self) -> bool:
+        """Whether a program of a user can be the reason (amdgpu)."""
+        return self.kind == "amdgpu" and _JOB_FAULT.search(self.text) is not None
+
+
+@dataclass(frozen=True)
+class KernelLog:
+    """The errors in the log, and what is missing of it."""
+
+    errors: tuple[KernelError, ...] = ()
+    """In the order of the log."""
+    lost_until_s: float | None = None
+    """Until when after the boot records are missing; None if the log is whole."""
+    certain: bool = True
+    """Whether only the kernel can have written the errors."""
+
+
+def read(path: Path) -> KernelLog:
+    """Read `/dev/kmsg` or, without it, ``dmesg``; raise ``RuntimeError`` without both."""
+    try:
+        return parse(_records(path))
+    except OSError as error:
+        try:
+            done = subprocess.run(["dmesg"], capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise RuntimeError(f"the kernel log cannot be read: {why}") from error
+        return parse_dmesg(done.stdout.decode(errors="replace"))
+
+
+def _records(path: Path) -> str:
+    """Read the records that are there; a read returns one, and then has to wait for the next."""
+    records = []
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while True:
+            try:
+                record = os.read(descriptor, 8192)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:  # this record was overwritten; the next number shows it
+                continue
+            if not record:
+                break
+            records.append(record)
+    finally:
+        os.close(descriptor)
+    return b"".join(records).decode(errors="replace")
+
+
+def parse(text: str) -> KernelLog:
+    """Parse records of `/dev/kmsg`, which are numbered from 0 on. Other lines are skipped."""
+    errors: list[KernelError] = []
+    lost: float | None = None
+    number = 0
+    for line in text.split("\n"):
+        if record := _RECORD.fullmatch(line):
+            seconds = numbers.count(record["us"]) / 1e6
+            if numbers.count(record["number"]) != number:
+                lost = seconds
+            number = numbers.count(record["number"]) + 1
+            if numbers.count(record["level"]) < _OF_KERNEL:
+                errors += _errors(record["text"], seconds)
+    return KernelLog(tuple(errors), lost)
+
+
+def parse_dmesg(text: str) -> KernelLog:
+    """Parse the output of ``dmesg``, which is whole if it begins with the boot."""
+    errors: list[KernelError] = []
+    first: float | None = None
+    for line in text.split("\n"):
+        if record := _LINE.fullmatch(line):
+            seconds = numbers.real(record["seconds"]) or 0.0
+            first = seconds if first is None else first
+            errors += _errors(record["text"], seconds)
+    return KernelLog(tuple(errors), first or None, certain=False)
+
+
+def _errors(text: str, seconds: float) -> Iterator[KernelError]:
+    if not text.startswith(("NVRM: Xid", "nvidia-nvswitch", "amdgpu ")):
+        return
+    for kind, pattern in _ERRORS.items():
+        if error := pattern.match(_QUOTED.sub("", text)):
+            words = error["rest"].strip(" ,:")[:_MOST_TEXT]
+            code = numbers.count(error["code"])
+            yield KernelError(kind, error["bus"].lower(), code, seconds, words)
