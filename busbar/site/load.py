@@ -118,9 +118,13 @@ def family(site: Site) -> Family:
     The family's own variables come last, as the last of one name wins. Its own bands come first,
     as the first that fits is used.
     """
-    families = [
-        _own_family(document) for document in _family_documents(site.family, site.directory)
-    ]
+    return _joined(tuple(_family_documents(site.family, site.directory)))
+
+
+@lru_cache(maxsize=64)
+def _joined(documents: tuple[Document, ...]) -> Family:
+    """Merge a family with those that it includes, which follow it."""
+    families = [_own_family(document) for document in documents]
     return families[0].model_copy(
         update={
             "default_engine": next((f.default_engine for f in families if f.default_engine), None),
@@ -159,8 +163,15 @@ def network(site: Site) -> Network | None:
 
 def _link_files(directory: Path | None) -> tuple[Document, ...]:
     """Return the files of link classes, the nearest last."""
-    files = [root / FAMILIES / f"{LINKS}.yaml" for root in reversed(_family_roots(directory))]
-    return tuple(_document(file) for file in files if _is_file(file))
+    files = _files_of(LINKS, tuple(_family_roots(directory)))
+    return tuple(_document(file) for file in reversed(files))
+
+
+@lru_cache(maxsize=256)
+def _files_of(name: str, roots: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the files of a family, nearest first; every reading of a run asks for them."""
+    files = [root / FAMILIES / f"{name}.yaml" for root in roots]
+    return tuple(file for file in files if _is_file(file))
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,10 +290,8 @@ def _family_roots(directory: Path | None) -> list[Path]:
 
 
 def _family_file(name: str, directory: Path | None, user: Document | None = None) -> Path:
-    for root in _family_roots(directory):
-        candidate = root / FAMILIES / f"{name}.yaml"
-        if _is_file(candidate):
-            return candidate
+    if files := _files_of(name, tuple(_family_roots(directory))):
+        return files[0]
     families = family_names(directory)
     raise BusbarError(
         f"no family {name!r}",
