@@ -16,7 +16,6 @@ from pathlib import Path
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
-from busbar.documents import NoteRow
 from busbar.engine.judge import judge
 from busbar.engine.launch import BenchLaunch, LaunchOutput, show, split
 from busbar.engine.nccl_json import PRIVATE, collect_json, json_option_script
@@ -179,12 +178,10 @@ class BenchCheck(BusbarCheck, special=True):
         near = [NEAR_GPU, _DRIVERS[GPU_STACKS[self.environment.stack]]] if self.near_gpus else []
         return [BUSY, *near, *([PLACED] if launch.placed else [])]
 
-    def remarks(self) -> list[NoteRow]:
+    def remarks(self) -> list[Note]:
         """JSON that was asked for and could not be used."""
         return [
-            Note(
-                "json-not-used", f"{launch.json} {shown.report.missing}: the table is judged"
-            ).to_json()
+            Note("json-not-used", f"{launch.json} {shown.report.missing}: the table is judged")
             for launch, shown in zip(self.planned, self.shown, strict=False)
             if shown.report and shown.report.missing
         ]

@@ -18,15 +18,13 @@ from reframe.core.backends import getlauncher
 from reframe.core.builtins import run_after, run_before, variable
 
 from busbar.delivery.environment import Image
-from busbar.documents import NoteRow
 from busbar.engine.gpu_aware import judge
 from busbar.engine.launch import LaunchOutput, show
 from busbar.engine.parity import LEAST, Parity, compare, enough
-from busbar.engine.reading import Note, Reading
+from busbar.engine.reading import Cause, Note, Reading
 from busbar.engine.results import Result
 from busbar.engine.run import Run
 from busbar.explain.containers import layer_cause
-from busbar.explain.model import Cause
 from busbar.preflight.layers import bare_origins, differences
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
@@ -198,15 +196,15 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         )
         return [layer_cause(found), *known]
 
-    def remarks(self) -> list[NoteRow]:
+    def remarks(self) -> list[Note]:
         """The worst pair of each size."""
-        notes: list[NoteRow] = []
+        notes: list[Note] = []
         for nbytes in dict.fromkeys(key[3] for key in self.parities):
             rows = {key: parity for key, parity in self.parities.items() if key[3] == nbytes}
             key, worst = min(rows.items(), key=lambda item: item[1].ratio)
             summary = _sentence(f"{key[0]}->{key[1]}", key, worst)
             summary += f"; the lowest ratio of {len(rows)} pairs"
-            notes.append(Note("container-parity", summary).to_json())
+            notes.append(Note("container-parity", summary))
         return notes
 
     def logs(self) -> Sequence[Path]:

@@ -7,9 +7,9 @@ from reframe.core.builtins import run_after, run_before
 from reframe.core.exceptions import ReframeError
 
 from busbar.delivery.environment import Image
+from busbar.engine.reading import Cause
 from busbar.engine.results import Result
 from busbar.explain.containers import SLOW, image_causes
-from busbar.explain.model import Cause
 from busbar.preflight.model import Status
 from busbar.verdict import Verdict
 

@@ -20,10 +20,9 @@ from busbar.check.outcome import starved
 from busbar.check.slurm import JobEnd, held_nodes, hostnames, job_end
 from busbar.data import commit
 from busbar.delivery.environment import Image
-from busbar.documents import NoteRow
+from busbar.engine.reading import Cause, Note
 from busbar.engine.results import RESULTS_FILE, Outcome, Result
 from busbar.engine.run import Run
-from busbar.explain.model import Cause
 from busbar.history.node import node_facts
 from busbar.history.record import Record
 from busbar.parse.text import Source
@@ -89,7 +88,7 @@ class JudgingMixin(Configured):
         """Return what is wrong with the delivery itself."""
         return []
 
-    def remarks(self) -> list[NoteRow]:
+    def remarks(self) -> list[Note]:
         """Return notes of the check's own."""
         return []
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import reframe as rfm
 from reframe.core.builtins import parameter
 
-from busbar.documents import NoteRow
 from busbar.engine.expectation import expectation_of
 from busbar.engine.launch import BenchLaunch, powers
 from busbar.engine.nccl_json import FILES
@@ -131,7 +130,7 @@ class XcclPerf(BenchCheck, special=True):
         cuda = GPU_STACKS.get(self.environment.stack) == "cuda"
         return "nccl-tests" if cuda else "rccl-tests"
 
-    def remarks(self) -> list[NoteRow]:
+    def remarks(self) -> list[Note]:
         """Collectives that no band judged."""
         notes = super().remarks()
         if self.floors:
@@ -140,7 +139,7 @@ class XcclPerf(BenchCheck, special=True):
                 f"{names}: no run on such links is recorded; it had to be faster than the host"
                 " link, which proves the transport and not the speed"
             )
-            notes.append(Note("floor-only", summary).to_json())
+            notes.append(Note("floor-only", summary))
         return notes
 
 

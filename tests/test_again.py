@@ -75,8 +75,8 @@ def test_a_reading_that_was_slow_twice_is_degraded_with_its_cause():
     assert [r.verdict for r in both.results] == ["pass", "degraded"]
     assert both.causes == (cause,)
     (note,) = both.notes
-    assert note["id"] == "not-repeated"
-    assert "0->1 4 MiB: 5 GB/s" in note["summary"]
+    assert note.id == "not-repeated"
+    assert "0->1 4 MiB: 5 GB/s" in note.summary
 
 
 def test_a_reading_that_is_slow_in_one_run_alone_condemns_nothing():
@@ -87,8 +87,8 @@ def test_a_reading_that_is_slow_in_one_run_alone_condemns_nothing():
     assert both.verdict is Verdict.PASS
     assert both.causes == ()
     assert [r.value for r in both.results] == [10, 10]
-    assert "5 GB/s" in both.notes[0]["summary"]
-    assert "6 GB/s" in both.notes[0]["summary"]
+    assert "5 GB/s" in both.notes[0].summary
+    assert "6 GB/s" in both.notes[0].summary
 
 
 def test_a_second_run_that_is_clean_clears():
@@ -96,7 +96,7 @@ def test_a_second_run_that_is_clean_clears():
     cleared = confirmed(first, outcome(reading(10), reading(10, "1->0")))
     assert cleared.verdict is Verdict.PASS
     assert cleared.causes == ()
-    assert "5 GB/s" in cleared.notes[0]["summary"]
+    assert "5 GB/s" in cleared.notes[0].summary
 
 
 def test_a_reading_that_a_tool_repeats_is_compared_with_itself():
@@ -112,7 +112,7 @@ def test_each_run_leaves_its_note():
     third = outcome(reading(10), reading(10, "1->0"))
     last = confirmed(confirmed(first, second), third)
     assert last.verdict is Verdict.PASS
-    summaries = [note["summary"] for note in last.notes]
+    summaries = [note.summary for note in last.notes]
     assert [("0->1" in text, "1->0" in text) for text in summaries] == [
         (True, False),
         (False, True),

@@ -13,14 +13,17 @@ import numpy as np
 import pytest
 
 from busbar import site as sites
-from busbar.check.calibrate import Accept, calibrate
+from busbar.check import calibrate as calibration
+from busbar.check.calibrate import Accept
 from busbar.cli import main
 from busbar.data import SITES
+from busbar.document import parse_document
+from busbar.engine.check_document import CheckDocument
 from busbar.engine.expectation import expectation_of
 from busbar.engine.reading import Reading
 from busbar.engine.results import Result, result_of
 from busbar.engine.run import Run
-from busbar.engine.series import series_row
+from busbar.engine.series import series_of
 from busbar.engine.verdicts import judge_reading
 from busbar.errors import BusbarError
 from busbar.site.calibration import load, write
@@ -28,6 +31,7 @@ from busbar.site.model import Site
 from busbar.verdict import Verdict
 
 MIB = 1 << 20
+CAUSE = {"check": "framework", "confidence": "likely", "evidence": [], "remedy": "wait"}
 GPU_SITES = [name for name in sites.names() if sites.load(name).node_type().gpus]
 
 
@@ -66,7 +70,7 @@ def document(site: Site, readings: list[Reading], where: str = "n1", **more: Any
     for each in readings:
         row = Result("framework", Verdict.PASS, where=where, pair=each.operation)
         judged = result_of(judge_reading(each, expectation_of(run)), row)
-        rows.append(asdict(replace(judged, series=series_row(run, each))))
+        rows.append(asdict(replace(judged, series=series_of(run, each))))
     return {
         "schema": "busbar-check/1",
         "site": site.name,
@@ -97,6 +101,11 @@ def runs(site: Site, typical: float, count: int = 5, scatter: float = 0.01) -> d
         )
         for n in range(count)
     }
+
+
+def calibrate(documents: dict[str, Any], **options: Any) -> Any:
+    parsed = {name: parse_document(CheckDocument, each) for name, each in documents.items()}
+    return calibration.calibrate(parsed, **options)
 
 
 @pytest.fixture
@@ -165,7 +174,7 @@ def test_other_sizes_operations_and_checks_have_no_band(site):
     [
         (lambda d: d.update(site="other"), "is a run of site 'other'"),
         (
-            lambda d: d["causes"].append({"id": "cpu-busy", "summary": "16 others"}),
+            lambda d: d["causes"].append({**CAUSE, "id": "cpu-busy", "summary": "16 others"}),
             "has a fault, cpu-busy: 16 others",
         ),
         (lambda d: d["results"][0].update(verdict="failed"), "is failed: framework"),
@@ -333,7 +342,11 @@ def test_a_shipped_site_is_not_calibrated(tmp_path, capfd):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("{", "cannot be read"), ("[]", "is not as expected"), ('{"schema": "x"}', "schema: is not")],
+    [
+        ("{", "Expecting property name"),
+        ("[]", "document: Input should be a dictionary"),
+        ('{"schema": "x"}', "has the schema 'x', not busbar-check/1"),
+    ],
 )
 def test_a_file_that_is_no_result_is_refused(site, tmp_path, capfd, text, says):
     file = tmp_path / "results.json"

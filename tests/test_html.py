@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from busbar import cli
-from busbar.documents import CauseRow, EvidenceRow
 from busbar.engine.results import Result
 from busbar.report.page import page_of, render
 from busbar.report.sections import Frame
@@ -85,8 +84,8 @@ def page(text: str, tmp_path: Path) -> str:
         )
         for pair, value in (("0->1", 1.0), ("1->0", 2.0), (text, 1.0), ("0->1", math.inf))
     )
-    line: EvidenceRow = {"file": text, "line": 1, "text": text}
-    cause: CauseRow = {
+    line = {"file": text, "line": 1, "text": text}
+    cause = {
         "id": text,
         "summary": text,
         "confidence": "certain",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from busbar.check.outcome import outcome_of
+from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
 from busbar.verdict import Verdict, exit_status
 
@@ -32,7 +33,7 @@ def read(directory: Path, text: str) -> Outcome:
 
 
 def left(**changes: Any) -> str:
-    document = json.loads(LEFT.to_json())
+    document = to_json(LEFT)
     row = changes.pop("row", {})
     document |= changes
     for each in document["results"]:

@@ -20,7 +20,7 @@ from rich.text import Text
 
 import busbar.commands.explain
 from busbar import cli
-from busbar.documents import CauseRow, EvidenceRow, NoteRow
+from busbar.engine.reading import Cause, Evidence, Note
 from busbar.engine.results import Outcome, Result
 from busbar.report.terminal import print_verdicts
 from busbar.terminal import Terminal, one_line, visible
@@ -161,15 +161,9 @@ def test_verdicts(text: str) -> None:
         verdict=Verdict.FAILED,
         message=text,
     )
-    line: EvidenceRow = {"file": text, "line": 1, "text": text}
-    cause: CauseRow = {
-        "id": text,
-        "summary": text,
-        "confidence": "certain",
-        "evidence": [line],
-        "remedy": text,
-    }
-    note: NoteRow = {"id": text, "summary": text, "evidence": [line]}
+    line = Evidence(text, 1, text)
+    cause = Cause(text, "certain", text, (line,), text)
+    note = Note(text, text, (line,))
     outcome = Outcome(text, text, (result,), causes=(cause,), notes=(note,))
     stream = io.StringIO()
     print_verdicts([outcome], Terminal(stream), verbose=True)

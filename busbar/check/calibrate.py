@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from busbar.documents import CheckDocument, ResultRow
+from busbar.engine.check_document import CheckDocument, ResultRow
 from busbar.errors import BusbarError
-from busbar.site.calibration import CalibratedBand, Calibration, Replaced, Series
+from busbar.site.calibration import CalibratedBand, Calibration, Replaced, SeriesKey
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -47,7 +47,7 @@ class _Measured:
 class Line:
     """What became of one series."""
 
-    series: Series
+    series: SeriesKey
     readings: int
     typical: float
     spread: float
@@ -106,14 +106,14 @@ def calibrate(
         )
     for name, document in documents.items():
         _refuse(name, document, site, accept)
-    groups: dict[Series, list[_Measured]] = defaultdict(list)
+    groups: dict[SeriesKey, list[_Measured]] = defaultdict(list)
     for run, document in enumerate(documents.values()):
-        for row in document["results"]:
-            if measured := _measured(run, row):
-                groups[Series.model_validate(row["series"])].append(measured)
+        for row in document.results:
+            if row.series and (measured := _measured(run, row)):
+                groups[row.series].append(measured)
     _refuse_different_nodes(groups)
     lines = tuple(_line(series, found) for series, found in groups.items())
-    times = sorted(document["time"] for document in documents.values())
+    times = sorted(document.time for document in documents.values())
     before = {band.series: band for band in former.bands} if former else {}
     bands = {
         line.series: _band(line, times[-1], before.get(line.series))
@@ -137,8 +137,8 @@ def calibrate(
 
 def _refuse_lower(
     lines: Sequence[Line],
-    bands: Mapping[Series, CalibratedBand],
-    judged_anew: Collection[Series],
+    bands: Mapping[SeriesKey, CalibratedBand],
+    judged_anew: Collection[SeriesKey],
     accept: Accept,
 ) -> None:
     """Refuse a median that is worse than a band that it replaces, or than the model.
@@ -168,44 +168,43 @@ def _refuse_lower(
 
 def _refuse(name: str, document: CheckDocument, site: str, accept: Accept) -> None:
     """Refuse a run that says nothing of a healthy site."""
-    if document["site"] != site:
+    if document.site != site:
         raise BusbarError(
-            f"is a run of site {document['site']!r}", where=name, hint=f"give runs of {site}"
+            f"is a run of site {document.site!r}", where=name, hint=f"give runs of {site}"
         )
-    for cause in document["causes"]:
-        known_slow = cause["id"] == "below-band-unexplained"
+    for cause in document.causes:
+        known_slow = cause.id == "below-band-unexplained"
         if not (known_slow and (accept.below_model or accept.below_previous)):
             raise BusbarError(
-                f"has a fault, {cause['id']}: {cause['summary']}",
+                f"has a fault, {cause.id}: {cause.summary}",
                 where=name,
                 hint="mend it, or leave the run out, and calibrate again",
             )
-    for row in document["results"]:
-        below = row["verdict"] == Verdict.DEGRADED and row["typical"] is not None
-        accepted = accept.below_previous if row["calibrated"] else accept.below_model
-        if Verdict(row["verdict"]).is_problem and not (below and accepted):
+    for row in document.results:
+        below = row.verdict is Verdict.DEGRADED and row.typical is not None
+        accepted = accept.below_previous if row.calibrated else accept.below_model
+        if row.verdict.is_problem and not (below and accepted):
             hint = "mend it, or leave the run out"
             if below:
-                expected = "previous" if row["calibrated"] else "model"
+                expected = "previous" if row.calibrated else "model"
                 hint += f"; --accept-below-{expected} takes readings below the {expected} as"
                 hint += " the norm"
             raise BusbarError(
-                f"is {row['verdict']}: {row['check']}: {row['message']}", where=name, hint=hint
+                f"is {row.verdict}: {row.check}: {row.message}", where=name, hint=hint
             )
 
 
 def _measured(run: int, row: ResultRow) -> _Measured | None:
-    value = row["us"] if row["metric"] == "latency" else row["gb_per_s"]
-    if row["series"] is None or not value:
+    if not row.value:
         return None
     # A floor has the same low and typical value, and says nothing of what is typical.
-    model = row["typical"] if row["typical"] != row["low"] else None
-    if row["calibrated"]:
-        model = row["model"]
-    return _Measured(value, row["where"], run, model, row["calibrated"])
+    model = row.typical if row.typical != row.low else None
+    if row.calibrated:
+        model = row.model
+    return _Measured(row.value, row.where, run, model, row.calibrated)
 
 
-def _refuse_different_nodes(groups: Mapping[Series, Sequence[_Measured]]) -> None:
+def _refuse_different_nodes(groups: Mapping[SeriesKey, Sequence[_Measured]]) -> None:
     """Refuse readings of which one node's differ from those of the others."""
     for series, found in groups.items():
         nodes: dict[str, list[float]] = defaultdict(list)
@@ -230,12 +229,12 @@ def _refuse_different_nodes(groups: Mapping[Series, Sequence[_Measured]]) -> Non
         )
 
 
-def _quality(series: Series, value: float, typical: float) -> float:
+def _quality(series: SeriesKey, value: float, typical: float) -> float:
     """Return a value over the typical one, less than 1 for what is worse."""
     return typical / value if series.kind == "latency_us" else value / typical
 
 
-def _line(series: Series, found: Sequence[_Measured]) -> Line:
+def _line(series: SeriesKey, found: Sequence[_Measured]) -> Line:
     values = [each.value for each in found]
     typical = median(values)
     spread = _NORMAL * median(abs(value - typical) for value in values) / typical
@@ -288,7 +287,7 @@ def _versions(documents: Mapping[str, CheckDocument]) -> dict[str, str]:
     """Return the versions that ran. Raises ``BusbarError`` if runs differ."""
     found: dict[str, str] = {}
     for name, document in documents.items():
-        for what, version in document["versions"].items():
+        for what, version in document.versions.items():
             if version and found.setdefault(what, version) != version:
                 raise BusbarError(
                     f"ran with {what} {version}, another run with {found[what]}",

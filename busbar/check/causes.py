@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from busbar.documents import NoteRow
-from busbar.engine.reading import Note
+from busbar.engine.reading import Cause, Note, redacted
 from busbar.engine.results import Outcome, Result
 from busbar.engine.run import Run
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
-from busbar.explain.model import Cause, Explanation
+from busbar.explain.model import Explanation
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -34,8 +33,8 @@ def explained(
     ``run`` is what the check knows of its launches. ``known`` are causes that were found before
     the job ran. ``versions`` are those that the libraries must have.
     """
-    causes = [cause.to_json() for cause in known]
-    notes: list[NoteRow]
+    causes = [redacted(cause) for cause in known]
+    notes: list[Note]
     try:
         explanations = explain(
             [file if isinstance(file, Source) else Path(os.path.relpath(file)) for file in files],
@@ -46,23 +45,20 @@ def explained(
     except BusbarError:  # nothing that it knows: the outcome has said what went wrong
         notes = []
     else:
-        found = [cause.to_json() for each in explanations for cause in each.causes]
-        causes += [cause for cause in found if not (known and cause["id"] == UNEXPLAINED)]
-        notes = [note.to_json() for each in explanations for note in each.notes]
+        found = [redacted(cause) for each in explanations for cause in each.causes]
+        causes += [cause for cause in found if not (known and cause.id == UNEXPLAINED)]
+        notes = [redacted(note) for each in explanations for note in each.notes]
         outcome = _worse(outcome, explanations)
     if not outcome.verdict.is_problem:
         causes = []
-    notes += [note.to_json() for note in _without_band(outcome) if note.id not in _ids(notes)]
-    ids = ",".join(dict.fromkeys(cause["id"] for cause in causes))
+    known_ids = {note.id for note in notes}
+    notes += [note for note in _without_band(outcome) if note.id not in known_ids]
+    ids = ",".join(dict.fromkeys(cause.id for cause in causes))
     results = tuple(
         replace(result, cause=ids) if result.verdict.is_problem else result
         for result in outcome.results
     )
     return replace(outcome, results=results, causes=tuple(causes), notes=(*outcome.notes, *notes))
-
-
-def _ids(notes: Sequence[NoteRow]) -> set[str]:
-    return {note["id"] for note in notes}
 
 
 def _without_band(outcome: Outcome) -> Iterator[Note]:

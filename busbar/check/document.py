@@ -5,14 +5,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, TypedDict
+from typing import Any
 
 from busbar.check.listing import Match
 from busbar.check.run import RunPlan, overall
 from busbar.delivery.environment import Environment
-from busbar.documents import CheckDocument
+from busbar.engine.check_document import (
+    CheckCause,
+    CheckDocument,
+    CheckNote,
+    ResultRow,
+    Skipped,
+)
 from busbar.engine.results import Outcome
 
 
@@ -30,41 +35,29 @@ def document_of(
     versions: dict[str, str | None] = {"mpi": None, "ucx": None, "gpu_driver": None}
     for outcome in outcomes:
         versions |= {name: value for name, value in outcome.versions.items() if value}
-    rows: list[Any] = [
-        {
-            **asdict(result),
-            "partition": outcome.partition,
-            "environment": outcome.environment,
-            "share_of_limit": result.share_of_limit,
-        }
-        for outcome in outcomes
-        for result in outcome.results
-    ]
-    return {
-        "schema": "busbar-check/1",
-        "site": site,
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "delivery": next((o.delivery for o in outcomes if o.delivery), ""),
-        "lane": next((o.lane for o in outcomes if o.delivery), lane),
-        "versions": versions,
-        "results": rows,
-        "causes": [{"check": o.check, **cause} for o in outcomes for cause in o.causes],
-        "skipped": [{"check": match.name, "reason": match.reason} for match in skipped],
-        "notes": [{"check": o.check, **note} for o in outcomes for note in o.notes],
-        "coverage": coverage,
+    return CheckDocument(
+        site=site,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        delivery=next((o.delivery for o in outcomes if o.delivery), ""),
+        lane=next((o.lane for o in outcomes if o.delivery), lane),
+        versions=versions,
+        results=tuple(
+            ResultRow(**vars(row), partition=o.partition, environment=o.environment)
+            for o in outcomes
+            for row in o.results
+        ),
+        causes=tuple(CheckCause(o.check, **vars(each)) for o in outcomes for each in o.causes),
+        skipped=tuple(Skipped(match.name, match.reason) for match in skipped),
+        notes=tuple(CheckNote(o.check, **vars(each)) for o in outcomes for each in o.notes),
+        coverage=coverage,
         **_provenance(outcomes),
-        "sessions": list(sessions),
-        "interrupted": interrupted or None,
-        "verdict": overall(outcomes),
-    }
+        sessions=tuple(sessions),
+        interrupted=interrupted or None,
+        verdict=overall(outcomes),
+    )
 
 
-class _Provenance(TypedDict):
-    provenance: dict[str, dict[str, str]]
-    node_provenance: dict[str, dict[str, dict[str, str]]]
-
-
-def _provenance(outcomes: Sequence[Outcome]) -> _Provenance:
+def _provenance(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return what the jobs of each check have in common, and what differs between their nodes."""
     jobs: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:

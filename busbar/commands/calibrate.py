@@ -9,21 +9,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from busbar import site as sites
 from busbar.check.calibrate import FEWEST_RUNS, Accept, Line, below_model, calibrate
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own
 from busbar.delivery.choice import DEFAULT_LANE
-from busbar.documents import CheckDocument
+from busbar.document import read_document, to_json
+from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
-from busbar.parse import numbers
 from busbar.safe_path import refuse_unsafe
-from busbar.site.calibration import Series, load, write
+from busbar.site.calibration import load, write
 from busbar.site.load import ships
 from busbar.site.model import Site
-from busbar.site.yamlfile import dotted
 from busbar.terminal import Table, stderr, stdout
 
 EXIT_REFUSED = 1
@@ -150,19 +147,14 @@ def _run(args: argparse.Namespace, run: int, runs: int, output: Path) -> Path:
 def _document(path: Path) -> CheckDocument:
     """Read the results of a run. Raises ``BusbarError`` for anything else."""
     hint = "give results.json of busbar check, of this version"
+    document: CheckDocument = read_document(path, hint, CheckDocument)
     try:
-        document = numbers.load_json(path.read_text(encoding="utf-8"))
-        found = TypeAdapter(CheckDocument).validate_python(document)
-        for row in found["results"]:
-            if row["series"] is not None:
-                Series.model_validate(row["series"])
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = f"{path}: {dotted(first['loc'])}"
-        raise BusbarError(f"is not as expected: {first['msg']}", where=where, hint=hint) from error
-    except (OSError, ValueError) as error:
-        raise BusbarError(f"cannot be read: {error}", where=str(path), hint=hint) from error
-    return found
+        for row in document.results:
+            if row.series:
+                row.series.complete()
+    except ValueError as error:
+        raise BusbarError(str(error), where=str(path), hint=hint) from error
+    return document
 
 
 def _print(path: Path | None, lines: tuple[Line, ...]) -> None:
@@ -190,7 +182,7 @@ def _print(path: Path | None, lines: tuple[Line, ...]) -> None:
 def _print_json(site: Site, path: Path | None, lines: tuple[Line, ...]) -> None:
     rows = [
         {
-            "series": line.series.model_dump(),
+            "series": to_json(line.series),
             "readings": line.readings,
             "typical": line.typical,
             "spread": line.spread,

@@ -18,7 +18,8 @@ from busbar.check.outcome import interrupted
 from busbar.check.processes import Interruption
 from busbar.check.surroundings import refuse_without_space, write
 from busbar.check.target import Target, coverage, untested
-from busbar.documents import CheckDocument
+from busbar.document import to_json
+from busbar.engine.check_document import CheckDocument
 from busbar.engine.results import Outcome
 from busbar.parse import numbers
 from busbar.report.junit import junit
@@ -63,7 +64,7 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
             sessions=_sessions(output),
         )
         try:
-            write(output / "results.json", json.dumps(document, indent=1) + "\n")
+            write(output / "results.json", json.dumps(to_json(document), indent=1) + "\n")
             write(
                 output / "report.html", render(page_of(Frame(of_document(document), state.model)))
             )
@@ -72,17 +73,17 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
         if interruption.name == name:
             break
     if args.junit:
-        write(args.junit, junit(state.site, outcomes, skipped, document["time"]))
+        write(args.junit, junit(state.site, outcomes, skipped, document.time))
     _write_metrics(args.prometheus, document)
     try:
         if args.json:
-            stdout().document(document)
+            stdout().document(to_json(document))
         elif args.summary:
-            stdout().line(summary(document["verdict"], document["coverage"], outcomes))
+            stdout().line(summary(document.verdict, document.coverage, outcomes))
         else:
             print_run(
-                document["verdict"],
-                document["coverage"],
+                document.verdict,
+                document.coverage,
                 outcomes,
                 skipped,
                 stdout(),
@@ -99,7 +100,7 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
     return (
         interruption.status
         if name
-        else exit_status(document["verdict"], require_bands=args.require_bands)
+        else exit_status(document.verdict, require_bands=args.require_bands)
     )
 
 

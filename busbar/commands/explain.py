@@ -8,6 +8,7 @@ import difflib
 from pathlib import Path
 from typing import Any
 
+from busbar.document import to_json
 from busbar.engine.run import Run
 from busbar.errors import BusbarError
 from busbar.explain import explain
@@ -112,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
     versions = dict(args.asked + args.expect_version)
     explanations = explain(args.files, known=known, asked=versions)
     if args.json:
-        documents = [explanation.to_json() for explanation in explanations]
+        documents = to_json(explanations)
         stdout().document(documents[0] if len(documents) == 1 else documents)
     else:
         print_explanations(explanations, stdout(), verbose=args.verbose)

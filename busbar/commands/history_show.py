@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from busbar.check.run import make_directory
+from busbar.document import to_json
 from busbar.documents.history import (
     BaselineDocument,
     CompareDocument,
@@ -187,9 +188,9 @@ def write_documents(found: Baseline, directory: Path) -> list[str]:
     make_directory(directory)
     files = []
     for document in found.documents:
-        path = directory / f"night-{document['time'][:10]}.json"
+        path = directory / f"night-{document.time[:10]}.json"
         try:
-            path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            path.write_text(json.dumps(to_json(document), indent=1) + "\n", encoding="utf-8")
         except OSError as error:
             raise BusbarError(
                 f"cannot be written: {error.strerror}",

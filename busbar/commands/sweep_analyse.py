@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
 from busbar.commands.option_types import above_zero, share
-from busbar.documents import SweepDocument
+from busbar.document import to_json
 from busbar.sweep import limits
 from busbar.sweep.analyse import TOLERANCE, Analysis, analyse
 from busbar.sweep.judge_pairs import Least
@@ -73,36 +74,17 @@ def _run(args: argparse.Namespace) -> int:
     if site:
         least |= limits.inside_of_site(site, dict.fromkeys(row.nic for row in results.inside))
     found = analyse(results, topology, least, args.tolerance)
+    found = replace(found, notes=(*notes, *found.notes))
     if args.json:
-        stdout().document(_document(found, notes))
+        stdout().document(to_json(found))
     else:
-        _print(found, notes)
+        _print(found)
     if found.accused or found.suspects or found.unmeasured:
         return EXIT_FOUND
     return 0 if found.decided else EXIT_UNJUDGED
 
 
-def _document(found: Analysis, notes: list[str]) -> SweepDocument:
-    return {
-        "schema": "busbar-sweep/1",
-        "accused": [
-            {
-                "id": one.id,
-                "kind": one.kind,
-                "evidence": one.evidence,
-                "nodes": list(one.nodes),
-            }
-            for one in found.accused
-        ],
-        "suspects": [{"a": one.a, "b": one.b} for one in found.suspects],
-        "unmeasured": list(found.unmeasured),
-        "notes": [*notes, *found.notes],
-        "last_round": found.last_round,
-        "decided": found.decided,
-    }
-
-
-def _print(found: Analysis, notes: list[str]) -> None:
+def _print(found: Analysis) -> None:
     terminal = stdout()
     for one in found.accused:
         terminal.line((f"{one.kind} {one.id}", "bold red"), f": {one.evidence}")
@@ -112,5 +94,5 @@ def _print(found: Analysis, notes: list[str]) -> None:
         terminal.line(f"{len(found.suspects)} pairs to measure again; --json lists them")
     for name in found.unmeasured:
         terminal.line(f"not measured: {name}")
-    for note in [*notes, *found.notes]:
+    for note in found.notes:
         terminal.line(f"note: {note}")

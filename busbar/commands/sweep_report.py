@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from busbar.documents import SweepRunDocument
 from busbar.measure.run import Outcome
+from busbar.sweep.document import GoneNode, RunAccusation, SweepRun
 from busbar.sweep.hostlist import fold
 from busbar.sweep.rows import State
 from busbar.terminal import stdout
@@ -15,38 +15,31 @@ from busbar.verdict import STYLES, Verdict
 _SHOWN = 10
 
 
-def document(outcome: Outcome, verdict: Verdict, output: Path) -> SweepRunDocument:
+def document(outcome: Outcome, verdict: Verdict, output: Path) -> SweepRun:
     """Return the JSON document."""
-    analysis = outcome.analysis
+    found = outcome.analysis
     times = outcome.times
-    return {
-        "schema": "busbar-sweep-run/1",
-        "verdict": verdict,
-        "nodes": list(outcome.nodes),
-        "median_gb_per_s": outcome.median,
-        "accused": [
-            {
-                "id": one.id,
-                "kind": one.kind,
-                "evidence": one.evidence,
-                "nodes": list(one.nodes),
-                "confirmed": one.id in outcome.confirmed,
-            }
-            for one in (analysis.accused if analysis else ())
-        ],
-        "suspects": [{"a": one.a, "b": one.b} for one in (analysis.suspects if analysis else ())],
-        "unsteady": outcome.unsteady,
-        "wrong_data": [row.id for row in outcome.wrong],
-        "unmeasured": unmeasured(outcome),
-        "gone": [{"node": node, "reason": why} for node, why in outcome.gone.items()],
-        "stopped": outcome.stopped,
-        "notes": list(analysis.notes) if analysis else [],
-        "rounds": times.rounds,
-        "steps": times.steps,
-        "launch_s": round(times.launch, 3),
-        "measured_s": round(times.measured, 3),
-        "output": str(output),
-    }
+    return SweepRun(
+        verdict=verdict,
+        nodes=tuple(outcome.nodes),
+        median_gb_per_s=outcome.median,
+        accused=tuple(
+            RunAccusation(**vars(one), confirmed=one.id in outcome.confirmed)
+            for one in (found.accused if found else ())
+        ),
+        suspects=found.suspects if found else (),
+        unsteady=tuple(outcome.unsteady),
+        wrong_data=tuple(row.id for row in outcome.wrong),
+        unmeasured=tuple(unmeasured(outcome)),
+        gone=tuple(GoneNode(node, why) for node, why in outcome.gone.items()),
+        stopped=outcome.stopped,
+        notes=found.notes if found else (),
+        rounds=times.rounds,
+        steps=times.steps,
+        launch_s=round(times.launch, 3),
+        measured_s=round(times.measured, 3),
+        output=str(output),
+    )
 
 
 def unmeasured(outcome: Outcome) -> list[str]:

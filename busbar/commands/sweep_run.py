@@ -26,6 +26,7 @@ from busbar.commands.cluster_options import (
 )
 from busbar.commands.option_types import above_zero, natural, positive, seconds, share
 from busbar.commands.sweep_report import document, print_outcome
+from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.measure import drain
 from busbar.measure.place import Place, place_of, submit
@@ -232,7 +233,7 @@ def _conclude(
         except OSError as error:
             _tell(f"--drain-script: {args.drain_script}: {error.strerror}")
     if args.json:
-        stdout().document(document(outcome, verdict, output))
+        stdout().document(to_json(document(outcome, verdict, output)))
     else:
         print_outcome(outcome, verdict, output)
     return interruption.status if interruption.name else exit_status(verdict)

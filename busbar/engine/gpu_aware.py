@@ -20,7 +20,7 @@ from busbar.engine.nonce import foreign_output
 from busbar.engine.reading import Kind, Reading
 from busbar.engine.results import Result, result_of
 from busbar.engine.run import Run
-from busbar.engine.series import series_row
+from busbar.engine.series import series_of
 from busbar.engine.verdicts import Expect, judge_reading
 from busbar.parse.events import Check, End, Error, Start
 from busbar.units import format_bytes
@@ -315,7 +315,7 @@ def _judge_reading(
         return replace(row, message=message)
     (reading,) = readings
     (judged,) = excused([judge_reading(reading, expect)], busy)
-    result = replace(result_of(judged, row), series=series_row(run, reading))
+    result = replace(result_of(judged, row), series=series_of(run, reading))
     if reading.wrong:
         message = f"{reading.wrong} bytes arrived wrong"
         return replace(result, verdict=Verdict.FAILED, message=message)

@@ -13,7 +13,7 @@ from busbar.engine.machine import differences
 from busbar.engine.reading import Reading
 from busbar.engine.results import Result, result_of
 from busbar.engine.run import Run, algorithms_of, of_launch
-from busbar.engine.series import series_row
+from busbar.engine.series import series_of
 from busbar.engine.verdicts import against_larger, dips, judge_readings
 from busbar.verdict import Verdict
 
@@ -56,7 +56,7 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
         reading = judged.reading
         buffers = reading.buffers or launch.buffers
         row = replace(row, pair=_pair(launch, reading), buffers=buffers)
-        results.append(replace(result_of(judged, row), series=series_row(run, reading)))
+        results.append(replace(result_of(judged, row), series=series_of(run, reading)))
     return results
 
 

@@ -1,29 +1,28 @@
 # SPDX-License-Identifier: MIT
-"""Measured values and other facts of a run, and the line of the input that proves each."""
+"""Measured values, causes and notes of a run, and the line of the input that proves each."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
-from busbar.documents import EvidenceRow, NoteRow, ReadingRow
+from busbar.document import written
 from busbar.redact import redact
 
+Confidence = Literal["certain", "likely"]
 Kind = Literal["bw", "busbw", "algbw", "latency_us"]
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A line of the input; its text is redacted when it leaves in JSON or on the terminal."""
+    """A line of the input that shows something."""
 
     file: str
+    """File of the input."""
     line: int
-    text: str
-
-    def to_json(self) -> EvidenceRow:
-        """``file``, ``line`` (from 1) and ``text``."""
-        return {"file": self.file, "line": self.line, "text": redact(self.text)}
+    """Counted from 1."""
+    text: str = field(metadata=written(by=redact))
+    """The line, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,47 +63,43 @@ class Reading:
             return self.nbytes / self.value * 1e-3 if self.value > 0 else 0.0
         return self.value
 
-    def to_json(self) -> ReadingRow:
-        """The contract's keys, then those of them that are known here."""
-        document: ReadingRow = {
-            "bytes": self.nbytes,
-            "gb_per_s": round(self.gb_per_s, 6) if math.isfinite(self.gb_per_s) else None,
-            "kind": self.kind,
-            "wrong": self.wrong,
-        }
-        if self.kind == "latency_us":
-            document["us"] = self.value if math.isfinite(self.value) else None
-        if self.source is not None:
-            document["from"] = self.source
-        if self.target is not None:
-            document["to"] = self.target
-        if self.in_place is not None:
-            document["in_place"] = self.in_place
-        if self.buffers:
-            document["buffers"] = self.buffers
-        if self.operation:
-            document["operation"] = self.operation
-        if self.cpu_wait_share is not None:
-            document["cpu_wait_share"] = self.cpu_wait_share
-        return document
-
 
 @dataclass(frozen=True)
 class Note:
-    """A fact worth knowing; its id has an entry in ``busbar/explain/causes.yaml``."""
+    """A fact worth knowing that is not a fault."""
 
     id: str
-    summary: str
+    """Stable; docs/reference/causes.md lists them."""
+    summary: str = field(metadata=written(by=redact))
+    """What was found, in one sentence."""
     evidence: tuple[Evidence, ...] = ()
-    details: dict[str, Any] = field(default_factory=dict)
+    """The lines that show it."""
+    details: dict[str, Any] = field(default_factory=dict, metadata=written(omit=True))
+    """Computed values; the keys depend on the id."""
 
-    def to_json(self) -> NoteRow:
-        """Return the keys of a cause, without confidence and remedy."""
-        document: NoteRow = {
-            "id": self.id,
-            "summary": redact(self.summary),
-            "evidence": [e.to_json() for e in self.evidence],
-        }
-        if self.details:
-            document["details"] = self.details
-        return document
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a run is not a pass."""
+
+    id: str
+    """Stable; docs/reference/causes.md lists them."""
+    confidence: Confidence
+    """``certain`` if the output proves it."""
+    summary: str = field(metadata=written(by=redact))
+    """What was found, in one sentence."""
+    evidence: tuple[Evidence, ...]
+    """The lines that show it."""
+    remedy: str
+    """What to do."""
+    details: dict[str, Any] = field(default_factory=dict, metadata=written(omit=True))
+    """Computed values; the keys depend on the id."""
+
+
+_Said = TypeVar("_Said", Note, Cause)
+
+
+def redacted(said: _Said) -> _Said:
+    """Return it without secrets, for those who show it without writing JSON."""
+    lines = tuple(replace(line, text=redact(line.text)) for line in said.evidence)
+    return replace(said, summary=redact(said.summary), evidence=lines)

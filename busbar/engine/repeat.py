@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
-from busbar.engine.reading import Note
+from busbar.engine.reading import Note, redacted
 from busbar.engine.results import Outcome, Result, sentence
 from busbar.verdict import Verdict
 
@@ -30,7 +30,7 @@ def only_below_band(outcome: Outcome) -> bool:
 
 def disagree(outcome: Outcome) -> bool:
     """Whether a reading was slow in one of the runs behind this outcome, and not in another."""
-    return any(note["id"] == _NOTE for note in outcome.notes)
+    return any(note.id == _NOTE for note in outcome.notes)
 
 
 def confirmed(first: Outcome, second: Outcome) -> Outcome:
@@ -63,11 +63,11 @@ def confirmed(first: Outcome, second: Outcome) -> Outcome:
     once = [before[key] for key in slow if key in after and not after[key].verdict.is_problem]
     once += [after[key] for key in cleared]
     results = tuple((after | cleared | accused).values())
-    notes = [*second.notes, *(note for note in first.notes if note["id"] == _NOTE)]
+    notes = [*second.notes, *(note for note in first.notes if note.id == _NOTE)]
     if once:
         lines = "; ".join(map(sentence, once))
         summary = f"worse than its band in one of two runs, and not in the other: {lines}"
-        notes.append(Note(_NOTE, summary).to_json())
+        notes.append(redacted(Note(_NOTE, summary)))
     causes = (*first.causes, *second.causes) if accused else second.causes
     outcome = replace(second, results=results, notes=tuple(notes), causes=causes)
     return outcome if outcome.verdict.is_problem else replace(outcome, causes=())

@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import cache
+from dataclasses import dataclass, field, fields, replace
 from math import isfinite
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
-from busbar.documents import CauseRow, NoteRow, SeriesRow
+from busbar.document import in_json, parse_document, to_json
+from busbar.engine.reading import Cause, Note
 from busbar.engine.verdicts import Judged
 from busbar.parse import numbers
+from busbar.site.calibration import SeriesKey
 from busbar.units import format_bytes
 from busbar.verdict import Verdict, combined
 
@@ -32,36 +31,43 @@ class Result:
     """One reading, or one thing that went wrong, with its verdict."""
 
     check: str
+    """Check and its parameters."""
     verdict: Verdict
+    """Verdict of the reading."""
     where: str = ""
     """The node or nodes."""
     pair: str = ""
-    """``0->1``: ranks or GPUs, from and to; the operation of a collective; empty for a result of
-    the whole run."""
+    """``0->1`` (ranks or GPUs), the operation of a collective, or empty for the whole run."""
     metric: str = ""
     """``bandwidth``, ``busbw``, ``latency`` or ``correctness``."""
     buffers: str = ""
-    """``D D``: memory of sender and receiver, D device, H host."""
+    """Memory of sender and receiver, device or host: ``D D``, ``H D``."""
     bytes: int | None = None
+    """Message size."""
     gb_per_s: float | None = None
+    """The reading, unless it is a latency."""
     us: float | None = None
+    """The reading if it is a latency."""
     limit: float | None = None
     """In the unit of the reading, as low, typical and high."""
     low: float | None = None
+    """Start of the band."""
     typical: float | None = None
+    """Typical reading."""
     high: float | None = None
+    """End of the band."""
     calibrated: bool = False
     """Whether the band is the site's own calibration."""
     model: float | None = None
     """What links and family call typical if it is."""
     cpu_wait_share: float | None = None
-    """The part of the reading's time in which a rank waited for a CPU; None if not measured."""
+    """Part of the reading's time in which a rank waited for a CPU; null if not measured."""
     cause: str = ""
-    """Cause id, or several with commas; empty for a pass."""
+    """Cause ids, separated by commas; empty for a pass."""
     message: str = ""
-    """One sentence for a verdict that is not pass."""
-    series: SeriesRow | None = None
-    """The series of the reading; None if the row is not a reading."""
+    """One sentence if the verdict is not pass."""
+    series: SeriesKey | None = None
+    """The series of the reading; null if the row is not a reading."""
 
     @property
     def value(self) -> float | None:
@@ -89,8 +95,9 @@ class Result:
         return f"{self.low:.4g} .. {self.high:.4g}"
 
     @property
+    @in_json()
     def share_of_limit(self) -> float | None:
-        """Reading over limit for a bandwidth; a latency has no share."""
+        """Reading over limit; null for a latency."""
         if self.gb_per_s is None or not self.limit:
             return None
         return self.gb_per_s / self.limit
@@ -108,9 +115,9 @@ class Outcome:
     delivery: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     """What really ran: ``mpi``, ``ucx``, ``gpu_driver``."""
-    causes: tuple[CauseRow, ...] = ()
+    causes: tuple[Cause, ...] = ()
     """As ``busbar explain`` gives them: id, confidence, evidence, remedy."""
-    notes: tuple[NoteRow, ...] = ()
+    notes: tuple[Note, ...] = ()
     nodes: str = ""
     """Slurm's list of the nodes that it ran on; empty without Slurm."""
     provenance: dict[str, str] = field(default_factory=dict)
@@ -135,38 +142,27 @@ class Outcome:
             shown.append(f"and {len(wrong) - _SHOWN} more")
         text = f"{self.verdict}: {'; '.join(shown)}"
         for cause in self.causes:
-            text += f"; cause {cause['id']} ({cause['confidence']})"
-            for evidence in cause["evidence"][:1]:
-                text += f" [{evidence['file']}:{evidence['line']}: {evidence['text'].strip()}]"
-            text += f": {cause['summary']}; {cause['remedy']}"
+            text += f"; cause {cause.id} ({cause.confidence})"
+            for line in cause.evidence[:1]:
+                text += f" [{line.file}:{line.line}: {line.text.strip()}]"
+            text += f": {cause.summary}; {cause.remedy}"
         return text
-
-    def to_json(self) -> str:
-        """Return the text of :data:`RESULTS_FILE`."""
-        return json.dumps(asdict(self), indent=1) + "\n"
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
-        path.write_text(self.to_json(), encoding="utf-8")
+        path.write_text(json.dumps(to_json(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Outcome:
         """Read what :meth:`write` wrote; raise ``ValueError`` for anything else."""
-        text = path.read_text(encoding="utf-8")
         try:
-            outcome = _outcomes().validate_json(text, strict=False)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{path.name}, {where}: {first['msg']}") from error
-        if numbers.load_json(text).keys() - {each.name for each in fields(cls)}:
+            document = numbers.load_json(path.read_text(encoding="utf-8"))
+            outcome = parse_document(cls, document)
+        except ValueError as error:
+            raise ValueError(f"{path.name}, {error}") from error
+        if document.keys() - {each.name for each in fields(cls)}:
             raise ValueError(f"{path.name} has keys that no outcome has")
         return outcome
-
-
-@cache
-def _outcomes() -> TypeAdapter[Outcome]:
-    return TypeAdapter(Outcome)
 
 
 _DOUBT = (

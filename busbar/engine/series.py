@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import cast
+from dataclasses import fields, replace
 
-from busbar.documents import SeriesRow
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
 from busbar.errors import BusbarError
 from busbar.expect.expectation import Expectation
 from busbar.expect.paths import within_node
-from busbar.site.calibration import CalibratedBand, Calibration, Series
+from busbar.site.calibration import CalibratedBand, Calibration, SeriesKey
 from busbar.site.calibration import load as calibration
 from busbar.site.load import link_classes
 from busbar.site.model import Site
@@ -23,14 +21,14 @@ _PAIRS = ("osu_bw", "osu_bibw", "osu_latency", "gpu_aware", "memory")
 """The benchmarks whose readings name two GPUs, which are joined by different links."""
 
 
-def series_of(run: Run, reading: Reading) -> Series | None:
+def series_of(run: Run, reading: Reading) -> SeriesKey | None:
     """Return the series of a reading; None if it is judged by a copy of its own run.
 
     What is not known of the run is empty, 0 or None.
     """
     if run.site is None or run.copies is not None or reading.kind == "algbw":
         return None
-    return Series.model_construct(
+    return SeriesKey(
         check=run.check,
         partition=run.partition or "",
         bench=run.bench,
@@ -45,12 +43,6 @@ def series_of(run: Run, reading: Reading) -> Series | None:
         links=_links(run.site, run, reading),
         bytes=reading.nbytes,
     )
-
-
-def series_row(run: Run, reading: Reading) -> SeriesRow | None:
-    """Return the series of a reading as documents have it."""
-    series = series_of(run, reading)
-    return cast(SeriesRow, series.model_dump()) if series else None
 
 
 def calibrated(
@@ -71,9 +63,9 @@ def calibrated(
                     yield replace(found, calibrated=True, model=model)
 
 
-def _may_be(band: Series, series: Series) -> bool:
+def _may_be(band: SeriesKey, series: SeriesKey) -> bool:
     """Whether a reading can be of the series of a band; what is not known may be anything."""
-    for name in Series.model_fields:
+    for name in (field.name for field in fields(SeriesKey)):
         known, value = getattr(series, name), getattr(band, name)
         if known != value and (known not in ("", 0, None) or name in ("operation", "bytes")):
             return False

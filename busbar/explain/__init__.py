@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from busbar.engine.reading import Evidence, Note, Reading
+from busbar.engine.reading import Cause, Evidence, Note, Reading
 from busbar.explain.core import explain
-from busbar.explain.model import Cause, Explanation
+from busbar.explain.model import Explanation
 from busbar.parse.text import Source
 
 __all__ = ["Cause", "Evidence", "Explanation", "Note", "Reading", "Source", "explain"]

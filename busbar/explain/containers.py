@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from busbar.engine.reading import Evidence
+from busbar.engine.reading import Cause, Evidence
 from busbar.explain.catalog import CAUSES, declare
-from busbar.explain.model import Cause
 
 if TYPE_CHECKING:
     from busbar.preflight.layers import LayerDifference

@@ -1,108 +1,123 @@
 # SPDX-License-Identifier: MIT
-"""An explanation and its JSON."""
+"""An explanation, which is also its JSON document."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from busbar.documents import CauseRow, ExplainDocument, ReadingRow
-from busbar.engine.reading import Evidence, Note, Reading
+from busbar.document import in_json, written
+from busbar.engine.reading import Cause, Kind, Note, Reading
 from busbar.engine.verdicts import Judged
-from busbar.redact import redact
 from busbar.verdict import Verdict
-
-Confidence = Literal["certain", "likely"]
-
 
 UNKNOWN_TOOL = "unknown tool"
 """The tool of a text with messages only."""
 
 
-@dataclass(frozen=True)
-class Cause:
-    """Why the verdict of a run is not ``pass``."""
-
-    id: str
-    confidence: Confidence
-    evidence: tuple[Evidence, ...]
-    remedy: str
-    summary: str = ""
-    """The finding in one sentence."""
-    details: dict[str, Any] = field(default_factory=dict)
-    """Computed values: pairs, NICs, counts."""
-
-    def to_json(self) -> CauseRow:
-        """Return the document of a cause; ``details`` only if there are any."""
-        document: CauseRow = {
-            "id": self.id,
-            "confidence": self.confidence,
-            "summary": redact(self.summary),
-            "evidence": [e.to_json() for e in self.evidence],
-            "remedy": self.remedy,
-        }
-        if self.details:
-            document["details"] = self.details
-        return document
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 @dataclass(frozen=True)
+class ReadingRow:
+    """One measured value; ``from`` and ``to`` are the ranks of a pair."""
+
+    bytes: int
+    """Message size."""
+    gb_per_s: float | None
+    """The rate; for a latency, size over time."""
+    kind: Kind
+    """What ``gb_per_s`` is."""
+    wrong: int
+    """Wrong elements or bytes that the tool counted; 0 also if it did not check."""
+    us: float | None = field(metadata=written(omit=True, by=_finite))
+    """Only for a latency."""
+    source: int | None = field(metadata=written("from", omit=True))
+    target: int | None = field(metadata=written("to", omit=True))
+    in_place: bool | None = field(metadata=written(omit=True))
+    """For nccl-tests: which half of the row."""
+    buffers: str = field(metadata=written(omit=True))
+    """Memory of sender and receiver, device or host: ``D D``, ``H D``."""
+    operation: str = field(metadata=written(omit=True))
+    """What ran, if the run measures several: ``all_reduce``."""
+    cpu_wait_share: float | None = field(metadata=written(omit=True))
+    """Part of the reading's time in which a rank waited for a CPU; absent if not measured."""
+    verdict: Verdict | None = field(default=None, metadata=written(omit=True))
+    """Only for a reading that was judged."""
+    limit: float | None = field(default=None, metadata=written(omit=True))
+    """In the unit of the reading, as low, typical and high; absent if it is not known."""
+    low: float | None = field(default=None, metadata=written(omit=True))
+    """Start of the band."""
+    typical: float | None = field(default=None, metadata=written(omit=True))
+    """Typical reading."""
+    high: float | None = field(default=None, metadata=written(omit=True))
+    """End of the band."""
+
+    @classmethod
+    def of(cls, reading: Reading, judged: Judged | None) -> ReadingRow:
+        """Return a reading, with its verdict, limit and band if it was judged."""
+        band = judged.expectation if judged else None
+        return cls(
+            reading.nbytes,
+            round(reading.gb_per_s, 6) if math.isfinite(reading.gb_per_s) else None,
+            reading.kind,
+            reading.wrong,
+            reading.value if reading.kind == "latency_us" else None,
+            reading.source,
+            reading.target,
+            reading.in_place,
+            reading.buffers,
+            reading.operation,
+            reading.cpu_wait_share,
+            *((judged.verdict, judged.limit) if judged else ()),
+            *((band.low, band.typical, band.high) if band else ()),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """One run: what ran, its readings, the verdict, causes and notes."""
+    """One run: what ran, what it measured, the verdict and its causes."""
 
+    schema: Literal["busbar-explain/1"] = "busbar-explain/1"
+    """The schema of this document."""
     files: tuple[str, ...]
+    """Files of the run."""
     tool: str
+    """What ran: ``osu_bw``, ``nccl-tests``, ``gpu_aware``; or ``unknown``."""
     version: str | None
-    ranks: int | None
-    nodes: int | None
-    readings: tuple[Reading, ...]
-    judged: tuple[Judged, ...]
-    """The readings but for ``algbw``, and the bus bandwidths that follow from latencies."""
-    verdict: Verdict
-    causes: tuple[Cause, ...] = ()
-    notes: tuple[Note, ...] = ()
+    """Version of the tool or of NCCL."""
     operation: str | None = None
     """The collective or test: ``all_reduce``, ``osu_bw``."""
     site: str | None = None
-    """The site whose expectation judged the run; None when no band was applied."""
+    """The site whose bands judged the readings."""
+    ranks: int | None
+    """Ranks of all nodes."""
+    nodes: int | None
+    """Number of nodes."""
     hosts: tuple[str, ...] = ()
+    """Names of the nodes."""
     devices: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
+    """One line for each GPU."""
+    readings: tuple[Reading, ...] = field(metadata=written(hidden=True))
+    judged: tuple[Judged, ...] = field(metadata=written(hidden=True))
+    """The readings but for ``algbw``, and the bus bandwidths that follow from latencies."""
+    libraries: tuple[str, ...] = field(default=(), metadata=written(hidden=True))
     """Libraries that ran beneath the tool, with their versions."""
+    verdict: Verdict
+    """Verdict of the run."""
+    causes: tuple[Cause, ...] = ()
+    """Why the run is not a pass."""
+    notes: tuple[Note, ...] = ()
+    """Facts that are not faults."""
 
-    def to_json(self) -> ExplainDocument:
-        """Return the document that ``busbar explain --json`` prints for a run."""
-        return {
-            "schema": "busbar-explain/1",
-            "files": list(self.files),
-            "tool": self.tool,
-            "version": self.version,
-            "operation": self.operation,
-            "site": self.site,
-            "ranks": self.ranks,
-            "nodes": self.nodes,
-            "hosts": list(self.hosts),
-            "devices": list(self.devices),
-            "readings": self._readings(),
-            "verdict": self.verdict,
-            "causes": [cause.to_json() for cause in self.causes],
-            "notes": [note.to_json() for note in self.notes],
-        }
-
-    def _readings(self) -> list[ReadingRow]:
-        """Every reading, with its verdict, limit and band if it was judged."""
+    @property
+    @in_json(after="devices", key="readings")
+    def rows(self) -> tuple[ReadingRow, ...]:
+        """Every reading."""
         judged = {id(each.reading): each for each in self.judged}
         own = {id(reading) for reading in self.readings}
         derived = [each.reading for each in self.judged if id(each.reading) not in own]
-        return [_row(reading, judged.get(id(reading))) for reading in (*self.readings, *derived)]
-
-
-def _row(reading: Reading, judged: Judged | None) -> ReadingRow:
-    row = reading.to_json()
-    if judged:
-        row["verdict"] = judged.verdict
-        if judged.limit is not None:
-            row["limit"] = judged.limit
-        if band := judged.expectation:
-            row["low"], row["typical"], row["high"] = band.low, band.typical, band.high
-    return row
+        every = (*self.readings, *derived)
+        return tuple(ReadingRow.of(reading, judged.get(id(reading))) for reading in every)

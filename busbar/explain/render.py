@@ -6,8 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from busbar.engine.reading import Evidence, Note
-from busbar.explain.model import UNKNOWN_TOOL, Cause, Explanation
+from busbar.engine.reading import Cause, Evidence, Note
+from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.summary import Row, rows
 from busbar.redact import redact
 from busbar.terminal import Table, Terminal, Text

@@ -10,10 +10,9 @@ from typing import Any
 
 from busbar.engine.busy import Load
 from busbar.engine.job_output import JobOutput, Occurrence, Setting
-from busbar.engine.reading import Evidence, Reading
+from busbar.engine.reading import Confidence, Evidence, Reading
 from busbar.engine.run import Run
 from busbar.engine.verdicts import Judged
-from busbar.explain.model import Confidence
 from busbar.site.model import NodeType, Site
 from busbar.verdict import Verdict
 

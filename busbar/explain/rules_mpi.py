@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from busbar.engine.expectation import engine_band
 from busbar.engine.job_output import Occurrence
+from busbar.engine.reading import Confidence
 from busbar.explain.catalog import cause
-from busbar.explain.model import Confidence
 from busbar.explain.rules import Context, Explains, Finding, degraded, failure, lines_of
 from busbar.parse.ucx_log import Endpoint
 from busbar.units import parse_bytes

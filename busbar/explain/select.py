@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from busbar.engine.job_output import JobOutput
-from busbar.engine.reading import Evidence
+from busbar.engine.reading import Cause, Evidence
 from busbar.engine.verdicts import Judged
 from busbar.explain.catalog import CAUSES, declare, hidden_by
-from busbar.explain.model import Cause
 from busbar.explain.rules import Explains, Finding
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
@@ -50,7 +49,7 @@ def select(
     for f in explicit:
         if f.id not in causes:
             remedy = CAUSES[f.id].remedy_for(facts)
-            causes[f.id] = Cause(f.id, f.confidence, f.evidence, remedy, f.summary, f.details)
+            causes[f.id] = Cause(f.id, f.confidence, f.summary, f.evidence, remedy, f.details)
     return sorted(causes.values(), key=lambda c: c.confidence != "certain")
 
 

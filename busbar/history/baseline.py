@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from busbar.documents import CheckDocument, ResultRow, SeriesRow
+from busbar.document import parse_document
+from busbar.engine.check_document import CheckDocument, ResultRow
 from busbar.history.model import Event, Key, Series
 from busbar.history.read import DAY_S
 from busbar.history.store import Store
+from busbar.site.calibration import SeriesKey
 from busbar.verdict import Verdict
 
 
@@ -38,8 +40,8 @@ def baseline(
     last = max((each.times[-1] for each in series), default=0.0)
     first = last - nights * DAY_S
     changed = {change.key for event in events for change in event.changes if change.dated > first}
-    details: dict[Key, SeriesRow] = {
-        Key(*row[:8]): json.loads(row[8])
+    details: dict[Key, SeriesKey] = {
+        Key(*row[:8]): parse_document(SeriesKey, json.loads(row[8]))
         for row in store.connection.execute(
             "SELECT site, partition, node, check_name, metric, unit, lane, delivery, detail"
             " FROM series WHERE detail IS NOT NULL AND site = ?",
@@ -55,57 +57,36 @@ def baseline(
                     rows[int(day)].append(_row(each, details[each.key], float(value)))
                     times[int(day)] = max(float(time), times.get(int(day), 0.0))
     healthy = [
-        _document(site, times[day], found)
+        CheckDocument(
+            site=site,
+            time=datetime.fromtimestamp(times[day], UTC).isoformat(timespec="seconds"),
+            results=tuple(found),
+            verdict=Verdict.PASS,
+        )
         for day, found in sorted(rows.items())
-        if all(row["verdict"] == Verdict.PASS for row in found)
+        if all(row.verdict is Verdict.PASS for row in found)
     ]
     too_new = tuple(sorted(changed & details.keys()))
     return Baseline(tuple(healthy), len(rows) - len(healthy), too_new)
 
 
-def _row(series: Series, detail: SeriesRow, value: float) -> ResultRow:
+def _row(series: Series, detail: SeriesKey, value: float) -> ResultRow:
     bounds, key = series.bounds, series.key
     time = key.less_is_better
     worse = bounds.high is not None and value > bounds.high
     if not time:
         worse = bounds.low is not None and value < bounds.low
-    return {
-        "check": key.check,
-        "verdict": Verdict.DEGRADED if worse else Verdict.PASS,
-        "where": key.node,
-        "pair": "",
-        "metric": "latency" if time else "bandwidth",
-        "buffers": detail["buffers"],
-        "bytes": detail["bytes"],
-        "gb_per_s": None if time else value,
-        "us": value if time else None,
-        "limit": bounds.limit,
-        "low": bounds.low,
-        "typical": bounds.typical,
-        "high": bounds.high,
-        "calibrated": bounds.calibrated,
-        "model": bounds.model,
-        "cause": "",
-        "message": "outside of its band" if worse else "",
-        "series": detail,
-        "partition": key.partition,
-        "share_of_limit": None,
-    }
-
-
-def _document(site: str, time: float, rows: list[ResultRow]) -> CheckDocument:
-    return {
-        "schema": "busbar-check/1",
-        "site": site,
-        "time": datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds"),
-        "delivery": "",
-        "lane": "",
-        "versions": {},
-        "results": rows,
-        "causes": [],
-        "skipped": [],
-        "notes": [],
-        "coverage": "",
-        "interrupted": None,
-        "verdict": Verdict.PASS,
-    }
+    return ResultRow(
+        check=key.check,
+        verdict=Verdict.DEGRADED if worse else Verdict.PASS,
+        where=key.node,
+        metric="latency" if time else "bandwidth",
+        buffers=detail.buffers,
+        bytes=detail.bytes,
+        gb_per_s=None if time else value,
+        us=value if time else None,
+        **vars(bounds),
+        message="outside of its band" if worse else "",
+        series=detail,
+        partition=key.partition,
+    )

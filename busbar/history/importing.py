@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from busbar.engine.run_document import SCHEMA, RunDocument, documents
+from busbar.document import parse_document
+from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
 from busbar.history import json_lines, outputs, perflog, reframe_report
 from busbar.history.read import SESSION
@@ -90,8 +89,8 @@ def _parsed(path: Path, place: Place) -> tuple[str, str, Iterable[Reading]]:
             if "session_info" in document:
                 session = reframe_report.parse(text)
                 return "report of ReFrame", SESSION + session.uuid, session.readings
-            if document.get("schema") == SCHEMA:
-                results = _results(document)
+            if document.get("schema") == CheckDocument.schema:
+                results = parse_document(CheckDocument, document)
                 # The same readings as in ReFrame's session, which must not count twice.
                 source = SESSION + results.sessions[0] if any(results.sessions[:1]) else source
                 return "results of busbar check", source, tuple(_checked(results))
@@ -131,16 +130,7 @@ def _document(text: str) -> Any:
         return None
 
 
-def _results(data: Mapping[str, Any]) -> RunDocument:
-    try:
-        return documents().validate_python(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{key}: {first['msg']}") from error
-
-
-def _checked(document: RunDocument) -> Iterator[Reading]:
+def _checked(document: CheckDocument) -> Iterator[Reading]:
     time = json_lines.seconds(document.time)
     of_nodes = document.node_provenance
     for row in document.results:
@@ -148,7 +138,7 @@ def _checked(document: RunDocument) -> Iterator[Reading]:
         record = Record(
             check=row.check.partition(" ")[0],
             partition=row.partition,
-            lane=row.series["lane"] if row.series else document.lane,
+            lane=row.series.lane if row.series else document.lane,
             delivery=document.delivery,
             rows=tuple(rows_of(row)),
             provenance=facts | of_nodes.get(row.check, {}).get(row.where, {}),

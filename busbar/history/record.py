@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from busbar.documents import SeriesRow
 from busbar.engine.results import Outcome, Result
 from busbar.history.model import Bounds, Key
 from busbar.history.store import Reading
+from busbar.site.calibration import SeriesKey
 from busbar.units import format_bytes
 
 VARIABLE = "busbar"
@@ -37,7 +37,7 @@ class Row:
     limit: float | None = None
     calibrated: bool = False
     model: float | None = None
-    series: SeriesRow | None = None
+    series: SeriesKey | None = None
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,12 @@ def rows_of(result: Result) -> Iterator[Row]:
         )
 
 
-def metric_of(metric: str, pair: str, buffers: str, nbytes: int, series: SeriesRow | None) -> str:
+def metric_of(metric: str, pair: str, buffers: str, nbytes: int, series: SeriesKey | None) -> str:
     """Return what a reading is of in words: ``all_reduce busbw D D 16 MiB``."""
     names, half = [metric, pair], ""
     if series:
-        half = {True: "in place", False: "out of place", None: ""}[series["in_place"]]
-        names = [series["bench"], series["operation"], *names]
+        half = {True: "in place", False: "out of place", None: ""}[series.in_place]
+        names = [series.bench, series.operation, *names]
     # Operation and pair repeat each other: "fi_pingpong" and "fi_pingpong tcp".
     words = dict.fromkeys(" ".join(names).replace(half, "").split())
     return " ".join(filter(None, [*words, buffers, half, format_bytes(nbytes)]))

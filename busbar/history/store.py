@@ -20,9 +20,10 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
-from busbar.documents import SeriesRow
+from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.history.model import NO_BOUNDS, Bounds, Key
+from busbar.site.calibration import SeriesKey
 
 FILE = "busbar.db"
 _VERSION = 1
@@ -51,7 +52,7 @@ class Reading:
     value: float
     provenance: Mapping[str, str] = field(default_factory=dict)
     bounds: Bounds = NO_BOUNDS
-    series: SeriesRow | None = None
+    series: SeriesKey | None = None
     """The series as the calibration of a site has it; None for readings of others."""
 
 
@@ -181,7 +182,7 @@ class _Ids:
         series = self._series.get(reading.key)
         if series is None:
             names = _KEY.split(", ")
-            detail = json.dumps(reading.series) if reading.series else None
+            detail = json.dumps(to_json(reading.series)) if reading.series else None
             values = (*astuple(reading.key), detail)
             series = self._number("series", (*names, "detail"), values, names)
             self._series[reading.key] = series

@@ -107,7 +107,7 @@ def junit(night: Night, state: State) -> str:
     stages = [_outcome(stage, state) for stage in (*state.stages, *missing)]
     suites = [suite_of(f"{state.site}.nightly", stages, (), state.begun)]
     for name, found in snapshots(night).items():
-        skipped = [(each["check"], each["reason"]) for each in found.skipped]
+        skipped = [(each.check, each.reason) for each in found.skipped]
         suites.append(suite_of(f"{found.site}.{name}", found.outcomes, skipped, found.time))
     return junit_document(suites)
 

@@ -20,6 +20,7 @@ from busbar.nightly.night import Finding, Night, Stage
 from busbar.nightly.process import Ended, busbar, run
 from busbar.report.snapshot import Snapshot, read
 from busbar.report.sweep import read_sweep
+from busbar.sweep.document import SweepRun
 from busbar.sweep.hostlist import fold
 from busbar.verdict import Verdict, exit_status, worst
 
@@ -121,7 +122,7 @@ def _sweep(job: Job, nodes: Sequence[str]) -> Stage:
         found = read_sweep(out)
     except BusbarError:
         return _without_verdict("sweep", ended)
-    if found.verdict is None:
+    if not isinstance(found, SweepRun):
         return _without_verdict("sweep", ended)
     findings = [
         *(Finding(one.id, Verdict.DEGRADED, one.evidence) for one in found.accused),

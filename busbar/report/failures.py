@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import PurePath
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from busbar.check.names import short_name, without_place
 from busbar.detect.detected import NAME as DETECTED
-from busbar.documents import EvidenceRow
+from busbar.engine.reading import Evidence
 from busbar.engine.results import Outcome
 from busbar.report.rows import Namer
 from busbar.report.snapshot import Snapshot
@@ -22,16 +21,6 @@ _MOST_MESSAGES = 4
 _MOST_EVIDENCE = 3
 _MOST_CHARACTERS = 700
 _MOST_NODES = 16
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """A line that shows a cause."""
-
-    file: str
-    path: str
-    line: int
-    text: str
 
 
 @dataclass
@@ -94,19 +83,12 @@ def _first(texts: list[str]) -> list[str]:
 
 def _of(outcome: Outcome) -> Iterable[Failure]:
     for cause in outcome.causes:
-        lines = [_evidence(line) for line in cause["evidence"][:_MOST_EVIDENCE]]
+        lines = [replace(e, text=_cut(e.text.strip())) for e in cause.evidence[:_MOST_EVIDENCE]]
         yield Failure(
-            *(cause["id"], [_cut(cause["summary"])], cause["confidence"], cause["remedy"]),
-            evidence=lines,
+            *(cause.id, [_cut(cause.summary)], cause.confidence, cause.remedy), evidence=lines
         )
     if not outcome.causes:
         yield Failure("", _messages(outcome)[:_MOST_MESSAGES] or ["no reason is recorded"], "", "")
-
-
-def _evidence(line: EvidenceRow) -> Evidence:
-    return Evidence(
-        PurePath(line["file"]).name, line["file"], line["line"], _cut(line["text"].strip())
-    )
 
 
 def _cut(text: str) -> str:

@@ -161,7 +161,7 @@ def _notes(outcomes: Iterable[Outcome], name: Namer) -> Iterator[tuple[str, tupl
     found: dict[str, list[str]] = {}
     for outcome in outcomes:
         for note in outcome.notes:
-            found.setdefault(f"{note['id']}: {note['summary']}", []).append(name(outcome))
+            found.setdefault(f"{note.id}: {note.summary}", []).append(name(outcome))
     for text, checks in found.items():
         yield text, tuple(dict.fromkeys(checks))
 

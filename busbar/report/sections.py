@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from busbar.documents import CauseRow
+from busbar.engine.reading import Cause
 from busbar.engine.results import Outcome, Result
 from busbar.history.record import metric_of
 from busbar.report.bars import Bar, bar
@@ -58,7 +58,7 @@ class CheckSection:
     """Readings that have no place in the table."""
     pictures_left_out: int
     messages: tuple[str, ...]
-    causes: tuple[CauseRow, ...]
+    causes: tuple[Cause, ...]
     repeat: str
     trends: tuple[Trend, ...] = ()
     """The history: what became worse is first."""
@@ -232,8 +232,8 @@ def _groups(results: Iterable[Result]) -> list[tuple[str, list[Result]]]:
             continue
         series = row.series
         if series:
-            what = series["operation"] or (series["bench"] if row.metric == "busbw" else "")
-            key = (row.metric, what, row.buffers, series["links"])
+            what = series.operation or (series.bench if row.metric == "busbw" else "")
+            key = (row.metric, what, row.buffers, series.links)
         else:
             key = (row.metric, "" if ends_of(row) else row.pair, row.buffers, "")
         found.setdefault(key, []).append(row)

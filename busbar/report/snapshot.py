@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from busbar.documents import CheckDocument, Skipped
+from busbar.document import read_document
+from busbar.engine.check_document import CheckDocument, Skipped
 from busbar.engine.results import Outcome, Result
-from busbar.engine.run_document import SCHEMA, RunDocument, documents
-from busbar.report.document_file import read_document
 from busbar.verdict import Verdict, combined, worst
 
 _PACKAGE = "lock."
@@ -63,15 +62,11 @@ def read(path: Path) -> Snapshot:
     Raises ``BusbarError`` if it cannot be read or is not the results of a run.
     """
     hint = "give results.json of a run, or what busbar check --json printed"
-    return _snapshot(read_document(path, documents(), [SCHEMA], hint))
+    return of_document(read_document(path, hint, CheckDocument))
 
 
 def of_document(document: CheckDocument) -> Snapshot:
-    """Return the run of a document that this process wrote."""
-    return _snapshot(documents().validate_python(document))
-
-
-def _snapshot(document: RunDocument) -> Snapshot:
+    """Return the run of a document."""
     rows: defaultdict[tuple[str, str, str], list[Result]] = defaultdict(list)
     for row in document.results:
         rows[row.check, row.partition, row.environment].append(_believable(row))
@@ -83,8 +78,8 @@ def _snapshot(document: RunDocument) -> Snapshot:
             partition=partition,
             environment=environment,
             delivery=document.delivery,
-            causes=tuple(each for each in document.causes if each["check"] == check),
-            notes=tuple(each for each in document.notes if each["check"] == check),
+            causes=tuple(each for each in document.causes if each.check == check),
+            notes=tuple(each for each in document.notes if each.check == check),
         )
         for (check, partition, environment), results in rows.items()
     ]
@@ -104,7 +99,7 @@ def _snapshot(document: RunDocument) -> Snapshot:
     )
 
 
-def _facts(document: RunDocument) -> Iterator[tuple[str, str]]:
+def _facts(document: CheckDocument) -> Iterator[tuple[str, str]]:
     known = {name: text for name, text in document.versions.items() if text}
     yield from known.items()
     of_checks = list(document.provenance.values())

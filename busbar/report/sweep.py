@@ -8,65 +8,26 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
+from busbar.document import parse_document, read_document
 from busbar.errors import BusbarError
 from busbar.parse import numbers
-from busbar.report.document_file import read_document
 from busbar.report.fleet import Fleet, State, fleet
 from busbar.report.scale import number
+from busbar.sweep.analyse import Analysis
+from busbar.sweep.document import SweepRun
 from busbar.text_file import read_text
 from busbar.verdict import Verdict, worst
 
-_SCHEMAS = ("busbar-sweep/1", "busbar-sweep-run/1")
 _MOST_BYTES = 2**30
 
 
-@dataclass(frozen=True)
-class _Accused:
-    id: str
-    kind: str
-    evidence: str
-    nodes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Suspect:
-    a: str
-    b: str
-
-
-@dataclass(frozen=True)
-class _Gone:
-    node: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The verdict of a sweep."""
-
-    schema: str
-    accused: tuple[_Accused, ...]
-    suspects: tuple[_Suspect, ...]
-    unmeasured: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    nodes: tuple[str, ...] = ()
-    wrong_data: tuple[str, ...] = ()
-    gone: tuple[_Gone, ...] = ()
-    stopped: str = ""
-    verdict: Verdict | None = None
-    """None in what ``busbar sweep analyse`` prints."""
-    decided: bool = True
-
-    @property
-    def at_best(self) -> Verdict:
-        """The verdict of a node that nothing speaks against."""
-        judged = self.decided and self.verdict is not Verdict.UNJUDGED
-        return Verdict.PASS if judged else Verdict.UNJUDGED
+def at_best(sweep: Analysis | SweepRun) -> Verdict:
+    """Return the verdict of a node that nothing speaks against."""
+    if isinstance(sweep, Analysis):
+        return Verdict.PASS if sweep.decided else Verdict.UNJUDGED
+    return Verdict.UNJUDGED if sweep.verdict is Verdict.UNJUDGED else Verdict.PASS
 
 
 @dataclass(frozen=True)
@@ -89,10 +50,11 @@ class Rates:
         return f"median {number(statistics.median(values))} GB/s" if values else ""
 
 
-def read_sweep(path: Path) -> Sweep:
+def read_sweep(path: Path) -> Analysis | SweepRun:
     """Return the verdict in a file; raise ``BusbarError`` for anything else."""
     hint = "give what busbar sweep analyse --json or busbar sweep run --json printed"
-    return read_document(path, _sweeps(), _SCHEMAS, hint)
+    sweep: Analysis | SweepRun = read_document(path, hint, Analysis, SweepRun)
+    return sweep
 
 
 def read_rates(path: Path) -> Rates:
@@ -108,8 +70,8 @@ def read_rates(path: Path) -> Rates:
         ) from error
     for line in text.splitlines():
         try:
-            row = _rows().validate_python(numbers.load_json(line))
-        except ValueError:  # also pydantic's
+            row = parse_document(_Row, numbers.load_json(line))
+        except ValueError:
             continue
         if row.a == row.b:
             continue  # a link inside the node, which is faster than its NICs
@@ -121,20 +83,11 @@ def read_rates(path: Path) -> Rates:
     return rates
 
 
-@cache
-def _sweeps() -> TypeAdapter[Sweep]:
-    return TypeAdapter(Sweep)
-
-
-@cache
-def _rows() -> TypeAdapter[_Row]:
-    return TypeAdapter(_Row)
-
-
-def map_of(sweep: Sweep, rates: Rates, leaf_of: Mapping[str, str]) -> Fleet:
+def map_of(sweep: Analysis | SweepRun, rates: Rates, leaf_of: Mapping[str, str]) -> Fleet:
     """Return the nodes by leaf: only a node with a reading that nothing speaks against passes."""
-    nodes = list(dict.fromkeys([*sweep.nodes, *rates.of]))
-    states = {node: State(sweep.at_best, [rates.text(node)]) for node in nodes}
+    planned = sweep.nodes if isinstance(sweep, SweepRun) else ()
+    nodes = list(dict.fromkeys([*planned, *rates.of]))
+    states = {node: State(at_best(sweep), [rates.text(node)]) for node in nodes}
     for node, values in rates.of.items():
         if not values:
             states[node] = State(Verdict.NOT_RUN, ["no reading"])
@@ -149,10 +102,9 @@ def map_of(sweep: Sweep, rates: Rates, leaf_of: Mapping[str, str]) -> Fleet:
     elsewhere = "not in the topology" if leaf_of else ""
     for node in sorted(states, key=_natural):
         leaves.setdefault(leaf_of.get(node, elsewhere), []).append(node)
-    stopped = [sweep.stopped] if sweep.stopped else []
-    return replace(
-        fleet(states, leaves), unmeasured=sweep.unmeasured, notes=(*stopped, *sweep.notes)
-    )
+    stopped = [sweep.stopped] if isinstance(sweep, SweepRun) and sweep.stopped else []
+    notes = (*stopped, *sweep.notes)
+    return replace(fleet(states, leaves), unmeasured=sweep.unmeasured, notes=notes)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -162,14 +114,17 @@ def _natural(name: str) -> list[tuple[int, str]]:
     ]
 
 
-def _findings(sweep: Sweep, known: set[str]) -> Iterator[tuple[Verdict, Iterable[str], str]]:
+def _findings(
+    sweep: Analysis | SweepRun, known: set[str]
+) -> Iterator[tuple[Verdict, Iterable[str], str]]:
     for each in sweep.accused:
         names = each.nodes or tuple(_nodes(each.id, known))
         yield Verdict.DEGRADED, names, f"{each.kind} {each.id}: {each.evidence}"
-    for pair in sweep.wrong_data:
-        yield Verdict.FAILED, _nodes(pair, known), f"wrong data: {pair}"
-    for gone in sweep.gone:
-        yield Verdict.NOT_RUN, (gone.node,), gone.reason
+    if isinstance(sweep, SweepRun):
+        for pair in sweep.wrong_data:
+            yield Verdict.FAILED, _nodes(pair, known), f"wrong data: {pair}"
+        for gone in sweep.gone:
+            yield Verdict.NOT_RUN, (gone.node,), gone.reason
     for name in sweep.unmeasured:
         nodes = list(_nodes(name, known))
         # One pair that failed leaves both nodes measured by their other pairs.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from busbar.check.listing import Match, skips
-from busbar.documents import CauseRow
+from busbar.engine.reading import Cause
 from busbar.engine.results import Outcome, Result
 from busbar.report.rows import (
     COLUMNS,
@@ -97,9 +97,7 @@ def print_verdicts(outcomes: Sequence[Outcome], out: Terminal, *, verbose: bool 
     _print_reasons(outcomes, name, out, verbose=verbose)
     _print_causes(outcomes, name, out, verbose=verbose)
     # Most notes apply to every check; their evidence is in the JSON only.
-    for text in dict.fromkeys(
-        f"note {n['id']}: {n['summary']}" for o in outcomes for n in o.notes
-    ):
+    for text in dict.fromkeys(f"note {n.id}: {n.summary}" for o in outcomes for n in o.notes):
         out.line(text)
 
 
@@ -142,22 +140,22 @@ def _print_causes(
     outcomes: Sequence[Outcome], name: Namer, out: Terminal, *, verbose: bool
 ) -> None:
     """Print each cause once: what it is in which checks, the evidence, the remedy."""
-    causes: dict[str, list[tuple[str, CauseRow]]] = {}
+    causes: dict[str, list[tuple[str, Cause]]] = {}
     for outcome in outcomes:
         for cause in outcome.causes:
-            causes.setdefault(cause["id"], []).append((name(outcome), cause))
+            causes.setdefault(cause.id, []).append((name(outcome), cause))
     for cause_id, found in causes.items():
         checks: dict[str, list[str]] = {}
         for check, cause in found:
-            checks.setdefault(cause["summary"], []).append(check)
+            checks.setdefault(cause.summary, []).append(check)
         for summary, names in checks.items():
             out.line((f"cause {cause_id}", "bold"), f" ({names_text(names)}): {summary}")
         evidence = dict.fromkeys(
-            f"  {line['file']}:{line['line']}: {line['text'].strip()}"
+            f"  {line.file}:{line.line}: {line.text.strip()}"
             for _, cause in found
-            for line in cause["evidence"]
+            for line in cause.evidence
         )
         for line in list(evidence)[: None if verbose else _MAX_SHOWN]:
             out.line(line)
-        for remedy in dict.fromkeys(cause["remedy"] for _, cause in found):
+        for remedy in dict.fromkeys(cause.remedy for _, cause in found):
             out.line(f"  remedy: {remedy}")

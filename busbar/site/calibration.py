@@ -3,40 +3,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from busbar.errors import BusbarError
-from busbar.site.model import Count, Positive, Site
+from busbar.site.model import Positive, Site
 from busbar.site.record import Record
 from busbar.site.yamlfile import Document, parse
 
 CALIBRATION_FILE = "calibration.yaml"
 
 
-class Series(Record):
-    """What a reading is of: readings of one series compare with each other, and with its band."""
+@dataclass(frozen=True, kw_only=True)
+class SeriesKey:
+    """What a reading is of: readings of one series compare with each other, and with its band.
+
+    What is not known of a run is empty, 0 or None; a calibration has no such series.
+    """
 
     check: str
-    """The check, which decides the environment of the run: ``xccl``."""
+    """The check without its parameters."""
     partition: str
     """Partition of the site."""
     bench: str
-    """``osu_bw``, ``gpu_aware``...; for nccl-tests and rccl-tests the collective."""
+    """The benchmark; for nccl-tests and rccl-tests the collective."""
     harness: str = ""
     """What timed a collective: ``nccl-tests``, ``rccl-tests`` or ``pytorch``."""
     lane: str
     """Lane of UCX."""
-    nodes: Count
+    nodes: int
     """Nodes of the run."""
-    ranks: Count
+    ranks: int
     """Ranks of all nodes."""
-    kind: Literal["bw", "busbw", "latency_us"]
-    """A bandwidth of two ends, a bus bandwidth, or a latency."""
+    kind: str
+    """``bw``, ``busbw`` or ``latency_us``."""
     operation: str = ""
     """What ran, where one run measures several."""
     buffers: str = ""
@@ -44,9 +50,28 @@ class Series(Record):
     in_place: bool | None = None
     """Which half of the row of nccl-tests."""
     links: str = ""
-    """The links between both ends, for a pair of GPUs: ``18 x nvlink4``."""
-    bytes: Count
+    """The links between both ends of a pair of GPUs: ``18 x nvlink4``."""
+    bytes: int
     """Message size."""
+
+    def complete(self) -> SeriesKey:
+        """Return it; raise ``ValueError`` if it cannot be the series of a band."""
+        for name in ("nodes", "ranks", "bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"series: {name} must be at least 1, got {getattr(self, name)}")
+        if self.kind not in _KINDS:
+            raise ValueError(f"series: kind must be one of {', '.join(_KINDS)}, got {self.kind!r}")
+        return self
+
+
+_KINDS = ("bw", "busbw", "latency_us")
+
+
+def _known_keys(data: Any) -> Any:
+    """Refuse other keys: a misspelled one would make another series."""
+    if isinstance(data, Mapping) and (other := data.keys() - SeriesKey.__annotations__.keys()):
+        raise ValueError(f"unknown key {min(map(str, other))!r}")
+    return data
 
 
 class Replaced(Record):
@@ -63,7 +88,7 @@ class Replaced(Record):
 class CalibratedBand(Record):
     """The band of one series."""
 
-    series: Series
+    series: Annotated[SeriesKey, BeforeValidator(_known_keys), AfterValidator(SeriesKey.complete)]
     """What it is the band of."""
     typical: Positive
     """Median of the readings, in GB/s, or in us for a latency."""

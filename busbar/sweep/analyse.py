@@ -40,27 +40,37 @@ _MOST_SUSPECT_LINKS = 0.1
 
 @dataclass(frozen=True)
 class Accusation:
-    """What is slow, and why that is certain."""
+    """Something that a sweep proves slow."""
 
     id: str
-    """``NODE``, ``NODE/NIC``, ``NODE-NODE``, ``NODE/LINK`` for a link inside the node, the name of
-    the leaf, or ``LEAF-LEAF``."""
+    """``NODE``, ``NODE/NIC``, ``NODE/LINK`` for a link inside the node, ``NODE-NODE`` (a link),
+    the name of a leaf switch (its uplinks), or ``LEAF-LEAF`` (the only path between leaves)."""
     kind: Kind
+    """What it is; docs/sweep.md explains each."""
     evidence: str
-    nodes: tuple[str, ...]
+    """The readings that prove it, in one sentence."""
+    nodes: tuple[str, ...] = ()
     """The nodes whose jobs it slows down."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """What a sweep shows."""
+    """What the readings of a sweep show."""
 
+    schema: Literal["busbar-sweep/1"] = "busbar-sweep/1"
+    """The schema of this document."""
     accused: tuple[Accusation, ...]
+    """What is slow."""
     suspects: tuple[SuspectPair, ...]
+    """What to measure again; a pair that is listed several times, so many times."""
     unmeasured: tuple[str, ...]
-    notes: tuple[str, ...]
-    last_round: int
-    decided: bool
+    """Nodes, ``NODE/NIC``, ``NODE/LINK`` and pairs ``NODE-NODE`` or ``NODE-NODE/NIC`` that could
+    not be measured."""
+    notes: tuple[str, ...] = ()
+    """What limits these results: lines that were cut off, several kinds of nodes, no band."""
+    last_round: int = 0
+    """The highest round in the file; the second pass counts on from it."""
+    decided: bool = True
     """Whether nothing was left open that only a limit can decide."""
 
 
@@ -132,15 +142,15 @@ class _Analyser:
         if self._readings.failed:
             notes.append(f"{len(self._readings.failed)} measurements have no rate")
         return Analysis(
-            tuple(accused),
-            (
+            accused=tuple(accused),
+            suspects=(
                 *self._suspects(set(nodes), doubtful),
                 *(SuspectPair(node, node) for node in inside.again),
             ),
-            (*unmeasured(self._readings), *inside.unmeasured),
-            tuple(notes),
-            max(row.round for row in results.rows),
-            not undecided,
+            unmeasured=(*unmeasured(self._readings), *inside.unmeasured),
+            notes=tuple(notes),
+            last_round=max(row.round for row in results.rows),
+            decided=not undecided,
         )
 
     def _nodes_and_nics(self) -> tuple[dict[int, str], list[Accusation]]:

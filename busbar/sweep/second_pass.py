@@ -17,10 +17,12 @@ REPEATS = 6
 
 @dataclass(frozen=True)
 class SuspectPair:
-    """Two nodes to measure together; a pair that is there several times, so many times."""
+    """Two nodes that the second pass should measure together; a node twice for its own links."""
 
     a: str
+    """The suspect, or one end of a suspected link."""
     b: str
+    """A node that is known to be good, or the other end."""
 
 
 def pairs_of_suspects(

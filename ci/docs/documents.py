@@ -11,17 +11,13 @@ from pydantic import ConfigDict
 from busbar.check.listing import Match
 from busbar.detect.compare import SiteDifference
 from busbar.documents import (
-    CheckDocument,
     ErrorDocument,
     ExpectDocument,
-    ExplainDocument,
     GateDocument,
     MatrixDocument,
     NodeVerdictDocument,
     SimulationDocument,
     SiteRow,
-    SweepDocument,
-    SweepRunDocument,
 )
 from busbar.documents.history import (
     BaselineDocument,
@@ -33,10 +29,14 @@ from busbar.documents.history import (
     PruneDocument,
 )
 from busbar.documents.nightly import NightlyDocument
+from busbar.engine.check_document import CheckDocument
 from busbar.expect.lint import LintFinding
+from busbar.explain.model import Explanation
 from busbar.preflight.model import PreflightReport, Status
 from busbar.site.family import LaunchRule, OperatorStep
 from busbar.site.model import Site
+from busbar.sweep.analyse import Analysis
+from busbar.sweep.document import SweepRun
 
 from .markdown import table
 from .schemas import schema_of, schema_tables, type_text
@@ -90,7 +90,7 @@ DOCUMENTS = (
         list[Match],
         {"runs": {"type": "boolean", "description": "Whether it runs in any environment."}},
     ),
-    Document("busbar-explain/1", "busbar explain --json", ExplainDocument | list[ExplainDocument]),
+    Document("busbar-explain/1", "busbar explain --json", Explanation | list[Explanation]),
     Document("busbar-expect/1", "busbar expect --json", ExpectDocument | MatrixDocument),
     Document(
         "busbar-preflight/1",
@@ -116,10 +116,10 @@ DOCUMENTS = (
     Document("busbar-history-import/1", "busbar history import --json", ImportDocument),
     Document("busbar-history-baseline/1", "busbar history baseline --json", BaselineDocument),
     Document("busbar-history-prune/1", "busbar history prune --json", PruneDocument),
-    Document("busbar-sweep/1", "busbar sweep analyse --json", SweepDocument),
+    Document("busbar-sweep/1", "busbar sweep analyse --json", Analysis),
     Document("busbar-sweep-simulation/1", "busbar sweep simulate --json", SimulationDocument),
     Document("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
-    Document("busbar-sweep-run/1", "busbar sweep run --json", SweepRunDocument),
+    Document("busbar-sweep-run/1", "busbar sweep run --json", SweepRun),
     Document("busbar-spack-check/1", "busbar spack check --json", dict[str, list[str]]),
     Document("busbar-spack-diff/1", "busbar spack diff --json", list[str]),
 )

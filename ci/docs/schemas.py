@@ -9,9 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+
+from busbar.document import JsonKey, keys_of
 
 from .markdown import plain, table
 
@@ -53,9 +56,45 @@ def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 DOCS = field_docs()
 
 
+class _Schema(GenerateJsonSchema):
+    """Describes dataclasses as :func:`busbar.document.to_json` writes them."""
+
+    def dataclass_schema(self, schema: Any) -> dict[str, Any]:
+        found: dict[str, Any] = super().dataclass_schema(schema)
+        kind, own = schema["cls"], found.pop("properties")
+        found["description"] = kind.__doc__
+        found["properties"] = properties = {}
+        found["required"] = required = []
+        for rule in keys_of(kind):
+            field = self._field(kind, rule, own)
+            if rule.inline:
+                field = self.get_schema_from_definitions(field["$ref"].rpartition("/")[2])
+                properties |= field["properties"]
+                required += field["required"]
+            else:
+                properties[rule.key] = field
+                required += [] if rule.omit else [rule.key]
+        return found
+
+    def _field(self, kind: type, rule: JsonKey, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the schema of one key."""
+        function = getattr(getattr(kind, rule.attribute, None), "fget", None)
+        docs = DOCS[kind.__name__].get(rule.attribute) or getattr(function, "__doc__", None)
+        field = dict(own.get(rule.attribute, ()))
+        field.pop("default", None)
+        if converted := function or rule.by:
+            nullable = any("null" in each.values() for each in field.get("anyOf", ()))
+            of_value = get_type_hints(converted)["return"]
+            core = TypeAdapter(of_value | None if nullable else of_value).core_schema
+            field = self.generate_inner(core)
+        if rule.omit and "anyOf" in field:
+            (field,) = (each for each in field["anyOf"] if each != {"type": "null"})
+        return field | ({"description": docs} if docs else {})
+
+
 def schema_of(kind: object, mode: Any) -> dict[str, Any]:
     """The JSON schema of a type, with the docstrings of the fields."""
-    document = TypeAdapter(kind).json_schema(mode=mode)
+    document = TypeAdapter(kind).json_schema(mode=mode, schema_generator=_Schema)
     for each in (document, *document.get("$defs", {}).values()):
         docs = DOCS.get(each.pop("title", ""), {})
         if "description" in each:

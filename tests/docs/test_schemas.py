@@ -14,6 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from busbar.cli import EXIT_USAGE, main
+from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.explain import explain
 
@@ -55,7 +56,7 @@ def test_explain() -> None:
     documents = []
     for path in LOGS:
         try:
-            documents += [each.to_json() for each in explain([path])]
+            documents += [to_json(each) for each in explain([path])]
         except BusbarError:
             continue  # outputs of tools that describe a machine
     assert len(documents) > 80

@@ -335,4 +335,4 @@ def test_a_finding_makes_any_outcome_worse(verdict: Verdict) -> None:
         KIND.run,
     )
     assert outcome.verdict is Verdict.FAILED
-    assert [cause["id"] for cause in outcome.causes] == ["rank-died"]
+    assert [cause.id for cause in outcome.causes] == ["rank-died"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.explain import Explanation, Source, explain
 from busbar.site import load
@@ -77,7 +78,7 @@ def explained(label: dict[str, Any], **options: Any) -> Explanation:
 def test_recorded_run(label: dict[str, Any]) -> None:
     found = explained(label)
     causes = {cause.id for cause in found.causes}
-    assert str(found.verdict) == label["verdict"], found.to_json()["causes"]
+    assert str(found.verdict) == label["verdict"], to_json(found)["causes"]
     assert set(label.get("causes", ())) <= causes
     assert causes <= set(label.get("causes", ())) | set(label.get("may", ()))
     assert {note.id for note in found.notes} - _GENERAL == set(label.get("notes", ()))

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.explain import Explanation, Source, explain
 
@@ -187,7 +188,7 @@ def survives(data: bytes) -> list[Explanation]:
     except BusbarError:
         return []
     for explanation in found:
-        explanation.to_json()
+        to_json(explanation)
     return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.redact import redact
@@ -248,7 +249,7 @@ def test_json_cites_lines_of_the_file(indent: int | None) -> None:
     assert any("7" in e.text for e in evidence)
     for line in [*evidence, *(r.evidence for r in found.readings if r.evidence)]:
         assert line.text in lines[line.line - 1]
-    assert "verysecret" not in json.dumps(found.to_json())
+    assert "verysecret" not in json.dumps(to_json(found))
 
 
 def test_json_with_an_error_is_no_pass() -> None:
@@ -286,7 +287,7 @@ def test_settings_survive_redaction() -> None:
 def test_reading_that_is_no_rate_is_named(value: str) -> None:
     found = run(FAST.replace(" 356.00 ", f" {value} "))
     assert (found.verdict, ids(found)) == (Verdict.FAILED, {"invalid-reading"})
-    json.dumps(found.to_json(), allow_nan=False)
+    json.dumps(to_json(found), allow_nan=False)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from busbar.history.events import find_events
 from busbar.history.model import Bounds, Key
 from busbar.history.read import history, read_series
 from busbar.history.store import Reading, open_store
-from busbar.site.calibration import Series
+from busbar.site.calibration import SeriesKey
 
-SERIES = Series(
+SERIES = SeriesKey(
     check="xccl",
     partition="gpu",
     bench="all_reduce",
@@ -57,7 +57,7 @@ def fill(directory: Path, factor: float = 1.0, nights: int = 40) -> None:
                         100 * (1 + 0.01 * rng.normal()) * (factor if number else 1),
                         {"driver": driver},
                         Bounds(90, 100, 110, 200),
-                        SERIES.model_dump(),  # type: ignore[arg-type]
+                        SERIES,
                     )
                     for night in range(nights)
                 ],
@@ -132,7 +132,7 @@ def test_a_series_that_changed_is_no_baseline(store: Path) -> None:
         series = read_series(opened)
         found = baseline(opened, "alpha", series, find_events(series, {}), 20)
     assert [key.delivery for key in found.too_new] == ["wheels"]
-    assert {row["where"] for each in found.documents for row in each["results"]} == {"n1"}
+    assert {row.where for each in found.documents for row in each.results} == {"n1"}
 
 
 def test_a_site_with_a_slash_whose_readings_make_no_band(

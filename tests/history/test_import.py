@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from busbar import cli
 from busbar.check.document import document_of
+from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
 from busbar.history.facts import flat
 from busbar.history.json_lines import parse
@@ -187,8 +189,8 @@ def test_jobs_of_one_check_keep_what_they_had(tmp_path: Path) -> None:
     ]
     document = document_of("alpha", "ucx-1.14", outcomes)
     file = tmp_path / "results.json"
-    file.write_text(json.dumps(document))
-    assert document.get("provenance") == {"net": {"kernel": "6.1"}}
+    file.write_text(json.dumps(to_json(document)))
+    assert document.provenance == {"net": {"kernel": "6.1"}}
     assert run("import", file) == 0
     with history() as store:
         facts = store.provenance()
@@ -285,7 +287,7 @@ def test_provenance_is_flat_and_has_no_secrets() -> None:
 def test_a_metric_says_nothing_twice(
     bench: str, operation: str, pair: str, half: bool | None, words: str
 ) -> None:
-    row: Any = {"bench": bench, "operation": operation, "in_place": half}
+    row: Any = SimpleNamespace(bench=bench, operation=operation, in_place=half)
     assert metric_of("bandwidth", pair, "D D", 1024, row) == words
 
 

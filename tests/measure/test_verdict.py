@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from busbar.measure.run import Outcome
@@ -10,7 +12,7 @@ from busbar.sweep.analyse import Accusation, Analysis
 from busbar.sweep.rows import MeasuredPair, PlannedPair, State
 from busbar.sweep.second_pass import SuspectPair
 
-CLEAN = Analysis((), (), (), (), 3, decided=True)
+CLEAN = Analysis(accused=(), suspects=(), unmeasured=())
 SLOW = Accusation("n3", "node", "slow", ("n3",))
 
 
@@ -33,12 +35,12 @@ AT_TIMES = [row("n3", f"n{n}", 0.2) for n in (1, 2, 4)]
         ({"rows": [*GOOD, row("n1", "n2", None, State.WRONG)]}, "failed"),
         ({"rows": [*GOOD, row("n1", "n2", None, State.TIMEOUT)]}, "failed"),
         ({"gone": {"n3": "down"}}, "failed"),
-        ({"analysis": Analysis((SLOW,), (), (), (), 3, decided=True)}, "degraded"),
+        ({"analysis": replace(CLEAN, accused=(SLOW,))}, "degraded"),
         (
-            {"analysis": Analysis((), (SuspectPair("n1", "n2"),), (), (), 3, decided=True)},
+            {"analysis": replace(CLEAN, suspects=(SuspectPair("n1", "n2"),))},
             "unknown",
         ),
-        ({"analysis": Analysis((), (), ("n3",), (), 3, decided=True)}, "unknown"),
+        ({"analysis": replace(CLEAN, unmeasured=("n3",))}, "unknown"),
         ({"left": [PlannedPair(4, "n1", "n2")]}, "unknown"),
         ({"stopped": "SIGTERM ended the sweep"}, "unknown"),
         ({"rows": [*GOOD, *AT_TIMES]}, "unknown"),

@@ -19,6 +19,7 @@ import pytest
 from busbar.check.document import document_of
 from busbar.check.surroundings import own
 from busbar.cli import main
+from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
 from busbar.nightly import lock, process
 from busbar.nightly.night import finished, rotate
@@ -115,7 +116,7 @@ class Stages:
         row = Result("net", verdict, "n1,n2", metric="bandwidth", bytes=8, gb_per_s=1.5)
         outcome = Outcome("net", "ucx-1.14", (row,), "gpu", "wheels")
         document = document_of("h20-roce", "ucx-1.14", [outcome])
-        (self.data / name).write_text(json.dumps(document))
+        (self.data / name).write_text(json.dumps(to_json(document)))
         (self.data / f"{name}.status").write_text(str(status))
 
     def before(self, name: str, script: str) -> None:

@@ -347,4 +347,4 @@ def test_the_library_must_be_that_of_the_lock() -> None:
     assert not kept("2.28.9").verdict.is_problem
     other = kept("2.28.7")
     assert other.verdict is Verdict.FAILED
-    assert [cause["id"] for cause in other.causes] == ["nccl-version-mismatch"]
+    assert [cause.id for cause in other.causes] == ["nccl-version-mismatch"]

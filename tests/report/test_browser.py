@@ -23,8 +23,9 @@ from busbar import site as sites
 from busbar.report.news import news
 from busbar.report.page import page_of, render
 from busbar.report.sections import Frame
-from busbar.report.sweep import Rates, Sweep, map_of
+from busbar.report.sweep import Rates, map_of
 from busbar.report.trend import by_check, trend
+from busbar.sweep.analyse import Analysis
 from busbar.verdict import Verdict
 
 from .documents import FACTS, MARKUP, cause, curve_rows, event, matrix_rows, row, series, snapshot
@@ -118,7 +119,7 @@ def page(tmp_path: Path) -> str:
     trends = by_check(
         (each.key.check, drawn) for each in nights if (drawn := trend(each, events, FACTS))
     )
-    sweep = Sweep("busbar-sweep/1", (), (), ("n4",))
+    sweep = Analysis(accused=(), suspects=(), unmeasured=("n4",))
     nodes = map_of(sweep, Rates({"n1": [46.0], MARKUP: []}), {"n1": "leaf1", MARKUP: MARKUP})
     frame = Frame(run, sites.load("h200x4"), trends)
     return render(page_of(frame, list(news(events)), sweep=nodes))

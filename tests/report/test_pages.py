@@ -339,7 +339,7 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
         (["{a}", "--since", "yesterday", "--summary"], "yesterday"),
         (["{a}", "--output", "{a}"], "cannot be written"),
         (["{a}", "--prometheus", "{a}/x"], "cannot be written: Not a directory"),
-        (["--sweep", "{a}", "--summary"], "Field required"),
+        (["--sweep", "{a}", "--summary"], "has the schema 'busbar-check/1', not busbar-sweep/1"),
     ],
 )
 def test_wrong_arguments(

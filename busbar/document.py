@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT
+"""JSON documents: one dataclass is what a command writes, reads back and documents.
+
+The keys of an object are the fields of its class in their order, then its properties that are
+marked with :func:`in_json`. :func:`written` says where a key differs from its field. The classes
+need only the standard library; pydantic reads files, and describes the classes as JSON schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from busbar.errors import BusbarError
+from busbar.parse import numbers
+from busbar.text_file import read_text
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+_T = TypeVar("_T")
+_PROPERTY = TypeVar("_PROPERTY", bound=Callable[..., Any])
+_RULE = "busbar.document"
+_EMPTY: tuple[object, ...] = (None, "", (), [], {})
+_MOST_BYTES = 2**28
+
+
+@dataclass(frozen=True)
+class JsonKey:
+    """How an attribute of a class is written."""
+
+    attribute: str
+    key: str = ""
+    """The key, if it is not the name of the attribute."""
+    by: Callable[[Any], Any] | None = None
+    """Converts a value other than None."""
+    omit: bool = False
+    """Whether the key is left out for None, and for an empty value."""
+    inline: bool = False
+    """Whether the keys of the value stand in place of this one."""
+    hidden: bool = False
+    """Whether it is not written."""
+    after: str = ""
+    """Of a property, the attribute that it follows; the last one if it is empty."""
+
+
+def written(
+    key: str = "",
+    *,
+    by: Callable[[Any], Any] | None = None,
+    omit: bool = False,
+    inline: bool = False,
+    hidden: bool = False,
+) -> dict[str, JsonKey]:
+    """Return the ``metadata`` of a field whose key differs from it (:class:`JsonKey`)."""
+    return {_RULE: JsonKey("", key, by, omit, inline, hidden)}
+
+
+def in_json(after: str = "", **options: Any) -> Callable[[_PROPERTY], _PROPERTY]:
+    """Mark the function of a property whose value is written, too."""
+
+    def mark(function: _PROPERTY) -> _PROPERTY:
+        setattr(function, _RULE, JsonKey(function.__name__, after=after, **options))
+        return function
+
+    return mark
+
+
+@cache
+def keys_of(kind: Any) -> tuple[JsonKey, ...]:
+    """Return the keys of a class in their order."""
+    found = []
+    for field in fields(kind):
+        rule = field.metadata.get(_RULE, JsonKey(""))
+        found.append(JsonKey(**{**vars(rule), "attribute": field.name}))
+    for name in dict.fromkeys(name for each in kind.__mro__[::-1] for name in vars(each)):
+        rule = getattr(getattr(getattr(kind, name, None), "fget", None), _RULE, None)
+        if rule:
+            names = [each.attribute for each in found]
+            at = names.index(rule.after) + 1 if rule.after else len(found)
+            found.insert(at, rule)
+    return tuple(
+        JsonKey(**{**vars(each), "key": each.key or each.attribute})
+        for each in found
+        if not each.hidden
+    )
+
+
+def to_json(value: Any) -> Any:
+    """Return what ``json`` writes for a document or a part of one."""
+    if is_dataclass(value):
+        return dict(_items(value))
+    if isinstance(value, Mapping):
+        return {key: to_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(each) for each in value]
+    return value
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    kind: Any = type(value)
+    for rule in keys_of(kind):
+        each = getattr(value, rule.attribute)
+        if rule.omit and each in _EMPTY:
+            continue
+        if rule.by and each is not None:
+            each = rule.by(each)
+        if rule.inline:
+            yield from _items(each)
+        else:
+            yield rule.key, to_json(each)
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - most commands read no document
+
+    return TypeAdapter(kind)
+
+
+def parse_document(kind: Callable[..., _T], data: object) -> _T:
+    """Return the document in data of JSON; raise ``ValueError`` that names the wrong key."""
+    from pydantic import ValidationError  # noqa: PLC0415 - as above
+
+    try:
+        document: _T = _adapter(kind).validate_python(data)
+    except ValidationError as error:
+        raise ValueError(wrong_key(error)) from error
+    return document
+
+
+def wrong_key(error: ValidationError) -> str:
+    """Return the first key that is wrong, and what is wrong with it."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'document'}: {first['msg']}"
+
+
+def read_document(path: Path, hint: str, *kinds: Any) -> Any:
+    """Return the document of a file; the key ``schema`` decides which of ``kinds`` it is.
+
+    Raises ``BusbarError`` with ``hint`` if it cannot be read or is another document.
+    """
+    by_schema: dict[Any, Any] = {_schema_of(kind): kind for kind in kinds}
+    try:
+        data = numbers.load_json(read_text(path, _MOST_BYTES))
+        schema = data.get("schema", _schema_of(kinds[0])) if isinstance(data, Mapping) else None
+        if isinstance(schema, str) and schema not in by_schema:
+            raise ValueError(f"has the schema {schema!r}, not {' or '.join(by_schema)}")
+        return parse_document(by_schema.get(schema, kinds[0]), data)
+    except OSError as error:
+        what = f"cannot be read: {error.strerror or error}"
+        raise BusbarError(what, where=str(path), hint=hint) from error
+    except ValueError as error:
+        raise BusbarError(str(error), where=str(path), hint=hint) from error
+
+
+def _schema_of(kind: Any) -> str:
+    return str(kind.__dataclass_fields__["schema"].default)
