@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""The scripts of `ci/slurm`: a mistake in gate.conf drains no node, and is logged."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+HOOKS = Path(__file__).resolve().parents[2] / "ci/slurm"
+CONF = """\
+# a comment
+BUSBAR={bin}/busbar
+GATE_OPTIONS="--site alpha"
+GATE_SECONDS=9
+GATE_SBATCH=
+export PATH={bin}:/usr/bin:/bin
+"""
+PASS = "n1: pass"
+LINE = f'echo "{PASS}"'
+MISTAKES: dict[str, tuple[tuple[str, str], str, str]] = {
+    "none": (("", ""), LINE, ""),
+    "a misspelt key": (("GATE_OPTIONS", "GATE_OPTION"), LINE, "gate.conf:3:GATE_OPTION="),
+    "words beside the settings": (("# a", "a"), LINE, "gate.conf:1:a comment: is no setting"),
+    "blanks around =": (("BUSBAR=", "BUSBAR ="), LINE, "gate.conf:2:BUSBAR ="),
+    "a quote is missing": (('alpha"', "alpha"), LINE, "gate.conf: "),
+    "a key is missing": (("GATE_SECONDS=9\n", ""), LINE, "GATE_SECONDS is missing"),
+    "not a number": (("SECONDS=9", "SECONDS=soon"), LINE, "status 125 and no verdict of: "),
+    "another program": (("/busbar\n", "/busbra\n"), LINE, "status 127 and no verdict of: "),
+    "a wrong option": (("alpha", "-alpha"), "echo usage >&2; exit 2", "status 2 and no verdict"),
+    "a wrong option in a prolog": (("", ""), "echo usage >&2", "status 0 and no verdict of: "),
+    "no Python": (("", ""), "echo Traceback; exit 1", "status 1 and no verdict of: "),
+    "no such site": (("", ""), f"echo not complete: no site; {LINE}", "complete: no site"),
+}
+
+
+def run_hook(directory: Path, change: tuple[str, str], script: str) -> tuple[int, str, str, str]:
+    """Status, output, errors and log of the prolog with a changed gate.conf."""
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(HOOKS, directory)
+    programs = directory / "bin"
+    programs.mkdir()
+    log = directory / "log"
+    for name, body in (("busbar", script), ("logger", f'echo "$*" >>{log}')):
+        (programs / name).write_text(f"#!/bin/sh\n{body}\n")
+        (programs / name).chmod(0o755)
+    conf = CONF.format(bin=programs)
+    assert change[0] in conf
+    (directory / "gate.conf").write_text(conf.replace(*change, 1))
+    done = subprocess.run(
+        [directory / "prolog.d/busbar"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": f"{programs}:/usr/bin:/bin"},
+    )
+    logged = log.read_text() if log.exists() else ""
+    return done.returncode, done.stdout, done.stderr, logged
+
+
+def test_a_mistake_in_the_settings_is_one_clear_error(tmp_path: Path) -> None:
+    wrong = []
+    for name, (change, script, words) in MISTAKES.items():
+        status, printed, errors, logged = run_hook(tmp_path / "hooks", change, script)
+        told = words in logged and (words in errors or "not complete" in printed)
+        if status or not (told if words else PASS in printed and not errors + logged):
+            wrong.append((name, status, printed, errors, logged))
+    assert wrong == []
+
+
+def test_a_reason_drains_and_is_logged(tmp_path: Path) -> None:
+    script = "echo drain: [node_problem] bad; exit 1"
+    status, _, _, logged = run_hook(tmp_path / "hooks", ("", ""), script)
+    assert (status, logged) == (1, "-t busbar-gate -p daemon.notice -- [node_problem] bad\n")
