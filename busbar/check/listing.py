@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from busbar.check.features import needs
 from busbar.check.names import short_name
-from busbar.delivery.environment import Environment
+from busbar.delivery.environment import Environment, PartitionFacts
 
 if TYPE_CHECKING:
     from reframe.core.pipeline import RegressionTest
@@ -72,6 +72,9 @@ def match(check: RegressionTest) -> Match:
             reasons.append(_unfit(check, partition.name, unmet))
             lacks.append(unmet)
             continue
+        if not partition.environs:
+            reason = PartitionFacts.from_reframe(partition).no_environment
+            reasons.append(f"partition {partition.name}: {reason}")
         for environ in partition.environs:
             if environ in valid[partition]:
                 pairs.append(f"{partition.name}+{environ.name}")

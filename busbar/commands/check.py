@@ -204,6 +204,9 @@ def _plan(
     for each in environments:
         if each.not_compared:
             _tell(f"nothing to compare the image with: {each.not_compared}")
+    for each in config["systems"][0]["partitions"]:
+        if not each["environs"]:
+            _tell(f"nothing runs on partition {each['name']}: {each['extras']['no_environment']}")
     make_directory(output)
     plan = RunPlan(
         site=site,

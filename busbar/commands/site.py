@@ -196,7 +196,7 @@ def _listed(rows: list[dict[str, str]]) -> Table:
 
 def _row(site: Site) -> dict[str, str]:
     gpus = site.node_type().gpus
-    stand_ins = [d.stack for d in site.deliveries if d.concretize_on_site]
+    stand_ins = [d.stack for d in site.all_deliveries if d.concretize_on_site]
     return {
         "GPUs": f"{gpus.count} x {gpus.model}" if gpus else "none",
         "fabric": site.fabric.provider if site.fabric else "none",
@@ -284,7 +284,7 @@ def _env(args: argparse.Namespace) -> int:
     modes = profiles(site)
     refuse_unknown(site, "profile", args.profile, modes)
     refuse_unknown(site, "lane", args.lane, lanes(site))
-    refuse_unknown(site, "stack", args.stack, sorted({d.stack for d in site.deliveries}))
+    refuse_unknown(site, "stack", args.stack, sorted({d.stack for d in site.all_deliveries}))
     most = max((n.gpus.count for n in site.node_types.values() if n.gpus), default=0)
     if args.gpus is not None and not 1 <= args.gpus <= most:
         raise BusbarError(

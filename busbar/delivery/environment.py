@@ -152,6 +152,8 @@ class PartitionFacts:
     """GPUs of a node."""
     bus_ids: tuple[str, ...]
     """The bus ids of these GPUs in the order of the topology; empty if the site has none."""
+    no_environment: str = ""
+    """Why the partition has no environment; empty if it has one."""
 
     def to_reframe(self) -> dict[str, Any]:
         """Return the ``extras`` of the partition."""

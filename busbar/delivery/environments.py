@@ -76,10 +76,19 @@ def installed_lane(name: str) -> Lane:
 def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[Environment]:
     """Return the first available environment, or all declared ones for a list.
 
-    Raises ``BusbarError`` if no delivery of the site is available, with the reason for each.
+    ``site`` has one partition (`Site.only`). Raises ``BusbarError`` if no delivery is available,
+    with the reason for each.
     """
-    if choice.declared:
-        return [_declared(site, delivery, choice) for delivery in site.deliveries]
+    if choice.declared and site.deliveries:
+        declared = [_declared(site, delivery, choice) for delivery in reversed(site.deliveries)]
+        return list({each.name: each for each in declared}.values())[::-1]
+    where = str(site.directory / "site.yaml") if site.directory else ""
+    if not _deliveries(site, choice):
+        raise BusbarError(
+            f"no delivery fits partition {site.partitions[0].name!r}",
+            where=where,
+            hint=f"add one to its `deliveries`; see busbar site lint {site.name}",
+        )
     reasons: list[str] = []
     for delivery in sorted(_deliveries(site, choice), key=lambda d: DELIVERY_ORDER.index(d.kind)):
         if choice.delivery not in (None, delivery.kind):
@@ -91,7 +100,7 @@ def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[Enviro
     missing = f"no delivery {choice.delivery!r}" if choice.delivery else "no delivery"
     raise BusbarError(
         f"site {site.name!r} has {missing} that is here ({'; '.join(reasons) or 'none declared'})",
-        where=str(site.directory / "site.yaml") if site.directory else "",
+        where=where,
         hint="give --prefix DIR with installed benchmarks, or install one of them",
     )
 
@@ -100,7 +109,10 @@ def _deliveries(site: Site, choice: Choice) -> list[Delivery]:
     """Return the deliveries of the site, with the prefix that the user gives."""
     deliveries = list(site.deliveries)
     if choice.prefix and not any(delivery.kind == "prefix" for delivery in deliveries):
-        deliveries.append(deliveries[0].model_copy(update={"kind": "prefix"}))
+        gpus = site.node.gpus
+        other = Delivery(kind="wheels", stack=gpus.stack if gpus else "host")
+        base = deliveries[0] if deliveries else other
+        deliveries.append(base.model_copy(update={"kind": "prefix"}))
     return deliveries
 
 

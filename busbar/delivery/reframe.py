@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from busbar import site as sites
 from busbar.data import SITES, history_directory
@@ -44,6 +44,8 @@ _MANY = 10_000
 """Jobs at once where something else limits them."""
 _SLURM = ("slurm", "squeue")
 _NO_REQUEUE = {"slurm": ("--no-requeue",), "squeue": ("--no-requeue",), "pbs": ("-r n",)}
+Found: TypeAlias = dict[str, "list[Environment] | BusbarError"]
+"""The environments of each partition, or why it has none."""
 _CHOICE: ContextVar[Choice | None] = ContextVar("choice", default=None)
 """The choice of ``busbar check`` while it runs a site's `reframe.py`."""
 
@@ -74,12 +76,23 @@ def _configuration(directory: Path, choice: Choice) -> dict[str, Any]:
     else:
         _refuse_unusable(site)
         refuse_hidden_gpus(site)
-    ranks = _ranks_per_node(site.node_type())
+    image = None
     if choice.image and not choice.declared:
         image = inspect(choice.image, site, choice.inject, choice.scratch)
-        found = image_environments(site, choice, image, ranks)
-    else:
-        found = environments(site, choice, ranks)
+    found: Found = {}
+    for partition in site.partitions:
+        alone = site.only(partition.name)
+        ranks = _ranks_per_node(alone.node)
+        try:
+            if image:
+                found[partition.name] = image_environments(alone, choice, image, ranks)
+            else:
+                found[partition.name] = environments(alone, choice, ranks)
+        except BusbarError as error:
+            found[partition.name] = error
+    errors = [each for each in found.values() if isinstance(each, BusbarError)]
+    if len(errors) == len(found):
+        raise errors[0]
     return site_configuration(site, directory, found, choice)
 
 
@@ -98,11 +111,10 @@ def _refuse_unusable(site: Site) -> None:
 
 
 def site_configuration(
-    site: Site, directory: Path, found: Sequence[Environment], choice: Choice | None = None
+    site: Site, directory: Path, found: Found, choice: Choice | None = None
 ) -> dict[str, Any]:
-    """Return ReFrame's ``site_configuration`` with these environments in each partition."""
+    """Return ReFrame's ``site_configuration`` with these environments."""
     choice = choice or Choice()
-    names = [environment.name for environment in found]
     return {
         "systems": [
             {
@@ -111,16 +123,31 @@ def site_configuration(
                 "hostnames": [site.hosts],
                 "modules_system": "nomod",
                 "partitions": [
-                    _partition(site, directory, partition, names, choice)
+                    _partition(site, directory, partition, found[partition.name], choice)
                     for partition in site.partitions
                 ],
             }
         ],
-        "environments": [environment.to_reframe() for environment in found],
+        "environments": _environments(site, found),
         "general": [_polling(site)],
         "storage": [{"enable": True, "sqlite_db_file": str(history_directory() / "results.db")}],
         "logging": [_logging()],
     }
+
+
+def _environments(site: Site, found: Found) -> list[dict[str, Any]]:
+    """Return ReFrame's ``environments``: the first of each name, then what other partitions have.
+
+    ReFrame refuses a name that has no entry for all systems.
+    """
+    first: dict[str, dict[str, Any]] = {}
+    others: list[dict[str, Any]] = []
+    for partition, present in found.items():
+        for environment in present if isinstance(present, list) else ():
+            entry = environment.to_reframe()
+            if entry != first.setdefault(environment.name, entry):
+                others.append(entry | {"target_systems": [f"{site.name}:{partition}"]})
+    return [*first.values(), *others]
 
 
 def load(site_file: Path, choice: Choice) -> dict[str, Any]:
@@ -211,7 +238,7 @@ def _partition(
     site: Site,
     directory: Path,
     partition: Partition,
-    environment_names: list[str],
+    present: list[Environment] | BusbarError,
     choice: Choice,
 ) -> dict[str, Any]:
     node = site.node_types[partition.node_type]
@@ -221,7 +248,7 @@ def _partition(
         "descr": f"{nodes} x {partition.node_type}",
         **_backends(site, partition, choice),
         "max_jobs": _jobs_at_once(partition, choice),
-        "environs": environment_names,
+        "environs": [each.name for each in present] if isinstance(present, list) else [],
         "features": [
             *partition.features,
             *hardware.gpu_features(node),
@@ -236,6 +263,7 @@ def _partition(
             ranks_per_node=_ranks_per_node(node),
             gpus=node.gpus.count if node.gpus else 0,
             bus_ids=tuple(node.gpus.bus_ids or ()) if node.gpus else (),
+            no_environment=str(present) if isinstance(present, BusbarError) else "",
         ).to_reframe(),
     }
 

@@ -154,7 +154,8 @@ def _setting(site: Site, question: Question) -> _Setting:
     large, domains = joined(node, nodes)
     per_domain = per_node * (large.gpus.count // node.gpus.count if large.gpus else 1)
     gpus = large.gpus or node.gpus
-    return _Setting(site, question, large, domains, per_domain, gpus, link_classes(site), where)
+    alone = site.only(question.partition)
+    return _Setting(alone, question, large, domains, per_domain, gpus, link_classes(site), where)
 
 
 def _limit(setting: _Setting) -> Bound:

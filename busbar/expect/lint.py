@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from busbar.expect.link_kinds import EXAMPLES, LinkKind, kind_of
 from busbar.expect.lint_nodes import Key, Violation, gpu_violations, place_violations
 from busbar.site.family import Band
 from busbar.site.load import family, find, link_classes, load
-from busbar.site.model import GPU_STACKS, NodeType, Reference, Site
+from busbar.site.model import Delivery, NodeType, Partition, Reference, Site
 from busbar.site.tuning import profiles
 from busbar.site.yamlfile import Document
 
@@ -146,13 +146,65 @@ def _fabric(site: Site) -> Iterator[Violation]:
 
 
 def _deliveries(site: Site) -> Iterator[Violation]:
-    stacks = {node.gpus.stack for node in site.node_types.values() if node.gpus}
-    for index, delivery in enumerate(site.deliveries):
-        if delivery.stack != "host" and GPU_STACKS[delivery.stack] not in stacks:
-            rule = (
-                f"stack {delivery.stack}, but the GPUs need {', '.join(sorted(stacks)) or 'host'}"
+    """Compare the deliveries with the partitions: each must fit one, and each needs one."""
+    shared = {index: each for index, each in enumerate(site.partitions) if not each.deliveries}
+    unused = [
+        index
+        for index, delivery in enumerate(site.deliveries)
+        if not any(delivery in _stated(site, partition) for partition in shared.values())
+    ]
+    for index in unused:
+        yield from _unfit(site, site.deliveries[index], ("deliveries", index), shared.values())
+    for index, partition in enumerate(site.partitions):
+        own: Key = ("partitions", index, "deliveries") if partition.deliveries else ("deliveries",)
+        for position, delivery in enumerate(partition.deliveries):
+            if delivery not in _stated(site, partition):
+                yield from _unfit(site, delivery, (*own, position), [partition])
+        fitting = _stated(site, partition)
+        if not fitting and len(unused) < len(site.deliveries):
+            yield (
+                ("partitions", index, "node_type"),
+                f"no delivery fits partition {partition.name}: its nodes need stack"
+                f" {_needed(site, [partition])}",
+                f"add one to deliveries, or deliveries to partition {partition.name}",
             )
-            yield ("deliveries", index, "stack"), rule, "correct the stack or the GPUs"
+        names: set[str] = set()
+        for delivery in fitting:
+            stated = partition.deliveries or site.deliveries
+            if names.intersection(delivery.names()):
+                yield (
+                    (*own, stated.index(delivery)),
+                    f"is called {delivery.names()[0]} as another delivery of partition"
+                    f" {partition.name}, so that only the first is used",
+                    "give it a lane of its own, or list the deliveries under their partitions",
+                )
+            names.update(delivery.names())
+
+
+def _stated(site: Site, partition: Partition) -> list[Delivery]:
+    """Return the deliveries of a partition, as `site.yaml` states them."""
+    gpus = site.node_types[partition.node_type].gpus
+    used = site.deliveries_of(partition)
+    return [each for each in partition.deliveries or site.deliveries if each.on(gpus) in used]
+
+
+def _unfit(
+    site: Site, delivery: Delivery, key: Key, partitions: Collection[Partition]
+) -> Iterator[Violation]:
+    if not partitions:
+        rule = "no partition uses it: all list their own deliveries"
+        yield key, rule, "remove it"
+    elif delivery.stack == "host":
+        rule = "stack host, but every partition has a delivery for its GPUs"
+        yield (*key, "stack"), rule, "list it under deliveries of a partition, or remove it"
+    else:
+        rule = f"stack {delivery.stack}, but the GPUs need {_needed(site, partitions)}"
+        yield (*key, "stack"), rule, "correct the stack or the GPUs"
+
+
+def _needed(site: Site, partitions: Iterable[Partition]) -> str:
+    nodes = [site.node_types[partition.node_type] for partition in partitions]
+    return ", ".join(sorted({node.gpus.stack for node in nodes if node.gpus})) or "host"
 
 
 def _proof(site: Site) -> Iterator[Violation]:

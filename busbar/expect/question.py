@@ -52,7 +52,8 @@ class Question:
         if self.environment is not None:
             return self.environment
         buffers: Buffers = "device" if "D" in self.buffers else "host"
-        return family_environment(site, lane=self.lane, profile=self.profile, buffers=buffers)
+        alone = site.only(self.partition)
+        return family_environment(alone, lane=self.lane, profile=self.profile, buffers=buffers)
 
     @property
     def times(self) -> int:

@@ -99,7 +99,7 @@ def prepare(
 ) -> Program:
     """Compile the program for the first delivery of the site that is installed."""
     node = site.node_types[partition.node_type]
-    environment = environments(site, choice, max(len(node.nics), 1))[0]
+    environment = environments(site.only(partition.name), choice, max(len(node.nics), 1))[0]
     if environment.image:
         raise BusbarError(
             "a sweep does not run in an image",

@@ -312,6 +312,38 @@ class NodeType(Record):
         return sum(nic.count for nic in self.nics)
 
 
+class Delivery(Record):
+    """A way in which a stack reaches a job."""
+
+    kind: DeliveryKind
+    """What provides the stack."""
+    stack: Stack
+    """The stack that it provides. On nodes with NVIDIA GPUs, ``cray`` means ``cray-cuda``."""
+    lanes: Annotated[tuple[Lane, ...], Field(min_length=1)] = ("ucx-1.14",)
+    """The lanes that it provides; for modules the MPI."""
+    features: tuple[DeliveryFeature, ...] = ()
+    """What checks can use."""
+    environment: Annotated[str, Field(pattern=r"^[a-z]([\w.-]|\{arch\})*$")] | None = None
+    """The Spack environment: a directory of ``site/_stacks``. ``{arch}`` stands for the
+    architecture of the GPUs. The lane ``ucx-current`` is in the subdirectory of that name."""
+    concretize_on_site: bool = False
+    """No lock is for the system of the site; concretize again on it."""
+    mpi: MpiFamily = "openmpi"
+    """Which MPI it provides."""
+
+    def on(self, gpus: Gpus | None) -> Delivery | None:
+        """Return the delivery on nodes with these GPUs; None if it does not fit them."""
+        if self.stack == "host":
+            return self
+        if self.stack == "cray" and gpus and gpus.vendor == "nvidia":
+            return self.model_copy(update={"stack": "cray-cuda"})
+        return self if gpus and GPU_STACKS[self.stack] == gpus.stack else None
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its environments in ReFrame, which allows no dot, by lane."""
+        return tuple(f"{self.kind}-{lane}".replace(".", "_") for lane in self.lanes)
+
+
 class Partition(Record):
     """A partition of the scheduler, or the machine itself."""
 
@@ -331,6 +363,8 @@ class Partition(Record):
     """Nodes that a check may use."""
     features: tuple[PartitionFeature, ...] = ()
     """What the network or the mode of the GPUs is, for checks that need it."""
+    deliveries: tuple[Delivery, ...] = ()
+    """The stacks of this partition; by default those of the site that fit its GPUs."""
 
 
 class Fabric(Record):
@@ -351,26 +385,6 @@ class Fabric(Record):
     """Name of the file that the network plugin must pass to NCCL; empty: any or none."""
     versions: dict[Literal["aws-ofi-nccl", "libfabric"], str] = Field(default_factory=dict)
     """Required versions, as prefixes: ``1.22`` accepts 1.22.0."""
-
-
-class Delivery(Record):
-    """A way in which a stack reaches a job."""
-
-    kind: DeliveryKind
-    """What provides the stack."""
-    stack: Stack
-    """The stack that it provides. On nodes with NVIDIA GPUs, ``cray`` means ``cray-cuda``."""
-    lanes: Annotated[tuple[Lane, ...], Field(min_length=1)] = ("ucx-1.14",)
-    """The lanes that it provides; for modules the MPI."""
-    features: tuple[DeliveryFeature, ...] = ()
-    """What checks can use."""
-    environment: Annotated[str, Field(pattern=r"^[a-z]([\w.-]|\{arch\})*$")] | None = None
-    """The Spack environment: a directory of ``site/_stacks``. ``{arch}`` stands for the
-    architecture of the GPUs. The lane ``ucx-current`` is in the subdirectory of that name."""
-    concretize_on_site: bool = False
-    """No lock is for the system of the site; concretize again on it."""
-    mpi: MpiFamily = "openmpi"
-    """Which MPI it provides."""
 
 
 class ContainerRuntime(Record):
@@ -475,7 +489,8 @@ class Site(Record):
     fabric: Fabric | None = None
     """The network between nodes; omit it for a single node."""
     deliveries: Annotated[tuple[Delivery, ...], Field(min_length=1)]
-    """The stacks that jobs can use."""
+    """The stacks that jobs can use: each on the partitions whose GPUs it fits. Those of stack
+    ``host`` are for partitions for which there is no other."""
     containers: ContainerRuntime | None = None
     """Containers; omit it if the system has none."""
     references: tuple[Reference, ...] = ()
@@ -522,11 +537,44 @@ class Site(Record):
 
         Raises ``BusbarError`` for an unknown partition.
         """
+        return self.node_types[self._partition(partition).node_type]
+
+    def only(self, partition: str | None = None) -> Site:
+        """Return the site as if it had one partition (None: the first) and what fits it.
+
+        Raises ``BusbarError`` for an unknown partition.
+        """
+        chosen = self._partition(partition)
+        return self.model_copy(
+            update={
+                "partitions": (chosen,),
+                "node_types": {chosen.node_type: self.node_types[chosen.node_type]},
+                "deliveries": self.deliveries_of(chosen),
+            }
+        )
+
+    def deliveries_of(self, partition: Partition) -> tuple[Delivery, ...]:
+        """Return the deliveries of a partition: its own, else those of the site that fit it."""
+        gpus = self.node_types[partition.node_type].gpus
+        fitting = [
+            fitted
+            for delivery in partition.deliveries or self.deliveries
+            if (fitted := delivery.on(gpus))
+        ]
+        of_gpus = tuple(fitted for fitted in fitting if fitted.stack != "host")
+        return tuple(fitting) if partition.deliveries else of_gpus or tuple(fitting)
+
+    @property
+    def all_deliveries(self) -> tuple[Delivery, ...]:
+        """The deliveries of the site, then those that partitions list."""
+        return (*self.deliveries, *(own for p in self.partitions for own in p.deliveries))
+
+    def _partition(self, name: str | None) -> Partition:
         for candidate in self.partitions:
-            if partition in (None, candidate.name):
-                return self.node_types[candidate.node_type]
+            if name in (None, candidate.name):
+                return candidate
         raise BusbarError(
-            f"no partition {partition!r}",
+            f"no partition {name!r}",
             where=f"site {self.name}",
             hint=f"known: {', '.join(p.name for p in self.partitions)}",
         )

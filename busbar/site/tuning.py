@@ -39,12 +39,12 @@ def variables(
 ) -> list[Variable]:
     """Return the variables of the family, overridden by those of the site.
 
-    ``stack`` defaults to the stack of the first delivery. ``lane`` None selects the variables for
+    ``stack`` defaults to that of the first delivery. ``lane`` None selects the variables for
     all lanes. ``profile`` adds the variables of one profile. ``gpus`` is the number of GPUs per
     node that the job uses (None: all). ``buffers`` ``host`` omits variables that slow down
     programs with host buffers.
     """
-    stack = stack or site.deliveries[0].stack
+    stack = stack or next((delivery.stack for delivery in site.deliveries), "host")
     archs = {node.gpus.arch for node in site.node_types.values() if node.gpus}
     chosen: dict[str, Variable] = {}
     for variable in family(site).variables:
@@ -72,7 +72,7 @@ def profiles(site: Site) -> list[str]:
 
 def lanes(site: Site) -> list[str]:
     """Return the lanes of the site's deliveries."""
-    return sorted({lane for delivery in site.deliveries for lane in delivery.lanes})
+    return sorted({lane for delivery in site.all_deliveries for lane in delivery.lanes})
 
 
 def refuse_unknown(site: Site, option: str, value: str | None, choices: Sequence[str]) -> None:

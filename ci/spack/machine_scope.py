@@ -117,7 +117,7 @@ def main(arguments: list[str] | None = None) -> None:
         except BusbarError as error:
             sys.exit(f"spack: {error}")
         arch = site.node.gpus.arch if site.node.gpus else ""
-        stacks = [each.stack for each in site.deliveries if each.kind == "spack"]
+        stacks = [each.stack for each in site.all_deliveries if each.kind == "spack"]
     if args.target:
         require_target(args.target)
     files = scope(machine, args.gcc, args.target, arch)

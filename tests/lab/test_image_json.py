@@ -83,7 +83,7 @@ def config(directory: Path, runtime: str, reference: str) -> Path:
     )
     site = sites.load("h200x4")
     environments = image_environments(site, Choice(image=reference), image, 4)
-    return write(site_configuration(site, ROOT / "site/h200x4", environments), directory)
+    return write(site_configuration(site, ROOT / "site/h200x4", {"gpu": environments}), directory)
 
 
 @pytest.mark.parametrize(

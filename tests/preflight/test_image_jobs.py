@@ -52,7 +52,9 @@ def script(
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
     site = sites.load("h20-roce")
     environments = image_environments(site, Choice(image=image.reference), image, 8)
-    config = write(site_configuration(site, ROOT / "site/h20-roce", environments), tmp_path)
+    config = write(
+        site_configuration(site, ROOT / "site/h20-roce", {"gpu": environments}), tmp_path
+    )
 
     def run(check: str) -> list[str]:
         done = subprocess.run(

@@ -23,6 +23,9 @@ from busbar.delivery.reframe import configuration, write
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
+DIRECTORIES = {name: ROOT / "site" / name for name in sites.names()}
+DIRECTORIES["trio"] = ROOT / "tests/data/sites/trio"
+"""NVIDIA, AMD and CPU partitions: each gets what fits its nodes."""
 
 pytestmark = pytest.mark.run
 
@@ -32,7 +35,7 @@ def config(tmp_path_factory):
     """The configuration file of a site with all that it declares."""
 
     def written(name: str) -> Path:
-        declared = configuration(ROOT / "site" / name, Choice(declared=True))
+        declared = configuration(DIRECTORIES[name], Choice(declared=True))
         return write(declared, tmp_path_factory.mktemp(name))
 
     return written
@@ -47,12 +50,12 @@ def checks(config):
 
 
 def test_every_shipped_site_has_a_list_and_a_configuration():
-    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(sites.names())
-    for name in sites.names():
-        assert (ROOT / "site" / name / "reframe.py").is_file()
+    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(DIRECTORIES)
+    for directory in DIRECTORIES.values():
+        assert (directory / "reframe.py").is_file()
 
 
-@pytest.mark.parametrize("name", sites.names())
+@pytest.mark.parametrize("name", DIRECTORIES)
 def test_list(config, checks, name):
     with temp_runtime(config(name), name):
         matches = sorted((match(check) for check in checks), key=lambda each: each.name)
