@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.errors import BusbarError
-from busbar.site.model import GPU_STACKS, MpiFamily, Site, Stack
+from busbar.site.delivery import GPU_STACKS, MpiFamily, Stack
+from busbar.site.model import Site
 
 NAMES: dict[MpiFamily, str] = {
     "openmpi": "Open MPI",

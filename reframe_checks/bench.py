@@ -23,7 +23,7 @@ from busbar.engine.reading import Note, Reading
 from busbar.engine.results import Result
 from busbar.engine.run import Run
 from busbar.parse.text import Source
-from busbar.site.model import GPU_STACKS
+from busbar.site.delivery import GPU_STACKS
 from busbar.verdict import Verdict
 
 from .base import BusbarCheck

@@ -20,7 +20,7 @@ from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.results import Result
 from busbar.expect import COLLECTIVES
 from busbar.parse.events import Start
-from busbar.site.model import GPU_STACKS
+from busbar.site.delivery import GPU_STACKS
 from busbar.units import GIB, MIB, option_bytes
 from busbar.verdict import Verdict
 

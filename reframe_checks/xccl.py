@@ -23,7 +23,7 @@ from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES
 from busbar.expect.domain import domain_nodes
 from busbar.site import Site
-from busbar.site.model import GPU_STACKS
+from busbar.site.delivery import GPU_STACKS
 from busbar.units import GIB, MIB, option_bytes
 
 from .bench import BenchCheck

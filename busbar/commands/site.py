@@ -18,8 +18,9 @@ from busbar.detect.machine import compose, detect, detect_cluster, match, record
 from busbar.detect.write import facts, write, write_like
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
+from busbar.site.delivery import Stack
 from busbar.site.load import find, search_path
-from busbar.site.model import Site, Stack
+from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import Table, stderr, stdout
 

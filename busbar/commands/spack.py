@@ -10,7 +10,7 @@ from typing import Any
 from busbar import data
 from busbar import site as sites
 from busbar.errors import BusbarError, suggestion
-from busbar.site.model import DeliveryKind
+from busbar.site.delivery import DeliveryKind
 from busbar.site.stacks import MANIFEST, STACKS, find_environment
 from busbar.spack import check, fit, inputs, lock, manifest, modules
 from busbar.terminal import stdout

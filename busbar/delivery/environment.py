@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import TypeAdapter
 
 from busbar.preflight.model import Fingerprint, PreflightReport
-from busbar.site.model import DeliveryKind, MpiFamily, Stack
+from busbar.site.delivery import DeliveryKind, MpiFamily, Stack
 
 if TYPE_CHECKING:
     from reframe.core.environments import ProgEnvironment

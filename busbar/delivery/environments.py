@@ -19,7 +19,8 @@ from busbar.delivery.environment import Environment
 from busbar.delivery.locked import lock_of, locked_versions, packages
 from busbar.delivery.toolkit import find_cuda
 from busbar.errors import BusbarError
-from busbar.site.model import CRAY_STACKS, GPU_STACKS, Delivery, Site, Stack
+from busbar.site.delivery import CRAY_STACKS, GPU_STACKS, Delivery, Stack
+from busbar.site.model import Site
 from busbar.site.stacks import environment_directory
 
 

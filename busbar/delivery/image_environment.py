@@ -10,7 +10,8 @@ from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, Image
 from busbar.delivery.environments import Parts, environment_of, environments, site_variables
 from busbar.errors import BusbarError
-from busbar.site.model import Delivery, Site
+from busbar.site.delivery import Delivery
+from busbar.site.model import Site
 
 PARITY = "parity"
 """The only feature of the delivery that the image is compared with."""

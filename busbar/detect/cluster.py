@@ -20,7 +20,7 @@ from busbar.detect.scheduler import site_name
 from busbar.errors import BusbarError
 from busbar.parse.machine import scontrol
 from busbar.parse.machine.scontrol import SlurmNode
-from busbar.site.model import MpiFamily
+from busbar.site.delivery import MpiFamily
 from busbar.terminal import stdout
 
 _ANSWER_S = 30

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from busbar.site.model import Site, Stack
+from busbar.site.delivery import Stack
+from busbar.site.model import Site
 
 NAME = "detected"
 """The name of the site of a machine that no site describes."""

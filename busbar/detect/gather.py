@@ -17,7 +17,7 @@ from pathlib import Path
 from busbar import mpi
 from busbar.detect.ethernet import ethernet
 from busbar.detect.pci import Place, compute_gpus, place, without_tool
-from busbar.site.model import MpiFamily
+from busbar.site.delivery import MpiFamily
 
 _TOOLS: dict[str, tuple[str, ...]] = {
     "nvidia-smi topo": ("nvidia-smi", "topo", "-m"),

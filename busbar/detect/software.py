@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from busbar.detect.gather import Software
-from busbar.site.model import Stack
+from busbar.site.delivery import Stack
 
 _LANES = ["ucx-1.14", "ucx-current"]
 

@@ -17,9 +17,10 @@ from busbar.expect.errors import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.expect.link_kinds import EXAMPLES, LinkKind, kind_of
 from busbar.expect.lint_nodes import Key, Violation, gpu_violations, place_violations
+from busbar.site.delivery import Delivery
 from busbar.site.family import Band
 from busbar.site.load import family, find, link_classes, load
-from busbar.site.model import Delivery, NodeType, Partition, Reference, Site
+from busbar.site.model import NodeType, Partition, Reference, Site
 from busbar.site.tuning import profiles
 from busbar.site.yamlfile import Document
 
@@ -185,7 +186,8 @@ def _stated(site: Site, partition: Partition) -> list[Delivery]:
     """Return the deliveries of a partition, as `site.yaml` states them."""
     gpus = site.node_types[partition.node_type].gpus
     used = site.deliveries_of(partition)
-    return [each for each in partition.deliveries or site.deliveries if each.on(gpus) in used]
+    vendor = gpus.vendor if gpus else None
+    return [each for each in partition.deliveries or site.deliveries if each.on(vendor) in used]
 
 
 def _unfit(

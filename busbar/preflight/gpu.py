@@ -10,7 +10,8 @@ from busbar.preflight import driver, elf
 from busbar.preflight.loader import Libraries, ucx_core
 from busbar.preflight.model import Line, broken, ready
 from busbar.preflight.plan import ImagePlan, gtl
-from busbar.site.model import CRAY_STACKS, Gpus
+from busbar.site.delivery import CRAY_STACKS
+from busbar.site.model import Gpus
 
 _DEVICES = {
     "nvidia": {r"nvidia\d+": "a GPU", r"nvidiactl": "control", r"nvidia-uvm": "memory"},

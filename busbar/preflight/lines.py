@@ -16,7 +16,7 @@ from busbar.preflight.mpi import ImageMpi, abi, pmi
 from busbar.preflight.net import network_lines
 from busbar.preflight.node import node_line
 from busbar.preflight.plan import ImagePlan, command, launch
-from busbar.site.model import GPU_STACKS
+from busbar.site.delivery import GPU_STACKS
 
 _COMMUNICATION = (
     "libmpi", "libmpi_gtl", "libopen-pal", "libpmi", "libfabric", "libcxi", "libefa",

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from busbar.site.model import Name, Stack
+from busbar.site.delivery import Stack
+from busbar.site.model import Name
 
 
 class Fingerprint(BaseModel):

@@ -10,7 +10,7 @@ from busbar.mpi import NAMES, SONAMES, pmi_types
 from busbar.preflight.loader import ContainerFile, Libraries
 from busbar.preflight.model import Line, broken, ready, slow
 from busbar.preflight.plan import ImagePlan, hosts_mpirun
-from busbar.site.model import CRAY_STACKS, MpiFamily
+from busbar.site.delivery import CRAY_STACKS, MpiFamily
 
 _ABI = {soname: NAMES[family] for soname, family in SONAMES.items()}
 

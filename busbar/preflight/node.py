@@ -6,7 +6,7 @@ from __future__ import annotations
 from busbar.preflight.loader import Libraries, ucx_core
 from busbar.preflight.model import Line, ready, slow
 from busbar.preflight.plan import ImagePlan
-from busbar.site.model import CRAY_STACKS
+from busbar.site.delivery import CRAY_STACKS
 
 _SHARED = {"all", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 

@@ -22,7 +22,8 @@ from busbar.preflight.loader import ContainerFile, Mount, View
 from busbar.preflight.model import Fingerprint, LaunchLine
 from busbar.preflight.packed import open_image
 from busbar.safe_path import refuse_unsafe
-from busbar.site.model import CRAY_STACKS, Site, Stack
+from busbar.site.delivery import CRAY_STACKS, Stack
+from busbar.site.model import Site
 from busbar.site.plain import explained
 from busbar.site.yamlfile import dotted
 

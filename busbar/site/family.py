@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from busbar.site.delivery import Stack, Vendor
 from busbar.site.model import (
     Algorithm,
     CollectiveBench,
@@ -16,9 +17,7 @@ from busbar.site.model import (
     PointBench,
     Positive,
     Proof,
-    Stack,
     Value,
-    Vendor,
 )
 from busbar.site.record import Record
 

@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from busbar.errors import BusbarError
 from busbar.site import backends
 from busbar.site.cpulist import checked_cpu_list
+from busbar.site.delivery import STACK_OF, Delivery, Stack, Vendor
 from busbar.site.gate import Gate
 from busbar.site.record import Record
 
@@ -27,38 +28,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
 Value = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
 """The value of an environment variable: one line, as scripts and job prologues print it."""
-Stack = Literal["host", "cuda", "rocm", "cray", "cray-cuda"]
-"""``cray`` is Cray MPICH with ROCm, ``cray-cuda`` Cray MPICH with CUDA."""
-GPU_STACKS: dict[Stack, Literal["cuda", "rocm"]] = {
-    "cuda": "cuda",
-    "rocm": "rocm",
-    "cray": "rocm",
-    "cray-cuda": "cuda",
-}
-"""The run time of the GPUs by stack."""
-CRAY_STACKS: tuple[Stack, ...] = ("cray", "cray-cuda")
-MpiFamily = Literal["openmpi", "mpich", "cray-mpich"]
-DeliveryKind = Literal["wheels", "spack", "image", "modules", "prefix"]
 Proof = Literal["run", "replay", "none"]
-Lane = Literal["ucx-1.14", "ucx-current", "cray-mpich", "openmpi", "mpich"]
-"""A lane of the wheels and manifests, or the MPI of modules or of a prefix."""
-DeliveryFeature = Literal[
-    "osu",
-    "osu-xccl",
-    "xccl",
-    "npkit",
-    "collectives",
-    "ucx",
-    "libfabric",
-    "ofi-tests",
-    "torch",
-    "gpu_aware",
-    "memory",
-    "efa",
-    "cxi",
-    "ib",
-    "roce",
-]
 PartitionFeature = Literal["efa", "cxi", "ib", "roce", "cpx"]
 Provider = Literal["verbs", "efa", "cxi", "tcp"]
 PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency", "copy"]
@@ -68,7 +38,6 @@ CollectiveBench = Literal[
 ]
 Bench = PointBench | CollectiveBench
 Algorithm = Literal["ring", "tree", "nvls"]
-Vendor = Literal["nvidia", "amd"]
 
 
 _HOPPER = 90
@@ -218,7 +187,7 @@ class Gpus(Record):
     @property
     def stack(self) -> Stack:
         """The stack for these GPUs."""
-        return "cuda" if self.vendor == "nvidia" else "rocm"
+        return STACK_OF[self.vendor]
 
     def link_classes(self, ranks: int | None = None) -> set[str]:
         """Return the link classes that join the first ``ranks`` GPUs; None: all of them.
@@ -310,38 +279,6 @@ class NodeType(Record):
     def nic_count(self) -> int:
         """The number of ports of one node."""
         return sum(nic.count for nic in self.nics)
-
-
-class Delivery(Record):
-    """A way in which a stack reaches a job."""
-
-    kind: DeliveryKind
-    """What provides the stack."""
-    stack: Stack
-    """The stack that it provides. On nodes with NVIDIA GPUs, ``cray`` means ``cray-cuda``."""
-    lanes: Annotated[tuple[Lane, ...], Field(min_length=1)] = ("ucx-1.14",)
-    """The lanes that it provides; for modules the MPI."""
-    features: tuple[DeliveryFeature, ...] = ()
-    """What checks can use."""
-    environment: Annotated[str, Field(pattern=r"^[a-z]([\w.-]|\{arch\})*$")] | None = None
-    """The Spack environment: a directory of ``site/_stacks``. ``{arch}`` stands for the
-    architecture of the GPUs. The lane ``ucx-current`` is in the subdirectory of that name."""
-    concretize_on_site: bool = False
-    """No lock is for the system of the site; concretize again on it."""
-    mpi: MpiFamily = "openmpi"
-    """Which MPI it provides."""
-
-    def on(self, gpus: Gpus | None) -> Delivery | None:
-        """Return the delivery on nodes with these GPUs; None if it does not fit them."""
-        if self.stack == "host":
-            return self
-        if self.stack == "cray" and gpus and gpus.vendor == "nvidia":
-            return self.model_copy(update={"stack": "cray-cuda"})
-        return self if gpus and GPU_STACKS[self.stack] == gpus.stack else None
-
-    def names(self) -> tuple[str, ...]:
-        """Return the names of its environments in ReFrame, which allows no dot, by lane."""
-        return tuple(f"{self.kind}-{lane}".replace(".", "_") for lane in self.lanes)
 
 
 class Partition(Record):
@@ -456,13 +393,6 @@ class Reference(Record):
         return self
 
 
-def _only_nvidia(node_types: object) -> bool:
-    """Return whether all GPUs of a file that is not yet validated are NVIDIA's."""
-    nodes = node_types.values() if isinstance(node_types, dict) else ()
-    gpus = [node.get("gpus") for node in nodes if isinstance(node, dict)]
-    return {one.get("vendor") for one in gpus if isinstance(one, dict)} == {"nvidia"}
-
-
 class Site(Record):
     """One system."""
 
@@ -502,23 +432,15 @@ class Site(Record):
     hosts: Annotated[str, Field(min_length=1), AfterValidator(_expression)] = ".*"
     """A regular expression that matches its host names."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _cray_of_the_vendor(cls, data: Any) -> Any:
-        """Make the stack ``cray`` that of the vendor of the GPUs."""
-        if not isinstance(data, dict) or not _only_nvidia(data.get("node_types")):
-            return data
-        deliveries = data.get("deliveries")
-        if not isinstance(deliveries, list | tuple):
-            return data
-        return data | {
-            "deliveries": [
-                one | {"stack": "cray-cuda"}
-                if isinstance(one, dict) and one.get("stack") == "cray"
-                else one
-                for one in deliveries
-            ]
-        }
+    @model_validator(mode="after")
+    def _cray_of_the_vendor(self) -> Site:
+        """Make the stack ``cray`` that of the vendor, if all GPUs are of one."""
+        vendors = {node.gpus.vendor for node in self.node_types.values() if node.gpus}
+        if len(vendors) != 1:
+            return self
+        (vendor,) = vendors
+        deliveries = tuple(each.on(vendor) or each for each in self.deliveries)
+        return self.model_copy(update={"deliveries": deliveries})
 
     _directory: Path | None = PrivateAttr(default=None)
 
@@ -559,7 +481,7 @@ class Site(Record):
         fitting = [
             fitted
             for delivery in partition.deliveries or self.deliveries
-            if (fitted := delivery.on(gpus))
+            if (fitted := delivery.on(gpus.vendor if gpus else None))
         ]
         of_gpus = tuple(fitted for fitted in fitting if fitted.stack != "host")
         return tuple(fitting) if partition.deliveries else of_gpus or tuple(fitting)

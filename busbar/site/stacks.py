@@ -12,7 +12,8 @@ from pathlib import Path
 from busbar import data
 from busbar.errors import BusbarError, suggestion
 from busbar.site import systems
-from busbar.site.model import Delivery, DeliveryKind, Site
+from busbar.site.delivery import Delivery, DeliveryKind
+from busbar.site.model import Site
 
 STACKS = "_stacks"
 MANIFEST = "spack.yaml"

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from busbar.errors import BusbarError
+from busbar.site.delivery import CRAY_STACKS
 from busbar.site.family import Variable
 from busbar.site.load import family
-from busbar.site.model import CRAY_STACKS, Site
+from busbar.site.model import Site
 
 Buffers: TypeAlias = Literal["device", "host"]
 

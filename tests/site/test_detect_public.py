@@ -19,7 +19,7 @@ from busbar.detect.detected import Detected
 from busbar.detect.gather import Outputs, Software, gather
 from busbar.detect.machine import compose, match, recorded
 from busbar.detect.software import deliveries
-from busbar.site.model import Delivery
+from busbar.site.delivery import Delivery
 
 from .saved import DATA, detect_text, h200_outputs, inventory
 

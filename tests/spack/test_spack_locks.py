@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.site.model import Delivery
+from busbar.site.delivery import Delivery
 from busbar.site.stacks import environment_directory
 from busbar.site.systems import BASE
 from busbar.spack import check, lock, manifest
