@@ -20,10 +20,11 @@ from busbar.check.outcome import starved
 from busbar.check.slurm import JobEnd, held_nodes, hostnames, job_end
 from busbar.data import commit
 from busbar.delivery.environment import Image
+from busbar.document import to_json
 from busbar.engine.reading import Cause, Note
 from busbar.engine.results import RESULTS_FILE, Outcome, Result
 from busbar.engine.run import Run
-from busbar.history.node import node_facts
+from busbar.history.provenance import node_facts
 from busbar.history.record import Record
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
@@ -182,7 +183,7 @@ class JudgingMixin(Configured):
             self.known_versions(),
         )
         self.outcome.write(Path(self.stagedir, RESULTS_FILE))
-        self.busbar = Record.of(self.outcome).to_json()
+        self.busbar = to_json(Record.of(self.outcome))
 
     def provenance(self, versions: Mapping[str, str]) -> dict[str, str]:
         """Return what the run was measured with."""

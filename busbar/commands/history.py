@@ -4,22 +4,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from busbar.commands import history_show as show
+from busbar.document import to_json
 from busbar.errors import BusbarError, several
 from busbar.history import importing
-from busbar.history.baseline import baseline
+from busbar.history.baseline import BaselineFiles, baseline
 from busbar.history.compare import compare
-from busbar.history.events import find_events
-from busbar.history.json_lines import seconds
-from busbar.history.model import Event, Series
+from busbar.history.events import Changes, find_events
+from busbar.history.model import Event, HistorySeries, HistoryShow, Series, seconds
 from busbar.history.read import history, read_series
-from busbar.history.store import Store
-from busbar.terminal import stderr
+from busbar.history.store import HistoryList, Pruned, Store
+from busbar.terminal import stderr, stdout
 
+_D = TypeVar("_D")
 EXIT_FOUND = 1
 _FEWEST_NIGHTS = 3
 
@@ -124,8 +125,15 @@ def _count(text: str) -> int:
     return int(text[:9])
 
 
+def _print(args: argparse.Namespace, document: _D, as_text: Callable[[_D], None]) -> None:
+    if args.json:
+        stdout().document(to_json(document))
+    else:
+        as_text(document)
+
+
 def _import(args: argparse.Namespace) -> int:
-    place = importing.Place(args.site, args.partition, args.node, args.time)
+    place = importing.ImportPlace(args.site, args.partition, args.node, args.time)
     done, errors = [], []
     with history(to_write=True) as store:
         for path in args.files:
@@ -134,7 +142,7 @@ def _import(args: argparse.Namespace) -> int:
             except BusbarError as error:
                 errors.append(error)
     if not args.json or not errors:
-        show.imported(done, as_json=args.json)
+        _print(args, importing.Imports(files=tuple(done)), show.imported)
     if errors:
         raise several(errors)
     return 0
@@ -149,7 +157,7 @@ def _list(args: argparse.Namespace) -> int:
             if (not args.site or args.site in each.sites)
             and (args.since is None or each.last >= args.since)
         ]
-    show.sources(sources, as_json=args.json)
+    _print(args, HistoryList(sources=tuple(sources)), show.sources)
     return 0
 
 
@@ -159,7 +167,8 @@ def _show(args: argparse.Namespace) -> int:
         facts = store.provenance()
     words = [word.lower() for word in args.words]
     chosen = [each for each in found if all(word in each.key.name.lower() for word in words)]
-    show.series(chosen, facts, as_json=args.json)
+    document = HistoryShow(series=tuple(HistorySeries.of(each, facts) for each in chosen))
+    _print(args, document, show.series)
     return 0
 
 
@@ -185,7 +194,7 @@ def _events(args: argparse.Namespace, store: Store) -> tuple[list[Series], list[
 def _compare(args: argparse.Namespace) -> int:
     with history() as store:
         found = compare(store, args.a, args.b, args.site)
-    show.compared(found, args.a, args.b, as_json=args.json)
+    _print(args, found, show.compared)
     return 0
 
 
@@ -193,7 +202,7 @@ def _changes(args: argparse.Namespace) -> int:
     with history() as store:
         series, events = _events(args, store)
         _warn_if_not_kept(store)
-    show.events(events, series, as_json=args.json)
+    _print(args, Changes.of(events, series), show.changes)
     return EXIT_FOUND if any(event.worse for event in events) else 0
 
 
@@ -205,7 +214,7 @@ def _warn_if_not_kept(store: Store) -> None:
 def _baseline(args: argparse.Namespace) -> int:
     with history() as store:
         series, events = _events(args, store)
-        found = baseline(store, args.site, series, events, args.nights)
+        found = baseline(args.site, series, events, args.nights)
     if not (found.documents or found.left_out or found.too_new):
         raise BusbarError(
             "has no readings that bands are made of",
@@ -219,7 +228,11 @@ def _baseline(args: argparse.Namespace) -> int:
             where=f"site {args.site}",
             hint="give more --nights, or see busbar history changes",
         )
-    show.baseline(found, show.write_documents(found, args.output), args.site, as_json=args.json)
+    files = show.write_documents(found, args.output)
+    document = BaselineFiles(
+        site=args.site, files=files, left_out=found.left_out, too_new=found.too_new
+    )
+    _print(args, document, show.baseline)
     return 0
 
 
@@ -228,8 +241,6 @@ def _prune(args: argparse.Namespace) -> int:
         before = store.path.stat().st_size
         count = store.prune(args.before)
         after = store.path.stat().st_size
-    show.pruned(count, before, after, as_json=args.json)
+    document = Pruned(readings=count, bytes_before=before, bytes_after=after)
+    _print(args, document, show.pruned)
     return 0
-
-
-__all__: Sequence[str] = ("add_parser",)

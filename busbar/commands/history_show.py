@@ -4,69 +4,35 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median_high
 
 from busbar.check.run import make_directory
 from busbar.document import to_json
-from busbar.documents.history import (
-    BaselineDocument,
-    CompareDocument,
-    HistoryListDocument,
-    HistoryShowDocument,
-    ImportDocument,
-    PruneDocument,
-)
 from busbar.errors import BusbarError
-from busbar.history.baseline import Baseline
-from busbar.history.compare import Compared
-from busbar.history.documents import changes_document, compared_row, iso, key_row, series_row
-from busbar.history.importing import Imported
-from busbar.history.model import Change, Event, Series
-from busbar.history.store import Source
+from busbar.history.baseline import Baseline, BaselineFiles
+from busbar.history.compare import Comparison
+from busbar.history.events import Changes
+from busbar.history.importing import Imports
+from busbar.history.model import Change, HistoryShow, iso
+from busbar.history.store import HistoryList, Pruned
 from busbar.terminal import Column, Part, stdout
 
 _MOST_CHANGES = 10
 _MOST_DIFFERENCES = 5
 
 
-def imported(files: Sequence[Imported], *, as_json: bool) -> None:
+def imported(document: Imports) -> None:
     """Print what came of each file."""
-    if as_json:
-        document: ImportDocument = {
-            "schema": "busbar-history-import/1",
-            "files": [
-                {"file": each.file, "kind": each.kind, "readings": each.readings} for each in files
-            ],
-        }
-        stdout().document(document)
-        return
-    for each in files:
+    for each in document.files:
         plural = "" if each.readings == 1 else "s"
         new = f"{each.readings:,} new reading{plural}" if each.readings else "nothing new"
         stdout().line(f"{each.file}: {each.kind}, {new}")
 
 
-def sources(found: Sequence[Source], *, as_json: bool) -> None:
+def sources(document: HistoryList) -> None:
     """Print the sessions and files."""
-    if as_json:
-        document: HistoryListDocument = {
-            "schema": "busbar-history-list/1",
-            "sources": [
-                {
-                    "name": each.name,
-                    "label": each.label,
-                    "first": iso(each.first),
-                    "last": iso(each.last),
-                    "readings": each.readings,
-                    "sites": list(each.sites),
-                }
-                for each in found
-            ],
-        }
-        stdout().document(document)
-        return
-    if not found:
+    if not document.sources:
         stdout().line("the history is empty; see busbar history import --help")
         return
     columns = [Column("first"), Column("last", rank=2), Column("readings", right=True)]
@@ -76,79 +42,54 @@ def sources(found: Sequence[Source], *, as_json: bool) -> None:
             *(iso(each.first)[:16], iso(each.last)[:16], f"{each.readings:,}"),
             *(",".join(each.sites), each.label, each.name),
         ]
-        for each in found
+        for each in document.sources
     ]
     stdout().fitted(columns, rows)
 
 
-def series(
-    found: Sequence[Series], facts: Mapping[int, Mapping[str, str]], *, as_json: bool
-) -> None:
+def series(document: HistoryShow) -> None:
     """Print series."""
-    if as_json:
-        document: HistoryShowDocument = {
-            "schema": "busbar-history-show/1",
-            "series": [series_row(each, facts) for each in found],
-        }
-        stdout().document(document)
-        return
-    if not found:
+    if not document.series:
         stdout().line("no series")
         return
     columns = [Column("series"), Column("nights", right=True, rank=1), Column("last", rank=2)]
     columns += [Column(name, right=True) for name in ("reading", "median")]
     columns += [Column("band", rank=3), Column("unit")]
     rows: list[list[Part]] = []
-    for each in found:
-        values = each.values
-        middle = sorted(values.tolist())[len(values) // 2]
-        low, high = each.bounds.low, each.bounds.high
+    for each in document.series:
+        values, low, high = each.values, each.low, each.high
         band = f"{low:.4g} .. {high:.4g}" if low is not None and high is not None else ""
-        numbers = [f"{values[-1]:.4g}", f"{middle:.4g}"]
-        last = iso(each.times[-1])[:16]
+        numbers = [f"{values[-1]:.4g}", f"{median_high(values):.4g}"]
+        last = each.times[-1][:16]
         rows.append([each.key.name, str(len(values)), last, *numbers, band, each.key.unit])
     stdout().fitted(columns, rows)
 
 
-def compared(found: Sequence[Compared], a: str, b: str, *, as_json: bool) -> None:
+def compared(document: Comparison) -> None:
     """Print a comparison."""
-    if as_json:
-        document: CompareDocument = {
-            "schema": "busbar-history-compare/1",
-            "a": a,
-            "b": b,
-            "series": [compared_row(each) for each in found],
-        }
-        stdout().document(document)
-        return
-    if not found:
+    a, b = document.a, document.b
+    if not document.series:
         stdout().line(f"no series has readings of both {a} and {b}")
         return
     columns = [Column("series"), Column(a, right=True), Column(b, right=True)]
     columns += [Column("b / a", right=True), Column("95 % interval"), Column("", rank=1)]
     rows: list[list[Part]] = []
-    for each in found:
+    for each in document.series:
         interval = "too few readings"
         if each.ratio.low is not None and each.ratio.high is not None:
             interval = f"{each.ratio.low:.3f} .. {each.ratio.high:.3f}"
         unit = each.key.unit
         numbers = [f"{each.a:.4g} {unit}", f"{each.b:.4g} {unit}", f"{each.ratio.value:.3f}"]
-        rows.append(
-            [each.key.name, *numbers, interval, "differs" if each.ratio.excludes_one else ""]
-        )
+        rows.append([each.key.name, *numbers, interval, "differs" if each.differs else ""])
     stdout().fitted(columns, rows)
 
 
-def events(found: Sequence[Event], looked_at: Sequence[Series], *, as_json: bool) -> None:
+def changes(document: Changes) -> None:
     """Print events."""
-    if as_json:
-        stdout().document(changes_document(found, looked_at))
-        return
     out = stdout()
-    if not found:
-        nights = max((len(each.times) for each in looked_at), default=0)
-        out.line(f"no change in {len(looked_at)} series of up to {nights} nights")
-    for event in found:
+    if not document.events:
+        out.line(f"no change in {document.series} series of up to {document.nights} nights")
+    for event in document.events:
         count = len(event.changes)
         shared = f": {', '.join(event.shared)}" if event.shared else ""
         worse = sum(change.worse for change in event.changes)
@@ -183,7 +124,7 @@ def _sentence(change: Change) -> str:
     )
 
 
-def write_documents(found: Baseline, directory: Path) -> list[str]:
+def write_documents(found: Baseline, directory: Path) -> tuple[str, ...]:
     """Write the nights of a baseline; return the files."""
     make_directory(directory)
     files = []
@@ -198,37 +139,23 @@ def write_documents(found: Baseline, directory: Path) -> list[str]:
                 hint="choose another --output",
             ) from error
         files.append(str(path))
-    return files
+    return tuple(files)
 
 
-def baseline(found: Baseline, files: list[str], site: str, *, as_json: bool) -> None:
+def baseline(document: BaselineFiles) -> None:
     """Print what was written."""
-    if as_json:
-        document: BaselineDocument = {
-            "schema": "busbar-history-baseline/1",
-            "site": site,
-            "files": files,
-            "left_out": found.left_out,
-            "too_new": [key_row(key) for key in found.too_new],
-        }
-        stdout().document(document)
-        return
-    out = stdout()
-    out.line(f"wrote {len(files)} nights; {found.left_out} had readings outside of their band")
-    for key in found.too_new[:_MOST_CHANGES]:
+    out, files = stdout(), document.files
+    left_out = document.left_out
+    out.line(f"wrote {len(files)} nights; {left_out} had readings outside of their band")
+    for key in document.too_new[:_MOST_CHANGES]:
         out.line(f"left out, as it changed: {key.name}")
-    out.line(f"next, run: busbar site calibrate --site {site} {Path(files[0]).parent}/*.json")
+    directory = Path(files[0]).parent
+    out.line(f"next, run: busbar site calibrate --site {document.site} {directory}/*.json")
 
 
-def pruned(count: int, before: int, after: int, *, as_json: bool) -> None:
+def pruned(document: Pruned) -> None:
     """Print what was removed."""
-    if as_json:
-        document: PruneDocument = {
-            "schema": "busbar-history-prune/1",
-            "readings": count,
-            "bytes_before": before,
-            "bytes_after": after,
-        }
-        stdout().document(document)
-        return
-    stdout().line(f"removed {count:,} readings; {before:,} bytes before, {after:,} after")
+    before, after = document.bytes_before, document.bytes_after
+    stdout().line(
+        f"removed {document.readings:,} readings; {before:,} bytes before, {after:,} after"
+    )

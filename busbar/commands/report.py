@@ -13,7 +13,7 @@ from busbar import site as sites
 from busbar.check.surroundings import write
 from busbar.detect.detected import NAME as DETECTED
 from busbar.errors import BusbarError
-from busbar.history.json_lines import seconds
+from busbar.history.model import seconds
 from busbar.report.fleet import Fleet
 from busbar.report.mail import mail
 from busbar.report.page import Page, page_of, render_pages

@@ -7,19 +7,32 @@ night with a reading outside of its band is left out.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from typing import Literal
 
-from busbar.document import parse_document
 from busbar.engine.check_document import CheckDocument, ResultRow
-from busbar.history.model import Event, Key, Series
+from busbar.history.model import Event, Key, Series, iso
 from busbar.history.read import DAY_S
-from busbar.history.store import Store
 from busbar.site.calibration import SeriesKey
 from busbar.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineFiles:
+    """Nights for ``busbar site calibrate``."""
+
+    schema: Literal["busbar-history-baseline/1"] = "busbar-history-baseline/1"
+    """The schema of this document."""
+    site: str
+    """Name of the site."""
+    files: tuple[str, ...]
+    """The files for ``busbar site calibrate``."""
+    left_out: int
+    """Nights with a reading outside of its band."""
+    too_new: tuple[Key, ...]
+    """Series that changed within these nights; they are not in the files."""
 
 
 @dataclass(frozen=True)
@@ -34,39 +47,31 @@ class Baseline:
 
 
 def baseline(
-    store: Store, site: str, series: Sequence[Series], events: Sequence[Event], nights: int
+    site: str, series: Sequence[Series], events: Sequence[Event], nights: int
 ) -> Baseline:
     """Return the last ``nights`` of a site."""
     last = max((each.times[-1] for each in series), default=0.0)
     first = last - nights * DAY_S
     changed = {change.key for event in events for change in event.changes if change.dated > first}
-    details: dict[Key, SeriesKey] = {
-        Key(*row[:8]): parse_document(SeriesKey, json.loads(row[8]))
-        for row in store.connection.execute(
-            "SELECT site, partition, node, check_name, metric, unit, lane, delivery, detail"
-            " FROM series WHERE detail IS NOT NULL AND site = ?",
-            (site,),
-        )
-    }
     rows: dict[int, list[ResultRow]] = defaultdict(list)
     times: dict[int, float] = {}
     for each in series:
-        if each.key in details and each.key not in changed:
+        if each.detail and each.key not in changed:
             for time, day, value in zip(each.times, each.days, each.values, strict=True):
                 if time > first:
-                    rows[int(day)].append(_row(each, details[each.key], float(value)))
+                    rows[int(day)].append(_row(each, each.detail, float(value)))
                     times[int(day)] = max(float(time), times.get(int(day), 0.0))
     healthy = [
         CheckDocument(
             site=site,
-            time=datetime.fromtimestamp(times[day], UTC).isoformat(timespec="seconds"),
+            time=iso(times[day]),
             results=tuple(found),
             verdict=Verdict.PASS,
         )
         for day, found in sorted(rows.items())
         if all(row.verdict is Verdict.PASS for row in found)
     ]
-    too_new = tuple(sorted(changed & details.keys()))
+    too_new = tuple(sorted(each.key for each in series if each.detail and each.key in changed))
     return Baseline(tuple(healthy), len(rows) - len(healthy), too_new)
 
 

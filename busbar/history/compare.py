@@ -5,18 +5,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal
 
 import numpy as np
 
+from busbar.document import in_json, written
 from busbar.errors import BusbarError, suggestion
 from busbar.history.interval import Ratio, ratio_of
-from busbar.history.json_lines import seconds
-from busbar.history.model import Key
+from busbar.history.model import Key, seconds
 from busbar.history.statistic import Array
 from busbar.history.store import Store
 
-_OF_KEY = tuple(field.name for field in fields(Key))
+_OF_KEY = tuple(each.name for each in fields(Key))
 _RANGE = ".."
 
 
@@ -52,20 +53,42 @@ class Selection:
 
 @dataclass(frozen=True)
 class Compared:
-    """One series in both selections."""
+    """One series in two selections; what these differ in is empty."""
 
-    key: Key
-    """The key; what the selections differ in is empty."""
+    key: Key = field(metadata=written(inline=True))
     a: float
     """Median of the first selection."""
     b: float
+    """Median of the second."""
     readings_a: int
+    """Readings of the first selection."""
     readings_b: int
-    ratio: Ratio
+    """Readings of the second."""
+    ratio: Ratio = field(metadata=written(inline=True))
     """The second over the first."""
 
+    @property
+    @in_json()
+    def differs(self) -> bool:
+        """Whether the interval excludes 1."""
+        return self.ratio.excludes_one
 
-def compare(store: Store, a: str, b: str, site: str = "") -> list[Compared]:
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two selections, series by series."""
+
+    schema: Literal["busbar-history-compare/1"] = "busbar-history-compare/1"
+    """The schema of this document."""
+    a: str
+    """The first selection."""
+    b: str
+    """The second."""
+    series: tuple[Compared, ...]
+    """Those that both have, the largest difference first."""
+
+
+def compare(store: Store, a: str, b: str, site: str = "") -> Comparison:
     """Return the series that both selections have, the largest difference first.
 
     Raises ``BusbarError`` for a selection without readings.
@@ -82,7 +105,8 @@ def compare(store: Store, a: str, b: str, site: str = "") -> list[Compared]:
         _compared(key, groups[0][key], groups[1][key])
         for key in sorted(groups[0].keys() & groups[1].keys())
     ]
-    return sorted(found, key=lambda each: -abs(np.log(each.ratio.value)))
+    found.sort(key=lambda each: -abs(np.log(each.ratio.value)))
+    return Comparison(a=a, b=b, series=tuple(found))
 
 
 def _compared(key: Key, a: Array, b: Array) -> Compared:
@@ -98,21 +122,22 @@ def _readings(
         if selection.name and facts.get(selection.name) == selection.value
     }
     of_key = selection.name in _OF_KEY
+    keys = {
+        number: replace(key, **dict.fromkeys(free, ""))
+        for number, (key, _) in store.series().items()
+        if (not site or key.site == site)
+        and (not of_key or getattr(key, selection.name) == selection.value)
+    }
     rows = store.connection.execute(
-        "SELECT r.value, r.provenance, series.* FROM reading r"
-        " JOIN series ON series.id = r.series JOIN source ON source.id = r.source"
-        " WHERE r.time >= ? AND r.time < ? AND r.value > 0 AND (? = '' OR site = ?)"
-        " AND (? = '' OR source.name LIKE '%' || ? || '%')",
-        (selection.first, selection.last, site, site, selection.source, selection.source),
+        "SELECT r.value, r.provenance, r.series FROM reading r"
+        " JOIN source ON source.id = r.source WHERE r.time >= ? AND r.time < ? AND r.value > 0"
+        " AND (? = '' OR source.name LIKE '%' || ? || '%') ORDER BY r.series, r.time",
+        (selection.first, selection.last, selection.source, selection.source),
     )
     found: dict[Key, list[float]] = defaultdict(list)
-    for value, provenance, _, *columns in rows:
-        key = Key(*columns[:8])
-        if of_key and getattr(key, selection.name) != selection.value:
-            continue
-        if selection.name and not of_key and provenance not in numbers:
-            continue
-        found[replace(key, **dict.fromkeys(free, ""))].append(value)
+    for value, provenance, series in rows:
+        if series in keys and (not selection.name or of_key or provenance in numbers):
+            found[keys[series]].append(value)
     return {key: np.array(values) for key, values in found.items()}
 
 

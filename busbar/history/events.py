@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from busbar.history.differences import differences
 from busbar.history.drift import drifts_of
@@ -20,6 +21,26 @@ _DRIFT_TOGETHER_S = 28.5 * DAY_S
 """Lines are laid once a week, and noise shows a drift some weeks earlier or later."""
 _SHARE = 0.8
 """Of all series of a node, a check..., so many must have moved for it to be what they share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What changed, since when, and what differed then."""
+
+    schema: Literal["busbar-changes/1"] = "busbar-changes/1"
+    """The schema of this document."""
+    series: int
+    """Series that were looked at."""
+    nights: int
+    """Nights of the longest of them."""
+    events: tuple[Event, ...]
+    """The latest first."""
+
+    @classmethod
+    def of(cls, events: Sequence[Event], series: Sequence[Series]) -> Changes:
+        """Return the document of the events of some series."""
+        nights = max((len(each.times) for each in series), default=0)
+        return cls(series=len(series), nights=nights, events=tuple(events))
 
 
 def find_events(
@@ -116,5 +137,5 @@ def _names(key: Key) -> Iterator[str]:
     ):
         if value:
             yield f"{what} {value}"
-    for word in key.metric.split():
-        yield f"metric {word}"
+    for part in key.metric_parts:
+        yield f"metric {part}"

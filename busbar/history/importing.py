@@ -7,26 +7,34 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from busbar.document import parse_document
 from busbar.engine.check_document import CheckDocument
+from busbar.engine.collect import read
+from busbar.engine.identify import named_operation
+from busbar.engine.job_output import JobOutput
+from busbar.engine.reading import Reading
 from busbar.errors import BusbarError
-from busbar.history import json_lines, outputs, perflog, reframe_report
+from busbar.history import json_lines, perflog, reframe
+from busbar.history.model import seconds
 from busbar.history.read import SESSION
-from busbar.history.record import Record, rows_of
-from busbar.history.store import Reading, Store
+from busbar.history.record import Measured, Record, measured
+from busbar.history.store import Store
 from busbar.parse import numbers
+from busbar.parse.text import Source
 from busbar.text_file import read_text
+from busbar.units import format_bytes
 
 _MOST_BYTES = 1 << 30
 _HEAD = 1 << 16
+_METRICS = {"bw": "bandwidth", "busbw": "busbw", "algbw": "algbw", "latency_us": "latency"}
 _OUTPUT = "output "
 """Before the digest of an output whose time is that of the file."""
 
 
 @dataclass(frozen=True)
-class Place:
+class ImportPlace:
     """Where outputs were measured that do not say so."""
 
     site: str = ""
@@ -41,22 +49,33 @@ class Imported:
     """What came of one file."""
 
     file: str
+    """The file."""
     kind: str
-    """``JSON lines``, ``report of ReFrame``..."""
+    """What it is: ``JSON lines``, ``report of ReFrame``..."""
     readings: int
     """Readings that the history did not have."""
 
 
-def import_file(store: Store, path: Path, place: Place) -> Imported:
+@dataclass(frozen=True, kw_only=True)
+class Imports:
+    """What was imported."""
+
+    schema: Literal["busbar-history-import/1"] = "busbar-history-import/1"
+    """The schema of this document."""
+    files: tuple[Imported, ...]
+    """The files."""
+
+
+def import_file(store: Store, path: Path, place: ImportPlace) -> Imported:
     """Add the readings of a file, all or none; what the history has already is not added again.
 
     Raises ``BusbarError`` for a file that is not of a known kind, or has an error.
     """
     try:
-        kind, source, readings = _parsed(path, place)
+        kind, source, records = _parsed(path, place)
         if source.startswith((SESSION, _OUTPUT)) and store.has(source):
             return Imported(str(path), kind, 0)
-        return Imported(str(path), kind, store.add(source, path.name, readings))
+        return Imported(str(path), kind, store.add(source, path.name, records))
     except OSError as error:
         raise BusbarError(
             f"cannot be read: {error.strerror or error}", where=str(path), hint="name a text file"
@@ -69,7 +88,7 @@ def import_file(store: Store, path: Path, place: Place) -> Imported:
         ) from error
 
 
-def _parsed(path: Path, place: Place) -> tuple[str, str, Iterable[Reading]]:
+def _parsed(path: Path, place: ImportPlace) -> tuple[str, str, Iterable[Record]]:
     """Return the kind of a file, the name of its source, and its readings."""
     text = read_text(path, _MOST_BYTES, errors="replace").removeprefix("\ufeff")
     source = "file " + _digest(text)
@@ -78,8 +97,8 @@ def _parsed(path: Path, place: Place) -> tuple[str, str, Iterable[Reading]]:
     if not head:
         raise ValueError("it is empty")
     if perflog.is_perflog(first):
-        readings = perflog.parse(text.splitlines(), path, place.site, place.partition)
-        return "performance log of ReFrame", source, readings
+        records = perflog.parse(text.splitlines(), path, place.site, place.partition)
+        return "performance log of ReFrame", source, records
     # A broken first line does not make another kind of a file.
     if _is_line(first) or _is_line(second.partition("\n")[0]):
         return "JSON lines", source, json_lines.parse(text.split("\n"))
@@ -87,8 +106,8 @@ def _parsed(path: Path, place: Place) -> tuple[str, str, Iterable[Reading]]:
         document = _document(text)
         if isinstance(document, Mapping):
             if "session_info" in document:
-                session = reframe_report.parse(text)
-                return "report of ReFrame", SESSION + session.uuid, session.readings
+                session = reframe.parse_report(text)
+                return "report of ReFrame", SESSION + session.uuid, session.records
             if document.get("schema") == CheckDocument.schema:
                 results = parse_document(CheckDocument, document)
                 # The same readings as in ReFrame's session, which must not count twice.
@@ -101,8 +120,7 @@ def _parsed(path: Path, place: Place) -> tuple[str, str, Iterable[Reading]]:
         # The time of a copy is another one, and must not make its readings count twice.
         source = _OUTPUT + _digest("\0".join([place.site, place.partition, place.node, text]))
         time = path.stat().st_mtime
-    found = outputs.parse(path, place.site, place.partition, place.node, time)
-    return "output of a benchmark", source, tuple(found)
+    return "output of a benchmark", source, tuple(_printed(path, place, time))
 
 
 def _digest(text: str) -> str:
@@ -130,17 +148,44 @@ def _document(text: str) -> Any:
         return None
 
 
-def _checked(document: CheckDocument) -> Iterator[Reading]:
-    time = json_lines.seconds(document.time)
+def _checked(document: CheckDocument) -> Iterator[Record]:
+    time = seconds(document.time)
     of_nodes = document.node_provenance
     for row in document.results:
         facts = document.provenance.get(row.check, {})
-        record = Record(
+        yield Record(
+            site=document.site,
+            time=time,
             check=row.check.partition(" ")[0],
             partition=row.partition,
             lane=row.series.lane if row.series else document.lane,
             delivery=document.delivery,
-            rows=tuple(rows_of(row)),
+            rows=tuple(measured(row)),
             provenance=facts | of_nodes.get(row.check, {}).get(row.where, {}),
         )
-        yield from record.readings(document.site, time)
+
+
+def _printed(path: Path, place: ImportPlace, time: float) -> Iterator[Record]:
+    """Yield the readings of what benchmarks printed; raise ``ValueError`` if it has none."""
+    found = False
+    for run in read(Source.from_path(path)):
+        rows = tuple(_row(run, each, place) for each in run.readings if each.value > 0)
+        found |= bool(rows)
+        check = run.tool or ""
+        yield Record(site=place.site, partition=place.partition, check=check, time=time, rows=rows)
+    if not found:
+        raise ValueError("it has no readings of a benchmark")
+
+
+def _row(run: JobOutput, reading: Reading, place: ImportPlace) -> Measured:
+    pair = "" if reading.source is None else f"{reading.source}->{reading.target}"
+    half = {True: "in place", False: "out of place", None: ""}[reading.in_place]
+    named = named_operation(run)
+    operation = reading.operation or (named[0] if named else "")
+    words = (operation, _METRICS[reading.kind], pair, reading.buffers, half)
+    return Measured(
+        node=place.node or ",".join(sorted(run.hosts)),
+        metric=" ".join([*dict.fromkeys(w for w in words if w), format_bytes(reading.nbytes)]),
+        unit="us" if reading.kind == "latency_us" else "GB/s",
+        value=reading.value,
+    )

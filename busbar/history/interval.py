@@ -11,10 +11,11 @@ exclude. Fewer than 4 readings on each side have no interval.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from busbar.document import written
 from busbar.history.statistic import Array
 
 _EXACT = 20
@@ -24,15 +25,21 @@ _NORMAL = 1.959964
 _TAIL = 0.025
 
 
+def rounded(value: float) -> float | None:
+    """Return a number as documents have it; None for infinity."""
+    return round(value, 6) if math.isfinite(value) else None
+
+
 @dataclass(frozen=True)
 class Ratio:
     """A ratio and its 95 % interval."""
 
-    value: float
-    """Infinite if the old readings are 0."""
-    low: float | None = None
-    """None for too few readings, and if one is 0."""
-    high: float | None = None
+    value: float = field(metadata=written("ratio", by=rounded))
+    """The median of the ratios of all pairs, of one before and one after; null if before was 0."""
+    low: float | None = field(default=None, metadata=written("ratio_low", by=rounded))
+    """Lower end of the 95 % interval of ``ratio``; null for fewer than 4 readings of one."""
+    high: float | None = field(default=None, metadata=written("ratio_high", by=rounded))
+    """Upper end."""
 
     @property
     def excludes_one(self) -> bool:

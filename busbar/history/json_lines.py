@@ -6,18 +6,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from busbar.history.facts import flat
-from busbar.history.model import Bounds, Key
-from busbar.history.store import Reading
+from busbar.history.model import seconds
+from busbar.history.provenance import flat
+from busbar.history.record import Measured, Record
 from busbar.parse import numbers
 
-_Text: TypeAlias = str
+_Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+"""Text; null is none."""
 _NO_FACTS: dict[str, str] = {}
 
 
@@ -28,23 +28,23 @@ class Line(BaseModel):
 
     time: str | int | float
     """ISO 8601, UTC if it names no zone; or seconds since 1970."""
-    site: _Text = Field("", validation_alias=AliasChoices("site", "system"))
+    site: str = Field("", validation_alias=AliasChoices("site", "system"))
     """The system that was measured."""
-    partition: _Text | None = None
+    partition: _Text = ""
     """Partition of the system."""
-    node: _Text | None = None
+    node: _Text = ""
     """The node, or several with commas."""
-    check: _Text | None = None
+    check: _Text = ""
     """The check or benchmark."""
-    metric: _Text = Field(min_length=1)
+    metric: str = Field(min_length=1)
     """What was measured, with its size: ``busbw 16 MiB``."""
-    unit: _Text | None = None
+    unit: _Text = ""
     """``GB/s``, ``us``...; of a time, less is better."""
     value: int | float
     """The reading."""
-    lane: _Text | None = None
+    lane: _Text = ""
     """Lane of UCX or family of MPI."""
-    delivery: _Text | None = None
+    delivery: _Text = ""
     """How the stack reached the job."""
     low: float | None = None
     """Lowest healthy reading."""
@@ -58,12 +58,12 @@ class Line(BaseModel):
     """What it was measured with: ``{"driver": "570.86", "lock": {"libfabric": "2.0"}}``."""
 
 
-def parse(lines: Iterable[str]) -> Iterator[Reading]:
+def parse(lines: Iterable[str]) -> Iterator[Record]:
     """Parse lines; raise ``ValueError`` with the number of the first wrong one."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield _reading(line)
+                yield _record(line)
             except ValidationError as error:
                 raise ValueError(f"line {number}: {_refused(error)}") from error
             except json.JSONDecodeError as error:
@@ -83,44 +83,36 @@ def _refused(error: ValidationError) -> str:
     return f"{key}: has the wrong type" if alternatives else f"{key}: {first['msg']}"
 
 
-def _reading(text: str) -> Reading:
+def _record(text: str) -> Record:
     line = Line.model_validate(numbers.load_json(text))
     if not math.isfinite(line.value):
         raise ValueError("value: is not a finite number")
-    key = Key(
-        site=line.site,
-        partition=line.partition or "",
-        node=line.node or "",
-        check=line.check or "",
+    row = Measured(
+        node=line.node,
         metric=line.metric,
-        unit=line.unit or "",
-        lane=line.lane or "",
-        delivery=line.delivery or "",
+        unit=line.unit,
+        value=float(line.value),
+        low=line.low,
+        typical=line.typical,
+        high=line.high,
+        limit=line.limit,
     )
-    bounds = Bounds(line.low, line.typical, line.high, line.limit)
-    facts = _facts(json.dumps(line.provenance)) if line.provenance else _NO_FACTS
-    return Reading(key, seconds(line.time), float(line.value), facts, bounds)
+    return Record(
+        site=line.site,
+        partition=line.partition,
+        check=line.check,
+        lane=line.lane,
+        delivery=line.delivery,
+        time=_seconds(line.time),
+        rows=(row,),
+        provenance=_facts(json.dumps(line.provenance)) if line.provenance else _NO_FACTS,
+    )
+
+
+_seconds = lru_cache(4096)(seconds)
 
 
 @lru_cache(4096)
 def _facts(document: str) -> dict[str, str]:
     """Return the facts of a provenance, which many readings repeat."""
     return flat(json.loads(document))
-
-
-@lru_cache(4096)
-def seconds(time: str | int | float) -> float:
-    """Return a time as seconds since 1970; raise ``ValueError`` for anything else."""
-    if not isinstance(time, str):
-        found = float(time)
-    else:
-        try:
-            moment = datetime.fromisoformat(time.strip())
-        except ValueError:
-            raise ValueError(f"time: {time[:40]!r} is not ISO 8601") from None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        found = moment.timestamp()
-    if not 0 <= found < 253402300800:
-        raise ValueError(f"time: {time!r} is not between the years 1970 and 9999")
-    return found

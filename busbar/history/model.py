@@ -2,30 +2,68 @@
 """The records of the history: series, their changes, and what differed beside them.
 
 :func:`busbar.history.read.read_series` and :func:`busbar.history.events.find_events` return them.
+Those that commands print are their JSON documents.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.history.interval import Ratio
+from busbar.document import in_json, written
+from busbar.history.interval import Ratio, rounded
+from busbar.site.calibration import SeriesKey
+
+_LAST_S = 253402300800
+"""The end of the year 9999."""
+_PART = re.compile(r"\d+ (?:B|[KMGT]iB)\b|in place|out of place|\b[DHM] [DHM]\b|\S+")
+
+
+def iso(time: float) -> str:
+    """Return a time in ISO 8601, UTC."""
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
+
+
+def seconds(time: str | int | float) -> float:
+    """Return a time as seconds since 1970; raise ``ValueError`` for anything else.
+
+    A time without a zone is UTC.
+    """
+    if not isinstance(time, str):
+        found = float(time)
+    else:
+        try:
+            moment = datetime.fromisoformat(time.strip())
+        except ValueError:
+            raise ValueError(f"time: {time[:40]!r} is not ISO 8601") from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        found = moment.timestamp()
+    if not 0 <= found < _LAST_S:
+        raise ValueError(f"time: {time!r} is not between the years 1970 and 9999")
+    return found
 
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """What readings of one series have in common."""
+    """What the readings of a series have in common."""
 
     site: str
+    """Name of the site."""
     partition: str
+    """Partition of the site."""
     node: str
     """The node, or several with commas."""
     check: str
-    """The check without its parameters."""
+    """The check without its parameters, or the benchmark of an output."""
     metric: str
-    """What was measured: ``busbw all_reduce D D 16 MiB``."""
+    """What was measured, with its size: ``all_reduce busbw D D 16 MiB``."""
     unit: str
     """``GB/s``, ``us``... A time is better if it is less."""
     lane: str = ""
@@ -40,6 +78,11 @@ class Key:
         metric = self.metric.removeprefix(f"{self.check} ")
         words = (place, self.node, self.check, metric, self.lane, self.delivery)
         return " ".join(word for word in words if word)
+
+    @property
+    def metric_parts(self) -> list[str]:
+        """What the metric says, for comparison with others: ``all_reduce``, ``16 MiB``."""
+        return _PART.findall(self.metric)
 
     @property
     def less_is_better(self) -> bool:
@@ -83,35 +126,89 @@ class Series:
     bounds: Bounds = NO_BOUNDS
     readings: int = 0
     """Readings of all nights."""
+    detail: SeriesKey | None = None
+    """The series as the calibration of a site has it; None for readings of others."""
+
+
+def _to_thousandths(value: float) -> float:
+    return round(value, 3)
 
 
 @dataclass(frozen=True)
-class Change:
-    """A step of one series, or a drift."""
+class HistorySeries:
+    """One series with its nights."""
 
-    key: Key
-    since: float
-    """Time of the first night at the new level, in seconds since 1970; of a drift, of the first
-    night of the weeks that showed it."""
-    last_before: float
-    """Time of the last night at the old level."""
-    found: float
-    """Time of the night that made it certain."""
+    key: Key = field(metadata=written(inline=True))
+    low: float | None
+    """Start of the band of the last judged reading."""
+    typical: float | None
+    """Typical reading."""
+    high: float | None
+    """End of the band."""
+    limit: float | None
+    """What the links carry at most."""
+    readings: int
+    """Readings of all nights."""
+    times: tuple[str, ...]
+    """The last reading of each night, ISO 8601."""
+    values: tuple[float, ...]
+    """The median of each night."""
+    provenance: Mapping[str, str]
+    """Of the last night."""
+
+    @classmethod
+    def of(cls, series: Series, facts: Mapping[int, Mapping[str, str]]) -> HistorySeries:
+        """Return the document of a series."""
+        bounds = series.bounds
+        return cls(
+            key=series.key,
+            low=bounds.low,
+            typical=bounds.typical,
+            high=bounds.high,
+            limit=bounds.limit,
+            readings=series.readings,
+            times=tuple(map(iso, series.times)),
+            values=tuple(series.values.tolist()),
+            provenance=facts.get(int(series.provenance[-1]), {}),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryShow:
+    """Series of the history."""
+
+    schema: Literal["busbar-history-show/1"] = "busbar-history-show/1"
+    """The schema of this document."""
+    series: tuple[HistorySeries, ...]
+    """By site, partition, node, check and metric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A step of one series, or a drift. Times are seconds since 1970."""
+
+    key: Key = field(metadata=written(inline=True))
+    since: float = field(metadata=written(by=iso))
+    """The first night at the new level, ISO 8601; of a drift, of the weeks that showed it."""
+    last_before: float = field(metadata=written(by=iso))
+    """The night before that."""
+    found: float = field(metadata=written(by=iso))
+    """The night that made it certain."""
     before: float
-    """Median before."""
+    """Median before; of a drift, of its first two weeks."""
     after: float
-    """Median after."""
-    ratio: Ratio
-    """Of the nights after to those before."""
-    score: float
-    """The statistic over its threshold; 1 and more is a change."""
+    """Median after; of a drift, of its last two weeks."""
+    ratio: Ratio = field(metadata=written(inline=True))
+    until: float | None = field(default=None, metadata=written(by=iso))
+    """Of a drift, the last night of these weeks; null for a step."""
+    weekly: float | None = field(default=None, metadata=written(by=rounded))
+    """Of a drift, the share of the level that the series moves in a week beyond that of the other
+    nodes; null for a step."""
+    score: float = field(metadata=written(by=_to_thousandths))
+    """The statistic over its threshold."""
     worse: bool
     """Whether it is a change for the worse."""
-    bounds: Bounds = NO_BOUNDS
-    until: float | None = None
-    """Of a drift, the last night of the weeks that showed it; None for a step."""
-    weekly: float | None = None
-    """Of a drift, the share of the level that it moves in a week; None for a step."""
+    bounds: Bounds = field(default=NO_BOUNDS, metadata=written(hidden=True))
 
     @property
     def dated(self) -> float:
@@ -119,8 +216,9 @@ class Change:
         return self.since if self.weekly is None else self.found
 
     @property
+    @in_json()
     def below_band(self) -> bool:
-        """Whether the new level is worse than the band; False without a band."""
+        """Whether the new level is worse than the band of the last judged reading."""
         if self.key.less_is_better:
             return self.bounds.high is not None and self.after > self.bounds.high
         return self.bounds.low is not None and self.after < self.bounds.low
@@ -128,24 +226,27 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """One fact of provenance before and after a change."""
+    """A fact of provenance before and after an event."""
 
     name: str
-    """``lock.libfabric``, ``driver``, ``env.NCCL_ALGO``..."""
+    """``driver``, ``lock.libfabric``, ``env.NCCL_ALGO``..."""
     before: str | None
-    """None if it is not known."""
+    """Null if it is not known."""
     after: str | None
+    """Null if it is not known."""
     weight: float
-    """How well it accounts for the change, 0 to 1; 0 for what did not change."""
+    """How well it accounts for the event, 0 to 1."""
     reason: str = ""
-    """Why it has this weight, in one sentence."""
+    """What the weight is from."""
 
     @property
+    @in_json(after="after")
     def changed(self) -> bool:
         """Whether both are known and differ."""
         return None not in (self.before, self.after) and self.before != self.after
 
     @property
+    @in_json(after="weight")
     def text(self) -> str:
         """``libfabric 2.0 -> 2.2 in the lock``."""
         where = " in the lock" if self.name.startswith("lock.") else ""
@@ -161,15 +262,16 @@ class Difference:
 
 @dataclass(frozen=True)
 class Event:
-    """Changes of several series at the same time, and what differed then."""
+    """Series that changed at the same time."""
 
-    since: float
-    """Time of the first night after it; of a drift, of the night that showed it."""
-    changes: tuple[Change, ...]
+    since: float = field(metadata=written(by=iso))
+    """The first night after it, ISO 8601; of drifts, the night that showed them."""
     shared: tuple[str, ...]
-    """What only the series that moved have in common: ``node n3``, ``check xccl``."""
+    """What the series that moved have in common, and the others do not: ``node n3``."""
+    changes: tuple[Change, ...]
+    """The series that moved, the clearest first."""
     differences: tuple[Difference, ...]
-    """Of provenance, the most likely first; also what did not change. None of a drift."""
+    """The most likely first; then what did not change. Empty for drifts."""
 
     @property
     def drift(self) -> bool:
@@ -177,6 +279,7 @@ class Event:
         return all(change.weekly is not None for change in self.changes)
 
     @property
+    @in_json(after="since")
     def worse(self) -> bool:
-        """Whether at least one series became worse."""
+        """Whether a series became worse."""
         return any(change.worse for change in self.changes)

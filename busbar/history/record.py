@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""What the history keeps of the outcome of a check, inside ReFrame's report of the test case.
+"""Readings with their provenance: what is kept of a check, and what the store takes.
 
 ReFrame's own performance variables have only readings with a band, without the series that they
-are of. A check therefore has a variable ``busbar``, which ReFrame stores with its other ones.
+are of. A check therefore has a variable ``busbar``, which ReFrame stores in its report of the test
+case with its other ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from pydantic import TypeAdapter
-
+from busbar.document import written
 from busbar.engine.results import Outcome, Result
 from busbar.history.model import Bounds, Key
-from busbar.history.store import Reading
 from busbar.site.calibration import SeriesKey
 from busbar.units import format_bytes
 
@@ -23,33 +21,31 @@ VARIABLE = "busbar"
 """The variable of a check."""
 
 
-@dataclass(frozen=True)
-class Row:
+@dataclass(frozen=True, kw_only=True)
+class Measured(Bounds):
     """One reading."""
 
     node: str
     metric: str
     unit: str
     value: float
-    low: float | None = None
-    typical: float | None = None
-    high: float | None = None
-    limit: float | None = None
-    calibrated: bool = False
-    model: float | None = None
     series: SeriesKey | None = None
+    """The series as the calibration of a site has it; None for readings of others."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Record:
     """The readings of one outcome and what they were measured with."""
 
     check: str
-    partition: str
-    lane: str
-    delivery: str
-    rows: tuple[Row, ...] = ()
-    provenance: dict[str, str] = field(default_factory=dict)
+    partition: str = ""
+    lane: str = ""
+    delivery: str = ""
+    rows: tuple[Measured, ...] = ()
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    site: str = field(default="", metadata=written(hidden=True))
+    time: float = field(default=0.0, metadata=written(hidden=True))
+    """Seconds since 1970. ReFrame states site and time of each test case."""
 
     @classmethod
     def of(cls, outcome: Outcome) -> Record:
@@ -59,46 +55,29 @@ class Record:
             partition=outcome.partition,
             lane=outcome.lane,
             delivery=outcome.delivery,
-            rows=tuple(row for result in outcome.results for row in rows_of(result)),
+            rows=tuple(row for result in outcome.results for row in measured(result)),
             provenance=dict(outcome.provenance),
         )
 
-    @classmethod
-    def parse(cls, data: object) -> Record:
-        """Return a stored record; raise ``ValueError`` for anything else."""
-        return TypeAdapter(cls).validate_python(data)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what ReFrame stores."""
-        return asdict(self)
-
-    def readings(self, site: str, time: float) -> Iterator[Reading]:
-        """Yield the readings as the store takes them."""
-        for row in self.rows:
-            yield Reading(
-                Key(
-                    site=site,
-                    partition=self.partition,
-                    node=row.node,
-                    check=self.check,
-                    metric=row.metric,
-                    unit=row.unit,
-                    lane=self.lane,
-                    delivery=self.delivery,
-                ),
-                time,
-                row.value,
-                self.provenance,
-                Bounds(row.low, row.typical, row.high, row.limit, row.calibrated, row.model),
-                row.series,
-            )
+    def key(self, row: Measured) -> Key:
+        """Return the series of a reading."""
+        return Key(
+            site=self.site,
+            partition=self.partition,
+            node=row.node,
+            check=self.check,
+            metric=row.metric,
+            unit=row.unit,
+            lane=self.lane,
+            delivery=self.delivery,
+        )
 
 
-def rows_of(result: Result) -> Iterator[Row]:
+def measured(result: Result) -> Iterator[Measured]:
     """Yield what is kept of a result: nothing if it is not a reading."""
     if result.value is not None and result.value > 0 and result.bytes is not None:
         metric = metric_of(result.metric, result.pair, result.buffers, result.bytes, result.series)
-        yield Row(
+        yield Measured(
             node=result.where,
             metric=metric,
             unit=result.unit,

@@ -15,59 +15,80 @@ import errno
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
+from typing import Literal, TypeVar
 
-from busbar.document import to_json
+from busbar.document import parse_document, to_json, written
 from busbar.errors import BusbarError
-from busbar.history.model import NO_BOUNDS, Bounds, Key
+from busbar.history.model import NO_BOUNDS, Bounds, Key, iso
+from busbar.history.record import Record
 from busbar.site.calibration import SeriesKey
 
 FILE = "busbar.db"
 _VERSION = 1
 _WAIT_S = 30
-_KEY = "site, partition, node, check_name, metric, unit, lane, delivery"
-_BOUNDS = "low, typical, high, most, calibrated, model"
+_KEY = {each.name: each.name for each in fields(Key)} | {"check": "check_name"}
+_BOUNDS = {each.name: each.name for each in fields(Bounds)} | {"limit": "most"}
+"""Columns by field: some fields are words of SQL."""
 _SCHEMA = f"""
-CREATE TABLE series (id INTEGER PRIMARY KEY, {_KEY}, detail TEXT, UNIQUE ({_KEY}));
+CREATE TABLE series (id INTEGER PRIMARY KEY, {", ".join(_KEY.values())}, detail TEXT,
+  UNIQUE ({", ".join(_KEY.values())}));
 CREATE TABLE provenance (id INTEGER PRIMARY KEY, facts TEXT UNIQUE);
-CREATE TABLE bounds (id INTEGER PRIMARY KEY, {_BOUNDS}, UNIQUE ({_BOUNDS}));
+CREATE TABLE bounds (id INTEGER PRIMARY KEY, {", ".join(_BOUNDS.values())},
+  UNIQUE ({", ".join(_BOUNDS.values())}));
 CREATE TABLE source (id INTEGER PRIMARY KEY, name TEXT UNIQUE, label TEXT);
 CREATE TABLE reading (series INTEGER, time REAL, value REAL, provenance INTEGER, bounds INTEGER,
   source INTEGER, PRIMARY KEY (series, time, value)) WITHOUT ROWID;
 CREATE INDEX reading_source ON reading (source);
 PRAGMA user_version = {_VERSION};
 """
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Reading:
-    """One reading as it is stored."""
-
-    key: Key
-    time: float
-    """Seconds since 1970."""
-    value: float
-    provenance: Mapping[str, str] = field(default_factory=dict)
-    bounds: Bounds = NO_BOUNDS
-    series: SeriesKey | None = None
-    """The series as the calibration of a site has it; None for readings of others."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A session of ReFrame or an imported file, and what of it is stored."""
+class HistorySource:
+    """A session or an imported file."""
 
     name: str
     """``session`` and ReFrame's id of it, or ``file`` or ``output`` and its digest."""
     label: str
-    """The host of the session or the name of the file."""
-    first: float
-    last: float
+    """The host of the session, or the name of the file."""
+    first: float = field(metadata=written(by=iso))
+    """Time of its first reading, ISO 8601."""
+    last: float = field(metadata=written(by=iso))
+    """Time of its last reading."""
     readings: int
+    """Its readings in the history."""
     sites: tuple[str, ...]
+    """The sites that were measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryList:
+    """The sessions and files of the history."""
+
+    schema: Literal["busbar-history-list/1"] = "busbar-history-list/1"
+    """The schema of this document."""
+    sources: tuple[HistorySource, ...]
+    """The oldest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pruned:
+    """What was removed."""
+
+    schema: Literal["busbar-history-prune/1"] = "busbar-history-prune/1"
+    """The schema of this document."""
+    readings: int
+    """Readings that were removed."""
+    bytes_before: int
+    """Size of the file before."""
+    bytes_after: int
+    """And after."""
 
 
 class Store:
@@ -84,49 +105,80 @@ class Store:
         rows = self.connection.execute("SELECT 1 FROM source WHERE name = ?", (source,))
         return rows.fetchone() is not None
 
-    def add(self, source: str, label: str, readings: Iterable[Reading]) -> int:
+    def add(self, source: str, label: str, records: Iterable[Record]) -> int:
         """Add the readings of a source; return how many were new.
 
         Raises ``BusbarError`` if they cannot be written; then none is.
         """
-        with self._errors():
-            db = self.connection
-            before = db.total_changes
-            try:
-                with db:
-                    number = self.number(
-                        "source", ("name", "label"), (source, label), key=("name",)
-                    )
-                    ids = _Ids(self)
-                    before = db.total_changes
-                    db.executemany(
-                        "INSERT OR IGNORE INTO reading VALUES (?, ?, ?, ?, ?, ?)",
-                        ((*ids.of(reading), number) for reading in readings),
-                    )
-                    return db.total_changes - before - ids.inserted
-            except sqlite3.Error:
-                db.rollback()
-                raise
+        with self._errors(), self.connection as db:
+            number = self._number("source", {"name": source}, label=label)
+            return db.executemany(
+                "INSERT OR IGNORE INTO reading VALUES (?, ?, ?, ?, ?, ?)",
+                ((*row, number) for row in self._rows(records)),
+            ).rowcount
 
-    def number(
-        self,
-        table: str,
-        columns: Sequence[str],
-        values: Sequence[object],
-        key: Sequence[str] = (),
-    ) -> int:
+    def _rows(self, records: Iterable[Record]) -> Iterator[tuple[object, ...]]:
+        """Yield the columns of each reading before its source."""
+
+        @cache
+        def series(key: Key, detail: SeriesKey | None) -> int:
+            text = json.dumps(to_json(detail)) if detail else None
+            return self._number("series", _columns(_KEY, key), detail=text)
+
+        @cache
+        def bounds(of: Bounds) -> int | None:
+            return None if of == NO_BOUNDS else self._number("bounds", _columns(_BOUNDS, of))
+
+        # By identity: the readings of a night share one mapping of a hundred facts.
+        known: dict[int, tuple[Mapping[str, str], int | None]] = {}
+        for record in records:
+            facts = record.provenance
+            if id(facts) not in known:
+                text = json.dumps(dict(facts), sort_keys=True)
+                known[id(facts)] = (
+                    facts,
+                    self._number("provenance", {"facts": text}) if facts else None,
+                )
+            for row in record.rows:
+                yield (
+                    series(record.key(row), row.series),
+                    record.time,
+                    row.value,
+                    known[id(facts)][1],
+                    bounds(Bounds(**{name: getattr(row, name) for name in _BOUNDS})),
+                )
+
+    def _number(self, table: str, key: Mapping[str, object], **more: object) -> int:
         """Return the number of a row, which is inserted if it is new."""
-        names = key or columns
-        where = " AND ".join(f"{name} IS ?" for name in names)
-        chosen = [value for name, value in zip(columns, values, strict=True) if name in names]
+        where = " AND ".join(f"{name} IS ?" for name in key)
         query = f"SELECT id FROM {table} WHERE {where}"  # noqa: S608 - names of our own
-        if found := self.connection.execute(query, chosen).fetchone():
+        if found := self.connection.execute(query, (*key.values(),)).fetchone():
             return int(found[0])
-        marks = ", ".join("?" * len(values))
-        insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
-        return int(self.connection.execute(insert, values).lastrowid or 0)
+        row = {**key, **more}
+        marks = ", ".join("?" * len(row))
+        insert = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})"  # noqa: S608
+        return int(self.connection.execute(insert, (*row.values(),)).lastrowid or 0)
 
-    def sources(self) -> list[Source]:
+    def series(self) -> dict[int, tuple[Key, SeriesKey | None]]:
+        """Return key and detail of each series by its number."""
+        details = self.connection.execute("SELECT id, detail FROM series WHERE detail NOTNULL")
+        known = {number: parse_document(SeriesKey, json.loads(text)) for number, text in details}
+        keys = self._table("series", Key, _KEY)
+        return {number: (key, known.get(number)) for number, key in keys.items()}
+
+    def bounds(self) -> dict[int, Bounds]:
+        """Return all bounds by their number."""
+        return self._table("bounds", Bounds, _BOUNDS)
+
+    def _table(
+        self, table: str, kind: Callable[..., _T], columns: Mapping[str, str]
+    ) -> dict[int, _T]:
+        names = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
+        rows = self.connection.execute(f"SELECT id, {names} FROM {table}")  # noqa: S608
+        rows.row_factory = sqlite3.Row
+        return {row["id"]: parse_document(kind, dict(row)) for row in rows}
+
+    def sources(self) -> list[HistorySource]:
         """Return the sources with readings, the oldest first."""
         with self._errors():
             rows = self.connection.execute(
@@ -135,7 +187,7 @@ class Store:
                 " JOIN series ON series.id = r.series GROUP BY s.id ORDER BY min(time)"
             ).fetchall()
         return [
-            Source(name, label, first, last, count, tuple(sorted(json.loads(sites))))
+            HistorySource(name, label, first, last, count, tuple(sorted(json.loads(sites))))
             for name, label, first, last, count, sites in rows
         ]
 
@@ -166,49 +218,8 @@ class Store:
             raise _refusal(self.path, error) from error
 
 
-class _Ids:
-    """The numbers of keys, provenance and bounds while readings are added."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._series: dict[Key, int] = {}
-        self._bounds: dict[Bounds, int] = {}
-        # By identity: the readings of a night share one mapping of a hundred facts.
-        self._provenance: dict[int, tuple[Mapping[str, str], int]] = {}
-        self.inserted = 0
-
-    def of(self, reading: Reading) -> tuple[object, ...]:
-        """Return the columns of a reading before its source."""
-        series = self._series.get(reading.key)
-        if series is None:
-            names = _KEY.split(", ")
-            detail = json.dumps(to_json(reading.series)) if reading.series else None
-            values = (*astuple(reading.key), detail)
-            series = self._number("series", (*names, "detail"), values, names)
-            self._series[reading.key] = series
-        bounds = self._bounds.get(reading.bounds)
-        if bounds is None and reading.bounds != NO_BOUNDS:
-            bounds = self._number("bounds", _BOUNDS.split(", "), astuple(reading.bounds))
-            self._bounds[reading.bounds] = bounds
-        facts = reading.provenance
-        known = self._provenance.get(id(facts))
-        if known is None and facts:
-            text = json.dumps(dict(facts), sort_keys=True)
-            known = (facts, self._number("provenance", ["facts"], (text,)))
-            self._provenance[id(facts)] = known
-        return series, reading.time, reading.value, known[1] if known else None, bounds
-
-    def _number(
-        self,
-        table: str,
-        columns: Sequence[str],
-        values: tuple[object, ...],
-        key: Sequence[str] = (),
-    ) -> int:
-        before = self._store.connection.total_changes
-        number = self._store.number(table, columns, values, key)
-        self.inserted += self._store.connection.total_changes - before
-        return number
+def _columns(columns: Mapping[str, str], value: object) -> dict[str, object]:
+    return {column: getattr(value, name) for name, column in columns.items()}
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from busbar.check.names import without_place
 from busbar.data import history_directory
-from busbar.history import reframe_store, store
+from busbar.history import reframe, store
 from busbar.history.events import find_events
 from busbar.history.read import history, read_series
 from busbar.report.news import News, news
@@ -29,7 +29,7 @@ class Past:
 def past(site: str, since: float | None) -> Past:
     """Return the history of a site, of which events and nights before ``since`` are not shown."""
     where = history_directory()
-    if not any((where / name).exists() for name in (store.FILE, reframe_store.FILE)):
+    if not any((where / name).exists() for name in (store.FILE, reframe.FILE)):
         return Past()  # reading would make an empty store
     with history() as stored:
         series = read_series(stored, site)

@@ -19,19 +19,16 @@ from busbar.documents import (
     SimulationDocument,
     SiteRow,
 )
-from busbar.documents.history import (
-    BaselineDocument,
-    ChangesDocument,
-    CompareDocument,
-    HistoryListDocument,
-    HistoryShowDocument,
-    ImportDocument,
-    PruneDocument,
-)
 from busbar.documents.nightly import NightlyDocument
 from busbar.engine.check_document import CheckDocument
 from busbar.expect.lint import LintFinding
 from busbar.explain.model import Explanation
+from busbar.history.baseline import BaselineFiles
+from busbar.history.compare import Comparison
+from busbar.history.events import Changes
+from busbar.history.importing import Imports
+from busbar.history.model import HistoryShow
+from busbar.history.store import HistoryList, Pruned
 from busbar.preflight.model import PreflightReport, Status
 from busbar.site.family import LaunchRule, OperatorStep
 from busbar.site.model import Site
@@ -109,13 +106,13 @@ DOCUMENTS = (
     Document("busbar-site-env/1", "busbar site env --json", dict[str, str]),
     Document("busbar-site-lint/1", "busbar site lint --json", list[LintFinding]),
     Document("busbar-site-compare/1", "busbar site detect --compare --json", list[SiteDifference]),
-    Document("busbar-changes/1", "busbar history changes --json", ChangesDocument),
-    Document("busbar-history-list/1", "busbar history list --json", HistoryListDocument),
-    Document("busbar-history-show/1", "busbar history show --json", HistoryShowDocument),
-    Document("busbar-history-compare/1", "busbar history compare --json", CompareDocument),
-    Document("busbar-history-import/1", "busbar history import --json", ImportDocument),
-    Document("busbar-history-baseline/1", "busbar history baseline --json", BaselineDocument),
-    Document("busbar-history-prune/1", "busbar history prune --json", PruneDocument),
+    Document("busbar-changes/1", "busbar history changes --json", Changes),
+    Document("busbar-history-list/1", "busbar history list --json", HistoryList),
+    Document("busbar-history-show/1", "busbar history show --json", HistoryShow),
+    Document("busbar-history-compare/1", "busbar history compare --json", Comparison),
+    Document("busbar-history-import/1", "busbar history import --json", Imports),
+    Document("busbar-history-baseline/1", "busbar history baseline --json", BaselineFiles),
+    Document("busbar-history-prune/1", "busbar history prune --json", Pruned),
     Document("busbar-sweep/1", "busbar sweep analyse --json", Analysis),
     Document("busbar-sweep-simulation/1", "busbar sweep simulate --json", SimulationDocument),
     Document("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),

@@ -68,7 +68,7 @@ class _Schema(GenerateJsonSchema):
         for rule in keys_of(kind):
             field = self._field(kind, rule, own)
             if rule.inline:
-                field = self.get_schema_from_definitions(field["$ref"].rpartition("/")[2])
+                field = self.get_schema_from_definitions(field["$ref"]) or {}
                 properties |= field["properties"]
                 required += field["required"]
             else:
@@ -89,7 +89,7 @@ class _Schema(GenerateJsonSchema):
             field = self.generate_inner(core)
         if rule.omit and "anyOf" in field:
             (field,) = (each for each in field["anyOf"] if each != {"type": "null"})
-        return field | ({"description": docs} if docs else {})
+        return field | ({"description": plain(docs)} if docs else {})
 
 
 def schema_of(kind: object, mode: Any) -> dict[str, Any]:

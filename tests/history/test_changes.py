@@ -17,7 +17,7 @@ import pytest
 
 from busbar import cli
 from busbar.commands import history_show as show
-from busbar.history.events import find_events
+from busbar.history.events import Changes, find_events
 from busbar.history.interval import Ratio, ratio_of
 from busbar.history.model import Key, Series
 from busbar.history.statistic import Array, Noise, common_noise, scan
@@ -270,5 +270,17 @@ def test_better_and_worse_at_once_are_counted_apart(
     second[150:] *= 1.1
     worse, better = series(first), series(second)
     better = replace(better, key=replace(better.key, node="n2"))
-    show.events(find_events([worse, better], {}), [worse, better], as_json=False)
+    show.changes(Changes.of(find_events([worse, better], {}), [worse, better]))
     assert "1 series worse, 1 series better: all 2 series" in capsys.readouterr().out
+
+
+def test_a_size_is_one_thing_that_series_share() -> None:
+    nights = {f"busbw D D {n} MiB": quiet(200, n) for n in range(9)}
+    for seed, metric in enumerate(("busbw D D 1 GiB", "latency H D 1 GiB")):
+        nights[metric] = quiet(200, 20 + seed) * np.where(np.arange(200) < 150, 1, 0.9)
+    found = [
+        replace(series(values), key=replace(series(values).key, metric=metric))
+        for metric, values in nights.items()
+    ]
+    (event,) = find_events(found, {})
+    assert event.shared == ("metric 1 GiB",)

@@ -12,9 +12,10 @@ import pytest
 from busbar import cli
 from busbar.history.baseline import baseline
 from busbar.history.events import find_events
-from busbar.history.model import Bounds, Key
+from busbar.history.model import Bounds
 from busbar.history.read import history, read_series
-from busbar.history.store import Reading, open_store
+from busbar.history.record import Measured, Record
+from busbar.history.store import open_store
 from busbar.site.calibration import SeriesKey
 
 SERIES = SeriesKey(
@@ -46,22 +47,29 @@ def fill(directory: Path, factor: float = 1.0, nights: int = 40) -> None:
     rng = np.random.default_rng(0)
     with open_store(directory, to_write=True) as opened:
         for number, (delivery, driver) in enumerate((("wheels", "570"), ("spack", "580"))):
-            key = Key("alpha", "gpu", "n1", "xccl", "busbw 16 MiB", "GB/s", "ucx-1.14", delivery)
-            opened.add(
-                f"session {number}",
-                "host",
-                [
-                    Reading(
-                        key,
-                        1.7e9 + night * 86400,
-                        100 * (1 + 0.01 * rng.normal()) * (factor if number else 1),
-                        {"driver": driver},
-                        Bounds(90, 100, 110, 200),
-                        SERIES,
+            records = []
+            for night in range(nights):
+                row = Measured(
+                    node="n1",
+                    metric="busbw 16 MiB",
+                    unit="GB/s",
+                    value=100 * (1 + 0.01 * rng.normal()) * (factor if number else 1),
+                    series=SERIES,
+                    **vars(Bounds(90, 100, 110, 200)),
+                )
+                records.append(
+                    Record(
+                        check="xccl",
+                        partition="gpu",
+                        lane="ucx-1.14",
+                        delivery=delivery,
+                        rows=(row,),
+                        provenance={"driver": driver},
+                        site="alpha",
+                        time=1.7e9 + night * 86400,
                     )
-                    for night in range(nights)
-                ],
-            )
+                )
+            opened.add(f"session {number}", "host", records)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +138,7 @@ def test_a_series_that_changed_is_no_baseline(store: Path) -> None:
         opened.connection.commit()
     with history() as opened:
         series = read_series(opened)
-        found = baseline(opened, "alpha", series, find_events(series, {}), 20)
+        found = baseline("alpha", series, find_events(series, {}), 20)
     assert [key.delivery for key in found.too_new] == ["wheels"]
     assert {row.where for each in found.documents for row in each.results} == {"n1"}
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,8 +11,9 @@ import numpy as np
 import pytest
 
 from busbar.commands import history_show as show
+from busbar.document import to_json
 from busbar.history.drift import drifts_of
-from busbar.history.events import find_events
+from busbar.history.events import Changes, find_events
 from busbar.history.model import Key, Series
 from busbar.history.statistic import Array
 from busbar.history.steps import changes_of
@@ -124,13 +124,12 @@ def test_a_drift_is_an_event_of_its_own(capsys: pytest.CaptureFixture[str]) -> N
     assert event.worse
     assert event.shared == ("node n03",)
     assert not event.differences
-    show.events([event], nodes, as_json=False)
+    show.changes(Changes.of([event], nodes))
     said = capsys.readouterr().out
     assert "1 series worse: node n03" in said
     assert "% a week since 2026-09-2" in said
     assert "provenance" not in said
-    show.events([event], nodes, as_json=True)
-    (row,) = json.loads(capsys.readouterr().out)["events"][0]["changes"]
+    (row,) = to_json(Changes.of([event], nodes))["events"][0]["changes"]
     assert row["weekly"] < -0.005
     assert row["until"] > row["since"]
     # An event is dated by the night that showed it.

@@ -15,8 +15,8 @@ from busbar import cli
 from busbar.check.document import document_of
 from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
-from busbar.history.facts import flat
 from busbar.history.json_lines import parse
+from busbar.history.provenance import flat
 from busbar.history.read import history, read_series
 from busbar.history.record import metric_of
 from busbar.report.snapshot import read
@@ -84,8 +84,8 @@ def test_the_first_line_can_be_the_broken_one(
 
 def test_system_is_another_name_of_site() -> None:
     row = {name: value for name, value in LINE.items() if name != "site"}
-    (reading,) = parse([json.dumps({**row, "system": "beta", "unknown": [1]})])
-    assert reading.key.site == "beta"
+    (record,) = parse([json.dumps({**row, "system": "beta", "unknown": [1]})])
+    assert record.site == "beta"
 
 
 @pytest.mark.parametrize(

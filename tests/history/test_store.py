@@ -16,17 +16,19 @@ from pathlib import Path
 import pytest
 
 from busbar import cli
+from busbar.document import to_json
 from busbar.errors import BusbarError
-from busbar.history import reframe_store
+from busbar.history import reframe
 from busbar.history.model import Bounds, Key
 from busbar.history.read import history, read_series
-from busbar.history.record import Record, Row
-from busbar.history.store import FILE, Reading, open_store
+from busbar.history.record import Measured, Record
+from busbar.history.store import FILE, open_store
 
 MOUNTED = pytest.mark.skipif(
     os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0,
     reason="mounts need root",
 )
+BOUNDS = Bounds(90, 100, 110, 120)
 ROW = '{"time": "2026-01-%02dT02:00:00Z", "site": "alpha", "metric": "bw", "value": %d}\n'
 
 
@@ -55,12 +57,13 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def report(uuid: str, value: float, time: float = 1767232800.0) -> str:
     """Return a report of ReFrame with one reading of a check of ours and one of another."""
+    row = Measured(node="n1", metric="busbw 16 MiB", unit="GB/s", value=value, **vars(BOUNDS))
     record = Record(
         check="xccl",
         partition="gpu",
         lane="ucx-1.14",
         delivery="spack",
-        rows=(Row("n1", "busbw 16 MiB", "GB/s", value, 90, 100, 110, 120),),
+        rows=(row,),
         provenance={"driver": "570.86", "lock.libfabric": "2.0"},
     )
     case = {"name": "x", "system": "alpha", "partition": "gpu", "job_completion_time_unix": time}
@@ -68,7 +71,7 @@ def report(uuid: str, value: float, time: float = 1767232800.0) -> str:
     return json.dumps(
         {
             "session_info": {"uuid": uuid, "hostname": "h", "time_end_unix": time},
-            "runs": [{"testcases": [{**case, "busbar": record.to_json()}, other]}],
+            "runs": [{"testcases": [{**case, "busbar": to_json(record)}, other]}],
         }
     )
 
@@ -76,7 +79,7 @@ def report(uuid: str, value: float, time: float = 1767232800.0) -> str:
 def reframe_db(directory: Path, *reports: str, version: str = "1.0") -> None:
     """Write a store as ReFrame 4.10 does."""
     directory.mkdir(exist_ok=True)
-    with closing(sqlite3.connect(directory / reframe_store.FILE)) as db, db:
+    with closing(sqlite3.connect(directory / reframe.FILE)) as db, db:
         db.execute(
             "CREATE TABLE IF NOT EXISTS sessions(uuid TEXT PRIMARY KEY, session_start_unix"
             " REAL, session_end_unix REAL, json_blob TEXT, report_file TEXT)"
@@ -99,7 +102,7 @@ def test_sessions_of_reframe_are_read_once(store: Path, tmp_path: Path) -> None:
                 "alpha", "gpu", "n1", "xccl", "busbw 16 MiB", "GB/s", "ucx-1.14", "spack"
             )
             assert busbw.values.tolist() == [100.0, 101.0]
-            assert busbw.bounds == Bounds(90, 100, 110, 120)
+            assert busbw.bounds == BOUNDS
             facts = opened.provenance()[int(busbw.provenance[0])]
             assert facts == {"driver": "570.86", "lock.libfabric": "2.0"}
             assert latency.key.unit == "us"
@@ -114,7 +117,7 @@ def test_a_store_of_another_version_is_refused(store: Path) -> None:
     reframe_db(store, version="2.0")
     with pytest.raises(BusbarError, match=r"version 2\.0"), history():
         pass
-    (store / reframe_store.FILE).unlink()
+    (store / reframe.FILE).unlink()
     with closing(sqlite3.connect(store / FILE)) as db, db:
         db.execute("PRAGMA user_version = 9")
     with pytest.raises(BusbarError, match="version 9"), history():
@@ -127,7 +130,7 @@ def test_what_is_no_store_is_one_error(store: Path, capsys: pytest.CaptureFixtur
     assert run("changes") == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
     (store / FILE).unlink()
-    (store / reframe_store.FILE).write_text("hello " * 1000)
+    (store / reframe.FILE).write_text("hello " * 1000)
     assert run("list", "--json") == 2
 
 
@@ -198,7 +201,8 @@ def test_a_store_without_locks_is_refused_in_one_line(
         raise sqlite3.OperationalError("locking protocol")
 
     with open_store(store, to_write=True) as opened:
-        opened.add("file x", "x", [Reading(Key("a", "", "", "c", "m", "us"), 1.0, 2.0)])
+        row = Measured(node="", metric="m", unit="us", value=2.0)
+        opened.add("file x", "x", [Record(site="a", check="c", time=1.0, rows=(row,))])
     monkeypatch.setattr(sqlite3, "connect", without_locks)
     assert run("show") == 0
     assert "2" in capsys.readouterr().out
