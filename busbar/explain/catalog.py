@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Note
@@ -17,8 +18,9 @@ from busbar.explain.rules import Context, Finding
 from busbar.parse import numbers
 from busbar.parse.messages import Pattern, load_yaml, pattern
 
-Rule: TypeAlias = Callable[[Context], Iterator[Finding]]
-NoteRule: TypeAlias = Callable[[Context], Iterator[Note]]
+Rule: TypeAlias = Callable[[Context], Finding | Iterable[Finding] | None]
+NoteRule: TypeAlias = Callable[[Context], Note | Iterable[Note] | None]
+_T = TypeVar("_T", Finding, Note)
 _END_OF_RUN = ("rank-died", "truncated-output", "launch-failed")
 """What follows from every fatal cause."""
 
@@ -128,9 +130,13 @@ CAUSES, NOTES = _load()
 """Causes by id, in the order of precedence; the meaning of notes by id."""
 
 _hidden: dict[str, set[str]] = defaultdict(set)
-_rules: list[tuple[str, Rule]] = []
-_note_rules: list[tuple[str, NoteRule]] = []
+_rules: list[tuple[str, Callable[[Context], Iterator[Finding]]]] = []
+_note_rules: list[tuple[str, Callable[[Context], Iterable[Note]]]] = []
 _patterns: list[Pattern] = []
+
+
+def _all(found: _T | Iterable[_T] | None) -> Iterable[_T]:
+    return (found,) if isinstance(found, Finding | Note) else found or ()
 
 
 def declare(*ids: str, fatal: bool = False, hides: Iterable[str] = ()) -> None:
@@ -152,7 +158,12 @@ def cause(
     _patterns.extend(patterns)
 
     def register(rule: Rule) -> Rule:
-        _rules.append((ids[0], rule))
+        @wraps(rule)
+        def named(context: Context) -> Iterator[Finding]:
+            for each in _all(rule(context)):
+                yield each if each.id else replace(each, id=ids[0])
+
+        _rules.append((ids[0], named))
         return rule
 
     return register
@@ -163,13 +174,13 @@ def note(id_: str, *, patterns: Iterable[Pattern] = ()) -> Callable[[NoteRule], 
     _patterns.extend(patterns)
 
     def register(rule: NoteRule) -> NoteRule:
-        _note_rules.append((id_, rule))
+        _note_rules.append((id_, wraps(rule)(lambda context: _all(rule(context)))))
         return rule
 
     return register
 
 
-def rules() -> tuple[Rule, ...]:
+def rules() -> tuple[Callable[[Context], Iterator[Finding]], ...]:
     """Return the rules in the order of their causes in ``causes.yaml``.
 
     Raises ``ValueError`` if a cause or note has no entry, or an entry has no rule.
@@ -185,7 +196,7 @@ def rules() -> tuple[Rule, ...]:
     return tuple(rule for _, rule in sorted(_rules, key=lambda item: order.index(item[0])))
 
 
-def note_rules() -> tuple[NoteRule, ...]:
+def note_rules() -> tuple[Callable[[Context], Iterable[Note]], ...]:
     """Return the rules that make notes."""
     return tuple(rule for _, rule in _note_rules)
 

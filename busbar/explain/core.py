@@ -28,7 +28,7 @@ from busbar.explain import notes as note_rules
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains
-from busbar.explain.rules_machine import is_alone, missing_sizes
+from busbar.explain.rules_end import is_alone, missing_sizes
 from busbar.explain.select import select
 from busbar.explain.without_band import asked_versions, unjudged
 from busbar.parse.events import Check, Rank
@@ -101,7 +101,7 @@ def _explain_run(
         facts, run, judgement.banded, operation, ranks, nodes, judgement.loads, excused
     )
     findings = [finding for rule in RULES for finding in rule(context)]
-    findings += unjudged(context) if not judgement.banded else []
+    findings += () if judgement.banded else unjudged(context)
     findings += asked_versions(context, asked)
     outcome = judgement.verdict(
         verdict or (None if facts.readings else _measured(facts)),

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from busbar.explain.catalog import CAUSES, Entry, cause
 from busbar.explain.named import NAMERS
-from busbar.explain.rules import Context, Explains, Finding, degraded, failure, lines_of
+from busbar.explain.rules import (
+    Context,
+    Explains,
+    Finding,
+    degraded,
+    failure,
+    finding,
+    lines_of,
+)
 from busbar.parse import numbers
 
 _STRENGTHS = ("certain", "likely", "hint")
@@ -30,47 +38,42 @@ def _when_seen(id_: str, entry: Entry) -> None:
         )
         if not messages:
             return
-        setting = facts.setting(entry.setting)
-        evidence = lines_of(*messages, setting, facts.first(entry.shown))
+        lines = lines_of(*messages, facts.setting(entry.setting), facts.first(entry.shown))
         summary = entry.summary.format_map(messages[0].fields)
         if entry.names:
             around = facts.around.get(f"{id_}.{strength}", [])
             subject = NAMERS[entry.names](facts, around)
             summary = f"{summary}; {subject.text}" if subject.text else summary
-            evidence = tuple(dict.fromkeys((*evidence, *subject.evidence)))
+            lines = tuple(dict.fromkeys((*lines, *subject.evidence)))
         place = facts.places.get(f"{id_}.{strength}")
-        if place and place not in evidence and place.text.strip() not in summary:
-            evidence = (*evidence, place)
+        if place and place not in lines and place.text.strip() not in summary:
+            lines = (*lines, place)
             summary = f"{summary}; {' '.join(place.text.split())}"
         if strength != "hint" and (entry.despite_readings or not facts.readings):
-            yield failure(id_, evidence, summary, "certain" if strength == "certain" else "likely")
+            yield failure(summary, *lines, certain=strength == "certain")
         elif not facts.tool and (facts.reports or facts.first("progress")):
             return  # it describes a machine, or a program that went on
         elif facts.tool or facts.readings:
             # The run itself shows whether it did harm.
             for explains in (Explains.SLOW, Explains.FAILURE):
-                yield Finding(id_, "likely", evidence, summary, explains)
+                yield finding(summary, *lines, certain=False, explains=explains)
         else:
-            yield degraded(id_, evidence, summary, "likely")
+            yield degraded(summary, *lines, certain=False)
 
 
 def _below_default(id_: str, entry: Entry) -> None:
     """Name a cause if one of its variables is below its default."""
 
     @cause(id_)
-    def rule(context: Context) -> Iterator[Finding]:
+    def rule(context: Context) -> Finding | None:
         setting = context.facts.setting(*entry.defaults)
         if not setting or not numbers.is_whole(setting.value):
-            return
+            return None
         default = entry.defaults[setting.name]
-        if numbers.count(setting.value) < default:
-            effect = context.facts.first(entry.shown)
-            yield Finding(
-                id_,
-                "certain",
-                lines_of(setting, effect),
-                f"{setting.name} is {setting.value}, the default is {default}",
-            )
+        if numbers.count(setting.value) >= default:
+            return None
+        summary = f"{setting.name} is {setting.value}, the default is {default}"
+        return finding(summary, setting, context.facts.first(entry.shown))
 
 
 for _id, _entry in CAUSES.items():

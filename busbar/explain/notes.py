@@ -11,10 +11,9 @@ from busbar.engine.reading import Note
 from busbar.engine.runs import MOST_RUNS
 from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
-from busbar.explain.rules import Context, Finding
-from busbar.explain.rules_efa import shown
-from busbar.explain.rules_machine import is_alone, missing_sizes
-from busbar.explain.rules_rccl import mscclpp_refusals
+from busbar.explain.rules import Context, Finding, lines_of
+from busbar.explain.rules_end import is_alone, missing_sizes
+from busbar.explain.rules_nccl import mscclpp_refusals
 from busbar.verdict import Verdict
 
 
@@ -26,13 +25,12 @@ def notes(
     if verdict.is_problem:
         return made
     named = {each.id for each in made}
-    for each in findings:
-        if each.id not in named:
-            text, details = f"{each.id}: {each.summary}", {"cause": each.id} | each.details
+    for f in findings:
+        if f.id not in named:
+            told = f"{f.id}: {f.summary}", f.evidence, {"cause": f.id} | f.details
+            passed = verdict is Verdict.PASS
             made.append(
-                Note("setting-harmless", text, each.evidence, details)
-                if verdict is Verdict.PASS
-                else Note("setting-not-judged", text, each.evidence, details)
+                Note("setting-harmless", *told) if passed else Note("setting-not-judged", *told)
             )
     return made
 
@@ -41,41 +39,36 @@ def notes(
 def _api_mismatch(context: Context) -> Iterator[Note]:
     facts = context.facts
     if mismatch := facts.first("ucx.api-mismatch"):
-        yield Note(
-            "ucx-api-mismatch",
-            f"MPI asks for UCX {mismatch['required']}, {mismatch['loaded']} is loaded from"
-            f" {mismatch['path']}",
-            (mismatch.evidence,),
-        )
+        summary = f"MPI asks for UCX {mismatch['required']}, {mismatch['loaded']} is loaded from"
+        yield Note("ucx-api-mismatch", f"{summary} {mismatch['path']}", (mismatch.evidence,))
     library, headers = facts.first("ucx.info-library"), facts.first("ucx.info-headers")
     if library and headers and library["version"] != headers["version"]:
-        yield Note(
-            "ucx-api-mismatch",
-            f"ucx_info was built with {headers['version']} and runs with {library['version']}",
-            (library.evidence, headers.evidence),
-        )
+        summary = f"ucx_info was built with {headers['version']} and runs with"
+        lines = lines_of(library, headers)
+        yield Note("ucx-api-mismatch", f"{summary} {library['version']}", lines)
 
 
 @note("readings-dropped")
-def _dropped(context: Context) -> Iterator[Note]:
-    if line := context.facts.dropped_from:
-        kept = len(context.facts.readings)
-        yield Note("readings-dropped", f"only the first {kept} readings were judged", (line,))
+def _dropped(context: Context) -> Note | None:
+    if not (line := context.facts.dropped_from):
+        return None
+    summary = f"only the first {len(context.facts.readings)} readings were judged"
+    return Note("readings-dropped", summary, (line,))
 
 
 @note("repeats-dropped")
-def _not_kept(context: Context) -> Iterator[Note]:
-    if counts := context.facts.not_kept:
-        listed = ", ".join(f"{count} {what}" for what, count in counts.items())
-        yield Note("repeats-dropped", f"left out after the first {MOST_VALUES}: at least {listed}")
+def _not_kept(context: Context) -> Note | None:
+    if not (counts := context.facts.not_kept):
+        return None
+    listed = ", ".join(f"{count} {what}" for what, count in counts.items())
+    return Note("repeats-dropped", f"left out after the first {MOST_VALUES}: at least {listed}")
 
 
 @note("runs-dropped")
-def _runs(context: Context) -> Iterator[Note]:
-    if line := context.facts.runs_dropped_from:
-        yield Note(
-            "runs-dropped", f"only the first {MOST_RUNS} runs of the file were read", (line,)
-        )
+def _runs(context: Context) -> Note | None:
+    if not (line := context.facts.runs_dropped_from):
+        return None
+    return Note("runs-dropped", f"only the first {MOST_RUNS} runs of the file were read", (line,))
 
 
 @note("input-damaged")
@@ -85,71 +78,73 @@ def _damaged(context: Context) -> Iterator[Note]:
 
 
 @note("sdma-cap")
-def _sdma(context: Context) -> Iterator[Note]:
+def _sdma(context: Context) -> Note | None:
     if context.run.engine != "sdma" or not context.site:
-        return
+        return None
     for judged in context.judged:
         links = kernel_limit(context.run, judged.reading.nbytes)
         if links and judged.limit and links > judged.limit and judged.reading.evidence:
-            yield Note(
-                "sdma-cap",
-                f"the copy engine carries at most {judged.limit:g} GB/s, the links {links:g}",
-                (judged.reading.evidence,),
-            )
-            return
+            summary = f"the copy engine carries at most {judged.limit:g} GB/s, the links {links:g}"
+            return Note("sdma-cap", summary, (judged.reading.evidence,))
+    return None
 
 
 @note("no-run")
 def _no_run(context: Context) -> Iterator[Note]:
-    if not context.facts.tool and context.facts.reports:
-        for name, evidence in context.facts.reports.items():
-            yield Note(
-                "no-run", f"this is the output of {name}; busbar site detect reads it", (evidence,)
-            )
+    for name, evidence in context.facts.reports.items() if not context.facts.tool else ():
+        summary = f"this is the output of {name}; busbar site detect reads it"
+        yield Note("no-run", summary, (evidence,))
 
 
 @note("end-not-shown")
-def _end(context: Context) -> Iterator[Note]:
+def _end(context: Context) -> Note | None:
     facts = context.facts
     missing = missing_sizes(context)
     if missing or (facts.tool == "nccl-tests" and facts.readings and not facts.finished):
-        last = facts.readings[-1].evidence
-        yield Note(
-            "end-not-shown",
-            missing or "the closing lines of the table are not in the input",
-            (last,) if last else (),
-        )
+        summary = missing or "the closing lines of the table are not in the input"
+        return Note("end-not-shown", summary, lines_of(facts.readings[-1]))
+    return None
 
 
 @note("one-rank")
-def _alone(context: Context) -> Iterator[Note]:
-    alone = is_alone(context.facts, context.ranks)
-    if alone and (last := context.facts.readings[-1].evidence):
-        yield Note(
-            "one-rank",
-            "one rank has no other to send to, so its bus bandwidth is 0 by definition; measure"
-            " with more GPUs: -g N, or N ranks of a build with MPI",
-            (last,),
-        )
+def _alone(context: Context) -> Note | None:
+    if not is_alone(context.facts, context.ranks):
+        return None
+    return Note(
+        "one-rank",
+        "one rank has no other to send to, so its bus bandwidth is 0 by definition; measure"
+        " with more GPUs: -g N, or N ranks of a build with MPI",
+        lines_of(context.facts.readings[-1]),
+    )
 
 
 @note("ring-neighbours")
-def _rails(context: Context) -> Iterator[Note]:
+def _neighbours(context: Context) -> Iterator[Note]:
     crossed = crossings(context.facts, context.node)
     if not crossed or any(c.same_rail is False for c in crossed):
         return
     on_one_rail = [c for c in crossed if c.same_rail]
+    whole = len(on_one_rail) == len(crossed)
     yield Note(
         "ring-neighbours",
         f"{len(crossed)} pairs cross nodes"
-        + (
-            ", all on one rail each"
-            if len(on_one_rail) == len(crossed)
-            else "; their NICs are not shown"
-        ),
+        + (", all on one rail each" if whole else "; their NICs are not shown"),
         tuple(dict.fromkeys(c.evidence for c in crossed))[:3],
         {"pairs": [c.pair for c in crossed], "nics": sorted({c.nics for c in on_one_rail})},
     )
+
+
+_VALIDATED = {
+    "plugin initialised": ("ofi.init",),
+    "AWS options": ("ofi.aws-options",),
+    "provider and NICs": ("ofi.provider",),
+    "network": ("nccl.network", "ofi.process"),
+    "GPUDirect": ("ofi.gdr-on",),
+    "topology file": ("ofi.topology",),
+    "CUDA runtime": ("ofi.cuda-runtime",),
+    "NCCL version": ("nccl.version",),
+}
+"""The facts that the published validation of an EFA run looks for, with their messages."""
 
 
 @note("not-shown")
@@ -157,15 +152,18 @@ def _efa(context: Context) -> Iterator[Note]:
     facts = context.facts
     if not any(kind.startswith("ofi.") for kind in facts.messages):
         return
-    lines = shown(context)
-    missing = [name for name, line in lines.items() if line is None]
+    shown = {
+        name: next((s.evidence for kind in kinds if (s := facts.first(kind))), None)
+        for name, kinds in _VALIDATED.items()
+    }
+    network = next((w for w in facts.transports if w.endswith("/GDRDMA")), None)
+    if network:
+        shown["GPUDirect"] = facts.transport_lines[network]
+    missing = [name for name, line in shown.items() if line is None]
     if missing:
-        yield Note(
-            "not-shown",
-            f"the input does not show: {', '.join(missing)}",
-            tuple(line for line in lines.values() if line)[:1],
-            {"missing": missing},
-        )
+        summary = f"the input does not show: {', '.join(missing)}"
+        lines = tuple(line for line in shown.values() if line)[:1]
+        yield Note("not-shown", summary, lines, {"missing": missing})
 
 
 @note("rccl-msccl-off")
@@ -173,9 +171,7 @@ def _mscclpp(context: Context) -> Iterator[Note]:
     setting = context.facts.setting("RCCL_MSCCLPP_ENABLE")
     if setting and setting.value != "0":
         for reason, evidence in mscclpp_refusals(context):
-            yield Note(
-                "rccl-msccl-off", reason, (setting.evidence, *([evidence] if evidence else []))
-            )
+            yield Note("rccl-msccl-off", reason, lines_of(setting, evidence))
 
 
 @note("error-shown")
@@ -183,3 +179,21 @@ def _errors(context: Context) -> Iterator[Note]:
     for kind in ("ucx.error", "nccl.warn", "ofi.warning", "slurm.error"):
         if seen := context.facts.first(kind):
             yield Note("error-shown", seen["text"], (seen.evidence,))
+
+
+@note("node-busy")
+def _busy_beside(context: Context) -> Iterator[Note]:
+    """What others did to a run is worth knowing if something else explains its verdict."""
+    if any(judged.is_slow for judged in context.judged) and not context.excused:
+        for load in context.loads:
+            yield Note("node-busy", f"{load.cause}: {load.summary}", (load.evidence,))
+
+
+@note("nccl-version-mismatch")
+def _headers(context: Context) -> Iterator[Note]:
+    """Newer or older headers make no run slow; what they break fails to start."""
+    for message in context.facts.seen("tests.nccl"):
+        headers, library = message["headers"], message["library"]
+        if headers and library and headers != library:
+            summary = f"built with {headers}, running with {library}"
+            yield Note("nccl-version-mismatch", summary, (message.evidence,))

@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from busbar.engine.busy import Load
-from busbar.engine.job_output import JobOutput, Occurrence, Setting
+from busbar.engine.job_output import ExitStatus, JobOutput, Occurrence, Setting
 from busbar.engine.reading import Confidence, Evidence, Reading
 from busbar.engine.run import Run
 from busbar.engine.verdicts import Judged
+from busbar.parse.events import Error
 from busbar.site.model import NodeType, Site
 from busbar.verdict import Verdict
 
@@ -32,6 +33,7 @@ class Finding:
     """A cause that a rule found."""
 
     id: str
+    """Empty for the first cause that the rule declares."""
     confidence: Confidence
     evidence: tuple[Evidence, ...]
     summary: str = ""
@@ -41,25 +43,53 @@ class Finding:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def failure(
-    id_: str, evidence: Iterable[Evidence], summary: str, confidence: Confidence = "certain"
+Shown: TypeAlias = Evidence | Occurrence | Setting | ExitStatus | Reading | None
+"""What has a line of the input; None for what was not seen."""
+
+
+def lines_of(*seen: Shown) -> tuple[Evidence, ...]:
+    """Return the lines that show what was seen; nothing for what was not."""
+    lines = (each if isinstance(each, Evidence | None) else each.evidence for each in seen)
+    return tuple(line for line in lines if line)
+
+
+def words_of(setting: Setting | None) -> str:
+    """Return ``; UCX_TLS is tcp`` for a setting that the run had."""
+    return f"; {setting.name} is {setting.value}" if setting else ""
+
+
+def finding(
+    summary: str,
+    *seen: Shown,
+    certain: bool = True,
+    explains: Explains = Explains.SLOW,
+    effect: Verdict = Verdict.PASS,
+    id_: str = "",
+    **details: Any,
 ) -> Finding:
-    """Return the finding of a cause that by itself makes a run ``failed``."""
-    return Finding(
-        id_, confidence, tuple(evidence), summary, Explains.FAILURE, effect=Verdict.FAILED
+    """Return a finding with the lines that show it, of the first cause of the rule by default."""
+    confidence: Confidence = "certain" if certain else "likely"
+    return Finding(id_, confidence, lines_of(*seen), summary, explains, effect, details)
+
+
+def failure(
+    summary: str,
+    *seen: Shown,
+    certain: bool = True,
+    effect: Verdict = Verdict.FAILED,
+    id_: str = "",
+    **details: Any,
+) -> Finding:
+    """Return the finding of a cause that explains a failure, and by itself makes one."""
+    explains = Explains.FAILURE
+    return finding(
+        summary, *seen, certain=certain, explains=explains, effect=effect, id_=id_, **details
     )
 
 
-def degraded(
-    id_: str, evidence: Iterable[Evidence], summary: str, confidence: Confidence = "certain"
-) -> Finding:
+def degraded(summary: str, *seen: Shown, certain: bool = True, id_: str = "") -> Finding:
     """Return the finding of a cause that by itself makes a run ``degraded``."""
-    return Finding(id_, confidence, tuple(evidence), summary, effect=Verdict.DEGRADED)
-
-
-def lines_of(*seen: Occurrence | Setting | None) -> tuple[Evidence, ...]:
-    """Return the lines that show what was seen; nothing for what was not."""
-    return tuple(each.evidence for each in seen if each)
+    return finding(summary, *seen, certain=certain, effect=Verdict.DEGRADED, id_=id_)
 
 
 @dataclass(frozen=True)
@@ -81,6 +111,10 @@ class Context:
     def starving(self) -> list[Load]:
         """What can have kept the run from ending in time."""
         return [load for load in self.loads if load.starves]
+
+    def errors(self, code: str) -> list[tuple[Error, Evidence]]:
+        """Return the errors of one kind that our own programs report, with their lines."""
+        return [(e, line) for e, line in self.facts.events_of(Error) if e.code == code]
 
     @property
     def site(self) -> Site | None:

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Causes in the network between nodes: sockets, GPUDirect, rails and NICs."""
+"""Causes in the network between nodes: sockets, GPUDirect, rails, NICs, and libfabric on EFA."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from busbar.engine.identify import gpu_models
-from busbar.engine.reading import Evidence
+from busbar.engine.reading import Evidence, Reading
 from busbar.explain.catalog import cause
 from busbar.explain.rails import crossings
-from busbar.explain.rules import Context, Finding, degraded, failure
+from busbar.explain.rules import Context, Finding, degraded, failure, finding
 from busbar.parse import numbers
 from busbar.site.family import Instance
 from busbar.site.load import family_named
@@ -80,74 +79,53 @@ def provider_of(context: Context) -> str | None:
 
 
 @cause("nccl-socket-fallback")
-def socket_fallback(context: Context) -> Iterator[Finding]:
+def socket_fallback(context: Context) -> Finding | None:
     """Connections use NET/Socket, or it is the only network between nodes."""
     facts = context.facts
-    used = [way for way in facts.transports if way.startswith("NET/Socket")]
-    named = [s for s in facts.seen("nccl.network") if s["name"] == "Socket"]
-    others = [s for s in facts.seen("nccl.network") if s["name"] != "Socket"]
     if provider_of(context) in ("tcp", "sockets"):
-        return
-    evidence: list[Evidence] = [facts.transport_lines[way] for way in used]
+        return None
     if missing := facts.first("nccl.net-missing"):
-        yield failure(
-            "nccl-socket-fallback", [missing.evidence], "NCCL found no InfiniBand device"
-        )
-        return
-    refused = facts.first("nccl.ib-failed")
-    if not used:
-        if not (named and not others and (spans_nodes(context) or refused)):
-            return
-        evidence = [named[0].evidence]
-    for kind in ("nccl.ib-failed", "nccl.ib-none", "nccl.no-plugin"):
-        if seen := facts.first(kind):
-            evidence.append(seen.evidence)
-    for name in ("NCCL_IB_DISABLE", "NCCL_NET", "NCCL_SHM_DISABLE"):
-        if (setting := facts.setting(name)) and setting.value != "0":
-            evidence.insert(0, setting.evidence)
-    yield degraded(
-        "nccl-socket-fallback",
-        tuple(evidence),
-        f"{sum(facts.transports[way] for way in used) or 'the'} connections over TCP sockets",
-    )
+        return failure("NCCL found no InfiniBand device", missing)
+    used = [way for way in facts.transports if way.startswith("NET/Socket")]
+    networks = facts.seen("nccl.network")
+    only = networks and all(s["name"] == "Socket" for s in networks)
+    if not used and not (only and (spans_nodes(context) or facts.first("nccl.ib-failed"))):
+        return None
+    names = ("NCCL_SHM_DISABLE", "NCCL_NET", "NCCL_IB_DISABLE")
+    settings = [s for s in map(facts.setting, names) if s and s.value != "0"]
+    lines = [facts.transport_lines[way] for way in used] or [networks[0].evidence]
+    reasons = map(facts.first, ("nccl.ib-failed", "nccl.ib-none", "nccl.no-plugin"))
+    count = sum(facts.transports[way] for way in used) or "the"
+    return degraded(f"{count} connections over TCP sockets", *settings, *lines, *reasons)
 
 
 @cause("gdr-off")
-def gdr_off(context: Context) -> Iterator[Finding]:
+def gdr_off(context: Context) -> Finding | None:
     """Network connections do not use GPUDirect, or NCCL or the plugin reports it off."""
     facts = context.facts
     expected = _gdr_expected(context)
     if not spans_nodes(context) or expected is False:
-        return
+        return None
     if expected is None and not _staging_costs(context):
-        return
+        return None
     network = [w for w in facts.transports if w.startswith("NET/") and "Socket" not in w]
     plain = [w for w in network if not w.endswith("/GDRDMA")]
-    refused = facts.seen("ofi.gdr-off")
-    disabled = [
-        s
-        for s in facts.seen("nccl.gdr-hca")
-        if s["state"] == "Disabled" and s["network"] != "Socket"
-    ] + [s for s in facts.seen("nccl.gdr-gpu") if s["state"] == "Disabled"]
     direct = sum(facts.transports[w] for w in network if w.endswith("/GDRDMA"))
     staged = sum(facts.transports[w] for w in plain)
-    if direct and not staged:
-        return
+    refused = facts.seen("ofi.gdr-off")
+    adapters = [s for s in facts.seen("nccl.gdr-hca") if s["network"] != "Socket"]
+    states = [*adapters, *facts.seen("nccl.gdr-gpu")]
+    disabled = [s for s in states if s["state"] == "Disabled"]
+    lines = [facts.transport_lines[w] for w in plain]
+    if (direct and not staged) or not (refused or lines or disabled):
+        return None
     level = facts.setting("NCCL_NET_GDR_LEVEL", "NCCL_NET_GDR_READ")
-    evidence = [s.evidence for s in refused[:1]] + [facts.transport_lines[w] for w in plain[:2]]
-    evidence += [s.evidence for s in disabled[:2]]
-    if not evidence:
-        return
-    if level:
-        evidence.insert(0, level.evidence)
     shown = bool(staged or refused or (disabled and not direct))
-    yield Finding(
-        "gdr-off",
-        "certain" if shown and not direct else "likely",
-        tuple(evidence),
-        f"{staged} connections between nodes without GPUDirect, {direct} with it"
-        if network
-        else "GPUDirect is off",
+    summary = f"{staged} connections between nodes without GPUDirect, {direct} with it"
+    return finding(
+        summary if network else "GPUDirect is off",
+        *(level, *refused[:1], *lines[:2], *disabled[:2]),
+        certain=shown and not direct,
         effect=Verdict.DEGRADED if shown else Verdict.PASS,
     )
 
@@ -174,78 +152,141 @@ def _on_rails(context: Context) -> bool:
 
 
 @cause("rail-mismatch")
-def rails(context: Context) -> Iterator[Finding]:
+def rails(context: Context) -> Finding | None:
     """Ring neighbours use NICs of different rails."""
     if not _on_rails(context):
-        return
+        return None
     crossed = [c for c in crossings(context.facts, context.node) if c.same_rail is False]
     if not crossed:
-        return
-    pairs = [c.pair for c in crossed]
-    nics = sorted({c.nics for c in crossed})
-    yield Finding(
-        "rail-mismatch",
-        "certain",
-        tuple(dict.fromkeys(c.evidence for c in crossed))[:4],
-        f"pairs {', '.join(pairs)} cross rails over {', '.join(nics)}",
-        details={"pairs": pairs, "nics": nics},
-    )
+        return None
+    pairs, nics = [c.pair for c in crossed], sorted({c.nics for c in crossed})
+    summary = f"pairs {', '.join(pairs)} cross rails over {', '.join(nics)}"
+    lines = dict.fromkeys(c.evidence for c in crossed)
+    return finding(summary, *[*lines][:4], pairs=pairs, nics=nics)
 
 
 @cause("ecmp-collision")
-def ecmp(context: Context) -> Iterator[Finding]:
+def ecmp(context: Context) -> Finding | None:
     """A rate between nodes falls as messages grow."""
-    fall = falling(context)
+    fall = _falling(context.facts.readings)
     if not fall or not across_nodes(context):
-        return
-    peak, last, evidence = fall
-    yield degraded(
-        "ecmp-collision",
-        evidence,
-        f"busbw falls from {peak:.4g} to {last:.4g} GB/s as messages grow",
-        "likely",
-    )
+        return None
+    peak, last = fall
+    summary = f"busbw falls from {peak.value:.4g} to {last.value:.4g} GB/s as messages grow"
+    return degraded(summary, peak, last, certain=False)
 
 
-def falling(context: Context) -> tuple[float, float, tuple[Evidence, ...]] | None:
-    """Return peak and last value of a curve that falls after its peak, with their rows."""
+def _falling(readings: list[Reading]) -> tuple[Reading, Reading] | None:
+    """Return peak and last value of a curve that falls after its peak."""
+    rates = [r for r in readings if r.kind == "busbw" and r.nbytes >= _FALL_FROM]
     for in_place in (False, True):
-        curve = sorted(
-            (r for r in context.facts.readings if r.kind == "busbw" and r.in_place is in_place),
-            key=lambda r: r.nbytes,
-        )
-        curve = [r for r in curve if r.nbytes >= _FALL_FROM]
+        curve = sorted((r for r in rates if r.in_place is in_place), key=lambda r: r.nbytes)
         if len(curve) < 3:
             continue
-        peak = max(curve, key=lambda r: r.value)
-        last = curve[-1]
+        peak, last = max(curve, key=lambda r: r.value), curve[-1]
         if last is not peak and last.value < _FALL * peak.value:
-            return peak.value, last.value, tuple(r.evidence for r in (peak, last) if r.evidence)
+            return peak, last
     return None
 
 
 @cause("nic-count-short")
-def nic_count(context: Context) -> Iterator[Finding]:
+def nic_count(context: Context) -> Finding | None:
     """Fewer NICs are in use than the instance or the site has."""
-    facts = context.facts
-    expected = context.node.nic_count if context.node else None
-    if not expected and (instance := instance_of(context)):
-        expected = instance.nics
+    facts, instance = context.facts, instance_of(context)
+    expected = (context.node.nic_count if context.node else 0) or (
+        instance.nics if instance else 0
+    )
     if not expected:
-        return
+        return None
     for seen in facts.seen("ofi.provider"):
         if seen["nics"] and numbers.count(seen["nics"]) < expected:
-            yield degraded(
-                "nic-count-short",
-                (seen.evidence,),
-                f"{seen['nics']} NICs found,"
-                f" {instance_type(context) or 'a node of the site'} has {expected}",
-            )
-            return
+            owner = instance_type(context) or "a node of the site"
+            return degraded(f"{seen['nics']} NICs found, {owner} has {expected}", seen)
     for seen in facts.seen("nccl.ib-devices"):
         used = len(re.findall(r"\[\d+\]", seen["devices"]))
         if used < expected and across_nodes(context):
-            yield degraded(
-                "nic-count-short", (seen.evidence,), f"{used} NICs in use, a node has {expected}"
-            )
-            return
+            return degraded(f"{used} NICs in use, a node has {expected}", seen)
+    return None
+
+
+# ---- libfabric and the network plugin aws-ofi-nccl, most of it on EFA
+_SLOW_PROVIDERS = frozenset({"tcp", "sockets", "udp", "net", "shm"})
+
+
+@cause("ofi-provider-wrong", fatal=True)
+def provider(context: Context) -> Finding | None:
+    """libfabric uses another provider than the fabric needs."""
+    facts = context.facts
+    needed = provider_of(context)
+    on_aws = bool(instance_type(context) or facts.first("ofi.aws-options"))
+    if needed not in ("efa", "cxi", "verbs", "psm3", "opx"):
+        needed = "efa" if on_aws else None
+    for seen in facts.seen("ofi.provider"):
+        name = seen["provider"].split(";")[0]
+        if (needed and name != needed) or (not needed and name in _SLOW_PROVIDERS):
+            but = f", the fabric needs {needed}" if needed else ""
+            return degraded(f"provider {seen['provider']}{but}", seen)
+    refused = facts.first("ofi.no-provider")
+    if refused and not facts.first("ofi.provider"):
+        return failure(refused["text"], refused, effect=Verdict.DEGRADED)
+    return None
+
+
+def _complete(context: Context) -> Evidence | None:
+    """Return the line that shows that NCCL's log is complete from initialisation on."""
+    seen = context.facts.first("nccl.complete")
+    return seen.evidence if seen and context.facts.transports else None
+
+
+@cause("ofi-plugin-missing")
+def plugin(context: Context) -> Finding | None:
+    """aws-ofi-nccl is not loaded on a fabric that needs it."""
+    facts = context.facts
+    needs = provider_of(context) in ("efa", "cxi") or bool(instance_type(context))
+    # Any line of the plugin shows that it is loaded: posts leave its first ones out.
+    loaded = any(kind.startswith("ofi.") for kind in facts.messages)
+    if not needs or loaded or not across_nodes(context):
+        return None
+    if missing := facts.first("nccl.no-plugin") or facts.first("nccl.plugin-failed"):
+        return degraded("NCCL found no network plugin", missing)
+    if whole := _complete(context):
+        return degraded("the log is complete and has no line of NET/OFI", whole, certain=False)
+    return None
+
+
+@cause("ofi-topology-file-missing")
+def topology_file(context: Context) -> Finding | None:
+    """The plugin does not use the topology file of its instance type."""
+    facts = context.facts
+    instance = instance_of(context)
+    if not instance or not instance.topology_file:
+        return None
+    needed = instance.topology_file
+    if seen := facts.first("ofi.topology"):
+        name = seen["file"].rsplit("/", 1)[-1]
+        if name.endswith("-topo.xml") and name != needed:
+            return degraded(f"{name} is in use, {instance_type(context)} has {needed}", seen)
+        return None
+    setting = facts.setting("NCCL_TOPO_FILE")
+    if setting and (setting.value.endswith(needed) or setting.value.startswith("/proc/self/fd/")):
+        return None
+    whole = _complete(context)
+    started = facts.first("ofi.init") or facts.first("ofi.provider")
+    if whole and started and across_nodes(context):
+        summary = f"the log is complete and does not name {needed}"
+        return degraded(summary, started, whole, certain=False)
+    return None
+
+
+@cause("ofi-aws-options-missing")
+def aws_options(context: Context) -> Finding | None:
+    """The plugin runs on an EFA instance without the options for AWS."""
+    facts = context.facts
+    started, whole = facts.first("ofi.init"), _complete(context)
+    on_efa = provider_of(context) == "efa" or instance_of(context) is not None
+    if not (on_efa and started and whole and across_nodes(context)):
+        return None
+    if facts.first("ofi.aws-options"):
+        return None
+    summary = "the log is complete and the plugin does not set the options for AWS"
+    return degraded(summary, started, whole, certain=False)

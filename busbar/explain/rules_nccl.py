@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from busbar.engine.expectation import expectation_of
 from busbar.engine.identify import nccl_versions
-from busbar.engine.reading import Evidence, Note
+from busbar.engine.reading import Evidence
 from busbar.engine.verdicts import Judged, judge_reading
-from busbar.explain.catalog import cause, note
-from busbar.explain.rules import Context, Finding, failure, lines_of
+from busbar.explain.catalog import CAUSES, cause
+from busbar.explain.rules import Context, Finding, failure, finding, words_of
 from busbar.explain.rules_fabric import spans_nodes
-from busbar.parse import nccl_log, numbers
-from busbar.parse.events import Check, Error
+from busbar.parse import nccl_log, nccl_tests, numbers
+from busbar.parse.events import Check
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -29,7 +30,7 @@ _ENOUGH_CHANNELS = 24
 
 
 @cause("nccl-p2p-off", hides=["nccl-few-channels"])
-def p2p_off(context: Context) -> Iterator[Finding]:
+def p2p_off(context: Context) -> Finding | None:
     """Connections inside a node are not P2P although GPUs have links, or a setting forbids it."""
     facts = context.facts
     ways = {way for way in facts.transports if way.startswith("SHM")}
@@ -42,26 +43,20 @@ def p2p_off(context: Context) -> Iterator[Finding]:
     if level and level.value.upper() in ("LOC", "0"):
         setting = setting or level
     refused = facts.first("nccl.p2p-disabled") or facts.first("nccl.p2p-failed")
-    linked = facts.first("nccl.nvlink") or _site_links(context)
-    if not (ways or setting or refused):
-        return
+    linked = facts.first("nccl.nvlink") or (
+        context.node and context.node.gpus and context.node.gpus.links
+    )
     direct = sum(n for way, n in facts.transports.items() if way.startswith("P2P"))
     staged = sum(facts.transports[way] for way in ways)
-    if direct and not refused and staged < direct:
-        return
-    evidence = [facts.transport_lines[way] for way in sorted(ways)][:2]
-    if setting:
-        evidence.insert(0, setting.evidence)
-    if refused:
-        evidence.insert(0, refused.evidence)
+    if not (ways or setting or refused) or (direct and not refused and staged < direct):
+        return None
     shown = bool(ways and (linked or setting or refused)) or bool(setting and _staged(context))
-    yield Finding(
-        "nccl-p2p-off",
-        "certain" if shown else "likely",
-        tuple(evidence),
-        f"{staged} connections inside the node use"
-        f" {', '.join(sorted(ways)) or 'other transports'}, {direct} are direct"
-        + (f"; {setting.name} is {setting.value}" if setting else ""),
+    others = ", ".join(sorted(ways)) or "other transports"
+    return finding(
+        f"{staged} connections inside the node use {others}, {direct} are direct"
+        f"{words_of(setting)}",
+        *(refused, setting, *[facts.transport_lines[way] for way in sorted(ways)][:2]),
+        certain=shown,
         effect=Verdict.DEGRADED if shown else Verdict.PASS,
     )
 
@@ -73,12 +68,8 @@ def _staged(context: Context) -> bool:
     return one_node and not context.judged and bool(rates) and max(rates) < _HOST_GB_PER_S
 
 
-def _site_links(context: Context) -> bool:
-    return bool(context.node and context.node.gpus and context.node.gpus.links)
-
-
 @cause("nccl-few-channels")
-def few_channels(context: Context) -> Iterator[Finding]:
+def few_channels(context: Context) -> Finding | None:
     """A setting limits the channels, or GPUs that talk directly have very few."""
     facts = context.facts
     setting = facts.setting(
@@ -90,92 +81,72 @@ def few_channels(context: Context) -> Iterator[Finding]:
     channels = facts.first("nccl.channels")
     ring = next(iter(facts.rings.values()), None)
     count = numbers.count(channels["channels"]) if channels else ring[0].channels if ring else None
-    evidence: list[Evidence] = []
-    if channels:
-        evidence.append(channels.evidence)
-    elif ring:
-        evidence.append(ring[1])
+    line = channels or (ring[1] if ring else None)
     if setting and numbers.is_whole(setting.value.strip()):
         limit = numbers.count(setting.value)
         # NCCL uses fewer than the limit allows: the limit is not the cause.
         if limit >= _ENOUGH_CHANNELS or (channels and count is not None and limit > count):
             setting = configured = None
-    if limited := setting or configured:
-        evidence.insert(0, limited.evidence)
-        yield Finding(
-            "nccl-few-channels",
-            "certain" if count is not None and count <= _LIMITED_CHANNELS else "likely",
-            tuple(evidence),
-            f"{count if count is not None else 'an unknown number of'} channels"
-            + (f"; {setting.name} is {setting.value}" if setting else ""),
-        )
-        return
+    if setting or configured:
+        many = count if count is not None else "an unknown number of"
+        certain = count is not None and count <= _LIMITED_CHANNELS
+        summary = f"{many} channels{words_of(setting)}"
+        return finding(summary, setting or configured, line, certain=certain)
     direct = any(way.startswith("P2P") for way in facts.transports)
     if direct and facts.first("nccl.nvlink") and count is not None and count <= _FEW_CHANNELS:
-        yield Finding("nccl-few-channels", "likely", tuple(evidence), f"{count} channels")
+        return finding(f"{count} channels", line, certain=False)
+    return None
 
 
 @cause("nccl-slow-protocol", fatal=True)
-def slow_protocol(context: Context) -> Iterator[Finding]:
+def slow_protocol(context: Context) -> Finding | None:
     """LL or LL128 at sizes for which NCCL by default uses SIMPLE."""
     facts = context.facts
     setting = facts.setting("NCCL_PROTO")
+    # By default NCCL uses LL128 with trees; it uses LL for large messages only if forced.
+    slow, least = (("LL", "LL128"), _LARGE) if setting else (("LL",), 4 * _LARGE)
     used = [
         seen
         for seen in facts.seen("nccl.algorithm")
-        if nccl_log.protocol_name(seen["protocol"]) in ("LL", "LL128")
-        and numbers.count(seen["nbytes"]) >= _LARGE
+        if nccl_log.protocol_name(seen["protocol"]) in slow
+        and numbers.count(seen["nbytes"]) >= least
     ]
-    if not setting:
-        # By default NCCL uses LL128 with trees; it uses LL for large messages only if forced.
-        used = [
-            s
-            for s in used
-            if nccl_log.protocol_name(s["protocol"]) == "LL"
-            and numbers.count(s["nbytes"]) >= 4 * _LARGE
-        ]
-    forced = setting and "SIMPLE" not in setting.value.upper() and "^" not in setting.value
-    excluded = setting and setting.value.startswith("^") and "SIMPLE" in setting.value.upper()
-    if not used and not forced and not excluded:
-        return
-    if not used and facts.seen("nccl.algorithm"):
-        return  # the log shows another protocol
-    evidence = lines_of(setting, *used[-1:])
-    yield Finding(
-        "nccl-slow-protocol",
-        "certain" if used and setting else "likely",
-        evidence,
-        (
-            f"{nccl_log.protocol_name(used[-1]['protocol'])} carries"
-            f" {format_bytes(numbers.count(used[-1]['nbytes']))}"
-            if used
-            else f"NCCL_PROTO is {setting.value if setting else ''}"
-        ),
-    )
+    if used:
+        last = used[-1]
+        size = format_bytes(numbers.count(last["nbytes"]))
+        summary = f"{nccl_log.protocol_name(last['protocol'])} carries {size}"
+        return finding(summary, setting, last, certain=setting is not None)
+    # The log can show another protocol.
+    if setting and not facts.seen("nccl.algorithm"):
+        value = setting.value
+        simple = "SIMPLE" in value.upper()
+        if value.startswith("^") if simple else "^" not in value:
+            return finding(f"NCCL_PROTO is {value}", setting, certain=False)
+    return None
 
 
 @cause("nccl-slow-protocol", "nccl-forced-algorithm", fatal=True)
-def impossible_choice(context: Context) -> Iterator[Finding]:
+def impossible_choice(context: Context) -> Finding | None:
     """NCCL has no algorithm or protocol left by ``NCCL_ALGO`` and ``NCCL_PROTO``."""
-    for message in context.facts.seen("nccl.no-algorithm")[:1]:
-        named = [n for n in ("NCCL_ALGO", "NCCL_PROTO") if n in message["text"]]
-        settings = [s for n in ("NCCL_ALGO", "NCCL_PROTO") if (s := context.facts.setting(n))]
-        if not (named or settings):
-            continue
-        protocol = named == ["NCCL_PROTO"] or (
-            not named and [s.name for s in settings] == ["NCCL_PROTO"]
-        )
-        id_ = "nccl-slow-protocol" if protocol else "nccl-forced-algorithm"
-        yield failure(id_, lines_of(message, *settings), message["text"])
+    message = context.facts.first("nccl.no-algorithm")
+    if not message:
+        return None
+    named = [n for n in ("NCCL_ALGO", "NCCL_PROTO") if n in message["text"]]
+    settings = [s for n in ("NCCL_ALGO", "NCCL_PROTO") if (s := context.facts.setting(n))]
+    if not (named or settings):
+        return None
+    protocol = (named or [s.name for s in settings]) == ["NCCL_PROTO"]
+    id_ = "nccl-slow-protocol" if protocol else "nccl-forced-algorithm"
+    return failure(message["text"], message, *settings, id_=id_)
 
 
 @cause("nccl-forced-algorithm")
-def forced_algorithm(context: Context) -> Iterator[Finding]:
+def forced_algorithm(context: Context) -> Finding | None:
     """``NCCL_ALGO`` is set, and NCCL would use another algorithm without it."""
     facts = context.facts
     setting = facts.setting("NCCL_ALGO")
     if not setting or facts.first("nccl.no-algorithm"):
-        return
+        return None
     value = setting.value.upper()
     ran = {nccl_log.algorithm_name(s["algorithm"]): s for s in facts.seen("nccl.algorithm")}
     large = {
@@ -185,28 +156,23 @@ def forced_algorithm(context: Context) -> Iterator[Finding]:
     # By default NCCL uses a ring for large messages, unless a switch reduces.
     ring_only = "RING" in value and "TREE" not in value and "^" not in value
     if ring_only and not multicast and not (context.ranks or 0) > 64:
-        return
-    evidence = lines_of(setting, *list(large.values())[-1:])
+        return None
     shown = any(name in value for name in large) and not value.startswith("^")
-    yield Finding(
-        "nccl-forced-algorithm",
-        "certain" if shown else "likely",
-        evidence,
-        f"NCCL_ALGO is {setting.value}" + (f", {', '.join(large)} ran" if large else ""),
-    )
+    summary = f"NCCL_ALGO is {setting.value}" + (f", {', '.join(large)} ran" if large else "")
+    return finding(summary, setting, *[*large.values()][-1:], certain=shown)
 
 
 @cause("nccl-nvls-off")
-def nvls_off(context: Context) -> Iterator[Finding]:
+def nvls_off(context: Context) -> Finding | None:
     """NVLink SHARP is turned off, and with it a slow reading could be faster."""
     gpus = context.node.gpus if context.node else None
     setting = context.facts.setting("NCCL_NVLS_ENABLE")
     if not (gpus and gpus.multicast and setting and setting.value == "0"):
-        return
+        return None
     slow = [each for each in context.judged if each.is_slow and each.limit]
     if slow and not _limited_by_rings(context, slow):
-        return
-    yield Finding("nccl-nvls-off", "likely", (setting.evidence,), "NCCL_NVLS_ENABLE is 0")
+        return None
+    return finding("NCCL_NVLS_ENABLE is 0", setting, certain=False)
 
 
 def _limited_by_rings(context: Context, slow: Sequence[Judged]) -> bool:
@@ -231,63 +197,144 @@ def launch_blocking(context: Context) -> Iterator[Finding]:
     for name in ("CUDA_LAUNCH_BLOCKING", "HIP_LAUNCH_BLOCKING", "AMD_SERIALIZE_KERNEL"):
         setting = context.facts.setting(name)
         if setting and setting.value not in ("", "0"):
-            yield Finding(
-                "cuda-launch-blocking", "likely", (setting.evidence,), f"{name} is {setting.value}"
-            )
+            yield finding(f"{name} is {setting.value}", setting, certain=False)
 
 
 @cause("nccl-wrong-data", "wrong-data", hides=["rank-died"])
-def wrong_data(context: Context) -> Iterator[Finding]:
+def wrong_data(context: Context) -> Finding | None:
     """A row or the closing line counts wrong elements."""
     facts = context.facts
     wrong = [r for r in facts.readings if r.wrong and r.kind != "algbw"]
-    evidence = list(dict.fromkeys(r.evidence for r in wrong if r.evidence))[:3]
+    lines = [*dict.fromkeys(r.evidence for r in wrong if r.evidence)][:3]
     if facts.out_of_bounds and not facts.out_of_bounds.okay:
-        evidence.append(facts.out_of_bounds.evidence)
-    evidence += [line for check, line in facts.events_of(Check) if check.wrong][:3]
-    if not evidence:
-        return
+        lines.append(facts.out_of_bounds.evidence)
+    lines += [line for check, line in facts.events_of(Check) if check.wrong][:3]
+    if not lines:
+        return None
     collective = facts.tool == "nccl-tests" or facts.tool.startswith("torch")
     id_ = "nccl-wrong-data" if collective else "wrong-data"
-    yield failure(id_, evidence, f"{sum(r.wrong for r in wrong) or 'some'} wrong values")
+    return failure(f"{sum(r.wrong for r in wrong) or 'some'} wrong values", *lines, id_=id_)
 
 
 @cause("nccl-too-few-gpus", fatal=True)
-def too_few_gpus(context: Context) -> Iterator[Finding]:
+def too_few_gpus(context: Context) -> Finding | None:
     """The test complains that GPUs are missing."""
     complaints = context.facts.seen("tests.too-few")
-    if complaints:
-        most = max(complaints, key=lambda complaint: numbers.count(complaint["requested"]))
-        summary = f"{most['requested']} GPUs needed, {most['visible']} visible"
-        yield failure("nccl-too-few-gpus", [most.evidence], summary)
+    if not complaints:
+        return None
+    most = max(complaints, key=lambda complaint: numbers.count(complaint["requested"]))
+    return failure(f"{most['requested']} GPUs needed, {most['visible']} visible", most)
 
 
 @cause("nccl-too-few-gpus", "too-few-gpus", fatal=True)
-def no_gpu_for_a_rank(context: Context) -> Iterator[Finding]:
+def no_gpu_for_a_rank(context: Context) -> Finding | None:
     """One of our programs reports that a rank has no GPU."""
-    errors = [(e, line) for e, line in context.facts.events_of(Error) if e.code == "too-few-gpus"]
-    if errors:
-        nccl = context.facts.tool.startswith("torch")
-        id_ = "nccl-too-few-gpus" if nccl else "too-few-gpus"
-        several = f"{len(errors)} ranks have no GPU of their own"
-        summary = several if errors[1:] else errors[0][0].text
-        yield failure(id_, [line for _, line in errors[:3]], summary)
+    errors = context.errors("too-few-gpus")
+    if not errors:
+        return None
+    nccl = context.facts.tool.startswith("torch")
+    several = f"{len(errors)} ranks have no GPU of their own"
+    return failure(
+        several if errors[1:] else errors[0][0].text,
+        *[line for _, line in errors[:3]],
+        id_="nccl-too-few-gpus" if nccl else "too-few-gpus",
+    )
 
 
 @cause("nccl-version-mismatch")
-def version_mismatch(context: Context) -> Iterator[Finding]:
+def version_mismatch(context: Context) -> Finding | None:
     """NCCL versions differ among the ranks, or between its log and the program."""
     versions = nccl_versions(context.facts)
-    if len(versions) > 1:
-        lines = tuple(versions.values())[:3]
-        yield failure("nccl-version-mismatch", lines, f"the output names {', '.join(versions)}")
+    if len(versions) < 2:
+        return None
+    return failure(f"the output names {', '.join(versions)}", *[*versions.values()][:3])
 
 
-@note("nccl-version-mismatch")
-def _headers(context: Context) -> Iterator[Note]:
-    """Newer or older headers make no run slow; what they break fails to start."""
-    for message in context.facts.seen("tests.nccl"):
-        headers, library = message["headers"], message["library"]
-        if headers and library and headers != library:
-            summary = f"built with {headers}, running with {library}"
-            yield Note("nccl-version-mismatch", summary, (message.evidence,))
+# ---- RCCL: MSCCL, MSCCL++, and channels on a part of a node
+_MI300X_CHANNELS = 32
+"""The channels that RCCL uses on all 8 GPUs, and the right NCCL_MIN_NCHANNELS on fewer."""
+_MSCCLPP_THRESHOLD = 1 << 20
+_MSCCLPP_TYPES = frozenset({"half", "bfloat16", "float", "int32", "uint32"})
+
+
+@cause("rccl-msccl-off")
+def msccl_off(context: Context) -> Finding | None:
+    """MSCCL++ was requested, and RCCL did not use it at the slow sizes."""
+    facts = context.facts
+    setting = facts.setting("RCCL_MSCCLPP_ENABLE", "RCCL_MSCCL_FORCE_ENABLE", "RCCL_MSCCL_ENABLE")
+    refused = facts.first("rccl.mscclpp-off") or facts.first("rccl.msccl-off")
+    if refused:
+        return finding(refused["text"], refused)
+    if not setting or setting.value == "0" or setting.name != "RCCL_MSCCLPP_ENABLE":
+        return None
+    reasons = list(mscclpp_refusals(context))
+    rocm = facts.first("rocm.version")
+    if rocm and any(each.fits(facts) for each in CAUSES["rccl-msccl-off"].remedies):
+        reasons = [(f"RCCL of ROCm {rocm['version']} has no MSCCL++", rocm.evidence)]
+    if not reasons:
+        return None
+    lines = [line for _, line in reasons[:3]]
+    return finding("; ".join(r for r, _ in reasons), setting, *lines, certain=False)
+
+
+def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
+    """Yield why MSCCL++ cannot serve this run, by its documented conditions."""
+    facts = context.facts
+    enabled, whole = facts.first("rccl.mscclpp-on"), facts.first("nccl.complete")
+    if not enabled and whole:
+        yield "RCCL does not report it enabled", whole.evidence
+    if context.operation and context.operation not in ("all_reduce", "all_gather"):
+        yield f"it does not serve {context.operation}", None
+    threshold = numbers.count(enabled["threshold"]) if enabled else _MSCCLPP_THRESHOLD
+    setting = facts.setting("RCCL_MSCCLPP_THRESHOLD")
+    if setting and numbers.is_whole(setting.value):
+        threshold = numbers.count(setting.value)
+    slow = set(context.slow_sizes)
+    smallest = min((row.nbytes for row, _ in facts.rows), default=0)
+    for row, evidence in facts.rows:
+        # A run of only large sizes is never served, even if no band says that they are slow.
+        judged = row.nbytes in slow or smallest > threshold
+        if reason := _refused_row(row, threshold, judged, context.operation):
+            yield reason, evidence
+            break
+    per_process = Counter((device.host, device.pid) for device in facts.devices.values())
+    if any(n > 1 for n in per_process.values()):
+        yield "one process drives several GPUs", None
+
+
+def _refused_row(
+    row: nccl_tests.Row, threshold: int, slow: bool, operation: str | None
+) -> str | None:
+    if operation == "all_reduce" and row.redop not in ("sum", ""):
+        return f"operator {row.redop}"
+    if operation == "all_reduce" and row.type not in _MSCCLPP_TYPES:
+        return f"type {row.type}"
+    if row.nbytes % 32:
+        return f"{row.nbytes} bytes is not a multiple of 32"
+    if slow and row.nbytes > threshold:
+        return f"{format_bytes(row.nbytes)} is above the threshold of {format_bytes(threshold)}"
+    return None
+
+
+@cause("rccl-few-gpus-few-channels")
+def few_gpus_few_channels(context: Context) -> Finding | None:
+    """RCCL runs on a part of an MI300X node without a minimum of channels."""
+    facts = context.facts
+    site_gpus = context.node.gpus if context.node else None
+    names = {d.name for d in facts.devices.values()} | ({site_gpus.model} if site_gpus else set())
+    channels = facts.first("nccl.channels")
+    by_rccl = facts.tool in ("nccl-tests", "torch_collectives") or channels
+    mi300x = any("MI300" in name for name in names)
+    if not (mi300x and by_rccl and context.ranks) or context.nodes not in (1, None):
+        return None
+    if context.ranks >= (site_gpus.count if site_gpus else 8):
+        return None
+    minimum = facts.setting("NCCL_MIN_NCHANNELS")
+    if minimum and numbers.count(minimum.value) >= _MI300X_CHANNELS:
+        return None
+    if not channels:
+        summary = f"{context.ranks} of 8 GPUs; the channels are not shown"
+        return finding(summary, *context.largest_rates[:1], certain=False)
+    if numbers.count(channels["channels"]) < _MI300X_CHANNELS:
+        return finding(f"{channels['channels']} channels for {context.ranks} GPUs", channels)
+    return None

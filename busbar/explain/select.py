@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from busbar.engine.job_output import JobOutput
-from busbar.engine.reading import Cause, Evidence
+from busbar.engine.reading import Cause
 from busbar.engine.verdicts import Judged
 from busbar.explain.catalog import CAUSES, declare, hidden_by
-from busbar.explain.rules import Explains, Finding
+from busbar.explain.rules import Explains, Finding, finding
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -67,30 +67,17 @@ def _accounts_for(finding: Finding, outcome: Verdict) -> bool:
 
 def _unexplained(outcome: Verdict, judged: Sequence[Judged]) -> list[Finding]:
     off = [j for j in judged if j.verdict is outcome and j.reading.evidence]
+    lines = [*dict.fromkeys(j.reading.evidence for j in off)][-3:]
     if outcome is Verdict.IMPOSSIBLE and off:
         top = max(off, key=lambda j: j.reading.value / (j.limit or 1.0))
-        return [
-            Finding(
-                "above-limit",
-                "certain",
-                (_line(top),),
-                f"{_value(top)}, the limit is {top.limit:.4g}",
-            )
-        ]
+        summary = f"{_value(top)}, the limit is {top.limit:.4g}"
+        return [finding(summary, top.reading, id_="above-limit")]
     if outcome is Verdict.FAILED and off:
-        lines = tuple(dict.fromkeys(_line(j) for j in off))[-3:]
-        return [Finding("invalid-reading", "certain", lines, f"{_value(off[-1])} is no rate")]
+        return [finding(f"{_value(off[-1])} is no rate", *lines, id_="invalid-reading")]
     if outcome is Verdict.DEGRADED:
-        lines = tuple(dict.fromkeys(_line(j) for j in off))[-3:]
         band = f"{_value(off[-1])}, {_bound(off[-1])}" if off else "by the caller's verdict"
-        return [Finding("below-band-unexplained", "certain", lines, band)]
+        return [finding(band, *lines, id_="below-band-unexplained")]
     return []
-
-
-def _line(judged: Judged) -> Evidence:
-    if judged.reading.evidence is None:
-        raise ValueError("a reading without a line")  # collected readings always have one
-    return judged.reading.evidence
 
 
 def _value(judged: Judged) -> str:

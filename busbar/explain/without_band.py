@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from busbar.engine.busy import accounts_for
 from busbar.engine.identify import nccl_versions
 from busbar.engine.reading import Evidence
 from busbar.explain.catalog import declare
-from busbar.explain.rules import Context, Explains, Finding, degraded, lines_of
+from busbar.explain.rules import Context, Explains, Finding, degraded, failure, finding
 from busbar.parse import numbers
 from busbar.verdict import Verdict
 
@@ -25,7 +25,7 @@ _NVLINK_PER_GPU = 900.0
 """GB/s one way of NVLink5, the fastest links between GPUs that are on the market."""
 
 
-def unjudged(context: Context) -> list[Finding]:
+def unjudged(context: Context) -> Iterator[Finding]:
     """What a reading tells without any band: NCCL's own estimate of the links, and physics."""
     facts = context.facts
     rates = [
@@ -34,58 +34,43 @@ def unjudged(context: Context) -> list[Finding]:
         if r.kind in ("bw", "busbw") and r.evidence and math.isfinite(r.value)
     ]
     if not rates:
-        return []
+        return
     top = max(rates, key=lambda r: r.value)
     both = 2 if facts.tool == "osu_bibw" else 1
-    if (
-        context.on_gpu
-        and facts.tool in ("osu_bw", "osu_bibw", "gpu_aware")
-        and top.value > both * _NVLINK_PER_GPU
-    ):
-        return [
-            Finding(
-                "same-gpu",
-                "likely",
-                (top.evidence,),  # type: ignore[arg-type]
-                f"{top.value:.4g} GB/s is more than any link between GPUs carries: the rate of a"
-                f" copy"
-                " inside one GPU",
-                Explains.IMPOSSIBLE,
-                Verdict.IMPOSSIBLE,
-            )
-        ]
-    estimate = max(
-        (numbers.real(v) or 0.0 for v in facts.values("nccl.nvlink", "gb_per_s")), default=0.0
-    )
+    of_pair = context.on_gpu and facts.tool in ("osu_bw", "osu_bibw", "gpu_aware")
+    if of_pair and top.value > both * _NVLINK_PER_GPU:
+        yield finding(
+            f"{top.value:.4g} GB/s is more than any link between GPUs carries: the rate of a copy"
+            " inside one GPU",
+            top,
+            certain=False,
+            explains=Explains.IMPOSSIBLE,
+            effect=Verdict.IMPOSSIBLE,
+            id_="same-gpu",
+        )
+        return
+    estimates = (numbers.real(v) or 0.0 for v in facts.values("nccl.nvlink", "gb_per_s"))
+    estimate = max(estimates, default=0.0)
     last = context.largest_rates
-    if (
-        estimate
-        and context.nodes == 1
-        and last
-        and last[0].nbytes >= _LARGE
-        and last[0].kind == "busbw"
-    ):
-        best = max(last, key=lambda r: r.value)
-        if best.value < _TOO_SLOW * estimate and best.evidence:
-            if accounts_for(context.loads, best.value / (_TOO_SLOW * estimate)):
-                return [
-                    Finding(
-                        *(load.cause, "likely", (load.evidence,), load.summary, Explains.LOAD),
-                        effect=Verdict.UNKNOWN,
-                    )
-                    for load in context.loads
-                ]
-            shown = facts.first("nccl.nvlink")
-            lines = (best.evidence, *lines_of(shown))
-            return [
-                degraded(
-                    "below-band-unexplained",
-                    lines,
-                    f"{best.value:.4g} GB/s where NCCL counts {estimate:g} GB/s of NVLink for"
-                    f" each GPU",
-                )
-            ]
-    return []
+    large = last and last[0].nbytes >= _LARGE and last[0].kind == "busbw"
+    if not (estimate and context.nodes == 1 and large):
+        return
+    best = max(last, key=lambda r: r.value)
+    share = best.value / (_TOO_SLOW * estimate)
+    if share >= 1 or not best.evidence:
+        return
+    if accounts_for(context.loads, share):
+        for load in context.loads:
+            yield finding(
+                *(load.summary, load.evidence),
+                certain=False,
+                explains=Explains.LOAD,
+                effect=Verdict.UNKNOWN,
+                id_=load.cause,
+            )
+        return
+    summary = f"{best.value:.4g} GB/s where NCCL counts {estimate:g} GB/s of NVLink for each GPU"
+    yield degraded(summary, best, facts.first("nccl.nvlink"), id_="below-band-unexplained")
 
 
 def asked_versions(context: Context, asked: Mapping[str, str]) -> list[Finding]:
@@ -102,13 +87,10 @@ def asked_versions(context: Context, asked: Mapping[str, str]) -> list[Finding]:
     }
     causes = {"nccl": "nccl-version-mismatch", "ucx": "ucx-api-mismatch"}
     return [
-        Finding(
-            causes.get(name, "cuda-version-mismatch"),
-            "certain",
-            (evidence,),
+        failure(
             f"requested {name} {version}, but {found} ran",
-            Explains.FAILURE,
-            Verdict.FAILED,
+            evidence,
+            id_=causes.get(name, "cuda-version-mismatch"),
         )
         for name, version in asked.items()
         for found, evidence in shown.get(name, [])

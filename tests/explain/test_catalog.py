@@ -48,7 +48,7 @@ from busbar.parse.messages import pattern
 def gpu_on_fire(context: Context) -> Iterator[Finding]:
     """A GPU reports a fire."""
     if fire := context.facts.first("gpu.fire"):
-        yield failure("gpu-on-fire", [fire.evidence], f"{fire['celsius']} C on GPU {fire['gpu']}")
+        yield failure(f"{fire['celsius']} C on GPU {fire['gpu']}", fire)
 '''
 NEW_NOTE = """
 from busbar.parse.messages import pattern

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: MIT
+"""Causes at the end of a run: time limits, crashes, ranks out of step, cut or odd output."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from busbar.engine.consistency import contradictions
+from busbar.engine.job_output import JobOutput, Occurrence
+from busbar.engine.reading import Evidence, Reading
+from busbar.explain.catalog import cause
+from busbar.explain.rules import Context, Finding, failure, finding
+from busbar.parse import numbers
+from busbar.parse.events import Error, Rank
+from busbar.parse.messages import pattern
+from busbar.verdict import Verdict
+
+_TIMEOUT_STATUS = 124  # coreutils timeout
+_MEMORY_GB_PER_S = 25_000.0
+"""More than the memory of any GPU carries: HBM4 of Rubin has 22 TB/s."""
+
+
+# ---- time limits
+@cause("timeout", hides=["truncated-output"])
+def timeout(context: Context) -> Iterator[Finding]:
+    """The scheduler or the exit status shows that a time limit was reached.
+
+    It says nothing of the machine if other programs took the CPUs.
+    """
+    facts = context.facts
+    if not _timed_out(facts):
+        return
+    status = facts.exit_status
+    present = {rank.rank for rank, _ in facts.events_of(Rank)}
+    silent = [r for r in range(context.ranks or 0) if r not in present] if present else []
+    summary = "the run was ended at its time limit"
+    summary += f"; rank {', '.join(map(str, silent))} printed nothing" if silent else ""
+    effect = Verdict.UNKNOWN if context.starving else Verdict.FAILED
+    by_status = status if status and status.code == _TIMEOUT_STATUS else None
+    yield failure(summary, facts.first("timeout"), by_status, effect=effect)
+    for load in context.starving:
+        yield finding(load.summary, load.evidence, certain=False, effect=effect, id_=load.cause)
+
+
+def _timed_out(facts: JobOutput) -> bool:
+    status = facts.exit_status
+    return bool(facts.first("timeout") or (status and status.code == _TIMEOUT_STATUS))
+
+
+# ---- crashes
+_FATAL = re.compile(r"(?i)^(?!.*(?:NCCL INFO|\bwarn)).*(?:fatal|error|fail|abort|killed|denied)")
+"""Complaints that end a run; warnings and NCCL's notes on what it tries do not."""
+_PYTHON_ERROR = re.compile(r"[\w.]*(?:Error|Exception): ")
+_TRACEBACK = 20
+"""Lines of a short traceback."""
+_DEATHS = (
+    "died",
+    "died.signal",
+    "died.abort",
+    "died.node",
+    "died.cancelled",
+    "died.task",
+    "died.oom",
+    "died.backtrace",
+    "died.gpu",
+    "died.ras",
+    "died.daemon",
+    "died.bad-termination",
+    "died.mpich",
+    "died.exit",
+    "died.step",
+    "died.message",
+    "died.gpu",
+    "tests.failure",
+)
+
+
+@cause("rank-died", hides=["truncated-output"])
+def rank_died(context: Context) -> Finding | None:
+    """Launchers report a signal, an abort or an exit code, or the exit status is not 0."""
+    facts = context.facts
+    ignored = _went_on(facts)
+    deaths = [s for kind in _DEATHS for s in facts.seen(kind) if s.evidence not in ignored]
+    errors = facts.events_of(Error)
+    # After a time limit srun reports its own kill in the same words.
+    if _timed_out(facts):
+        # Messages of the ranks that it kills are not causes either.
+        deaths = facts.seen("died.oom") + facts.seen("died.signal")
+        errors = []
+    elif not (facts.readings or facts.finished):
+        deaths += facts.seen("trouble")
+    status = facts.exit_status
+    failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
+    if not deaths and not errors and not failed:
+        return None
+    lines = [s.evidence for s in deaths[:3]] or [e for _, e in errors[:3]]
+    nodes = [facts.places[kind] for kind in _DEATHS if kind in facts.places and deaths]
+    lines += [line for line in nodes[:1] if line not in lines]
+    if not lines and status:
+        lines = [status.evidence]
+    first = deaths[0].evidence.text if deaths else errors[0][0].text if errors else ""
+    summary = first.strip() or f"exit status {status.code if status else ''}"
+    return failure(summary, *lines, _reason(facts, lines), certain=False)
+
+
+def _went_on(facts: JobOutput) -> list[Evidence]:
+    """Return the lines of errors of which Python says that it ignores them."""
+    lines = [seen.evidence for seen in facts.seen("died.message")]
+    found = []
+    for seen in facts.seen("error-ignored"):
+        after = [e for e in lines if e.file == seen.evidence.file and e.line > seen.evidence.line]
+        found += [e for e in after if e.line == seen.evidence.line + 1]
+        errors = [e for e in after if _PYTHON_ERROR.match(e.text)]
+        nearest = min(errors, key=lambda e: e.line, default=None)
+        if nearest and nearest.line <= seen.evidence.line + _TRACEBACK:
+            found.append(nearest)
+    return found
+
+
+def _reason(facts: JobOutput, lines: Sequence[Evidence]) -> Evidence | None:
+    """Return the nearest line that can say why a run ended, if ``lines`` do not have it."""
+    return None if facts.complaint in lines else facts.complaint
+
+
+# ---- ranks at different collectives: PyTorch's watchdog, NCCL's RAS, XLA
+@cause(
+    "collective-mismatch",
+    fatal=True,
+    patterns=[
+        # "[Rank 3]" of PyTorch 2.0, "[PG ID 0 PG GUID 0(default_pg) Rank 3]" of 2.5.
+        pattern(
+            "torch.watchdog",
+            "Watchdog caught collective",
+            r"\[(?P<group>[^\[\]]*?) ?Rank (?P<rank>\d{1,18})\] .*?Watchdog caught collective.*?"
+            r"SeqNum=(?P<number>\d{1,18}), OpType=(?P<operation>\w+)",
+        )
+    ],
+)
+def watchdog(context: Context) -> Finding | None:
+    """PyTorch's watchdog stopped ranks of one group at different collectives."""
+    groups: dict[str, list[Occurrence]] = defaultdict(list)
+    for seen in context.facts.seen("torch.watchdog"):
+        groups[seen["group"]].append(seen)
+    for timeouts in groups.values():
+        # A rank can time out more than once; its first collective is the one that hung.
+        first = {each["rank"]: each for each in reversed(timeouts)}
+        if len({(each["number"], each["operation"]) for each in first.values()}) < 2:
+            continue
+        lagging = min(first.values(), key=lambda each: numbers.count(each["number"]))
+        leading = max(first.values(), key=lambda each: numbers.count(each["number"]))
+        summary = (
+            f"rank {lagging['rank']} is at {lagging['operation']} {lagging['number']},"
+            f" rank {leading['rank']} at {leading['operation']} {leading['number']}"
+        )
+        certain = lagging["number"] == leading["number"]
+        return failure(summary, lagging, leading, certain=certain)
+    return None
+
+
+@cause("collective-mismatch")
+def counts(context: Context) -> Finding | None:
+    """NCCL's RAS counts different numbers of collectives on ranks of one communicator."""
+    behind = context.facts.seen("ras.behind")
+    if not behind:
+        return None
+    last = max(behind, key=lambda s: numbers.count(s["most"]) - numbers.count(s["count"]))
+    summary = f"rank {last['rank']} started {last['count']} of {last['most']} {last['operation']}"
+    return failure(summary, *behind[:3], certain=False)
+
+
+@cause(
+    "collective-mismatch",
+    fatal=True,
+    patterns=[
+        pattern(
+            "xla.stuck",
+            "may be stuck",
+            r"(?P<text>\b[Tt]hread has been waiting for .{0,300}may be stuck.*)",
+        ),
+        pattern("xla.unstuck", "is unstuck", r"(?P<text>Thread is unstuck.*)"),
+    ],
+)
+def stuck(context: Context) -> Finding | None:
+    """Threads of XLA wait for others at a collective, and none says that it went on."""
+    facts = context.facts
+    waiting = facts.seen("xla.stuck")
+    if not waiting or facts.seen("xla.unstuck") or facts.readings:
+        return None
+    return failure(waiting[0]["text"], *waiting[:3], certain=False)
+
+
+# ---- cut output
+@cause("truncated-output")
+def truncated(context: Context) -> Finding | None:
+    """The output stops inside a row or record, or a message says why it has no more rows.
+
+    The lines that a table lacks prove nothing: whoever posts a table leaves rows out.
+    """
+    facts = context.facts
+    if context.starving and _timed_out(facts):
+        return None
+    if facts.finished or not (facts.tool or facts.incomplete or facts.pending):
+        return None
+    line, summary = _where_cut(context)
+    if not (line and summary):
+        return None
+    return failure(summary, line, _reason(facts, [line]), certain=False)
+
+
+def _where_cut(context: Context) -> tuple[Evidence | None, str]:
+    """Return the line where the output stops, and what is missing; empty if nothing shows it."""
+    facts = context.facts
+    if facts.incomplete:
+        return facts.incomplete, "the input ends inside a record"
+    if facts.pending:
+        return facts.pending, "a result row is incomplete"
+    if facts.tool == "nccl_message_transfer":
+        started = facts.first("ofi.process")
+        cut = started and len(set(facts.values("ofi.completions", "rank"))) < 2
+        summary = "not every rank reports that its messages completed"
+        return (started.evidence, summary) if started and cut else (None, "")
+    if facts.tool in ("gpu_aware", "torch_collectives") and facts.launches:
+        last = facts.readings[-1].evidence if facts.readings else None
+        return last or facts.launches[-1], "the program's last line is missing"
+    line = next((r.evidence for r in reversed(facts.readings) if r.evidence), None)
+    line = line or (facts.launches[-1] if facts.table_seen and facts.launches else None)
+    summary = missing_sizes(context) or ("" if facts.readings else "the table has no rows")
+    return line, summary if line and _ended_badly(facts, line) else ""
+
+
+def missing_sizes(context: Context) -> str:
+    """Return what a table lacks of the sizes that were requested; empty if it lacks none."""
+    facts = context.facts
+    largest = max((r.nbytes for r in facts.readings), default=-1)
+    requested = facts.max_bytes or _requested_size(context)
+    if facts.finished or not requested or not 0 <= largest < requested * 0.9:
+        return ""
+    return f"the last size is {largest} bytes, {requested} were requested"
+
+
+def _ended_badly(facts: JobOutput, last: Evidence) -> bool:
+    """Return whether a message after the last line of a table says that the program failed."""
+    complaint = facts.complaint
+    return bool(
+        complaint
+        and complaint.file == last.file
+        and complaint.line > last.line
+        and _FATAL.search(complaint.text)
+    )
+
+
+def _requested_size(context: Context) -> int | None:
+    for command, _ in context.facts.commands:
+        for option, value in zip(command.arguments, command.arguments[1:], strict=False):
+            if option == "-m":
+                return numbers.whole(value.rsplit(":", 1)[-1])
+    return None
+
+
+# ---- odd figures
+@cause("invalid-reading")
+def no_number(context: Context) -> Iterator[Finding]:
+    """Readings are no rates, no memory is as fast, or the output contradicts itself."""
+    measured = [] if is_alone(context.facts, context.ranks) else context.facts.readings
+    odd = [r for r in measured if r.evidence and _impossible(r)]
+    odd += _without_traffic(measured)
+    if odd:
+        summary = f"{odd[0].kind} of {odd[0].value:g} at {odd[0].nbytes} bytes is not a rate"
+        yield failure(summary, *[*dict.fromkeys(r.evidence for r in odd)][:3])
+        return
+    for text, line in contradictions(context.facts, context.operation, context.ranks):
+        yield failure(text, line)
+
+
+def is_alone(facts: JobOutput, ranks: int | None) -> bool:
+    """Return whether nccl-tests ran one rank, whose bus bandwidth is 0 by definition.
+
+    Rows without their header do not say how many ranks ran: it was one if all have 0, though data
+    moved at a rate that two decimals show.
+    """
+    rates = [r.value for r in facts.readings if r.kind == "busbw"]
+    moved = ranks is None and any(_without_traffic(facts.readings))
+    one = facts.tool == "nccl-tests" and (ranks == 1 or moved) and len(facts.launches) < 2
+    return one and bool(rates) and not any(rates)
+
+
+def _impossible(reading: Reading) -> bool:
+    rate = reading.kind != "latency_us"
+    return (
+        not math.isfinite(reading.value)
+        or reading.value < 0
+        or (rate and reading.value > _MEMORY_GB_PER_S)
+    )
+
+
+def _without_traffic(readings: Sequence[Reading]) -> list[Reading]:
+    """Return bus bandwidths of 0 beside a large algorithm bandwidth: nothing left the GPU."""
+    rates = {(r.evidence, r.in_place): r.value for r in readings if r.kind == "algbw"}
+    return [
+        r
+        for r in readings
+        if r.kind == "busbw"
+        and r.value == 0
+        and r.evidence
+        and rates.get((r.evidence, r.in_place), 0.0) >= 1
+    ]
