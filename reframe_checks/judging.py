@@ -17,7 +17,6 @@ from reframe.core.builtins import run_before, sanity_function
 from busbar import site as sites
 from busbar.check.causes import explained
 from busbar.check.outcome import starved
-from busbar.check.slurm import JobEnd, held_nodes, hostnames, job_end
 from busbar.data import commit
 from busbar.delivery.environment import Image
 from busbar.document import to_json
@@ -27,6 +26,9 @@ from busbar.engine.run import Run
 from busbar.history.provenance import node_facts
 from busbar.history.record import Record
 from busbar.parse.text import Source
+from busbar.slurm.client import scheduler_of
+from busbar.slurm.hostlist import hostnames
+from busbar.slurm.jobs import JobEnd
 from busbar.verdict import Verdict
 
 from .configured import Configured
@@ -104,8 +106,9 @@ class JudgingMixin(Configured):
             return
         output = Path(self.stagedir, self.stdout.evaluate())
         errors = Path(self.stagedir, self.stderr.evaluate())
-        slurm = self.current_partition.scheduler.registered_name in ("slurm", "squeue")
-        end = job_end(self.job.jobid) if slurm else None
+        scheduler = scheduler_of(self.current_partition.scheduler.registered_name)
+        if end := scheduler.job_end(self.job.jobid):
+            end = end.with_state(self.job.state or "")
         # A job that somebody ended, or that never started, says nothing of the machine.
         if end and end.refused:
             limit = self.job.max_pending_time
@@ -127,7 +130,7 @@ class JudgingMixin(Configured):
             results.append(Result(self.name, Verdict.FAILED, message=status))
         nodes = end.nodes if end else ",".join(self.job.pin_nodes or ())
         if end and end.state == self.job.state == "COMPLETING":  # ReFrame does not wait for it
-            message = end.lost(held_nodes(self.job.jobid))
+            message = end.lost(scheduler.held_nodes(self.job.jobid))
             results = [Result(self.name, Verdict.FAILED, message=message), *_printed(results)]
             files = []
         elif end and end.state == "TIMEOUT" and starved([output, errors], self.known_run()):

@@ -70,7 +70,7 @@ class sweep(BusbarCheck):  # noqa: N801 - ReFrame's test names are what users ty
             "deadline": _DEADLINE,
             "output": "sweep",
         }
-        words = ["-m", "busbar", "sweep", "run", "--json"]
+        words = ["-P", "-m", "busbar", "sweep", "run", "--json"]
         words += [f"--{name}={value}" for name, value in values.items() if str(value)]
         self.executable = shlex.quote(sys.executable)
         # These statuses are verdicts, which the document says better than a job that failed.

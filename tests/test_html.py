@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from busbar import cli
+from busbar.check.snapshot import read
 from busbar.engine.results import Result
 from busbar.report.page import page_of, render
 from busbar.report.sections import Frame
-from busbar.report.snapshot import read
 from busbar.verdict import Verdict
 from tests.test_terminal import HOSTILE, hidden
 

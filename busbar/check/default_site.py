@@ -7,13 +7,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from busbar.check.cluster import name as cluster_name
 from busbar.detect.detected import NAME
 from busbar.detect.machine import detect, match
 from busbar.detect.write import write as write_site
 from busbar.errors import BusbarError
 from busbar.site.load import load, names, ships
 from busbar.site.model import Site
+from busbar.slurm.client import cluster_name
 
 
 def default_site(output: Path, tell: Callable[[str], None]) -> str:

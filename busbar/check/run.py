@@ -20,13 +20,13 @@ from busbar.check.places import Place, Sweep
 from busbar.check.processes import Interruption
 from busbar.check.progress import Progress, Step, cases_of, step_of
 from busbar.check.reframe import ReFrame
-from busbar.check.slurm import hostnames
 from busbar.data import CHECKS
 from busbar.engine.peers import doubtful, measured_nodes, outcomes_of_slow, series_of, slow_nodes
 from busbar.engine.repeat import confirmed, disagree, only_below_band
 from busbar.engine.results import RESULTS_FILE, Outcome
 from busbar.errors import BusbarError
 from busbar.site import Site
+from busbar.slurm.hostlist import hostnames
 from busbar.terminal import stderr
 from busbar.verdict import Verdict, combined
 

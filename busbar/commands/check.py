@@ -20,7 +20,6 @@ from busbar.check.progress import Step, announced, earlier_seconds, job_count
 from busbar.check.reframe import ReFrame
 from busbar.check.run import RunPlan, load, make_directory, report, run
 from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
-from busbar.check.slurm import cancel_jobs
 from busbar.check.surroundings import (
     ignored_variables,
     own,
@@ -29,7 +28,6 @@ from busbar.check.surroundings import (
     set_home,
 )
 from busbar.check.target import Target, target_of, untested
-from busbar.check.waiting import shown
 from busbar.commands.check_end import RunState, conclude
 from busbar.commands.check_options import add_options
 from busbar.commands.cluster_options import wish_of
@@ -41,6 +39,7 @@ from busbar.errors import BusbarError
 from busbar.safe_path import refuse_unsafe
 from busbar.site import Site
 from busbar.site.load import find
+from busbar.slurm.client import cancel_jobs, waiting_shown
 from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES
 
@@ -160,7 +159,7 @@ def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: R
     jobs = job_count(state.chosen, plan.sweep)
     ahead = f": {announced(jobs, state.chosen, earlier)}" if jobs else ""
     _tell(f"site {state.site}, lane {state.lane}{_place(state.target)}{ahead}")
-    waits = shown(output, _tell) if state.target.nodes else nullcontext()
+    waits = waiting_shown(output, _tell) if state.target.nodes else nullcontext()
     with args.interruption.held(), stderr().progress(jobs) as bar, waits:
 
         def progress(step: Step) -> None:

@@ -16,6 +16,7 @@ from busbar.check.document import document_of
 from busbar.check.listing import Match
 from busbar.check.outcome import interrupted
 from busbar.check.processes import Interruption
+from busbar.check.snapshot import of_document
 from busbar.check.surroundings import refuse_without_space, write
 from busbar.check.target import Target, coverage, untested
 from busbar.document import to_json
@@ -25,7 +26,6 @@ from busbar.parse import numbers
 from busbar.report.junit import junit
 from busbar.report.page import page_of, render
 from busbar.report.sections import Frame
-from busbar.report.snapshot import of_document
 from busbar.report.terminal import print_run, summary
 from busbar.site import Site
 from busbar.terminal import stdout

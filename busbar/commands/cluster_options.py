@@ -6,9 +6,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from busbar.check.target import Wish
 from busbar.commands.option_types import above_zero, seconds
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, Choice
+from busbar.slurm.options import Wish
 
 
 def add_site(parser: argparse.ArgumentParser) -> None:

@@ -19,6 +19,11 @@ from busbar.check.default_site import default_site
 from busbar.check.processes import Interruption
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own, refuse_without_space, write
+from busbar.cluster.nightly.night import SCHEMA, STAGES, Night, State, begin, last, rotate
+from busbar.cluster.nightly.output import document, summary
+from busbar.cluster.nightly.process import GRACE_S
+from busbar.cluster.nightly.run import Runner
+from busbar.cluster.nightly.stages import Job
 from busbar.commands.cluster_options import (
     add_job,
     add_limit,
@@ -29,14 +34,10 @@ from busbar.commands.cluster_options import (
 )
 from busbar.commands.option_types import above_zero, natural, positive
 from busbar.errors import BusbarError
-from busbar.measure.place import place_of
-from busbar.nightly.lock import one_night
-from busbar.nightly.night import SCHEMA, STAGES, Night, State, begin, last, rotate
-from busbar.nightly.output import document, junit, summary
-from busbar.nightly.process import GRACE_S
-from busbar.nightly.run import Runner
-from busbar.nightly.stages import Job
+from busbar.report.junit import junit_of_night
 from busbar.safe_path import refuse_unsafe
+from busbar.slurm.lock import one_night
+from busbar.slurm.options import granted
 from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, exit_status
 
@@ -144,21 +145,21 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     name = args.site or default_site(output, _tell)
     site = sites.load(name)
     wish, choice = wish_of(args), choice_of(args)
-    place = place_of(site, wish)
-    if not place.nodes:
+    grant = granted(site, wish, one=True)
+    if not grant.usable:
         raise BusbarError(
             "Slurm can start no job on any of its nodes",
-            where=f"partition {place.partition.name}",
+            where=f"partition {grant.partition.name}",
             hint="sinfo -N lists the nodes and their states",
         )
     now = datetime.now(UTC)
     state = State(
         SCHEMA,
         site.name,
-        place.partition.name,
+        grant.partition.name,
         now.isoformat(timespec="seconds"),
         _names(args.stages, args.sample),
-        place.unusable,
+        grant.unusable,
     )
     if args.resume:
         state = _resumed(last(output), state)
@@ -167,10 +168,10 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     deadline = None if args.max_hours is None else begun + args.max_hours * _HOUR_S
     # A step of Slurm may start in another directory.
     where = str(Path(name).absolute()) if "/" in name else name
-    with one_night(place, wish, _tell):
+    with one_night(grant, wish, site.operators, _tell):
         night = last(output) if args.resume else begin(output, now)
-        _tell(f"night {night.directory}: {len(place.nodes)} nodes")
-        job = Job(night, where, place, wish, choice, args.limit, deadline)
+        _tell(f"night {night.directory}: {len(grant.usable)} nodes")
+        job = Job(night, where, grant, wish, choice, args.limit, deadline)
         with interruption.held():
             state = Runner(job, args.sample, interruption, _tell).run(state)
             if interruption.name:
@@ -209,7 +210,7 @@ def _conclude(
     args: argparse.Namespace, night: Night, state: State, interruption: Interruption
 ) -> int:
     lines = summary(night, state)
-    text = junit(night, state)
+    text = junit_of_night(night, state)
     files = [(night.path("summary.txt"), "\n".join(lines) + "\n"), (night.path("junit.xml"), text)]
     for path, content in [*files, *([(args.junit, text)] if args.junit else [])]:
         try:

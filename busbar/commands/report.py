@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.check.snapshot import Snapshot, read
 from busbar.check.surroundings import write
+from busbar.cluster.sweep.document import read_sweep
 from busbar.detect.detected import NAME as DETECTED
 from busbar.errors import BusbarError
 from busbar.history.model import seconds
@@ -20,11 +22,10 @@ from busbar.report.page import Page, page_of, render_pages
 from busbar.report.past import Past, past
 from busbar.report.prometheus import metrics
 from busbar.report.sections import Frame
-from busbar.report.snapshot import Snapshot, read
-from busbar.report.sweep import Rates, map_of, read_rates, read_sweep
+from busbar.report.sweep import Rates, map_of, read_rates
 from busbar.site import Site
 from busbar.site.model import NAME_PATTERN
-from busbar.sweep.topology import Topology, read_topology
+from busbar.slurm.topology import Topology, read_topology
 from busbar.terminal import stderr, stdout
 from busbar.verdict import Verdict, worst
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.cluster.sweep import limits
+from busbar.cluster.sweep.analyse import TOLERANCE, Analysis, analyse
+from busbar.cluster.sweep.judge_pairs import Least
+from busbar.cluster.sweep.rows import read_results
 from busbar.commands.option_types import above_zero, share
 from busbar.document import to_json
-from busbar.sweep import limits
-from busbar.sweep.analyse import TOLERANCE, Analysis, analyse
-from busbar.sweep.judge_pairs import Least
-from busbar.sweep.rows import read_results
-from busbar.sweep.topology import Topology, read_topology
+from busbar.slurm.topology import Topology, read_topology
 from busbar.terminal import stdout
 from busbar.verdict import EXIT_UNJUDGED
 

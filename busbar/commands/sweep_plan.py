@@ -7,13 +7,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from busbar.cluster.sweep.plan import plan
+from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
 from busbar.commands.option_types import natural, positive
 from busbar.errors import BusbarError
 from busbar.parse import numbers
-from busbar.sweep.hostlist import MOST_NODES, expand
-from busbar.sweep.plan import plan
-from busbar.sweep.second_pass import SuspectPair, plan_suspects
-from busbar.sweep.topology import Topology, read_topology
+from busbar.slurm.hostlist import MOST_NODES, expand
+from busbar.slurm.topology import Topology, read_topology
 from busbar.terminal import stdout
 from busbar.text_file import read_text
 

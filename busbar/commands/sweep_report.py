@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from busbar.measure.run import Outcome
-from busbar.sweep.document import GoneNode, RunAccusation, SweepRun
-from busbar.sweep.hostlist import fold
-from busbar.sweep.rows import State
+from busbar.cluster.measure.run import Outcome
+from busbar.cluster.sweep.document import GoneNode, RunAccusation, SweepRun
+from busbar.cluster.sweep.rows import State
+from busbar.slurm.hostlist import fold
 from busbar.terminal import stdout
 from busbar.verdict import STYLES, Verdict
 

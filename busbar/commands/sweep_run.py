@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,11 @@ from busbar.check.default_site import default_site
 from busbar.check.processes import Interrupted, Interruption
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own, refuse_without_space, write
-from busbar.check.target import Wish
+from busbar.cluster.measure import drain
+from busbar.cluster.measure.program import prepare
+from busbar.cluster.measure.run import Outcome, Request, Sweep
+from busbar.cluster.measure.store import PLAN, RESULTS
+from busbar.cluster.sweep.analyse import TOLERANCE
 from busbar.commands.cluster_options import (
     add_job,
     add_limit,
@@ -28,14 +33,10 @@ from busbar.commands.option_types import above_zero, natural, positive, seconds,
 from busbar.commands.sweep_report import document, print_outcome
 from busbar.document import to_json
 from busbar.errors import BusbarError
-from busbar.measure import drain
-from busbar.measure.place import Place, place_of, submit
-from busbar.measure.program import prepare
-from busbar.measure.run import Outcome, Request, Sweep
-from busbar.measure.store import PLAN, RESULTS
-from busbar.measure.switches import topology
 from busbar.safe_path import refuse_unsafe
-from busbar.sweep.analyse import TOLERANCE
+from busbar.slurm.client import answer
+from busbar.slurm.options import Grant, Wish, granted, run_in_job
+from busbar.slurm.topology import Topology, leaf_switches_in, read_topology
 from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, Verdict, exit_status
 
@@ -43,6 +44,7 @@ _MOST_ROUNDS = 8
 _FEWEST = 2
 _STARTED = "job"
 """The file with the id of the job, which shows that it started."""
+_TOPOLOGY = "topology.conf"
 _END_S = 45
 """How long the job may take to end its step and to print its verdict after a signal."""
 
@@ -145,21 +147,21 @@ def _sweep(args: argparse.Namespace, output: Path) -> int:
     name = args.site or default_site(output, _tell)
     site = sites.load(name)
     wish = wish_of(args, args.nodelist)
-    place = place_of(site, wish)
-    for node in place.unusable:
+    grant = granted(site, wish, one=True)
+    for node in grant.unusable:
         _tell(f"not measured: {node}")
-    if len(place.nodes) < _FEWEST:
+    if len(grant.usable) < _FEWEST:
         raise BusbarError(
-            f"a sweep needs 2 nodes, got {len(place.nodes)}",
-            where="--nodelist" if args.nodelist else f"partition {place.partition.name}",
+            f"a sweep needs 2 nodes, got {len(grant.usable)}",
+            where="--nodelist" if args.nodelist else f"partition {grant.partition.name}",
             hint="sinfo -N lists the nodes and their states",
         )
-    if not place.held:
-        return _submit(args, output, place, wish, name)
+    if not grant.held:
+        return _submit(args, output, grant, wish, name)
     with own(output):
         refuse_without_space(output)
         write(output / _STARTED, f"{os.environ['SLURM_JOB_ID']}\n")
-        return _measure(args, output, site, place)
+        return _measure(args, output, site, grant)
 
 
 def _refuse_earlier(output: Path, *, resume: bool) -> None:
@@ -177,14 +179,14 @@ def _refuse_earlier(output: Path, *, resume: bool) -> None:
         )
 
 
-def _submit(args: argparse.Namespace, output: Path, place: Place, wish: Wish, site: str) -> int:
+def _submit(args: argparse.Namespace, output: Path, grant: Grant, wish: Wish, site: str) -> int:
     """Run this command in a job; return its exit status."""
-    _tell(f"submitting a job on {len(place.nodes)} nodes")
+    _tell(f"submitting a job on {len(grant.usable)} nodes")
     started = output / _STARTED
     started.unlink(missing_ok=True)
     args.interruption.grace = _END_S
     with args.interruption.held():
-        status = submit(place, wish, _inside(args, site, output, place))
+        status = run_in_job(grant, wish, "busbar-sweep", _inside(args, site, output, grant))
     if args.interruption.name:
         return int(args.interruption.status)
     if not started.exists():
@@ -196,28 +198,38 @@ def _submit(args: argparse.Namespace, output: Path, place: Place, wish: Wish, si
     return status
 
 
-def _measure(args: argparse.Namespace, output: Path, site: sites.Site, place: Place) -> int:
+def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Grant) -> int:
     interruption: Interruption = args.interruption
-    rounds = args.rounds or min(_MOST_ROUNDS, len(place.nodes) - 1)
+    rounds = args.rounds or min(_MOST_ROUNDS, len(grant.usable) - 1)
     request = Request(
         site,
-        topology(args.topology, output),
+        _topology(args.topology, output),
         rounds,
         args.seed,
         args.deadline or 600 + 60 * rounds,
         args.limit,
         args.tolerance,
     )
-    sweep = Sweep(request, place.nodes, output, _tell)
+    sweep = Sweep(request, grant.usable, output, _tell)
     with suppress(Interrupted):
         sweep.prepare(resume=args.resume)
-        program = prepare(site, place.partition, choice_of(args), args.seconds, output)
-        sweep.measure(program, place.nodes)
+        program = prepare(site, grant.partition, choice_of(args), args.seconds, output)
+        sweep.measure(program, grant.usable)
     with interruption.held():
         outcome = sweep.conclude(interruption.name)
         if interruption.name:
             interruption.finish()
         return _conclude(args, output, outcome, interruption)
+
+
+def _topology(file: Path | None, output: Path) -> Topology:
+    """Return the topology of a file, else what Slurm knows; a resumed sweep keeps its own."""
+    if file:
+        return read_topology(file)
+    kept = output / _TOPOLOGY
+    if not kept.exists():
+        write(kept, leaf_switches_in(answer("scontrol", "show", "topology")))
+    return read_topology(kept) if kept.stat().st_size else Topology()
 
 
 def _conclude(
@@ -239,11 +251,11 @@ def _conclude(
     return interruption.status if interruption.name else exit_status(verdict)
 
 
-def _inside(args: argparse.Namespace, site: str, output: Path, place: Place) -> Sequence[str]:
-    """Return the words of this command for the job."""
+def _inside(args: argparse.Namespace, site: str, output: Path, grant: Grant) -> Sequence[str]:
+    """Return this command for the job."""
     values = {
         "--site": site,
-        "--partition": place.partition.name,
+        "--partition": grant.partition.name,
         "--output": output,
         "--lane": args.lane,
         "--prefix": args.prefix and args.prefix.absolute(),
@@ -259,7 +271,7 @@ def _inside(args: argparse.Namespace, site: str, output: Path, place: Place) -> 
     }
     given = [f"{option}={value}" for option, value in values.items() if value not in (None, "")]
     flags = [flag for flag in ("--resume", "--json") if getattr(args, flag.strip("-"))]
-    return ["sweep", "run", *given, *flags]
+    return [sys.executable, "-P", "-m", "busbar", "sweep", "run", *given, *flags]
 
 
 def _tell(line: str) -> None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import argparse
 from typing import Any, get_args
 
+from busbar.cluster.sweep.fleet import FaultKind, Noise
+from busbar.cluster.sweep.simulate import Scenario, simulate
 from busbar.commands.option_types import natural, positive, share
 from busbar.documents import SimulationDocument
 from busbar.errors import BusbarError
-from busbar.sweep.fleet import FaultKind, Noise
-from busbar.sweep.hostlist import MOST_NODES
-from busbar.sweep.simulate import Scenario, simulate
+from busbar.slurm.hostlist import MOST_NODES
 from busbar.terminal import stdout
 
 

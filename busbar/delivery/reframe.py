@@ -9,7 +9,6 @@ import pprint
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -29,17 +28,17 @@ from busbar.errors import BusbarError
 from busbar.safe_path import refuse_unsafe
 from busbar.site.backends import unusable
 from busbar.site.model import NodeType, Partition, Site
-from busbar.site.queue import named_queue
+from busbar.slurm.client import setting
+from busbar.slurm.options import slurm_options
 
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
 _BACKENDS = (
     "busbar.delivery.launchers",
-    "busbar.delivery.allocation",
-    "busbar.delivery.slurm_end",
+    "busbar.slurm.backends",
 )
 """Imported in ReFrame's own process only, as they change the environment of a process."""
 _ALLOCATION = {"scheduler": "allocation", "launcher": "srun-step"}
-"""The backends of ``busbar.delivery.allocation``."""
+"""The backends of ``busbar.slurm.backends``."""
 _MANY = 10_000
 """Jobs at once where something else limits them."""
 _SLURM = ("slurm", "squeue")
@@ -300,33 +299,17 @@ def _access(site: Site, partition: Partition, added: Sequence[str]) -> dict[str,
         options = slurm_options(partition, added)
     # A job that the scheduler requeues after a node failure would hide the failure.
     options += _NO_REQUEUE.get(site.scheduler, ())
-    # busbar.delivery.slurm_end cancels the jobs that wait for a node in vain.
+    # busbar.slurm.backends cancels the jobs that wait for a node in vain.
     ignored = {"sched_options": {"ignore_reqnodenotavail": True}}
     return {"access": options} | (ignored if site.scheduler in _SLURM else {})
-
-
-def slurm_options(partition: Partition, added: Sequence[str]) -> list[str]:
-    """Return the options that give access to a partition of Slurm, in addition to ``added``."""
-    options = [*partition.access, *added]
-    words = " ".join(options).split()
-    if not named_queue(options):
-        options.insert(0, f"--partition={partition.name}")
-    if partition.exclusive and not any(word.startswith("--exclusive") for word in words):
-        options.append("--exclusive")
-    return options
 
 
 def _scheduler(site: Site) -> str:
     """Return ReFrame's scheduler: ``slurm`` (sacct) with accounting, else ``squeue``."""
     if site.scheduler != "slurm" or not shutil.which("scontrol"):
         return site.scheduler
-    config = subprocess.run(
-        ["scontrol", "show", "config"], capture_output=True, text=True, check=False
-    )
-    no_accounting = re.search(
-        r"AccountingStorageType\s*=\s*(?:accounting_storage/none|\(null\))", config.stdout
-    )
-    return "squeue" if no_accounting else "slurm"
+    no_accounting = ("accounting_storage/none", "(null)")
+    return "squeue" if setting("AccountingStorageType") in no_accounting else "slurm"
 
 
 def _ranks_per_node(node: NodeType) -> int:

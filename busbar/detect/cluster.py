@@ -18,12 +18,11 @@ from busbar import mpi
 from busbar.detect.gather import Outputs, gather
 from busbar.detect.scheduler import site_name
 from busbar.errors import BusbarError
-from busbar.parse.machine import scontrol
-from busbar.parse.machine.scontrol import SlurmNode
 from busbar.site.delivery import MpiFamily
+from busbar.slurm.client import answer
+from busbar.slurm.nodes import Hardware, parse_hardware
 from busbar.terminal import stdout
 
-_ANSWER_S = 30
 _JOB_S = 90
 """For a job on an idle node, also if the node has to load Python over a busy network."""
 _START_S = 20
@@ -36,7 +35,7 @@ class Group:
 
     queue: str
     """The partition of Slurm."""
-    nodes: tuple[SlurmNode, ...]
+    nodes: tuple[Hardware, ...]
     name: str
     """The name of the partition in the site."""
 
@@ -71,7 +70,7 @@ def cluster_of(host: Outputs) -> Cluster | None:
     describes the kind of a compute node.
     """
     try:
-        nodes = scontrol.parse_nodes(_answer("scontrol", "--oneliner", "show", "node"))
+        nodes = parse_hardware(answer("scontrol", "--oneliner", "show", "node"))
     except ValueError:
         return None
     groups, remarks = groups_of(nodes, _default_partition())
@@ -99,12 +98,12 @@ def cluster_of(host: Outputs) -> Cluster | None:
     return Cluster(tuple(groups), described, offered, tuple(remarks))
 
 
-def groups_of(nodes: Sequence[SlurmNode], default: str = "") -> tuple[list[Group], list[str]]:
+def groups_of(nodes: Sequence[Hardware], default: str = "") -> tuple[list[Group], list[str]]:
     """Return partitions that have each node once, and remarks on what they leave out.
 
     Partitions of equal nodes come first, the largest of them before the others.
     """
-    queues: dict[str, list[SlurmNode]] = {}
+    queues: dict[str, list[Hardware]] = {}
     for node in nodes:
         for queue in node.partitions:
             queues.setdefault(queue, []).append(node)
@@ -145,16 +144,16 @@ def groups_of(nodes: Sequence[SlurmNode], default: str = "") -> tuple[list[Group
     return sorted(groups, key=lambda group: -group.nodes[0].gpu_count), remarks
 
 
-def _hardware(node: SlurmNode) -> tuple[object, ...]:
+def _hardware(node: Hardware) -> tuple[object, ...]:
     return node.cpus, node.sockets, node.threads_per_core, *node.gpus
 
 
-def _kinds(nodes: Sequence[SlurmNode]) -> Counter[tuple[object, ...]]:
+def _kinds(nodes: Sequence[Hardware]) -> Counter[tuple[object, ...]]:
     return Counter(_hardware(node) for node in nodes)
 
 
 def _default_partition() -> str:
-    lines = _answer("sinfo", "--noheader", "--format=%P").split()
+    lines = answer("sinfo", "--noheader", "--format=%P").split()
     return next((name[:-1] for name in lines if name.endswith("*")), "")
 
 
@@ -192,17 +191,6 @@ def _sentences(errors: str) -> Iterator[str]:
     for line in errors.splitlines():
         if text := line.removeprefix("srun: ").removeprefix("error: ").strip():
             yield text
-
-
-def _answer(*command: str) -> str:
-    """Return what a command of Slurm prints; nothing if it fails."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_ANSWER_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return "" if done.returncode else done.stdout
 
 
 if __name__ == "__main__":

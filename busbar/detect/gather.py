@@ -150,7 +150,7 @@ def _multicast() -> bool | None:
 
     In a process of its own: the driver can crash or hang.
     """
-    succeeded, output = _run((sys.executable, "-m", "busbar.detect.multicast"))
+    succeeded, output = _run((sys.executable, "-P", "-m", "busbar.detect.multicast"))
     return output.strip() == "1" if succeeded else None
 
 

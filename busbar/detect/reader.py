@@ -22,9 +22,9 @@ from busbar.parse.machine import (
     nvidia_smi,
     rocm_smi,
     schedulers,
-    scontrol,
 )
 from busbar.site.yamlfile import dotted
+from busbar.slurm.nodes import parse_hardware
 from busbar.text_file import read_text
 
 Parsed = TypeVar("Parsed")
@@ -44,7 +44,7 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "lstopo": hwloc.parse_machine,
     "ibstat": ibstat.parse_ibstat,
     "fi_info": fi_info.parse_fi_info,
-    "scontrol": scontrol.parse_nodes,
+    "scontrol": parse_hardware,
     "sinfo": schedulers.parse_sinfo,
     "flux resource list": schedulers.parse_flux,
     "pbsnodes": schedulers.parse_pbsnodes,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from busbar.detect.reader import Reader
-from busbar.parse.machine import schedulers, scontrol
+from busbar.parse.machine import schedulers
 from busbar.parse.machine.schedulers import Queue
-from busbar.parse.machine.scontrol import SlurmNode
 from busbar.site.model import Name
+from busbar.slurm.nodes import Hardware, parse_hardware
 
 _IS_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
@@ -40,7 +40,7 @@ class DetectedScheduler:
 
 def scheduler(reader: Reader) -> DetectedScheduler:
     """Return the scheduler whose tools answered."""
-    nodes = reader.read("scontrol", scontrol.parse_nodes)
+    nodes = reader.read("scontrol", parse_hardware)
     sinfo = reader.read("sinfo", schedulers.parse_sinfo)
     if nodes or sinfo or "scontrol" in reader.outputs.text:
         return _slurm(nodes or (), sinfo or ())
@@ -53,7 +53,7 @@ def scheduler(reader: Reader) -> DetectedScheduler:
     return DetectedScheduler()
 
 
-def _slurm(nodes: tuple[SlurmNode, ...], queues: tuple[Queue, ...]) -> DetectedScheduler:
+def _slurm(nodes: tuple[Hardware, ...], queues: tuple[Queue, ...]) -> DetectedScheduler:
     own = nodes[0].partitions[0] if nodes and nodes[0].partitions else ""
     chosen = next(
         (queue for queue in queues if queue.name == own or (not own and queue.default)),

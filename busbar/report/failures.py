@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from busbar.check.names import short_name, without_place
+from busbar.check.snapshot import Snapshot
 from busbar.detect.detected import NAME as DETECTED
 from busbar.engine.reading import Evidence
 from busbar.engine.results import Outcome
 from busbar.report.rows import Namer
-from busbar.report.snapshot import Snapshot
 from busbar.verdict import Verdict, worst
 
 _T = TypeVar("_T")

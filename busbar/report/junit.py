@@ -7,6 +7,9 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
 from busbar.check.listing import Match
+from busbar.cluster.nightly.night import Night, Stage, State
+from busbar.cluster.nightly.output import why_missing
+from busbar.cluster.nightly.stages import snapshots
 from busbar.engine.results import Outcome, Result
 from busbar.terminal import one_line
 from busbar.verdict import Verdict
@@ -72,3 +75,24 @@ def _read(outcome: Outcome) -> list[Result]:
 def _line(row: Result) -> str:
     parts = (row.where, row.metric, row.buffers, row.pair, f"{row.bytes} bytes")
     return one_line(f"{' '.join(filter(None, parts))}: {row.value:.6g} {row.unit} {row.verdict}")
+
+
+def junit_of_night(night: Night, state: State) -> str:
+    """Return the JUnit file: a suite for the stages, and one for each set of checks."""
+    missing = [
+        Stage(name, Verdict.NOT_RUN, why_missing(state), finished=False)
+        for name in state.names
+        if not state.stage(name)
+    ]
+    stages = [_outcome(stage, state) for stage in (*state.stages, *missing)]
+    suites = [suite_of(f"{state.site}.nightly", stages, (), state.begun)]
+    for name, found in snapshots(night).items():
+        skipped = [(each.check, each.reason) for each in found.skipped]
+        suites.append(suite_of(f"{found.site}.{name}", found.outcomes, skipped, found.time))
+    return document(suites)
+
+
+def _outcome(stage: Stage, state: State) -> Outcome:
+    """Return a stage as the outcome of a check: its verdict is that of the stage."""
+    row = Result(stage.name, stage.verdict, message=stage.message)
+    return Outcome(stage.name, "", (row,), partition=state.partition)

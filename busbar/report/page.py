@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from busbar.check.names import short_name
+from busbar.check.snapshot import Snapshot
 from busbar.engine.results import Outcome
 from busbar.report.failures import Failure, failures
 from busbar.report.fleet import Fleet, of_outcomes
@@ -22,7 +23,6 @@ from busbar.report.news import News
 from busbar.report.rows import Namer, namer
 from busbar.report.scale import number
 from busbar.report.sections import CheckSection, Frame, sections
-from busbar.report.snapshot import Snapshot
 from busbar.report.sweep import sentence as of_sweep
 from busbar.report.trend import Trend
 from busbar.terminal import visible

@@ -14,9 +14,9 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from busbar.check.names import short_name
+from busbar.check.snapshot import Snapshot
 from busbar.engine.results import Result
 from busbar.report.rows import quality
-from busbar.report.snapshot import Snapshot
 from busbar.terminal import one_line
 from busbar.verdict import Verdict
 

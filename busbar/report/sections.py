@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from busbar.check.snapshot import Snapshot
 from busbar.engine.reading import Cause
 from busbar.engine.results import Outcome, Result
 from busbar.history.record import metric_of
@@ -15,7 +16,6 @@ from busbar.report.curve import Curve, curve
 from busbar.report.failures import repeat
 from busbar.report.matrix import Matrix, ends_of, matrix
 from busbar.report.rows import namer, names_text, quality
-from busbar.report.snapshot import Snapshot
 from busbar.report.trend import Trend
 from busbar.site.model import Gpus, Site
 from busbar.units import format_bytes

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from busbar.document import parse_document, read_document
+from busbar.cluster.sweep.analyse import Analysis
+from busbar.cluster.sweep.document import SweepRun
+from busbar.document import parse_document
 from busbar.errors import BusbarError
 from busbar.parse import numbers
 from busbar.report.fleet import Fleet, State, fleet
 from busbar.report.scale import number
-from busbar.sweep.analyse import Analysis
-from busbar.sweep.document import SweepRun
 from busbar.text_file import read_text
 from busbar.verdict import Verdict, worst
 
@@ -48,13 +48,6 @@ class Rates:
         """Return the median rate of a node; empty without a reading."""
         values = self.of.get(node)
         return f"median {number(statistics.median(values))} GB/s" if values else ""
-
-
-def read_sweep(path: Path) -> Analysis | SweepRun:
-    """Return the verdict in a file; raise ``BusbarError`` for anything else."""
-    hint = "give what busbar sweep analyse --json or busbar sweep run --json printed"
-    sweep: Analysis | SweepRun = read_document(path, hint, Analysis, SweepRun)
-    return sweep
 
 
 def read_rates(path: Path) -> Rates:

@@ -17,7 +17,7 @@ OWN_LAUNCHERS = ("flux-run", "jsrun")
 
 
 _INTERNAL = ("allocation", "srun-step")
-"""Those of `busbar.delivery.allocation`, which no site names."""
+"""Those of `busbar.slurm.backends`, which no site names."""
 
 
 @lru_cache(maxsize=2)

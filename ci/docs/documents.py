@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from pydantic import ConfigDict
 
 from busbar.check.listing import Match
+from busbar.cluster.sweep.analyse import Analysis
+from busbar.cluster.sweep.document import SweepRun
 from busbar.detect.compare import SiteDifference
 from busbar.documents import (
     ErrorDocument,
@@ -32,8 +34,6 @@ from busbar.history.store import HistoryList, Pruned
 from busbar.preflight.model import PreflightReport, Status
 from busbar.site.family import LaunchRule, OperatorStep
 from busbar.site.model import Site
-from busbar.sweep.analyse import Analysis
-from busbar.sweep.document import SweepRun
 
 from .markdown import table
 from .schemas import schema_of, schema_tables, type_text

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
-from busbar.sweep.simulate import Scenario, simulate
+from busbar.cluster.sweep.simulate import Scenario, simulate
 
 BASE = Scenario(nodes=10_000, bad=10)
 SCENARIOS: dict[str, dict[str, Any]] = {

@@ -13,13 +13,13 @@ import pytest
 
 from busbar import cli
 from busbar.check.document import document_of
+from busbar.check.snapshot import read
 from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
 from busbar.history.json_lines import parse
 from busbar.history.provenance import flat
 from busbar.history.read import history, read_series
 from busbar.history.record import metric_of
-from busbar.report.snapshot import read
 from busbar.verdict import Verdict
 
 DATA = Path(__file__).parents[1] / "data"

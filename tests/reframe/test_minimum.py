@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MINIMUM: dict[str, list[str]] = yaml.safe_load((HERE / "minimum.yaml").read_text())
 ELSEWHERE = "sweep"
-"""It has a judgement of its own, which tests/measure/test_check.py tests."""
+"""It has a judgement of its own, which tests/cluster/test_sweep_check.py tests."""
 del MINIMUM[ELSEWHERE]
 # What judges a run of our own program is divided otherwise: by what it looks at.
 _GPU_AWARE = {

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from busbar.check.snapshot import Snapshot, read
 from busbar.engine.results import Result
 from busbar.history.interval import Ratio
 from busbar.history.model import Bounds, Change, Difference, Event, Key, Series
-from busbar.report.snapshot import Snapshot, read
 from busbar.verdict import Verdict
 
 DAY = 86400.0

@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 
 from busbar import site as sites
+from busbar.cluster.sweep.analyse import Analysis
 from busbar.report.news import news
 from busbar.report.page import page_of, render
 from busbar.report.sections import Frame
 from busbar.report.sweep import Rates, map_of
 from busbar.report.trend import by_check, trend
-from busbar.sweep.analyse import Analysis
 from busbar.verdict import Verdict
 
 from .documents import FACTS, MARKUP, cause, curve_rows, event, matrix_rows, row, series, snapshot

@@ -17,6 +17,7 @@ import pytest
 
 from busbar import cli
 from busbar import site as sites
+from busbar.check.snapshot import Snapshot, read
 from busbar.errors import BusbarError
 from busbar.report.curve import curve
 from busbar.report.mail import mail
@@ -25,7 +26,6 @@ from busbar.report.news import news
 from busbar.report.page import Page, page_of, render, render_pages
 from busbar.report.scale import LogScale, size_ticks, value_ticks, values_scale
 from busbar.report.sections import Frame
-from busbar.report.snapshot import Snapshot, read
 from busbar.report.trend import by_check, trend
 from busbar.units import parse_bytes
 from busbar.verdict import Verdict

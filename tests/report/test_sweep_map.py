@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from busbar import cli
+from busbar.cluster.sweep.document import read_sweep
 from busbar.errors import BusbarError
-from busbar.report.sweep import map_of, read_rates, read_sweep, sentence
+from busbar.report.sweep import map_of, read_rates, sentence
 from busbar.verdict import Verdict
 
 

@@ -15,7 +15,7 @@ from busbar.cli import main
 from busbar.detect.cluster import Cluster, Group, cluster_of, groups_of
 from busbar.detect.gather import Outputs, gather
 from busbar.detect.machine import compose_cluster
-from busbar.parse.machine.scontrol import SlurmNode, parse_nodes
+from busbar.slurm.nodes import Hardware, parse_hardware
 
 from .saved import detect_text, h200_outputs
 
@@ -25,9 +25,9 @@ NODE = (
 )
 
 
-def slurm(name: str, partitions: str, cpus: int = 64, gpus: int = 0) -> SlurmNode:
+def slurm(name: str, partitions: str, cpus: int = 64, gpus: int = 0) -> Hardware:
     resources = (("", gpus),) if gpus else ()
-    return SlurmNode(name, cpus, tuple(partitions.split(",")), 2, 1, resources, "IDLE")
+    return Hardware(name, cpus, tuple(partitions.split(",")), 2, 1, resources, "IDLE")
 
 
 def test_each_node_is_in_one_partition_and_equal_ones_come_first() -> None:
@@ -58,13 +58,13 @@ def test_a_mixed_partition_stands_for_the_nodes_that_no_other_has() -> None:
 
 
 def test_gpus_of_another_type_are_another_kind() -> None:
-    nodes = parse_nodes(
+    nodes = parse_hardware(
         NODE.format(name="a", cpus=64, gres="gpu:a100:4", state="IDLE", partitions="gpu")
         + NODE.format(name="b", cpus=64, gres="gpu:h100:4", state="IDLE", partitions="gpu")
     )
     _, (remark,) = groups_of(nodes)
     assert "has 1 nodes of another kind" in remark
-    assert groups_of([SlurmNode("n1", 4, ())]) == ([], [])
+    assert groups_of([Hardware("n1", 4, ())]) == ([], [])
 
 
 def test_names_that_differ_in_their_case_only() -> None:
@@ -86,7 +86,7 @@ def test_names_that_differ_in_their_case_only() -> None:
 )
 def test_gpus_in_generic_resources(gres: str, count: int) -> None:
     line = NODE.format(name="n1", cpus=4, gres=gres, state="IDLE", partitions="a,b")
-    (node,) = parse_nodes(line)
+    (node,) = parse_hardware(line)
     assert (node.gpu_count, node.state, node.partitions) == (count, "IDLE", ("a", "b"))
     assert (node.sockets, node.threads_per_core, node.is_idle) == (2, 1, True)
 

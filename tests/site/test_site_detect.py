@@ -22,7 +22,8 @@ from busbar.detect.gather import Outputs, gather
 from busbar.detect.machine import compose, match, recorded
 from busbar.detect.write import REFRAME_FILE
 from busbar.expect.lint import lint
-from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi, scontrol
+from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi
+from busbar.slurm.nodes import parse_hardware
 
 from .saved import DATA, detect_text, h200_outputs, inventory, text
 
@@ -409,7 +410,7 @@ def test_detected_sites_lint(tmp_path: Path) -> None:
         (ibstat.parse_ibstat, "CA 'x'\n\tPort 1:\n\t\tState: Active\n"),
         (ibstat.parse_rate, "fast"),
         (fi_info.parse_fi_info, "fabric: efa"),
-        (scontrol.parse_nodes, "NodeName=a State=IDLE"),
+        (parse_hardware, "NodeName=a State=IDLE"),
     ],
 )
 def test_parsers_raise_on_surprise(parser, bad: str) -> None:
@@ -425,5 +426,5 @@ def test_parsers_of_tools_without_a_part_in_the_site() -> None:
     ]
     machine = hwloc.parse_machine(detect_text("lstopo-2.9-synthetic.xml"))
     assert [node.cpus for node in machine.numa] == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    first, _ = scontrol.parse_nodes(detect_text("scontrol-show-node-23.11-synthetic.txt"))
+    first, _ = parse_hardware(detect_text("scontrol-show-node-23.11-synthetic.txt"))
     assert (first.cpus, first.partitions) == (96, ("gpu", "debug"))

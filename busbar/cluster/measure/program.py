@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+"""The pair program: how it is compiled for a site, and how one ``srun`` starts it."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbar.cluster.sweep.inside import HOST, MEMORY, MESSAGE
+from busbar.data import CHECKS
+from busbar.delivery.choice import Choice
+from busbar.delivery.environment import Environment
+from busbar.delivery.environments import environments
+from busbar.errors import BusbarError
+from busbar.expect.topology import raw_rate
+from busbar.site import Site, link_classes
+from busbar.site.model import Nic, NodeType, Partition
+
+_SOURCE = CHECKS / "src" / "sweep.cpp"
+_COMPILE_S = 300
+_QUIET = {"UCX_LOG_LEVEL": "warn", "UCX_WARN_UNUSED_ENV_VARS": "n"}
+"""At other levels UCX logs each connection, of which a sweep has millions."""
+_SMALLEST, _LARGEST, _USUAL = 1 << 16, 1 << 22, 1 << 20
+_MOST_GPUS = 16
+"""Of which all pairs are measured: a part of a GPU counts as one."""
+_MESSAGES_PER_S = 2000
+"""A message should take half a millisecond: a reading has hundreds, few of them at its end."""
+
+
+@dataclass(frozen=True)
+class Rail:
+    """What rank i of a node uses."""
+
+    name: str
+    """The NIC if the rail has one of its own, else ``gpu0``."""
+    device: str = ""
+    """The NIC as UCX names it; empty leaves the choice to the transport."""
+
+
+@dataclass(frozen=True)
+class InsideLink:
+    """A link inside a node, between the ranks of two rails, or of one rail to its host."""
+
+    name: str
+    rails: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The compiled program, and what a step that runs it needs."""
+
+    path: Path
+    environment: Environment
+    rails: tuple[Rail, ...]
+    message: int
+    """Bytes of a message."""
+    seconds: float
+    """Time of one reading and direction."""
+    inside: tuple[InsideLink, ...] = ()
+
+    def script(self, nodes: Sequence[str], ranks_per_cpu: bool, patience: float) -> str:
+        """Return the text for bash that starts it on nodes of the allocation."""
+        ranks = len(nodes) * len(self.rails)
+        variables = self.environment.variables | _QUIET
+        words = [
+            *("srun", "--overlap", "--no-kill", "--mem=0", "--kill-on-bad-exit=0"),
+            *("--input=all", "--distribution=block", "--cpu-bind=none"),
+            *(f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}"),
+            *(f"--ntasks={ranks}", f"--ntasks-per-node={len(self.rails)}"),
+            *(["--overcommit"] if ranks_per_cpu else []),
+            *self.environment.srun,
+            str(self.path),
+            *(f"--ranks={ranks}", f"--per-node={len(self.rails)}"),
+            *(f"--bytes={self.message}", f"--inside={MESSAGE}"),
+            *(f"--seconds={self.seconds}", f"--patience={patience}"),
+            *([f"--nics={','.join(r.device for r in self.rails)}"] if self._chooses else []),
+        ]
+        exports = "".join(f"export {name}={value}\n" for name, value in variables.items())
+        return f"{_FORGET}\n{exports}exec {shlex.join(words)}\n"
+
+    @property
+    def _chooses(self) -> bool:
+        return any(rail.device for rail in self.rails)
+
+
+_FORGET = (
+    'for name in "${!SLURM_@}" "${!SRUN_@}"; do case $name in SLURM_JOB_ID | SLURM_JOBID | '
+    'SLURM_CONF | SLURM_CLUSTER*) ;; *) unset "$name" ;; esac; done'
+)
+"""Drops what the job requested: srun would take it for options of the step."""
+
+
+def prepare(
+    site: Site, partition: Partition, choice: Choice, seconds: float, directory: Path
+) -> Program:
+    """Compile the program for the first delivery of the site that is installed."""
+    node = site.node_types[partition.node_type]
+    environment = environments(site.only(partition.name), choice, max(len(node.nics), 1))[0]
+    if environment.image:
+        raise BusbarError(
+            "a sweep does not run in an image",
+            where=f"site {site.name}",
+            hint="declare a delivery without an image, or give --prefix DIR",
+        )
+    path = _compiled(environment, directory)
+    rails = rails_of(node, environment, site.fabric.provider if site.fabric else "")
+    rate = port_rate(site, partition)
+    message = message_bytes(rate and rate / len(rails))
+    inside = links_inside(len(rails) if _by_gpu(node, environment) else 0)
+    return Program(path, environment, rails, message, seconds, inside)
+
+
+def links_inside(gpus: int) -> tuple[InsideLink, ...]:
+    """Return the links of a node: of each GPU to the host and to the others, else the memory.
+
+    Of many GPUs, each is measured with its neighbour only.
+    """
+    if not gpus:
+        return (InsideLink(MEMORY, (0,)),)
+    hosts = [InsideLink(f"gpu{gpu}-{HOST}", (gpu,)) for gpu in range(gpus)]
+    pairs = [
+        (a, b)
+        for a in range(gpus)
+        for b in range(a)
+        if gpus <= _MOST_GPUS or a - b in (1, gpus - 1)
+    ]
+    return (*hosts, *(InsideLink(f"gpu{b}-gpu{a}", (b, a)) for a, b in pairs))
+
+
+def _by_gpu(node: NodeType, environment: Environment) -> bool:
+    """Whether a rail is a GPU."""
+    return node.gpus is not None and environment.stack != "host"
+
+
+def rails_of(node: NodeType, environment: Environment, provider: str) -> tuple[Rail, ...]:
+    """Return one rail per GPU, or per NIC if the stack has no GPU.
+
+    A rail has a NIC of its own if the transport lets the program choose it, which UCX does.
+    """
+    chosen = bool(environment.across)
+    if node.gpus and _by_gpu(node, environment):
+        near = [
+            [nic for nic in node.nics if gpu in nic.near_gpus] for gpu in range(node.gpus.count)
+        ]
+        users = Counter(nics[0].name for nics in near if len(nics) == 1)
+        return tuple(
+            Rail(
+                nics[0].name if chosen and own and users[nics[0].name] == 1 else f"gpu{gpu}",
+                _device(nics[0], provider) if chosen and own else "",
+            )
+            for gpu, nics in enumerate(near)
+            for own in [len(nics) == 1 and nics[0].count == 1]
+        )
+    if not chosen or not node.nics or any(nic.count > 1 for nic in node.nics):
+        return (Rail("all"),)
+    return tuple(Rail(nic.name, _device(nic, provider)) for nic in node.nics)
+
+
+def _device(nic: Nic, provider: str) -> str:
+    """Return the name of UCX: a network interface, or a port of an InfiniBand device."""
+    return nic.name if provider == "tcp" else f"{nic.name}:1"
+
+
+def port_rate(site: Site, partition: Partition) -> float | None:
+    """Return the raw rate of all NICs of a node in GB/s; None if the site lists none."""
+    nics = site.node_types[partition.node_type].nics
+    classes = link_classes(site)
+    return sum(raw_rate(nic.link_class, nic.count, classes) for nic in nics) or None
+
+
+def message_bytes(rate: float | None) -> int:
+    """Return a size of messages that suits a rate in GB/s."""
+    if rate is None:
+        return _USUAL
+    size = _SMALLEST
+    while size < min(rate * 1e9 / _MESSAGES_PER_S, _LARGEST):
+        size *= 2
+    return size
+
+
+def _compiled(environment: Environment, directory: Path) -> Path:
+    program = directory / "sweep"
+    exports = "".join(f"export {name}={v}\n" for name, v in environment.variables.items())
+    command = " ".join(
+        [
+            *(environment.compiler, "-O2", "-std=c++17", "-pthread", *environment.cxxflags),
+            *(shlex.quote(str(_SOURCE)), "-o", shlex.quote(str(program)), *environment.ldflags),
+        ]
+    )
+    try:
+        done = subprocess.run(
+            ["bash", "-c", f"{exports}exec {command}"],
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            check=False,
+            timeout=_COMPILE_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise BusbarError(f"compiling takes over {_COMPILE_S} s", where=str(_SOURCE)) from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no message"]
+        raise BusbarError(
+            f"{environment.compiler} cannot compile it: {lines[0][:300]}",
+            where=str(_SOURCE),
+            hint=f"install a compiler and the headers of the MPI; environment {environment.name}",
+        )
+    return program

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: MIT
+"""Measure the rounds of a plan: what hangs or dies costs its own pairs, and no others.
+
+A rank that does not answer in the time of a pass is silent. Its step is replaced at the end of the
+round: Slurm is asked which of the silent nodes still start a process, and the new step has all
+nodes but those that do not, or that were silent twice.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from busbar.cluster.measure.events import PairRate
+from busbar.cluster.measure.program import InsideLink, Program
+from busbar.cluster.measure.step import ALL_RAILS, Step
+from busbar.cluster.measure.store import Store
+from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, State
+from busbar.slurm.client import Slurm, call, few_cpus
+
+_STRIKES = 2
+_MOST_STEPS = 8
+_PROBE_S = 20
+_LOOKS, _LOOK_S = 20, 3
+_MOST_LOG = 1 << 20
+_LATE = "no answer before the deadline"
+Answers = dict[int, dict[tuple[str, int], PairRate]]
+"""By rail, then by node and rail."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long the parts of a sweep may take, in seconds."""
+
+    launch: float
+    """From ``srun`` until all ranks take orders."""
+    reading: float
+    """One pass of a pair, with the set-up of its connection."""
+    end: float
+    """When the whole must have ended, on the monotonic clock."""
+    grace: float = 5
+    """How much later the answers of a pass may arrive."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """What a sweep spent its time with, in seconds."""
+
+    launch: float = 0
+    measured: float = 0
+    """In passes, of which the readings themselves are a known part."""
+    rounds: int = 0
+    steps: int = 0
+
+
+class Rounds:
+    """Measures pairs in steps, and keeps account of the nodes that are left."""
+
+    def __init__(
+        self,
+        program: Program,
+        nodes: Iterable[str],
+        store: Store,
+        *,
+        limits: Limits,
+        log: Path,
+        show: Callable[[str], None],
+    ) -> None:
+        self.times = Times()
+        self.gone: dict[str, str] = {}
+        """Nodes that are not used any more, and why."""
+        self.absent: dict[str, str] = {}
+        """Nodes of the plan that this job does not have, and why."""
+        self.stopped = ""
+        """Why no more can be measured; empty while it can."""
+        self._program = program
+        self._nodes = list(nodes)
+        self._store = store
+        self._limits = limits
+        self._log = log
+        self._show = show
+        self._step: Step | None = None
+        self._strikes: Counter[str] = Counter()
+        self._few_cpus = few_cpus(len(program.rails))
+
+    def measure(self, plan: Sequence[PlannedPair]) -> None:
+        """Measure all pairs that have no result yet."""
+        for number, rows in groupby(plan, key=lambda row: row.round):
+            left = [row for row in rows if not self._store.finished(row)]
+            tries = 0
+            while left and not self.stopped:
+                left = self._round(number, left, last=tries > 0)
+                tries += 1
+            self._skip(left)
+
+    def measure_inside(self, nodes: Iterable[str], *, again: bool = False) -> None:
+        """Measure the links inside nodes: one link after the other, on all nodes at once.
+
+        Nodes of which all links have a result are left out, unless ``again`` is true.
+        """
+        done = set() if again else self._store.inside()
+        links = self._program.inside
+        left = {n for n in nodes if any((n, link.name) not in done for link in links)}
+        left -= self.absent.keys()
+        tries = 0
+        while left and not self.stopped and (step := self._running()):
+            present = left & set(step.nodes)
+            left = self._inside(step, present, last=tries > 0) if present else set()
+            tries += 1
+
+    def _inside(self, step: Step, nodes: set[str], *, last: bool) -> set[str]:
+        """Measure each link once; return the nodes to measure again, in another step."""
+        began = time.monotonic()
+        answers: dict[InsideLink, Mapping[tuple[str, int], PairRate]] = {}
+        silent: set[str] = set()
+        for link in self._program.inside:
+            if step.ended or self._out_of_time():
+                break
+            asked = nodes - silent
+            found = step.measure_inside(asked, link, self._limits.reading, self._limits.grace)
+            answers[link] = found
+            silent |= {node for node in asked for rail in link.rails if (node, rail) not in found}
+        self._spent(began)
+        broken = step.ended
+        if broken and len(answers) < len(self._program.inside):
+            silent |= nodes
+        if silent:
+            self._replace(step, silent, broken=broken)
+        again = silent if self.stopped or (broken and not last) else set()
+        rows = []
+        for node in sorted(nodes - again):
+            for link in self._program.inside:
+                answered = answers.get(link, {})
+                ends = [[answered.get((node, rail))] for rail in link.rails]
+                state, rate = self._outcome(ends, {node} & silent)
+                rows.append(MeasuredPair(0, node, node, link.name, rate, state))
+        self._store.add(rows)
+        self._show(f"round 0: {len(answers)} links inside {len(nodes - again)} nodes")
+        return again
+
+    def leave_out(self, nodes: Iterable[str], why: str) -> None:
+        """Keep nodes of the plan out of the steps."""
+        self.absent |= dict.fromkeys(nodes, why)
+
+    def close(self) -> None:
+        """End the step."""
+        if self._step:
+            self._step.close(kill=bool(self.stopped))
+            self._step = None
+
+    def _round(self, number: int, rows: list[PlannedPair], *, last: bool) -> list[PlannedPair]:
+        """Measure one round; return the pairs to measure again, in another step."""
+        step = self._running()
+        if not step:
+            return rows
+        present = set(step.nodes)
+        now = [row for row in rows if {row.a, row.b} <= present]
+        self._skip(row for row in rows if row not in now)
+        if not now:
+            return []
+        began = time.monotonic()
+        pairs = [(row.a, row.b) for row in now]
+        step.pair_up(pairs)
+        answers: Answers = {}
+        silent: set[str] = set()
+        rails = len(self._program.rails)
+        for rail in [*(range(rails) if rails > 1 else ()), ALL_RAILS]:
+            if step.ended or self._out_of_time():
+                break
+            asked = [pair for pair in pairs if silent.isdisjoint(pair)]
+            answers[rail] = step.measure(asked, rail, self._limits.reading, self._limits.grace)
+            used = range(rails) if rail == ALL_RAILS else (rail,)
+            silent |= {
+                node
+                for pair in asked
+                for node in pair
+                if any((node, one) not in answers[rail] for one in used)
+            }
+        self._spent(began, rounds=1)
+        broken = step.ended
+        if broken and ALL_RAILS not in answers:
+            silent |= {node for pair in pairs for node in pair}
+        if silent:
+            self._replace(step, silent, broken=broken)
+        again = []
+        if self.stopped or (broken and not last):
+            again = [row for row in now if not silent.isdisjoint((row.a, row.b))]
+        measured = [row for row in now if row not in again]
+        self._store.add(
+            row for pair in measured for row in self._rows(number, pair, answers, silent)
+        )
+        slow = f", {len(silent)} nodes did not answer" if silent else ""
+        self._show(f"round {number}: {len(measured)} pairs{slow}")
+        return again
+
+    def _spent(self, began: float, rounds: int = 0) -> None:
+        """Keep account of the time; there may be none left."""
+        spent = time.monotonic() - began
+        self.times = replace(
+            self.times, measured=self.times.measured + spent, rounds=self.times.rounds + rounds
+        )
+        if self._out_of_time():
+            self.stopped = self.stopped or "the time of the sweep is over"
+
+    def _rows(
+        self, number: int, pair: PlannedPair, answers: Answers, silent: set[str]
+    ) -> Iterable[MeasuredPair]:
+        """Return the results of a pair: of each rail, and of all together."""
+        rails = self._program.rails
+        for rail, name in [*enumerate(rail.name for rail in rails), (ALL_RAILS, None)]:
+            if len(rails) == 1 and rail != ALL_RAILS:
+                continue
+            used = range(len(rails)) if rail == ALL_RAILS else (rail,)
+            found = answers.get(rail, {})
+            ends = [[found.get((node, one)) for one in used] for node in (pair.a, pair.b)]
+            state, rate = self._outcome(ends, {pair.a, pair.b} & silent)
+            yield MeasuredPair(number, pair.a, pair.b, name, rate, state)
+
+    def _outcome(
+        self, ends: Sequence[Sequence[PairRate | None]], silent: set[str]
+    ) -> tuple[State, float | None]:
+        """Return how a pass of a pair ended, and the rate of its slower direction."""
+        answers = [answer for end in ends for answer in end if answer]
+        if any(answer.wrong for answer in answers):
+            return State.WRONG, None
+        if len(answers) == sum(map(len, ends)) and not any(answer.lost for answer in answers):
+            return State.OK, min(sum(a.gb_per_s for a in end if a) for end in ends)
+        if silent & self.gone.keys():
+            return State.DEAD, None
+        if silent or any(answer.lost == _LATE for answer in answers):
+            return State.TIMEOUT, None
+        return (State.ERROR if answers else State.SKIPPED), None
+
+    def _skip(self, rows: Iterable[PlannedPair]) -> None:
+        self._store.add(
+            MeasuredPair(
+                row.round,
+                row.a,
+                row.b,
+                None,
+                None,
+                State.DEAD if {row.a, row.b} & self.gone.keys() else State.SKIPPED,
+            )
+            for row in rows
+        )
+
+    def _running(self) -> Step | None:
+        """Return a step with all nodes that are left; None if there can be no more."""
+        if self._step and self._step.ended:
+            self.close()
+        while not self._step and not self.stopped:
+            nodes = [node for node in self._nodes if node not in self.gone]
+            if len(nodes) < 2:
+                self.stopped = "fewer than two nodes are left"
+            elif self._out_of_time():
+                self.stopped = "the time of the sweep is over"
+            elif self.times.steps >= _MOST_STEPS:
+                self.stopped = f"{_MOST_STEPS} steps of Slurm ended early"
+            elif not job_runs():
+                self.stopped = "the job has ended"
+            else:
+                self._start(nodes)
+        return self._step
+
+    def _start(self, nodes: list[str]) -> None:
+        began = time.monotonic()
+        patience = max(self._limits.end - began, 1) + self._limits.grace
+        step = Step(
+            self._program, nodes, self._log, few_cpus=self._few_cpus, patience=round(patience)
+        )
+        complete = step.wait_for_ranks(min(began + self._limits.launch, self._limits.end))
+        launch = self.times.launch + time.monotonic() - began
+        self.times = replace(self.times, launch=launch, steps=self.times.steps + 1)
+        if complete:
+            self._step = step
+            return
+        reason = (step.errors or _errors_of_slurm(self._log))[:1]
+        why = f" ({reason[0]})" if reason else ""
+        missing = [node for node in nodes if node not in step.nodes]
+        self._show(f"{len(missing)} of {len(nodes)} nodes did not start the pair program{why}")
+        unheard = {node for node in missing if node not in step.started}
+        step.close(kill=True)
+        self._strike(unheard or set(missing), among=len(nodes))
+
+    def _replace(self, step: Step, silent: set[str], *, broken: bool) -> None:
+        """End a step with nodes that do not answer; the next round starts another one."""
+        step.close(kill=True)
+        self._step = None
+        self._strike(silent, among=len(step.requested), guilty=not broken)
+
+    def _strike(self, nodes: set[str], among: int, *, guilty: bool = True) -> None:
+        """Count against nodes that they did not answer, and leave those out that are gone.
+
+        If the job has ended, that is why.
+        """
+        if not job_runs():
+            self.stopped = "the job has ended"
+            return
+        alive = self._alive(nodes)
+        # Most nodes are silent for another reason; and a dead partner can end the ranks of a pair.
+        counts = guilty and nodes == alive and len(nodes) * 2 <= max(among, 4)
+        for node in sorted(nodes):
+            self._strikes[node] += counts
+            if node not in alive:
+                self.gone[node] = "starts no process: down, or not reachable"
+            elif self._strikes[node] >= _STRIKES:
+                self.gone[node] = f"did not answer {_STRIKES} times"
+        for node in sorted(nodes & self.gone.keys()):
+            self._show(f"{node}: {self.gone[node]}")
+
+    def _alive(self, nodes: set[str]) -> set[str]:
+        """Return the nodes that start a process."""
+        command = [
+            *("srun", "--overlap", "--no-kill", "--mem=0", "--ntasks-per-node=1"),
+            *(f"--nodes={len(nodes)}", f"--nodelist={','.join(sorted(nodes))}"),
+            *("sh", "-c", "echo $SLURMD_NODENAME"),
+        ]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+        kept = ("SLURM_JOB_ID", "SLURM_CONF")
+        environment |= {name: os.environ[name] for name in kept if name in os.environ}
+        return nodes & {*call(command, _PROBE_S, environment).stdout.split()}
+
+    def _out_of_time(self) -> bool:
+        return time.monotonic() + self._limits.reading + self._limits.grace > self._limits.end
+
+
+def _errors_of_slurm(log: Path) -> list[str]:
+    """Return what Slurm gives as an error in the log of a step."""
+    with log.open(encoding="utf-8", errors="backslashreplace") as file:
+        lines = file.read(_MOST_LOG).splitlines()
+    return [line[:200] for line in lines if re.match(r"(?:srun|slurmstepd)\S*: error: ", line)]
+
+
+def job_runs() -> bool:
+    """Return whether Slurm runs the job of this process; wait for a controller that restarts."""
+    for _ in range(_LOOKS):
+        end = Slurm().job_end(os.environ.get("SLURM_JOB_ID", ""))
+        if end:
+            return end.state == "RUNNING"
+        time.sleep(_LOOK_S)
+    return False

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: MIT
+"""A sweep from its plan to its analysis, inside a job of Slurm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from busbar.cluster.measure.program import Program
+from busbar.cluster.measure.rounds import Limits, Rounds, Times
+from busbar.cluster.measure.store import CannotWriteError, Store
+from busbar.cluster.sweep.analyse import TOLERANCE, Accusation, Analysis, analyse
+from busbar.cluster.sweep.inside import READINGS, judge_inside
+from busbar.cluster.sweep.judge_pairs import Least
+from busbar.cluster.sweep.limits import inside_of_site, of_limit, of_site
+from busbar.cluster.sweep.plan import plan
+from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, Results, State
+from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
+from busbar.site import Site
+from busbar.slurm.topology import Topology
+from busbar.verdict import Verdict
+
+LOG = "srun.log"
+_PARTNERS = 3
+"""Known good nodes that confirm each accusation."""
+_SECOND_PASSES = 2
+_AT_TIMES, _OFTEN = 0.5, 3
+"""So many readings below this share of the median are no coincidence, as with packet loss."""
+_LAUNCH_S = 300
+_READING_S = 15
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure, and what it is compared with."""
+
+    site: Site
+    topology: Topology
+    rounds: int
+    seed: int
+    seconds_in_all: float
+    limit: float | None = None
+    """GB/s between two nodes with all NICs; None takes the band of the site."""
+    tolerance: float = TOLERANCE
+
+
+@dataclass
+class Outcome:
+    """What a sweep found."""
+
+    nodes: tuple[str, ...]
+    analysis: Analysis | None = None
+    confirmed: frozenset[str] = frozenset()
+    """Ids of accusations that were made before and after the confirmation."""
+    gone: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that stopped answering, and how."""
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Nodes of the plan that the job does not have."""
+    stopped: str = ""
+    """Why the sweep ended early; empty if it did not."""
+    judged: bool = False
+    """Whether a limit or a band was known."""
+    times: Times = field(default_factory=Times)
+    rows: Sequence[MeasuredPair] = ()
+    left: Sequence[PlannedPair] = ()
+    """Pairs of the plan that have no result."""
+
+    @property
+    def _between(self) -> list[MeasuredPair]:
+        return [row for row in self.rows if not row.inside]
+
+    @property
+    def wrong(self) -> list[MeasuredPair]:
+        """The pairs whose data arrived wrong."""
+        return [row for row in self.rows if row.state is State.WRONG]
+
+    @property
+    def median(self) -> float | None:
+        """GB/s of the pairs with all NICs at once; None if nothing was measured."""
+        rates = [row.gb_per_s for row in self._between if row.nic is None and row.gb_per_s]
+        return median(rates) if rates else None
+
+    @property
+    def unsteady(self) -> list[str]:
+        """The nodes that nobody accuses and that are slow at times, with several partners."""
+        accused = self.analysis.accused if self.analysis else ()
+        known = {node for one in accused for node in one.nodes}
+        rates: dict[str | None, list[float]] = {}
+        for row in self._between:
+            if row.gb_per_s:
+                rates.setdefault(row.nic, []).append(row.gb_per_s)
+        floors = {nic: _AT_TIMES * median(each) for nic, each in rates.items()}
+        slow: dict[str, list[str]] = {}
+        for row in self._between:
+            if row.gb_per_s and row.gb_per_s < floors[row.nic] and not known & {row.a, row.b}:
+                slow.setdefault(row.a, []).append(row.b)
+                slow.setdefault(row.b, []).append(row.a)
+        return [n for n, others in slow.items() if len(others) >= _OFTEN and len({*others}) > 1]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict of the sweep."""
+        states = {row.state for row in self._between}
+        if not self.analysis or State.OK not in states:
+            failed = states - {State.SKIPPED}
+            return Verdict.FAILED if failed or self.gone else Verdict.NOT_RUN
+        if self.wrong or self.gone:
+            return Verdict.FAILED
+        if self.analysis.accused:
+            return Verdict.DEGRADED
+        states |= {row.state for row in self.rows}
+        if states & {State.TIMEOUT, State.DEAD, State.ERROR}:
+            return Verdict.FAILED
+        open_ends = self.analysis.unmeasured or self.analysis.suspects or self.unsteady
+        if self.stopped or self.left or open_ends:
+            return Verdict.UNKNOWN
+        return Verdict.PASS if self.judged else Verdict.UNJUDGED
+
+
+class Sweep:
+    """Measures a plan, the suspects and the accused; what was measured outlives an exception."""
+
+    def __init__(
+        self, request: Request, nodes: Sequence[str], directory: Path, show: Callable[[str], None]
+    ) -> None:
+        self.outcome = Outcome(tuple(nodes))
+        self._request = request
+        self._store = Store(directory)
+        self._log = directory / LOG
+        self._show = show
+        self._plan: list[PlannedPair] = []
+        self._rounds: Rounds | None = None
+
+    def prepare(self, *, resume: bool) -> None:
+        """Write the plan, or load that of the sweep to resume."""
+        if resume:
+            self._plan = self._store.resume()
+            left = {node for row in self._plan for node in (row.a, row.b)}
+            self.outcome.nodes = tuple(sorted(left | set(self.outcome.nodes)))
+            done = len(self._store.rows)
+            self._show(f"resuming a sweep of {len(left)} nodes with {done} rows of results")
+            return
+        request = self._request
+        self._plan = plan(self.outcome.nodes, request.topology, request.rounds, request.seed)
+        self._store.begin(self._plan)
+
+    def measure(self, program: Program, nodes: Sequence[str]) -> None:
+        """Measure on the nodes of the job; :meth:`conclude` must follow, whatever happens."""
+        self._log.unlink(missing_ok=True)
+        self._rounds = rounds = Rounds(
+            program,
+            nodes,
+            self._store,
+            limits=Limits(
+                launch=min(_LAUNCH_S, self._request.seconds_in_all / 2),
+                reading=_READING_S + 2 * program.seconds,
+                end=time.monotonic() + self._request.seconds_in_all,
+            ),
+            log=self._log,
+            show=self._show,
+        )
+        rounds.leave_out(set(self.outcome.nodes) - set(nodes), "is not in this job")
+        try:
+            self._phases(rounds)
+        except CannotWriteError as error:
+            rounds.stopped = str(error)
+
+    def conclude(self, ended_by: str = "") -> Outcome:
+        """End the step, and analyse what there is. ``ended_by`` is a signal."""
+        self.outcome.stopped = f"{ended_by} ended the sweep" if ended_by else ""
+        if rounds := self._rounds:
+            rounds.stopped = self.outcome.stopped = self.outcome.stopped or rounds.stopped
+            rounds.close()
+            self.outcome.gone, self.outcome.absent = rounds.gone, rounds.absent
+            self.outcome.times = rounds.times
+        self.outcome.rows = self._store.rows
+        self.outcome.left = [row for row in self._plan if not self._store.finished(row)]
+        if self._store.rows:
+            self.outcome.analysis = self._analysis()
+        return self.outcome
+
+    def _phases(self, rounds: Rounds) -> None:
+        nodes = {node for row in self._plan for node in (row.a, row.b)}
+        self._measure_inside(rounds, nodes)
+        rounds.measure(self._plan)
+        last = max(row.round for row in self._plan)
+        for _ in range(_SECOND_PASSES):
+            suspects = [pair for pair in self._analysis(last).suspects if pair.a != pair.b]
+            again = plan_suspects(suspects, last + 1)
+            if not again or rounds.stopped:
+                break
+            self._show(f"measuring {len(again)} pairs of suspects again")
+            rounds.measure(again)
+            last = max(row.round for row in again)
+        second = self._analysis(last)
+        confirming = [*self._nodes_again(second), *self._links_again(second)]
+        if confirming:
+            self._show(f"confirming {len(second.accused)} findings")
+            rounds.measure(plan_suspects(confirming, last + 1))
+        measured = {node for pair in confirming for node in (pair.a, pair.b)}
+        after = {one.id for one in self._analysis().accused}
+        self.outcome.confirmed = frozenset(
+            one.id
+            for one in second.accused
+            if one.id in after
+            and (_inside(one) or (one.kind != "uplink" and measured.issuperset(one.nodes)))
+        )
+
+    def _measure_inside(self, rounds: Rounds, nodes: set[str]) -> None:
+        """Measure the links of each node, and those of nodes with a slow one again."""
+        rounds.measure_inside(nodes)
+        for _ in range(READINGS - 1):
+            rows = Results(tuple(self._store.rows)).inside
+            again = judge_inside(rows, self._least(rows), self._request.tolerance).again
+            if not again or rounds.stopped:
+                break
+            self._show(f"measuring the links of {len(again)} nodes again")
+            rounds.measure_inside(again, again=True)
+
+    def _nodes_again(self, analysis: Analysis) -> list[SuspectPair]:
+        """Return pairs of the accused nodes and NICs with nodes that nobody accuses."""
+        accused = [one for one in analysis.accused if one.kind in ("node", "nic")]
+        good = self._good(analysis, analysis.accused)
+        named = sorted({one.nodes[0] for one in accused})
+        if len(named) > len(good) or len(good) < _PARTNERS:
+            return []
+        return [
+            SuspectPair(node, good[(_PARTNERS * at + step) % len(good)])
+            for at, node in enumerate(named)
+            for step in range(_PARTNERS)
+        ]
+
+    def _links_again(self, analysis: Analysis) -> list[SuspectPair]:
+        """Return the accused links, in turn with good partners of both ends.
+
+        The second pass measures a link so often within seconds that a disturbance of an end looks
+        like a slow link. It is over now, or slows down the other partners as well.
+        """
+        pairs: list[SuspectPair] = []
+        good = self._good(analysis, [one for one in analysis.accused if one.kind != "uplink"])
+        for one in analysis.accused:
+            if one.kind != "link" or _inside(one):
+                continue
+            a, b = one.nodes
+            for step in range(_PARTNERS):
+                pairs.append(SuspectPair(a, b))
+                for offset, end in enumerate((a, b)):
+                    near = self._near(end, good)
+                    pairs += [SuspectPair(end, near[(step + offset) % len(near)])] if near else []
+        return pairs
+
+    def _good(self, analysis: Analysis, accused: Iterable[Accusation]) -> list[str]:
+        """Return the nodes that are neither suspects nor among the accused."""
+        bad = {node for one in accused for node in one.nodes}
+        bad |= {node for pair in analysis.suspects for node in (pair.a, pair.b)}
+        return [node for node in self.outcome.nodes if node not in bad]
+
+    def _near(self, end: str, nodes: list[str]) -> list[str]:
+        """Return the nodes on the leaf of a node; all of them if there are none."""
+        leaf_of = self._request.topology.leaf_of
+        return [node for node in nodes if leaf_of.get(node) == leaf_of.get(end)] or nodes
+
+    def _analysis(self, last: int | None = None) -> Analysis:
+        """Analyse the rows up to a round."""
+        rows = [row for row in self._store.rows if last is None or row.round <= last]
+        least = self._least(rows)
+        self.outcome.judged = any(not row.inside and row.nic in least for row in rows)
+        return analyse(
+            Results(tuple(rows), ()), self._request.topology, least, self._request.tolerance
+        )
+
+    def _least(self, rows: Sequence[MeasuredPair]) -> Mapping[str | None, Least]:
+        """Return what pairs of nodes and links inside them must reach."""
+        request = self._request
+        results = Results(tuple(rows))
+        nics = list(dict.fromkeys(row.nic for row in results.between))
+        links = list(dict.fromkeys(row.nic for row in results.inside))
+        if request.limit is not None:
+            least = of_limit(request.limit, request.tolerance, nics)
+        else:
+            least, _ = of_site(request.site, nics)
+        return least | inside_of_site(request.site, links)
+
+
+def _inside(accusation: Accusation) -> bool:
+    """Return whether a link inside a node is accused, which was measured three times."""
+    return accusation.kind == "link" and len(accusation.nodes) == 1

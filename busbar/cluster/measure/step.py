@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT
+"""One step of Slurm: the pair program on many nodes, which takes orders while it lives."""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from busbar.cluster.measure.events import Event, PairRate, ProgramError, Rank, Start, parse_event
+from busbar.cluster.measure.program import InsideLink, Program
+from busbar.engine.nonce import NONCE
+from busbar.slurm.client import answer
+
+_LONGEST_LINE = 1 << 16
+_QUIT_S = 10
+_KILL_S = 5
+ALL_RAILS = -1
+
+
+class Step:
+    """A running step. Its methods return at their deadline, whatever the nodes do."""
+
+    def __init__(
+        self, program: Program, nodes: Sequence[str], log: Path, *, few_cpus: bool, patience: float
+    ) -> None:
+        self.requested = tuple(nodes)
+        self.started: set[str] = set()
+        """Nodes whose ranks have started, perhaps without MPI."""
+        self.errors: list[str] = []
+        """What ranks gave as the reason of their end."""
+        self.ended = False
+        self._program = program
+        self._ranks: dict[int, Rank] = {}
+        self._nonce = secrets.token_hex(8)
+        self._number: int | None = None
+        self._passes = 0
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        script = program.script(nodes, few_cpus, patience)
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                ["bash", "-c", script],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                errors="backslashreplace",
+                env=os.environ | {NONCE: self._nonce},
+            )
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def wait_for_ranks(self, deadline: float) -> bool:
+        """Return whether all ranks take orders before the deadline."""
+        while len(self._ranks) < len(self.requested) * len(self._program.rails):
+            if self._next(deadline) is None:
+                return False
+        return True
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes whose ranks all take orders."""
+        count: dict[str, int] = {}
+        for rank in self._ranks.values():
+            count[rank.node] = count.get(rank.node, 0) + 1
+        return tuple(node for node, ranks in count.items() if ranks == len(self._program.rails))
+
+    def pair_up(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Set the pairs of the passes that follow."""
+        rails = len(self._program.rails)
+        index = {rank.node: rank.rank // rails for rank in self._ranks.values()}
+        words = (f"{index[a]}:{index[b]}" for a, b in pairs)
+        self._order(f"pairs {' '.join(words)}")
+
+    def measure(
+        self, pairs: Sequence[tuple[str, str]], rail: int, seconds: float, grace: float
+    ) -> dict[tuple[str, int], PairRate]:
+        """Measure one pass; return the answers by node and rail, none of the ranks that hang."""
+        rails = range(len(self._program.rails)) if rail == ALL_RAILS else (rail,)
+        expected = {(node, number) for pair in pairs for node in pair for number in rails}
+        return self._pass(expected, rail, seconds, grace)
+
+    def measure_inside(
+        self, nodes: Iterable[str], link: InsideLink, seconds: float, grace: float
+    ) -> dict[tuple[str, int], PairRate]:
+        """Measure a link inside each node at the same time, as :meth:`measure` does with pairs."""
+        self._order(f"rails {link.rails[0]}:{link.rails[-1]}")
+        expected = {(node, rail) for node in nodes for rail in link.rails}
+        return self._pass(expected, ALL_RAILS, seconds, grace)
+
+    def _pass(
+        self, expected: set[tuple[str, int]], rail: int, seconds: float, grace: float
+    ) -> dict[tuple[str, int], PairRate]:
+        self._passes += 1
+        answers: dict[tuple[str, int], PairRate] = {}
+        self._order(f"pass {self._passes} {rail} {seconds}")
+        deadline = time.monotonic() + seconds + grace
+        while expected - answers.keys():
+            event = self._next(deadline)
+            if event is None:
+                break
+            if isinstance(event, PairRate) and event.pass_number == self._passes:
+                rank = self._ranks.get(event.rank)
+                if rank and (rank.node, rank.rail) in expected:
+                    answers[rank.node, rank.rail] = event
+        return answers
+
+    def close(self, *, kill: bool = False) -> None:
+        """End the step, by force if it does not end by itself or ``kill`` is true."""
+        if not kill:
+            self._order("quit")
+            with suppress(OSError):
+                if self._process.stdin:
+                    self._process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_QUIT_S)
+        if self._process.poll() is None:
+            if self._number is not None:
+                step = f"{os.environ.get('SLURM_JOB_ID', '')}.{self._number}"
+                answer("scancel", "--signal=KILL", step, seconds=_KILL_S)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_KILL_S)
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_KILL_S)
+            self._process.kill()
+            self._process.wait()
+        self.ended = True
+
+    def _order(self, line: str) -> None:
+        try:
+            if self._process.stdin:
+                self._process.stdin.write(f"{line}\n")
+                self._process.stdin.flush()
+        except (OSError, ValueError):
+            self.ended = True
+
+    def _next(self, deadline: float) -> Event | None:
+        """Return the next event; None after the deadline or the end of the step."""
+        while not self.ended:
+            try:
+                line = self._lines.get(timeout=max(deadline - time.monotonic(), 0))
+            except queue.Empty:
+                return None
+            if line is None:
+                self.ended = True
+                return None
+            event = parse_event(line)
+            if event is not None:
+                self._remember(event)
+                return event
+        return None
+
+    def _remember(self, event: Event) -> None:
+        match event:
+            case Start() if event.nonce == self._nonce:
+                self.started.add(event.node)
+                self._number = event.step
+            case Rank() if event.node in self.started:
+                self._ranks[event.rank] = event
+            case ProgramError():
+                self.errors.append(event.text)
+            case _:
+                pass
+
+    def _read(self) -> None:
+        stream = self._process.stdout
+        while stream and (line := stream.readline(_LONGEST_LINE)):
+            self._lines.put(line)
+        self._lines.put(None)

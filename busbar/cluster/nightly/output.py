@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""A night as JSON, as text for mail, and as JUnit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from busbar.cluster.nightly.night import Finding, Night, Stage, State
+from busbar.documents.nightly import NightlyDocument, NightStage
+from busbar.redact import redact
+from busbar.slurm.hostlist import fold
+from busbar.terminal import one_line
+from busbar.verdict import Verdict
+
+_MOST = 10
+"""Findings of one stage in the summary."""
+
+
+def document(night: Night, state: State) -> NightlyDocument:
+    """Return the JSON document."""
+    return {
+        "schema": "busbar-nightly/1",
+        "site": state.site,
+        "partition": state.partition,
+        "begun": state.begun,
+        "verdict": state.verdict,
+        "stages": [_row(stage) for stage in state.stages],
+        "left_out": sorted(state.left_out),
+        "unusable": list(state.unusable),
+        "interrupted": state.interrupted or None,
+        "report": state.report,
+        "output": str(night.directory),
+    }
+
+
+def _row(stage: Stage) -> NightStage:
+    row = {
+        "name": stage.name,
+        "verdict": stage.verdict,
+        "message": redact(stage.message),
+        "finished": stage.finished,
+        "begun": stage.begun,
+        "seconds": round(stage.seconds, 3),
+        "nodes": list(stage.nodes),
+        "findings": [
+            {"where": each.where, "verdict": each.verdict, "message": redact(each.message)}
+            for each in stage.findings
+        ],
+    }
+    return cast("NightStage", row)
+
+
+def summary(night: Night, state: State) -> list[str]:
+    """Return the text for mail: verdict, stages, nodes that were not tested, the report's text."""
+    return [one_line(redact(line)) for line in _lines(night, state)]
+
+
+def _lines(night: Night, state: State) -> Iterator[str]:
+    yield f"busbar nightly: {state.site}, partition {state.partition}: {state.verdict}"
+    for name in state.names:
+        stage = state.stage(name)
+        if stage is None:
+            yield f"{name}: {Verdict.NOT_RUN}: {why_missing(state)}"
+            continue
+        took = f" ({stage.seconds:.0f} s)" if stage.begun else ""
+        yield f"{name}: {stage.verdict}: {stage.message}{took}"
+        wrong = [each for each in stage.findings if each.verdict.is_problem]
+        if len(wrong) > 1:
+            yield from (f"  {_text(each)}" for each in wrong[:_MOST])
+        if len(wrong) > _MOST:
+            yield f"  and {len(wrong) - _MOST} more"
+    if state.left_out:
+        yield f"failed the gate, not tested further: {fold(sorted(state.left_out))}"
+    for node in state.unusable[:_MOST]:
+        yield f"not tested: {node}"
+    if len(state.unusable) > _MOST:
+        yield f"not tested: {len(state.unusable) - _MOST} more"
+    if state.interrupted:
+        yield f"{state.interrupted} ended the night; --resume continues it"
+    if state.summary:
+        yield ""
+        yield from state.summary
+        yield ""
+    yield f"report: {state.report}" if state.report else f"no report; logs: {night.directory}"
+
+
+def why_missing(state: State) -> str:
+    """Return why a stage has no result."""
+    return f"{state.interrupted} ended the night before it" if state.interrupted else "no result"
+
+
+def _text(finding: Finding) -> str:
+    return ": ".join(filter(None, (finding.where, finding.verdict, finding.message)))

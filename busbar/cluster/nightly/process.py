@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""A stage as a process of its own: its crash does not end the night."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from busbar.errors import BusbarError
+from busbar.text_file import read_text
+
+_BUSBAR = (sys.executable, "-P", "-m", "busbar")
+GRACE_S = 45
+"""How long a stage may take to end its jobs and to write what it measured."""
+_MOST_BYTES = 2**24
+_MOST_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    """Negative for a signal."""
+    late: bool
+    """Whether it was ended at the deadline."""
+    seconds: float
+    said: str
+    """The last line on standard error."""
+
+
+def busbar(*words: str) -> list[str]:
+    """Return a command of this Busbar."""
+    return [*_BUSBAR, *words]
+
+
+def run(command: Sequence[str], stdout: Path, log: Path, deadline: float | None) -> Ended:
+    """Run a command; end it at ``deadline``, a time of the monotonic clock."""
+    begun = time.monotonic()
+    late = False
+    try:
+        with stdout.open("wb") as out, log.open("ab") as errors:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=errors
+            )
+            try:
+                status = process.wait(None if deadline is None else max(deadline - begun, 0))
+            except subprocess.TimeoutExpired:
+                late = True
+                status = _end(process)
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be used: {error.strerror or error}",
+            where=str(error.filename or log),
+            hint="make room, or correct the installation",
+        ) from error
+    return Ended(status, late, time.monotonic() - begun, _last_line(log))
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    process.terminate()
+    try:
+        return process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def _last_line(log: Path) -> str:
+    """Return the last line of a log that says something, without its end if it is long."""
+    try:
+        text = read_text(log, _MOST_BYTES, errors="replace")
+    except OSError:
+        return f"see {log}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:_MOST_CHARACTERS] if lines else ""

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: MIT
+"""Name the slow node, NIC, link or uplink from the rows of a sweep, and nothing but them.
+
+Each NIC is judged on its own, and all NICs at once. Then the findings are put together:
+
+- ``node``: all NICs of the node are slow, or only the readings of all NICs at once show it;
+- ``nic``: some NICs of the node are slow;
+- ``link``: a pair is slow each time, and both of its nodes are well;
+- ``uplink``: the pairs that cross the uplinks of a leaf are slow, and those inside it are not; or
+  all nodes of the leaf are slow, which is one fault and not many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from busbar.cluster.sweep.inside import Inside, judge_inside
+from busbar.cluster.sweep.judge_pairs import Judge, Judged, Least
+from busbar.cluster.sweep.readings import Readings, readings
+from busbar.cluster.sweep.rows import Results
+from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
+from busbar.cluster.sweep.unmeasured import unmeasured
+from busbar.slurm.hostlist import fold
+from busbar.slurm.topology import Topology
+
+Kind = Literal["node", "nic", "link", "uplink"]
+TOLERANCE = 0.1
+_SMALLEST_LEAF = 3
+_MOST_OF_LEAF = 0.75
+"""Accused nodes of a leaf that is slow as a whole; the others are suspects."""
+_FEWEST_SUSPECT_LINKS = 50
+_MOST_SUSPECT_LINKS = 0.1
+"""By node; the slowest come first."""
+
+
+@dataclass(frozen=True)
+class Accusation:
+    """Something that a sweep proves slow."""
+
+    id: str
+    """``NODE``, ``NODE/NIC``, ``NODE/LINK`` for a link inside the node, ``NODE-NODE`` (a link),
+    the name of a leaf switch (its uplinks), or ``LEAF-LEAF`` (the only path between leaves)."""
+    kind: Kind
+    """What it is; docs/sweep.md explains each."""
+    evidence: str
+    """The readings that prove it, in one sentence."""
+    nodes: tuple[str, ...] = ()
+    """The nodes whose jobs it slows down."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """What the readings of a sweep show."""
+
+    schema: Literal["busbar-sweep/1"] = "busbar-sweep/1"
+    """The schema of this document."""
+    accused: tuple[Accusation, ...]
+    """What is slow."""
+    suspects: tuple[SuspectPair, ...]
+    """What to measure again; a pair that is listed several times, so many times."""
+    unmeasured: tuple[str, ...]
+    """Nodes, ``NODE/NIC``, ``NODE/LINK`` and pairs ``NODE-NODE`` or ``NODE-NODE/NIC`` that could
+    not be measured."""
+    notes: tuple[str, ...] = ()
+    """What limits these results: lines that were cut off, several kinds of nodes, no band."""
+    last_round: int = 0
+    """The highest round in the file; the second pass counts on from it."""
+    decided: bool = True
+    """Whether nothing was left open that only a limit can decide."""
+
+
+def analyse(
+    results: Results,
+    topology: Topology,
+    least: Mapping[str | None, Least],
+    tolerance: float = TOLERANCE,
+) -> Analysis:
+    """Judge the rows of a sweep.
+
+    ``least`` has what a pair must reach by NIC, and for None with all NICs at once; NICs without
+    an entry are judged by the fleet only.
+    """
+    measured = readings(results.between)
+    inside = judge_inside(results.inside, least, tolerance)
+    return _Analyser(measured, topology, least, tolerance).analysis(results, inside)
+
+
+class _Analyser:
+    def __init__(
+        self,
+        measured: Readings,
+        topology: Topology,
+        least: Mapping[str | None, Least],
+        tolerance: float,
+    ) -> None:
+        self._readings = measured
+        self._alike = -math.log1p(-tolerance) / 2
+        self._names = measured.nodes
+        numbers: dict[str, int] = {}
+        for node in self._names:
+            if leaf := topology.leaf_of.get(node):
+                numbers.setdefault(leaf, len(numbers))
+        self._leaf_names = tuple(numbers)
+        self._leaf = np.array(
+            [numbers.get(topology.leaf_of.get(node, ""), -1) for node in self._names]
+        )
+        ends = [np.union1d(pairs.a, pairs.b) for pairs in measured.measured.values()]
+        judge = Judge(self._leaf, tolerance, max(1, sum(map(len, ends))))
+        self._judged = {
+            nic: judge.judge(pairs, least.get(nic)) for nic, pairs in measured.measured.items()
+        }
+
+    def analysis(self, results: Results, inside: Inside) -> Analysis:
+        """Put the findings of all NICs together, and those inside the nodes."""
+        nodes, nics = self._nodes_and_nics()
+        leaves = self._slow_leaves(nodes)
+        doubtful = self._explained(nodes, leaves)
+        nodes = {end: text for end, text in nodes.items() if end not in doubtful}
+        accused = [*self._collapsed(nodes, leaves), *nics, *self._links(nodes), *self._uplinks()]
+        known = {one.id for one in accused}
+        accused += [
+            Accusation(one.id, one.kind, one.evidence, (one.node,))
+            for one in inside.slow
+            if one.id not in known
+        ]
+        undecided = [
+            f"{note} ({nic})" if nic else note
+            for nic, judged in self._judged.items()
+            for note in judged.open
+        ]
+        notes = [*undecided, *inside.notes]
+        if results.cut_lines:
+            lines = ", ".join(map(str, results.cut_lines[:5]))
+            notes.append(f"{len(results.cut_lines)} lines were cut off: line {lines}")
+        if self._readings.repeated:
+            notes.append(f"{self._readings.repeated} measurements are there more than once")
+        if self._readings.failed:
+            notes.append(f"{len(self._readings.failed)} measurements have no rate")
+        return Analysis(
+            accused=tuple(accused),
+            suspects=(
+                *self._suspects(set(nodes), doubtful),
+                *(SuspectPair(node, node) for node in inside.again),
+            ),
+            unmeasured=(*unmeasured(self._readings), *inside.unmeasured),
+            notes=tuple(notes),
+            last_round=max(row.round for row in results.rows),
+            decided=not undecided,
+        )
+
+    def _nodes_and_nics(self) -> tuple[dict[int, str], list[Accusation]]:
+        """Return the evidence by node that is slow as a whole, and the slow NICs of others."""
+        slow: dict[int, dict[str, str]] = {}
+        suspected: set[int] = set()
+        for nic, judged in self._judged.items():
+            if nic is None:
+                continue
+            for end, evidence in judged.nodes.items():
+                slow.setdefault(end, {})[nic] = evidence
+            suspected |= judged.suspects
+        has = self._nics_of_nodes()
+        whole: dict[int, str] = {}
+        nics: list[Accusation] = []
+        for end, certain in sorted(slow.items()):
+            node = self._names[end]
+            others = sorted(has[end] - certain.keys())
+            if all(self._as_slow(end, nic, certain) for nic in others):
+                found = certain | dict.fromkeys(others, "as slow, but not certain on its own")
+                each = "; ".join(f"{nic}: {text}" for nic, text in found.items())
+                whole[end] = f"all its NICs are slow: {each}" if len(found) > 1 else each
+                continue
+            nics += [
+                Accusation(f"{node}/{nic}", "nic", text, (node,)) for nic, text in certain.items()
+            ]
+        at_once = self._judged.get(None, Judged()).nodes
+        for end, evidence in at_once.items():
+            if end not in slow and end not in suspected:
+                whole[end] = f"all NICs at once: {evidence}" if has[end] else evidence
+        return dict(sorted(whole.items())), nics
+
+    def _as_slow(self, end: int, nic: str, slow: Iterable[str]) -> bool:
+        """Return whether a NIC that is not accused is hardly faster than one that is."""
+        mine = self._score(end, nic)
+        return any(mine < self._score(end, one) + self._alike for one in slow)
+
+    def _score(self, end: int, nic: str) -> float:
+        """Return the score of a NIC of a node, NaN if there is none."""
+        scores = self._judged.get(nic, Judged()).scores
+        return float(scores[end]) if len(scores) else math.nan
+
+    def _nics_of_nodes(self) -> list[set[str]]:
+        """Return the NICs that have a row, with or without a rate, of each node."""
+        has: list[set[str]] = [set() for _ in self._names]
+        for nic, pairs in self._readings.measured.items():
+            for end in np.union1d(pairs.a, pairs.b).tolist() if nic is not None else ():
+                has[end].add(nic or "")
+        numbers = {node: number for number, node in enumerate(self._names)}
+        for row in self._readings.failed:
+            for node in (row.a, row.b) if row.nic is not None and row.b else ():
+                has[numbers[node]].add(row.nic or "")
+        return has
+
+    def _slow_leaves(self, nodes: Mapping[int, str]) -> list[int]:
+        """Return the leaves without a node that is known to be good, if others have some."""
+        suspects = {end for judged in self._judged.values() for end in judged.suspects}
+        members = self._members()
+        whole = [
+            leaf
+            for leaf, ends in members.items()
+            if leaf >= 0
+            and len(ends) >= _SMALLEST_LEAF
+            and set(ends) <= nodes.keys() | suspects
+            and len(nodes.keys() & set(ends)) >= _MOST_OF_LEAF * len(ends)
+        ]
+        return whole if len(whole) < len(members) else []  # else the fleet is slow as a whole
+
+    def _explained(self, nodes: Iterable[int], leaves: Iterable[int]) -> set[int]:
+        """Return the nodes that only slow leaves speak against: they met no good node."""
+        common = set().union(*(judged.common for judged in self._judged.values()))
+        slow = set(leaves)
+        return {end for end in nodes if slow and end in common and self._leaf[end] not in slow}
+
+    def _members(self) -> dict[int, list[int]]:
+        """Return the measured nodes of each leaf."""
+        members: dict[int, list[int]] = {}
+        for end in self._measured_nodes():
+            members.setdefault(int(self._leaf[end]), []).append(end)
+        return members
+
+    def _collapsed(self, nodes: Mapping[int, str], leaves: list[int]) -> list[Accusation]:
+        """Return the slow nodes, and slow leaves instead of theirs."""
+        members = self._members()
+        found = []
+        for leaf in leaves:
+            names = self._named(*members[leaf])
+            first = next(end for end in members[leaf] if end in nodes)
+            text = (
+                f"all its {len(names)} nodes ({fold(names)}) are slow, also among themselves, as"
+                f" {self._names[first]}: {nodes[first]}"
+            )
+            found.append(Accusation(self._leaf_names[leaf], "uplink", text, names))
+        return found + [
+            Accusation(self._names[end], "node", text, (self._names[end],))
+            for end, text in nodes.items()
+            if self._leaf[end] not in leaves
+        ]
+
+    def _measured_nodes(self) -> list[int]:
+        """Return the nodes with a reading."""
+        ends = [np.union1d(pairs.a, pairs.b) for pairs in self._readings.measured.values()]
+        return np.unique(np.concatenate(ends)).tolist() if ends else []
+
+    def _links(self, nodes: Mapping[int, str]) -> list[Accusation]:
+        found: dict[tuple[int, int], str] = {}
+        for nic, judged in self._judged.items():
+            for link, text in judged.links.items():
+                if not nodes.keys() & set(link):
+                    found.setdefault(link, f"{nic}: {text}" if nic else text)
+        return [
+            Accusation(f"{self._names[a]}-{self._names[b]}", "link", text, self._named(a, b))
+            for (a, b), text in sorted(found.items())
+        ]
+
+    def _uplinks(self) -> list[Accusation]:
+        found: dict[tuple[int, ...], str] = {}
+        for nic, judged in self._judged.items():
+            for leaves, text in judged.uplinks.items():
+                found.setdefault(leaves, f"{nic}: {text}" if nic else text)
+        return [
+            Accusation(
+                "-".join(self._leaf_names[leaf] for leaf in leaves),
+                "uplink",
+                text,
+                self._named(*np.flatnonzero(np.isin(self._leaf, leaves)).tolist()),
+            )
+            for leaves, text in sorted(found.items())
+        ]
+
+    def _named(self, *ends: int) -> tuple[str, ...]:
+        return tuple(self._names[end] for end in ends)
+
+    def _suspects(self, accused: set[int], doubtful: set[int]) -> list[SuspectPair]:
+        """Return what to measure again: suspects with good nodes, and links several times."""
+        suspects = doubtful | {end for judged in self._judged.values() for end in judged.suspects}
+        bad = suspects | accused | {end for one in self._judged.values() for end in one.nodes}
+        good = [end for end in self._measured_nodes() if end not in bad]
+        met = [
+            pair
+            for pairs in self._readings.measured.values()
+            for pair in zip(pairs.a.tolist(), pairs.b.tolist(), strict=True)
+        ]
+        chosen = pairs_of_suspects(sorted(suspects - accused), good, self._leaf.tolist(), met)
+        links = self._suspect_links(bad) * REPEATS
+        return [SuspectPair(self._names[a], self._names[b]) for a, b in [*chosen, *links]]
+
+    def _suspect_links(self, bad: set[int]) -> list[tuple[int, int]]:
+        """Return the slowest links of good nodes that are not decided."""
+        found: dict[tuple[int, int], float] = {}
+        for judged in self._judged.values():
+            for link, rate in judged.suspect_links.items():
+                if not bad & set(link) and link not in judged.links:
+                    found[link] = min(rate, found.get(link, 0.0))
+        most = max(_FEWEST_SUSPECT_LINKS, int(len(self._names) * _MOST_SUSPECT_LINKS))
+        return sorted(found, key=lambda link: found[link])[:most]

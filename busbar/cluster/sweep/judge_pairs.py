@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: MIT
+"""Judge the readings of one NIC, or of all NICs at once: by a limit first, then by the fleet."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from busbar.cluster.sweep import evidence
+from busbar.cluster.sweep.healthy_rate import healthy_rates
+from busbar.cluster.sweep.localise import (
+    FEWEST,
+    Bools,
+    Floats,
+    Ints,
+    Located,
+    Pairs,
+    best_of,
+    links_of,
+    locate,
+    repeated,
+)
+from busbar.cluster.sweep.uplinks import slow_uplinks, touching
+
+_FEW = 2
+"""So many slow ends are faults, however small the fleet is, if most are well."""
+_MINORITY = 0.1
+"""A larger share of slow ends may be another kind of node."""
+_FASTER = 0.01
+"""A larger share of much faster pairs shows a faster kind of node."""
+_WELL = 0.25
+"""The share of readings with others in which the ends of a slow link must be fast."""
+_COMPARABLE = 4
+"""Of fewer nodes, nobody knows which is the slow one."""
+Link = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Least:
+    """What a pair must reach."""
+
+    gb_per_s: float
+    text: str
+    """Where the number comes from."""
+
+
+@dataclass
+class Judged:
+    """What one kind of reading shows; ends are numbers of nodes."""
+
+    nodes: dict[int, str] = field(default_factory=dict)
+    """The evidence against each slow node."""
+    common: set[int] = field(default_factory=set)
+    """Those of them that measured with slow nodes only."""
+    uplinks: dict[tuple[int, ...], str] = field(default_factory=dict)
+    """The evidence against the uplinks of a leaf, or of two that have one path."""
+    links: dict[Link, str] = field(default_factory=dict)
+    """The evidence against each slow pair of nodes that are well."""
+    suspects: set[int] = field(default_factory=set)
+    suspect_links: dict[Link, float] = field(default_factory=dict)
+    """Pairs of healthy nodes with a slow reading, and how slow it was (logarithm)."""
+    scores: Floats = field(default_factory=lambda: np.zeros(0))
+    """By end, relative to the fleet; empty if the fleet was not judged."""
+    open: list[str] = field(default_factory=list)
+    """What nobody can decide without a limit."""
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One way to judge: by a limit, or by the fleet."""
+
+    rates: Pairs
+    residuals: Pairs
+    """The same readings, relative to what is expected."""
+    crossing: Bools
+    cut: float
+    expected: str
+    relative: bool
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What all kinds of readings of a sweep are judged by."""
+
+    leaf: Ints
+    """Number of the leaf of each node; -1 if it is not known."""
+    tolerance: float
+    """How much slower than the fleet a healthy node may be."""
+    tests: int
+    """Ends in all kinds of readings, by which the chance of an error is divided."""
+
+    def judge(self, pairs: Pairs, least: Least | None) -> Judged:
+        """Return what the readings of one kind show."""
+        found = Judged()
+        known = (self.leaf[pairs.a] >= 0) & (self.leaf[pairs.b] >= 0)
+        crossing = known & (self.leaf[pairs.a] != self.leaf[pairs.b])
+        if least:
+            residuals = pairs.relative(math.log(least.gb_per_s))
+            judged = _Pass(pairs, residuals, crossing, 0.0, least.text, relative=False)
+            rest = ~self._add(found, judged)
+            pairs, crossing = pairs.where(rest), crossing[rest]
+            if not len(pairs):
+                return found
+        cut = math.log1p(-self.tolerance)
+        rates = healthy_rates(pairs, crossing, self.leaf, cut)
+        if not least:
+            if (nodes := len(np.union1d(pairs.a, pairs.b))) < _COMPARABLE:
+                found.open.append(f"{nodes} nodes are too few to compare; give --limit")
+            _note_slow_crossing(found, rates, crossing, cut)
+        expected = f"the fleet reaches {evidence.gb_per_s(rates):.4g} GB/s"
+        residuals = pairs.relative(rates)
+        self._add(found, _Pass(pairs, residuals, crossing, cut, expected, relative=True))
+        found.suspects -= found.nodes.keys()
+        return found
+
+    def _add(self, found: Judged, one: _Pass) -> Bools:
+        """Add what one pass shows to what was found; return which readings uplinks explain."""
+        explained = self._add_uplinks(found, one)
+        rest, rates = one.residuals.where(~explained), one.rates.where(~explained)
+        if not len(rest):
+            return explained
+        located = locate(rest, one.cut, self.tests, relative=one.relative)
+        if one.relative:
+            found.scores = located.scores
+        if one.relative and not found.nodes and (note := _faster(rest, rates, one.cut)):
+            found.open.append(note)
+        if one.relative and (note := _mixed(rates, located.candidates)):
+            if not found.nodes:
+                found.open.append(note)
+            return explained
+        for culprit in located.culprits:
+            text = evidence.of_node(rates, culprit, located.candidates, one.expected)
+            found.nodes.setdefault(culprit.end, text)
+            found.common |= {culprit.end} if culprit.common else set()
+        found.suspects |= set(located.suspects)
+        self._add_links(found, one, located, rest, rates)
+        return explained
+
+    def _add_uplinks(self, found: Judged, one: _Pass) -> Bools:
+        """Add slow uplinks; return which readings they explain."""
+        pairs = one.rates
+        explained = np.zeros(len(pairs), bool)
+        if not one.crossing.any():
+            return explained
+        for uplink in slow_uplinks(
+            one.residuals, one.crossing, self.leaf, one.cut, relative=one.relative
+        ):
+            mine = touching(pairs, one.crossing, self.leaf, uplink)
+            explained |= mine
+            inner = np.isin(self.leaf[pairs.a], uplink.leaves) & ~one.crossing
+            others = one.crossing & ~mine
+            text = evidence.of_uplink(pairs, mine, inner, others, one.expected)
+            found.uplinks.setdefault(uplink.leaves, text)
+        return explained
+
+    @staticmethod
+    def _add_links(found: Judged, one: _Pass, located: Located, rest: Pairs, rates: Pairs) -> None:
+        bad = located.candidates.copy()
+        bad[[*found.nodes, *located.suspects]] = True
+        culprits = repeated(rest, one.cut, ~bad)
+        ends = np.array([divmod(culprit.end, rest.count) for culprit in culprits], np.int64)
+        several = np.flatnonzero(np.bincount(ends.ravel(), minlength=rest.count) >= FEWEST)
+        found.suspects |= set(several.tolist())  # so many slow links are one slow end
+        others = ~np.isin(links_of(rest), [culprit.end for culprit in culprits])
+        others &= ~bad[rest.a] & ~bad[rest.b]
+        for culprit in culprits:
+            a, b = divmod(culprit.end, rest.count)
+            if {a, b} & found.suspects or not _ends_are_well(
+                rest, rates, culprit.end, one.cut, others
+            ):
+                continue  # it remains a suspect
+            found.links.setdefault((a, b), evidence.of_link(rates, a, b, culprit, one.expected))
+        healthy = rest.where(~bad[rest.a] & ~bad[rest.b])
+        keys, where = np.unique(links_of(healthy), return_inverse=True)
+        found_rates, _ = best_of(where, healthy.rate, len(keys))
+        for key, rate in zip(keys.tolist(), found_rates.tolist(), strict=True):
+            if rate < one.cut:
+                link = divmod(key, rest.count)
+                found.suspect_links[link] = min(rate, found.suspect_links.get(link, 0.0))
+
+
+def _ends_are_well(rest: Pairs, rates: Pairs, link: int, cut: float, others: Bools) -> bool:
+    """Return whether both ends of a link reach in other pairs what the link should.
+
+    Pairs that cross leaves may be slower than it, and then show nothing. If an end has measured
+    with others while the link was repeated, only that counts: something may disturb an end for
+    a while.
+    """
+    mine = links_of(rest) == link
+    least = float(np.median((rates.rate - rest.rate)[mine])) + cut
+    rounds = np.sort(rest.round[mine])
+    meanwhile = (rest.round > rounds[0]) & (rest.round <= rounds[-1])
+    for end in divmod(link, rest.count):
+        theirs = others & ((rest.a == end) | (rest.b == end))
+        theirs = theirs & meanwhile if (theirs & meanwhile).any() else theirs
+        if not theirs.any() or np.mean(rates.rate[theirs] >= least) < _WELL:
+            return False
+    return True
+
+
+def _mixed(rates: Pairs, candidates: Bools) -> str:
+    """Return a note if the slow ends are too many to be faults without a limit that says so."""
+    present = len(np.unique(np.concatenate([rates.a, rates.b])))
+    slow = int(candidates.sum())
+    if not slow or (slow * 2 < present and (slow <= _FEW or slow <= _MINORITY * present)):
+        return ""
+    theirs = candidates[rates.a] | candidates[rates.b]
+    others = "" if theirs.all() else f", others {evidence.gb_per_s(rates.rate[~theirs]):.4g}"
+    return (
+        f"{slow} of {present} nodes reach {evidence.gb_per_s(rates.rate[theirs]):.4g}"
+        f" GB/s{others}: without a limit nobody knows whether they are slow or another kind;"
+        " give --limit"
+    )
+
+
+def _faster(rest: Pairs, rates: Pairs, cut: float) -> str:
+    """Return a note if many pairs are faster than the fleet, which then may be slow."""
+    faster = rest.rate > -2 * cut
+    if faster.sum() < FEWEST or faster.mean() < _FASTER or faster.all():
+        return ""
+    fast, most = (evidence.gb_per_s(rates.rate[which]) for which in (faster, ~faster))
+    return (
+        f"{int(faster.sum())} of {len(rest)} pairs reach {fast:.4g} GB/s, most {most:.4g}: without"
+        " a limit nobody knows whether most nodes are slow or another kind; give --limit"
+    )
+
+
+def _note_slow_crossing(found: Judged, rates: Floats, crossing: Bools, cut: float) -> None:
+    if crossing.all() or not crossing.any():
+        return
+    across, inside = evidence.gb_per_s(rates[crossing]), evidence.gb_per_s(rates[~crossing])
+    if math.log(across / inside) < cut:
+        found.open.append(
+            f"pairs of different leaves reach {across:.4g} GB/s, those of one leaf {inside:.4g}:"
+            " without a limit nobody knows whether uplinks are slow or shared; give --limit"
+        )

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: MIT
+"""What a pair of nodes must reach: a share of the limit that a user states, or a site's band."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from busbar.cluster.sweep.inside import HOST, MESSAGE
+from busbar.cluster.sweep.judge_pairs import Least
+from busbar.errors import BusbarError
+from busbar.expect import Question, expect
+from busbar.expect.host_link import expectation as of_host
+from busbar.parse import numbers
+from busbar.site import Site
+
+_GPUS = re.compile(rf"gpu(?P<a>\d{{1,3}})-(?P<b>gpu\d{{1,3}}|{HOST})", re.ASCII)
+
+
+def of_limit(
+    limit: float, tolerance: float, nics: Iterable[str | None]
+) -> dict[str | None, Least]:
+    """Return what pairs must reach if ``limit`` is what their links carry.
+
+    The limit is that of all NICs at once if they were measured so, and each NIC has its part.
+    """
+    names = set(nics)
+    whole = max(1, len(names) - 1) if None in names else 1
+    parts = {nic: 1 if nic is None else whole for nic in names}
+    return {
+        nic: Least(
+            limit / part * (1 - tolerance),
+            f"{1 - tolerance:.0%} of the limit of {limit / part:.4g} GB/s is the least",
+        )
+        for nic, part in parts.items()
+    }
+
+
+def of_site(site: Site, nics: Iterable[str | None]) -> tuple[dict[str | None, Least], list[str]]:
+    """Return the low end of the site's band by NIC, and notes on NICs without one."""
+    found: dict[str | None, Least] = {}
+    notes: list[str] = []
+    for nic in nics:
+        try:
+            low = expect(site, _question(site, nic)).low
+        except BusbarError as error:
+            name = f"NIC {nic}" if nic else "all NICs at once"
+            notes.append(f"site {site.name} has no band for {name} between nodes: {error.what}")
+        else:
+            found[nic] = Least(low, f"the band of site {site.name} begins at {low:.4g} GB/s")
+    return found, notes
+
+
+def inside_of_site(site: Site, links: Iterable[str | None]) -> dict[str | None, Least]:
+    """Return the low end of the site's band by link inside a node, as far as it has one."""
+    found: dict[str | None, Least] = {}
+    for link in links:
+        ends = _GPUS.fullmatch(link or "")
+        if not ends:
+            continue
+        a = numbers.count(ends["a"])
+        try:
+            if ends["b"] == HOST:
+                both = [
+                    of_host(site, Question(bench="copy", src=a, dst=a, buffers=buffers)).low
+                    for buffers in ("H D", "D H")
+                ]
+            else:
+                b = numbers.count(ends["b"].removeprefix("gpu"))
+                pairs = ((a, b), (b, a))
+                both = [
+                    expect(site, Question(bench="osu_bw", src=src, dst=dst, nbytes=MESSAGE)).low
+                    for src, dst in pairs
+                ]
+        except BusbarError:
+            continue  # the other nodes show what is slow
+        low = min(both)
+        found[link] = Least(low, f"the band of site {site.name} begins at {low:.4g} GB/s")
+    return found
+
+
+def _question(site: Site, name: str | None) -> Question:
+    """Return the benchmark that measures the same: one NIC between GPUs, or all NICs."""
+    if name is None:
+        return Question(bench="osu_mbw_mr", nodes=2)
+    for nic in site.node.nics:
+        if nic.name == name.partition(":")[0]:
+            gpu = min(nic.near_gpus, default=0)
+            return Question(bench="osu_bw", nodes=2, src=gpu, dst=gpu)
+    names = ", ".join(nic.name for nic in site.node.nics) or "none"
+    raise BusbarError(f"it has no NIC of that name (known: {names})")

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: MIT
+"""The second pass of a sweep: suspects with partners that are known to be good."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from busbar.cluster.sweep.rows import PlannedPair
+
+PARTNERS = 4
+"""Measurements of each suspect, with different partners."""
+REPEATS = 6
+"""Measurements of a suspected link: its first reading proves nothing (`localise.repeated`)."""
+
+
+@dataclass(frozen=True)
+class SuspectPair:
+    """Two nodes that the second pass should measure together; a node twice for its own links."""
+
+    a: str
+    """The suspect, or one end of a suspected link."""
+    b: str
+    """A node that is known to be good, or the other end."""
+
+
+def pairs_of_suspects(
+    suspects: Sequence[int],
+    good: Sequence[int],
+    leaf: Sequence[int],
+    met: Iterable[tuple[int, int]],
+) -> Iterator[tuple[int, int]]:
+    """Yield each suspect with good nodes: of its leaf, not yet met and rarely used, if possible.
+
+    Without good nodes the suspects meet their earlier partners again.
+    """
+    known: dict[int, set[int]] = {one: set() for one in suspects}
+    for a, b in met:
+        if a in known:
+            known[a].add(b)
+        if b in known:
+            known[b].add(a)
+    by_leaf: dict[int, deque[int]] = {}
+    for one in good:
+        by_leaf.setdefault(leaf[one], deque()).append(one)
+    everywhere = deque(good)
+    done: set[frozenset[int]] = set()
+    for suspect in suspects:
+        near = by_leaf.get(leaf[suspect], deque()) if leaf[suspect] >= 0 else deque[int]()
+        partners = _next(near, known[suspect], set(), PARTNERS)
+        partners += _next(everywhere, known[suspect], set(partners), PARTNERS - len(partners))
+        for partner in partners or sorted(known[suspect])[:PARTNERS]:
+            if frozenset((suspect, partner)) not in done:
+                done.add(frozenset((suspect, partner)))
+                yield suspect, partner
+
+
+def _next(nodes: deque[int], known: set[int], taken: set[int], count: int) -> list[int]:
+    """Return the next nodes in turn that are not ``taken``, and not ``known`` if possible."""
+    found: list[int] = []
+    for again in (False, True):
+        for _ in range(len(nodes)):
+            if len(found) >= count:
+                return found
+            one = nodes[0]
+            nodes.rotate(-1)
+            if one not in taken and one not in found and (one in known) == again:
+                found.append(one)
+    return found
+
+
+def plan_suspects(pairs: Iterable[SuspectPair], first_round: int) -> list[PlannedPair]:
+    """Return rounds in which every suspect pair measures; no node is in a round twice."""
+    rounds: list[set[str]] = []
+    rows: list[PlannedPair] = []
+    for pair in pairs:
+        number = 0
+        while number < len(rounds) and rounds[number] & {pair.a, pair.b}:
+            number += 1
+        if number == len(rounds):
+            rounds.append(set())
+        rounds[number] |= {pair.a, pair.b}
+        rows.append(PlannedPair(first_round + number, pair.a, pair.b))
+    return sorted(rows, key=lambda row: row.round)

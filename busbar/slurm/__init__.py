@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""The client of Slurm: nodes, jobs, host lists, options, topology and locks."""

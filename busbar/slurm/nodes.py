@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: MIT
+"""The nodes of Slurm: their state from ``sinfo``, their hardware from ``scontrol show node``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from busbar.parse import numbers
+
+FORMAT = "--format=%N|%T|%E"
+"""The option of ``sinfo --Node`` for :func:`parse_nodes`."""
+_UNUSABLE = ("down", "drain", "drng", "fail", "unk", "inval", "err", "no_respond", "power_down")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node and its state."""
+
+    name: str
+    state: str
+    """In lower case, as ``sinfo`` prints it: ``idle``, ``drained``, ``down*``."""
+    reason: str = ""
+    """What the administrator or Slurm gave as the reason of the state."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether Slurm would start a job on it, now or later."""
+        return not self.state.startswith(_UNUSABLE) and not self.state.endswith("*")
+
+    @property
+    def described(self) -> str:
+        """``n3 drained (bad fan)``."""
+        return f"{self.name} {self.state}{f' ({self.reason})' if self.reason else ''}"
+
+
+def parse_nodes(text: str) -> tuple[Node, ...]:
+    """Parse one line per node; a reason may contain anything."""
+    nodes: dict[str, Node] = {}
+    for line in text.splitlines():
+        name, _, rest = line.strip().partition("|")
+        state, _, reason = rest.partition("|")
+        if name and state:
+            reason = "" if reason.strip().lower() == "none" else reason.strip()
+            nodes[name] = Node(name, state.lower(), reason)
+    return tuple(nodes.values())
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A node and its hardware."""
+
+    name: str
+    cpus: int
+    partitions: tuple[str, ...]
+    sockets: int | None = None
+    threads_per_core: int | None = None
+    gpus: tuple[tuple[str, int], ...] = ()
+    """Type, if it has one, and number of the GPUs in its generic resources."""
+    state: str = ""
+    """State and flags: ``IDLE+DRAIN``."""
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of all types."""
+        return sum(count for _, count in self.gpus)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a job would start on it at once."""
+        return self.state in ("IDLE", "IDLE+CLOUD", "IDLE+DYNAMIC_NORM")
+
+
+def parse_hardware(text: str) -> tuple[Hardware, ...]:
+    """Parse all nodes; raise ``ValueError`` if there are none, or one has no CPU count."""
+    nodes: list[Hardware] = []
+    for part in re.split(r"(?=\bNodeName=)", text)[1:]:
+        name, cpus = value_of(part, "NodeName"), value_of(part, "CPUTot")
+        if not name or not cpus:
+            raise ValueError(f"node {name or '?'} has no CPUTot")
+        nodes.append(
+            Hardware(
+                name,
+                numbers.count(cpus),
+                tuple(p for p in value_of(part, "Partitions").split(",") if p),
+                numbers.whole(value_of(part, "Sockets")),
+                numbers.whole(value_of(part, "ThreadsPerCore")),
+                _gpus(value_of(part, "Gres")),
+                value_of(part, "State"),
+            )
+        )
+    if not nodes:
+        raise ValueError("no node listed")
+    return tuple(nodes)
+
+
+def _gpus(resources: str) -> tuple[tuple[str, int], ...]:
+    """Return the GPUs in ``gpu:h200:4(S:0-1),gpu:a100:2,nvme:1``."""
+    found = re.finditer(r"(?:^|,)gpu(?::(?P<type>[^:,()]+))?:(?P<count>\d+)", resources)
+    return tuple((match["type"] or "", numbers.count(match["count"])) for match in found)
+
+
+def value_of(text: str, key: str) -> str:
+    """Return the value of a key in a line of ``scontrol show``; empty if Slurm has none."""
+    match = re.search(rf"(?:^|\s){key}=(?P<value>\S*)", text)
+    return "" if not match or match["value"] in ("(null)", "None") else match["value"]

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+"""Which nodes of a site a command tests, and the options by which Slurm gives them."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from busbar.errors import BusbarError
+from busbar.site.model import Partition, Site
+from busbar.site.queue import named_queue, queue_of
+from busbar.slurm.client import Allocation, scheduler_of
+from busbar.slurm.hostlist import expand
+from busbar.slurm.nodes import Node
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Which nodes to test, and how Slurm gives them."""
+
+    partition: str = ""
+    """A partition of the site."""
+    nodelist: str = ""
+    reservation: str = ""
+    sbatch: str = ""
+    max_pending_s: int | None = None
+
+    @property
+    def access(self) -> tuple[str, ...]:
+        """Options of sbatch, one for each line of a job script."""
+        if not self.reservation:
+            return access_of(self.sbatch)
+        return access_of(f"{self.sbatch} --reservation={shlex.quote(self.reservation)}")
+
+    @property
+    def immediate(self) -> tuple[str, ...]:
+        """The option of ``srun`` and ``salloc`` that limits the wait."""
+        return () if self.max_pending_s is None else (f"--immediate={self.max_pending_s}",)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """The nodes that a wish names."""
+
+    partitions: tuple[Partition, ...]
+    nodes: Mapping[str, tuple[Node, ...]]
+    """By partition; also those that cannot be used now."""
+    held: Allocation | None = None
+    """The allocation that has them, which this process runs in."""
+
+    @property
+    def partition(self) -> Partition:
+        """The partition, if it is one."""
+        (partition,) = self.partitions
+        return partition
+
+    @property
+    def usable(self) -> tuple[str, ...]:
+        """The nodes that Slurm can give."""
+        return tuple(n.name for part in self.nodes.values() for n in part if n.usable)
+
+    @property
+    def unusable(self) -> tuple[str, ...]:
+        """The nodes that Slurm starts no job on, with their state."""
+        return tuple(n.described for part in self.nodes.values() for n in part if not n.usable)
+
+
+def granted(site: Site, wish: Wish, *, one: bool = False, needed: bool = True) -> Grant:
+    """Return the nodes of a wish; raise ``BusbarError`` if the cluster does not have them.
+
+    They are of all partitions of the site, or of the only one if ``one`` is true. Inside an
+    allocation they are its nodes. If they are not ``needed``, there may be none.
+    """
+    scheduler = scheduler_of(site.scheduler)
+    if not scheduler.has_nodes:
+        raise BusbarError(
+            f"site {site.name} has no Slurm",
+            where="--site",
+            hint="name the site of the cluster with --site",
+        )
+    if held := scheduler.allocation():
+        _refuse_to_submit(wish, held)
+        partition = partition_of(site, held.partition, wish.partition)
+        names = _named(
+            wish,
+            held.nodes,
+            f"among the nodes of job {held.job}",
+            f"the job has {', '.join(held.nodes)}",
+        )
+        nodes = tuple(Node(name, "allocated") for name in names)
+        return Grant((partition,), {partition.name: nodes}, held)
+    partitions = site.partitions
+    if one or wish.partition:
+        partitions = (partition_of(site, "", wish.partition),)
+    listed = {each.name: scheduler.nodes(queue_of(each)) for each in partitions}
+    queues = ", ".join(map(queue_of, partitions))
+    known = [node.name for part in listed.values() for node in part]
+    if needed and not known:
+        raise BusbarError(
+            f"Slurm has no node in {queues}, or does not answer",
+            where=f"site {site.name}",
+            hint="run on a host of the cluster, or correct site.yaml (sinfo lists partitions)",
+        )
+    names = _named(wish, known, f"in {queues}", "sinfo -N lists the nodes of each partition")
+    return Grant(
+        partitions,
+        {name: tuple(n for n in part if n.name in names) for name, part in listed.items()},
+    )
+
+
+def _named(wish: Wish, known: Sequence[str], whose: str, hint: str) -> list[str]:
+    """Return the known nodes, or those of them that the user names."""
+    if not wish.nodelist:
+        return list(known)
+    named = expand(wish.nodelist, "--nodelist")
+    if missing := sorted(set(named) - set(known), key=named.index):
+        what = f"{', '.join(missing)} not {whose}"
+        raise BusbarError(what, where="--nodelist", hint=hint)
+    return named
+
+
+def partition_of(site: Site, queue: str, name: str) -> Partition:
+    """Return the named partition; without a name, the only one or the one of the current job.
+
+    ``queue`` is Slurm's partition of that job, empty outside.
+    """
+    possible = [each for each in site.partitions if queue in ("", queue_of(each))]
+    if not possible:
+        raise BusbarError(
+            f"the job is in partition {queue}, which the site does not have",
+            where=f"site {site.name}",
+            hint="add the partition to site.yaml, or name another site with --site",
+        )
+    fitting = [each for each in possible if name in ("", each.name)]
+    if len(fitting) == 1 or (queue and fitting):
+        return fitting[0]
+    names = ", ".join(each.name for each in possible)
+    raise BusbarError(
+        f"{name}: not one of {names}" if name else f"the site has several: {names}",
+        where="--partition",
+        hint="name one with --partition",
+    )
+
+
+def _refuse_to_submit(wish: Wish, held: Allocation) -> None:
+    """Raise ``BusbarError`` if the wish has options of a job: inside a job none is submitted."""
+    if wish.reservation or wish.sbatch or wish.max_pending_s is not None:
+        raise BusbarError(
+            f"busbar runs inside job {held.job} and submits no job",
+            where="--reservation, --sbatch, --max-pending",
+            hint="omit the option, or run outside the job",
+        )
+
+
+def access_of(sbatch: str) -> tuple[str, ...]:
+    """Return the options in ``--sbatch``, one for each line of a job script."""
+    try:
+        words = shlex.split(sbatch)
+    except ValueError as error:
+        raise BusbarError(f"{error} in {sbatch!r}", where="--sbatch", hint="quote it") from error
+    options: list[str] = []
+    for word in words:
+        if not word.isprintable() or not (word.startswith("-") or options):
+            raise BusbarError(
+                f"{word!r} is not an option of sbatch",
+                where="--sbatch",
+                hint="as in --sbatch '--account=ops --qos=maint'",
+            )
+        if word.startswith("-"):
+            options.append(shlex.quote(word))
+        else:
+            options[-1] += f" {shlex.quote(word)}"
+    return tuple(options)
+
+
+def slurm_options(partition: Partition, added: Sequence[str]) -> list[str]:
+    """Return the options that give access to a partition, in addition to ``added``."""
+    options = [*partition.access, *added]
+    words = " ".join(options).split()
+    if not named_queue(options):
+        options.insert(0, f"--partition={partition.name}")
+    if partition.exclusive and not any(word.startswith("--exclusive") for word in words):
+        options.append("--exclusive")
+    return options
+
+
+def words_of(partition: Partition, wish: Wish) -> list[str]:
+    """Return the options that give a job access to a partition, as words of a command."""
+    text = " ".join(slurm_options(partition, wish.access))
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise BusbarError(
+            f"{error} in {text!r}", where=f"access of partition {partition.name}", hint="quote it"
+        ) from error
+
+
+def run_in_job(grant: Grant, wish: Wish, name: str, command: Sequence[str]) -> int:
+    """Run a command in a job on the usable nodes; return its exit status.
+
+    The job survives the failure of a node. It ends with this process.
+    """
+    nodes = grant.usable
+    options = [
+        *words_of(grant.partition, wish),
+        *wish.immediate,
+        *(f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}"),
+        *("--no-kill", f"--job-name={name}"),
+    ]
+    return subprocess.run(["salloc", *options, *command], check=False).returncode

@@ -1,0 +1,474 @@
+# SPDX-License-Identifier: MIT
+"""``busbar nightly``: the order of its stages, what it makes of them, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.check.document import document_of
+from busbar.check.surroundings import own
+from busbar.cli import main
+from busbar.cluster.nightly import process
+from busbar.cluster.nightly.night import finished, rotate
+from busbar.cluster.nightly.stages import sample_of
+from busbar.document import to_json
+from busbar.engine.results import Outcome, Result
+from busbar.slurm import lock
+from busbar.verdict import Verdict
+
+NODES = ("n1", "n2", "n3")
+# The commands of Slurm, and the stages, print what the files of the test say.
+TOOLS = {
+    "sinfo": "printf 'n1|idle|none\\nn2|idle|none\\nn3|idle|none\\nn4|drained|bad fan\\n'",
+    "scontrol": "exit 1",
+    "sbatch": """
+data=$(dirname "$0")
+. "$data/sbatch.sh"
+for word; do case $word in --comment=*) comment=${word#*=} ;; esac; done
+echo $(($(cat "$data/job") + 1)) >"$data/job"
+echo "$(cat "$data/job") $(id -un) $(($(date +%s) + 900)) gpu PENDING $comment" >>"$data/queue"
+cat "$data/job"
+""",
+    "squeue": 'cat "$(dirname "$0")/queue"',
+    "scancel": 'sed -i "/^$1 /d" "$(dirname "$0")/queue"',
+    "srun": """
+for word; do
+    case $word in
+    --output=*) out=${word#*=} ;;
+    --nodelist=*) nodes=$(echo "${word#*=}" | sed 's/n\\[1-3\\]/n1 n2 n3/; s/n\\[1-2\\]/n1 n2/') ;;
+    --*) ;;
+    *) break ;;
+    esac
+    shift
+done
+n=0
+for node in $nodes; do
+    SLURMD_NODENAME=$node "$@" >"$(echo "$out" | sed "s/%t/$n/")" 2>/dev/null
+    n=$((n + 1))
+done
+""",
+    "stage": """
+data=$(dirname "$0")
+echo "$*" >>"$data/calls"
+for word; do case $word in --output=*) out=${word#*=} ;; esac; done
+case "$1 $*" in
+gate*) cat "$data/gate-$SLURMD_NODENAME"; exit ;;
+sweep*) name=sweep ;;
+check*nightly*) name=sample ;;
+check*) name=check ;;
+report*) mkdir -p "$out"; echo page >"$out/index.html"; echo "text of the report"; exit ;;
+esac
+. "$data/$name.sh"
+if [ $name = sweep ]; then mkdir -p "$out"; cat "$data/sweep"; fi
+if [ $name != sweep ]; then mkdir -p "$out"; cp "$data/$name" "$out/results.json"; fi
+exit "$(cat "$data/$name.status")"
+""",
+}
+
+
+@dataclass
+class Stages:
+    """The recorded stages of a night."""
+
+    data: Path
+    output: Path
+    printed: pytest.CaptureFixture[str]
+    errors: str = ""
+    """Standard error of the last night."""
+
+    def gate(self, node: str, verdict: str = "pass", reason: str = "") -> None:
+        document = {
+            "schema": "busbar-gate/1",
+            "node": node,
+            "verdict": verdict,
+            "drain": bool(reason),
+            "reason": reason,
+            "problems": [],
+            "checks": [],
+        }
+        (self.data / f"gate-{node}").write_text(json.dumps(document))
+
+    def sweep(self, verdict: str = "pass", status: int = 0, **keys: object) -> None:
+        document = {
+            "schema": "busbar-sweep-run/1",
+            "verdict": verdict,
+            "nodes": NODES,
+            "accused": [],
+            "suspects": [],
+            "gone": [],
+            "unmeasured": [],
+            "stopped": "",
+        }
+        (self.data / "sweep").write_text(json.dumps(document | keys))
+        (self.data / "sweep.status").write_text(str(status))
+
+    def check(self, name: str, verdict: Verdict = Verdict.PASS, status: int = 0) -> None:
+        row = Result("net", verdict, "n1,n2", metric="bandwidth", bytes=8, gb_per_s=1.5)
+        outcome = Outcome("net", "ucx-1.14", (row,), "gpu", "wheels")
+        document = document_of("h20-roce", "ucx-1.14", [outcome])
+        (self.data / name).write_text(json.dumps(to_json(document)))
+        (self.data / f"{name}.status").write_text(str(status))
+
+    def before(self, name: str, script: str) -> None:
+        """Run a script in a stage, or in sbatch, before it says anything."""
+        (self.data / f"{name}.sh").write_text(script)
+
+    def queue(
+        self, comment: str, *, user: str = "root", state: str = "PENDING", begin_s: int = 900
+    ) -> None:
+        """Let an earlier lock wait in the queue of Slurm."""
+        line = f"3  {user}  {int(time.time()) + begin_s}  gpu  {state}  {comment}  \n"
+        (self.data / "queue").write_text(line)
+
+    def run(self, *options: str) -> tuple[int, dict[str, Any]]:
+        """Return exit status and document of a night."""
+        words = ["nightly", "--site", "h20-roce", "--output", str(self.output), "--json", *options]
+        status = main(words)
+        out, self.errors = self.printed.readouterr()
+        return status, json.loads(out)
+
+    @property
+    def calls(self) -> list[str]:
+        """The stages that ran since the last look: first words and nodes."""
+        calls = self.data / "calls"
+        lines = calls.read_text().splitlines() if calls.exists() else []
+        calls.unlink(missing_ok=True)
+        return lines
+
+
+@pytest.fixture
+def stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Stages:
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, script in TOOLS.items():
+        (data / name).write_text(f"#!/bin/sh\n{script}\n")
+        (data / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{data}:{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setattr(process, "_BUSBAR", (str(data / "stage"),))
+    (data / "queue").touch()
+    (data / "job").write_text("7")
+    healthy = Stages(data, tmp_path / "nights", capfd)
+    healthy.before("sbatch", "")
+    for node in NODES:
+        healthy.gate(node)
+    healthy.sweep()
+    for name in ("sweep", "check", "sample"):
+        healthy.before(name, "")
+    healthy.check("check")
+    healthy.check("sample")
+    return healthy
+
+
+def verdicts(document: dict[str, Any]) -> dict[str, str]:
+    return {stage["name"]: stage["verdict"] for stage in document["stages"]}
+
+
+def test_the_stages_run_one_after_the_other_and_end_with_a_report(
+    stages: Stages, tmp_path: Path
+) -> None:
+    """Also after a night that was killed, whose lock is still there."""
+    stages.output.mkdir()
+    (stages.output / ".lock").write_text("999999 on elsewhere")
+    more = ("--max-pending", "1h1s", "--reservation", "r", "--sbatch", "--qos=maint")
+    stack = ("--lane", "ucx-current", "--delivery", "prefix", "--prefix", "/opt/mpi")
+    words = ("--junit", str(tmp_path / "junit.xml"), "--limit", "12.5", *more, *stack)
+    status, document = stages.run(*words)
+    assert (status, document["verdict"]) == (0, "pass")
+    assert document["unusable"] == ["n4 drained (bad fan)"]
+    *first, report = stages.calls
+    assert [line.split()[0] for line in first] == ["gate"] * 3 + ["sweep", "check", "check"]
+    assert all("--nodelist=n[1-3]" in line for line in first[3:5])
+    assert all("--max-pending=60m1s" in line and "--qos=maint" in line for line in first[3:])
+    assert all("--partition=gpu --reservation=r" in line for line in first[3:])
+    chosen = "--lane=ucx-current --prefix=/opt/mpi --delivery=prefix"
+    assert all(chosen in line for line in first[3:])
+    assert ["--limit=12.5" in line for line in first[3:]] == [True, False, False]
+    night = Path(document["output"])
+    assert f"{night}/check/results.json --sweep={night}/sweep.json" in report
+    assert "text of the report" in (night / "summary.txt").read_text()
+    root = ET.fromstring((tmp_path / "junit.xml").read_text())  # noqa: S314
+    names = ["busbar.h20-roce.nightly", "busbar.h20-roce.check", "busbar.h20-roce.sample"]
+    assert [suite.get("name") for suite in root] == names
+    assert [suite.get("tests") for suite in root] == ["4", "1", "1"]
+
+
+def test_a_node_that_fails_the_gate_is_left_out_and_the_others_are_tested(stages: Stages) -> None:
+    stages.gate("n3", "failed", "[node_problem] \x1b[2J gpu_count 3 vs 4 (busbar)")
+    status, document = stages.run()
+    assert (status, document["verdict"], document["left_out"]) == (1, "failed", ["n3"])
+    assert verdicts(document) | {"gate": ""} == {
+        "gate": "",
+        "sweep": "pass",
+        "check": "pass",
+        "sample": "pass",
+    }
+    assert all("--nodelist=n[1-2]" in line for line in stages.calls if line.startswith("sweep"))
+    text = (Path(document["output"]) / "summary.txt").read_text()
+    assert "failed the gate, not tested further: n3" in text
+    assert "gpu_count 3 vs 4" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": "busbar-gate/1", "node": "n3"}'])
+def test_a_gate_that_does_not_answer_is_not_run_and_accuses_nobody(
+    stages: Stages, text: str
+) -> None:
+    (stages.data / "gate-n3").write_text(text)
+    status, document = stages.run("--stages", "gate,sweep")
+    assert (status, verdicts(document)) == (2, {"gate": "not run", "sweep": "pass"})
+    assert document["left_out"] == []
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "verdict", "words"),
+    [
+        ("kill -9 $$", 2, "not run", "signal 9"),
+        ("echo 'salloc: error: Invalid account' >&2; exit 2", 2, "not run", "Invalid account"),
+        ("exit 0", 2, "not run", "exit status 0"),
+        ("echo 7 >$data/sweep.status", 1, "failed", "exit status 7"),
+    ],
+)
+def test_a_stage_that_breaks_is_no_pass_and_does_not_end_the_night(
+    stages: Stages, script: str, status: int, verdict: str, words: str
+) -> None:
+    stages.before("sweep", script)
+    done, document = stages.run()
+    assert (done, verdicts(document)["sweep"], verdicts(document)["sample"]) == (
+        status,
+        verdict,
+        "pass",
+    )
+    assert words in document["stages"][1]["message"]
+    assert document["report"]
+
+
+def test_a_night_whose_files_cannot_be_written_keeps_its_verdict(
+    stages: Stages, tmp_path: Path
+) -> None:
+    stages.sweep("degraded", 1, accused=[{"id": "n1", "kind": "node", "evidence": "slow"}])
+    status, document = stages.run("--junit", str(tmp_path / "missing" / "junit.xml"))
+    assert (status, document["verdict"]) == (1, "degraded")
+    assert document["stages"][1]["findings"][0]["where"] == "n1"
+    assert "junit.xml: cannot be written: No such file or directory" in stages.errors
+
+
+def test_the_worst_verdict_counts(stages: Stages) -> None:
+    stages.sweep("unjudged", 3)
+    status, document = stages.run("--stages", "sweep")
+    assert (status, document["verdict"]) == (3, "unjudged")
+    summary = Path(document["output"], "summary.txt").read_text()
+    assert document["report"]
+    assert "text of the report" not in summary
+    stages.check("check", Verdict.DEGRADED, 1)
+    stages.check("sample", Verdict.PASS, 1)
+    status, document = stages.run()
+    assert (status, document["verdict"]) == (1, "failed")
+    assert verdicts(document)["check"] == "degraded"
+    assert verdicts(document)["sample"] == "failed"
+
+
+def test_max_hours_ends_a_stage_and_a_resumed_night_repeats_only_what_is_left(
+    stages: Stages,
+) -> None:
+    stages.before("sweep", "exec sleep 20")
+    status, document = stages.run("--max-hours", "0.0002", "--sample", "0")
+    messages = [stage["message"] for stage in document["stages"]]
+    assert (status, document["verdict"]) == (2, "not run")
+    assert "--max-hours" in messages[1]
+    assert messages[2] == "--max-hours was over"
+    assert document["stages"][0]["finished"]
+    assert stages.calls
+    stages.before("sweep", "")
+    status, again = stages.run("--resume", "--sample", "0")
+    assert (status, again["output"]) == (0, document["output"])
+    assert [line.split()[0] for line in stages.calls] == ["sweep", "check", "report"]
+    assert stages.run("--resume", "--sample", "0")[0] == 0
+    assert [line.split()[0] for line in stages.calls] == ["report"]
+
+
+def test_a_signal_ends_the_stage_and_the_night_can_be_resumed(stages: Stages) -> None:
+    stages.before("sweep", "kill -TERM $PPID; exec sleep 20")
+    status, document = stages.run()
+    assert (status, document["interrupted"], document["verdict"]) == (143, "SIGTERM", "not run")
+    assert list(verdicts(document)) == ["gate", "sweep"]
+    assert finished(stages.output) == []
+    stages.before("sweep", "")
+    assert stages.run("--resume")[0] == 0
+    assert len(finished(stages.output)) == 1
+
+
+def test_the_results_of_another_day_are_not_resumed(stages: Stages) -> None:
+    _, document = stages.run("--stages", "sweep")
+    state = Path(document["output"]) / "night.json"
+    old = json.loads(state.read_text()) | {"begun": "2026-01-01T02:00:00+00:00"}
+    state.write_text(json.dumps(old))
+    assert stages.run("--resume")[0] == 2
+    assert "more than a day ago" in stages.errors
+    state.write_text("{")
+    assert stages.run("--resume")[0] == 2
+    assert "not the state of a night" in stages.errors
+
+
+def test_a_second_start_is_refused(stages: Stages) -> None:
+    stages.output.mkdir()
+    with own(stages.output):
+        status, document = stages.run()
+    lines = stages.errors.splitlines()
+    assert (status, len(lines)) == (2, 1)
+    assert f"(process {os.getpid()} on " in lines[0]
+    assert document["schema"] == "busbar-error/1"
+    assert stages.calls == []
+
+
+def holder(host: str, process: int) -> str:
+    """Return the comment of a lock."""
+    namespace = os.readlink("/proc/self/ns/pid")
+    return f"process {process} of 1 on {host} {namespace}"
+
+
+@pytest.mark.parametrize(
+    ("comment", "words"),
+    [
+        (holder("login2", 1), "process 1 on login2, user root, lock job 3"),
+        ("", "(user root, lock job 3)"),
+        ('{"host": "\x1b[2J"}', "(user root, lock job 3)"),
+    ],
+)
+def test_a_night_elsewhere_on_the_same_nodes_is_not_joined(
+    stages: Stages, comment: str, words: str
+) -> None:
+    """Whoever started it, with whatever --output."""
+    stages.queue(comment)
+    status, _ = stages.run()
+    assert (status, stages.calls) == (2, [])
+    assert words in stages.errors
+    assert "scancel 3" in stages.errors
+    assert [line[:2] for line in (stages.data / "queue").read_text().splitlines()] == ["3 "]
+    assert [path.name for path in stages.output.iterdir()] == [".lock"]
+
+
+def test_the_lock_of_a_night_that_died_does_not_count(stages: Stages) -> None:
+    """On this host at once, elsewhere when Slurm would start its job."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    host = os.uname().nodename
+    for comment, how in (
+        (holder(host, ended.pid), {}),
+        (holder(host, os.getpid()), {}),  # another process had its number
+        (holder("login2", 1), {"state": "RUNNING"}),
+        (holder("login2", 1), {"begin_s": -600}),
+        (holder("login2", 1), {"begin_s": 9000}),  # none of ours
+        (holder("login2", 1), {"user": "mallory"}),  # anybody can submit such a job
+    ):
+        stages.queue(comment, **how)
+        assert stages.run("--stages", "sweep")[0] == 0, (comment, how, stages.errors)
+    assert [line[:2] for line in (stages.data / "queue").read_text().splitlines()] == ["3 "]
+
+
+def test_without_a_lock_only_a_job_goes_on(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stages.before("sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
+    assert stages.run()[0] == 2
+    assert "Slurm refused the job that locks the partition: sbatch: error: Inv" in stages.errors
+    assert stages.calls == []
+    lines = "JobId=5 JobState=RUNNING Partition=gpu NodeList=n1,n2,n3"
+    (stages.data / "scontrol").write_text(f"#!/bin/sh\necho '{lines}'\n")
+    monkeypatch.setenv("SLURM_JOB_ID", "5")
+    assert stages.run("--stages", "sweep")[0] == 0
+    assert "no lock, so that a second night would not be noticed: " in stages.errors
+    stages.queue(holder("login2", 1))
+    assert stages.run("--stages", "sweep")[0] == 2
+    stages.before("sbatch", "echo 9; exit 0")
+    (stages.data / "queue").write_text("")
+    assert stages.run("--stages", "sweep")[0] == 2
+    assert "squeue does not list job 9" in stages.errors
+
+
+class Waits(threading.Event):
+    """The end of a night after so many renewals, without their time."""
+
+    def __init__(self, renewals: int) -> None:
+        super().__init__()
+        self._left = renewals
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+
+@pytest.mark.parametrize(("status", "told"), [(0, 0), (1, 1)])
+def test_a_lock_is_renewed_until_the_night_ends(stages: Stages, status: int, told: int) -> None:
+    """It is told once if that is impossible."""
+    calls = stages.data / "renewed"
+    script = f'#!/bin/sh\necho "$*" >>{calls}\nexit {status}\n'
+    (stages.data / "scontrol").write_text(script)
+    lines: list[str] = []
+    lock._renew(7, Waits(4), lines.append)
+    assert calls.read_text().splitlines() == ["update JobId=7 StartTime=now+900"] * 4
+    assert len(lines) == told
+
+
+def test_only_the_oldest_finished_nights_are_removed(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        stages.run("--stages", "sweep")
+    first, second, third = (night.directory for night, _ in finished(stages.output))
+    others = [stages.output / name for name in ("2020-01-01T0200Z", "mine", "2020-01-02T0200Z")]
+    others[0].mkdir()  # a night that has not finished
+    others[1].mkdir()
+    others[2].symlink_to(first)
+    monkeypatch.setenv("BUSBAR_HISTORY", str(second / "history"))
+    (problem,) = rotate(stages.output, 1)
+    assert "the history is in it" in problem
+    left = {path for path in stages.output.iterdir() if path.name != ".lock"}
+    assert left == {second, third, *others}
+
+
+def test_the_sample_takes_other_nodes_each_day_until_all_had_their_turn() -> None:
+    nodes = [f"n{number}" for number in range(5)]
+    days = [sample_of(nodes, 2, date(2026, 11, day)) for day in range(1, 6)]
+    assert {node for sample in days[:3] for node in sample} == set(nodes)
+    assert all(len(set(sample)) == 2 for sample in days)
+    assert sample_of(nodes, 9, date(2026, 11, 1)) != ()
+    assert set(sample_of(nodes, 9, date(2026, 11, 1))) == set(nodes)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--stages", "gate,gates"], "'gates' is not a stage"),
+        (["--stages", ""], "'' is not a stage"),
+        (["--max-hours", "0"], "must be a number above 0"),
+        (["--keep", "0"], "must be a positive integer"),
+        (["--resume"], "there is no night"),
+        (["--site", "local"], "has no Slurm"),
+        (["--partition", "cpu"], "not one of gpu"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(
+    stages: Stages, options: list[str], words: str
+) -> None:
+    try:
+        status, _ = stages.run(*options)
+    except SystemExit as error:
+        status = int(str(error))
+        stages.errors = stages.printed.readouterr().err
+    assert status == 2
+    assert words in stages.errors.splitlines()[-1]
+    assert stages.calls == []

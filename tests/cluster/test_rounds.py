@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+"""Rounds and the links inside nodes, with a double of the step that a cluster would run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar import site as sites
+from busbar.cluster.measure import rounds as module
+from busbar.cluster.measure.events import PairRate
+from busbar.cluster.measure.program import InsideLink, Program, Rail, links_inside
+from busbar.cluster.measure.rounds import Limits, Rounds
+from busbar.cluster.measure.store import Store
+from busbar.cluster.sweep.rows import PlannedPair, State
+from busbar.delivery.choice import Choice
+from busbar.delivery.environments import environments
+
+NODES = ("n1", "n2", "n3")
+PLAN = [PlannedPair(1, "n1", "n2"), PlannedPair(2, "n1", "n3")]
+SITE = sites.load("h20-roce")
+PROGRAM = Program(
+    Path("sweep"),
+    environments(SITE, Choice(declared=True), 1)[0],
+    (Rail("gpu0"), Rail("gpu1")),
+    1 << 20,
+    0.25,
+    links_inside(2),
+)
+
+
+class Cluster:
+    """What the steps of a test do."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.measured: list[tuple[str, tuple[str, ...]]] = []
+        """The link, and its nodes."""
+        self.hangs = ""
+        self.dies_before = ""
+        """The link before which the first step ends."""
+
+
+class Step:
+    """As `busbar.cluster.measure.step.Step`."""
+
+    cluster: Cluster
+
+    def __init__(self, program: Program, nodes: Sequence[str], *_: Any, **__: Any) -> None:
+        self.requested = self.nodes = tuple(nodes)
+        self.started = set(nodes)
+        self.errors: list[str] = []
+        self.ended = False
+        self.cluster.steps.append(self)
+
+    def wait_for_ranks(self, _: float) -> bool:
+        return True
+
+    def pair_up(self, pairs: Iterable[tuple[str, str]]) -> None:
+        self.pairs = list(pairs)
+
+    def measure(
+        self, pairs: Sequence[tuple[str, str]], rail: int, *_: float
+    ) -> dict[tuple[str, int], PairRate]:
+        rails = (0, 1) if rail < 0 else (rail,)
+        return self._answers((node for pair in pairs for node in pair), rails)
+
+    def measure_inside(
+        self, nodes: Iterable[str], link: InsideLink, *_: float
+    ) -> dict[tuple[str, int], PairRate]:
+        nodes = sorted(nodes)
+        self.cluster.measured.append((link.name, tuple(nodes)))
+        if link.name == self.cluster.dies_before and len(self.cluster.steps) == 1:
+            self.ended = True
+            return {}
+        return self._answers(nodes, link.rails)
+
+    def _answers(
+        self, nodes: Iterable[str], rails: Iterable[int]
+    ) -> dict[tuple[str, int], PairRate]:
+        rate = PairRate(1, 0, 0, 2.0, 0, "")
+        answering = [node for node in nodes if node != self.cluster.hangs]
+        return {(node, rail): rate for node in answering for rail in rails}
+
+    def close(self, *, kill: bool = False) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster()
+    monkeypatch.setattr(Step, "cluster", made, raising=False)
+    monkeypatch.setattr(module, "Step", Step)
+    monkeypatch.setattr(module, "job_runs", lambda: True)
+    monkeypatch.setattr(Rounds, "_alive", lambda _, nodes: set(nodes))
+    return made
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(tmp_path)
+    made.begin(PLAN)
+    return made
+
+
+@pytest.fixture
+def rounds(cluster: Cluster, store: Store, tmp_path: Path) -> Rounds:
+    limits = Limits(launch=9, reading=9, end=time.monotonic() + 9000)
+    return Rounds(PROGRAM, NODES, store, limits=limits, log=tmp_path / "log", show=lambda _: None)
+
+
+def states(store: Store) -> dict[tuple[int, str, str, str | None], State]:
+    return {(row.round, row.a, row.b, row.nic): row.state for row in store.rows}
+
+
+def test_each_link_of_each_node_is_measured_once(
+    rounds: Rounds, store: Store, cluster: Cluster
+) -> None:
+    rounds.measure_inside(NODES)
+    links = ("gpu0-host", "gpu1-host", "gpu0-gpu1")
+    assert cluster.measured == [(link, NODES) for link in links]
+    ok = {(0, node, node, link): State.OK for node in NODES for link in links}
+    assert states(store) == ok
+    rounds.measure_inside(NODES)
+    assert len(cluster.measured) == 3
+    rounds.measure_inside(["n2"], again=True)
+    assert cluster.measured[3:] == [(link, ("n2",)) for link in links]
+
+
+def test_a_node_that_hangs_costs_one_deadline_and_its_links_are_listed(
+    rounds: Rounds, store: Store, cluster: Cluster
+) -> None:
+    cluster.hangs = "n2"
+    rounds.measure_inside(NODES)
+    assert [nodes for _, nodes in cluster.measured] == [NODES, ("n1", "n3"), ("n1", "n3")]
+    found = states(store)
+    assert {state for key, state in found.items() if key[1] != "n2"} == {State.OK}
+    assert [state for key, state in found.items() if key[1] == "n2"] == [State.TIMEOUT] * 3
+    rounds.measure(PLAN)
+    assert len(cluster.steps) == 3
+
+
+def test_a_step_that_ends_among_the_links_is_replaced(
+    rounds: Rounds, store: Store, cluster: Cluster
+) -> None:
+    cluster.dies_before = "gpu0-gpu1"
+    rounds.measure_inside(NODES)
+    assert len(cluster.steps) == 2
+    assert set(states(store).values()) == {State.OK}
+    assert len(states(store)) == 9
+
+
+def test_a_step_that_ends_between_two_rounds_is_replaced(
+    rounds: Rounds, store: Store, cluster: Cluster
+) -> None:
+    """Its pairs used to be skipped, and those of all rounds that followed."""
+    rounds.measure(PLAN[:1])
+    cluster.steps[0].ended = True
+    rounds.measure(PLAN[1:])
+    assert len(cluster.steps) == 2
+    assert states(store)[2, "n1", "n3", None] is State.OK
+    assert not rounds.gone
+
+
+def test_a_step_that_ends_before_the_first_pass_of_a_round_is_replaced(
+    rounds: Rounds, store: Store, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(step: Step, _: Iterable[tuple[str, str]]) -> None:
+        step.ended = step is cluster.steps[0]
+
+    monkeypatch.setattr(Step, "pair_up", die)
+    rounds.measure(PLAN)
+    assert len(cluster.steps) == 2
+    assert {key[0]: state for key, state in states(store).items()} == {1: State.OK, 2: State.OK}
+    assert not rounds.gone

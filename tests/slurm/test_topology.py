@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""Lists of nodes, and the leaves in Slurm's topology files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from busbar.errors import BusbarError
+from busbar.slurm.hostlist import expand, fold
+from busbar.slurm.topology import leaf_switches_in, read_topology
+
+TREE = {"a1": "s1", "a2": "s1", "b1": "s2", "b3": "s2"}
+BLOCK = {"n1": "b1", "n2": "b1", "n3": "b2"}
+FILES = {
+    "tree.conf": (
+        "# comment\nSwitchName=s1 Nodes=a[1-2] LinkSpeed=100\n"
+        "switchname=s2 NODES=b1,b3 # other\nSwitchName=top Switches=s[1-2]\n",
+        TREE,
+    ),
+    "continued.conf": ("SwitchName=s1 \\\n  Nodes=a[1-2]\nSwitchName=s2 Nodes=b[1,3]", TREE),
+    "block.conf": ("BlockName=b1 Nodes=n[1-2]\nBlockName=b2 Nodes=n3\nBlockSizes=2,4\n", BLOCK),
+    "twice.conf": ("SwitchName=s1 Nodes=a[1-2]\nSwitchName=s2 Nodes=a2,b[1,3]", TREE),
+    "tree.yaml": (
+        "- topology: flat\n  flat: true\n"
+        "- topology: t\n  tree:\n    switches:\n"
+        "    - {switch: top, children: 's[1-2]'}\n"
+        "    - {switch: s1, nodes: 'a[1-2]'}\n    - {switch: s2, nodes: 'b[1,3]'}\n",
+        TREE,
+    ),
+    "default.yaml": (
+        "- topology: other\n  tree: {switches: [{switch: x, nodes: y}]}\n"
+        "- topology: t\n  cluster_default: true\n  block:\n    block_sizes: [2]\n"
+        "    blocks:\n    - {block: b1, nodes: 'n[1-2]'}\n    - {block: b2, nodes: n3}\n",
+        BLOCK,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_leaves(tmp_path: Path, name: str) -> None:
+    text, leaves = FILES[name]
+    (tmp_path / name).write_text(text)
+    assert read_topology(tmp_path / name).leaf_of == leaves
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("empty.conf", "", "names no switch"),
+        ("spines.conf", "SwitchName=top Switches=s[1-2]", "names no switch"),
+        ("nodes.conf", "\nNodes=a[1-2]", r"conf:2: Nodes without"),
+        ("list.conf", "SwitchName=s Nodes=a[1-", r"conf:1: .* is not a list of nodes"),
+        ("huge.conf", "SwitchName=s Nodes=a[1-999999999]", "more than 100,000 nodes"),
+        ("flat.yaml", "- topology: flat\n  flat: true", "names no switch"),
+        ("word.yaml", "hello", "names no switch"),
+        ("broken.yaml", "- [", "not YAML"),
+        ("number.yaml", "- tree: {switches: [{switch: s, nodes: 4}]}", "must have a name"),
+    ],
+)
+def test_errors_name_the_place(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(BusbarError, match=message) as caught:
+        read_topology(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n[1-3]", ["n1", "n2", "n3"]),
+        ("n[09-11]", ["n09", "n10", "n11"]),
+        ("b,a[2],a[1]", ["a1", "a2", "b"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+        ("a1,a1", ["a1"]),
+    ],
+)
+def test_lists_of_slurm(text: str, names: list[str]) -> None:
+    assert expand(text, "here") == names
+    assert expand(fold(names), "here") == names
+
+
+@pytest.mark.parametrize(
+    "text", ["", "n[", "n]", "n[2-1]", "n[a]", "@all", "n1!n1", "n1&n2", "n*", "n;x", "n[1-4/2]"]
+)
+def test_what_slurm_refuses(text: str) -> None:
+    with pytest.raises(BusbarError, match=r"^here: .*is not a list of nodes"):
+        expand(text, "here")
+
+
+@pytest.mark.parametrize("text", ["n[0-999999999999]", "r[1-9999]n[1-9999]", "a[1-9]" * 40])
+def test_a_list_is_bounded_before_it_is_expanded(text: str) -> None:
+    with pytest.raises(BusbarError, match="more than 100,000 nodes"):
+        expand(text, "here")
+
+
+def test_only_leaf_switches_and_blocks_of_slurm_count(tmp_path: Path) -> None:
+    shown = (
+        "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[1-4]\n"
+        "SwitchName=leaf2 Level=0 LinkSpeed=1 Nodes=n[5-8]\n"
+        "SwitchName=spine Level=1 LinkSpeed=1 Nodes=n[1-8] Switches=leaf[1-2]\n"
+    )
+    file = tmp_path / "topology.conf"
+    file.write_text(leaf_switches_in(shown))
+    assert set(read_topology(file).leaves) == {"leaf1", "leaf2"}
+    assert not leaf_switches_in("")
