@@ -28,8 +28,6 @@ _TAKE_OPTIONS = ("--sbatch",)
 _START_JOBS = (["check"], ["site", "calibrate"], ["sweep", "run"], ["nightly"])
 """Commands that start ReFrame, launchers and ranks, of which nothing may be left."""
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
-_HOOKS = ("prolog", "epilog")
-"""Values of Slurm's SLURM_SCRIPT_CONTEXT begin so where a failure drains the node."""
 
 
 class _Version(argparse.Action):
@@ -132,8 +130,11 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
 
 def _usage_status(command: str) -> int:
     """Return 2, but 0 for the gate in a prolog: a wrong option must not drain a node."""
-    hook = os.environ.get("SLURM_SCRIPT_CONTEXT", "").startswith(_HOOKS)
-    return 0 if command == "gate" and hook else EXIT_USAGE
+    if command != "gate":
+        return EXIT_USAGE
+    from busbar.gate.command import usage_status  # noqa: PLC0415 - only for this command
+
+    return usage_status()
 
 
 def _print_error(command: str, error: BusbarError) -> None:

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Refuse names that shell scripts, search paths or options would read as something else."""
+"""Refuse names that scripts read as something else, and directories where others can interfere."""
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
+import stat
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from busbar.errors import BusbarError
@@ -34,3 +39,44 @@ def _refuse(allowed: re.Pattern[str], text: str, where: str) -> None:
             where=where,
             hint="use letters, digits and _ @ % + = . / ~ -",
         )
+
+
+def refuse_foreign(directory: Path, where: str) -> None:
+    """Raise ``BusbarError`` for a directory of another user, or one that anyone can write to.
+
+    Its owner can lead what is written there to another file, by a link. One that does not exist,
+    and one of root, are accepted.
+    """
+    try:
+        found = directory.stat()
+    except OSError:
+        return
+    hint = "choose a directory that only you can write to"
+    if found.st_uid not in (0, os.geteuid()):
+        owner = str(found.st_uid)
+        with suppress(KeyError):
+            owner = pwd.getpwuid(found.st_uid).pw_name
+        what = (
+            f"{directory} belongs to {owner}, who could lead the files that are written to others"
+        )
+        raise BusbarError(what, where=where, hint=hint)
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        what = f"anyone can write to {directory}, and lead the files that are written to others"
+        raise BusbarError(what, where=where, hint=hint)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a whole file or none, without following a link that has its name.
+
+    Raises ``BusbarError`` as `refuse_foreign` for its directory, else ``OSError``.
+    """
+    refuse_foreign(path.parent, str(path))
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            os.fchmod(descriptor, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

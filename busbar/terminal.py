@@ -8,14 +8,10 @@ printed as escapes. ``tests/test_terminal.py`` refuses other ways to print.
 
 from __future__ import annotations
 
-import argparse
-import io
-import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 import rich.console
 import rich.progress
@@ -24,8 +20,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
+from busbar.plain import GAP, Column, Parser, Part, Plain, one_line, visible
 
 __all__ = [
     "Bar",
@@ -39,66 +34,11 @@ __all__ = [
     "one_line",
     "stderr",
     "stdout",
+    "visible",
 ]
 
-Part = str | tuple[str, str]
-"""Text, or text and its style."""
-
-_GAP = 2
 _SHORTEST = 8
 """Cells that a shortened column keeps."""
-
-# Printable by Unicode's categories, and still without a glyph: joiners, fillers and selectors.
-_INVISIBLE = frozenset(
-    chr(code)
-    for first, last in (
-        (0x034F, 0x034F),
-        (0x115F, 0x1160),
-        (0x17B4, 0x17B5),
-        (0x180B, 0x180F),
-        (0x2800, 0x2800),
-        (0x3164, 0x3164),
-        (0xFE00, 0xFE0F),
-        (0xFFA0, 0xFFA0),
-        (0xE0100, 0xE01EF),
-    )
-    for code in range(first, last + 1)
-)
-
-
-def visible(text: str, keep: str = "\t\n") -> str:
-    r"""Replace what a terminal obeys or does not show by escapes such as ``\x1b`` and ``\u202e``.
-
-    That is all that Unicode does not call printable (controls, formats such as those of text
-    direction, separators other than the space, lone surrogates, unassigned characters), except
-    ``keep``.
-    """
-    if text.isprintable() and (text.isascii() or _INVISIBLE.isdisjoint(text)):
-        return text
-    return "".join(
-        character
-        if character in keep or (character.isprintable() and character not in _INVISIBLE)
-        else _escape(character)
-        for character in text
-    )
-
-
-def one_line(text: str) -> str:
-    """Return ``text`` as a part of one line: a line feed is an escape, too."""
-    return visible(text, keep="\t")
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    if character == "\n":
-        return "\\n"
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 1 << 16
-        else f"\\U{code:08x}"
-    )
 
 
 class _Console(rich.console.Console):
@@ -121,18 +61,6 @@ class _Console(rich.console.Console):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a table that fits the terminal."""
-
-    name: str
-    right: bool = False
-    """Whether it is aligned to the right."""
-    rank: int = 0
-    """The order in which columns get their place; a narrow terminal loses the last ones. Those of
-    rank 0 are always there."""
-
-
 class Bar:
     """The progress of a run on a terminal; elsewhere it shows nothing."""
 
@@ -149,14 +77,12 @@ class Bar:
         self._progress.advance(self._task)
 
 
-class Terminal:
+class Terminal(Plain):
     """Standard output or standard error."""
 
     def __init__(self, stream: TextIO, *, log_width: int | None = None) -> None:
         """Print tables ``log_width`` wide if ``stream`` is not a terminal."""
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # any locale can print any text
-        self._stream = stream
+        super().__init__(stream)
         self._console = _Console(stream)
         if log_width and not self._console.is_terminal:
             self._console.width = log_width
@@ -168,17 +94,7 @@ class Terminal:
             shown = ((one_line(text), style_of) for text, style_of in pieces)
             self._console.print(Text.assemble(*shown, style=style), soft_wrap=True)
         else:
-            self.text("".join(one_line(text) for text, _ in pieces) + "\n")
-
-    def text(self, text: str) -> None:
-        """Print lines as they are."""
-        self._stream.write(visible(text))
-        self._stream.flush()
-
-    def document(self, document: Mapping[str, Any] | Sequence[Any], indent: int = 1) -> None:
-        """Print JSON in ASCII without control characters."""
-        text = json.dumps(document, indent=indent)
-        self.text(text.replace("\x7f", "\\u007f") + "\n")  # the one that json leaves
+            super().line(*parts)
 
     def show(self, renderable: RenderableType) -> None:
         """Print a table, or a group of tables and lines."""
@@ -214,7 +130,7 @@ class Terminal:
                 cell.truncate(widths[n], overflow="ellipsis")
                 space = " " * (widths[n] - cell.cell_len)
                 line.append_text(Text(space) + cell if columns[n].right else cell + Text(space))
-                line.append(" " * _GAP)
+                line.append(" " * GAP)
             line.rstrip()
             self._console.print(line, soft_wrap=True, style="bold" if row is names else "")
 
@@ -252,7 +168,7 @@ def _cell(part: Part) -> Text:
 
 
 def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
-    return sum(widths[n] for n in shown) + _GAP * (len(shown) - 1)
+    return sum(widths[n] for n in shown) + GAP * (len(shown) - 1)
 
 
 def stdout(*, log_width: int | None = None) -> Terminal:
@@ -263,14 +179,3 @@ def stdout(*, log_width: int | None = None) -> Terminal:
 def stderr() -> Terminal:
     """Return the terminal of progress and errors."""
     return Terminal(sys.stderr)
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser of arguments whose messages, which quote the arguments, are made visible."""
-
-    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        (file or sys.stderr).write(visible(message))
-
-    def error(self, message: str) -> NoReturn:
-        """Print usage and ``message`` as one line, and exit with status 2."""
-        super().error(one_line(message))

@@ -4,141 +4,173 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import sys
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from busbar.gate.output import document, node_verdict, show, write_metrics
-from busbar.gate.run import Options, Result, run
-from busbar.gate.slurm import Slurm, from_environment
-from busbar.gate.upkeep import COMMANDS_S, drain_node, resume_node
-from busbar.redact import redact
-from busbar.terminal import stderr, stdout
-
-EXIT_FAULT = 1
-_LEAST_S, _MOST_S = 2.0, 3600.0
-_EXIT = (
-    "Exit status: 0 the node may take jobs, or nothing certain is known against it; 1 a fault that"
-    " the site enforces; 2 invalid options, but 0 in a prolog or epilog, so that a wrong option"
-    " drains no node."
+from busbar.errors import BusbarError
+from busbar.gate import site as compiled
+from busbar.gate.command import DESCRIPTION, add_options, run_gate
+from busbar.gate.copies import NBYTES
+from busbar.gate.site import (
+    UNKNOWN_XID,
+    CopyBand,
+    GateSite,
+    Mount,
+    NodeGpus,
+    NodeKind,
+    NodePort,
+    Rule,
+    Rules,
+    Xid,
 )
+from busbar.gate.slurm import Slurm, from_environment
+from busbar.safe_path import replace_file
+from busbar.site.gate import Gate
+from busbar.site.load import link_classes, load, names
+from busbar.site.model import Gpus, NodeType, Site
+from busbar.terminal import stdout
+
+_BITS = 8
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar gate``."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "gate",
-        description=(
-            "Read the state of this node and move bytes over each link of its GPUs, and judge both"
-            f" by the site. docs/gate.md shows how Slurm runs it. {_EXIT}"
-        ),
-    )
+    parser: argparse.ArgumentParser = subparsers.add_parser("gate", description=DESCRIPTION)
     parser.add_argument(
         "--site",
-        help="name or directory of the site (default: the site with the name of the cluster)",
+        help="name or directory of the site, or a compiled one, whose name ends in .json"
+        " (default: the site with the name of the cluster)",
     )
-    parser.add_argument("--partition", help="partition of this node (default: that of the job)")
+    add_options(parser)
     parser.add_argument(
-        "--passive", action="store_true", help="only read the state; takes less than 2 s"
-    )
-    parser.add_argument(
-        "--deadline",
-        type=_seconds,
-        default=45.0,
-        metavar="S",
-        help="seconds until the gate reports what it knows (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--drain", action="store_true", help="drain this node by scontrol if it has a fault"
-    )
-    parser.add_argument(
-        "--recheck",
-        action="store_true",
-        help="resume this node if the gate drained it and its fault is gone",
-    )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--format",
-        choices=["text", "json", "nodeverdict"],
-        default="text",
-        help="output; nodeverdict uses the words of NVIDIA Health Validation (default: text)",
-    )
-    form.add_argument(
-        "--json", dest="format", action="store_const", const="json", help="print JSON"
-    )
-    parser.add_argument(
-        "--prometheus",
+        "--compile",
         type=Path,
         metavar="FILE",
-        help="write metrics for node_exporter's textfile collector; FILE ends in .prom",
+        help="write all that the gate needs of --site to FILE, which python -P -m busbar.gate"
+        " reads in no time, and exit",
     )
     parser.set_defaults(run=_run)
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not _LEAST_S <= value <= _MOST_S:
-        raise argparse.ArgumentTypeError(
-            f"must be {_LEAST_S:g} to {_MOST_S:g} seconds, got {text!r}"
-        )
-    return value
-
-
 def _run(args: argparse.Namespace) -> int:
-    """Run the gate; return EXIT_FAULT for a fault of the node, never for an error of the gate."""
-    status = 0
-    try:
-        slurm = from_environment()
-        commands = (args.drain + args.recheck) * COMMANDS_S
-        result = run(
-            Options(
-                slurm=slurm,
-                site=args.site,
-                partition=args.partition,
-                passive=args.passive,
-                deadline_s=max(args.deadline - commands, _LEAST_S),
-            )
-        )
-        status = EXIT_FAULT if result.faults else 0
-        _report(args, result)
-        _act(args, result, slurm)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except Exception as error:  # noqa: BLE001 - an internal error must not drain the node
-        with contextlib.suppress(OSError):
-            stderr().line(f"busbar gate: internal error: {redact(repr(error))[:300]}")
-    return status
+    if args.compile:
+        if not args.site:
+            raise BusbarError("--compile needs a site", hint="give --site NAME")
+        xids = {str(code): xid for code, xid in _catalog().items()}
+        site = replace(compile_site(load(args.site)), xids=xids)
+        text = json.dumps(site.document, separators=(",", ":"))
+        replace_file(args.compile, f"{text}\n")
+        return 0
+    slurm = from_environment()
+    return run_gate(args, slurm, partial(_load, args, slurm), stdout(), _xid)
 
 
-def _report(args: argparse.Namespace, result: Result) -> None:
-    if args.prometheus:
+def _catalog() -> Mapping[int, Xid]:
+    from busbar.explain.xid import catalog  # noqa: PLC0415 - few nodes log an error
+
+    return catalog()
+
+
+def _xid(code: int) -> Xid:
+    return _catalog().get(code, UNKNOWN_XID)
+
+
+def _load(args: argparse.Namespace, slurm: Slurm) -> GateSite | None:
+    name = args.site
+    if name is None and slurm.cluster in names():
+        name = slurm.cluster
+    if name is None:
+        return None
+    if name.endswith(".json"):
+        return compiled.read(Path(name))
+    return compile_site(load(name), copies=not args.passive)
+
+
+def compile_site(site: Site, *, copies: bool = True) -> GateSite:
+    """Return what the gate needs of a site; ``copies``: also the bands of copies."""
+    kinds = {partition.node_type: partition.name for partition in site.partitions}
+    return GateSite(
+        name=site.name,
+        rules=_rules(site.gate or Gate()),
+        partitions={partition.name: partition.node_type for partition in site.partitions},
+        nodes={kind: _node(site, partition, copies) for kind, partition in kinds.items()},
+    )
+
+
+def _rules(gate: Gate) -> Rules:
+    return Rules(
+        checks={name: Rule(**dict(rule)) for name, rule in gate.checks.items()},
+        mounts=tuple(Mount(**dict(mount)) for mount in gate.mounts),
+        driver=gate.driver,
+        xid_hours=gate.xid_hours,
+    )
+
+
+def _node(site: Site, partition: str, copies: bool) -> NodeKind:
+    node, classes = site.node_type(partition), link_classes(site)
+    rates = {name: link.raw_gb_per_s * _BITS for name, link in classes.items()}
+    return NodeKind(
+        cores=node.cores,
+        gpus=_gpus(node.gpus) if node.gpus else None,
+        ports=tuple(NodePort(n.name, n.count, rates.get(n.link_class)) for n in node.nics),
+        copies=dict(_copies(site, node, partition)) if copies else {},
+    )
+
+
+def _gpus(gpus: Gpus) -> NodeGpus:
+    divided = gpus.partitioning.compute_count if gpus.partitioning else 1
+    return NodeGpus(
+        vendor=gpus.vendor,
+        model=gpus.model,
+        count=gpus.count,
+        accelerators=gpus.count // divided,
+        uniform=gpus.links is None or not gpus.links.pairs,
+        nvlinks=links_of(gpus) if gpus.vendor == "nvidia" else (),
+    )
+
+
+def links_of(gpus: Gpus) -> tuple[int, ...]:
+    """Return how many links each GPU has to the others; empty if the site does not say."""
+    if gpus.links is None:
+        return ()
+    if gpus.links.switched:
+        return (gpus.links.switched.count,) * gpus.count
+    direct = list(gpus.links.direct(gpus.packages))
+    counts = [sum(link.count for link in direct if n in link.between) for n in range(gpus.count)]
+    return tuple(counts) if any(counts) else ()
+
+
+def _copies(site: Site, node: NodeType, partition: str) -> Iterator[tuple[str, CopyBand]]:
+    from busbar.expect import NoExpectation, Question  # noqa: PLC0415 - --passive needs none
+    from busbar.expect.host_link import expectation as of_host  # noqa: PLC0415
+    from busbar.expect.point import point_to_point  # noqa: PLC0415
+
+    def band(question: Question) -> CopyBand:
+        expect = point_to_point if question.buffers == "D D" else of_host
         try:
-            write_metrics(result, args.prometheus)
-        except OSError as error:
-            what = error.strerror or error
-            stderr().line(f"busbar gate: {args.prometheus}: cannot be written: {what}")
-    if args.format == "json":
-        stdout().document(document(result), indent=2)
-    elif args.format == "nodeverdict":
-        stdout().document(node_verdict(result), indent=2)
-    else:
-        show(result, stdout())
+            known = expect(site, question)
+        except NoExpectation as missing:
+            return CopyBand(limit=missing.limit, note=missing.what)
+        except BusbarError as error:
+            return CopyBand(note=str(error), wrong=True)
+        return CopyBand(known.low, known.high, known.limit, known.floor)
 
-
-def _act(args: argparse.Namespace, result: Result, slurm: Slurm) -> None:
-    if (args.drain or args.recheck) and slurm.in_prolog:
-        stderr().line(
-            "busbar gate: --drain and --recheck do nothing in a prolog or epilog, whose exit"
-            " status drains the node"
+    gpus = _gpus(node.gpus) if node.gpus else None
+    count = gpus.count if gpus and gpus.accelerators == gpus.count else 0
+    links = [("D D", *pair) for pair in permutations(range(count), 2)]
+    links += [(buffers, gpu, gpu) for gpu in range(count) for buffers in ("H D", "D H")]
+    for buffers, src, dst in links:
+        question = Question(
+            bench="copy",
+            nbytes=NBYTES,
+            src=src,
+            dst=dst,
+            buffers=buffers,
+            partition=partition,
         )
-        return
-    if args.drain and result.faults:
-        stderr().line(f"busbar gate: {drain_node(result, slurm)}")
-    if args.recheck:
-        stderr().line(f"busbar gate: {resume_node(result, slurm)}")
+        yield f"{buffers} {src} {dst}", band(question)

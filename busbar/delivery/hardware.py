@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from busbar.site.cpulist import parse_cpu_list
+from busbar.parse.cpulist import parse_cpu_list
 from busbar.site.model import ContainerRuntime, NodeType
 
 _VENDOR_FEATURES = {"nvidia": "nvgpu", "amd": "amdgpu"}

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from busbar import mpi
 from busbar.detect.ethernet import ethernet
-from busbar.detect.pci import Place, compute_gpus, place, without_tool
+from busbar.detect.pci import Place, place, without_tool
+from busbar.gate.sysfs import compute_gpus
 from busbar.site.delivery import MpiFamily
 
 _TOOLS: dict[str, tuple[str, ...]] = {

@@ -18,8 +18,8 @@ from busbar.detect.reader import VENDOR_TOOLS, Reader, recorded
 from busbar.detect.scheduler import DetectedScheduler, scheduler
 from busbar.detect.software import deliveries
 from busbar.errors import BusbarError
+from busbar.parse.cpulist import cpu_list
 from busbar.parse.machine import amd_smi, amd_text, hwloc, nvidia_smi, rocm_smi
-from busbar.site.cpulist import cpu_list
 from busbar.site.load import family_names, link_classes_of, load, names, ships
 from busbar.site.model import Gpus, Nic, NodeType, Numa, PartitionFeature, Site
 from busbar.site.plain import explained

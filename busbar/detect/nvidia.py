@@ -11,8 +11,8 @@ from typing import Any
 
 from busbar.detect.detected import UNKNOWN, DetectedGpus, NumaDomain, pair_links, without_class
 from busbar.detect.nvidia_chips import BRIDGED, CHIPS, FAMILY, NvidiaChip, by_links
+from busbar.parse.cpulist import parse_cpu_list
 from busbar.parse.machine.nvidia_smi import Inventory, ListedGpu, Topology
-from busbar.site.cpulist import parse_cpu_list
 from busbar.site.family import LinkClass
 
 _HOST_LINKS = {(generation, 16): f"pcie{generation}-x16" for generation in (3, 4, 5, 6)}

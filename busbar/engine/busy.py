@@ -33,8 +33,8 @@ from busbar.engine.reading import Evidence, Reading
 from busbar.engine.run import Run
 from busbar.engine.verdicts import LARGE_BYTES, Judged
 from busbar.parse.busy import Busy, Gpu, GpuProcess
+from busbar.parse.cpulist import parse_cpu_list
 from busbar.parse.events import Place, Rank
-from busbar.site.cpulist import parse_cpu_list
 from busbar.verdict import Verdict
 
 LoadKind = Literal["cpu-busy", "cpu-quota", "gpu-busy", "gpu-throttled", "nic-busy"]

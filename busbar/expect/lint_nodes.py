@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from busbar.expect.link_kinds import MOST_LINKS
-from busbar.site.cpulist import parse_cpu_list
+from busbar.parse.cpulist import parse_cpu_list
 from busbar.site.model import Gpus, NodeType
 
 Key: TypeAlias = tuple[str | int, ...]

@@ -13,11 +13,12 @@ from busbar.engine.job_output import JobOutput, Occurrence
 from busbar.engine.reading import Evidence, Reading
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Explains, Finding, failure, finding
-from busbar.explain.xid import UNKNOWN, catalog
+from busbar.explain.xid import catalog
+from busbar.gate.site import UNKNOWN_XID
 from busbar.parse import numbers
+from busbar.parse.cpulist import parse_cpu_list
 from busbar.parse.events import Rank
 from busbar.parse.messages import pattern
-from busbar.site.cpulist import parse_cpu_list
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -255,12 +256,12 @@ def xid(context: Context) -> Finding | None:
     known = catalog()
 
     def gravity(seen: Occurrence) -> int:
-        return _GRAVITY.index(known.get(numbers.count(seen["code"]), UNKNOWN).kind)
+        return _GRAVITY.index(known.get(numbers.count(seen["code"]), UNKNOWN_XID).kind)
 
     codes = sorted(context.facts.seen("gpu.xid"), key=gravity)
     if not codes:
         return None
-    first = known.get(numbers.count(codes[0]["code"]), UNKNOWN)
+    first = known.get(numbers.count(codes[0]["code"]), UNKNOWN_XID)
     if first.kind in ("notice", "consequence") and context.facts.readings:
         return None
     summary = f"Xid {codes[0]['code']}: {first.meaning}; {first.action}"

@@ -4,28 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
+from busbar.gate.site import Xid
 from busbar.parse.messages import load_yaml
-
-Kind = Literal["hardware", "driver", "application", "notice", "consequence", "unknown"]
-
-
-@dataclass(frozen=True)
-class Xid:
-    """One code of the catalog."""
-
-    kind: Kind
-    meaning: str
-    action: str
-
-
-UNKNOWN = Xid(
-    "unknown", "not in the catalog that Busbar has", "look it up in NVIDIA's Xid catalog"
-)
 
 
 @cache

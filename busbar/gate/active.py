@@ -7,18 +7,17 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from busbar.errors import BusbarError
-from busbar.gate.bounded import Output, Task, finish, output_of, program
-from busbar.gate.copies import NBYTES, CopyReading, Device, between_gpus, between_host_and_gpu
+from busbar.gate.bounded import Output, Task, finish, program
+from busbar.gate.copies import CopyReading, Device, between_gpus, between_host_and_gpu
 from busbar.gate.engine import Cuda, Engine, Hip
 from busbar.gate.findings import Finding, unknown
 from busbar.gate.others import Others, cpu_clock
-from busbar.gate.passive import SMI, Facts
+from busbar.gate.passive import SMI, Facts, parsed
+from busbar.gate.site import CopyBand, GateCheck, NodeKind
 from busbar.gate.sysfs import kfd_pids
-from busbar.parse.machine.nvidia_xml import SmiReport, parse_report
-from busbar.site.gate import GateCheck
-from busbar.site.model import Gpus, Site
+from busbar.parse.machine.nvidia_xml import parse_report
 from busbar.verdict import Verdict
 
 _SMI_S = 5.0
@@ -59,7 +58,7 @@ def plan(facts: Facts, chosen: Sequence[int]) -> Plan:
 
 
 def measure(
-    facts: Facts, chosen: Sequence[int], site: Site | None, partition: str | None, seconds: float
+    facts: Facts, chosen: Sequence[int], node: NodeKind | None, seconds: float
 ) -> Iterator[Finding]:
     """Measure and yield one finding for each direction of each link."""
     todo = plan(facts, chosen)
@@ -71,18 +70,17 @@ def measure(
     on_bus = facts.system.gpus if facts.system else ()
     count = len(facts.smi.gpus if facts.smi else on_bus)
 
-    def judge(reading: CopyReading) -> Judgement:
-        return Judgement(reading, judge_copy(reading, site, partition, count))
+    def judge(each: Sequence[CopyReading]) -> list[Judgement]:
+        return [Judgement(reading, judge_copy(reading, node, count)) for reading in each]
 
-    judged = [judge(reading) for reading in readings]
+    judged = judge(readings)
     if slow := [each for each in judged if each.is_slow]:
         second = _again(todo, slow, seconds)
         readings += second
-        judged = _better(judged, [judge(reading) for reading in second])
+        judged = _better(judged, judge(second))
     if any(each.is_slow for each in judged):
-        nvidia = todo.make is not Hip
-        after = _gpus_now() if facts.smi else None
-        others = Others(facts, after, nvidia, start, cpu_clock(), kfd_pids())
+        after = parsed(_smi_now(), parse_report)[0] if facts.smi else None
+        others = Others(facts, after, todo.make is not Hip, start, cpu_clock(), kfd_pids())
         judged = [excused(each, others) for each in judged]
     yield from (each.finding for each in judged)
     yield from _data(readings)
@@ -132,10 +130,10 @@ def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[Finding]]:
     lock = os.memfd_create("busbar-gate")
     tasks: list[tuple[Task[CopyReading], list[tuple[int, int | None]]]] = []
     for device in todo.devices:
-        task = Task[CopyReading](_host_work(todo.make, device, lock), seconds)
+        task = Task[CopyReading](partial(between_host_and_gpu, todo.make, device, lock), seconds)
         tasks.append((task, [(device.index, None)]))
     if len(todo.devices) > 1:
-        task = Task[CopyReading](_pairs_work(todo.make, todo.devices, lock), seconds)
+        task = Task[CopyReading](partial(between_gpus, todo.make, todo.devices, lock), seconds)
         indices = [device.index for device in todo.devices]
         tasks.append((task, [(a, b) for a in indices for b in indices if a != b]))
     os.close(lock)
@@ -153,68 +151,32 @@ def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[Finding]]:
     return readings, problems
 
 
-def _host_work(
-    make: Callable[[], Engine], device: Device, lock: int
-) -> Callable[[Callable[[CopyReading], None]], None]:
-    return lambda emit: between_host_and_gpu(make, device, lock, emit)
-
-
-def _pairs_work(
-    make: Callable[[], Engine], devices: Sequence[Device], lock: int
-) -> Callable[[Callable[[CopyReading], None]], None]:
-    return lambda emit: between_gpus(make, devices, lock, emit)
-
-
-def judge_copy(
-    reading: CopyReading, site: Site | None, partition: str | None, found: int
-) -> Finding:
+def judge_copy(reading: CopyReading, node: NodeKind | None, found: int) -> Finding:
     """Judge one reading by limit and band of the site. ``found``: how many GPUs the node has."""
-    from busbar.engine.verdicts import verdict_on  # noqa: PLC0415
-    from busbar.expect import NoExpectation, Question  # noqa: PLC0415 - --passive needs none
-    from busbar.expect.host_link import expectation as of_host  # noqa: PLC0415
-    from busbar.expect.point import point_to_point  # noqa: PLC0415
-
     check: GateCheck = "host_copy" if reading.peer is None else "peer_copy"
     where = _where(reading.gpu, reading.peer, reading.buffers)
-    if reading.gb_per_s is None:
+    rate = reading.gb_per_s
+    if rate is None:
         return unknown(check, reading.note, where)
-    value = f"{reading.gb_per_s:.4g} GB/s"
-    finding = Finding(check, Verdict.UNJUDGED, where, value, gb_per_s=reading.gb_per_s)
-    gpus = site.node_type(partition).gpus if site else None
-    if site is None or gpus is None or not _same(gpus, found):
+    finding = Finding(check, Verdict.UNJUDGED, where, f"{rate:.4g} GB/s", gb_per_s=rate)
+    band = _band(reading, node, found)
+    if band is None:
         return replace(finding, note="the site does not describe these GPUs")
-    src = reading.gpu % gpus.count
-    dst = src if reading.peer is None else reading.peer % gpus.count
-    question = Question(
-        bench="copy",
-        nbytes=NBYTES,
-        src=src,
-        dst=dst,
-        buffers=reading.buffers,
-        partition=partition,
-    )
-    try:
-        expect = of_host if reading.peer is None else point_to_point
-        band = expect(site, question)
-    except NoExpectation as missing:
-        beyond = missing.limit is not None and reading.gb_per_s > missing.limit
-        verdict = Verdict.IMPOSSIBLE if beyond else Verdict.UNJUDGED
-        limit = f"at most {missing.limit:.4g} GB/s" if missing.limit else ""
-        return replace(finding, verdict=verdict, band=limit, note=missing.what)
-    except BusbarError as error:
-        return replace(finding, verdict=Verdict.UNKNOWN, note=str(error))
-    text = f"{band.low:.4g}-{band.high:.4g} GB/s"
-    note = "" if reading.direct or reading.peer is None else "without direct access of the GPUs"
-    verdict = verdict_on(band, reading.gb_per_s)
-    return replace(finding, verdict=verdict, band=text, note=note)
+    note = band.note
+    if band.low is not None and not reading.direct:
+        note = "without direct access of the GPUs"
+    return replace(finding, verdict=band.verdict(rate), band=band.text, note=note)
 
 
-def _same(gpus: Gpus, found: int) -> bool:
-    """Whether the numbers of the GPUs are those of the site, or do not matter."""
-    if gpus.partitioning and gpus.partitioning.compute_count > 1:
-        return False
-    uniform = gpus.links is None or not gpus.links.pairs
-    return found == gpus.count or (uniform and found < gpus.count)
+def _band(reading: CopyReading, node: NodeKind | None, found: int) -> CopyBand | None:
+    """Return the band of a link, if the numbers of the GPUs are those of the site."""
+    gpus = node.gpus if node else None
+    if node is None or gpus is None or gpus.accelerators < gpus.count:
+        return None
+    if found != gpus.count and not (gpus.uniform and found < gpus.count):
+        return None
+    peer = reading.gpu if reading.peer is None else reading.peer
+    return node.copies.get(f"{reading.buffers} {reading.gpu % gpus.count} {peer % gpus.count}")
 
 
 def excused(each: Judgement, others: Others) -> Judgement:
@@ -241,11 +203,7 @@ def _where(gpu: int, peer: int | None, buffers: str = "") -> str:
     return {"H D": f"host->gpu{gpu}", "D H": f"gpu{gpu}->host"}.get(buffers, f"gpu{gpu}")
 
 
-def _gpus_now() -> SmiReport | None:
-    task: Task[Output] = program(SMI, _SMI_S)
+def _smi_now() -> Task[Output]:
+    task = program(SMI, _SMI_S)
     finish([task])
-    text, problem = output_of(task)
-    try:
-        return None if problem else parse_report(text)
-    except ValueError:
-        return None
+    return task

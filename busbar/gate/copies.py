@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 
-from busbar.detect.pci import short_address
 from busbar.gate.engine import Address, Engine, EngineError, Work
-from busbar.site.cpulist import parse_cpu_list
+from busbar.gate.sysfs import short_address
+from busbar.parse.cpulist import parse_cpu_list
 
 NBYTES = 256 << 20
 """The smallest size for which the bands of copies between GPU and host are known."""

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""What the gate found: one finding for each check and place."""
+"""What the gate found: one finding for each check and place, and what the site does about it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple, get_args
 
-from busbar.site.gate import Gate, GateAction, GateCheck, GateMode, GateRule, GateSeverity
-from busbar.verdict import Verdict
+from busbar.gate.site import GateAction, GateCheck, GateSeverity, Rules
+from busbar.redact import redact
+from busbar.verdict import Verdict, combined
 
 Category = Literal["cpu", "gpu", "infiniband", "node", "nvlink", "xid"]
 """The categories of NVIDIA Health Validation."""
@@ -24,7 +27,7 @@ class CheckFacts(NamedTuple):
     remedy: str
 
 
-CHECKS: Mapping[GateCheck, CheckFacts] = {
+CHECKS: Mapping[str, CheckFacts] = {
     "cpu_count": CheckFacts(
         "logical CPUs online", "cpu", "critical", "reboot", "reboot; check BIOS and DIMMs"
     ),
@@ -102,12 +105,45 @@ class Finding:
     """Why the verdict is unknown, or evidence: one sentence."""
     gb_per_s: float | None = None
     """The reading of a copy."""
-    whole: bool = True
-    """Whether all evidence since the boot was there; else it resumes no node."""
     remedy: str = ""
     """If it differs from the usual one of the check."""
     action: GateAction | None = None
     severity: GateSeverity | None = None
+
+
+def unknown(check: GateCheck, why: str, where: str = "") -> Finding:
+    """Return the finding of a check that could not run."""
+    return Finding(check, Verdict.UNKNOWN, where, note=why)
+
+
+@dataclass(frozen=True)
+class GateRow:
+    """One check of ``busbar gate`` in one place."""
+
+    check: str
+    """Name of the check."""
+    where: str
+    """``gpu3``, ``gpu0->gpu1``, ``mlx5_0``, ``/scratch``; empty for the node."""
+    verdict: Verdict
+    """Verdict on this place."""
+    value: str
+    """What was found."""
+    band: str
+    """What was expected."""
+    gb_per_s: float | None
+    """The reading of a copy."""
+    note: str
+    """Evidence, or why the verdict is unknown."""
+    mode: Literal["observe", "enforce"]
+    """Whether the site acts on a fault."""
+    severity: GateSeverity
+    """Only critical faults drain."""
+    action: GateAction
+    """What repairs a fault."""
+    remedy: str
+    """The same in words."""
+    drains: bool
+    """Whether it takes the node out of service."""
 
     @property
     def is_fault(self) -> bool:
@@ -115,42 +151,132 @@ class Finding:
         return self.verdict in (Verdict.DEGRADED, Verdict.FAILED)
 
 
-@dataclass(frozen=True)
-class Ruled:
-    """A finding and what the site does about it."""
-
-    finding: Finding
-    mode: GateMode
-    severity: GateSeverity
-    action: GateAction
-    remedy: str
-
-    @property
-    def drains(self) -> bool:
-        """Whether it takes the node out of service."""
-        return (
-            self.finding.is_fault
-            and self.mode == "enforce"
-            and self.severity == "critical"
-            and self.action != "note"
-        )
-
-
-def ruled(finding: Finding, gate: Gate | None) -> Ruled | None:
+def ruled(finding: Finding, rules: Rules) -> GateRow | None:
     """Apply the rule of the site; None if the site skips the check."""
-    rule = gate.checks.get(finding.check, GateRule()) if gate else GateRule()
+    rule, facts = rules.of(finding.check), CHECKS[finding.check]
     if rule.mode == "skip":
         return None
-    facts = CHECKS[finding.check]
-    return Ruled(
-        finding,
-        rule.mode,
-        rule.severity or finding.severity or facts.severity,
-        rule.action or finding.action or facts.action,
-        finding.remedy or facts.remedy,
+    severity = rule.severity or finding.severity or facts.severity
+    action = rule.action or finding.action or facts.action
+    acts = rule.mode == "enforce" and severity == "critical" and action != "note"
+    return GateRow(
+        check=finding.check,
+        where=finding.where,
+        verdict=finding.verdict,
+        value=finding.value,
+        band=finding.band,
+        gb_per_s=finding.gb_per_s,
+        note=redact(finding.note),
+        mode=rule.mode,
+        severity=severity,
+        action=action,
+        remedy=finding.remedy or facts.remedy,
+        drains=acts and finding.verdict in (Verdict.DEGRADED, Verdict.FAILED),
     )
 
 
-def unknown(check: GateCheck, why: str, where: str = "") -> Finding:
-    """Return the finding of a check that could not run."""
-    return Finding(check, Verdict.UNKNOWN, where, note=why)
+@dataclass(frozen=True)
+class GateDocument:
+    """The result of ``busbar gate`` on one node."""
+
+    schema: Literal["busbar-gate/1"]
+    """The schema of this document."""
+    node: str
+    """The node, by Slurm's name if it is known."""
+    site: str
+    """Name of the site; empty without one."""
+    partition: str
+    """Partition of the site; empty if all are alike."""
+    time: str
+    """When it began: ISO 8601, UTC."""
+    seconds: float
+    """How long it took."""
+    passive: bool
+    """Whether only the state was read."""
+    verdict: Verdict
+    """The worst verdict."""
+    drain: bool
+    """Whether the node must leave service; the exit status is then 1."""
+    reason: str
+    """The reason for Slurm; empty if the node may stay."""
+    problems: tuple[str, ...]
+    """Why checks are missing; empty if all ran."""
+    checks: tuple[GateRow, ...]
+    """Every check in every place."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What the findings are judged by."""
+
+    site: str = ""
+    partition: str = ""
+    rules: Rules = field(default_factory=Rules)
+    problem: str = ""
+    """Why the site is not known; empty if it is."""
+
+
+def concluded(
+    node: str,
+    basis: Basis,
+    findings: Sequence[Finding],
+    *,
+    at: float,
+    seconds: float,
+    passive: bool = False,
+    problem: str = "",
+) -> GateDocument:
+    """Return the document: the verdict is the worst, ``unknown`` if the gate is not complete."""
+    checks = tuple(row for each in findings if (row := ruled(each, basis.rules)))
+    problems = tuple(redact(text) for text in (basis.problem, problem) if text)
+    faults = [row for row in checks if row.drains]
+    return GateDocument(
+        schema="busbar-gate/1",
+        node=node,
+        site=basis.site,
+        partition=basis.partition,
+        time=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
+        seconds=round(seconds, 3),
+        passive=passive,
+        verdict=combined([*(row.verdict for row in checks), *(Verdict.UNKNOWN for _ in problems)]),
+        drain=bool(faults),
+        reason=reason_of(faults) if faults else "",
+        problems=problems,
+        checks=checks,
+    )
+
+
+MOST_BYTES = 255
+"""Slurm's database keeps so many bytes of a reason (slurmdbd, table of events: tinytext)."""
+_MOST_VALUE, _MOST_BAND = 110, 50
+_PREFIX = "[node_problem] "
+_MARK = " (busbar)"
+_CHECKS: tuple[GateCheck, ...] = get_args(GateCheck)
+_OWN = re.compile(
+    rf"\[node_problem\] (?P<check>{'|'.join(_CHECKS)})(?: (?P<where>\S+))? .* vs .*: .*\(busbar\)"
+)
+_GRAVITY: tuple[GateAction, ...] = get_args(GateAction)
+
+
+def reason_of(faults: Sequence[GateRow]) -> str:
+    """Return the reason of a drain: the gravest fault, and how many others there are.
+
+    Plain ASCII in one line. If it is too long, the remedy is cut.
+    """
+    first = max(faults, key=lambda fault: _GRAVITY.index(fault.action))
+    what = " ".join(filter(None, (first.check, first.where, first.value or "failed")))
+    more = f" (+{len(faults) - 1} more)" if len(faults) > 1 else ""
+    band = (first.band or "healthy")[:_MOST_BAND]
+    text = _plain(f"{_PREFIX}{what[:_MOST_VALUE]} vs {band}: {first.remedy}")
+    return text[: MOST_BYTES - len(more) - len(_MARK)].rstrip() + more + _MARK
+
+
+def own_check(reason: str) -> GateCheck | None:
+    """Return the check that a reason names if the gate wrote it; None for all other reasons."""
+    match = _OWN.fullmatch(reason.strip())
+    return next((name for name in _CHECKS if match and name == match["check"]), None)
+
+
+def _plain(text: str) -> str:
+    """Return text that no shell, table or parser of Slurm takes for something else."""
+    return " ".join(re.sub(r"[^ !#%&()*+,./0-9:;<=>?@A-Z\[\]_a-z{}~-]", "?", text).split())

@@ -1,26 +1,31 @@
 # SPDX-License-Identifier: MIT
-"""Whether other programs account for a slow copy; `busbar.engine.busy` decides."""
+"""Whether other programs account for a slow copy."""
 
 from __future__ import annotations
 
 import os
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.gate.passive import Facts
-from busbar.gate.sysfs import PciGpuState
 from busbar.parse import numbers
-from busbar.parse.busy import Busy, Gpu, GpuProcess
 from busbar.parse.machine.nvidia_xml import SmiReport
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+# The floors of busbar.engine.busy, which has the measurements behind them.
 _ACTIVE_PERCENT = 10
-_THROTTLED = 0x20
-"""Heat, as a bit of ``clocks_throttle_reasons.active``: which limit it is does not matter."""
+_FULL = 0.9
+"""Share of the CPUs that are in use, from which on programs wait for one."""
+_WAITING = 0.1
+"""CPUs that others use then."""
+_STREAMING = 0.1
+"""Share of the CPUs whose programs can take bandwidth of the memory of the host."""
+_SLOW_CLOCK = 0.9
+"""Share of the highest clock."""
 
 
 @dataclass(frozen=True)
@@ -69,51 +74,38 @@ class Others:
         if self.nvidia and (self.facts.smi is None or self.after is None):
             why = self.facts.smi_problem or "nvidia-smi failed"
             return f"it is not known whether others use the GPUs: {why}"
-        # Only a slow reading needs these.
-        from busbar.engine.busy import loads  # noqa: PLC0415
-        from busbar.engine.job_output import JobOutput  # noqa: PLC0415
-        from busbar.engine.reading import Evidence  # noqa: PLC0415
-        from busbar.engine.run import Run  # noqa: PLC0415
+        return "; ".join(filter(None, (self._cpus(buffers), *self._gpus())))
 
-        output = JobOutput(events=[(self._record(), Evidence("", 0, ""))])
-        found = loads(output, Run(nodes=1, memory="device", buffers=buffers))
-        return "; ".join(load.summary for load in found)
-
-    def _record(self) -> Busy:
-        reports = [report for report in (self.facts.smi, self.after) if report]
-        on_bus = self.facts.system.gpus if self.facts.system else ()
-        rows, processes = [], {}
-        for index in range(max([len(on_bus), *(len(report.gpus) for report in reports)])):
-            states = [report.gpus[index] for report in reports if index < len(report.gpus)]
-            clocks = [gpu.clocks for gpu in states if gpu.limits and gpu.clocks]
-            # The last report counts our own copies as well.
-            percent = (states[0].percent if states else _amd(on_bus, index)) or 0.0
-            rows.append(
-                Gpu(
-                    index,
-                    states[0].bus_id if states else "",
-                    percent,
-                    min((now for now, _ in clocks), default=0.0),
-                    max((most for _, most in clocks), default=0.0),
-                    _THROTTLED if clocks else 0,
-                )
-            )
-            for process in (each for gpu in states for each in gpu.processes):
-                processes[index, process.pid] = GpuProcess(process.pid, "", process.name, index)
-            if percent >= _ACTIVE_PERCENT:  # a container does not see the processes of others
-                processes.setdefault((index, 0), GpuProcess(0, "", "not listed", index))
-        for pid in {*(self.facts.system.kfd_pids if self.facts.system else ()), *self.kfd_pids}:
-            processes[0, pid] = GpuProcess(pid, "", "on a GPU of AMD", 0)
+    def _cpus(self, buffers: str) -> str:
+        """Return how others use the CPUs, if they are full or fill the memory of the host."""
         seconds = max(self.end.at - self.start.at, 1e-3)
         own = (self.end.own - self.start.own) / seconds
         others = max((self.end.all - self.start.all) / seconds - own, 0.0)
         cpus = os.cpu_count() or 1
-        return Busy(
-            *("this node", seconds, cpus, own, others, cpus, others),
-            gpus=tuple(rows),
-            gpu_processes=tuple(processes.values()),
-        )
+        full = own + others >= _FULL * cpus and others >= _WAITING
+        if not full and not ("H" in buffers and others >= _STREAMING * cpus):
+            return ""
+        return f"other programs use {others:.3g} of the {cpus} CPUs of this node"
 
-
-def _amd(gpus: Sequence[PciGpuState], index: int) -> float:
-    return (gpus[index].percent or 0.0) if index < len(gpus) else 0.0
+    def _gpus(self) -> Iterator[str]:
+        """Yield who uses a GPU, and which GPUs are slow by heat or power."""
+        reports = [report for report in (self.facts.smi, self.after) if report]
+        on_bus = self.facts.system.gpus if self.facts.system else ()
+        count = max([len(on_bus), *(len(report.gpus) for report in reports)])
+        users: dict[tuple[int, int], str] = {}
+        slow = {}
+        for index in range(count):
+            states = [report.gpus[index] for report in reports if index < len(report.gpus)]
+            # The last report counts our own copies as well.
+            percent = states[0].percent if states else on_bus[index].percent
+            for process in (each for gpu in states for each in gpu.processes):
+                users[index, process.pid] = f"PID {process.pid} ({process.name})"
+            if (percent or 0.0) >= _ACTIVE_PERCENT and not any(gpu == index for gpu, _ in users):
+                users[index, 0] = f"a program that is not listed ({percent:.0f} % busy)"
+            for gpu in states:  # a container does not see the processes of others
+                if gpu.limits and gpu.clocks and 0 < gpu.clocks[0] < _SLOW_CLOCK * gpu.clocks[1]:
+                    slow[index] = f"at {gpu.clocks[0]:.0f} of {gpu.clocks[1]:.0f} MHz"
+        for pid in {*(self.facts.system.kfd_pids if self.facts.system else ()), *self.kfd_pids}:
+            users[0, pid] = f"PID {pid}"
+        yield from (f"{who} uses GPU {gpu}" for (gpu, _), who in users.items())
+        yield from (f"GPU {gpu} runs {how}" for gpu, how in slow.items())

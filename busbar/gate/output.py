@@ -3,21 +3,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
-from busbar.documents import (
-    AffectedComponent,
-    GateDocument,
-    GateRow,
-    NodeVerdictDocument,
-    NodeVerdictRow,
-)
-from busbar.gate.findings import CHECKS, Category, Ruled
-from busbar.gate.run import Result
-from busbar.redact import redact
-from busbar.site.gate import GateAction
-from busbar.terminal import Column, Part, Terminal
+from busbar.gate.findings import CHECKS, Category, GateDocument, GateRow
+from busbar.gate.site import GateAction
+from busbar.plain import Column, Part, Plain
+from busbar.safe_path import replace_file
 from busbar.verdict import STYLES, Verdict
 
 DRAIN = "drain: "
@@ -42,163 +37,178 @@ _STEPS: dict[GateAction, list[str]] = {
 """Their names of the actions; each step is for a fault that the one before did not repair."""
 
 
-def show(result: Result, terminal: Terminal) -> None:
+def show(result: GateDocument, screen: Plain) -> None:
     """Print a line for each check that did not pass, how many did, and the reason of a drain."""
-    rows: list[list[Part]] = []
-    for check in result.checks:
-        finding = check.finding
-        if finding.verdict is Verdict.PASS and finding.gb_per_s is None:
-            continue
-        rows.append(
-            [
-                (str(finding.verdict), STYLES[finding.verdict]),
-                *(finding.check, finding.where, finding.value, finding.band, check.mode),
-                redact(finding.note),
-            ]
-        )
+    rows: list[list[Part]] = [
+        [
+            (str(row.verdict), STYLES[row.verdict]),
+            *(row.check, row.where, row.value, row.band, row.mode, row.note),
+        ]
+        for row in result.checks
+        if row.verdict is not Verdict.PASS or row.gb_per_s is not None
+    ]
     if rows:
-        terminal.fitted(_COLUMNS, rows)
+        screen.fitted(_COLUMNS, rows)
     for problem in result.problems:
-        terminal.line(f"not complete: {redact(problem)}")
-    passed = sum(check.finding.verdict is Verdict.PASS for check in result.checks)
+        screen.line(f"not complete: {problem}")
+    passed = sum(row.verdict is Verdict.PASS for row in result.checks)
     kind = "state only" if result.passive else "state and copies"
-    site = f"site {result.basis.site}" if result.basis.site else "no site"
-    terminal.line(
+    site = f"site {result.site}" if result.site else "no site"
+    screen.line(
         *(f"{result.node}: ", (str(result.verdict), STYLES[result.verdict])),
         f", {passed} of {len(result.checks)} checks pass, {kind}, {site}, {result.seconds:.1f} s",
     )
     if result.reason:
-        terminal.line(f"{DRAIN}{result.reason}")
+        screen.line(f"{DRAIN}{result.reason}")
 
 
-def document(result: Result) -> GateDocument:
-    """Return the JSON document."""
-    return {
-        "schema": "busbar-gate/1",
-        "node": result.node,
-        "site": result.basis.site,
-        "partition": result.basis.partition,
-        "time": _time(result),
-        "seconds": round(result.seconds, 3),
-        "passive": result.passive,
-        "verdict": result.verdict,
-        "drain": bool(result.faults),
-        "reason": result.reason,
-        "problems": [redact(problem) for problem in result.problems],
-        "checks": [_row(check) for check in result.checks],
-    }
+@dataclass(frozen=True)
+class AffectedComponent:
+    """A category with checks that did not pass, in the words of NVIDIA Health Validation."""
+
+    category: Category
+    """Category of the checks."""
+    check_ids: list[str]
+    """The checks."""
+    entities: list[str]
+    """The places."""
+    max_severity: str
+    """The worst severity: INFO, WARNING, UNKNOWN or CRITICAL."""
 
 
-def _row(check: Ruled) -> GateRow:
-    finding = check.finding
-    assert check.mode != "skip"
-    return {
-        "check": finding.check,
-        "where": finding.where,
-        "verdict": finding.verdict,
-        "value": finding.value,
-        "band": finding.band,
-        "gb_per_s": finding.gb_per_s,
-        "note": redact(finding.note),
-        "mode": check.mode,
-        "severity": check.severity,
-        "action": check.action,
-        "remedy": check.remedy,
-        "drains": check.drains,
-    }
+@dataclass(frozen=True)
+class NodeVerdictRow:
+    """One check in one place, in the words of NVIDIA Health Validation."""
+
+    check_id: str
+    """Name of the check."""
+    category: Category
+    """Category of the check."""
+    entity: str
+    """The place; ``node`` for the whole node."""
+    severity: str
+    """PASS, INFO, WARNING, UNKNOWN or CRITICAL."""
+    message: str
+    """What was found and expected."""
+    operational_state: str
+    """``drain`` if the node must leave service; else empty."""
+    recommended_actions: list[str]
+    """``reset_gpu``, ``restart_os``, ``service_required``, in this order."""
 
 
-def node_verdict(result: Result) -> NodeVerdictDocument:
+@dataclass(frozen=True)
+class NodeVerdictDocument:
+    """The result of ``busbar gate`` in the words of NVIDIA Health Validation."""
+
+    schema: Literal["busbar-nodeverdict/1"]
+    """The schema of this document."""
+    node: str
+    """The node."""
+    timestamp: str
+    """ISO 8601, UTC."""
+    overall_severity: str
+    """PASS, INFO, WARNING, UNKNOWN or CRITICAL."""
+    affected_components: list[AffectedComponent]
+    """What did not pass, by category."""
+    verdicts: list[NodeVerdictRow]
+    """Every check in every place."""
+
+
+def node_verdict(result: GateDocument) -> NodeVerdictDocument:
     """Return the verdict in the words of NVIDIA Health Validation.
 
     https://docs.nvidia.com/health-validation/reference/verdict-schema. A fault that the site only
     observes is at most a WARNING, as others act on CRITICAL.
     """
-    rows = [_verdict_row(check) for check in result.checks]
-    severities = [row["severity"] for row in rows] + ["UNKNOWN" for _ in result.problems]
-    return {
-        "schema": "busbar-nodeverdict/1",
-        "node": result.node,
-        "timestamp": _time(result),
-        "overall_severity": _worst(severities) if severities else "UNKNOWN",
-        "affected_components": _affected(result),
-        "verdicts": rows,
-    }
+    rows = [_verdict_row(row) for row in result.checks]
+    severities = [row.severity for row in rows] + ["UNKNOWN" for _ in result.problems]
+    return NodeVerdictDocument(
+        schema="busbar-nodeverdict/1",
+        node=result.node,
+        timestamp=result.time,
+        overall_severity=_worst(severities) if severities else "UNKNOWN",
+        affected_components=list(_affected(rows)),
+        verdicts=rows,
+    )
 
 
-def _severity(check: Ruled) -> str:
-    finding = check.finding
-    if finding.is_fault:
-        if check.severity == "critical":
-            return "CRITICAL" if check.drains else "WARNING"
-        return check.severity.upper()
-    return {Verdict.PASS: "PASS", Verdict.UNJUDGED: "INFO"}.get(finding.verdict, "UNKNOWN")
+def _severity(row: GateRow) -> str:
+    if row.is_fault:
+        if row.severity == "critical":
+            return "CRITICAL" if row.drains else "WARNING"
+        return row.severity.upper()
+    return {Verdict.PASS: "PASS", Verdict.UNJUDGED: "INFO"}.get(row.verdict, "UNKNOWN")
 
 
-def _verdict_row(check: Ruled) -> NodeVerdictRow:
-    finding = check.finding
-    what = f"{finding.value or 'not known'}, expected {finding.band}" if finding.band else ""
-    return {
-        "check_id": finding.check,
-        "category": CHECKS[finding.check].category,
-        "entity": finding.where or "node",
-        "severity": _severity(check),
-        "message": redact("; ".join(filter(None, (what or finding.value, finding.note)))),
-        "operational_state": "drain" if check.drains else "",
-        "recommended_actions": _STEPS[check.action] if finding.is_fault else [],
-    }
+def _verdict_row(row: GateRow) -> NodeVerdictRow:
+    what = f"{row.value or 'not known'}, expected {row.band}" if row.band else row.value
+    return NodeVerdictRow(
+        check_id=row.check,
+        category=CHECKS[row.check].category,
+        entity=row.where or "node",
+        severity=_severity(row),
+        message="; ".join(filter(None, (what, row.note))),
+        operational_state="drain" if row.drains else "",
+        recommended_actions=_STEPS[row.action] if row.is_fault else [],
+    )
 
 
-def _affected(result: Result) -> list[AffectedComponent]:
-    by_category: dict[Category, list[Ruled]] = {}
-    for check in result.checks:
-        if _severity(check) != "PASS":
-            by_category.setdefault(CHECKS[check.finding.check].category, []).append(check)
-    return [
-        {
-            "category": category,
-            "check_ids": list(dict.fromkeys(check.finding.check for check in checks)),
-            "entities": list(dict.fromkeys(check.finding.where or "node" for check in checks)),
-            "max_severity": _worst([_severity(check) for check in checks]),
-        }
-        for category, checks in by_category.items()
-    ]
+def _affected(rows: list[NodeVerdictRow]) -> Iterator[AffectedComponent]:
+    bad = [row for row in rows if row.severity != "PASS"]
+    for category in dict.fromkeys(row.category for row in bad):
+        mine = [row for row in bad if row.category == category]
+        yield AffectedComponent(
+            category=category,
+            check_ids=list(dict.fromkeys(row.check_id for row in mine)),
+            entities=list(dict.fromkeys(row.entity for row in mine)),
+            max_severity=_worst([row.severity for row in mine]),
+        )
 
 
 def _worst(severities: list[str]) -> str:
     return max(severities, key=_SEVERITIES.index)
 
 
-def write_metrics(result: Result, path: Path) -> None:
+def write_metrics(result: GateDocument, path: Path) -> None:
     """Write the metrics for node_exporter's textfile collector; it never sees half a file."""
-    # It takes a while to load, and few runs need it.
-    from prometheus_client import CollectorRegistry, Gauge, write_to_textfile  # noqa: PLC0415
-
-    registry = CollectorRegistry()
-
-    def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
-        return Gauge(f"busbar_gate_{name}", text, labels, registry=registry)
-
-    gauge("drain", "Whether the node must leave service").set(bool(result.faults))
-    gauge("complete", "Whether all checks ran").set(not result.problems)
-    gauge("duration_seconds", "How long the gate took").set(result.seconds)
-    gauge("timestamp_seconds", "When the gate began").set(result.at)
-    states = gauge("verdict", "1 for the verdict of the last run", ("verdict",))
-    for verdict in Verdict:
-        states.labels(str(verdict)).set(verdict is result.verdict)
-    place = ("check", "where")
-    fault = gauge("fault", "Whether a check found a fault", (*place, "mode"))
-    unknown = gauge("unknown", "Whether the state of a check is unknown", place)
-    copies = gauge("copy_bytes_per_second", "Rate of a copy", place)
-    for check in result.checks:
-        finding = check.finding
-        labels = finding.check, finding.where
-        fault.labels(*labels, check.mode).set(finding.is_fault)
-        unknown.labels(*labels).set(finding.verdict is Verdict.UNKNOWN)
-        if finding.gb_per_s is not None:
-            copies.labels(*labels).set(finding.gb_per_s * 1e9)
-    write_to_textfile(str(path), registry)
+    replace_file(path, metrics(result))
 
 
-def _time(result: Result) -> str:
-    return datetime.fromtimestamp(result.at, UTC).isoformat(timespec="seconds")
+def metrics(result: GateDocument) -> str:
+    """Return the metrics in the text format of Prometheus."""
+    at = datetime.fromisoformat(result.time).timestamp()
+    places = [(row, {"check": row.check, "where": row.where}) for row in result.checks]
+    gauges: tuple[tuple[str, str, list[tuple[dict[str, str], float]]], ...] = (
+        ("drain", "Whether the node must leave service", [({}, result.drain)]),
+        ("complete", "Whether all checks ran", [({}, not result.problems)]),
+        ("duration_seconds", "How long the gate took", [({}, result.seconds)]),
+        ("timestamp_seconds", "When the gate began", [({}, at)]),
+        (
+            *("verdict", "1 for the verdict of the last run"),
+            [({"verdict": str(each)}, each is result.verdict) for each in Verdict],
+        ),
+        (
+            *("fault", "Whether a check found a fault"),
+            [(place | {"mode": row.mode}, row.is_fault) for row, place in places],
+        ),
+        (
+            *("unknown", "Whether the state of a check is unknown"),
+            [(place, row.verdict is Verdict.UNKNOWN) for row, place in places],
+        ),
+        (
+            *("copy_bytes_per_second", "Rate of a copy"),
+            [(place, row.gb_per_s * 1e9) for row, place in places if row.gb_per_s is not None],
+        ),
+    )
+    lines = []
+    for name, text, samples in gauges:
+        full = f"busbar_gate_{name}"
+        lines += [f"# HELP {full} {text}", f"# TYPE {full} gauge"]
+        for labels, value in samples:
+            words = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
+            lines.append(f"{full}{f'{{{words}}}' if words else ''} {float(value)!r}")
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from busbar.gate import kernel_log, sysfs
 from busbar.gate.bounded import Output, Task, finish, output_of, program
+from busbar.gate.site import Mount
 from busbar.parse.machine import nvidia_smi
 from busbar.parse.machine.nvidia_xml import SmiReport, parse_report
-from busbar.site.gate import GateMount
 
 T = TypeVar("T")
 SMI = ("nvidia-smi", "-q", "-x")
@@ -29,7 +29,7 @@ _MOUNT_S = 2.0
 class MountState:
     """One file system that the site lists."""
 
-    wanted: GateMount
+    wanted: Mount
     type: str = ""
     """As mounted; empty if it is not."""
     read_only: bool = False
@@ -55,7 +55,7 @@ class Facts:
 
 
 def gather(
-    seconds: float, mounts: tuple[GateMount, ...] = (), root: Path = Path("/"), *, nvidia: bool
+    seconds: float, mounts: tuple[Mount, ...] = (), root: Path = Path("/"), *, nvidia: bool
 ) -> Facts:
     """Read everything; no part takes longer than ``seconds``. ``nvidia``: run nvidia-smi."""
     system = Task[sysfs.Sysfs](lambda emit: emit(sysfs.read(root)), seconds)
@@ -68,8 +68,8 @@ def gather(
     smi = program(SMI, seconds) if nvidia else None
     links = program(_NVLINK, seconds) if nvidia else None
     finish([task for task in (system, log, smi, links, *stats) if task])
-    report, smi_problem = _parsed(smi, parse_report)
-    nvlinks, nvlinks_problem = _parsed(links, nvidia_smi.parse_nvlink)
+    report, smi_problem = parsed(smi, parse_report)
+    nvlinks, nvlinks_problem = parsed(links, nvidia_smi.parse_nvlink)
     return Facts(
         system=next(iter(system.outcome.values), None),
         system_problem=system.outcome.problem,
@@ -91,7 +91,8 @@ def _uptime_s() -> float:
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
-def _parsed(task: Task[Output] | None, parser: Callable[[str], T]) -> tuple[T | None, str]:
+def parsed(task: Task[Output] | None, parser: Callable[[str], T]) -> tuple[T | None, str]:
+    """Return what ``nvidia-smi`` printed, or why it is not known."""
     if task is None:
         return None, ""
     text, problem = output_of(task)
@@ -103,7 +104,7 @@ def _parsed(task: Task[Output] | None, parser: Callable[[str], T]) -> tuple[T | 
         return None, f"nvidia-smi: {error}"
 
 
-def _mount_reader(mount: GateMount, root: Path) -> Callable[[Callable[[MountState], None]], None]:
+def _mount_reader(mount: Mount, root: Path) -> Callable[[Callable[[MountState], None]], None]:
     def work(emit: Callable[[MountState], None]) -> None:
         # An automounter mounts it now. One that hangs does not answer.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -113,7 +114,7 @@ def _mount_reader(mount: GateMount, root: Path) -> Callable[[Callable[[MountStat
     return work
 
 
-def mount_state(mount: GateMount, mountinfo: str) -> MountState:
+def mount_state(mount: Mount, mountinfo: str) -> MountState:
     """Return the state of a file system from `/proc/self/mountinfo`; the last mount counts."""
     state = MountState(mount)
     for line in mountinfo.splitlines():

@@ -12,10 +12,15 @@ import socket
 from dataclasses import dataclass
 
 from busbar.gate.bounded import finish, output_of, program
+from busbar.gate.findings import GateDocument, own_check
 from busbar.parse import numbers
+from busbar.verdict import Verdict
 
 _COMMAND_S = 4.0
-_CONTEXTS = ("prolog", "epilog")
+COMMANDS_S = 2 * _COMMAND_S
+"""How long draining or resuming can take: two commands of Slurm."""
+HOOKS = ("prolog", "epilog")
+"""The beginnings of SLURM_SCRIPT_CONTEXT where a failure drains the node."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Slurm:
     @property
     def in_prolog(self) -> bool:
         """Whether this is a prolog or epilog, whose exit status drains the node."""
-        return self.context.startswith(_CONTEXTS)
+        return self.context.startswith(HOOKS)
 
     @property
     def in_job(self) -> bool:
@@ -85,14 +90,50 @@ def state_of(node: str) -> tuple[NodeState | None, str]:
     return NodeState(words, "" if reason.strip().lower() == "none" else reason.strip()), ""
 
 
-def drain(node: str, reason: str) -> str:
-    """Drain a node; return why it failed, empty if it did not."""
-    return _run("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")[1]
+def drain_node(result: GateDocument, slurm: Slurm) -> str:
+    """Drain the node for its faults; return what was done. A reason that it has is kept."""
+    node = slurm.node
+    if slurm.healthy is not False:
+        state, problem = state_of(node)
+        if state is None:
+            return f"cannot drain {node}: {problem}"
+        if not state.is_drained:
+            problem = _update(node, "State=DRAIN", f"Reason={result.reason}")
+            return f"cannot drain {node}: {problem}" if problem else f"drained {node}"
+    return f"{node} is out of service already; its reason is kept"
 
 
-def resume(node: str) -> str:
-    """Resume a node; return why it failed, empty if it did not."""
-    return _run("scontrol", "update", f"NodeName={node}", "State=RESUME")[1]
+def resume_node(result: GateDocument, slurm: Slurm) -> str:
+    """Resume the node if the gate drained it and the fault is gone; return what was done."""
+    node = slurm.node
+    state, problem = state_of(node)
+    if state is None:
+        return f"cannot recheck {node}: {problem}"
+    if not state.is_drained:
+        return f"{node} is in service"
+    if why := _keeps(result, state.reason):
+        return f"{node} stays drained: {why}"
+    problem = _update(node, "State=RESUME")
+    return f"cannot resume {node}: {problem}" if problem else f"resumed {node}"
+
+
+def _keeps(result: GateDocument, reason: str) -> str:
+    """Return why a node stays drained; empty if it can be resumed."""
+    check = own_check(reason)
+    if check is None:
+        return f"the gate did not drain it ({reason or 'no reason'})"
+    if result.drain:
+        return result.reason
+    rows = [row for row in result.checks if row.check == check]
+    if not rows:
+        return f"{check} was not checked"
+    doubtful = [row.note for row in rows if row.verdict is not Verdict.PASS]
+    return f"{check} is not known to be healthy: {doubtful[0]}".rstrip(": ") if doubtful else ""
+
+
+def _update(node: str, *words: str) -> str:
+    """Change a node; return why it failed, empty if it did not."""
+    return _run("scontrol", "update", f"NodeName={node}", *words)[1]
 
 
 def _run(*command: str) -> tuple[str, str]:

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from busbar.detect.pci import short_address
 from busbar.gate.findings import Finding, unknown
 from busbar.gate.kernel_log import KernelError
 from busbar.gate.passive import Facts
+from busbar.gate.site import UNKNOWN_XID, GateAction, NodeGpus, NodeKind, Rules, Xid
+from busbar.gate.sysfs import short_address
 from busbar.parse.machine.nvidia_xml import SmiGpu
-from busbar.site.gate import Gate, GateAction
-from busbar.site.model import Gpus, NodeType
 from busbar.verdict import Verdict
 
 _HOUR_S = 3600.0
@@ -26,12 +25,18 @@ _RECOVERIES: dict[str, tuple[GateAction, str]] = {
 """What drivers from 550 on request, and its action."""
 
 
+def unknown_xid(_: int) -> Xid:
+    """Return what is known of a code without a catalog."""
+    return UNKNOWN_XID
+
+
 @dataclass(frozen=True)
 class Stated:
     """What the site says of the node; None for what it does not say."""
 
-    node: NodeType | None = None
-    gate: Gate = field(default_factory=Gate)
+    node: NodeKind | None = None
+    rules: Rules = field(default_factory=Rules)
+    xid: Callable[[int], Xid] = unknown_xid
     confined: bool = False
     """Whether this process is in a job, whose cgroup can hide GPUs."""
 
@@ -67,7 +72,7 @@ def _cpus(facts: Facts, stated: Stated) -> Iterator[Finding]:
         yield Finding("cpu_count", verdict, value=str(online), band=f"{cores} or more")
 
 
-def _count(facts: Facts, stated: Stated, gpus: Gpus | None) -> Iterator[Finding]:
+def _count(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[Finding]:
     """Compare the GPUs that the driver can use; the bus alone shows broken ones as well."""
     if facts.system is None and facts.smi is None:
         yield unknown("gpu_count", facts.system_problem or facts.smi_problem)
@@ -87,9 +92,7 @@ def _count(facts: Facts, stated: Stated, gpus: Gpus | None) -> Iterator[Finding]
     if stated.node is None:
         yield replace(finding, verdict=Verdict.UNJUDGED, note=_NO_SITE)
         return
-    count = gpus.count if gpus else 0
-    if gpus and gpus.partitioning:  # the bus has whole accelerators
-        count //= gpus.partitioning.compute_count
+    count = gpus.accelerators if gpus else 0
     finding = replace(finding, band=str(count))
     if found == count:
         yield finding
@@ -104,8 +107,8 @@ def _count(facts: Facts, stated: Stated, gpus: Gpus | None) -> Iterator[Finding]
         yield replace(finding, verdict=Verdict.UNKNOWN, note=note)
 
 
-def _driver(facts: Facts, stated: Stated, gpus: Gpus | None) -> Iterator[Finding]:
-    wanted = stated.gate.driver
+def _driver(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[Finding]:
+    wanted = stated.rules.driver
     if not wanted or (stated.node and not gpus):
         return
     module = "amdgpu" if gpus and gpus.vendor == "amd" else "nvidia"
@@ -119,7 +122,7 @@ def _driver(facts: Facts, stated: Stated, gpus: Gpus | None) -> Iterator[Finding
     yield Finding("driver_version", verdict, value=found, band=wanted)
 
 
-def _gpu(where: str, gpu: SmiGpu, gpus: Gpus | None) -> Iterator[Finding]:
+def _gpu(where: str, gpu: SmiGpu, gpus: NodeGpus | None) -> Iterator[Finding]:
     """Yield the findings of one GPU that nvidia-smi describes."""
     if gpu.lost:
         yield unknown("gpu_recovery", "the driver has lost the GPU", where)
@@ -198,9 +201,10 @@ def _errors(facts: Facts, stated: Stated) -> Iterator[Finding]:
     if log.lost_until_s is not None:
         kept_s = facts.uptime_s - log.lost_until_s
         note = f"the kernel log has lost lines; it is whole for the last {_age(kept_s)}"
-        finding = replace(finding, note=note, whole=False)
-        if kept_s < stated.gate.xid_hours * _HOUR_S:
-            finding = replace(finding, verdict=Verdict.UNKNOWN, value="")
+        covers = kept_s >= stated.rules.xid_hours * _HOUR_S
+        finding = replace(
+            finding, verdict=Verdict.UNJUDGED if covers else Verdict.UNKNOWN, note=note
+        )
     if not log.errors or finding.verdict is Verdict.UNKNOWN:
         yield finding
     recoveries = {
@@ -210,16 +214,14 @@ def _errors(facts: Facts, stated: Stated) -> Iterator[Finding]:
     last = {(error.kind, error.bus_id, error.code): error for error in log.errors}
     for error in last.values():
         recovery = recoveries.get(short_address(error.bus_id).partition(".")[0])
-        found = _logged(error, facts.uptime_s - error.seconds, stated.gate, recovery)
+        found = _logged(error, facts.uptime_s - error.seconds, stated, recovery)
         if not log.certain:
             note = f"{found.note}; any program could have written it where only dmesg shows it"
             found = replace(found, verdict=Verdict.UNKNOWN, note=note)
         yield found
 
 
-def _logged(error: KernelError, age_s: float, gate: Gate, recovery: str | None) -> Finding:
-    from busbar.explain.xid import UNKNOWN, catalog  # noqa: PLC0415 - only if there is an error
-
+def _logged(error: KernelError, age_s: float, stated: Stated, recovery: str | None) -> Finding:
     names = {"xid": f"Xid {error.code}", "sxid": f"SXid {error.code}", "amdgpu": "amdgpu error"}
     finding = Finding(
         "gpu_xid",
@@ -230,7 +232,7 @@ def _logged(error: KernelError, age_s: float, gate: Gate, recovery: str | None) 
         note=error.text,
     )
     if error.kind == "xid":
-        xid = catalog().get(error.code, UNKNOWN)
+        xid = stated.xid(error.code)
         finding = replace(finding, note=xid.meaning, remedy=xid.action)
         if xid.kind != "hardware":
             note = f"{xid.meaning}: not certainly a fault of the node"
@@ -241,7 +243,7 @@ def _logged(error: KernelError, age_s: float, gate: Gate, recovery: str | None) 
     if recovery == "None":
         note = f"{finding.note}; the driver requests no recovery"
         return replace(finding, verdict=Verdict.UNKNOWN, note=note)
-    if age_s > gate.xid_hours * _HOUR_S:
+    if age_s > stated.rules.xid_hours * _HOUR_S:
         return replace(finding, verdict=Verdict.UNKNOWN, note=f"{finding.note}; older than counts")
     return finding
 
@@ -254,8 +256,8 @@ def _age(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _nvlinks(facts: Facts, gpus: Gpus | None) -> Iterator[Finding]:
-    wanted = links_of(gpus) if gpus and gpus.vendor == "nvidia" else ()
+def _nvlinks(facts: Facts, gpus: NodeGpus | None) -> Iterator[Finding]:
+    wanted = gpus.nvlinks if gpus else ()
     if not any(wanted):
         return
     if facts.nvlinks is None:
@@ -273,18 +275,6 @@ def _nvlinks(facts: Facts, gpus: Gpus | None) -> Iterator[Finding]:
             f"{active} active",
             str(count),
         )
-
-
-def links_of(gpus: Gpus) -> tuple[int, ...]:
-    """Return how many links each GPU has to the others, by the site."""
-    if gpus.links is None:
-        return ()
-    if gpus.links.switched:
-        return (gpus.links.switched.count,) * gpus.count
-    direct = list(gpus.links.direct(gpus.packages))
-    return tuple(
-        sum(link.count for link in direct if index in link.between) for index in range(gpus.count)
-    )
 
 
 def _mounts(facts: Facts) -> Iterator[Finding]:

@@ -6,24 +6,33 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from busbar.detect.pci import compute_gpus
 from busbar.parse import numbers
-from busbar.site.cpulist import parse_cpu_list
+from busbar.parse.cpulist import parse_cpu_list
 
+_VGA = 0x0300
+_CLASSES = {
+    "nvidia": (0x0302,),  # 3D controller: all data center GPUs without a display
+    "amd": (0x0302, 0x0380, 0x1200),  # Instinct: display controller, processing accelerator
+}
+_VENDORS = {0x10DE: "nvidia", 0x1002: "amd"}
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """The generation of PCI Express by its GT/s."""
 _COUNTERS = ("link_downed", "symbol_error", "link_error_recovery", "port_rcv_errors")
 
 
 @dataclass(frozen=True)
-class PciGpuState:
-    """A GPU on the PCI bus; None for what the kernel does not show."""
+class PciGpu:
+    """A GPU for computing on the PCI bus; None for what the kernel does not show."""
 
     vendor: str
+    """``nvidia`` or ``amd``."""
     address: str
+    """``0000:3b:00.0``; a device file if the bus is not visible."""
+    device: str = ""
+    """The device id of the vendor: ``2330``."""
     width: tuple[int, int] | None = None
     """Lanes, now and at most."""
     generation: tuple[int, int] | None = None
@@ -53,7 +62,7 @@ class Sysfs:
     """The facts of one node."""
 
     cpus: int | None
-    gpus: tuple[PciGpuState, ...]
+    gpus: tuple[PciGpu, ...]
     ports: tuple[Port, ...]
     drivers: tuple[tuple[str, str], ...]
     """Module and version."""
@@ -66,7 +75,7 @@ def read(root: Path = Path("/")) -> Sysfs:
     drivers = [(name, _text(root / f"sys/module/{name}/version")) for name in ("nvidia", "amdgpu")]
     return Sysfs(
         cpus=_cpus(root),
-        gpus=tuple(_gpu(root, gpu.vendor, gpu.address) for gpu in compute_gpus(root)),
+        gpus=tuple(_state(root, gpu) for gpu in compute_gpus(root)),
         ports=(*_rdma(root), *_interfaces(root)),
         drivers=tuple((name, version) for name, version in drivers if version),
         kfd_pids=kfd_pids(root),
@@ -85,13 +94,12 @@ def _cpus(root: Path) -> int | None:
     return None
 
 
-def _gpu(root: Path, vendor: str, address: str) -> PciGpuState:
-    device = root / "sys/bus/pci/devices" / address
+def _state(root: Path, gpu: PciGpu) -> PciGpu:
+    device = root / "sys/bus/pci/devices" / gpu.address
     ras = [_errors(_text(file)) for file in device.glob("ras/*_err_count")]
     counted = [count for count in ras if count is not None]
-    return PciGpuState(
-        vendor,
-        address,
+    return replace(
+        gpu,
         width=_both(device, "width", lambda text: numbers.whole(text) or 0),
         generation=_both(device, "speed", _generation),
         percent=numbers.real(_text(device / "gpu_busy_percent")),
@@ -155,3 +163,53 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+def short_address(address: str) -> str:
+    """Return a PCI address as the kernel writes it: ``0000:3b:00.0``."""
+    domain, _, rest = address.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
+def compute_gpus(root: Path = Path("/")) -> tuple[PciGpu, ...]:
+    """Return the GPUs for computing; ``root`` is the directory that contains `sys` and `dev`.
+
+    A VGA controller is usually a display: a management controller, the GPU inside a CPU, a
+    graphics card. It counts only if it is not the console and has the driver of NVIDIA; AMD's
+    driver is the same for displays. A GPU that is handed on to a virtual machine does not count.
+    """
+    listed = [
+        (path, vendor)
+        for path in sorted(root.glob("sys/bus/pci/devices/*"))
+        if (vendor := _VENDORS.get(number_in(path / "vendor")))
+    ]
+    gpus = tuple(
+        PciGpu(vendor, path.name, f"{number_in(path / 'device'):04x}")
+        for path, vendor in listed
+        if _computes(path, vendor)
+    )
+    if any(vendor == "nvidia" for _, vendor in listed):
+        return gpus
+    # A sandbox may show the device files, but not the bus.
+    files = sorted(root.glob("dev/nvidia[0-9]*"))
+    return (*gpus, *(PciGpu("nvidia", f"/dev/{path.name}") for path in files))
+
+
+def _computes(path: Path, vendor: str) -> bool:
+    driver = ""
+    with suppress(OSError):
+        driver = (path / "driver").readlink().name
+    if driver in ("vfio-pci", "pci-stub"):
+        return False
+    kind = number_in(path / "class") >> 8
+    if kind == _VGA:
+        return vendor == "nvidia" and driver == "nvidia" and number_in(path / "boot_vga") != 1
+    return kind in _CLASSES[vendor]
+
+
+def number_in(path: Path) -> int:
+    """Return the number in a file of sysfs; -1 if there is none."""
+    try:
+        return int(path.read_text(), 0)
+    except (OSError, ValueError):
+        return -1

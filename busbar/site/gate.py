@@ -3,36 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
+from busbar.gate.site import GateAction, GateCheck, GateMode, GateSeverity
 from busbar.site.record import Record
-
-GateCheck = Literal[
-    "cpu_count",
-    "gpu_count",
-    "gpu_model",
-    "driver_version",
-    "gpu_recovery",
-    "gpu_ecc",
-    "gpu_remap",
-    "gpu_xid",
-    "gpu_throttle",
-    "pcie_link",
-    "nvlink_links",
-    "nvlink_fabric",
-    "nic_state",
-    "nic_rate",
-    "mount",
-    "host_copy",
-    "peer_copy",
-    "copy_data",
-    "nic_copy",
-]
-GateMode = Literal["skip", "observe", "enforce"]
-GateSeverity = Literal["info", "warning", "critical"]
-GateAction = Literal["note", "drain", "reset_gpu", "reboot", "service"]
 
 
 class GateRule(Record):

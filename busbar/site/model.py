@@ -12,8 +12,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from busbar.errors import BusbarError
+from busbar.parse.cpulist import checked_cpu_list
 from busbar.site import backends
-from busbar.site.cpulist import checked_cpu_list
 from busbar.site.delivery import STACK_OF, Delivery, Stack, Vendor
 from busbar.site.gate import Gate
 from busbar.site.record import Record

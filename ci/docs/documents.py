@@ -15,9 +15,7 @@ from busbar.detect.compare import SiteDifference
 from busbar.documents import (
     ErrorDocument,
     ExpectDocument,
-    GateDocument,
     MatrixDocument,
-    NodeVerdictDocument,
     SimulationDocument,
     SiteRow,
 )
@@ -25,6 +23,8 @@ from busbar.documents.nightly import NightlyDocument
 from busbar.engine.check_document import CheckDocument
 from busbar.expect.lint import LintFinding
 from busbar.explain.model import Explanation
+from busbar.gate.findings import GateDocument
+from busbar.gate.output import NodeVerdictDocument
 from busbar.history.baseline import BaselineFiles
 from busbar.history.compare import Comparison
 from busbar.history.events import Changes

@@ -5,10 +5,15 @@ an ``nvidia-smi`` that prints what a test chooses."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from busbar.commands.gate import _xid, compile_site
 from busbar.gate.run import Options
+from busbar.gate.site import GateSite
 from busbar.gate.slurm import Slurm
+from busbar.site.load import load
 
 SITE = """\
 name: here
@@ -126,10 +131,14 @@ class Node:
         checks = f"  checks:\n{rules}" if rules or gate else "  checks: {}\n"
         self.write("here/site.yaml", SITE.format(gate=f"{checks}{gate}"))
 
-    def options(self, slurm: Slurm | None = None, **more: object) -> Options:
+    def load(self, *, copies: bool = True) -> GateSite:
+        """Read the site."""
+        return compile_site(load(str(self.root / "here")), copies=copies)
+
+    def options(self, slurm: Slurm | None = None, *, passive: bool = True, **more: Any) -> Options:
         """Options of a run on this node."""
-        values = {"passive": True, "deadline_s": 20.0, "site": str(self.root / "here")} | more
-        return Options(slurm or Slurm("n1"), root=self.root, **values)  # type: ignore[arg-type]
+        values = {"load": partial(self.load, copies=not passive), "deadline_s": 20.0} | more
+        return Options(slurm or Slurm("n1"), xid=_xid, root=self.root, passive=passive, **values)
 
 
 def healthy(root: Path) -> Node:

@@ -82,9 +82,9 @@ BROKEN: dict[str, Change] = {
         "here/site.yaml",
         (node.root / "here/site.yaml").read_text().replace("nvlink4\nsch", "nowhere\nsch"),
     ),
-    "a rule has a bug": lambda _, patch: patch.setattr("busbar.gate.state.judge_state", _fail),
-    "a rule hangs": lambda _, patch: patch.setattr("busbar.gate.ports.judge_ports", _hang),
-    "the gate crashes": lambda _, patch: patch.setattr("busbar.gate.state.judge_state", _die),
+    "a rule has a bug": lambda _, patch: patch.setattr("busbar.gate.run.judge_state", _fail),
+    "a rule hangs": lambda _, patch: patch.setattr("busbar.gate.run.judge_ports", _hang),
+    "the gate crashes": lambda _, patch: patch.setattr("busbar.gate.run.judge_state", _die),
     "a mount hangs": lambda node, patch: (
         node.site("    mount: {mode: enforce}\n  mounts: [{path: /scratch}]\n"),
         patch.setattr(os, "statvfs", _hang),
@@ -115,7 +115,7 @@ def test_what_is_certain_before_the_deadline_counts(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.write("sys/devices/system/cpu/online", "0\n")
-    monkeypatch.setattr("busbar.gate.ports.judge_ports", _hang)
+    monkeypatch.setattr("busbar.gate.run.judge_ports", _hang)
     result = run(node.options(deadline_s=8.0))
     assert result.problems == ("did not answer in 7 s",)
     assert result.reason.startswith("[node_problem] cpu_count 1 vs 4 or more")
@@ -177,7 +177,7 @@ def test_a_wrong_option_drains_nobody(
 def test_a_bug_of_the_command_is_no_fault(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("busbar.commands.gate.run", _fail)
+    monkeypatch.setattr("busbar.gate.command.run", _fail)
     assert cli.main(["gate"]) == 0
     assert "internal error: ZeroDivisionError" in capsys.readouterr().err
 
@@ -188,7 +188,7 @@ def test_metrics_that_cannot_be_written_are_no_fault(
     def of_node(options: Options) -> object:
         return run(node.options(options.slurm))
 
-    monkeypatch.setattr("busbar.commands.gate.run", of_node)
+    monkeypatch.setattr("busbar.gate.command.run", of_node)
     assert cli.main(["gate", "--json", "--prometheus", "/proc/nowhere/a.prom"]) == 0
     captured = capsys.readouterr()
     assert "/proc/nowhere/a.prom: cannot be written" in captured.err

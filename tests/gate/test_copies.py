@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from busbar.gate import active, copies, loopback
+from busbar.gate import active, copies, ports
+from busbar.gate.findings import GateDocument
 from busbar.gate.others import CpuClock, Others
 from busbar.gate.passive import gather
-from busbar.gate.run import Result, run
+from busbar.gate.run import run
 from busbar.gate.slurm import Slurm
 from busbar.gate.sysfs import Port
-from busbar.site.load import load
 from busbar.verdict import Verdict
 
 from .node import Node, gpu, report
@@ -32,7 +32,7 @@ def measured(
     gpus: WithoutGpus,
     slurm: Slurm | None = None,
     cpus: float = 0.0,
-) -> Result:
+) -> GateDocument:
     """Run the gate with copies of 1 MiB, whose rates the double says."""
     for name in ("between_host_and_gpu", "between_gpus"):
         small = functools.partial(getattr(copies, name), nbytes=1 << 20)
@@ -45,13 +45,9 @@ def measured(
     return run(node.options(slurm, passive=False))
 
 
-def of(result: Result, *checks: str) -> dict[str, str]:
+def of(result: GateDocument, *checks: str) -> dict[str, str]:
     """The verdicts of some checks by place."""
-    return {
-        each.finding.where: str(each.finding.verdict)
-        for each in result.checks
-        if each.finding.check in checks
-    }
+    return {each.where: str(each.verdict) for each in result.checks if each.check in checks}
 
 
 def test_every_link_is_measured(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +89,7 @@ def test_a_slow_reading_that_is_not_confirmed_drains_nobody(
     monkeypatch.setattr(active, "_PAUSE_S", 0)
     result = measured(node, monkeypatch, then_fails)
     assert of(result, "host_copy")["host->gpu1"] == "unknown"
-    assert not result.faults
+    assert not result.drain
 
 
 @pytest.mark.parametrize(("link", "where"), [("1->host", "gpu1->host"), ("0->1", "gpu0->gpu1")])
@@ -102,7 +98,7 @@ def test_wrong_data_drains(
 ) -> None:
     result = measured(node, monkeypatch, WithoutGpus(corrupt=link))
     assert of(result, "copy_data")[where] == "failed"
-    assert result.faults
+    assert result.drain
 
 
 @pytest.mark.parametrize("fault", ["hang", "crash", "error", "full"])
@@ -132,9 +128,9 @@ def test_beside_a_program_on_any_gpu_no_slow_link_drains(
     unknown = {place for place, verdict in verdicts.items() if verdict == "unknown"}
     assert unknown == {"host->gpu0", "gpu1->host", "gpu0->gpu1"}
     assert verdicts["gpu0->host"] == "pass"
-    (busy,) = [each.finding for each in result.checks if each.finding.where == "gpu1->host"]
+    (busy,) = [each for each in result.checks if each.where == "gpu1->host"]
     assert "PID 77" in busy.note
-    assert not result.faults
+    assert not result.drain
 
 
 def test_a_slow_reading_is_repeated(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +157,7 @@ def test_if_the_use_is_not_known_no_slow_link_drains(
     result = measured(node, monkeypatch, WithoutGpus(slow={"host->0": 20.0}))
     assert of(result, "host_copy")["host->gpu0"] == "unknown"
     assert of(result, "host_copy")["gpu0->host"] == "pass"
-    assert not result.faults
+    assert not result.drain
 
 
 @pytest.mark.parametrize(
@@ -187,7 +183,7 @@ def test_a_rate_beyond_the_links_drains_nobody(
 ) -> None:
     result = measured(node, monkeypatch, WithoutGpus(slow={"0->1": 999.0}))
     assert of(result, "peer_copy")["gpu0->gpu1"] == "impossible"
-    assert not result.faults
+    assert not result.drain
 
 
 def test_an_epilog_measures_the_gpus_of_its_job(
@@ -202,15 +198,15 @@ def test_a_divided_gpu_is_not_measured(node: Node, monkeypatch: pytest.MonkeyPat
     node.smi(report(gpu(1, ("mig>Disabled", "mig>Enabled")), gpu(2)))
     result = measured(node, monkeypatch, WithoutGpus())
     assert of(result, "host_copy")["gpu0"] == "unknown"
-    assert not result.faults
+    assert not result.drain
 
 
 def test_without_a_driver_the_copies_are_unknown(node: Node) -> None:
     """This machine has no libcuda: the library itself says so."""
     result = run(node.options(passive=False))
-    notes = {each.finding.note for each in result.checks if each.finding.check == "host_copy"}
+    notes = {each.note for each in result.checks if each.check == "host_copy"}
     assert any("libcuda.so.1" in note for note in notes)
-    assert not result.faults
+    assert not result.drain
 
 
 ROW = " 1048576    93000            0.00               {gbit}		     0.046"
@@ -229,9 +225,9 @@ def test_a_port_sends_to_itself(
     node: Node, monkeypatch: pytest.MonkeyPatch, script: str, verdict: str, value: str
 ) -> None:
     """A double of ib_write_bw: this machine has no RDMA port. It never drains."""
-    monkeypatch.setattr(loopback, "_LIMIT_S", 2.0)
+    monkeypatch.setattr(ports, "_LIMIT_S", 2.0)
     node.program("ib_write_bw", script)
-    ports = [Port("mlx5_0", True, "ACTIVE", 400.0, rdma=True), Port("eth0", True, "up", 10.0)]
-    hardware = load(str(node.root / "here")).node
-    (finding,) = loopback.measure_ports(ports, hardware)
+    mine = [Port("mlx5_0", True, "ACTIVE", 400.0, rdma=True), Port("eth0", True, "up", 10.0)]
+    hardware = node.load().node("")
+    (finding,) = ports.measure_ports(mine, hardware)
     assert (str(finding.verdict), finding.where, finding.value) == (verdict, "mlx5_0", value)

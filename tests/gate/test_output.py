@@ -4,20 +4,28 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from busbar.errors import BusbarError
-from busbar.gate.findings import CHECKS, Finding, Ruled, ruled
-from busbar.gate.output import document, node_verdict, show, write_metrics
-from busbar.gate.reason import MOST_BYTES, own_check, reason_of
-from busbar.gate.run import Basis, Result
-from busbar.gate.slurm import Slurm, from_environment
-from busbar.gate.upkeep import drain_node, resume_node
-from busbar.site.gate import Gate, GateCheck, GateRule
+from busbar.gate.findings import (
+    CHECKS,
+    MOST_BYTES,
+    Basis,
+    Finding,
+    GateDocument,
+    GateRow,
+    concluded,
+    own_check,
+    reason_of,
+    ruled,
+)
+from busbar.gate.output import node_verdict, show, write_metrics
+from busbar.gate.site import GateCheck, Rule, Rules
+from busbar.gate.slurm import Slurm, drain_node, from_environment, resume_node
 from busbar.site.load import load
 from busbar.terminal import stdout
 from busbar.verdict import Verdict
@@ -26,20 +34,19 @@ from .node import SITE, Node
 
 DOWN = Finding("nic_state", Verdict.FAILED, "mlx5_0", "down", "active")
 UP = Finding("nic_state", Verdict.PASS, "mlx5_0", "active", "active")
-NEVER = ("pcie_link", "nic_copy", "mount", "driver_version")  # or they need more keys
-ENFORCED = Gate(checks={name: GateRule(mode="enforce") for name in CHECKS if name not in NEVER})
+ENFORCED = Rules(checks={name: Rule("enforce") for name in CHECKS})
 
 
-def result(*findings: Finding, gate: Gate = ENFORCED) -> Result:
+def result(*findings: Finding, rules: Rules = ENFORCED) -> GateDocument:
     """A result of these findings."""
-    checks = tuple(each for each in (ruled(finding, gate) for finding in findings) if each)
-    return Result("n1", Basis("alpha", "", gate), False, checks, 1.5, 1.7e9)
+    return concluded("n1", Basis("alpha", "", rules), findings, at=1.7e9, seconds=1.5)
 
 
-def enforced(finding: Finding) -> Ruled:
+def enforced(finding: Finding) -> GateRow:
     """A finding that drains."""
-    facts = CHECKS[finding.check]
-    return Ruled(finding, "enforce", "critical", facts.action, finding.remedy or facts.remedy)
+    row = ruled(finding, ENFORCED)
+    assert row
+    return replace(row, severity="critical", mode="enforce", drains=True)
 
 
 @pytest.mark.parametrize("value", ["x" * 900, "ä\n\x1b[31m\"'`$(reboot)\\|", "a: b vs c"])
@@ -82,15 +89,15 @@ def test_the_gravest_fault_is_named_first() -> None:
 @pytest.mark.parametrize(
     ("rule", "drains"),
     [
-        (GateRule(), False),
-        (GateRule(mode="enforce"), True),
-        (GateRule(mode="enforce", severity="warning"), False),
-        (GateRule(mode="enforce", action="note"), False),
-        (GateRule(mode="enforce", action="reboot"), True),
+        (Rule(), False),
+        (Rule(mode="enforce"), True),
+        (Rule(mode="enforce", severity="warning"), False),
+        (Rule(mode="enforce", action="note"), False),
+        (Rule(mode="enforce", action="reboot"), True),
     ],
 )
-def test_the_site_decides_what_a_fault_does(rule: GateRule, drains: bool) -> None:
-    assert bool(result(DOWN, gate=Gate(checks={"nic_state": rule})).reason) == drains
+def test_the_site_decides_what_a_fault_does(rule: Rule, drains: bool) -> None:
+    assert bool(result(DOWN, rules=Rules(checks={"nic_state": rule})).reason) == drains
 
 
 @pytest.mark.parametrize(
@@ -124,13 +131,13 @@ def test_the_text_ends_with_the_reason(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_json_document_names_each_check() -> None:
-    printed = document(result(DOWN, UP))
-    assert (printed["verdict"], printed["drain"]) == ("failed", True)
-    assert [row["drains"] for row in printed["checks"]] == [True, False]
+    printed = result(DOWN, UP)
+    assert (printed.verdict, printed.drain) == ("failed", True)
+    assert [row.drains for row in printed.checks] == [True, False]
 
 
 def test_the_node_verdict_has_the_words_of_nvidia() -> None:
-    printed = node_verdict(result(DOWN, UP, Finding("gpu_ecc", Verdict.UNKNOWN)))
+    printed = asdict(node_verdict(result(DOWN, UP, Finding("gpu_ecc", Verdict.UNKNOWN))))
     assert printed["overall_severity"] == "CRITICAL"
     assert printed["affected_components"] == [
         {
@@ -149,8 +156,8 @@ def test_the_node_verdict_has_the_words_of_nvidia() -> None:
     first = printed["verdicts"][0]
     assert first["operational_state"] == "drain"
     assert first["recommended_actions"] == ["service_required"]
-    assert node_verdict(result(DOWN, gate=Gate()))["overall_severity"] == "WARNING"
-    assert node_verdict(result())["overall_severity"] == "UNKNOWN"
+    assert node_verdict(result(DOWN, rules=Rules())).overall_severity == "WARNING"
+    assert node_verdict(result()).overall_severity == "UNKNOWN"
 
 
 def test_metrics_are_what_prometheus_reads(tmp_path: Path) -> None:
@@ -192,7 +199,11 @@ AGAIN = "scontrol update NodeName=n1 State=RESUME"
         (f"draining|{OWN}", [UP], "resumed n1"),
         (f"drained*|{OWN}", [UP], "resumed n1"),
         (f"drained|{OWN}", [DOWN], "n1 stays drained: [node_problem] nic_state"),
-        (f"drained|{OWN}", [replace(UP, whole=False)], "n1 stays drained: nic_state: "),
+        (
+            f"drained|{OWN}",
+            [replace(UP, verdict=Verdict.UNJUDGED, note="lost")],
+            "n1 stays drained: nic_state is not known to be healthy: lost",
+        ),
         (f"drained|{OWN}", [], "n1 stays drained: nic_state was not checked"),
         (f"drained|{OWN}", [Finding("nic_state", Verdict.UNKNOWN)], "not known to be healthy"),
         ("drained|bad fan", [UP], "the gate did not drain it (bad fan)"),
@@ -252,3 +263,31 @@ def test_the_variables_of_slurm_are_read(monkeypatch: pytest.MonkeyPatch) -> Non
     slurm = from_environment()
     assert (slurm.node, slurm.job, slurm.gpus, slurm.healthy) == ("n7", "12", (0, 3), False)
     assert (slurm.in_prolog, slurm.in_job) == (True, False)
+
+
+def test_metrics_stay_in_a_directory_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links that others made with the name of the file are replaced, not followed."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    mine, foreign, public = (tmp_path / name for name in ("mine", "foreign", "public"))
+    for directory in (mine, foreign, public):
+        directory.mkdir()
+    path = mine / "busbar.prom"
+    for link in (path.symlink_to, path.hardlink_to):
+        link(victim)
+        write_metrics(result(DOWN), path)
+        assert (victim.read_text(), path.is_symlink()) == ("mine", False)
+        assert (path.stat().st_nlink, path.stat().st_mode & 0o777) == (1, 0o644)
+        path.unlink()
+    public.chmod(0o777)
+    with pytest.raises(BusbarError, match="anyone can write to"):
+        write_metrics(result(DOWN), public / "busbar.prom")
+    if os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: 99999)
+    else:
+        os.chown(foreign, 65534, -1)
+    with pytest.raises(BusbarError, match=r"belongs to \w+, who could lead"):
+        write_metrics(result(DOWN), foreign / "busbar.prom")
+    assert [*foreign.iterdir(), *public.iterdir()] == []

@@ -1,23 +1,81 @@
 # SPDX-License-Identifier: MIT
-"""What a prolog waits for: the gate starts without the packages that take long to load."""
+"""What a prolog waits for: the gate starts with the standard library alone."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
-HEAVY = {"reframe", "pandas", "matplotlib", "networkx", "numpy", "jinja2", "prometheus_client"}
+import pytest
+
+from busbar import cli
+from busbar.errors import BusbarError
+from busbar.gate.site import read
+
+from .node import Node
+
+ROOT = Path(__file__).resolve().parents[2]
 CODE = """
 import json, sys
+sys.path.insert(0, sys.argv[1])
+from busbar.gate.command import main
+status = main(["--passive", "--json", "--site", sys.argv[2], "--prometheus", sys.argv[3]])
+foreign = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
+print(json.dumps([status, sorted(foreign)]))
+"""
+HEAVY = {"reframe", "pandas", "matplotlib", "networkx", "numpy", "jinja2", "prometheus_client"}
+BY_NAME = """
+import json, sys
 from busbar import cli
-import busbar.gate.passive, busbar.gate.ports, busbar.gate.state, busbar.site.load
+import busbar.commands.gate
 status = cli.main(["gate", "--passive", "--json"])
 print(json.dumps([status, sorted({name.partition(".")[0] for name in sys.modules})]))
 """
 
 
-def test_passive_loads_nothing_heavy() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+def test_a_compiled_site_needs_the_standard_library_alone(node: Node, tmp_path: Path) -> None:
+    site, metrics = tmp_path / "site.json", tmp_path / "busbar.prom"
+    assert cli.main(["gate", "--site", str(node.root / "here"), "--compile", str(site)]) == 0
+    assert replace(read(site), xids={}) == node.load()
+    assert read(site).xid(79).kind == "hardware"
+    command = [sys.executable, "-I", "-S", "-c", CODE, ROOT, site, metrics]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    *printed, last = done.stdout.splitlines()
+    status, foreign = json.loads(last)
+    assert foreign == ["__main__", "busbar"]
+    document = json.loads("\n".join(printed))
+    assert (status, document["site"]) == (int(document["drain"]), "here")
+    assert "busbar_gate_complete 1.0" in metrics.read_text()
+
+
+def test_what_is_no_compiled_site_is_refused(node: Node, tmp_path: Path) -> None:
+    path = tmp_path / "site.json"
+    text = json.dumps(node.load().document)
+    whole = json.loads(text)
+    damaged = {
+        "": "JSONDecodeError",
+        "[]": "TypeError",
+        "[" * 100_000: "RecursionError",
+        text[: len(text) // 2]: "JSONDecodeError",
+        json.dumps(whole | {"schema": "busbar-gate-site/9"}): "its schema is not busbar-gate-si",
+        json.dumps(whole | {"more": 1}): "unexpected keyword argument 'more'",
+        json.dumps({key: each for key, each in whole.items() if key != "nodes"}): "'nodes'",
+        json.dumps(whole | {"nodes": {"a": 7}}): "TypeError",
+    }
+    for content, words in damaged.items():
+        path.write_text(content)
+        with pytest.raises(BusbarError, match="is no compiled site") as error:
+            read(path)
+        assert words in str(error.value)
+    with pytest.raises(BusbarError, match="cannot be read: No such file"):
+        read(tmp_path / "none")
+
+
+def test_passive_loads_nothing_heavy_with_the_name_of_a_site() -> None:
+    command = [sys.executable, "-c", BY_NAME]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     status, modules = json.loads(done.stdout.splitlines()[-1])
     assert (status, HEAVY & set(modules)) == (0, set())

@@ -10,7 +10,8 @@ import pytest
 
 from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose, match
-from busbar.detect.pci import PciGpu, compute_gpus, without_tool
+from busbar.detect.pci import without_tool
+from busbar.gate.sysfs import PciGpu, compute_gpus
 
 # name: (class, vendor, device, driver, boot_vga)
 COMPUTE = {

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: MIT
+"""``python -P -m busbar.gate``: the gate with the standard library alone."""
+
+import sys
+
+from busbar.gate.command import main
+
+sys.exit(main())

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT
+"""The options of ``busbar gate``, and the gate by itself: ``python -P -m busbar.gate``.
+
+It imports the standard library alone, so that it starts in an instant, and reads what
+``busbar gate --compile`` wrote of the site.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from busbar.errors import BusbarError
+from busbar.gate import site as sites
+from busbar.gate.findings import GateDocument
+from busbar.gate.output import node_verdict, show, write_metrics
+from busbar.gate.run import Options, run
+from busbar.gate.site import GateSite, Xid
+from busbar.gate.slurm import (
+    COMMANDS_S,
+    HOOKS,
+    Slurm,
+    drain_node,
+    from_environment,
+    resume_node,
+)
+from busbar.plain import Parser, Plain, stderr, stdout
+from busbar.redact import redact
+
+EXIT_FAULT = 1
+_EXIT_USAGE = 2
+_LEAST_S, _MOST_S = 2.0, 3600.0
+DESCRIPTION = (
+    "Read the state of this node and move bytes over each link of its GPUs, and judge both by the"
+    " site. docs/gate.md shows how Slurm runs it. Exit status: 0 the node may take jobs, or"
+    " nothing certain is known against it; 1 a fault that the site enforces; 2 invalid options,"
+    " but 0 in a prolog or epilog, so that a wrong option drains no node."
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add all options but that of the site."""
+    parser.add_argument(
+        "--partition",
+        default="",
+        help="partition of this node (default: that of the job)",
+    )
+    parser.add_argument(
+        "--passive", action="store_true", help="only read the state; takes less than 2 s"
+    )
+    parser.add_argument(
+        "--deadline",
+        type=_seconds,
+        default=45.0,
+        metavar="S",
+        help="seconds until the gate reports what it knows (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--drain", action="store_true", help="drain this node by scontrol if it has a fault"
+    )
+    parser.add_argument(
+        "--recheck",
+        action="store_true",
+        help="resume this node if the gate drained it and its fault is gone",
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--format",
+        choices=["text", "json", "nodeverdict"],
+        default="text",
+        help="output; nodeverdict uses the words of NVIDIA Health Validation (default: text)",
+    )
+    form.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="print JSON"
+    )
+    parser.add_argument(
+        "--prometheus",
+        type=Path,
+        metavar="FILE",
+        help="write metrics for node_exporter's textfile collector; FILE ends in .prom",
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not _LEAST_S <= value <= _MOST_S:
+        raise argparse.ArgumentTypeError(
+            f"must be {_LEAST_S:g} to {_MOST_S:g} seconds, got {text!r}"
+        )
+    return value
+
+
+def usage_status() -> int:
+    """Return 2, but 0 in a prolog: a wrong option must not drain a node."""
+    hook = os.environ.get("SLURM_SCRIPT_CONTEXT", "").startswith(HOOKS)
+    return 0 if hook else _EXIT_USAGE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the gate without the rest of Busbar."""
+    parser = Parser(prog="busbar-gate", description=DESCRIPTION)
+    parser.add_argument(
+        "--site",
+        type=Path,
+        metavar="FILE",
+        help="what busbar gate --compile wrote (default: judge nothing by a site)",
+    )
+    add_options(parser)
+    try:
+        args = parser.parse_args(argv)
+    except SystemExit as end:
+        return usage_status() if end.code else 0
+    slurm = from_environment()
+    load = partial(sites.read, args.site) if args.site else lambda: None
+    return run_gate(args, slurm, load, stdout())
+
+
+def run_gate(
+    args: argparse.Namespace,
+    slurm: Slurm,
+    load: Callable[[], GateSite | None],
+    screen: Plain,
+    xid: Callable[[int], Xid] | None = None,
+) -> int:
+    """Run the gate; return EXIT_FAULT for a fault of the node, never for an error of the gate."""
+    status = 0
+    try:
+        commands = (args.drain + args.recheck) * COMMANDS_S
+        result = run(
+            Options(
+                slurm=slurm,
+                load=load,
+                xid=xid,
+                partition=args.partition,
+                passive=args.passive,
+                deadline_s=max(args.deadline - commands, _LEAST_S),
+            )
+        )
+        status = EXIT_FAULT if result.drain else 0
+        _report(args, result, screen)
+        _act(args, result, slurm)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:  # noqa: BLE001 - an internal error must not drain the node
+        with contextlib.suppress(OSError):
+            _complain(f"internal error: {redact(repr(error))[:300]}")
+    return status
+
+
+def _complain(text: str) -> None:
+    stderr().line(f"busbar gate: {text}")
+
+
+def _report(args: argparse.Namespace, result: GateDocument, screen: Plain) -> None:
+    if args.prometheus:
+        try:
+            write_metrics(result, args.prometheus)
+        except OSError as error:
+            _complain(f"{args.prometheus}: cannot be written: {error.strerror or error}")
+        except BusbarError as error:
+            _complain(str(error))
+    if args.format == "text":
+        show(result, screen)
+    else:
+        screen.document(asdict(result if args.format == "json" else node_verdict(result)), 2)
+
+
+def _act(args: argparse.Namespace, result: GateDocument, slurm: Slurm) -> None:
+    if (args.drain or args.recheck) and slurm.in_prolog:
+        _complain(
+            "--drain and --recheck do nothing in a prolog or epilog, whose exit status drains the"
+            " node"
+        )
+        return
+    if args.drain and result.drain:
+        _complain(drain_node(result, slurm))
+    if args.recheck:
+        _complain(resume_node(result, slurm))

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: MIT
+"""What the gate knows of a site: its rules, and what each type of node should have and carry.
+
+``busbar gate --compile`` writes it to a JSON file, which a prolog reads in no time and without
+any library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from busbar.errors import BusbarError
+from busbar.verdict import Verdict
+
+GateCheck = Literal[
+    "cpu_count",
+    "gpu_count",
+    "gpu_model",
+    "driver_version",
+    "gpu_recovery",
+    "gpu_ecc",
+    "gpu_remap",
+    "gpu_xid",
+    "gpu_throttle",
+    "pcie_link",
+    "nvlink_links",
+    "nvlink_fabric",
+    "nic_state",
+    "nic_rate",
+    "mount",
+    "host_copy",
+    "peer_copy",
+    "copy_data",
+    "nic_copy",
+]
+GateMode = Literal["skip", "observe", "enforce"]
+GateSeverity = Literal["info", "warning", "critical"]
+GateAction = Literal["note", "drain", "reset_gpu", "reboot", "service"]
+SCHEMA = "busbar-gate-site/1"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the site does about one check; None is the default of the check."""
+
+    mode: GateMode = "observe"
+    severity: GateSeverity | None = None
+    action: GateAction | None = None
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file system that must be mounted."""
+
+    path: str
+    type: str | None = None
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The key ``gate`` of the site."""
+
+    checks: Mapping[str, Rule] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    driver: str | None = None
+    xid_hours: float = 24.0
+
+    def of(self, check: GateCheck) -> Rule:
+        """Return the rule for a check."""
+        return self.checks.get(check, Rule())
+
+
+@dataclass(frozen=True)
+class NodeGpus:
+    """The GPUs of a node."""
+
+    vendor: str
+    model: str
+    count: int
+    accelerators: int
+    """Those on the bus; more GPUs than these divide them."""
+    uniform: bool
+    """Whether it does not matter which GPUs of a node are there."""
+    nvlinks: tuple[int, ...] = ()
+    """Links of each GPU to the others; empty if the site does not say."""
+
+
+@dataclass(frozen=True)
+class NodePort:
+    """Network ports of one name."""
+
+    name: str
+    count: int
+    gbit_per_s: float | None
+
+
+@dataclass(frozen=True)
+class CopyBand:
+    """What one direction of one link should carry, in GB/s."""
+
+    low: float | None = None
+    """None if no band is known."""
+    high: float | None = None
+    limit: float | None = None
+    floor: bool = False
+    """Whether ``low`` is a floor, above which nothing says that it is fast enough."""
+    note: str = ""
+    """Why no band is known."""
+    wrong: bool = False
+    """Whether the site cannot be used for it."""
+
+    def verdict(self, gb_per_s: float) -> Verdict:
+        """Compare a reading with limit and band."""
+        if self.wrong:
+            return Verdict.UNKNOWN
+        if self.limit is not None and gb_per_s > self.limit:
+            return Verdict.IMPOSSIBLE
+        if self.low is None:
+            return Verdict.UNJUDGED
+        if not gb_per_s > 0:
+            return Verdict.FAILED
+        if gb_per_s < self.low:
+            return Verdict.DEGRADED
+        return Verdict.UNJUDGED if self.floor else Verdict.PASS
+
+    @property
+    def text(self) -> str:
+        """The band in words; the limit if there is none."""
+        if self.low is not None:
+            return f"{self.low:.4g}-{self.high:.4g} GB/s"
+        return f"at most {self.limit:.4g} GB/s" if self.limit else ""
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """One type of node; None for what the site does not say."""
+
+    cores: int | None = None
+    gpus: NodeGpus | None = None
+    ports: tuple[NodePort, ...] = ()
+    copies: Mapping[str, CopyBand] = field(default_factory=dict)
+    """By buffers, and the number of the GPU that sends and of the one that receives."""
+
+
+XidKind = Literal["hardware", "driver", "application", "notice", "consequence", "unknown"]
+
+
+@dataclass(frozen=True)
+class Xid:
+    """What a code of NVIDIA's driver means, and what to do about it."""
+
+    kind: XidKind
+    meaning: str
+    action: str
+
+
+UNKNOWN_XID = Xid(
+    "unknown", "not in the catalog that Busbar has", "look it up in NVIDIA's Xid catalog"
+)
+
+
+@dataclass(frozen=True)
+class GateSite:
+    """All of it."""
+
+    name: str
+    rules: Rules
+    partitions: Mapping[str, str]
+    """The type of node of each partition."""
+    nodes: Mapping[str, NodeKind]
+    xids: Mapping[str, Xid] = field(default_factory=dict)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all partitions have nodes of one type."""
+        return len(set(self.partitions.values())) == 1
+
+    def node(self, partition: str) -> NodeKind:
+        """Return the type of node of a partition; of the first one for an empty name.
+
+        Raises ``BusbarError`` for an unknown partition.
+        """
+        name = partition or next(iter(self.partitions))
+        if name not in self.partitions:
+            raise BusbarError(
+                f"no partition {partition!r}",
+                where=f"site {self.name}",
+                hint=f"known: {', '.join(self.partitions)}",
+            )
+        return self.nodes[self.partitions[name]]
+
+    def xid(self, code: int) -> Xid:
+        """Return what a code means."""
+        return self.xids.get(str(code), UNKNOWN_XID)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON document."""
+        return {"schema": SCHEMA, **asdict(self)}
+
+
+def read(path: Path) -> GateSite:
+    """Read what ``busbar gate --compile`` wrote; raise ``BusbarError`` for anything else."""
+    hint = "write it with busbar gate --site NAME --compile FILE"
+    try:
+        raw = json.loads(path.read_text("utf-8"))
+        if raw.pop("schema") != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
+        return GateSite(
+            **raw
+            | {
+                "rules": _rules(raw["rules"]),
+                "nodes": {name: _node(node) for name, node in raw["nodes"].items()},
+                "xids": {code: Xid(**each) for code, each in raw["xids"].items()},
+            }
+        )
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be read: {error.strerror}", where=str(path), hint=hint
+        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        what = f"is no compiled site ({type(error).__name__}: {error})"
+        raise BusbarError(what, where=str(path), hint=hint) from error
+
+
+def _rules(raw: dict[str, Any]) -> Rules:
+    checks = {name: Rule(**rule) for name, rule in raw["checks"].items()}
+    mounts = tuple(Mount(**mount) for mount in raw["mounts"])
+    return Rules(**raw | {"checks": checks, "mounts": mounts})
+
+
+def _node(raw: dict[str, Any]) -> NodeKind:
+    ports = tuple(NodePort(**port) for port in raw["ports"])
+    copies = {name: CopyBand(**band) for name, band in raw["copies"].items()}
+    gpus = raw["gpus"]
+    if gpus:
+        gpus = NodeGpus(**gpus | {"nvlinks": tuple(gpus["nvlinks"])})
+    return NodeKind(**raw | {"gpus": gpus, "ports": ports, "copies": copies})

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+"""Text of others that cannot control the terminal, with the standard library alone.
+
+`busbar.terminal` adds styles, wrapping tables and progress. ``tests/test_terminal.py`` refuses
+other ways to print.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+Part = str | tuple[str, str]
+"""Text, or text and its style."""
+
+GAP = 2
+"""Blanks between two columns."""
+
+# Printable by Unicode's categories, and still without a glyph: joiners, fillers and selectors.
+_INVISIBLE = frozenset(
+    chr(code)
+    for first, last in (
+        (0x034F, 0x034F),
+        (0x115F, 0x1160),
+        (0x17B4, 0x17B5),
+        (0x180B, 0x180F),
+        (0x2800, 0x2800),
+        (0x3164, 0x3164),
+        (0xFE00, 0xFE0F),
+        (0xFFA0, 0xFFA0),
+        (0xE0100, 0xE01EF),
+    )
+    for code in range(first, last + 1)
+)
+
+
+def visible(text: str, keep: str = "\t\n") -> str:
+    r"""Replace what a terminal obeys or does not show by escapes such as ``\x1b`` and ``\u202e``.
+
+    That is all that Unicode does not call printable (controls, formats such as those of text
+    direction, separators other than the space, lone surrogates, unassigned characters), except
+    ``keep``.
+    """
+    if text.isprintable() and (text.isascii() or _INVISIBLE.isdisjoint(text)):
+        return text
+    return "".join(
+        character
+        if character in keep or (character.isprintable() and character not in _INVISIBLE)
+        else _escape(character)
+        for character in text
+    )
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` as a part of one line: a line feed is an escape, too."""
+    return visible(text, keep="\t")
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if character == "\n":
+        return "\\n"
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 1 << 16
+        else f"\\U{code:08x}"
+    )
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table that fits the terminal."""
+
+    name: str
+    right: bool = False
+    """Whether it is aligned to the right."""
+    rank: int = 0
+    """The order in which columns get their place; a narrow terminal loses the last ones. Those of
+    rank 0 are always there."""
+
+
+class Plain:
+    """Standard output or standard error, without styles."""
+
+    def __init__(self, stream: TextIO) -> None:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # any locale can print any text
+        self._stream = stream
+
+    def line(self, *parts: Part, style: str = "") -> None:
+        """Print one line, whatever ``parts`` contain. It is not wrapped: people grep lines."""
+        self.text("".join(one_line(_text(part)) for part in parts) + "\n")
+
+    def text(self, text: str) -> None:
+        """Print lines as they are."""
+        self._stream.write(visible(text))
+        self._stream.flush()
+
+    def document(self, document: Mapping[str, Any] | Sequence[Any], indent: int = 1) -> None:
+        """Print JSON in ASCII without control characters."""
+        text = json.dumps(document, indent=indent)
+        self.text(text.replace("\x7f", "\\u007f") + "\n")  # the one that json leaves
+
+    def fitted(self, columns: Sequence[Column], rows: Sequence[Sequence[Part]]) -> None:
+        """Print a table whose rows are one line each, as wide as its content."""
+        cells = [[one_line(_text(part)) for part in row] for row in rows]
+        table = [[column.name for column in columns], *cells]
+        shown = [
+            n
+            for n, column in enumerate(columns)
+            if not column.rank or any(row[n] for row in cells)
+        ]
+        widths = {n: max(len(row[n]) for row in table) for n in shown}
+        for row in table:
+            words = (
+                row[n].rjust(widths[n]) if columns[n].right else row[n].ljust(widths[n])
+                for n in shown
+            )
+            self.text((" " * GAP).join(words).rstrip() + "\n")
+
+
+def _text(part: Part) -> str:
+    return part if isinstance(part, str) else part[0]
+
+
+def stdout() -> Plain:
+    """Return the screen of results."""
+    return Plain(sys.stdout)
+
+
+def stderr() -> Plain:
+    """Return the screen of errors."""
+    return Plain(sys.stderr)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser of arguments whose messages, which quote the arguments, are made visible."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        (file or sys.stderr).write(visible(message))
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and ``message`` as one line, and exit with status 2."""
+        super().error(one_line(message))
