@@ -16,14 +16,15 @@ from pathlib import Path
 from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
+from busbar.engine.collect import show, split
 from busbar.engine.judge import judge
-from busbar.engine.launch import BenchLaunch, LaunchOutput, show, split
-from busbar.engine.nccl_json import PRIVATE, collect_json, json_option_script
-from busbar.engine.reading import Note, Reading
+from busbar.engine.launch import BenchLaunch, LaunchOutput
+from busbar.engine.reading import Note
 from busbar.engine.results import Result
 from busbar.engine.run import Run
 from busbar.parse.text import Source
 from busbar.site.delivery import GPU_STACKS
+from busbar.tools.nccl_tests.report import PRIVATE, collect_json, json_option_script
 from busbar.verdict import Verdict
 
 from .base import BusbarCheck
@@ -58,10 +59,6 @@ class BenchCheck(BusbarCheck, special=True):
     def launches(self) -> list[BenchLaunch]:
         """What the job runs, one after the other."""
         raise NotImplementedError
-
-    def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
-        """Readings that follow from what the tool printed."""
-        return []
 
     @run_after("init")
     def set_tags(self) -> None:
@@ -202,7 +199,6 @@ class BenchCheck(BusbarCheck, special=True):
             shown = show(f"launch {index + 1}", parts[index], mine)
             if launch.json and f"-J {PRIVATE}/{launch.json}" in parts[index][0]:
                 shown = replace(shown, report=collect_json(Path(self.stagedir, launch.json)))
-            shown.facts.readings += self.derived(launch, shown)
             self.shown = [*self.shown, shown]
             results += judge(self.name, run, launch, shown)
             mismatch = shown.facts.first("ucx.api-mismatch")

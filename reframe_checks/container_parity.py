@@ -18,8 +18,9 @@ from reframe.core.backends import getlauncher
 from reframe.core.builtins import run_after, run_before, variable
 
 from busbar.delivery.environment import Image
+from busbar.engine.collect import show
 from busbar.engine.gpu_aware import judge
-from busbar.engine.launch import LaunchOutput, show
+from busbar.engine.launch import LaunchOutput
 from busbar.engine.parity import LEAST, Parity, compare, enough
 from busbar.engine.reading import Cause, Note, Reading
 from busbar.engine.results import Result

@@ -14,9 +14,8 @@ import reframe as rfm
 from reframe.core.builtins import parameter
 
 from busbar.engine.launch import BenchLaunch, LaunchOutput
-from busbar.engine.reading import Reading
 from busbar.engine.results import Result
-from busbar.parse.fabtests import providers, rows
+from busbar.tools.fabtests.parse import providers, rows
 from busbar.units import MIB, format_bytes
 from busbar.verdict import Verdict
 
@@ -67,15 +66,6 @@ class Libfabric(Pair, special=True):
             validated="-c" in command,
             bands=False,
         )
-
-    def derived(self, launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
-        operation = f"{launch.bench} {self.provider}"
-        # The rate of the launch that checks the data is that of checking.
-        return [
-            Reading("bw", row.nbytes, row.gb_per_s, operation=operation)
-            for row in rows(shown.text)
-            if row.nbytes in launch.sizes
-        ]
 
     def problems(self, results: list[Result]) -> Iterator[Result]:
         for launch, shown in zip(self.planned, self.shown, strict=False):

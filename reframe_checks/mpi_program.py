@@ -13,9 +13,11 @@ import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, run_before, variable
 from reframe.core.exceptions import ReframeError
 
+from busbar.engine.collect import show
 from busbar.engine.gpu_aware import GpuAwareRequest, judge
-from busbar.engine.launch import LaunchOutput, show
-from busbar.engine.run import Run, copies_of
+from busbar.engine.identify import copies_of
+from busbar.engine.launch import LaunchOutput
+from busbar.engine.run import Run
 from busbar.parse.events import Start
 from busbar.units import option_bytes, parse_bytes
 

@@ -16,7 +16,6 @@ from reframe.core.builtins import parameter
 
 from busbar.engine.expectation import expectation_of
 from busbar.engine.launch import BenchLaunch, powers
-from busbar.engine.nccl_json import FILES
 from busbar.engine.reading import Note
 from busbar.engine.run import of_launch
 from busbar.errors import BusbarError
@@ -24,6 +23,7 @@ from busbar.expect import COLLECTIVES
 from busbar.expect.domain import domain_nodes
 from busbar.site import Site
 from busbar.site.delivery import GPU_STACKS
+from busbar.tools.nccl_tests.report import FILES
 from busbar.units import GIB, MIB, option_bytes
 
 from .bench import BenchCheck

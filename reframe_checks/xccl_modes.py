@@ -17,11 +17,12 @@ from reframe.core.builtins import parameter, run_after, run_before, variable
 
 from busbar import site as sites
 from busbar.engine.assertions import Problem
+from busbar.engine.collect import show
 from busbar.engine.expectation import expectation_of
-from busbar.engine.launch import BenchLaunch, show
-from busbar.engine.mode import not_in_use, too_small_gain
+from busbar.engine.launch import BenchLaunch
 from busbar.engine.results import Result
 from busbar.engine.run import of_launch
+from busbar.tools.nccl_tests.rccl import not_in_use, too_small_gain
 from busbar.units import GIB, MIB
 from busbar.verdict import Verdict
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from busbar.delivery.reframe import configuration
-from busbar.engine.launch import LaunchOutput, show
+from busbar.engine.collect import show
+from busbar.engine.launch import LaunchOutput
 from busbar.engine.nonce import NONCE
 from busbar.parse.events import Check, Copy, Error, Event, Flag, Idle, Start
 

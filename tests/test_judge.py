@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
+from busbar.engine.collect import show
 from busbar.engine.gpu_aware import GpuAwareRequest, judge, peer_transports
-from busbar.engine.launch import show
 from busbar.engine.results import Outcome, Result
 from busbar.engine.run import Run
 from busbar.engine.verdicts import verdict_on

@@ -20,8 +20,9 @@ from busbar.check.causes import explained
 from busbar.check.features import needs
 from busbar.check.listing import Match, skips
 from busbar.check.run import overall
+from busbar.engine.collect import show, split
 from busbar.engine.judge import judge
-from busbar.engine.launch import BenchLaunch, powers, show, split
+from busbar.engine.launch import BenchLaunch, powers
 from busbar.engine.results import Outcome, Result
 from busbar.engine.run import Run
 from busbar.parse.text import Source

@@ -273,7 +273,7 @@ def test_nobody_prints_around_it() -> None:
         "busbar/plain.py": 3,
         "busbar/commands/nightly.py": 2,
         "busbar/check/processes.py": 4,
-        "busbar/parse/nccl_options.py": 1,
+        "busbar/tools/nccl_tests/options.py": 1,
     }
     assert found.keys() == {PRINTER, PROTOCOL, *counts}
     assert {name: len(found[name]) for name in counts} == counts

@@ -5,18 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
-
-class Feature(NamedTuple):
-    """What a check can require of an environment or a partition."""
-
-    need: str
-    """What somebody who lacks it needs."""
-    meaning: str
-    provider: str
-    how: str
-
+from busbar.engine.tool import Feature, tools
 
 _STACK = "the stack of the delivery"
 _PARTITION = "the partition, if the site declares it"
@@ -27,71 +17,12 @@ FEATURES = {
     "cray": Feature(
         "Cray MPICH", "a stack with Cray MPICH", _STACK, "a delivery with `stack: cray`"
     ),
-    "gpu_aware": Feature(
-        "a compiler of the MPI",
-        "the program `gpu_aware`, which checks data and measures pairs",
-        "`reframe_checks/src`; an image contains it",
-        "the C++ compiler of the MPI (`mpic++`; on Cray `CC`)",
-    ),
-    "memory": Feature(
-        "a compiler of the MPI",
-        "the program `memory`, which measures plain copies",
-        "`reframe_checks/src`; not in images",
-        "the same compiler",
-    ),
-    "osu": Feature(
-        "OSU micro-benchmarks",
-        "`osu_bw` and the other MPI benchmarks of OSU",
-        "OSU micro-benchmarks",
-        "`--prefix DIR`, Spack, modules or an image",
-    ),
-    "osu-xccl": Feature(
-        "OSU micro-benchmarks for NCCL or RCCL",
-        "`osu_xccl_allreduce` and the other benchmarks of OSU for NCCL and RCCL",
-        "OSU micro-benchmarks, built with NCCL or RCCL",
-        "the same",
-    ),
-    "xccl": Feature(
-        "nccl-tests (rccl-tests)",
-        "`all_reduce_perf` and the other collectives",
-        "nccl-tests or rccl-tests",
-        "the same",
-    ),
-    "npkit": Feature(
-        "an RCCL with NPKit",
-        "an RCCL with NPKit",
-        "RCCL, built with NPKit",
-        "`features: [npkit]` of the delivery in `site.yaml`",
-    ),
+    **{name: each for tool in tools().values() for name, each in tool.features.items()},
     "collectives": Feature(
         "an MPI with collectives on GPU buffers",
         "MPI collectives that accept GPU buffers",
         "the MPI; not Open MPI from wheels on GPUs",
         "MPICH, Cray MPICH, or an Open MPI that was built with CUDA or ROCm",
-    ),
-    "ucx": Feature(
-        "ucx_perftest",
-        "`ucx_perftest`",
-        "UCX",
-        "the wheels have it; else Spack, modules, `--prefix`",
-    ),
-    "libfabric": Feature(
-        "the tests of libfabric",
-        "`fi_pingpong` and `fi_rma_bw`",
-        "the tests of libfabric, on PATH or in `/opt/amazon/efa/bin`",
-        "the package of the fabric, or `--prefix DIR`",
-    ),
-    "ofi-tests": Feature(
-        "the tests of aws-ofi-nccl",
-        "`nccl_message_transfer`",
-        "aws-ofi-nccl, with its tests",
-        "`--prefix DIR`, Spack or modules",
-    ),
-    "torch": Feature(
-        "PyTorch",
-        "PyTorch",
-        "`BUSBAR_TORCH_PYTHON`, the Python of Busbar, or `python3` on PATH",
-        "`pip install torch` for one of these",
     ),
     "parity": Feature(
         "an image (--image)",

@@ -18,6 +18,7 @@ from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, LANES, Choice
 from busbar.delivery.environment import Environment
 from busbar.delivery.locked import lock_of, locked_versions, packages
 from busbar.delivery.toolkit import find_cuda
+from busbar.engine.tool import tools
 from busbar.errors import BusbarError
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS, Delivery, Stack
 from busbar.site.model import Site
@@ -146,18 +147,11 @@ def spack_view(site: Site, delivery: Delivery, lane: str) -> Path | None:
 
 def _declared(site: Site, delivery: Delivery, choice: Choice) -> Environment:
     lane = choice.lane if choice.lane in delivery.lanes else delivery.lanes[0]
-    parts = Parts(features=[*delivery.features, "collectives"])
-    plugin = site.fabric and site.fabric.provider in ("efa", "cxi") and "xccl" in delivery.features
-    if plugin and GPU_STACKS.get(delivery.stack) == "cuda":
-        parts.features.append("ofi-tests")  # they come with the plugin for NCCL, not for RCCL
-    if delivery.kind in ("spack", "image") and {"osu", "xccl"} <= set(delivery.features):
-        parts.features.append("osu-xccl")  # the manifests build OSU with them
-    parts.features += ["ucx"] if (delivery.kind, delivery.mpi) == ("spack", "openmpi") else []
-    if delivery.kind == "wheels":
-        parts.features = ["ucx", *(["collectives"] if delivery.stack == "host" else [])]
-    if site.fabric and site.fabric.provider in ("efa", "cxi") and delivery.kind != "image":
-        parts.features.append("libfabric")  # its tests come with the provider
-    parts.features += _OURS[: 1 if delivery.kind == "image" else None]
+    wheels = delivery.kind == "wheels"
+    parts = Parts(features=[] if wheels else [*delivery.features])
+    parts.features += ["collectives"] if not wheels or delivery.stack == "host" else []
+    for tool in tools().values():
+        parts.features += tool.declared(site, delivery)
     install = mpi.MpiInstall(delivery.mpi)
     parts.variables = site_variables(site, delivery, lane, install)
     if (
@@ -190,7 +184,8 @@ def _present(site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
     )
     path = [*parts.path, os.environ.get("PATH", "")]
     no_compiler = install.missing_compiler(path) if own_mpi else ""
-    parts.features += [] if no_compiler else _OURS
+    ours = programs.compiled()
+    parts.features += [] if no_compiler else ours
     delivery = delivery.model_copy(update={"mpi": install.family})
     lane = _lane(delivery, choice, own_mpi=own_mpi)
     if own_mpi:
@@ -208,7 +203,7 @@ def _present(site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
     lock = lock_of(view) if delivery.kind == "spack" else None
     offered = mpi.srun_types() if any(p.launcher == "srun" for p in site.partitions) else None
     environment = environment_of(site, delivery, lane, parts, install, offered=offered)
-    lacking = dict.fromkeys(_OURS, no_compiler) if no_compiler else {}
+    lacking = dict.fromkeys(ours, no_compiler) if no_compiler else {}
     return replace(
         environment,
         lacking=lacking,
@@ -300,10 +295,8 @@ def _add_wheels(parts: Parts, delivery: Delivery, lane: Lane) -> None:
     parts.libraries = [str(lane.ucx_lib), *parts.libraries, str(Path(sys.prefix, "lib"))]
     nccl = Path(sysconfig.get_path("platlib"), "nvidia", "nccl", "lib")
     parts.libraries += [str(nccl)] if nccl.is_dir() else []
-    perftest = lane.ucx_lib.parent / "bin" / "ucx_perftest"
-    if perftest.exists():
-        parts.programs.setdefault("ucx_perftest", str(perftest))
-        parts.features += [] if "ucx" in parts.features else ["ucx"]
+    parts.programs = programs.in_directory(lane.ucx_lib.parent / "bin") | parts.programs
+    parts.features += programs.features(parts.programs)
     # The wheel of Open MPI is built without CUDA: UCX carries GPU buffers between ranks, but what
     # its collectives copy and add on the way dies of a GPU pointer (osu_allreduce and
     # osu_alltoall of OSU 7.4 on 4 x H200: signal 11).
@@ -353,17 +346,10 @@ def environment_of(
 
 def delivery_features(delivery: Delivery, parts: Parts) -> list[str]:
     """Return the features of the programs, and those that the site declares of the fabric."""
-    installed = set(_PROGRAM_FEATURES) & set(parts.features)
-    return [f for f in delivery.features if f not in _PROGRAM_FEATURES or f in installed] + [
-        f for f in parts.features if f not in delivery.features
+    absent = {*programs.provided()} - {*parts.features}
+    return [each for each in delivery.features if each not in absent] + [
+        each for each in parts.features if each not in delivery.features
     ]
-
-
-_OURS = ("gpu_aware", "memory")
-"""Our own programs, compiled on the machine; an image brings the first."""
-_PROGRAM_FEATURES: Sequence[str] = (
-    *("osu", "xccl", "osu-xccl", "ucx", "ofi-tests", "libfabric", "torch"),
-)
 
 
 def stack_features(stack: Stack) -> list[str]:

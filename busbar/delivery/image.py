@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from busbar.delivery.bounds import MOST_BYTES, SECONDS, refuse_too_large, run_bounded
 from busbar.delivery.environment import Image
-from busbar.delivery.programs import PATTERNS
+from busbar.delivery.programs import patterns
 from busbar.errors import BusbarError
 from busbar.json_text import load_json
 from busbar.preflight.host import gather
@@ -309,7 +309,7 @@ def _programs(view: View, reference: str) -> dict[str, str]:
                 )
             if view.kind(path) == "directory" and not view.link(path):
                 pending.append(path)
-            elif any(path.match(pattern) for pattern in (*PATTERNS, "gpu_aware")):
+            elif any(path.match(pattern) for pattern in patterns()):
                 refuse_unsafe(str(path), reference)
                 programs[name] = min(path, programs.get(name, path))
     return {name: str(path) for name, path in programs.items()}

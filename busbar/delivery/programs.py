@@ -9,36 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from busbar.engine.tool import tools
 from busbar.errors import BusbarError
 
-_OSU = "libexec/osu-micro-benchmarks"
-_PLACES = (
-    *("bin", "build", f"{_OSU}/mpi", f"{_OSU}/xccl"),
-    *("libexec/nccl-tests", "libexec/rccl-tests"),
-)
-PATTERNS = (
-    *("osu_*", "*_perf", "ucx_perftest", "nccl_message_transfer"),
-    *("fi_pingpong", "fi_rma_bw", "mpirun", "mpic++"),
-)
-_ON_PATH = (
-    *("osu_bw", "osu_bibw", "osu_latency", "osu_mbw_mr"),
-    *("osu_allreduce", "osu_allgather", "osu_alltoall", "osu_bcast", "osu_reduce_scatter"),
-    *("osu_xccl_allreduce", "osu_xccl_allgather", "osu_xccl_alltoall", "osu_xccl_bcast"),
-    *("osu_xccl_reduce_scatter", "osu_xccl_bw"),
-    *("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf"),
-    *("alltoall_perf", "broadcast_perf", "sendrecv_perf"),
-    *("ucx_perftest", "nccl_message_transfer", "mpirun", "mpic++"),
-)
-_LIBFABRIC = ("fi_pingpong", "fi_rma_bw")
-_MPI = {"mpirun", "mpic++"}
-_FEATURE_OF = {
-    "osu_bw": "osu",
-    "osu_xccl_allreduce": "osu-xccl",
-    "all_reduce_perf": "xccl",
-    "ucx_perftest": "ucx",
-    "nccl_message_transfer": "ofi-tests",
-    "fi_pingpong": "libfabric",
-}
+_MPI = ("mpirun", "mpic++")
 
 
 def in_prefix(prefix: Path) -> dict[str, str]:
@@ -50,38 +24,79 @@ def in_prefix(prefix: Path) -> dict[str, str]:
         raise BusbarError(
             "no such directory", where=str(prefix), hint="give the directory of --prefix"
         )
-    programs: dict[str, str] = {}
-    for place in _PLACES:
-        for pattern in PATTERNS:
-            deep = place.startswith(_OSU)
-            hits = (prefix / place).rglob(pattern) if deep else (prefix / place).glob(pattern)
-            for path in sorted(hits):
-                if path.is_file() and os.access(path, os.X_OK):
-                    programs.setdefault(path.name, str(path.absolute()))
-    if not features(programs) and not programs.keys() >= _MPI:
-        expected = ", ".join((*_FEATURE_OF, " with ".join(sorted(_MPI))))
+    found: dict[str, str] = {}
+    for pattern in _in_prefix():
+        for path in sorted(prefix.glob(pattern)):
+            if path.is_file() and os.access(path, os.X_OK):
+                found.setdefault(path.name, str(path.absolute()))
+    if not features(found) and not found.keys() >= set(_MPI):
+        expected = ", ".join((*_feature_of(), " with ".join(sorted(_MPI))))
+        places = ", ".join(dict.fromkeys(str(Path(each).parent) for each in _in_prefix()))
         raise BusbarError(
-            f"contains no benchmark and no MPI: none of {expected} is in {', '.join(_PLACES)}",
+            f"contains no benchmark and no MPI: none of {expected} is in {places}",
             where=str(prefix),
             hint="give the prefix that osu-micro-benchmarks, nccl-tests or an MPI is installed in",
         )
-    return programs
+    return found
+
+
+def _in_prefix() -> list[str]:
+    """Return where a prefix has programs, as glob patterns; the usual places come first."""
+    usual = [f"{place}/{name}" for place in ("bin", "build") for name in patterns()]
+    return usual + [
+        f"{place}/{pattern}"
+        for tool in tools().values()
+        for place in tool.programs.places
+        for pattern in tool.programs.patterns
+    ]
+
+
+def patterns() -> list[str]:
+    """Return the names of the programs of all tools, as patterns, and those of MPI."""
+    return [each for tool in tools().values() for each in tool.programs.patterns] + [*_MPI]
+
+
+def in_directory(directory: Path) -> dict[str, str]:
+    """Return name and path of the programs of tools in a directory."""
+    names = [name for tool in tools().values() for name in tool.programs.names]
+    return {name: str(directory / name) for name in names if (directory / name).exists()}
 
 
 def on_path() -> dict[str, str]:
     """Return name and path of the programs that the loaded modules have put on PATH."""
-    return {name: path for name in _ON_PATH if (path := shutil.which(name))}
+    names = [name for tool in tools().values() for name in tool.programs.names]
+    return {name: path for name in (*names, *_MPI) if (path := shutil.which(name))}
 
 
 def of_the_system() -> dict[str, str]:
-    """Return name and path of the tests of libfabric, which come with the drivers of a fabric."""
-    places = os.pathsep.join([os.environ.get("PATH", ""), "/opt/amazon/efa/bin"])
-    return {name: path for name in _LIBFABRIC if (path := shutil.which(name, path=places))}
+    """Return name and path of the programs that come with the drivers of a fabric."""
+    found: dict[str, str | None] = {}
+    for tool in tools().values():
+        if tool.programs.system:
+            places = os.pathsep.join([os.environ.get("PATH", ""), tool.programs.system])
+            found |= {name: shutil.which(name, path=places) for name in tool.programs.names}
+    return {name: path for name, path in found.items() if path}
+
+
+def _feature_of() -> dict[str, str]:
+    of_tools = [tool.features for tool in tools().values()]
+    return {each.program: name for one in of_tools for name, each in one.items() if each.program}
 
 
 def features(programs: dict[str, str]) -> list[str]:
     """Return the features that these programs provide."""
-    return [feature for name, feature in _FEATURE_OF.items() if name in programs]
+    return [feature for name, feature in _feature_of().items() if name in programs]
+
+
+def provided() -> list[str]:
+    """Return the features that only an installed program provides."""
+    return [*_feature_of().values()]
+
+
+def compiled() -> list[str]:
+    """Return the features of our own programs, which are compiled on the machine."""
+    of_tools = [tool.features for tool in tools().values()]
+    return [name for one in of_tools for name, each in one.items() if each.compiled]
 
 
 def libraries(prefix: Path) -> list[str]:

@@ -7,20 +7,17 @@ unnoticed.
 
 from __future__ import annotations
 
-import math
-import re
 import signal
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from busbar.engine.answer import differences
-from busbar.engine.launch import BenchLaunch, LaunchOutput, not_placed
+from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.nonce import foreign_output
+from busbar.engine.tool import tool_of
 from busbar.parse import numbers
 from busbar.parse.events import End, Error
-from busbar.parse.nccl_tests import Half
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -33,11 +30,6 @@ _EXACT = 0.01
 _MEANINGFUL = 1 << 30
 """nccl-tests lowers its largest size to what fits into the GPU's memory: below this one the links
 are not judged, so a GPU that is that full has failed."""
-_NOT_CHECKED_IN_PLACE = ("alltoall", "sendrecv")
-"""nccl-tests prints N/A there."""
-_OSU_ROW = re.compile(r"\d+\s")
-_DIGITS, _CENT = 1e-3, 0.006
-"""nccl-tests' table has at least four digits of a large number, two places of a small one."""
 
 
 def ranks(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
@@ -54,18 +46,22 @@ def ranks(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     yield from _places(launch, shown)
 
 
+def not_placed(ranks: Sequence[int]) -> str:
+    """Return the problem of ranks whose node is unknown."""
+    numbers = ", ".join(map(str, ranks))
+    if len(ranks) == 1:
+        return f"rank {numbers} did not report which node it ran on"
+    return f"ranks {numbers} did not report which node they ran on"
+
+
 def other_ranks(launch: BenchLaunch, shown: LaunchOutput) -> str:
     """Return why the output is of another number of ranks than requested; empty if it is not.
 
     Nothing that such a launch measured says anything of the requested one.
     """
-    alone = _processes_alone(launch, shown)
-    if alone:
-        return (
-            f"each of {alone} processes ran alone: {Path(launch.command[0]).name} is built without"
-            " MPI, or for another MPI than the launcher's; build nccl-tests (rccl-tests) with"
-            f" MPI=1 MPI_HOME=..., or run it as one process with -g {launch.ranks}"
-        )
+    tool = tool_of(launch.bench)
+    if tool and tool.lone and (alone := tool.lone(launch, shown)):
+        return alone
     if shown.runs > 1:
         return f"{shown.runs} programs started apart from each other, not one"
     sizes = {place.ranks for place in shown.ranks if place.ranks is not None}
@@ -73,18 +69,6 @@ def other_ranks(launch: BenchLaunch, shown: LaunchOutput) -> str:
         started = ", ".join(map(str, sorted(sizes)))
         return f"requested {launch.ranks} ranks, but the launcher started {started}"
     return ""
-
-
-def _processes_alone(launch: BenchLaunch, shown: LaunchOutput) -> int:
-    """Return how many processes of nccl-tests or rccl-tests ran without the others."""
-    facts = shown.facts
-    if facts.tool != "nccl-tests" or launch.ranks == 1:
-        return 0
-    sizes = {*facts.values("nccl.init", "ranks"), *facts.values("nccl.nodes", "ranks")}
-    first_only = len(facts.devices) > 1 and {d.rank for d in facts.devices.values()} == {0}
-    if shown.runs > 1 or first_only or sizes == {"1"}:
-        return max(shown.runs, len(facts.devices), len(shown.ranks))
-    return 0
 
 
 def _places(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
@@ -167,21 +151,10 @@ def data(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         yield _FAILED, f"the program counts {end.wrong} wrong"
     if facts.out_of_bounds and not facts.out_of_bounds.okay:
         yield _FAILED, f"the tool counts {facts.out_of_bounds.wrong} values out of bounds"
-    if launch.validated and not shown.died and not _checked(launch, shown):
+    tool = tool_of(launch.bench)
+    checked = tool is not None and tool.checked(launch, shown)
+    if launch.validated and not shown.died and not checked:
         yield _FAILED, "the data was to be checked and the output does not say that it was"
-
-
-def _checked(launch: BenchLaunch, shown: LaunchOutput) -> bool:
-    facts = shown.facts
-    if facts.tool == "nccl-tests":
-        halves = [row.out_of_place for row, _ in facts.rows]
-        if launch.bench not in _NOT_CHECKED_IN_PLACE:
-            halves += [row.in_place for row, _ in facts.rows if row.in_place]
-        return bool(halves) and all(half.wrong is not None for half in halves)
-    if launch.bench.startswith("osu_"):
-        rows = [line.split() for line in shown.text if _OSU_ROW.match(line)]
-        return bool(rows) and all(row[-1] == "Pass" for row in rows)
-    return bool(facts.readings)
 
 
 def metrics(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
@@ -231,40 +204,9 @@ def _missing(launch: BenchLaunch, shown: LaunchOutput) -> str:
 
 
 def report(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
-    """The requested JSON of the tool agrees with its table.
-
-    One that cannot be read takes no measurement away: the table is judged, and a note tells.
-    """
-    reported = shown.report.facts if shown.report else None
-    if reported is None:
-        return
-    for failure in reported.values("tests.failure", "text"):
-        yield _FAILED, f"{launch.json}: {failure}"
-    rows = defaultdict(list)
-    for row, _ in reported.rows:
-        rows[row.nbytes, row.type, row.redop, row.root].append(row)
-    for row, _ in shown.facts.rows:
-        alike = rows[row.nbytes, row.type, row.redop, row.root]
-        same = alike.pop(0) if alike else None  # a size that is run again follows in both
-        size = format_bytes(row.nbytes)
-        if same is None:
-            yield _FAILED, f"{launch.json} has nothing of {size}, which the table has"
-            return
-        if same.count != row.count or not (
-            _agree(same.out_of_place, row.out_of_place) and _agree(same.in_place, row.in_place)
-        ):
-            yield _FAILED, f"{launch.json} and the table differ at {size}"
-            return
-
-
-def _agree(one: Half | None, other: Half | None) -> bool:
-    """Whether two halves are the same but for what one of them leaves out, and for digits."""
-    if one is None or other is None:
-        return True
-    pairs = zip(*((h.time_us, h.algbw, h.busbw) for h in (one, other)), strict=True)
-    return (None in (one.wrong, other.wrong) or one.wrong == other.wrong) and all(
-        math.isclose(a, b, rel_tol=_DIGITS, abs_tol=_CENT) for a, b in pairs
-    )
+    """What the tool wrote into a file agrees with its table."""
+    if tool := tool_of(launch.bench):
+        yield from ((_FAILED, text) for text in tool.report(launch, shown))
 
 
 def nonce(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: MIT
-"""Read the outputs of a job in one pass and sort their facts into runs."""
+"""Read the outputs of a job in one pass and sort their facts into runs and launches."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from busbar.engine.collector import Collector
 from busbar.engine.inputs import Stream
 from busbar.engine.job_output import JobOutput
-from busbar.engine.json_runs import from_json
+from busbar.engine.launch import LaunchOutput
 from busbar.engine.monitor import from_ras
 from busbar.engine.patterns import patterns
-from busbar.parse import nccl_monitor, nccl_tests
+from busbar.engine.reading import Evidence
+from busbar.engine.tool import tools
+from busbar.errors import BusbarError
+from busbar.parse import nccl_monitor
+from busbar.parse.events import Place
 from busbar.parse.mentions import is_document
 from busbar.parse.messages import Pattern
 from busbar.parse.text import BLOCK_BYTES, Source, blocks
@@ -74,13 +79,44 @@ def _read_json(stream: Stream, name: str) -> JobOutput | None:
         nbytes += len(piece)
     data = b"".join(pieces)
     text = data.decode("utf-8", "replace")
+    readers = (tool.document for tool in tools().values() if tool.document)
+    facts = None
     try:
         if ras := nccl_monitor.parse_ras(text):
             return from_ras(ras, name, text)
-        run = nccl_tests.parse_json(text)
+        facts = next((found for read in readers if (found := read(name, text))), None)
     except ValueError:
-        run = None  # JSON of another kind, or broken beyond reading: the line reader goes on
-    if run is None:
+        pass  # JSON of another kind, or broken beyond reading: the line reader goes on
+    if facts is None:
         stream.unread(data)
-        return None
-    return from_json(run, name, text)
+    return facts
+
+
+_BEGINS = re.compile(r"^\$ \S")
+
+
+def split(lines: Sequence[str]) -> list[list[str]]:
+    """The output of each launch: what follows its traced command line, up to the next."""
+    parts: list[list[str]] = []
+    for line in lines:
+        if _BEGINS.match(line):
+            parts.append([line])
+        elif parts:
+            parts[-1].append(line)
+    return parts
+
+
+def show(name: str, lines: Sequence[str], logs: Sequence[Source] = ()) -> LaunchOutput:
+    """The output of one launch; ``logs`` are files that its ranks wrote."""
+    try:
+        runs = collect([Source.from_text(name, "\n".join(lines) + "\n"), *logs])
+    except BusbarError as error:  # it is no text
+        runs = [JobOutput(files=[name])]
+        runs[0].malformed.append((str(error), Evidence(name, 1, lines[0] if lines else "")))
+    facts = runs[0]
+    for more in runs[1:]:  # the same launch: programs that started apart from each other
+        facts.merge_context(more)
+        facts.readings += more.readings
+        facts.finished = facts.finished or more.finished
+    ranks = sorted((place for place, _ in facts.events_of(Place)), key=lambda place: place.rank)
+    return LaunchOutput(facts, tuple(ranks), tuple(lines))

@@ -23,7 +23,6 @@ from busbar.engine.tables import Tables
 from busbar.parse import (
     nccl_log,
     nccl_monitor,
-    nccl_tests,
     numbers,
     nvidia_smi,
     ucx_log,
@@ -90,7 +89,8 @@ class Collector:
         nlines = block.count(b"\n") + 1
         if self.tables.drops_rows:
             self._dense_blocks = 0  # most lines are rows, which a search leaves out
-            self.runs.shapes.skip_lines(nccl_tests.ROW_LINE)
+            for expression in self._patterns.row_lines:
+                self.runs.shapes.skip_lines(expression)
         if self._dense_blocks or block.count(nccl_log.INFO) * DENSE > nlines:
             self._lines(self.runs.unworn(number, block))
             self._dense_blocks = max(0, self._dense_blocks - 1)

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from busbar.engine.answer import late_readings
+from busbar.engine.answer import contradictions, late_readings
+from busbar.engine.assertions import not_placed
 from busbar.engine.busy import Load, excused, loads
-from busbar.engine.consistency import contradictions
 from busbar.engine.driver import plausible
 from busbar.engine.expectation import expectation_of
-from busbar.engine.launch import LaunchOutput, not_placed
+from busbar.engine.launch import LaunchOutput
 from busbar.engine.machine import differences
 from busbar.engine.nonce import foreign_output
 from busbar.engine.reading import Kind, Reading

@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: MIT
-"""What ran: collective, ranks, nodes, and the site where the output tells it."""
+"""What an output shows of its run: collective, ranks, nodes, site, environment."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path, PurePath
-from typing import get_args
+from typing import Literal, get_args
 
-from busbar.engine.contradictions import signatures
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Evidence
+from busbar.engine.run import Run
+from busbar.engine.tool import tool_of
 from busbar.errors import BusbarError
-from busbar.parse import nccl_log, nccl_tests, numbers
-from busbar.parse.events import Placed, Rank
+from busbar.expect import COLLECTIVES
+from busbar.parse import nccl_log, numbers
+from busbar.parse.events import Copy, Event, Flag, Placed, Rank, Start
 from busbar.site.load import find, link_classes, load, names, ships
-from busbar.site.model import CollectiveBench, Site
+from busbar.site.model import CollectiveBench, NodeType, Site
 
+_ALGORITHMS = {"RING": "ring", "TREE": "tree", "NVLS": "nvls", "NVLS_TREE": "nvls"}
+_VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 NCCL_NAMES = {
     "AllReduce": "all_reduce",
     "AllGather": "all_gather",
@@ -47,11 +52,9 @@ def _printed_ranks(facts: JobOutput) -> int | None:
         return max(map(numbers.count, printed))
     if facts.devices:
         return max(d.rank for d in facts.devices.values()) + 1
-    if facts.tool == "nccl_message_transfer":
-        printed = [*facts.values("ofi.process", "rank"), *facts.values("ofi.completions", "rank")]
-        return max(map(numbers.count, printed)) + 1
-    if facts.tool in ("osu_bw", "osu_bibw", "osu_latency") and facts.readings:
-        return 2  # these tests refuse any other number
+    tool = tool_of(facts.tool)
+    if tool and tool.ranks and (ranks := tool.ranks(facts)):
+        return ranks
     places = [place.ranks for place, _ in facts.events_of(Placed) if place.ranks]
     return max(places, default=None)
 
@@ -89,28 +92,6 @@ def named_operation(facts: JobOutput) -> tuple[str, Evidence | None] | None:
                 if operation in words:
                     return operation, None
     return None
-
-
-def columns_operation(facts: JobOutput, ranks: int | None) -> set[str]:
-    """Return the collectives that fit the columns count, operator, root and busbw over algbw."""
-    candidates: set[str] | None = None
-    for row, _ in facts.rows[-3:]:
-        width = nccl_tests.TYPE_BYTES.get(row.type)
-        half = row.out_of_place
-        if not width or not row.count or half.algbw < 1 or not ranks or ranks < 2:
-            continue
-        if not half.busbw > 0:
-            continue  # not a number
-        fit = {
-            name
-            for name, (parts, factor, reduces, rooted) in signatures(ranks).items()
-            if abs(row.count * width * parts - row.nbytes) <= row.nbytes * 0.02 * parts
-            and abs(half.busbw / half.algbw - factor) <= 0.01 * factor + 0.02 / half.algbw
-            and (reduces is None or not row.redop or reduces == (row.redop != "none"))
-            and (rooted is None or row.root is None or rooted == (row.root >= 0))
-        }
-        candidates = fit if candidates is None else candidates & fit
-    return candidates or set()
 
 
 def gpu_models(facts: JobOutput) -> set[str]:
@@ -196,3 +177,144 @@ def _loaded(file: Path) -> Site | None:
         return load(file)
     except BusbarError:
         return None  # a broken site must not keep a log from being read; busbar site lint names it
+
+
+# ---- what is known of a run
+def algorithms_of(output: JobOutput) -> dict[tuple[str, int], str]:
+    """Return the algorithm of each collective and size, from the log of NCCL or RCCL."""
+    found: dict[tuple[str, int], set[str]] = {}
+    for message in output.seen("nccl.algorithm"):
+        name = nccl_log.algorithm_name(message["algorithm"])
+        key = (NCCL_NAMES.get(message["operation"], ""), numbers.count(message["nbytes"]))
+        found.setdefault(key, set()).add(_ALGORITHMS.get(name, ""))
+    return {
+        key: names.pop() for key, names in found.items() if len(names) == 1 and "" not in names
+    }
+
+
+def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
+    """Complete ``known`` by what the output shows.
+
+    ``operation`` is the collective as the output names it or as its columns show it.
+    """
+    shown = {name: list(values)[-1] for name, values in output.environment.items()}
+    listed = known.listed
+    if known.environment is not None:
+        shown, listed = {**known.environment, **shown}, ("",)
+    bench, tool = output.tool, tool_of(output.tool)
+    if (tool and bench in tool.outputs) or (not bench and operation in COLLECTIVES):
+        bench = operation or ""
+    run = replace(
+        known,
+        bench=bench,
+        harness=known.harness or (tool.harness(known, output) if tool and tool.harness else None),
+        lane=known.lane or _lane(output),
+        environment=shown,
+        listed=listed or _listed(output),
+        engine=known.engine or shown_engine(output),
+        gpus=_gpus(known, output),
+        buffers=output.buffers or _buffers(output),
+        memory=_memory(output, output.buffers or _buffers(output)),
+        copies=(copies_of(output) or None) if output.device == "host" else None,
+        algorithms=algorithms_of(output),
+    )
+    if run.partition is None and run.site is not None:
+        fitting = [
+            partition.name
+            for partition in run.site.partitions
+            if partition.name in run.partitions
+            and _may_be(
+                run.site.node_type(partition.name), run, run.nodes or partition.nodes, output
+            )
+        ]
+        if len(fitting) == 1:
+            run = replace(run, partition=fitting[0])
+    return run
+
+
+def _may_be(node: NodeType, run: Run, nodes: int, output: JobOutput) -> bool:
+    """Whether the devices that the output lists can be those of as many nodes of a type."""
+    if node.gpus is None:
+        return not gpu_models(output)
+    models = gpu_models(output)
+    per_node = (run.ranks or 0) // nodes
+    most = max((per_node, *ranks_per_host(output).values()))
+    if (models and models != {node.gpus.model}) or most > node.gpus.count:
+        return False
+    places = Counter((device.host, device.bus) for device in output.devices.values())
+    if most < 2 or not places:
+        return True
+    # Partitions of one accelerator share its place on the PCI bus.
+    divided = node.gpus.partitioning is not None and node.gpus.partitioning.compute_count > 1
+    return divided == (max(places.values()) > 1)
+
+
+def _buffers(output: JobOutput) -> str:
+    """``H D`` and the like from the command line: OSU 7.4 does not print them."""
+    for command, _ in output.commands:
+        kinds = command.arguments[-2:]
+        if len(kinds) == 2 and set(kinds) <= {"D", "H"}:
+            return " ".join(kinds)
+    return ""
+
+
+def _memory(output: JobOutput, buffers: str) -> Literal["", "host", "device"]:
+    if output.device == "host":
+        return "host"
+    return "device" if output.device or "D" in buffers else ""
+
+
+def _lane(output: JobOutput) -> str | None:
+    mismatch = output.first("ucx.api-mismatch")
+    version = mismatch["loaded"] if mismatch else next(output.values("ucx.version", "version"), "")
+    if not version:
+        return None
+    return "ucx-1.14" if version.startswith("1.14") else "ucx-current"
+
+
+def _listed(output: JobOutput) -> tuple[str, ...]:
+    """The libraries that list their variables: UCX all of them, NCCL and RCCL those set."""
+    ucx = ("UCX_",) if output.first("ucx.env") else ()
+    nccl = ("NCCL_", "RCCL_") if output.first("nccl.env") else ()
+    return (*ucx, *nccl)
+
+
+def shown_engine(output: JobOutput) -> str | None:
+    """``sdma`` or ``kernel`` if the output shows ``HSA_ENABLE_SDMA``."""
+    setting = output.setting("HSA_ENABLE_SDMA")
+    return {"0": "kernel", "1": "sdma"}.get(setting.value) if setting else None
+
+
+def _gpus(known: Run, output: JobOutput) -> dict[int, int]:
+    if output.tool == "gpu_aware":
+        return _gpus_of_ranks(known, output)
+    return dict(enumerate(visible_gpus(output)))
+
+
+def visible_gpus(output: JobOutput) -> tuple[int, ...]:
+    """The GPUs in the order of the ``*_VISIBLE_DEVICES`` that the output shows; (0, 1) if none."""
+    setting = output.setting(*_VISIBLE)
+    if setting:
+        listed = tuple(
+            numbers.count(n) for n in setting.value.split(",") if numbers.is_whole(n.strip())
+        )
+        if len(listed) >= 2:
+            return listed
+    return (0, 1)
+
+
+def _gpus_of_ranks(run: Run, output: JobOutput) -> dict[int, int]:
+    gpus = run.site.node_type(run.partition).gpus if run.site else None
+    bus_ids = gpus.bus_ids if gpus and gpus.bus_ids else ()
+    found: dict[int, int] = {}
+    for place, _ in output.events_of(Rank):
+        on_site = place.device in bus_ids
+        found[place.rank] = bus_ids.index(place.device) if on_site else place.node_rank
+    return found
+
+
+def copies_of(output: JobOutput) -> tuple[Event, ...]:
+    """Return the plain copies that ``gpu_aware --copy`` measured, and for which MPI; else ()."""
+    copies = [event for event, _ in output.events if isinstance(event, Copy | Flag)]
+    starts = [start for start, _ in output.events_of(Start)]
+    return (*starts, *copies) if copies else ()

@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from busbar.engine.reading import Evidence, Reading
-from busbar.parse import nccl_tests, osu
 from busbar.parse.events import Event
 from busbar.parse.launch import CommandLine
 from busbar.parse.nccl_log import NetPath, Ring
-from busbar.parse.nccl_options import Parameters
 from busbar.parse.ucx_log import Endpoint
 
 MOST_VALUES = 4096
@@ -53,11 +51,23 @@ class ExitStatus(NamedTuple):
 
 
 class OutOfBounds(NamedTuple):
-    """The line of nccl-tests that counts wrong values."""
+    """The line in which a tool counts wrong values."""
 
     wrong: int
     okay: bool
     evidence: Evidence
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU that a tool lists."""
+
+    rank: int
+    pid: int
+    host: str
+    device: int
+    bus: str
+    name: str
 
 
 class First(list[_T]):
@@ -94,15 +104,14 @@ class JobOutput:
     table_seen: bool = False
     """Whether the header of a table or a banner was printed."""
     readings: list[Reading] = field(default_factory=list)
-    rows: list[tuple[nccl_tests.Row, Evidence]] = field(default_factory=list)
     pending: Evidence | None = None
     """A result row that was cut and never completed."""
     max_bytes: int | None = None
-    """The largest size that nccl-tests says it measures."""
-    parameters: tuple[Parameters, Evidence] | None = None
-    """How nccl-tests says that it measures."""
-    settings: First[tuple[osu.Setting, Evidence]] = field(default_factory=First)
-    """What OSU prints between its title and its table."""
+    """The largest size that the tool says it measures."""
+    settings: First[tuple[Any, Evidence]] = field(default_factory=First)
+    """How the tool says that it measures, in its own terms."""
+    parts: dict[type, Any] = field(default_factory=dict)
+    """What only a tool itself reads of its output; see `part`."""
     out_of_bounds: OutOfBounds | None = None
     finished: Evidence | None = None
     """The line with which the tool ends its output."""
@@ -112,7 +121,7 @@ class JobOutput:
     launches: First[Evidence] = field(default_factory=First)
     """Each start of the program; more than one in one run are singletons."""
     single_starts: int = 0
-    devices: dict[tuple[str, int], nccl_tests.Device] = field(default_factory=dict)
+    devices: dict[tuple[str, int], Device] = field(default_factory=dict)
     """By host and pid."""
     hosts: dict[str, None] = field(default_factory=dict)
     processes: set[tuple[str, int]] = field(default_factory=set)
@@ -168,6 +177,23 @@ class JobOutput:
             or self.commands
             or self.readings
         )
+
+    @property
+    def full(self) -> bool:
+        """Whether no more readings of the run are kept."""
+        return len(self.readings) >= MOST_READINGS
+
+    def part(self, kind: type[_T]) -> _T:
+        """Return what the run shows of a kind that a tool has; an empty one if it shows none."""
+        found: _T = self.parts.setdefault(kind, kind())
+        return found
+
+    def note_device(self, device: Device) -> None:
+        """Add a GPU and its process."""
+        if len(self.devices) < MOST_HOSTS:
+            self.devices[device.host, device.pid * 1024 + device.device] = device
+            self.hosts.setdefault(device.host)
+            self.processes.add((device.host, device.pid))
 
     def has_enough(self, kind: str) -> bool:
         """Whether no more messages of a kind are kept."""

@@ -7,13 +7,15 @@ from dataclasses import replace
 
 from busbar.engine.assertions import ASSERTIONS, other_ranks
 from busbar.engine.busy import accounts_for, excused, loads
-from busbar.engine.expectation import bus_bandwidths, expectation_of
+from busbar.engine.expectation import expectation_of
+from busbar.engine.identify import algorithms_of
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.machine import differences
 from busbar.engine.reading import Reading
 from busbar.engine.results import Result, result_of
-from busbar.engine.run import Run, algorithms_of, of_launch
+from busbar.engine.run import Run, of_launch
 from busbar.engine.series import series_of
+from busbar.engine.tool import tool_of
 from busbar.engine.verdicts import against_larger, dips, judge_readings
 from busbar.verdict import Verdict
 
@@ -27,7 +29,9 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
     ``run`` is what the check knows of its launches.
     """
     run = replace(of_launch(run, launch), algorithms=algorithms_of(shown.facts))
-    readings = [*shown.readings, *bus_bandwidths(run.bench, shown.readings, run.ranks)]
+    tool = tool_of(launch.bench)
+    shown.facts.readings += tool.of_launch(launch, shown) if tool else []
+    readings = [*shown.readings, *(tool.derived(run, shown.readings) if tool else ())]
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
     row = Result(check, Verdict.FAILED, where=where, pair=launch.pair)
     problems = {name: list(check(launch, shown)) for name, check in ASSERTIONS.items()}

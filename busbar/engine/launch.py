@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from busbar.engine.collect import collect
 from busbar.engine.job_output import JobOutput
-from busbar.engine.nccl_json import NcclJson
-from busbar.engine.reading import Evidence, Reading
-from busbar.errors import BusbarError
+from busbar.engine.reading import Reading
 from busbar.parse.events import Place
-from busbar.parse.text import Source
+from busbar.parse.launch import parse_exit_status
 
 Operation = tuple[str, int | None, int | None]
 """The name of an operation, and from and to which rank or GPU if it has a pair."""
@@ -69,10 +66,23 @@ class BenchLaunch:
         source, target = self.gpus if len(self.gpus) == 2 else (0, 1)
         return f"{source}->{target}"
 
+    def option(self, name: str) -> str:
+        """The word after an option of the command; empty without it."""
+        return next((b for a, b in pairwise(self.command) if a == name), "")
+
     def traced(self, start: Sequence[str]) -> str:
         """The command line as a shell traces it, which marks where this launch begins."""
         assignments = [f"{name}={value}" for name, value in self.environment]
         return "$ " + shlex.join([*assignments, *start, *self.command])
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a tool wrote into a file beside its table."""
+
+    facts: JobOutput | None
+    missing: str = ""
+    """Why there are no facts."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,7 @@ class LaunchOutput:
     ranks: tuple[Place, ...] = ()
     """Where ranks ran, as ``placed.sh`` or our own programs say, in the order of the ranks."""
     text: tuple[str, ...] = field(default=(), repr=False)
-    report: NcclJson | None = None
+    report: Report | None = None
     """The requested JSON; None if none was requested."""
 
     @property
@@ -100,39 +110,15 @@ class LaunchOutput:
         return self.facts.exit_status is None or bool(self.facts.exit_status.code)
 
     @property
+    def until_exit(self) -> Sequence[str]:
+        """The lines before the exit status; nothing that follows it is of the program."""
+        exits = (at for at, line in enumerate(self.text) if parse_exit_status(line) is not None)
+        return self.text[: next(exits, len(self.text))]
+
+    @property
     def runs(self) -> int:
         """How often the program started in it; singletons are several."""
         return max(len(self.facts.launches), 1)
-
-
-_BEGINS = re.compile(r"^\$ \S")
-
-
-def split(lines: Sequence[str]) -> list[list[str]]:
-    """The output of each launch: what follows its traced command line, up to the next."""
-    parts: list[list[str]] = []
-    for line in lines:
-        if _BEGINS.match(line):
-            parts.append([line])
-        elif parts:
-            parts[-1].append(line)
-    return parts
-
-
-def show(name: str, lines: Sequence[str], logs: Sequence[Source] = ()) -> LaunchOutput:
-    """The output of one launch; ``logs`` are files that its ranks wrote."""
-    try:
-        runs = collect([Source.from_text(name, "\n".join(lines) + "\n"), *logs])
-    except BusbarError as error:  # it is no text
-        runs = [JobOutput(files=[name])]
-        runs[0].malformed.append((str(error), Evidence(name, 1, lines[0] if lines else "")))
-    facts = runs[0]
-    for more in runs[1:]:  # the same launch: programs that started apart from each other
-        facts.merge_context(more)
-        facts.readings += more.readings
-        facts.finished = facts.finished or more.finished
-    ranks = sorted((place for place, _ in facts.events_of(Place)), key=lambda place: place.rank)
-    return LaunchOutput(facts, tuple(ranks), tuple(lines))
 
 
 def powers(first: int, last: int, factor: int = 2) -> tuple[int, ...]:
@@ -142,11 +128,3 @@ def powers(first: int, last: int, factor: int = 2) -> tuple[int, ...]:
         sizes.append(first)
         first *= factor
     return tuple(sizes)
-
-
-def not_placed(ranks: Sequence[int]) -> str:
-    """Return the problem of ranks whose node is unknown."""
-    numbers = ", ".join(map(str, ranks))
-    if len(ranks) == 1:
-        return f"rank {numbers} did not report which node it ran on"
-    return f"ranks {numbers} did not report which node they ran on"

@@ -7,17 +7,8 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from functools import cache
 
-from busbar.parse import (
-    events,
-    launch,
-    nccl_log,
-    nccl_monitor,
-    nccl_tests,
-    nvidia_smi,
-    osu,
-    ucx_log,
-    ucx_perftest,
-)
+from busbar.engine.tables import reader_types
+from busbar.parse import events, launch, nccl_log, nccl_monitor, nvidia_smi, ucx_log
 from busbar.parse.messages import Message, Pattern, match, table
 from busbar.parse.triggers import Triggers, literal
 
@@ -45,10 +36,10 @@ class Role(Enum):
 BEGINNINGS = (Role.BEGINNING, Role.ROW, Role.SHELL)
 """Lines whose beginning shows where a prefix ends. A line with one has it as the first owner."""
 
-_TRIGGERS = {
-    # The first three are those of BEGINNINGS.
-    Role.BEGINNING: (*nccl_tests.TRIGGERS, *osu.TRIGGERS, *events.TRIGGERS),
-    Role.ROW: (nccl_tests.ROW_TRIGGER, events.READING_TRIGGER, ucx_perftest.TRIGGER),
+_TRIGGERS: dict[Role, tuple[str, ...]] = {
+    # The first three are those of BEGINNINGS; tools add theirs to the first two.
+    Role.BEGINNING: events.TRIGGERS,
+    Role.ROW: (events.READING_TRIGGER,),
     Role.SHELL: launch.TRIGGERS,
     Role.INFO: (literal(nccl_log.INFO.decode()),),
     Role.WARNING: (literal(nccl_log.WARN.decode()),),
@@ -86,12 +77,24 @@ class Patterns:
         """For lines without a prefix of NCCL."""
         self.in_context = frozenset(row.kind for row in (*own, *self.unprefixed) if row.in_context)
         """Kinds of messages with which the lines around them are kept."""
-        roles = [(text, role) for role, texts in _TRIGGERS.items() for text in texts]
+        readers = reader_types()
+        of_tools = {
+            Role.BEGINNING: [text for reader in readers for text in reader.triggers],
+            Role.ROW: [text for reader in readers for text in reader.row_triggers],
+        }
+        roles = [
+            (text, role)
+            for role, texts in _TRIGGERS.items()
+            for text in (*of_tools.get(role, ()), *texts)
+        ]
         self.triggers: Triggers[Pattern | Role] = Triggers(
             [*roles, *((literal(row.needle.decode()), row) for row in self.unprefixed)]
         )
         self.any = self.triggers.searcher()
-        self.any_or_row = self.triggers.searcher(osu.ROW_TRIGGER)
+        plain = [reader.plain_row_trigger for reader in readers if reader.plain_row_trigger]
+        self.any_or_row = self.triggers.searcher(*plain)
+        self.row_lines = [reader.row_line for reader in readers if reader.row_line]
+        """Lines with a row and nothing else."""
         self.any_or_number = self.triggers.searcher(_NUMBER_AT_END)
         self.any_but_rows = self.triggers.searcher(without=Role.ROW)
 

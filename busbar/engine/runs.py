@@ -25,6 +25,14 @@ class Runs:
         self._past: list[JobOutput] = []
         self.full = False
         """Whether the runs after these are not read."""
+        self.table: object = None
+        """The reader whose table began last."""
+        self.plain_rows = False
+        """Whether its rows are two numbers, like much else."""
+
+    def begin_table(self, reader: object, *, plain_rows: bool = False) -> None:
+        """Note whose table begins."""
+        self.table, self.plain_rows = reader, plain_rows
 
     def drop(self, number: int, line: bytes) -> None:
         """Note the first line that is not read since there are too many runs."""

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from busbar.engine.busy import loads
 from busbar.engine.collect import collect
-from busbar.engine.expectation import bus_bandwidths
 from busbar.engine.identify import (
-    columns_operation,
+    from_output,
     named_operation,
     nodes_of,
     ranks_of,
@@ -21,7 +20,8 @@ from busbar.engine.inputs import named
 from busbar.engine.job_output import JobOutput
 from busbar.engine.judgement import judge_output
 from busbar.engine.reading import Note
-from busbar.engine.run import Run, from_output
+from busbar.engine.run import Run
+from busbar.engine.tool import tool_of
 from busbar.engine.verdicts import Judged
 from busbar.errors import BusbarError
 from busbar.explain import notes as note_rules
@@ -34,6 +34,8 @@ from busbar.explain.without_band import asked_versions, unjudged
 from busbar.parse.events import Check, Rank
 from busbar.parse.text import Source
 from busbar.site.model import Site
+from busbar.tools.nccl_tests.answer import columns_operation
+from busbar.tools.nccl_tests.read import rows_of
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -92,7 +94,8 @@ def _explain_run(
         known.site.node_type(known.partition)  # refuses one that the site does not have
     ranks, nodes = ranks or known.ranks, nodes or known.nodes
     run = from_output(replace(known, ranks=ranks, nodes=nodes), facts, operation)
-    readings = [*facts.readings, *bus_bandwidths(run.bench, facts.readings, run.ranks)]
+    tool = tool_of(facts.tool)
+    readings = [*facts.readings, *(tool.derived(run, facts.readings) if tool else ())]
     if verdict is None and is_alone(facts, ranks):
         readings = []  # one rank measures no link
     judgement = judge_output(run, readings, loads(facts, run))
@@ -181,14 +184,14 @@ def _device_names(facts: JobOutput) -> tuple[str, ...]:
 
 def _operation(facts: JobOutput, ranks: int | None) -> tuple[str | None, list[Note]]:
     named = named_operation(facts)
-    fits = columns_operation(facts, ranks) if facts.rows else set()
+    fits = columns_operation(facts, ranks)
     if named and (not fits or named[0] in fits):
         return named[0], []
     if not fits:
         return None, []
     inferred = "reduce_scatter" if "reduce_scatter" in fits else sorted(fits)[0]
     choice = inferred if len(fits) == 1 else f"{' or '.join(sorted(fits))}"
-    row = next(e for r, e in reversed(facts.rows) if r.count)
+    row = next(e for r, e in reversed(rows_of(facts)) if r.count)
     if named:
         lines = (row,) if named[1] is None else (named[1], row)
         summary = f"the output is called {named[0]}, its columns are those of {choice}"

@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from busbar.engine.consistency import contradictions
+from busbar.engine.answer import contradictions
 from busbar.engine.job_output import JobOutput, Occurrence
 from busbar.engine.reading import Evidence, Reading
 from busbar.explain.catalog import cause

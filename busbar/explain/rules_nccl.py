@@ -14,8 +14,10 @@ from busbar.engine.verdicts import Judged, judge_reading
 from busbar.explain.catalog import CAUSES, cause
 from busbar.explain.rules import Context, Finding, failure, finding, words_of
 from busbar.explain.rules_fabric import spans_nodes
-from busbar.parse import nccl_log, nccl_tests, numbers
+from busbar.parse import nccl_log, numbers
 from busbar.parse.events import Check
+from busbar.tools.nccl_tests.parse import NcclRow
+from busbar.tools.nccl_tests.read import rows_of
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -290,8 +292,8 @@ def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
     if setting and numbers.is_whole(setting.value):
         threshold = numbers.count(setting.value)
     slow = set(context.slow_sizes)
-    smallest = min((row.nbytes for row, _ in facts.rows), default=0)
-    for row, evidence in facts.rows:
+    smallest = min((row.nbytes for row, _ in rows_of(facts)), default=0)
+    for row, evidence in rows_of(facts):
         # A run of only large sizes is never served, even if no band says that they are slow.
         judged = row.nbytes in slow or smallest > threshold
         if reason := _refused_row(row, threshold, judged, context.operation):
@@ -302,9 +304,7 @@ def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
         yield "one process drives several GPUs", None
 
 
-def _refused_row(
-    row: nccl_tests.Row, threshold: int, slow: bool, operation: str | None
-) -> str | None:
+def _refused_row(row: NcclRow, threshold: int, slow: bool, operation: str | None) -> str | None:
     if operation == "all_reduce" and row.redop not in ("sum", ""):
         return f"operator {row.redop}"
     if operation == "all_reduce" and row.type not in _MSCCLPP_TYPES:

@@ -104,7 +104,7 @@ def checks_page() -> str:
     lines += ["## Parameters", ""]
     lines += table(("parameter", "meaning"), ((f"`{k}`", v) for k, v in PARAMETERS.items()))
     lines += ["## Features", "", "`busbar check --require FEATURE` fails if one is missing.", ""]
-    rows = ((f"`{name}`", *feature[1:]) for name, feature in FEATURES.items())
+    rows = ((f"`{name}`", *feature[1:4]) for name, feature in FEATURES.items())
     lines += table(("feature", "what it is", "provided by", "how to get it"), rows)
     lines += ["## Assertions", ""]
     lines += table(("assertion", "meaning"), ((f"`{k}`", v) for k, v in ASSERTIONS.items()))

@@ -57,10 +57,7 @@ def test_every_key_of_a_site_has_a_meaning() -> None:
 
 
 def test_every_feature_of_a_site_or_program_has_a_description() -> None:
-    features = {
-        "torch",
-        *programs.features(dict.fromkeys(programs._ON_PATH + programs._LIBFABRIC, "")),
-    }
+    features = {*programs.provided(), *programs.compiled()}
     for name in sites.names():
         config = configuration(find(name).parent, Choice(declared=True))
         (system,) = config["systems"]

@@ -12,9 +12,10 @@ import pytest
 
 from busbar import site as sites
 from busbar.engine import gpu_aware as gpu_judge
+from busbar.engine.collect import show, split
 from busbar.engine.gpu_aware import GpuAwareRequest
 from busbar.engine.judge import judge
-from busbar.engine.launch import BenchLaunch, show, split
+from busbar.engine.launch import BenchLaunch
 from busbar.engine.results import Result
 from busbar.engine.run import Run
 from busbar.explain import Source, explain

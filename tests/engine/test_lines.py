@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from busbar.check.causes import explained
+from busbar.engine.collect import show
 from busbar.engine.judge import judge
-from busbar.engine.launch import show
 from busbar.engine.results import Outcome
 from busbar.explain import Source
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar import site as sites
-from busbar.engine.collect import collect
+from busbar.engine.collect import collect, show
 from busbar.engine.expectation import expectation_of
-from busbar.engine.identify import nodes_of, ranks_of, recognise_site
+from busbar.engine.identify import copies_of, from_output, nodes_of, ranks_of, recognise_site
 from busbar.engine.judge import judge
-from busbar.engine.launch import BenchLaunch, LaunchOutput, show
-from busbar.engine.run import Run, copies_of, from_output
+from busbar.engine.launch import BenchLaunch, LaunchOutput
+from busbar.engine.run import Run
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES
 from busbar.expect.bounds import factor

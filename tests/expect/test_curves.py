@@ -12,8 +12,9 @@ import pytest
 from busbar import site as sites
 from busbar.engine.collect import collect
 from busbar.engine.expectation import expectation_of
+from busbar.engine.identify import algorithms_of
 from busbar.engine.reading import Reading
-from busbar.engine.run import Run, algorithms_of
+from busbar.engine.run import Run
 from busbar.engine.verdicts import verdict_on
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, collective, point_to_point

@@ -9,8 +9,8 @@ import pytest
 
 from busbar import site as sites
 from busbar.delivery.hardware import gpu_features
+from busbar.engine.collect import show
 from busbar.engine.expectation import expectation_of
-from busbar.engine.launch import show
 from busbar.engine.run import Run
 from busbar.engine.verdicts import judge_reading, verdict_on
 from busbar.expect.within_gpu import expectation as within_gpu

@@ -21,8 +21,8 @@ from typing import Any
 import yaml
 
 from busbar.explain import Source, explain
-from busbar.parse import nccl_tests
 from busbar.site import load
+from busbar.tools.nccl_tests import parse as nccl_tests
 
 DATA = Path(__file__).parents[1] / "data"
 HARMLESS = (

@@ -13,25 +13,25 @@ from pathlib import Path
 
 from busbar import cli
 from busbar.detect.machine import compose, recorded
-from busbar.engine.launch import show, split
+from busbar.engine.collect import show, split
 from busbar.errors import BusbarError
 from busbar.gate import kernel_log
 from busbar.parse import (
     events,
-    fabtests,
     launch,
     nccl_log,
-    nccl_options,
-    nccl_tests,
     numbers,
     nvidia_smi,
-    osu,
     ucx_log,
-    ucx_perftest,
 )
 from busbar.parse.machine import nvidia_xml
 from busbar.redact import redact, redact_document
 from busbar.terminal import visible
+from busbar.tools.fabtests import parse as fabtests
+from busbar.tools.nccl_tests import options as nccl_options
+from busbar.tools.nccl_tests import parse as nccl_tests
+from busbar.tools.osu import parse as osu
+from busbar.tools.ucx_perftest import parse as ucx_perftest
 
 RUNS = ("tests/data",)
 
@@ -177,7 +177,7 @@ TARGETS = {
     "reports": Target(_each(nvidia_smi.parse_report), share=5),
     "fabtests": Target(_or_value_error(fabtests.rows), share=10),
     "providers": Target(_or_value_error(fabtests.providers), share=5),
-    "ucx-perftest": Target(_or_value_error(ucx_perftest.bandwidth), share=10),
+    "ucx-perftest": Target(_or_value_error(ucx_perftest.final_row), share=10),
     "events": Target(_events, share=10),
     "json": Target(_json, share=10),
     "redact": Target(_redact, share=5),

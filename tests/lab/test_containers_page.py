@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.engine.launch import show
+from busbar.engine.collect import show
 from busbar.parse.events import Start
 
 from .checking import slurm_site

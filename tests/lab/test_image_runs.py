@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from busbar.engine.launch import LaunchOutput, show
+from busbar.engine.collect import show
+from busbar.engine.launch import LaunchOutput
 from busbar.parse.events import Check, Error, Start
 
 from .common import ROOT, Run

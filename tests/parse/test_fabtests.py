@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.parse.fabtests import Row, providers, rows
+from busbar.tools.fabtests.parse import FabtestsRow, providers, rows
 
 
 def recorded(data):
@@ -23,14 +23,14 @@ def test_recorded_run(data):
 def test_lost_messages_are_seen():
     heads = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"
     assert rows([heads, "64k  10  =9  1.2m  0.01s  100.00  655.36  0.00"]) == [
-        Row(64 << 10, 0.1, all_arrived=False, sent=10)
+        FabtestsRow(64 << 10, 0.1, all_arrived=False, sent=10)
     ]
 
 
 def test_other_columns_are_found_by_name():
     heads = "bytes   iters   total       time     MB/sec    usec/xfer   Mxfers/sec"
     assert rows([heads, "1m  100  100m  0.01s  12000.00  87.38  0.01"]) == [
-        Row(1 << 20, 12.0, all_arrived=True)
+        FabtestsRow(1 << 20, 12.0, all_arrived=True)
     ]
 
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from busbar.parse import launch, nccl_log, nccl_tests, osu, ucx_log, ucx_perftest
+from busbar.parse import launch, nccl_log, ucx_log
 from busbar.parse.messages import match, table
 from busbar.parse.text import blocks
+from busbar.tools.nccl_tests import parse as nccl_tests
+from busbar.tools.osu import parse as osu
+from busbar.tools.ucx_perftest import parse as ucx_perftest
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -62,13 +65,13 @@ def test_osu_banner(line: str, test: str, version: str, device: str, quantity: s
 
 
 def test_osu_rows() -> None:
-    assert osu.parse_row("4194304            285624.83") == osu.Row(4194304, 285624.83)
-    assert osu.parse_row("8      12.1     11.9    12.3    1000") == osu.Row(
+    assert osu.parse_row("4194304            285624.83") == osu.OsuRow(4194304, 285624.83)
+    assert osu.parse_row("8      12.1     11.9    12.3    1000") == osu.OsuRow(
         8, 12.1, others=(11.9, 12.3, 1000)
     )
-    assert osu.parse_row("8      12.1     Pass") == osu.Row(8, 12.1, valid=True)
-    assert osu.parse_row("8      12.1     Fail") == osu.Row(8, 12.1, valid=False)
-    assert osu.parse_row("4194304            569147.63         135695.37") == osu.Row(
+    assert osu.parse_row("8      12.1     Pass") == osu.OsuRow(8, 12.1, valid=True)
+    assert osu.parse_row("8      12.1     Fail") == osu.OsuRow(8, 12.1, valid=False)
+    assert osu.parse_row("4194304            569147.63         135695.37") == osu.OsuRow(
         4194304, 569147.63, others=(135695.37,)
     )
     for line in ("4194304", "# Size 1", "12 abc", "", "exit_status=0"):
@@ -81,7 +84,7 @@ def test_nccl_tests_rows_of_every_version() -> None:
     new = "  1048576  262144  float  sum  -1  19.66  53.35  80.02  0  18.54  56.56  84.83  0"
     row = nccl_tests.parse_row(new)
     assert row is not None
-    assert row.in_place == nccl_tests.Half(18.54, 56.56, 84.83, 0)
+    assert row.in_place == nccl_tests.NcclHalf(18.54, 56.56, 84.83, 0)
     without_root = (
         "  1048576  262144  float  sum  19.66  53.35  80.02  4e-07  18.54  56.56  84.83  4e-07"
     )
@@ -100,7 +103,7 @@ def test_nccl_tests_rows_of_every_version() -> None:
 
 def test_nccl_tests_headers() -> None:
     line = "# nccl-tests version 2.19.6 nccl-headers=22803 nccl-library=22803"
-    assert nccl_tests.parse_version(line) == nccl_tests.Version("2.19.6", "22803", "22803")
+    assert nccl_tests.parse_version(line) == nccl_tests.NcclVersion("2.19.6", "22803", "22803")
     assert nccl_tests.parse_version("# rccl-tests: Version develop:ad3d7d8") is not None
     old = "#   Rank  0 Pid   9591 on  n1 device  0 [0x10] NVIDIA A100-SXM4-40GB"
     device = nccl_tests.parse_device(old)
@@ -303,7 +306,9 @@ def test_ucx_perftest_on_a_machine_with_other_work() -> None:
         "[thread 0]     50      0.190 20000.601 20000.601     3199.90    3199.90     50     50",
         "Final:         50      0.190       inf 58662.982        0.00    1090.98      0     17",
     )
-    assert ucx_perftest.bandwidth(rows) == pytest.approx(1090.98 * 2**20 / 1e9)
+    row = ucx_perftest.final_row(rows)
+    assert row is not None
+    assert row.gb_per_s == pytest.approx(1090.98 * 2**20 / 1e9)
 
 
 def test_the_start_of_a_process_does_not_depend_on_the_number_of_hosts() -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 from busbar import site as sites
 from busbar.engine import gpu_aware as gpu_judge
 from busbar.engine.assertions import Problem
-from busbar.engine.launch import BenchLaunch, LaunchOutput, split
+from busbar.engine.collect import split
+from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
-from busbar.parse.ucx_perftest import bandwidth
+from busbar.tools.ucx_perftest.parse import final_row
 
 DATA = Path(__file__).parents[1] / "data"
 SITE = sites.load("h200x4")
@@ -127,5 +128,5 @@ class GpuAwareKind:
 
 
 def perftest(shown: LaunchOutput) -> list[Reading]:
-    rate = bandwidth(shown.text)
-    return [Reading("bw", 1 << 26, rate)] if rate else []
+    row = final_row(shown.text)
+    return [Reading("bw", 1 << 26, row.gb_per_s)] if row else []

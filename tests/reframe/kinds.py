@@ -11,15 +11,15 @@ from types import SimpleNamespace
 
 from busbar import site as sites
 from busbar.engine import gpu_aware as gpu_judge
-from busbar.engine import mode
 from busbar.engine.assertions import Problem
+from busbar.engine.collect import show
 from busbar.engine.expectation import expectation_of
-from busbar.engine.launch import BenchLaunch, LaunchOutput, powers, show
+from busbar.engine.launch import BenchLaunch, LaunchOutput, powers
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run, of_launch
 from busbar.expect import COLLECTIVES
 from busbar.mpi import SHARED_MEMORY
-from busbar.parse.fabtests import rows
+from busbar.tools.nccl_tests import rccl as mode
 from busbar.verdict import Verdict
 from reframe_checks.fabric_ofi import fabric_ofi
 from reframe_checks.memory import operations
@@ -297,7 +297,6 @@ LIBFABRIC = Kind(
     (DATA / "libfabric/fi_pingpong_1.17.0_tcp.log").read_text() + "\nexit_status=0\n",
     H200,
     {"answer": replaced("2124.37", "4124.37"), **CUT},
-    derive=lambda shown: [Reading("bw", r.nbytes, r.gb_per_s) for r in rows(shown.text)],
 )
 UCX_HOST = ucx("memory", "H H", ("sysv", "cma"))
 UCX_GPU = ucx("gpu", "D D", ("cuda_ipc",))

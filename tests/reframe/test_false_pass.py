@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbar.engine.assertions import ASSERTIONS
-from busbar.engine.launch import show
+from busbar.engine.collect import show
 from busbar.verdict import Verdict
 
 from .kinds import KINDS

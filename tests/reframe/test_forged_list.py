@@ -17,8 +17,9 @@ import pytest
 
 from busbar.check.causes import explained
 from busbar.engine import gpu_aware as gpu_judge
+from busbar.engine.collect import show
 from busbar.engine.judge import judge
-from busbar.engine.launch import BenchLaunch, show
+from busbar.engine.launch import BenchLaunch
 from busbar.engine.results import Outcome
 from busbar.explain import Source
 from busbar.verdict import Verdict

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from busbar.engine import assertions, mode, verdicts
+from busbar.engine import assertions, verdicts
 from busbar.engine import gpu_aware as gpu_judge
+from busbar.engine.collect import show
 from busbar.engine.judge import judge
-from busbar.engine.launch import show
-from busbar.engine.nccl_json import PRIVATE, collect_json
 from busbar.engine.reading import Reading
 from busbar.engine.verdicts import Expect, Judged
+from busbar.tools.nccl_tests import rccl as mode
+from busbar.tools.nccl_tests.report import PRIVATE, collect_json
 from busbar.verdict import Verdict, combined
 
 from ..replay.stand_in import write_json

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from busbar.engine.nccl_json import PRIVATE, collect_json, json_option_script
+from busbar.tools.nccl_tests.report import PRIVATE, collect_json, json_option_script
 
 RECORD = "h200x4/nccl_all_reduce_single_process.json"
 

@@ -16,8 +16,8 @@ ROOT = HERE.parents[1]
 DATA = ROOT / "tests" / "data"
 CASES = yaml.safe_load((HERE / "index.yaml").read_text())["cases"]
 ELSEWHERE = yaml.safe_load((HERE / "elsewhere.yaml").read_text())
-# Descriptions of machines, of which JSON and XML hold no header.
-OF_MACHINES = {"detect", "detect-public"}
+# Descriptions of machines, of which JSON and XML hold no header, and of systems.
+OF_MACHINES = {"detect", "detect-public", "published", "sites"}
 REPLAYED = {
     record[kind]
     for case in CASES.values()

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from busbar import site as sites
+from busbar.engine.collect import show
 from busbar.engine.judge import judge
-from busbar.engine.launch import BenchLaunch, powers, show
+from busbar.engine.launch import BenchLaunch, powers
 from busbar.engine.run import Run
 from busbar.verdict import Verdict, combined
 

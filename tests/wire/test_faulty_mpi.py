@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from busbar.engine.collect import show
 from busbar.engine.gpu_aware import GpuAwareRequest, judge
-from busbar.engine.launch import LaunchOutput, show
+from busbar.engine.launch import LaunchOutput
 from busbar.engine.nonce import NONCE
 from busbar.engine.results import Result
 from busbar.engine.run import Run

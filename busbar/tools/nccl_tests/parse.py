@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from busbar.engine.job_output import Device
 from busbar.parse import numbers
-from busbar.parse.nccl_options import Parameters
+from busbar.tools.nccl_tests.options import NcclParameters
 
 TYPE_BYTES = {
     "int8": 1,
@@ -31,24 +32,12 @@ TYPE_BYTES = {
 
 
 @dataclass(frozen=True)
-class Version:
+class NcclVersion:
     """The program and the NCCL it was built with and runs on (``22803`` for 2.28.3)."""
 
     tests: str
     headers: str = ""
     library: str = ""
-
-
-@dataclass(frozen=True)
-class Device:
-    """A line of ``# Using devices``."""
-
-    rank: int
-    pid: int
-    host: str
-    device: int
-    bus: str
-    name: str
 
 
 @dataclass(frozen=True)
@@ -68,7 +57,7 @@ class TooFew:
 
 
 @dataclass(frozen=True)
-class Half:
+class NcclHalf:
     """One half of a row: out of place or in place."""
 
     time_us: float
@@ -82,7 +71,7 @@ class Half:
 
 
 @dataclass(frozen=True)
-class Row:
+class NcclRow:
     """One size."""
 
     nbytes: int
@@ -90,45 +79,25 @@ class Row:
     type: str
     redop: str
     root: int | None
-    out_of_place: Half
-    in_place: Half | None
+    out_of_place: NcclHalf
+    in_place: NcclHalf | None
 
 
 @dataclass(frozen=True)
-class JsonRun:
+class NcclDocument:
     """A whole ``-J`` document."""
 
     program: str
     version: str
     devices: tuple[Device, ...]
     ranks: int | None
-    rows: tuple[Row, ...]
+    rows: tuple[NcclRow, ...]
     out_of_bounds: Bounds | None
-    parameters: Parameters | None = None
+    parameters: NcclParameters | None = None
     environment: dict[str, str] = field(default_factory=dict)
     complete: bool = True
     errors: tuple[str, ...] = ()
 
-
-TRIGGERS = (
-    "nThread",
-    r"(?i:ccl-tests)",
-    "Using devices",
-    r"Rank +\d+ +.*Pid",
-    "Collective test ",
-    r"size +count +type",
-    "Reducing maxBytes",
-    "Out of bounds values",
-    "Errors with asterisks",
-    "Avg bus bandwidth",
-    "Invalid number of GPUs",
-    r"Test (?:NCCL |CUDA |HIP )?failure",
-)
-"""Texts in the lines that the functions of this module parse, for `busbar.parse.triggers`."""
-ROW_TRIGGER = r"\d[ \t]+(?:u?int\d|fp\d|f\d|bfloat\d|half|float|double)"
-"""A row of the table."""
-ROW_LINE = rb"[ \t]*\d+[ \t]+\d*" + ROW_TRIGGER.encode() + rb"[0-9a-zNA/.+ \t-]*"
-"""A line with a row and nothing else."""
 
 _VERSION = re.compile(
     r"#?\s*(?:nccl|rccl)-tests:?\s+version\s+(?P<tests>\S+)"
@@ -163,10 +132,10 @@ _TOO_FEW = re.compile(
 _FAILURE = re.compile(r"Test (?:NCCL |CUDA |HIP )?failure\b.*")
 
 
-def parse_version(line: str) -> Version | None:
+def parse_version(line: str) -> NcclVersion | None:
     """``# nccl-tests version 2.19.6 nccl-headers=... nccl-library=...`` and rccl's like."""
     version = _VERSION.match(line)
-    return Version(**version.groupdict("")) if version else None
+    return NcclVersion(**version.groupdict("")) if version else None
 
 
 def parse_device(line: str) -> Device | None:
@@ -184,7 +153,7 @@ def parse_device(line: str) -> Device | None:
     )
 
 
-def parse_row(text: str, *, errors: bool = False) -> Row | None:
+def parse_row(text: str, *, errors: bool = False) -> NcclRow | None:
     """A whole row, on one line or joined from its pieces.
 
     ``errors`` is whether the columns are headed ``error``, as in old versions, which print the
@@ -208,7 +177,7 @@ def parse_row(text: str, *, errors: bool = False) -> Row | None:
         and not _consistent(numbers.count(match["nbytes"]), halves[0])
     ):
         return None  # the first number is a root, and the last one is still to come
-    return Row(
+    return NcclRow(
         numbers.count(match["nbytes"]),
         numbers.count(match["count"]),
         match["type"],
@@ -224,7 +193,7 @@ def is_row_start(text: str) -> bool:
     return bool(_ROW_START.match(text))
 
 
-def _consistent(nbytes: int, half: Half) -> bool:
+def _consistent(nbytes: int, half: NcclHalf) -> bool:
     """Whether size and time give the rate."""
     rate = nbytes / half.time_us * 1e-3 if half.time_us > 0 else 0.0
     return half.time_us >= 0 and abs(rate - half.algbw) <= 0.02 * rate + 0.02
@@ -244,13 +213,13 @@ def is_numbers(text: str) -> bool:
     return bool(_NUMBERS.match(text))
 
 
-def _half(words: list[str], errors: bool) -> Half | None:
+def _half(words: list[str], errors: bool) -> NcclHalf | None:
     time_us, algbw, busbw = (numbers.real(word) for word in words[:3])
     if time_us is None or algbw is None or busbw is None:
         return None
     wrong = None if words[3] == "N/A" else _wrong(numbers.real(words[3]), errors=errors)
     decimals = [len(word.partition(".")[2]) for word in words[:3]]
-    return Half(time_us, algbw, busbw, wrong, (decimals[0], decimals[1], decimals[2]))
+    return NcclHalf(time_us, algbw, busbw, wrong, (decimals[0], decimals[1], decimals[2]))
 
 
 _LARGEST_ERROR = 0.01
@@ -307,7 +276,7 @@ def parse_failure(line: str) -> str | None:
     return failure.group() if failure else None
 
 
-def parse_json(text: str) -> JsonRun | None:
+def parse_json(text: str) -> NcclDocument | None:
     """A ``-J`` document, None for JSON of another kind.
 
     A document that breaks off is read up to its last whole result and marked incomplete.
@@ -327,7 +296,7 @@ def parse_json(text: str) -> JsonRun | None:
         raise ValueError(f"the JSON has another form: {error!r}") from error
 
 
-def _json_run(document: dict[str, Any], *, complete: bool) -> JsonRun:
+def _json_run(document: dict[str, Any], *, complete: bool) -> NcclDocument:
     config: dict[str, Any] = document["config"]
     devices = tuple(
         Device(
@@ -343,7 +312,7 @@ def _json_run(document: dict[str, Any], *, complete: bool) -> JsonRun:
     arguments = [str(a) for a in document.get("args", [])]
     bounds = document.get("out_of_bounds") or {}
     errors = tuple(str(e) for e in document.get("errors", []) if e)
-    return JsonRun(
+    return NcclDocument(
         program=arguments[0].rsplit("/", 1)[-1] if arguments else "",
         version=str(document.get("nccl_version", "")),
         devices=devices,
@@ -367,7 +336,7 @@ def _json_bounds(bounds: dict[str, Any]) -> Bounds | None:
     return Bounds(_wrong(count, errors=False), count == 0 and okay)
 
 
-def _json_parameters(config: dict[str, Any]) -> Parameters | None:
+def _json_parameters(config: dict[str, Any]) -> NcclParameters | None:
     if "minimum_bytes" not in config or "maximum_bytes" not in config:
         return None
     names = {
@@ -376,7 +345,7 @@ def _json_parameters(config: dict[str, Any]) -> Parameters | None:
         "iterations": "iterations",
         "check": "validation",
     }
-    return Parameters(
+    return NcclParameters(
         *(
             numbers.json_whole(config[n])
             for n in ("nthreads", "ngpus", "minimum_bytes", "maximum_bytes")
@@ -392,8 +361,8 @@ def _json_ranks(config: dict[str, Any], devices: tuple[Device, ...]) -> int | No
     return max(gpus * threads, named) or None
 
 
-def _json_row(result: dict[str, Any]) -> Row:
-    return Row(
+def _json_row(result: dict[str, Any]) -> NcclRow:
+    return NcclRow(
         numbers.json_whole(result["size"]),
         numbers.json_whole(result["count"]),
         str(result["type"]),
@@ -404,9 +373,9 @@ def _json_row(result: dict[str, Any]) -> Row:
     )
 
 
-def _json_half(half: dict[str, Any]) -> Half:
+def _json_half(half: dict[str, Any]) -> NcclHalf:
     wrong = half.get("nwrong")
-    return Half(
+    return NcclHalf(
         numbers.json_real(half["time"]),
         numbers.json_real(half["alg_bw"]),
         numbers.json_real(half["bus_bw"]),

@@ -7,27 +7,18 @@ import json
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.engine.job_output import JobOutput
-from busbar.engine.json_runs import from_json
-from busbar.parse import nccl_tests, numbers
+from busbar.engine.launch import Report
+from busbar.parse import numbers
 from busbar.redact import redact_document
+from busbar.tools.nccl_tests.document import from_json
+from busbar.tools.nccl_tests.parse import parse_json
 
 FILES = "nccl-tests.*.json"
 """The names that such files have in a job's directory, once they are clean."""
 PRIVATE = "json.private"
 """Where the tool writes them: it dumps its whole environment, which nobody else may read."""
-
-
-@dataclass(frozen=True)
-class NcclJson:
-    """What a tool wrote beside its table."""
-
-    facts: JobOutput | None
-    missing: str = ""
-    """Why there are no facts."""
 
 
 def json_option_script(program: Sequence[str], file: str) -> list[str]:
@@ -47,7 +38,7 @@ def json_option_script(program: Sequence[str], file: str) -> list[str]:
     ]
 
 
-def collect_json(path: Path) -> NcclJson:
+def collect_json(path: Path) -> Report:
     """Reads what a job wrote for ``path`` and leaves there only what may be kept of it."""
     private = path.parent / PRIVATE
     try:
@@ -57,18 +48,18 @@ def collect_json(path: Path) -> NcclJson:
         shutil.rmtree(private, ignore_errors=True)
 
 
-def _clean(written: Path | None, path: Path) -> NcclJson:
+def _clean(written: Path | None, path: Path) -> Report:
     if written is None:
-        return NcclJson(None, "was not written")
+        return Report(None, "was not written")
     try:
         document = numbers.load_json(written.read_text(encoding="utf-8", errors="replace"))
         text = json.dumps(redact_document(document), indent=1) + "\n"
-        run = nccl_tests.parse_json(text)
+        run = parse_json(text)
     except (ValueError, RecursionError):
-        return NcclJson(None, "is empty or breaks off")
+        return Report(None, "is empty or breaks off")
     if run is None:
-        return NcclJson(None, "is JSON of another kind")
+        return Report(None, "is JSON of another kind")
     path.write_text(text, encoding="utf-8")
     if not run.complete:
-        return NcclJson(None, "has no end")
-    return NcclJson(from_json(run, path.name, text))
+        return Report(None, "has no end")
+    return Report(from_json(run, path.name, text))

@@ -15,7 +15,7 @@ _SIZE = re.compile(r"(?P<number>\d{1,15})(?P<unit>[KMGT]?)B?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Options:
+class NcclOptions:
     """The options of a command line; None for those that depend on the version."""
 
     min_bytes: int | None = None
@@ -45,7 +45,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Parameters:
+class NcclParameters:
     """The line that begins ``# nThread``; None for what a version does not print."""
 
     threads: int
@@ -97,16 +97,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_options(arguments: Sequence[str]) -> Options:
+def parse_options(arguments: Sequence[str]) -> NcclOptions:
     """Parse what follows the program on its command line; unknown options are ignored."""
     try:
         known, _ = _parser().parse_known_args(list(arguments))
     except argparse.ArgumentError:
-        return Options()  # the tool refuses them as well
-    return Options(**vars(known))
+        return NcclOptions()  # the tool refuses them as well
+    return NcclOptions(**vars(known))
 
 
-def parse_parameters(line: str) -> Parameters | None:
+def parse_parameters(line: str) -> NcclParameters | None:
     """Parse ``# nThread 1 nGpus 1 minBytes 8 maxBytes 1024 step: 2(factor) ...``."""
     match = _PARAMETERS.match(line)
     if not match:
@@ -116,7 +116,7 @@ def parse_parameters(line: str) -> Parameters | None:
     found = {name: numbers.count(match[name]) for name in (*names, *more) if match[name]}
     if match["kind"] == "factor":
         found["factor"] = numbers.count(match["step"])
-    return Parameters(**found)
+    return NcclParameters(**found)
 
 
 def parse_reduced(line: str) -> int | None:

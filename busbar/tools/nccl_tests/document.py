@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from busbar.engine.job_output import JobOutput, OutOfBounds
 from busbar.engine.reading import Evidence
-from busbar.engine.rows import add_row
-from busbar.parse import nccl_tests
 from busbar.redact import kept_environment
+from busbar.tools.nccl_tests import parse
+from busbar.tools.nccl_tests.read import TOOL_NAME, NcclTable, add_row
 
 _SIZE = re.compile(r'"size"\s*:\s*\d+')
 _RATE = re.compile(r'"bus_bw"\s*:\s*[\d.eE+-]+')
@@ -64,10 +64,10 @@ class _Places:
         return self._evidence(rate or half)
 
 
-def from_json(run: nccl_tests.JsonRun, name: str, text: str) -> JobOutput:
+def from_json(run: parse.NcclDocument, name: str, text: str) -> JobOutput:
     """Return the run in the document ``text`` of the file ``name``."""
     places = _Places(name, text)
-    facts = JobOutput(files=[name], tool="nccl-tests", table_seen=True)
+    facts = JobOutput(files=[name], tool=TOOL_NAME, table_seen=True)
     facts.ranks = run.ranks
     if run.program:
         program = places.find(re.escape(run.program))
@@ -94,10 +94,17 @@ def from_json(run: nccl_tests.JsonRun, name: str, text: str) -> JobOutput:
         bounds = run.out_of_bounds
         facts.out_of_bounds = OutOfBounds(bounds.count, bounds.okay, line)
     if run.parameters is not None:
-        facts.parameters = run.parameters, places.find(r'"maximum_bytes"\s*:\s*\d+')
+        line = places.find(r'"maximum_bytes"\s*:\s*\d+')
+        facts.part(NcclTable).parameters = run.parameters, line
     if run.complete:
         facts.finished = places.find(r'"end_time"')
     else:
         last = lines[-1][-1] if lines and lines[-1] else nowhere
         facts.incomplete = last
     return facts
+
+
+def read_document(name: str, text: str) -> JobOutput | None:
+    """Return the run in a document; None for JSON of another kind."""
+    run = parse.parse_json(text)
+    return from_json(run, name, text) if run else None

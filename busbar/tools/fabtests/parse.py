@@ -17,7 +17,7 @@ _SIZE = re.compile(r"(?P<number>\d+)(?P<unit>[kmg]?)$")
 _PROVIDER = re.compile(r"\s*prov_name: (?P<name>\S+)\s*$")
 
 
-class Row(NamedTuple):
+class FabtestsRow(NamedTuple):
     """One size."""
 
     nbytes: int
@@ -31,9 +31,9 @@ class Row(NamedTuple):
     """Messages, where the tool counts them."""
 
 
-def rows(lines: Iterable[str]) -> list[Row]:
+def rows(lines: Iterable[str]) -> list[FabtestsRow]:
     """Every result row; raises ``ValueError`` for one that does not fit its headings."""
-    table: list[Row] = []
+    table: list[FabtestsRow] = []
     names: list[str] = []
     for line in lines:
         words = line.split()
@@ -57,7 +57,7 @@ def rows(lines: Iterable[str]) -> list[Row]:
             )
             sent = _SIZE.match(row.get("#sent", ""))
             table.append(
-                Row(
+                FabtestsRow(
                     nbytes,
                     rate / 1e3,
                     back == row.get("#sent", ""),

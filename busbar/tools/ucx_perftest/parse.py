@@ -8,7 +8,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from busbar.engine.reading import Evidence, Reading
+from busbar.engine.tool import Reader
 from busbar.parse import numbers
+from busbar.parse.text import decode
 
 _MIB = 2**20
 # Median, average and overall time, average and overall bandwidth, two message rates. After the
@@ -17,15 +20,13 @@ _ROW = re.compile(
     r"\s*(?:Final:)?\s*(?P<iterations>\d{1,18})"
     r"(?P<values>(?:\s+(?:\d+(?:\.\d+)?|-?inf|-?nan)){7})\s*$"
 )
-TRIGGER = r"Final:[ \t]+\d"
-"""A text in the last row, for `busbar.parse.triggers`."""
 _TITLE = re.compile(r"\|.*\((?:usec|nsec)\).*bandwidth \(MB/s\)")
 _DIGITS = 0.005
 """Share by which printed numbers may differ: of a message rate there may be three digits."""
 
 
 @dataclass(frozen=True)
-class Row:
+class UcxRow:
     """The overall columns of the last row."""
 
     iterations: int
@@ -50,7 +51,7 @@ def is_title(line: str) -> bool:
     return bool(_TITLE.match(line))
 
 
-def final_row(lines: Iterable[str]) -> Row | None:
+def final_row(lines: Iterable[str]) -> UcxRow | None:
     """Parse the last result row; None without one."""
     last = None
     for line in lines:
@@ -58,11 +59,34 @@ def final_row(lines: Iterable[str]) -> Row | None:
             words = [numbers.real(word) for word in row["values"].split()]
             values = [math.nan if word is None else word for word in words]
             _, _, overall, _, rate, _, messages = values
-            last = Row(numbers.count(row["iterations"]), overall, rate * _MIB / 1e9, messages)
+            last = UcxRow(numbers.count(row["iterations"]), overall, rate * _MIB / 1e9, messages)
     return last
 
 
-def bandwidth(lines: Iterable[str]) -> float | None:
-    """Return the overall bandwidth in GB/s of the last result row; None without one."""
-    row = final_row(lines)
-    return row.gb_per_s if row else None
+class UcxReader(Reader):
+    """Takes the last row, whose size only the command line has."""
+
+    row_triggers = (r"Final:[ \t]+\d",)
+
+    def row(self, number: int, line: bytes, key: bytes) -> bool:
+        if b"Final:" not in line or not line.lstrip().startswith(b"F"):
+            return False
+        facts, evidence = self.run, Evidence(self.runs.file, number, decode(line))
+        row = final_row([evidence.text])
+        command = next(
+            (each for each, _ in reversed(facts.commands) if each.program == "ucx_perftest"), None
+        )
+        size = numbers.whole(command.option("-s")) if command else None
+        if not (command and row and size):
+            return False
+        facts.tool = facts.tool or "ucx_perftest"
+        facts.buffers = "H H" if command.option("-m") in ("", "host") else "D D"
+        words = (command.option("-t"), command.environment.get("UCX_NET_DEVICES", ""))
+        reading = Reading(
+            *("bw", size, row.gb_per_s),
+            evidence=evidence,
+            buffers=facts.buffers,
+            operation=" ".join(filter(None, words)),
+        )
+        facts.readings.append(reading)
+        return True

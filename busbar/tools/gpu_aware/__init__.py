@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""Our own program ``gpu_aware``: data and rates between all pairs of ranks, by MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from busbar.engine.bands import pair
+from busbar.engine.own_programs import answer
+from busbar.engine.reading import Reading
+from busbar.engine.run import Run
+from busbar.engine.tool import Feature, Programs, Tool, measured
+from busbar.expect import NoExpectation
+from busbar.expect.expectation import Expectation
+from busbar.expect.measured import expectation as copied
+from busbar.site.delivery import Delivery
+from busbar.site.model import Site
+
+
+def _declared(site: Site, delivery: Delivery) -> Sequence[str]:
+    return ["gpu_aware"]
+
+
+def _band(run: Run, reading: Reading) -> Expectation:
+    """A pair of ranks: a copy that was measured in the same run, or the links of the GPUs."""
+    if reading.buffers == "H H" and (run.nodes or 1) > 1 and not run.copies:
+        raise NoExpectation("no band is known for host memory of two nodes")
+    if run.copies is None:
+        return pair(run, reading)
+    return copied(
+        run.copies,
+        latency=reading.kind == "latency_us",
+        source=reading.source,
+        target=reading.target,
+        nbytes=reading.nbytes,
+    )
+
+
+TOOL = Tool(
+    benches=("gpu_aware",),
+    programs=Programs(pattern="gpu_aware"),
+    features={
+        "gpu_aware": Feature(
+            "a compiler of the MPI",
+            "the program `gpu_aware`, which checks data and measures pairs",
+            "`reframe_checks/src`; an image contains it",
+            "the C++ compiler of the MPI (`mpic++`; on Cray `CC`)",
+            compiled=True,
+        )
+    },
+    declared=_declared,
+    reader=None,
+    bands=lambda run, reading: [_band(run, reading)],
+    answer=answer,
+    checked=measured,
+)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+"""Our own program ``memory``: plain copies, the ceiling of what MPI can reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from busbar.engine.bands import pair, question_of, site_of
+from busbar.engine.own_programs import answer
+from busbar.engine.reading import Reading
+from busbar.engine.run import Run
+from busbar.engine.tool import Feature, Programs, Tool, measured
+from busbar.expect import NoExpectation
+from busbar.expect.expectation import Expectation
+from busbar.expect.host_link import expectation as host_link
+from busbar.expect.within_gpu import expectation as within_gpu
+from busbar.site.delivery import Delivery
+from busbar.site.model import Site
+
+
+def _declared(site: Site, delivery: Delivery) -> Sequence[str]:
+    return [] if delivery.kind == "image" else ["memory"]
+
+
+def _copy(run: Run, reading: Reading) -> Expectation:
+    """A plain copy: between two GPUs, between a GPU and the host, or within one memory."""
+    if reading.source is not None and reading.source != reading.target:
+        return pair(run, reading)
+    if reading.buffers in ("H D", "D H"):
+        gpu = reading.source or 0
+        question = replace(question_of(run, reading), bench="copy", src=gpu, dst=gpu)
+        return host_link(site_of(run), replace(question, buffers=reading.buffers))
+    if reading.buffers == "D" and reading.memory_gb_per_s:
+        gpus = site_of(run).node_type(run.partition).gpus
+        return within_gpu(gpus.model if gpus else "", reading.memory_gb_per_s, reading.nbytes)
+    raise NoExpectation("a copy within host memory uses no link")
+
+
+TOOL = Tool(
+    benches=("memory",),
+    programs=Programs(),
+    features={
+        "memory": Feature(
+            "a compiler of the MPI",
+            "the program `memory`, which measures plain copies",
+            "`reframe_checks/src`; not in images",
+            "the C++ compiler of the MPI (`mpic++`; on Cray `CC`)",
+            compiled=True,
+        )
+    },
+    declared=_declared,
+    reader=None,
+    bands=lambda run, reading: [_copy(run, reading)],
+    answer=answer,
+    checked=measured,
+)

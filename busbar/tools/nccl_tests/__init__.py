@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""nccl-tests and rccl-tests: collectives of NCCL and RCCL."""
+
+from __future__ import annotations
+
+from busbar.engine.bands import collectives
+from busbar.engine.identify import gpu_models
+from busbar.engine.job_output import JobOutput
+from busbar.engine.run import Run
+from busbar.engine.tool import Feature, Programs, Tool
+from busbar.expect import COLLECTIVES
+from busbar.tools.nccl_tests.answer import answer, checked, contradictions, lone, report
+from busbar.tools.nccl_tests.document import read_document
+from busbar.tools.nccl_tests.read import TOOL_NAME, NcclReader
+
+_RCCL_TESTS = "rccl-tests"
+
+
+def _harness(known: Run, output: JobOutput) -> str | None:
+    gpus = known.site.node_type(known.partition).gpus if known.site else None
+    if gpus:
+        return _RCCL_TESTS if gpus.vendor == "amd" else TOOL_NAME
+    models = gpu_models(output)
+    if not models:
+        return None
+    return _RCCL_TESTS if any("AMD" in model for model in models) else TOOL_NAME
+
+
+TOOL = Tool(
+    benches=COLLECTIVES,
+    outputs=(TOOL_NAME,),
+    programs=Programs(
+        names=tuple(f"{name}_perf" for name in COLLECTIVES),
+        pattern="*_perf",
+        places=("libexec/nccl-tests", "libexec/rccl-tests"),
+    ),
+    features={
+        "xccl": Feature(
+            "nccl-tests (rccl-tests)",
+            "`all_reduce_perf` and the other collectives",
+            "nccl-tests or rccl-tests",
+            "`--prefix DIR`, Spack, modules or an image",
+            program="all_reduce_perf",
+        ),
+        "npkit": Feature(
+            "an RCCL with NPKit",
+            "an RCCL with NPKit",
+            "RCCL, built with NPKit",
+            "`features: [npkit]` of the delivery in `site.yaml`",
+        ),
+    },
+    reader=NcclReader,
+    document=read_document,
+    bands=collectives,
+    answer=answer,
+    checked=checked,
+    contradictions=contradictions,
+    report=report,
+    lone=lone,
+    harness=_harness,
+    collective=True,
+)

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: MIT
+"""Whether an output of nccl-tests is what was requested, and agrees with itself."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from busbar.engine.contradictions import product_of, rate_of
+from busbar.engine.job_output import JobOutput
+from busbar.engine.launch import BenchLaunch, LaunchOutput
+from busbar.engine.tool import Contradiction
+from busbar.tools.nccl_tests.options import NcclOptions, NcclParameters, parse_options
+from busbar.tools.nccl_tests.parse import TYPE_BYTES, NcclHalf, NcclRow
+from busbar.tools.nccl_tests.read import TOOL_NAME, NcclTable, rows_of
+from busbar.units import MIB, format_bytes
+
+_ROUNDED = 0.01
+"""NCCL rounds a message down to what divides among the ranks; by less than this share."""
+_ALIGNED = 128
+"""Bytes per rank by which it rounds a small message at most."""
+_NOT_CHECKED_IN_PLACE = ("alltoall", "sendrecv")
+"""The tool prints N/A there."""
+_DIGITS, _CENT = 1e-3, 0.006
+"""The table has at least four digits of a large number, two places of a small one."""
+
+
+def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
+    """Yield where options, sizes and ranks of the output are not those of the launch."""
+    outputs = [shown.facts]
+    if shown.report and shown.report.facts:
+        outputs.append(shown.report.facts)
+    for output in outputs:
+        yield from _of_output(launch, output)
+
+
+def _of_output(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
+    if output.tool != TOOL_NAME:
+        return  # without a table the readings are missing, which is another assertion's
+    names = {name for name, _ in output.names} - {launch.bench}
+    if names:
+        yield f"requested {launch.bench}, but {', '.join(sorted(names))} ran"
+    asked = parse_options(launch.command[1:])
+    stated = output.part(NcclTable).parameters
+    yield from _of_rows(asked, launch, output)
+    yield from _of_sizes(asked, launch, output)
+    if stated:
+        yield from _of_parameters(asked, launch, stated[0], output.max_bytes)
+    ranks = {device.rank for device in output.devices.values()}
+    if output.files == [launch.json]:
+        return
+    if ranks != set(range(launch.ranks)):
+        yield f"the tool lists {len(ranks)} GPUs for {launch.ranks} ranks"
+    if not stated:
+        yield "the output has no line with the parameters of the tool"
+
+
+def _of_rows(asked: NcclOptions, launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
+    for row, _ in rows_of(output):
+        size = format_bytes(row.nbytes)
+        if asked.type not in (row.type, "all"):
+            yield f"{size}: requested type {asked.type}, but {row.type} was measured"
+            return
+        if row.redop not in (asked.redop, "none") and asked.redop != "all":
+            yield f"{size}: requested operator {asked.redop}, but {row.redop} was measured"
+            return
+        if launch.bench == "broadcast" and row.root not in (asked.root, None):
+            yield f"{size}: requested root {asked.root}, but {row.root} was measured"
+            return
+
+
+def _of_sizes(asked: NcclOptions, launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
+    sizes = asked.sizes or launch.sizes
+    rows = [row for row, _ in rows_of(output)]
+    least = min(sizes, default=0)
+    for row in rows:
+        if not asked.sizes and row.nbytes < least:
+            continue
+        if not any(_is_size(row.nbytes, size, launch.ranks) for size in sizes):
+            yield f"{format_bytes(row.nbytes)} was not requested"
+            return
+    repeated = Counter((r.nbytes, r.type, r.redop, r.root) for r in rows if r.nbytes >= MIB)
+    for (nbytes, *_), count in repeated.items():
+        if count != asked.cycles:
+            yield f"{format_bytes(nbytes)} is in the output {count} times, not {asked.cycles}"
+            return
+
+
+def _is_size(nbytes: int, size: int, ranks: int) -> bool:
+    return size * (1 - _ROUNDED) - _ALIGNED * ranks <= nbytes <= size
+
+
+def _of_parameters(
+    asked: NcclOptions,
+    launch: BenchLaunch,
+    stated: NcclParameters,
+    most: int | None,
+) -> Iterator[str]:
+    least = 1 if launch.validated and not asked.check else asked.check
+    pairs = (
+        ("threads", asked.threads, stated.threads),
+        ("GPUs per thread", asked.gpus, stated.gpus),
+        ("smallest size", asked.min_bytes, stated.min_bytes),
+        # The tool lowers it to what fits into memory, and says so in another line.
+        ("largest size", asked.max_bytes, stated.max_bytes),
+        ("factor", asked.factor, stated.factor),
+        ("iterations", asked.iterations, stated.iterations),
+        ("warm-up iterations", asked.warmup, stated.warmup),
+        ("validation", least, stated.check),
+        ("aggregated iterations", asked.aggregated, stated.aggregated),
+        # Not every version prints the number of launches of a graph.
+        ("graph", None if asked.graph else 0, stated.graph),
+    )
+    for name, wanted, printed in pairs:
+        if wanted is not None and printed is not None and wanted != printed:
+            yield f"{name}: requested {wanted}, but {printed} was used"
+
+
+def checked(launch: BenchLaunch, shown: LaunchOutput) -> bool:
+    """Return whether every row has its count of wrong elements."""
+    rows = rows_of(shown.facts)
+    halves = [row.out_of_place for row, _ in rows]
+    if launch.bench not in _NOT_CHECKED_IN_PLACE:
+        halves += [row.in_place for row, _ in rows if row.in_place]
+    return bool(halves) and all(half.wrong is not None for half in halves)
+
+
+def lone(launch: BenchLaunch, shown: LaunchOutput) -> str:
+    """Return why each process ran without the others; empty if they ran together."""
+    facts = shown.facts
+    if facts.tool != TOOL_NAME or launch.ranks == 1:
+        return ""
+    sizes = {*facts.values("nccl.init", "ranks"), *facts.values("nccl.nodes", "ranks")}
+    first_only = len(facts.devices) > 1 and {d.rank for d in facts.devices.values()} == {0}
+    if shown.runs < 2 and not first_only and sizes != {"1"}:
+        return ""
+    processes = max(shown.runs, len(facts.devices), len(shown.ranks))
+    return (
+        f"each of {processes} processes ran alone: {Path(launch.command[0]).name} is built without"
+        " MPI, or for another MPI than the launcher's; build nccl-tests (rccl-tests) with"
+        f" MPI=1 MPI_HOME=..., or run it as one process with -g {launch.ranks}"
+    )
+
+
+# ---- the requested JSON against the table
+def report(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
+    """Yield where the requested JSON of the tool differs from its table.
+
+    One that cannot be read takes no measurement away: the table is judged, and a note tells.
+    """
+    reported = shown.report.facts if shown.report else None
+    if reported is None:
+        return
+    for failure in reported.values("tests.failure", "text"):
+        yield f"{launch.json}: {failure}"
+    rows = defaultdict(list)
+    for row, _ in rows_of(reported):
+        rows[row.nbytes, row.type, row.redop, row.root].append(row)
+    for row, _ in rows_of(shown.facts):
+        alike = rows[row.nbytes, row.type, row.redop, row.root]
+        same = alike.pop(0) if alike else None  # a size that is run again follows in both
+        size = format_bytes(row.nbytes)
+        if same is None:
+            yield f"{launch.json} has nothing of {size}, which the table has"
+            return
+        if same.count != row.count or not (
+            _agree(same.out_of_place, row.out_of_place) and _agree(same.in_place, row.in_place)
+        ):
+            yield f"{launch.json} and the table differ at {size}"
+            return
+
+
+def _agree(one: NcclHalf | None, other: NcclHalf | None) -> bool:
+    """Whether two halves are the same but for what one of them leaves out, and for digits."""
+    if one is None or other is None:
+        return True
+    pairs = zip(*((h.time_us, h.algbw, h.busbw) for h in (one, other)), strict=True)
+    return (None in (one.wrong, other.wrong) or one.wrong == other.wrong) and all(
+        math.isclose(a, b, rel_tol=_DIGITS, abs_tol=_CENT) for a, b in pairs
+    )
+
+
+# ---- an output by itself
+class Signature(NamedTuple):
+    """How a collective of nccl-tests shows in its columns, on ``ranks`` ranks."""
+
+    parts: int
+    """Size over count times type."""
+    factor: float
+    """Bus bandwidth over algorithm bandwidth."""
+    reduces: bool | None
+    rooted: bool | None
+
+
+def signatures(ranks: int) -> dict[str, Signature]:
+    """Return the signature of each collective.
+
+    From nccl-tests' doc/PERFORMANCE.md and the ``*GetCollByteCount`` of each test.
+    """
+    n, others = ranks, ranks - 1
+    return {
+        "all_reduce": Signature(1, 2 * others / n, True, False),
+        "reduce": Signature(1, 1, True, True),
+        "broadcast": Signature(1, 1, False, True),
+        "sendrecv": Signature(1, 1, None, False),
+        "all_gather": Signature(n, others / n, False, False),
+        "reduce_scatter": Signature(n, others / n, True, False),
+        "alltoall": Signature(n, others / n, False, False),
+        "gather": Signature(n, others / n, False, True),
+        "scatter": Signature(n, others / n, False, True),
+    }
+
+
+def contradictions(
+    output: JobOutput, operation: str | None, ranks: int | None
+) -> Iterator[Contradiction]:
+    """Yield where names, columns and numbers contradict each other; of rows only the first."""
+    names = dict(output.names)
+    if len(names) > 1:
+        text = f"the output is called {' and '.join(names)}"
+        yield Contradiction(text, output.names[-1][1])
+    elif operation and names and operation not in names:
+        text = f"the output is called {output.names[0][0]}, its columns are those of {operation}"
+        yield Contradiction(text, output.names[0][1])
+    known = signatures(ranks) if ranks and ranks > 1 else {}
+    for row, evidence in rows_of(output):
+        for text in _of_row(row, known.get(operation or "")):
+            yield Contradiction(f"{format_bytes(row.nbytes)}: {text}", evidence)
+            return
+    if output.finished and rows_of(output) and output.out_of_bounds is None:
+        text = "the line that counts values out of bounds is missing"
+        yield Contradiction(text, output.finished)
+
+
+def _of_row(row: NcclRow, signature: Signature | None) -> Iterator[str]:
+    """Yield what is wrong with a row of nccl-tests."""
+    for half in (row.out_of_place, row.in_place):
+        if half is None:
+            continue
+        time, algbw, busbw = half.decimals
+        if _is_old_rate(row, half):
+            continue
+        if not rate_of(row.nbytes, half.time_us, half.algbw, (time, algbw)):
+            yield f"algbw {half.algbw:g} is not the size over {half.time_us:g} us"
+        if signature and not product_of(half.algbw, signature.factor, half.busbw, (algbw, busbw)):
+            yield f"busbw {half.busbw:g} is not {signature.factor:.4g} times algbw {half.algbw:g}"
+    width = TYPE_BYTES.get(row.type)
+    if signature is None or width is None:
+        return
+    element = width * signature.parts
+    if abs(row.count * element - row.nbytes) >= element:
+        yield f"{row.count} elements of type {row.type} are not {row.nbytes} bytes"
+    if signature.reduces not in (None, row.redop != "none"):
+        yield f"the operator is {row.redop}"
+    if row.root is not None and not _is_root(row.root, signature.rooted):
+        yield f"the root is {row.root}"
+
+
+def _is_old_rate(row: NcclRow, half: NcclHalf) -> bool:
+    """Whether the rate counts what the other ranks sent, as in versions without a root column."""
+    width = TYPE_BYTES.get(row.type)
+    others = row.nbytes - row.count * width if width else 0
+    old = row.root is None and not row.redop and half.algbw == half.busbw
+    return old and others > 0 and rate_of(others, half.time_us, half.algbw, half.decimals[:2])
+
+
+def _is_root(root: int, rooted: bool | None) -> bool:
+    return rooted is None or (root >= 0 if rooted else root == -1)
+
+
+def columns_operation(facts: JobOutput, ranks: int | None) -> set[str]:
+    """Return the collectives that fit the columns count, operator, root and busbw over algbw."""
+    candidates: set[str] | None = None
+    for row, _ in rows_of(facts)[-3:]:
+        width = TYPE_BYTES.get(row.type)
+        half = row.out_of_place
+        if not width or not row.count or half.algbw < 1 or not ranks or ranks < 2:
+            continue
+        if not half.busbw > 0:
+            continue  # not a number
+        fit = {
+            name
+            for name, (parts, factor, reduces, rooted) in signatures(ranks).items()
+            if abs(row.count * width * parts - row.nbytes) <= row.nbytes * 0.02 * parts
+            and abs(half.busbw / half.algbw - factor) <= 0.01 * factor + 0.02 / half.algbw
+            and (reduces is None or not row.redop or reduces == (row.redop != "none"))
+            and (rooted is None or row.root is None or rooted == (row.root >= 0))
+        }
+        candidates = fit if candidates is None else candidates & fit
+    return candidates or set()

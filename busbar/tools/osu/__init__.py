@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+"""OSU micro-benchmarks: MPI between ranks, and NCCL or RCCL where built with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from busbar.engine.job_output import JobOutput
+from busbar.engine.tool import Feature, Programs, Tool
+from busbar.site.delivery import Delivery
+from busbar.site.model import Site
+from busbar.tools.osu.answer import answer, checked, contradictions
+from busbar.tools.osu.bands import OSU_COLLECTIVES, bands, derived
+from busbar.tools.osu.parse import OsuReader
+
+_PAIRS = ("osu_bw", "osu_bibw", "osu_latency")
+_LIBEXEC = "libexec/osu-micro-benchmarks"
+
+
+def _declared(site: Site, delivery: Delivery) -> Iterator[str]:
+    if delivery.kind in ("spack", "image") and {"osu", "xccl"} <= set(delivery.features):
+        yield "osu-xccl"  # the manifests build OSU with NCCL or RCCL
+
+
+def _ranks(output: JobOutput) -> int | None:
+    # These tests refuse any other number.
+    return 2 if output.tool in _PAIRS and output.readings else None
+
+
+TOOL = Tool(
+    benches=("osu_*",),
+    outputs=("osu",),
+    programs=Programs(
+        names=(
+            *_PAIRS,
+            "osu_mbw_mr",
+            *OSU_COLLECTIVES,
+            *(name.replace("osu_", "osu_xccl_") for name in OSU_COLLECTIVES),
+            "osu_xccl_bw",
+        ),
+        pattern="osu_*",
+        places=(f"{_LIBEXEC}/mpi/**", f"{_LIBEXEC}/xccl/**"),
+    ),
+    features={
+        "osu": Feature(
+            "OSU micro-benchmarks",
+            "`osu_bw` and the other MPI benchmarks of OSU",
+            "OSU micro-benchmarks",
+            "`--prefix DIR`, Spack, modules or an image",
+            program="osu_bw",
+        ),
+        "osu-xccl": Feature(
+            "OSU micro-benchmarks for NCCL or RCCL",
+            "`osu_xccl_allreduce` and the other benchmarks of OSU for NCCL and RCCL",
+            "OSU micro-benchmarks, built with NCCL or RCCL",
+            "`--prefix DIR`, Spack, modules or an image",
+            program="osu_xccl_allreduce",
+        ),
+    },
+    declared=_declared,
+    reader=OsuReader,
+    bands=bands,
+    answer=answer,
+    checked=checked,
+    contradictions=contradictions,
+    derived=derived,
+    ranks=_ranks,
+)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+"""Whether an output of OSU is what was requested, and agrees with itself."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from busbar.engine.job_output import JobOutput
+from busbar.engine.launch import BenchLaunch, LaunchOutput
+from busbar.engine.reading import Reading
+from busbar.engine.tool import Contradiction
+from busbar.parse import numbers
+from busbar.tools.osu.parse import SILENT
+from busbar.units import format_bytes
+
+_ROW = re.compile(r"\d+\s")
+
+
+def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
+    """Yield where test, buffers, settings and sizes are not those of the launch."""
+    output = shown.facts
+    names = {name for name, _ in output.names} - {launch.bench}
+    if names:
+        yield f"requested {launch.bench}, but {', '.join(sorted(names))} ran"
+        return
+    if not output.readings:
+        return
+    if not any(setting.unit for setting, _ in output.settings):
+        yield "the output does not name the unit of its table"
+    on_gpu = "D" in launch.buffers
+    if launch.buffers and launch.bench not in SILENT and on_gpu != (output.device != "host"):
+        memory = "GPU memory" if on_gpu else "host memory"
+        yield f"requested buffers in {memory}, but the title names {output.device}"
+    if output.buffers and launch.buffers and output.buffers != launch.buffers:
+        yield f"requested buffers {launch.buffers}, but {output.buffers} were used"
+    for setting, _ in output.settings:
+        if setting.datatype not in (None, "MPI_CHAR"):
+            yield f"requested type MPI_CHAR, but {setting.datatype} was used"
+        if setting.pairs is not None and setting.pairs * 2 != launch.ranks:
+            yield f"requested {launch.ranks // 2} pairs, but {setting.pairs} were used"
+        if setting.window is not None and setting.window != _window(launch.command):
+            yield f"requested a window of {_window(launch.command)}, but {setting.window} was used"
+    yield from _strange(launch, output.readings)
+
+
+def _window(command: Sequence[str]) -> int:
+    """OSU's own default is 64."""
+    for option, value in pairwise(command):
+        if option in ("-W", "--window-size") and numbers.is_whole(value):
+            return numbers.count(value)
+    return 64
+
+
+def _strange(launch: BenchLaunch, readings: Sequence[Reading]) -> Iterator[str]:
+    strange = sorted({r.nbytes for r in readings} - set(launch.sizes))
+    if strange:
+        yield f"{format_bytes(strange[0])} was not requested"
+
+
+def checked(launch: BenchLaunch, shown: LaunchOutput) -> bool:
+    """Return whether ``-c`` passed in every row."""
+    rows = [line.split() for line in shown.text if _ROW.match(line)]
+    return bool(rows) and all(row[-1] == "Pass" for row in rows)
+
+
+def contradictions(
+    output: JobOutput, operation: str | None, ranks: int | None
+) -> Iterator[Contradiction]:
+    """Yield the first size that is in the table twice."""
+    sizes = Counter((r.kind, r.nbytes) for r in output.readings)
+    for (_, nbytes), count in sizes.items():
+        if count > 1:
+            text = f"{format_bytes(nbytes)} is in the table {count} times"
+            yield Contradiction(text, output.readings[-1].evidence)
+            return

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+"""Limit and band of what OSU measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from busbar.engine.bands import between_two, not_staged, pair, question_of, site_of
+from busbar.engine.reading import Reading
+from busbar.engine.run import Run
+from busbar.expect import NoExpectation
+from busbar.expect.bounds import factor
+from busbar.expect.expectation import Expectation
+from busbar.expect.point import multi_pair
+
+OSU_COLLECTIVES = {
+    "osu_allreduce": "all_reduce",
+    "osu_allgather": "all_gather",
+    "osu_alltoall": "alltoall",
+    "osu_bcast": "broadcast",
+    "osu_reduce_scatter": "reduce_scatter",
+}
+_PARTS = ("osu_allgather", "osu_alltoall")
+"""OSU prints the size of one rank's part for these, and the whole for the others."""
+
+
+def bands(run: Run, reading: Reading) -> list[Expectation]:
+    """Return the band of a reading, by its test."""
+    if run.bench in ("osu_bw", "osu_bibw", "osu_latency"):
+        return [pair(run, reading)]
+    if run.bench == "osu_mbw_mr":
+        return [_multi_pair(run, reading)]
+    if run.bench == "osu_xccl_bw":
+        return [between_two(run, reading)]
+    if run.bench.replace("osu_xccl_", "osu_") in OSU_COLLECTIVES:
+        return [_collective(run, reading)]
+    where = f"site {run.site.name}" if run.site else ""
+    raise NoExpectation(f"no band for {run.bench}", where=where)
+
+
+def _multi_pair(run: Run, reading: Reading) -> Expectation:
+    band = multi_pair(site_of(run), question_of(run, reading))
+    # OSU prints the same title for buffers of the host, which are slower.
+    if not run.memory and reading.value < band.low:
+        where = f"site {site_of(run).name}"
+        raise NoExpectation("the output does not show where the buffers are", where=where)
+    return band
+
+
+def _collective(run: Run, reading: Reading) -> Expectation:
+    if run.memory == "host":
+        raise NoExpectation("host buffers use no link of the GPUs")
+    if reading.kind == "latency_us":
+        raise NoExpectation("a latency of a collective has no band; its bus bandwidth has")
+    return not_staged(run, reading, reading.operation)
+
+
+def derived(run: Run, readings: Sequence[Reading]) -> list[Reading]:
+    """Return the bus bandwidth that a collective of OSU reaches at its largest size.
+
+    OSU prints latencies; the size over the time, times the factor of nccl-tests, compares.
+    """
+    bench, ranks = run.bench.replace("osu_xccl_", "osu_"), run.ranks
+    operation = OSU_COLLECTIVES.get(bench)
+    latencies = [each for each in readings if each.kind == "latency_us" and each.value > 0]
+    if operation is None or not ranks or not latencies:
+        return []
+    last = max(latencies, key=lambda each: each.nbytes)
+    parts = ranks if bench in _PARTS else 1
+    rate = last.gb_per_s * parts * factor(operation, ranks)
+    return [replace(last, kind="busbw", value=rate, operation=operation)]

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: MIT
+"""The output of OSU micro-benchmarks 5.x to 7.x: titles and tables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from busbar.engine.contradictions import agrees, half_unit
+from busbar.engine.job_output import JobOutput
+from busbar.engine.reading import Evidence, Reading
+from busbar.engine.runs import Runs
+from busbar.engine.tool import Reader
+from busbar.parse import numbers
+from busbar.parse.text import decode
+
+
+@dataclass(frozen=True)
+class OsuBanner:
+    """The title line of a test, as in ``# OSU MPI-CUDA Bandwidth Test v7.4``."""
+
+    test: str
+    """Name of the program: ``osu_bw``, ``osu_allreduce``."""
+    version: str
+    device: str
+    """``CUDA``, ``ROCM``, ``OPENACC``...; empty for host buffers on both sides."""
+    quantity: str
+    """``bw`` in MB/s of 1e6 bytes, or ``latency_us``."""
+
+
+@dataclass(frozen=True)
+class OsuRow:
+    """One size of a table."""
+
+    nbytes: int
+    value: float
+    """In the unit of the table's column."""
+    valid: bool | None = None
+    """The verdict of ``-c``; None without it."""
+    others: tuple[float, ...] = ()
+    """The further columns: message rate, smallest and largest latency."""
+
+
+@dataclass(frozen=True)
+class OsuSetting:
+    """A line between the title and the table; None for what it does not name."""
+
+    unit: str | None = None
+    """Of the first column: ``MB/s`` or ``us``."""
+    datatype: str | None = None
+    pairs: int | None = None
+    window: int | None = None
+
+
+_BANNER = re.compile(
+    r"#\s*OSU\s+(?P<api>MPI|NCCL|RCCL|xCCL|OSHM|UPC\+?\+?)(?:-(?P<device>[A-Za-z]+))?\s+"
+    r"(?P<title>\S.*?)\s+(?:Test\s+)?v(?P<version>\d+(?:\.\d+)+)"
+)
+SILENT = ("osu_mbw_mr", "osu_multi_lat")
+"""These print the same title for buffers of the host and of GPUs."""
+_GPU_LIBRARIES = ("NCCL", "RCCL", "xCCL")
+_TITLES = {
+    "bandwidth": "osu_bw",
+    "bi-directional bandwidth": "osu_bibw",
+    "latency": "osu_latency",
+    "multi latency": "osu_multi_lat",
+    "multi-threaded latency": "osu_latency_mt",
+    "multi-process latency": "osu_latency_mp",
+    "multiple bandwidth / message rate": "osu_mbw_mr",
+    "persistent bandwidth": "osu_bw_persistent",
+    "persistent latency": "osu_latency_persistent",
+    "persistent bi-directional bandwidth": "osu_bibw_persistent",
+    "all-to-all personalized exchange latency": "osu_alltoall",
+    "all-to-allv personalized exchange latency": "osu_alltoallv",
+    "broadcast latency": "osu_bcast",
+}
+_BUFFERS = re.compile(
+    r"#\s*Send Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<send>\w+)\)"
+    r" and Receive Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<receive>\w+)\)"
+)
+_ROW = re.compile(
+    r"\s*(?P<nbytes>\d{1,18})(?P<values>(?:\s+(?:\d+(?:\.\d+)?|-\d+\.\d+|-?(?:nan|inf))){1,12})"
+    r"(?:\s+(?P<check>Pass|Fail))?\s*$",
+    re.IGNORECASE,
+)
+_SETTINGS = (
+    re.compile(r"#\s*Size\b.*?(?:\s|\()(?P<unit>[A-Za-z]{0,5}[Bb]\w{0,4}/s\w*|[mnpu]?s|sec)\b"),
+    re.compile(r"#\s*Datatype:\s*(?P<datatype>\w+)"),
+    re.compile(
+        r"#\s*\[\s*pairs:\s*(?P<pairs>\d{1,9})\s*\]\s*\[\s*window size:\s*(?P<window>\d{1,9})\s*\]"
+    ),
+)
+_WRONG_RANKS = re.compile(r"This test requires (?:exactly|at least) (?P<ranks>\w+) processes")
+
+
+def parse_banner(line: str) -> OsuBanner | None:
+    """The title of a test, or None for any other line."""
+    match = _BANNER.match(line)
+    if not match:
+        return None
+    title = re.sub(r"\s+test$", "", match["title"].strip().lower())
+    test = _TITLES.get(title)
+    if test is None:
+        test = "osu_" + re.sub(r"\W+", "_", title.removesuffix(" latency")).strip("_")
+    if match["api"] in _GPU_LIBRARIES:
+        test = test.replace("osu_", "osu_xccl_", 1)
+    rate = "bandwidth" in title
+    return OsuBanner(test, match["version"], match["device"] or "", "bw" if rate else "latency_us")
+
+
+def parse_buffers(line: str) -> str | None:
+    """``D D`` and the like from the line that 5.x to 7.3 print under the title."""
+    match = _BUFFERS.match(line)
+    return f"{match['send']} {match['receive']}" if match else None
+
+
+def parse_row(line: str) -> OsuRow | None:
+    """A row of a table; the first value is the average or the bandwidth."""
+    row = _ROW.match(line)
+    if not row:
+        return None
+    valid = row["check"].lower() == "pass" if row["check"] else None
+    first, *others = (numbers.real(word) for word in row["values"].split())
+    known = tuple(other for other in others if other is not None)
+    return None if first is None else OsuRow(numbers.count(row["nbytes"]), first, valid, known)
+
+
+def parse_setting(line: str) -> OsuSetting | None:
+    """The units of the table, the type, or the number of pairs; None for any other line."""
+    for pattern in _SETTINGS:
+        if match := pattern.match(line):
+            found = match.groupdict()
+            return OsuSetting(
+                found.get("unit"),
+                found.get("datatype"),
+                numbers.count(found["pairs"]) if "pairs" in found else None,
+                numbers.count(found["window"]) if "window" in found else None,
+            )
+    return None
+
+
+def parse_rank_complaint(line: str) -> str | None:
+    """How many processes a test says it needs, when it was started with another number."""
+    complaint = _WRONG_RANKS.search(line)
+    return complaint["ranks"] if complaint else None
+
+
+class OsuReader(Reader):
+    """Reads tables; a row is two numbers, so it counts only after a title."""
+
+    triggers = (r"#[ \t]*(?:OSU|Size|Datatype|\[)", "Send Buffer on", "This test requires")
+    plain_row_trigger = (
+        r"(?mi:[0-9][ \t]+-?(?:[0-9][0-9.]*|nan|inf)(?:[ \t]+(?:pass|fail))?[ \t]*$)"
+    )
+
+    def __init__(self, runs: Runs) -> None:
+        super().__init__(runs)
+        self._banner: OsuBanner | None = None
+
+    def comment(self, number: int, text: str) -> bool:
+        evidence = Evidence(self.runs.file, number, text)
+        banner = self._banner if self.runs.table is self else None
+        if title := parse_banner(text):
+            self._title(title, evidence)
+        elif banner and (setting := parse_setting(text)):
+            self.run.settings.append((setting, evidence))
+            unit = "MB/s" if banner.quantity == "bw" else "us"
+            if setting.unit and setting.unit != unit:
+                wrong = f"the table is in {setting.unit}, {banner.test} prints {unit}"
+                self.run.note_contradiction(wrong, evidence)
+        elif buffers := parse_buffers(text):
+            self.run.buffers = buffers
+            if "D" in buffers:
+                self.run.device = self.run.device or "GPU"
+        else:
+            return False
+        return True
+
+    def _title(self, banner: OsuBanner, evidence: Evidence) -> None:
+        facts = self.run
+        again = facts.names and facts.names[0][0] == banner.test and not facts.readings
+        if facts.tool and not (again or (facts.tool == "osu" and not facts.readings)):
+            facts = self.runs.begin()
+        facts.launches.append(evidence)
+        facts.tool = banner.test
+        facts.version = banner.version
+        by_library = "xccl" in banner.test  # NCCL and RCCL take GPU buffers only
+        silent = "GPU" if by_library else "" if banner.test in SILENT else "host"
+        facts.device = banner.device or silent
+        facts.table_seen = True
+        facts.names.append((banner.test, evidence))
+        self._banner = banner
+        self.runs.begin_table(self, plain_rows=True)
+
+    def row(self, number: int, line: bytes, key: bytes) -> bool:
+        if line.lstrip()[:1].isdigit():
+            banner = self._banner if self.runs.table is self else None
+            row = parse_row(decode(line)) if banner else None
+            if banner and row:
+                _add(self.run, banner, row, Evidence(self.runs.file, number, decode(line)))
+            return row is not None
+        if b"requires" in line and (needed := parse_rank_complaint(decode(line, 300))):
+            facts, evidence = self.run, Evidence(self.runs.file, number, decode(line, 300))
+            facts.tool = facts.tool or "osu"
+            facts.note_message("osu.ranks", evidence, {"ranks": needed})
+            facts.launches.append(evidence)
+            facts.single_starts += 1
+        return False  # it can be a library's message, too
+
+
+def _add(facts: JobOutput, banner: OsuBanner, row: OsuRow, evidence: Evidence) -> None:
+    if facts.full:
+        facts.dropped_from = facts.dropped_from or evidence
+        return
+    rate = banner.quantity == "bw"
+    facts.note_contradiction(_contradiction(banner, row), evidence)
+    facts.readings.append(
+        Reading(
+            "bw" if rate else "latency_us",
+            row.nbytes,
+            row.value / 1e3 if rate else row.value,
+            wrong=1 if row.valid is False else 0,
+            evidence=evidence,
+            buffers=facts.buffers,
+        )
+    )
+
+
+def _contradiction(banner: OsuBanner, row: OsuRow) -> str:
+    """Return what is wrong with a row of ``osu_mbw_mr``, which has two rates."""
+    if banner.test != "osu_mbw_mr" or not row.others or not row.nbytes:
+        return ""
+    rate = row.value * 1e6 / row.nbytes
+    unit = half_unit(2) * 1e6 / row.nbytes
+    if agrees(row.others[0], 2, rate - unit, rate + unit):
+        return ""
+    return f"{row.others[0]:g} messages of {row.nbytes} bytes are not {row.value:g} MB/s"

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""ucx_perftest: UCX without MPI, between two processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from busbar.engine.bands import between_two
+from busbar.engine.launch import BenchLaunch, LaunchOutput
+from busbar.engine.tool import Feature, Programs, Tool, measured
+from busbar.site.delivery import Delivery
+from busbar.site.model import Site
+from busbar.tools.ucx_perftest.parse import UcxReader, final_row, is_title
+from busbar.units import format_bytes
+
+
+def _declared(site: Site, delivery: Delivery) -> Iterator[str]:
+    if delivery.kind == "wheels" or (delivery.kind, delivery.mpi) == ("spack", "openmpi"):
+        yield "ucx"
+
+
+def _answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
+    text = shown.text
+    row = final_row(text)
+    if row is None:
+        return
+    if not any(is_title(line) for line in text):
+        yield "the output does not name the units of its table"
+    if row != final_row(shown.until_exit):
+        yield "a reading follows the exit status"
+    asked = launch.option("-n")
+    if asked and str(row.iterations) != asked:
+        yield f"requested {asked} iterations, but {row.iterations} ran"
+    if launch.sizes and not row.agrees(launch.sizes[0]):
+        yield f"{row.gb_per_s:.4g} GB/s is not {format_bytes(launch.sizes[0])} over its time"
+
+
+TOOL = Tool(
+    benches=("ucx_perftest",),
+    programs=Programs(names=("ucx_perftest",)),
+    features={
+        "ucx": Feature(
+            "ucx_perftest",
+            "`ucx_perftest`",
+            "UCX",
+            "the wheels have it; else Spack, modules, `--prefix`",
+            program="ucx_perftest",
+        )
+    },
+    declared=_declared,
+    reader=UcxReader,
+    bands=lambda run, reading: [between_two(run, reading)],
+    answer=_answer,
+    checked=measured,
+)
