@@ -7,9 +7,9 @@ import argparse
 from types import ModuleType
 from typing import Any
 
-from busbar.commands import sweep_analyse, sweep_plan, sweep_run, sweep_simulate
+from busbar.commands import sweep_analyse, sweep_plan, sweep_run
 
-_ACTIONS: tuple[ModuleType, ...] = (sweep_plan, sweep_run, sweep_analyse, sweep_simulate)
+_ACTIONS: tuple[ModuleType, ...] = (sweep_plan, sweep_run, sweep_analyse)
 """One module for each action, in the order of ``busbar sweep --help``; each has `add_parser`."""
 
 

@@ -461,28 +461,3 @@ class SweepRunDocument(TypedDict):
     """Time of all rounds."""
     output: str
     """Directory of plan and results."""
-
-
-class SimulationDocument(TypedDict):
-    """How well a sweep finds the faults of a fleet that does not exist."""
-
-    schema: Literal["busbar-sweep-simulation/1"]
-    """The schema of this document."""
-    nodes: int
-    """Nodes of the fleet."""
-    rounds: int
-    """Rounds of the first pass."""
-    second_pass_rounds: int
-    """Rounds of the second pass."""
-    bad: list[str]
-    """Ids of the faults."""
-    accused: list[str]
-    """Ids that the analysis of both passes accuses."""
-    recall: float
-    """Share of the faults that are accused; 1 if there are none."""
-    false_accusations: int
-    """Accused ids that are not faults."""
-    plan_s: float
-    """CPU seconds to plan the first pass."""
-    analyse_s: float
-    """CPU seconds to read and analyse the rows of both passes."""

@@ -16,7 +16,6 @@ from busbar.documents import (
     ErrorDocument,
     ExpectDocument,
     MatrixDocument,
-    SimulationDocument,
     SiteRow,
 )
 from busbar.documents.nightly import NightlyDocument
@@ -114,7 +113,6 @@ DOCUMENTS = (
     Document("busbar-history-baseline/1", "busbar history baseline --json", BaselineFiles),
     Document("busbar-history-prune/1", "busbar history prune --json", Pruned),
     Document("busbar-sweep/1", "busbar sweep analyse --json", Analysis),
-    Document("busbar-sweep-simulation/1", "busbar sweep simulate --json", SimulationDocument),
     Document("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
     Document("busbar-sweep-run/1", "busbar sweep run --json", SweepRun),
     Document("busbar-spack-check/1", "busbar spack check --json", dict[str, list[str]]),

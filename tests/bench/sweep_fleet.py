@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Measure how well a sweep localises, and print the tables of docs/sweep.md.
 
-``python tests/bench/sweep_fleet.py [SEEDS]``; 100 seeds take half an hour of one core.
+``python -m tests.bench.sweep_fleet [SEEDS]``; 100 seeds take half an hour of one core.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
-from busbar.cluster.sweep.simulate import Scenario, simulate
+from .sweep_simulation import Scenario, simulate
 
 BASE = Scenario(nodes=10_000, bad=10)
 SCENARIOS: dict[str, dict[str, Any]] = {

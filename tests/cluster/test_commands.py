@@ -159,24 +159,6 @@ def test_the_second_pass_is_planned_from_the_analysis(run: Run, results: Path) -
     assert min(row["round"] for row in lines(out)) == 3
 
 
-@pytest.mark.parametrize("kind", ["node", "nic", "link", "uplink"])
-def test_simulate(run: Run, kind: str) -> None:
-    words = ["--nodes", "512", "--bad", "2", "--kind", kind, "--leaf-size", "16", "--seed", "3"]
-    status, out, _ = run("simulate", *words, "--json")
-    document = json.loads(out)
-    assert (status, document["nodes"], document["rounds"]) == (0, 512, 8)
-    assert (document["recall"], document["false_accusations"]) == (1.0, 0)
-    assert sorted(document["accused"]) == sorted(document["bad"])
-    again = json.loads(run("simulate", *words, "--json")[1])
-    assert again["bad"] == document["bad"]
-
-
-def test_the_only_nic_of_a_node_is_the_node(run: Run) -> None:
-    words = ["--nodes", "16", "--bad", "1", "--kind", "nic", "--nics", "1", "--json"]
-    document = json.loads(run("simulate", *words)[1])
-    assert (document["recall"], document["false_accusations"]) == (1.0, 0)
-
-
 @pytest.mark.parametrize("text", ["0m", "10", "", "1x", "m", "1h 2m", "-1m", "1m1m1m1m1m", "٣m"])
 def test_a_time_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a time such as 10m or 1h30m"):
@@ -185,36 +167,6 @@ def test_a_time_is_refused(text: str) -> None:
 
 def test_a_time_in_seconds() -> None:
     assert [seconds(text) for text in ("90s", "1h30m", "2d")] == [90, 5400, 172800]
-
-
-def test_simulate_with_a_slow_leaf_and_heavy_tails(run: Run) -> None:
-    words = ["--nodes", "600", "--bad", "3", "--slow-leaf", "--tail", "t3", "--slowdown", "20%"]
-    status, out, _ = run("simulate", *words)
-    assert (status, out.splitlines()[0]) == (
-        0,
-        "600 nodes, 4 faults: recall 1, 0 false accusations",
-    )
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--nodes", "4", "--bad", "5"], "5 faults in 4 places"),
-        (["--nodes", "64", "--bad", "3", "--kind", "uplink"], "3 faults in 2 places"),
-        (["--nodes", "1", "--bad", "0"], "cannot sweep 1 nodes"),
-        (["--nodes", "9", "--bad", "0", "--noise", "2"], "must be from 0 to below 1"),
-        (["--nodes", "9", "--bad", "0", "--noise", "nan"], "must be from 0 to below 1"),
-        (["--nodes", "9", "--bad", "-1"], "must be an integer of 0 or more"),
-        (
-            ["--nodes", "4", "--bad", "0", "--kind", "nic", "--nics", "99999999"],
-            "at most 10,000,000 readings",
-        ),
-    ],
-)
-def test_simulate_refuses(run: Run, words: list[str], message: str) -> None:
-    status, out, err = run("simulate", *words)
-    assert (status, out) == (2, "")
-    assert message in err.splitlines()[-1]
 
 
 def test_what_only_a_limit_can_judge_is_no_pass(run: Run, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import get_args
 
 import pytest
 
@@ -12,8 +14,10 @@ from busbar.cluster.sweep.limits import of_limit
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.rows import MeasuredPair, Results, State
 from busbar.cluster.sweep.second_pass import plan_suspects
-from busbar.cluster.sweep.simulate import Scenario, simulate
 from busbar.slurm.topology import Topology
+
+from ..bench.fleet_model import FaultKind
+from ..bench.sweep_simulation import Scenario, simulate
 
 Rate = Callable[[str, str], float]
 
@@ -69,8 +73,26 @@ def test_the_links_of_a_slow_leaf_are_not_named_for_it(count: int) -> None:
     assert not found.decided
 
 
-@pytest.mark.parametrize("seed", [4, 11, 12, 14])
-def test_uplinks_that_half_of_the_pairs_cross_are_found(seed: int) -> None:
-    scenario = Scenario(nodes=64, leaf_size=16, bad=1, kind="uplink", seed=seed)
+SIXTY_FOUR = Scenario(nodes=64, bad=1, leaf_size=16)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        *(replace(SIXTY_FOUR, kind="uplink", seed=seed) for seed in (4, 11, 12, 14)),
+        *(Scenario(512, 2, kind, leaf_size=16, seed=3) for kind in get_args(FaultKind)),
+        Scenario(nodes=16, bad=1, kind="nic", nics=1),  # the only NIC of a node is the node
+        Scenario(nodes=600, bad=3, tail="t3", slow_leaf=True),
+    ],
+    ids=str,
+)
+def test_each_fault_of_a_model_is_found_and_nothing_else(scenario: Scenario) -> None:
     found = simulate(scenario)
-    assert found.accused == found.bad
+    assert sorted(found.accused) == sorted(found.bad)
+    assert len(found.bad) == scenario.bad + scenario.slow_leaf
+
+
+def test_a_model_has_no_more_faults_than_places() -> None:
+    for scenario in (Scenario(nodes=4, bad=5), Scenario(nodes=64, bad=3, kind="uplink")):
+        with pytest.raises(ValueError, match=f"{scenario.bad} faults in"):
+            simulate(scenario)
