@@ -20,7 +20,7 @@ from busbar.engine.reading import Note
 from busbar.engine.run import of_launch
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES
-from busbar.expect.domain import domain_nodes
+from busbar.expect.topology import domain_nodes
 from busbar.site import Site
 from busbar.site.delivery import GPU_STACKS
 from busbar.tools.nccl_tests.report import FILES

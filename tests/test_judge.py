@@ -17,7 +17,7 @@ from busbar.engine.run import Run
 from busbar.engine.verdicts import verdict_on
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
-from busbar.expect.measured import expectation as measured
+from busbar.expect.measured import beside_plain_copies
 from busbar.parse.events import Event, parse
 from busbar.verdict import Verdict, worst
 
@@ -133,7 +133,7 @@ HOST_RUN = """\
 
 def ceiling(lines: str, *, latency: bool = False, nbytes: int = 65536) -> Expectation:
     events: list[Event] = [parse(line) for line in lines.splitlines()]
-    return measured(events, latency=latency, source=0, target=1, nbytes=nbytes)
+    return beside_plain_copies(events, latency=latency, source=0, target=1, nbytes=nbytes)
 
 
 def test_local_expectation_comes_from_the_copies_of_the_run():

@@ -12,7 +12,7 @@ from busbar.engine.expectation import expectation_of
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
 from busbar.expect import NoExpectation
-from busbar.expect.unstaged import expectation
+from busbar.expect.floors import above_host_link
 
 SITE = sites.load("h200x4")
 PCIE = 63.0  # GB/s of PCIe 5 x16 in one direction
@@ -23,14 +23,14 @@ GIB = 1 << 30
 @pytest.mark.parametrize("operation", ["all_gather", "reduce_scatter", "alltoall", "broadcast"])
 def test_staged_data_fills_the_link_of_each_gpu(operation, ranks):
     """Of bus bandwidth that is the link's rate for any number of GPUs, by its definition."""
-    found = expectation(
+    found = above_host_link(
         SITE, operation=operation, ranks=ranks, nodes=1, partition="gpu", nbytes=GIB
     )
     assert found.low == pytest.approx(PCIE, rel=0.01)
 
 
 def test_sums_that_are_made_in_the_host_are_sent_once():
-    found = expectation(
+    found = above_host_link(
         SITE, operation="all_reduce", ranks=4, nodes=1, partition="gpu", nbytes=GIB
     )
     assert found.low == pytest.approx(1.5 * PCIE, rel=0.01)

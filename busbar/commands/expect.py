@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ from busbar import site as sites
 from busbar.commands.option_types import positive
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
-from busbar.expect.banded import fitted_numbers
 from busbar.expect.collective import PROTOCOLS, harnesses
+from busbar.expect.expectation import fitted_numbers
 from busbar.expect.point import BUFFERS
 from busbar.expect.show import Answer, counts, counts_line, matrix_table, single
 from busbar.site.model import Site
@@ -54,6 +54,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--bytes",
+        dest="nbytes",
         type=_size,
         metavar="SIZE",
         help="message size, such as 16M (default: the largest with data)",
@@ -95,33 +96,21 @@ def _run(args: argparse.Namespace) -> int:
     if (args.src is None) != (args.dst is None):
         raise BusbarError("--from and --to must be given together", hint="give both or neither")
     _refuse_inapplicable(args)
-    _refuse_unknown_names(args, site)
+    choices = {
+        "lane": lanes(site),
+        "profile": profiles(site),
+        "harness": harnesses(site),
+        "protocol": list(PROTOCOLS),
+    }
+    for option, names in choices.items():
+        refuse_unknown(site, option, getattr(args, option), names)
     if args.plot:
         from busbar.report.expected import check_name  # noqa: PLC0415 - only with --plot
 
         check_name(args.plot)
-    environment = _environment(args.env)
-    if environment is None and args.profile:
-        environment = sites.environment(
-            site, lane=args.lane, profile=args.profile, gpus=args.ranks
-        )
-    question = Question(
-        bench=args.bench,
-        nbytes=args.bytes,
-        nodes=args.nodes,
-        ranks=args.ranks,
-        src=args.src,
-        dst=args.dst,
-        buffers=args.buffers or "D D",
-        engine=args.engine,
-        algo=args.algo,
-        protocol=args.protocol,
-        plugin=args.plugin,
-        harness=args.harness,
-        lane=args.lane,
-        environment=environment,
-        partition=args.partition,
-    )
+    given = {name: value for name, value in vars(args).items() if value is not None}
+    named = {each.name: given[each.name] for each in fields(Question) if each.name in given}
+    question = Question(**named, environment=_environment(args.env))
     pair_matrix = args.bench in POINT_BENCHES and args.src is None
     if args.plot and not pair_matrix:
         raise BusbarError("--plot needs a matrix of all pairs", hint="omit --from and --to")
@@ -171,17 +160,6 @@ def _refuse_inapplicable(args: argparse.Namespace) -> None:
         raise BusbarError("--env and --profile exclude each other", hint="give one of them")
 
 
-def _refuse_unknown_names(args: argparse.Namespace, site: Site) -> None:
-    choices = {
-        "lane": lanes(site),
-        "profile": profiles(site),
-        "harness": harnesses(site),
-        "protocol": list(PROTOCOLS),
-    }
-    for option, names in choices.items():
-        refuse_unknown(site, option, getattr(args, option), names)
-
-
 def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
     gpus = site.node_type(args.partition).gpus
     count = gpus.count if gpus else 0
@@ -201,7 +179,7 @@ def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
     if args.plot:
         from busbar.report.expected import plot_matrix  # noqa: PLC0415 - only with --plot
 
-        sizes = {answer.nbytes for answer in answers.values() if answer.nbytes}
+        sizes = {answer.content.nbytes for answer in answers.values() if answer.content.nbytes}
         text = ", ".join(format_bytes(size) for size in sorted(sizes))
         plot_matrix(args.plot, f"{args.bench} on {site.name}, typical at {text}", answers)
     return 0
@@ -209,11 +187,11 @@ def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
 
 def _ask(site: Site, question: Question) -> Answer:
     try:
-        return Answer(expect(site, question), None)
+        return Answer(expect(site, question))
     except NoExpectation as error:
         if error.limit is None:
             raise
-        return Answer(None, error)
+        return Answer(error)
 
 
 def _environment(assignments: list[str] | None) -> dict[str, str] | None:

@@ -147,11 +147,11 @@ def links_of(gpus: Gpus) -> tuple[int, ...]:
 
 def _copies(site: Site, node: NodeType, partition: str) -> Iterator[tuple[str, CopyBand]]:
     from busbar.expect import NoExpectation, Question  # noqa: PLC0415 - --passive needs none
-    from busbar.expect.host_link import expectation as of_host  # noqa: PLC0415
+    from busbar.expect.floors import host_copy  # noqa: PLC0415
     from busbar.expect.point import point_to_point  # noqa: PLC0415
 
     def band(question: Question) -> CopyBand:
-        expect = point_to_point if question.buffers == "D D" else of_host
+        expect = point_to_point if question.buffers == "D D" else host_copy
         try:
             known = expect(site, question)
         except NoExpectation as missing:

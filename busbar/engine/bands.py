@@ -8,12 +8,9 @@ from dataclasses import replace
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
 from busbar.expect import COLLECTIVES, NoExpectation, Question, collective, point_to_point
-from busbar.expect.banded import BandedExpectation
 from busbar.expect.collective import by_algorithm
 from busbar.expect.expectation import Expectation
-from busbar.expect.host_link import expectation as host_link
-from busbar.expect.port import no_band_of_a_port
-from busbar.expect.unstaged import expectation as unstaged
+from busbar.expect.floors import above_host_link, host_copy, no_band_of_a_port
 from busbar.site.model import Site
 
 _BY_BANDWIDTH_BYTES = 1 << 28
@@ -49,7 +46,7 @@ def pair(run: Run, reading: Reading) -> Expectation:
         buffers=reading.buffers or run.buffers or "D D",
     )
     if bench == "osu_bw" and question.buffers in ("H D", "D H") and question.nodes == 1:
-        return host_link(site, question)
+        return host_copy(site, question)
     question = replace(question, engine=run.engine, driver_us=reading.driver_us)
     return point_to_point(site, question)
 
@@ -83,7 +80,7 @@ def collectives(run: Run, reading: Reading) -> list[Expectation]:
         return [floor]
 
 
-def _by_algorithm(run: Run, site: Site, question: Question) -> list[BandedExpectation]:
+def _by_algorithm(run: Run, site: Site, question: Question) -> list[Expectation]:
     """Return the band of the algorithm that ran; of any that may have run if that is not known."""
     if "NCCL_ALGO" in (run.environment or {}):
         return [collective(site, question)]
@@ -107,12 +104,8 @@ def _floor(
         return None
     low = _FAR_BELOW * missing.limit
     source = f"floor: {_FAR_BELOW:g} of the links; published healthy runs reach 0.65"
-    return Expectation(
-        *(missing.limit, low, low, missing.limit),
-        path=missing.path,
-        sources=(source,),
-        nbytes=reading.nbytes,
-        floor=True,
+    return Expectation.at_least(
+        *(low, missing.limit), path=missing.path, sources=(source,), nbytes=reading.nbytes
     )
 
 
@@ -136,7 +129,7 @@ def not_staged(run: Run, reading: Reading, operation: str) -> Expectation:
     site, nodes = site_of(run), run.nodes or 1
     node = site.node_type(run.partition)
     ranks = run.ranks or nodes * (node.gpus.count if node.gpus else 1)
-    return unstaged(
+    return above_host_link(
         site,
         operation=operation,
         ranks=ranks,

@@ -41,12 +41,13 @@ class Bound:
 
 @dataclass(frozen=True)
 class Shape:
-    """A collective by one algorithm on nodes with equally many ranks."""
+    """A collective on nodes with equally many ranks."""
 
     collective: str
-    algo: str
     nodes: int
     per_node: int
+    algo: str | None = None
+    """None: whichever is the fastest."""
     rails: int = 1
     """NICs that a pair of ranks can use."""
 
@@ -79,23 +80,15 @@ def factor(collective: str, ranks: int) -> float:
     return 1.0
 
 
-def bound(
-    node: NodeType,
-    classes: dict[str, LinkClass],
-    collective: str,
-    *,
-    nodes: int,
-    ranks_per_node: int,
-    algo: str | None,
-    rails: int = 1,
-) -> Bound:
-    """Return the bound for ``algo``; None: the largest of the algorithms that the nodes support.
+def bound(node: NodeType, classes: dict[str, LinkClass], shape: Shape) -> Bound:
+    """Return the bound of an algorithm; without one, the largest of those that the nodes support.
 
     Where the site does not say whether the switch has multicast, the bound allows for it. A pair
     of ranks uses ``rails`` NICs unless the nodes state which NICs are near. Raises
     ``BusbarError`` for an unknown algorithm, for NVLS without multicast, and for GPUs without
     links.
     """
+    algo, nodes = shape.algo, shape.nodes
     if algo not in (None, *ALGORITHMS):
         raise BusbarError(f"unknown algorithm {algo!r}", hint=f"known: {', '.join(ALGORITHMS)}")
     multicast = bool(node.gpus and node.gpus.may_multicast)
@@ -109,9 +102,9 @@ def bound(
         candidates.append(_COLLNET)
     bounds = []
     for name in candidates:
-        run = Shape(collective, name, nodes, ranks_per_node, rails)
+        run = replace(shape, algo=name)
         terms = []
-        if ranks_per_node > 1:
+        if shape.per_node > 1:
             inside = replace(run, algo=NVLS if multicast else TREE) if name == _COLLNET else run
             terms.append((inside_bound(node, classes, inside), f"inside the node, {name}"))
         if nodes > 1:
@@ -190,7 +183,7 @@ def weakest(node: NodeType, classes: dict[str, LinkClass], ranks: int) -> float:
     return _inside(node, tuple(classes.items()), ranks).weakest
 
 
-def _inside_bus(inside: _Inside, collective: str, algo: str, ranks: int) -> float:
+def _inside_bus(inside: _Inside, collective: str, algo: str | None, ranks: int) -> float:
     if collective == "sendrecv":
         return inside.neighbours
     if algo == RING or collective == "broadcast":

@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from busbar.errors import BusbarError
-from busbar.expect.banded import BandedExpectation, coverage
-from busbar.expect.bounds import ALGORITHMS, NVLS, TREE, Bound, bound, factor
-from busbar.expect.curves import answers, compute_mode
-from busbar.expect.domain import joined
-from busbar.expect.errors import NoExpectation
-from busbar.expect.proof import proven
+from busbar.expect.bounds import ALGORITHMS, NVLS, TREE, Bound, Shape, bound, factor
+from busbar.expect.curves import Candidate, answers, compute_mode
+from busbar.expect.expectation import Expectation, NoExpectation, coverage, proven
 from busbar.expect.question import Question
+from busbar.expect.topology import joined
 from busbar.site.family import Band, Collective, LinkClass
 from busbar.site.load import family, link_classes, network
 from busbar.site.model import CollectiveBench, Gpus, NodeType, Site
@@ -37,42 +35,16 @@ class _Setting:
     question: Question
     node: NodeType
     """The nodes of one NVLink domain are one node."""
-    nodes: int
-    per_node: int
+    shape: Shape
     gpus: Gpus
     classes: dict[str, LinkClass]
     where: str
 
-    @property
-    def rails(self) -> int:
-        return self.site.fabric.rails_per_pair if self.site.fabric else 1
-
     def bound(self, algo: str | None) -> Bound:
-        question = self.question
-        return bound(
-            *(self.node, self.classes, question.bench),
-            nodes=self.nodes,
-            ranks_per_node=self.per_node,
-            algo=algo,
-            rails=self.rails,
-        )
+        return bound(self.node, self.classes, replace(self.shape, algo=algo))
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A band, and what it says of the question."""
-
-    band: Band
-    algo: str | None
-    typical: float
-    measured: bool
-    """Whether the band is of this collective on such nodes, and not of a curve."""
-    sources: tuple[str, ...]
-    fitted: int
-    readings: int
-
-
-def collective(site: Site, question: Question) -> BandedExpectation:
+def collective(site: Site, question: Question) -> Expectation:
     """Limit and band of the bus bandwidth (GB/s, as nccl-tests defines it) of one collective.
 
     Each GPU has one rank. Without environment and profile, the environment of the site is that of
@@ -83,9 +55,7 @@ def collective(site: Site, question: Question) -> BandedExpectation:
     return _answer(site, question)[0]
 
 
-def by_algorithm(
-    site: Site, question: Question, ran: str | None = None
-) -> list[BandedExpectation]:
+def by_algorithm(site: Site, question: Question, ran: str | None = None) -> list[Expectation]:
     """Return the band of the algorithm that ``ran``; of each that may have run if that is None.
 
     A band of what the library chose on such nodes holds for any algorithm. All have the limit of
@@ -103,7 +73,7 @@ def by_algorithm(
     return [found[ran]] if ran in found else [first, *found.values()]
 
 
-def _answer(site: Site, question: Question) -> tuple[BandedExpectation, _Candidate]:
+def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
     setting = _setting(site, question)
     most = _limit(setting)
     measured = _candidates(setting)
@@ -127,7 +97,7 @@ def _answer(site: Site, question: Question) -> tuple[BandedExpectation, _Candida
     band = best.band
     if not best.measured:
         path = (*path, f"band of {best.algo}")
-    expected = BandedExpectation(
+    expected = Expectation(
         limit=most.gb_per_s,
         low=best.typical * band.low,
         typical=best.typical,
@@ -153,9 +123,10 @@ def _setting(site: Site, question: Question) -> _Setting:
     per_node = _ranks_per_node(node.gpus, question, where)
     large, domains = joined(node, nodes)
     per_domain = per_node * (large.gpus.count // node.gpus.count if large.gpus else 1)
-    gpus = large.gpus or node.gpus
-    alone = site.only(question.partition)
-    return _Setting(alone, question, large, domains, per_domain, gpus, link_classes(site), where)
+    rails = site.fabric.rails_per_pair if site.fabric else 1
+    shape = Shape(bench, domains, per_domain, question.algo, rails)
+    gpus, alone = large.gpus or node.gpus, site.only(question.partition)
+    return _Setting(alone, question, large, shape, gpus, link_classes(site), where)
 
 
 def _limit(setting: _Setting) -> Bound:
@@ -165,31 +136,25 @@ def _limit(setting: _Setting) -> Bound:
         raise BusbarError(error.what, where=setting.where, hint=error.hint) from error
 
 
-def _of_band(setting: _Setting, band: Collective, most: Bound) -> _Candidate:
+def _of_band(setting: _Setting, band: Collective, most: Bound) -> Candidate:
     question = setting.question
     base = most if band.algo == question.algo else setting.bound(band.algo)
     size = question.nbytes or band.bytes[1]
-    ranks = setting.nodes * setting.per_node
-    typical = _bus_bandwidth(band, base.gb_per_s, size * factor(question.bench, ranks))
+    moved = size * factor(question.bench, setting.shape.ranks)
+    typical = _bus_bandwidth(band, base.gb_per_s, moved)
     numbers = (len(band.fitted), band.readings)
-    return _Candidate(band, band.algo, typical, True, (band.source,), *numbers)
+    return Candidate(band, band.algo, typical, (band.source,), *numbers, measured=True)
 
 
-def _of_curves(setting: _Setting) -> list[_Candidate]:
+def _of_curves(setting: _Setting) -> list[Candidate]:
     """Return what curves say; they are of any harness, of no plugin, and of the best protocol."""
     question = setting.question
     if question.plugin or question.protocol not in (None, "simple"):
         return []
-    found = answers(
-        *(setting.node, setting.classes, network(setting.site)),
-        collective=question.bench,
-        nodes=setting.nodes,
-        per_node=setting.per_node,
-        rails=setting.rails,
-        nbytes=question.nbytes,
-    )
+    of_network = network(setting.site)
+    found = answers(setting.node, setting.classes, of_network, setting.shape, question.nbytes)
     return [
-        _Candidate(a.band, a.algo, a.typical, False, a.sources, a.fitted, a.readings)
+        a
         for a in found
         if question.algo in (None, a.algo)
         or (question.bench != "all_reduce" and question.algo in ALGORITHMS)
@@ -197,7 +162,7 @@ def _of_curves(setting: _Setting) -> list[_Candidate]:
     ]
 
 
-def _best(gpus: Gpus, candidates: list[_Candidate]) -> _Candidate:
+def _best(gpus: Gpus, candidates: list[Candidate]) -> Candidate:
     """Return a band measured on such GPUs, else of what the library chose, else the fastest.
 
     A band of one algorithm on other GPUs says nothing of which algorithm ran here. NCCL takes NVLS
@@ -215,7 +180,7 @@ def _best(gpus: Gpus, candidates: list[_Candidate]) -> _Candidate:
 
 
 def _staging(setting: _Setting) -> tuple[str, ...]:
-    if setting.nodes == 1 or all(nic.gpudirect for nic in setting.node.nics):
+    if setting.shape.nodes == 1 or all(nic.gpudirect for nic in setting.node.nics):
         return ()
     return ("staged through host memory: the NICs do not read GPU memory",)
 
@@ -237,19 +202,19 @@ def bands(site: Site) -> list[Collective]:
 def _candidates(setting: _Setting) -> list[Collective]:
     """Return the measured bands of a collective with these ranks on these GPUs."""
     question, gpus, classes = setting.question, setting.gpus, setting.classes
-    names = sorted(gpus.link_classes(setting.per_node))
+    names = sorted(gpus.link_classes(setting.shape.per_node))
     bands: list[Collective] = [band for name in names for band in classes[name].collectives]
-    if setting.nodes > 1:
+    if setting.shape.nodes > 1:
         bands = [
             band
             for band in family(setting.site).collectives
-            if band.nodes == setting.nodes and band.link_class in names
+            if band.nodes == setting.shape.nodes and band.link_class in names
         ]
     return [
         band
         for band in bands
         if band.collective == question.bench
-        and setting.per_node in band.ranks_per_node
+        and setting.shape.per_node in band.ranks_per_node
         and band.mode in (None, compute_mode(gpus))
         and (band.algo != NVLS or gpus.multicast or question.algo == NVLS)
     ]
@@ -278,7 +243,7 @@ def _ranks_per_node(gpus: Gpus, question: Question, where: str) -> int:
 def _held(setting: _Setting, bands: list[Collective]) -> list[Collective]:
     """Return the bands whose settings the run had, or the first profile of the family sets."""
     site, question = setting.site, setting.question
-    environment, gpus = question.environment, setting.per_node
+    environment, gpus = question.environment, setting.shape.per_node
     if environment is None and question.profile:
         environment = family_environment(
             site, lane=question.lane, profile=question.profile, gpus=gpus
@@ -324,7 +289,7 @@ def _why_not(
 
 def _link_sources(setting: _Setting) -> tuple[str, ...]:
     """Return the sources of the links in use: NICs between nodes, GPU links for several ranks."""
-    names = setting.gpus.link_classes() if setting.per_node > 1 else set()
-    if setting.nodes > 1:
+    names = setting.gpus.link_classes() if setting.shape.per_node > 1 else set()
+    if setting.shape.nodes > 1:
         names |= {nic.link_class for nic in setting.node.nics}
     return tuple(f"{name}: {setting.classes[name].source}" for name in sorted(names))

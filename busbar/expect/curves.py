@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from busbar.expect.bounds import Shape, factor, inside_bound, network_bound, weakest
 from busbar.site.family import Band, Curve, CurveInside, LinkClass, Network
@@ -18,16 +18,18 @@ ANY: Algorithm = "ring"
 
 
 @dataclass(frozen=True)
-class CurveAnswer:
-    """What a curve says of one run."""
+class Candidate:
+    """What a band or a curve says of one run."""
 
     band: Band
-    algo: str
+    algo: str | None
     typical: float
     """GB/s of bus bandwidth."""
     sources: tuple[str, ...]
     fitted: int
     readings: int
+    measured: bool = False
+    """Whether the band is of this collective on such nodes, and not of a curve."""
 
 
 def bus_bandwidth(latency_us: float, gb_per_s: float, moved: float) -> float:
@@ -40,36 +42,32 @@ def answers(
     node: NodeType,
     classes: dict[str, LinkClass],
     network: Network | None,
-    *,
-    collective: str,
-    nodes: int,
-    per_node: int,
-    rails: int,
+    run: Shape,
     nbytes: int | None,
-) -> Iterator[CurveAnswer]:
-    """Yield what the curves say of a run, one answer for each algorithm that has one."""
-    gpus = node.gpus
+) -> Iterator[Candidate]:
+    """Yield what the curves say of a run by any algorithm, one answer for each that has one."""
+    gpus, nodes, per_node = node.gpus, run.nodes, run.per_node
     if gpus is None:
         return
     inside = [
         curve for name in sorted(gpus.link_classes(per_node)) for curve in classes[name].curves
     ]
-    inside = [c for c in inside if _fits(c, gpus, collective)]
+    inside = [c for c in inside if _fits(c, gpus, run.collective)]
     if nodes == 1:
         for curve in inside:
             if curve.ranks[0] <= per_node <= curve.ranks[1] and curve.covers(nbytes):
-                shape = Shape(collective, curve.algo, 1, per_node, rails)
+                shape = replace(run, algo=curve.algo)
                 yield _answer(curve, _inside(node, classes, curve, shape), shape, nbytes)
         return
     reached = all(nic.gpudirect for nic in node.nics)
     for between in network.curves if network and reached else ():
         if (
-            _fits(between, gpus, collective)
+            _fits(between, gpus, run.collective)
             and between.vendor == gpus.vendor
             and between.nodes[0] <= nodes <= between.nodes[1]
             and between.covers(nbytes)
         ):
-            shape = Shape(collective, between.algo, nodes, per_node, rails)
+            shape = replace(run, algo=between.algo)
             rate = between.share * network_bound(node, classes, shape, near=True)
             of_algorithm = {curve.algo: curve for curve in reversed(inside)}
             within = of_algorithm.get(between.algo) or of_algorithm.get(ANY)
@@ -110,11 +108,11 @@ def _inside(
 
 def _answer(
     curve: Curve, rate: float, shape: Shape, nbytes: int | None, within: Curve | None = None
-) -> CurveAnswer:
+) -> Candidate:
     used = [each for each in (curve, within) if each]
     ranks = shape.ranks
     moved = (nbytes or curve.bytes[1]) * factor(shape.collective, ranks)
-    return CurveAnswer(
+    return Candidate(
         band=curve,
         algo=curve.algo,
         typical=bus_bandwidth(curve.latency(ranks), rate, moved),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from busbar.data import SITES
@@ -12,11 +12,10 @@ from busbar.errors import BusbarError, suggestion
 from busbar.expect import Question, expect
 from busbar.expect.collective import bands as collective_bands
 from busbar.expect.collective import harnesses
-from busbar.expect.domain import domain_nodes
-from busbar.expect.errors import NoExpectation
-from busbar.expect.expectation import Expectation
+from busbar.expect.expectation import NoExpectation
 from busbar.expect.link_kinds import EXAMPLES, LinkKind, kind_of
 from busbar.expect.lint_nodes import Key, Violation, gpu_violations, place_violations
+from busbar.expect.topology import domain_nodes
 from busbar.site.delivery import Delivery
 from busbar.site.family import Band
 from busbar.site.load import family, find, link_classes, load
@@ -247,7 +246,7 @@ def _reading(site: Site, reference: Reference, key: Key) -> Iterator[Violation]:
     """Compare the reading with its limit and band."""
     at = (*key, "us" if reference.us is not None else "gb_per_s")
     try:
-        expected = expectation(site, reference)
+        expected = expect(site, question_of(reference))
     except NoExpectation as error:
         # Without data only the limit may be known.
         if error.limit is not None and _is_impossible(reference, error.limit):
@@ -283,24 +282,10 @@ def _impossible(reference: Reference, limit: float, path: tuple[str, ...]) -> st
     )
 
 
-def expectation(site: Site, reference: Reference) -> Expectation:
-    """Return what the model expects for a reference."""
+def question_of(reference: Reference) -> Question:
+    """Return the run that a reference states."""
     src, dst = reference.pair or (0, 1 if reference.nodes == 1 else 0)
-    return expect(
-        site,
-        Question(
-            bench=reference.bench,
-            nbytes=reference.bytes,
-            nodes=reference.nodes,
-            ranks=reference.ranks,
-            src=src,
-            dst=dst,
-            engine=reference.engine,
-            algo=reference.algo,
-            protocol=reference.protocol,
-            plugin=reference.plugin,
-            harness=reference.harness,
-            profile=reference.profile,
-            partition=reference.partition,
-        ),
+    shared = {each.name for each in fields(Question)}
+    return Question(
+        **reference.model_dump(include=shared), nbytes=reference.bytes, src=src, dst=dst
     )

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from busbar.expect import NoExpectation
-from busbar.expect.expectation import Expectation
+from busbar.expect.expectation import Expectation, NoExpectation
 from busbar.parse.events import Copy, Event, Flag, Start
 
 # Shares of what the plain copy reaches. Seen with UCX 1.14.1 and 1.22.0 in Open MPI 5.0.11 on a
@@ -36,7 +35,7 @@ _FLAG_LEAST, _FLAG_TYPICAL, _FLAG_MOST = 0.5, 2.0, 12.0
 _SOURCE = "a plain copy between the same two processes, measured in the same run"
 
 
-def expectation(
+def beside_plain_copies(
     events: Iterable[Event],
     *,
     latency: bool,

@@ -5,9 +5,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from busbar.expect.domain import domain_nodes
-from busbar.expect.errors import NoExpectation
-from busbar.expect.topology import SWITCH, Hop, Path, gpu, node_graph, raw_rate, widest_path
+from busbar.expect.expectation import NoExpectation
+from busbar.expect.topology import (
+    SWITCH,
+    Hop,
+    Path,
+    domain_nodes,
+    gpu,
+    node_graph,
+    raw_rate,
+    widest_path,
+)
 from busbar.site.family import LinkClass
 from busbar.site.model import Gpus, Nic, NodeType, Site
 

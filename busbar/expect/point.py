@@ -7,11 +7,16 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from busbar.errors import BusbarError
-from busbar.expect.banded import BandedExpectation, coverage, fitted_in, slowdown
 from busbar.expect.collective import holds
-from busbar.expect.errors import NoExpectation
+from busbar.expect.expectation import (
+    Expectation,
+    NoExpectation,
+    coverage,
+    fitted_in,
+    proven,
+    slowdown,
+)
 from busbar.expect.paths import between_nodes, pairs_limit, to_host, within_node
-from busbar.expect.proof import proven
 from busbar.expect.question import Question
 from busbar.expect.topology import SWITCH, Path
 from busbar.site.family import Engine, LinkClass, Transfer
@@ -25,7 +30,7 @@ _LATENCY_BYTES = 8
 """Message size of a latency limit if neither the question nor a band gives one."""
 
 
-def point_to_point(site: Site, question: Question) -> BandedExpectation:
+def point_to_point(site: Site, question: Question) -> Expectation:
     """Limit and band of one benchmark between two GPUs, for one message size.
 
     GB/s for ``osu_bw`` and ``osu_bibw`` (both directions together), us for ``osu_latency``;
@@ -40,7 +45,7 @@ def point_to_point(site: Site, question: Question) -> BandedExpectation:
     return _expect(site, question)
 
 
-def multi_pair(site: Site, question: Question) -> BandedExpectation:
+def multi_pair(site: Site, question: Question) -> Expectation:
     """Limit and band of ``osu_mbw_mr`` in GB/s: the first half of the ranks sends to the second.
 
     Raises ``NoExpectation`` where no data supports a band, ``BusbarError`` for an odd number of
@@ -72,7 +77,7 @@ def multi_pair(site: Site, question: Question) -> BandedExpectation:
     return _expect(site, replace(question, src=0, dst=pairs, pairs=pairs))
 
 
-def _expect(site: Site, question: Question) -> BandedExpectation:
+def _expect(site: Site, question: Question) -> Expectation:
     src, dst, nodes = question.src, question.dst, question.nodes
     gpus, node = _gpus(site, question.partition), site.node_type(question.partition)
     where = f"site {site.name}, {question.bench}"
@@ -131,7 +136,7 @@ class _Transport:
         rate = min(raw, self.engine.cap_gb_per_s) if self.engine else raw
         return nbytes / rate * 1e-3 if question.bench == "osu_latency" else rate * question.times
 
-    def expect(self, question: Question, band: Transfer, proof: Proof) -> BandedExpectation:
+    def expect(self, question: Question, band: Transfer, proof: Proof) -> Expectation:
         nbytes = question.nbytes or band.bytes[1]
         carried = self.path.gb_per_s * band.share * band.hop_share**self.path.forwarding_gpus
         if self.engine:
@@ -142,7 +147,7 @@ class _Transport:
         typical = time_us if latency else question.times * nbytes / time_us * 1e-3
         limit = self.limit(question, nbytes)
         fitted, readings = fitted_in(self.link, question.bench)
-        return BandedExpectation(
+        return Expectation(
             limit=limit,
             low=typical * band.low,
             typical=typical,

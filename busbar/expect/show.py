@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from busbar.expect.banded import BandedExpectation, few_parameters
-from busbar.expect.errors import NoExpectation
+from busbar.expect.expectation import Expectation, NoExpectation, few_parameters
 from busbar.site.model import Site
 from busbar.terminal import Group, Table
 from busbar.units import format_bytes
@@ -18,22 +17,19 @@ _NUMBERS = ("limit", "low", "typical", "high")
 
 @dataclass(frozen=True)
 class Answer:
-    """An expectation, or a limit with the reason for no band; exactly one is set."""
+    """An expectation, or a limit with the reason for no band."""
 
-    expectation: BandedExpectation | None
-    refusal: NoExpectation | None
-
-    @property
-    def content(self) -> BandedExpectation | NoExpectation:
-        """The one that is set."""
-        content = self.expectation or self.refusal
-        assert content
-        return content
+    content: Expectation | NoExpectation
 
     @property
-    def nbytes(self) -> int | None:
-        """The message size of the band."""
-        return self.content.nbytes
+    def reason(self) -> str:
+        """Why there is no band; empty if there is one."""
+        return self.content.what if isinstance(self.content, NoExpectation) else ""
+
+    @property
+    def proof(self) -> str:
+        """How far the band is proven."""
+        return getattr(self.content, "proof", "none")
 
     def number(self, name: str) -> float | None:
         """Return ``limit``, ``low``, ``typical`` or ``high`` in the unit; None without a band."""
@@ -43,22 +39,20 @@ class Answer:
     @property
     def evidence(self) -> tuple[int, int]:
         """Counts of the band's fitted numbers and readings; zeros if there is no band."""
-        band = self.expectation
-        return (band.fitted, band.readings) if band else (0, 0)
+        return getattr(self.content, "fitted", 0), getattr(self.content, "readings", 0)
 
     def as_json(self) -> dict[str, Any]:
         """Return the documented JSON keys; ``reason`` only if there is no band."""
         unit = {"GB/s": "gb_per_s", "us": "us"}[self.content.unit]
-        numbers = {f"{name}_{unit}": self.number(name) for name in _NUMBERS}
         document = {
-            "bytes": self.nbytes,
-            **numbers,
+            "bytes": self.content.nbytes,
+            **{f"{name}_{unit}": self.number(name) for name in _NUMBERS},
             "path": list(self.content.path),
             "sources": list(self.content.sources),
-            "proof": self.expectation.proof if self.expectation else "none",
+            "proof": self.proof,
             **counts(*self.evidence),
         }
-        return document | ({"reason": self.refusal.what} if self.refusal else {})
+        return document | ({"reason": self.reason} if self.reason else {})
 
 
 def counts(fitted: int, readings: int) -> dict[str, int | bool]:
@@ -83,7 +77,7 @@ def counts_line(fitted: int, readings: int) -> str:
 
 def single(site: Site, bench: str, answer: Answer) -> Group:
     """Return the table of one answer, its path and its sources."""
-    size = f" at {format_bytes(answer.nbytes)}" if answer.nbytes else ""
+    size = f" at {format_bytes(answer.content.nbytes)}" if answer.content.nbytes else ""
     table = Table(title=f"{bench} on {site.name}{size}", title_justify="left")
     for name in _NUMBERS:
         table.add_column(name, justify="right")
@@ -92,14 +86,11 @@ def single(site: Site, bench: str, answer: Answer) -> Group:
     table.add_row(
         *(_shown(answer.number(name)) for name in _NUMBERS),
         answer.content.unit,
-        answer.expectation.proof if answer.expectation else "none",
+        answer.proof,
     )
     lines = [f"path: {text}" for text in answer.content.path]
     lines += [f"source: {text}" for text in answer.content.sources]
-    if answer.refusal:
-        lines.append(f"no band: {answer.refusal.what}")
-    else:
-        lines.append(counts_line(*answer.evidence))
+    lines.append(f"no band: {answer.reason}" if answer.reason else counts_line(*answer.evidence))
     return Group(table, *lines)
 
 
@@ -107,7 +98,7 @@ def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answe
     """Return the matrices of typical value and limit, a row per sender, and their sources."""
     ends = sorted({end for pair in answers for end in pair})
     first = next(iter(answers.values()))
-    size = f" at {format_bytes(first.nbytes)}" if first.nbytes else ""
+    size = f" at {format_bytes(first.content.nbytes)}" if first.content.nbytes else ""
     head = f"{bench} on {site.name}{size}, {first.content.unit}"
     tables = []
     for name in ("typical", "limit"):
@@ -119,15 +110,10 @@ def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answe
             cells = [answers.get((src, dst)) for dst in ends]
             table.add_row(str(src), *(_shown(c.number(name)) if c else "" for c in cells))
         tables.append(table)
-    reasons = sorted({answer.refusal.what for answer in answers.values() if answer.refusal})
-    proofs = sorted({a.expectation.proof for a in answers.values() if a.expectation})
-    bands = sorted(
-        {
-            f"{_shown(a.expectation.low)} to {_shown(a.expectation.high)}"
-            for a in answers.values()
-            if a.expectation
-        }
-    )
+    reasons = sorted({answer.reason for answer in answers.values() if answer.reason})
+    banded = [answer for answer in answers.values() if not answer.reason]
+    proofs = sorted({answer.proof for answer in banded})
+    bands = sorted({f"{_shown(a.number('low'))} to {_shown(a.number('high'))}" for a in banded})
     lines = [f"no band: {reason}" for reason in reasons]
     lines += [f"bands: {', '.join(bands)}"] if bands else []
     lines += [f"proof: {', '.join(proofs)}"] if proofs else []

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The links of a node as a graph, and paths through it."""
+"""The links of a node as a graph, and paths through it.
+
+Nodes whose GPUs share switches, such as a GB200 NVL72 rack, are one large node to collectives.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from busbar.errors import BusbarError
 from busbar.site.family import LinkClass
-from busbar.site.model import NodeType, PairLink
+from busbar.site.model import Nic, NodeType, PairLink
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -164,3 +167,30 @@ def narrowest_ring_path(graph: Graph, ranks: int) -> float:
         path = widest_path(graph, gpu(rank), gpu((rank + 1) % ranks))
         rates.append(path.gb_per_s if path else graph.degree(gpu(rank), weight="gb_per_s"))
     return float(min(rates))
+
+
+def domain_nodes(node: NodeType) -> int:
+    """Return the number of nodes whose GPUs the same switches connect."""
+    links = node.gpus.links if node.gpus else None
+    return links.switched.domain_nodes if links and links.switched else 1
+
+
+def joined(node: NodeType, nodes: int) -> tuple[NodeType, int]:
+    """Return the nodes of one domain as one large node, and the number of domains.
+
+    Nodes that do not fill their domains are distributed evenly.
+    """
+    size = domain_nodes(node)
+    if nodes == 1 or size == 1 or node.gpus is None:
+        return node, nodes
+    domains = -(-nodes // size)
+    members = -(-nodes // domains)
+    gpus = node.gpus.count
+    nics = tuple(_of_member(nic, index, gpus) for index in range(members) for nic in node.nics)
+    large = node.gpus.model_copy(update={"count": gpus * members, "bus_ids": None})
+    return node.model_copy(update={"gpus": large, "nics": nics}), domains
+
+
+def _of_member(nic: Nic, index: int, gpus: int) -> Nic:
+    near = tuple(gpu + index * gpus for gpu in nic.near_gpus)
+    return nic.model_copy(update={"name": f"{nic.name}.{index}", "near_gpus": near})

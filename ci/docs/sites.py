@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from busbar import site as sites
-from busbar.expect.domain import domain_nodes
+from busbar.expect.topology import domain_nodes
 from busbar.site.model import Site
 
 from .markdown import plain, table

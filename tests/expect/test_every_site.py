@@ -9,7 +9,7 @@ import pytest
 
 from busbar import site as sites
 from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
-from busbar.expect.domain import domain_nodes
+from busbar.expect.topology import domain_nodes
 from busbar.site.model import Site
 from tests.expect.published import Published, beyond, question_of, readings, site_of
 

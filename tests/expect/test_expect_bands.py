@@ -8,8 +8,8 @@ import pytest
 from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
-from busbar.expect.banded import fitted_numbers
 from busbar.expect.collective import bands as collective_bands
+from busbar.expect.expectation import fitted_numbers
 
 
 @pytest.mark.parametrize("name", sites.names())

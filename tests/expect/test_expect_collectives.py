@@ -12,10 +12,10 @@ from busbar import site as sites
 from busbar.cli import main
 from busbar.engine.verdicts import verdict_on
 from busbar.errors import BusbarError
-from busbar.expect import NoExpectation, Question, collective
-from busbar.expect.bounds import bound, factor
+from busbar.expect import NoExpectation, Question, collective, expect
+from busbar.expect.bounds import Shape, bound, factor
 from busbar.expect.curves import compute_mode
-from busbar.expect.lint import expectation
+from busbar.expect.lint import question_of
 from busbar.verdict import Verdict
 
 from .fits import fit_time
@@ -45,7 +45,7 @@ REFERENCES = [
 def test_published_results_are_in_their_band(name: str, index: int) -> None:
     site = sites.load(name)
     reference = site.references[index]
-    band = expectation(site, reference)
+    band = expect(site, question_of(reference))
     assert band.unit == reference.unit
     assert band.low <= reference.value <= band.high <= band.limit
     assert band.high / band.low <= (1.5 if band.unit == "GB/s" else 1.25)
@@ -153,7 +153,7 @@ def test_bounds(  # noqa: PLR0917 - one case a row
     site = sites.load(name)
     per_node = ranks or site.node.gpus.count
     classes = sites.link_classes(site)
-    found = bound(site.node, classes, bench, nodes=nodes, ranks_per_node=per_node, algo=algo)
+    found = bound(site.node, classes, Shape(bench, nodes, per_node, algo))
     assert found.gb_per_s == pytest.approx(limit)
     assert any("(binds)" in text for text in found.path)
 
@@ -161,14 +161,7 @@ def test_bounds(  # noqa: PLR0917 - one case a row
 def test_unknown_algorithm_takes_the_largest_bound() -> None:
     site = sites.load("p5")
     limits = [
-        bound(
-            site.node,
-            sites.link_classes(site),
-            "all_reduce",
-            nodes=2,
-            ranks_per_node=8,
-            algo=algo,
-        ).gb_per_s
+        bound(site.node, sites.link_classes(site), Shape("all_reduce", 2, 8, algo)).gb_per_s
         for algo in ("ring", "tree", "nvls")
     ]
     assert collective(site, Question(bench="all_reduce", nodes=2)).limit == max(limits)

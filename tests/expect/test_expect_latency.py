@@ -8,7 +8,7 @@ from pathlib import Path
 from busbar import site as sites
 from busbar.engine.verdicts import verdict_on
 from busbar.expect import Question, point_to_point
-from busbar.expect.banded import BandedExpectation
+from busbar.expect.expectation import Expectation
 from busbar.parse import events
 from busbar.verdict import Verdict
 
@@ -16,7 +16,7 @@ from busbar.verdict import Verdict
 RECORD = "h200x2/gpu_aware_driver_us.log"
 
 
-def latency(**more: float) -> BandedExpectation:
+def latency(**more: float) -> Expectation:
     return point_to_point(
         sites.load("h200x4"),
         Question(bench="osu_latency", src=0, dst=1, nbytes=8, lane="ucx-1.14", **more),

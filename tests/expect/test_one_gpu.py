@@ -13,7 +13,7 @@ from busbar.engine.collect import show
 from busbar.engine.expectation import expectation_of
 from busbar.engine.run import Run
 from busbar.engine.verdicts import judge_reading, verdict_on
-from busbar.expect.within_gpu import expectation as within_gpu
+from busbar.expect.floors import memory_copy
 from busbar.explain import explain
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
@@ -59,7 +59,7 @@ def test_a_link_without_readings_has_a_floor(copies):
 
 
 def test_a_gpu_without_readings_has_a_floor():
-    band = within_gpu("NVIDIA A100-SXM4-40GB", 1555.0, 1 << 28)
+    band = memory_copy("NVIDIA A100-SXM4-40GB", 1555.0, 1 << 28)
     assert band.floor
     assert band.limit == pytest.approx(777.5)
     assert "A100" in band.sources[0]
@@ -94,6 +94,6 @@ def test_the_recorded_h100_passes_and_a_quarter_less_does_not(data):
     found = [float(value) for _, copy, value in rows if copy == "D"]
     assert len(found) == 2
     for value in found:
-        band = within_gpu("NVIDIA H100 80GB HBM3", 3352.0, 1 << 28)
+        band = memory_copy("NVIDIA H100 80GB HBM3", 3352.0, 1 << 28)
         assert verdict_on(band, value) is Verdict.PASS
         assert verdict_on(band, 0.75 * value) is Verdict.DEGRADED

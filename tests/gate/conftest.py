@@ -12,7 +12,7 @@ import pytest
 from .node import Node, healthy
 
 # The gate imports these in a child process, each time. Here, all children have them already.
-for _name in ("expect.host_link", "explain.xid", "site.load"):
+for _name in ("expect.floors", "explain.xid", "site.load"):
     importlib.import_module(f"busbar.{_name}")
 
 

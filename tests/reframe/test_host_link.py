@@ -12,7 +12,7 @@ import pytest
 from busbar import site as sites
 from busbar.engine.verdicts import verdict_on
 from busbar.expect import NoExpectation, Question
-from busbar.expect.host_link import expectation
+from busbar.expect.floors import host_copy
 from busbar.verdict import Verdict
 
 MIB = 1 << 20
@@ -22,7 +22,7 @@ UNJUDGED = Verdict.UNJUDGED
 
 def between(name, buffers, nbytes=16 * MIB, lane="ucx-1.14", partition=None):
     site = sites.load(name)
-    return expectation(
+    return host_copy(
         site,
         Question(
             bench="osu_bw",

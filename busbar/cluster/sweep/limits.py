@@ -10,7 +10,7 @@ from busbar.cluster.sweep.inside import HOST, MESSAGE
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.errors import BusbarError
 from busbar.expect import Question, expect
-from busbar.expect.host_link import expectation as of_host
+from busbar.expect.floors import host_copy
 from busbar.parse import numbers
 from busbar.site import Site
 
@@ -62,7 +62,7 @@ def inside_of_site(site: Site, links: Iterable[str | None]) -> dict[str | None, 
         try:
             if ends["b"] == HOST:
                 both = [
-                    of_host(site, Question(bench="copy", src=a, dst=a, buffers=buffers)).low
+                    host_copy(site, Question(bench="copy", src=a, dst=a, buffers=buffers)).low
                     for buffers in ("H D", "D H")
                 ]
             else:

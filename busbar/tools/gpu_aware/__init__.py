@@ -12,7 +12,7 @@ from busbar.engine.run import Run
 from busbar.engine.tool import Feature, Programs, Tool, measured
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
-from busbar.expect.measured import expectation as copied
+from busbar.expect.measured import beside_plain_copies
 from busbar.site.delivery import Delivery
 from busbar.site.model import Site
 
@@ -27,7 +27,7 @@ def _band(run: Run, reading: Reading) -> Expectation:
         raise NoExpectation("no band is known for host memory of two nodes")
     if run.copies is None:
         return pair(run, reading)
-    return copied(
+    return beside_plain_copies(
         run.copies,
         latency=reading.kind == "latency_us",
         source=reading.source,

@@ -13,8 +13,7 @@ from busbar.engine.run import Run
 from busbar.engine.tool import Feature, Programs, Tool, measured
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
-from busbar.expect.host_link import expectation as host_link
-from busbar.expect.within_gpu import expectation as within_gpu
+from busbar.expect.floors import host_copy, memory_copy
 from busbar.site.delivery import Delivery
 from busbar.site.model import Site
 
@@ -30,10 +29,10 @@ def _copy(run: Run, reading: Reading) -> Expectation:
     if reading.buffers in ("H D", "D H"):
         gpu = reading.source or 0
         question = replace(question_of(run, reading), bench="copy", src=gpu, dst=gpu)
-        return host_link(site_of(run), replace(question, buffers=reading.buffers))
+        return host_copy(site_of(run), replace(question, buffers=reading.buffers))
     if reading.buffers == "D" and reading.memory_gb_per_s:
         gpus = site_of(run).node_type(run.partition).gpus
-        return within_gpu(gpus.model if gpus else "", reading.memory_gb_per_s, reading.nbytes)
+        return memory_copy(gpus.model if gpus else "", reading.memory_gb_per_s, reading.nbytes)
     raise NoExpectation("a copy within host memory uses no link")
 
 
