@@ -31,12 +31,13 @@ def _when_seen(id_: str, entry: Entry) -> None:
     @cause(id_, fatal=True, hides=entry.hides, patterns=patterns)
     def rule(context: Context) -> Iterator[Finding]:
         facts = context.facts
-        if entry.without_readings and facts.readings:
-            return
         strength, messages = next(
             ((s, seen[:3]) for s in _STRENGTHS if (seen := facts.seen(f"{id_}.{s}"))), ("", [])
         )
         if not messages:
+            return
+        fatal = not facts.readings or (strength != "hint" and any(map(context.ends, messages)))
+        if entry.without_readings and not fatal:
             return
         lines = lines_of(*messages, facts.setting(entry.setting), facts.first(entry.shown))
         summary = entry.summary.format_map(messages[0].fields)
@@ -49,7 +50,7 @@ def _when_seen(id_: str, entry: Entry) -> None:
         if place and place not in lines and place.text.strip() not in summary:
             lines = (*lines, place)
             summary = f"{summary}; {' '.join(place.text.split())}"
-        if strength != "hint" and (entry.despite_readings or not facts.readings):
+        if strength != "hint" and (entry.despite_readings or fatal):
             yield failure(summary, *lines, certain=strength == "certain")
         elif not facts.tool and (facts.reports or facts.first("progress")):
             return  # it describes a machine, or a program that went on

@@ -112,6 +112,17 @@ class Context:
         """What can have kept the run from ending in time."""
         return [load for load in self.loads if load.starves]
 
+    def ends(self, seen: Occurrence) -> bool:
+        """Return whether nothing was measured after a message; what was, the run survived it.
+
+        Messages of another file than the results have no place among them.
+        """
+        facts = self.facts
+        results = [each.evidence for each in facts.readings[-1:]] + [facts.finished]
+        shown = [line for line in results if line]
+        own = seen.evidence
+        return all(own.file == line.file and own.line > line.line for line in shown)
+
     def errors(self, code: str) -> list[tuple[Error, Evidence]]:
         """Return the errors of one kind that our own programs report, with their lines."""
         return [(e, line) for e, line in self.facts.events_of(Error) if e.code == code]

@@ -53,6 +53,8 @@ def _timed_out(facts: JobOutput) -> bool:
 # ---- crashes
 _FATAL = re.compile(r"(?i)^(?!.*(?:NCCL INFO|\bwarn)).*(?:fatal|error|fail|abort|killed|denied)")
 """Complaints that end a run; warnings and NCCL's notes on what it tries do not."""
+_TEARDOWN = re.compile(r"(?i)reset by|closed by|flush")
+"""What libraries say when a peer that is done goes first."""
 _PYTHON_ERROR = re.compile(r"[\w.]*(?:Error|Exception): ")
 _TRACEBACK = 20
 """Lines of a short traceback."""
@@ -90,8 +92,13 @@ def rank_died(context: Context) -> Finding | None:
         # Messages of the ranks that it kills are not causes either.
         deaths = facts.seen("died.oom") + facts.seen("died.signal")
         errors = []
-    elif not (facts.readings or facts.finished):
-        deaths += facts.seen("trouble")
+    else:
+        whole = facts.readings or facts.finished
+        deaths += [
+            s
+            for s in facts.seen("trouble")
+            if not whole or (context.ends(s) and not _TEARDOWN.search(s.evidence.text))
+        ]
     status = facts.exit_status
     failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
     if not deaths and not errors and not failed:
@@ -187,7 +194,7 @@ def stuck(context: Context) -> Finding | None:
     """Threads of XLA wait for others at a collective, and none says that it went on."""
     facts = context.facts
     waiting = facts.seen("xla.stuck")
-    if not waiting or facts.seen("xla.unstuck") or facts.readings:
+    if not waiting or facts.seen("xla.unstuck") or not any(map(context.ends, waiting)):
         return None
     return failure(waiting[0]["text"], *waiting[:3], certain=False)
 
