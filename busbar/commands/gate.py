@@ -20,7 +20,7 @@ from busbar.gate.site import (
     UNKNOWN_XID,
     CopyBand,
     GateSite,
-    Mount,
+    MountRule,
     NodeGpus,
     NodeKind,
     NodePort,
@@ -28,7 +28,7 @@ from busbar.gate.site import (
     Rules,
     Xid,
 )
-from busbar.gate.slurm import Slurm, from_environment
+from busbar.gate.slurm import SlurmContext, from_environment
 from busbar.safe_path import replace_file
 from busbar.site.gate import Gate
 from busbar.site.load import link_classes, load, names
@@ -80,7 +80,7 @@ def _xid(code: int) -> Xid:
     return _catalog().get(code, UNKNOWN_XID)
 
 
-def _load(args: argparse.Namespace, slurm: Slurm) -> GateSite | None:
+def _load(args: argparse.Namespace, slurm: SlurmContext) -> GateSite | None:
     name = args.site
     if name is None and slurm.cluster in names():
         name = slurm.cluster
@@ -105,7 +105,7 @@ def compile_site(site: Site, *, copies: bool = True) -> GateSite:
 def _rules(gate: Gate) -> Rules:
     return Rules(
         checks={name: Rule(**dict(rule)) for name, rule in gate.checks.items()},
-        mounts=tuple(Mount(**dict(mount)) for mount in gate.mounts),
+        mounts=tuple(MountRule(**dict(mount)) for mount in gate.mounts),
         driver=gate.driver,
         xid_hours=gate.xid_hours,
     )

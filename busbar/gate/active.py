@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from busbar.gate.bounded import Output, Task, finish, program
-from busbar.gate.copies import CopyReading, Device, between_gpus, between_host_and_gpu
-from busbar.gate.engine import Cuda, Engine, Hip
-from busbar.gate.findings import Finding, unknown
+from busbar.gate.copies import CopyReading, GpuDevice, between_gpus, between_host_and_gpu
+from busbar.gate.engine import Cuda, GpuEngine, Hip
+from busbar.gate.findings import GateFinding, unknown
 from busbar.gate.others import Others, cpu_clock
 from busbar.gate.passive import SMI, Facts, parsed
 from busbar.gate.site import CopyBand, GateCheck, NodeKind
@@ -29,9 +29,9 @@ _PAUSE_S = 2.0
 class Plan:
     """What can be measured on this node."""
 
-    devices: tuple[Device, ...]
-    make: Callable[[], Engine]
-    left_out: tuple[Finding, ...] = ()
+    devices: tuple[GpuDevice, ...]
+    make: Callable[[], GpuEngine]
+    left_out: tuple[GateFinding, ...] = ()
     """Why some GPUs are not measured."""
 
 
@@ -45,11 +45,11 @@ def plan(facts: Facts, chosen: Sequence[int]) -> Plan:
             if why:
                 left_out.append(unknown("host_copy", why, f"gpu{index}"))
             elif not chosen or index in chosen:
-                devices.append(Device(index, gpu.bus_id))
+                devices.append(GpuDevice(index, gpu.bus_id))
         return Plan(tuple(devices), Cuda, tuple(left_out))
     on_bus = facts.system.gpus if facts.system else ()
     devices = [
-        Device(index, gpu.address)
+        GpuDevice(index, gpu.address)
         for index, gpu in enumerate(on_bus)
         if not chosen or index in chosen
     ]
@@ -59,7 +59,7 @@ def plan(facts: Facts, chosen: Sequence[int]) -> Plan:
 
 def measure(
     facts: Facts, chosen: Sequence[int], node: NodeKind | None, seconds: float
-) -> Iterator[Finding]:
+) -> Iterator[GateFinding]:
     """Measure and yield one finding for each direction of each link."""
     todo = plan(facts, chosen)
     yield from todo.left_out
@@ -70,8 +70,8 @@ def measure(
     on_bus = facts.system.gpus if facts.system else ()
     count = len(facts.smi.gpus if facts.smi else on_bus)
 
-    def judge(each: Sequence[CopyReading]) -> list[Judgement]:
-        return [Judgement(reading, judge_copy(reading, node, count)) for reading in each]
+    def judge(each: Sequence[CopyReading]) -> list[CopyJudgement]:
+        return [CopyJudgement(reading, judge_copy(reading, node, count)) for reading in each]
 
     judged = judge(readings)
     if slow := [each for each in judged if each.is_slow]:
@@ -88,11 +88,11 @@ def measure(
 
 
 @dataclass(frozen=True)
-class Judgement:
+class CopyJudgement:
     """A reading with its finding."""
 
     reading: CopyReading
-    finding: Finding
+    finding: GateFinding
 
     @property
     def is_slow(self) -> bool:
@@ -100,7 +100,7 @@ class Judgement:
         return self.finding.verdict is Verdict.DEGRADED
 
 
-def _again(todo: Plan, slow: Sequence[Judgement], seconds: float) -> list[CopyReading]:
+def _again(todo: Plan, slow: Sequence[CopyJudgement], seconds: float) -> list[CopyReading]:
     """Measure the GPUs of slow readings once more."""
     time.sleep(_PAUSE_S)
     involved = {each.reading.gpu for each in slow} | {each.reading.peer for each in slow}
@@ -108,7 +108,9 @@ def _again(todo: Plan, slow: Sequence[Judgement], seconds: float) -> list[CopyRe
     return run(replace(todo, devices=devices), seconds)[0]
 
 
-def _better(judged: Sequence[Judgement], second: Sequence[Judgement]) -> list[Judgement]:
+def _better(
+    judged: Sequence[CopyJudgement], second: Sequence[CopyJudgement]
+) -> list[CopyJudgement]:
     """Return the better reading of each slow link; one that was not confirmed is ``unknown``."""
     again = {each.reading.link: each for each in second if each.reading.gb_per_s}
     found = []
@@ -125,7 +127,7 @@ def _better(judged: Sequence[Judgement], second: Sequence[Judgement]) -> list[Ju
     return found
 
 
-def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[Finding]]:
+def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[GateFinding]]:
     """Return the readings, and a finding for each link of which there is none."""
     lock = os.memfd_create("busbar-gate")
     tasks: list[tuple[Task[CopyReading], list[tuple[int, int | None]]]] = []
@@ -139,7 +141,7 @@ def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[Finding]]:
     os.close(lock)
     finish([task for task, _ in tasks])
     readings: list[CopyReading] = []
-    problems: list[Finding] = []
+    problems: list[GateFinding] = []
     for task, links in tasks:
         readings += task.outcome.values
         for gpu, peer in links:
@@ -151,14 +153,14 @@ def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[Finding]]:
     return readings, problems
 
 
-def judge_copy(reading: CopyReading, node: NodeKind | None, found: int) -> Finding:
+def judge_copy(reading: CopyReading, node: NodeKind | None, found: int) -> GateFinding:
     """Judge one reading by limit and band of the site. ``found``: how many GPUs the node has."""
     check: GateCheck = "host_copy" if reading.peer is None else "peer_copy"
     where = _where(reading.gpu, reading.peer, reading.buffers)
     rate = reading.gb_per_s
     if rate is None:
         return unknown(check, reading.note, where)
-    finding = Finding(check, Verdict.UNJUDGED, where, f"{rate:.4g} GB/s", gb_per_s=rate)
+    finding = GateFinding(check, Verdict.UNJUDGED, where, f"{rate:.4g} GB/s", gb_per_s=rate)
     band = _band(reading, node, found)
     if band is None:
         return replace(finding, note="the site does not describe these GPUs")
@@ -179,7 +181,7 @@ def _band(reading: CopyReading, node: NodeKind | None, found: int) -> CopyBand |
     return node.copies.get(f"{reading.buffers} {reading.gpu % gpus.count} {peer % gpus.count}")
 
 
-def excused(each: Judgement, others: Others) -> Judgement:
+def excused(each: CopyJudgement, others: Others) -> CopyJudgement:
     """Return the judgement; a slow reading is ``unknown`` if anybody else uses the node."""
     why = others.slowed(each.reading.buffers) if each.is_slow else ""
     if not why:
@@ -187,14 +189,14 @@ def excused(each: Judgement, others: Others) -> Judgement:
     return replace(each, finding=replace(each.finding, verdict=Verdict.UNKNOWN, note=why))
 
 
-def _data(readings: Sequence[CopyReading]) -> Iterator[Finding]:
+def _data(readings: Sequence[CopyReading]) -> Iterator[GateFinding]:
     checked = [each for each in readings if each.gb_per_s is not None and each.buffers != "H D"]
     wrong = [each for each in checked if each.wrong]
     for each in wrong:
         where = _where(each.gpu, each.peer, each.buffers)
-        yield Finding("copy_data", Verdict.FAILED, where, f"{each.wrong} wrong bytes", "0")
+        yield GateFinding("copy_data", Verdict.FAILED, where, f"{each.wrong} wrong bytes", "0")
     if checked and not wrong:
-        yield Finding("copy_data", Verdict.PASS, value="0 wrong bytes", band="0")
+        yield GateFinding("copy_data", Verdict.PASS, value="0 wrong bytes", band="0")
 
 
 def _where(gpu: int, peer: int | None, buffers: str = "") -> str:

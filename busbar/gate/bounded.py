@@ -29,7 +29,7 @@ _EXIT_ERROR = 70
 
 
 @dataclass
-class Outcome(Generic[T]):
+class TaskOutcome(Generic[T]):
     """What one child reported."""
 
     values: list[T] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Task(Generic[T]):
         self.started = time.monotonic()
         self.deadline = self.started + seconds
         self.seconds = seconds
-        self.outcome: Outcome[T] = Outcome()
+        self.outcome: TaskOutcome[T] = TaskOutcome()
         self._buffer = bytearray()
         parent = os.getpid()
         self.reader, writer = os.pipe()

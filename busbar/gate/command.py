@@ -20,12 +20,12 @@ from busbar.errors import BusbarError
 from busbar.gate import site as sites
 from busbar.gate.findings import GateDocument
 from busbar.gate.output import node_verdict, show, write_metrics
-from busbar.gate.run import Options, run
+from busbar.gate.run import GateOptions, run
 from busbar.gate.site import GateSite, Xid
 from busbar.gate.slurm import (
     COMMANDS_S,
     HOOKS,
-    Slurm,
+    SlurmContext,
     drain_node,
     from_environment,
     resume_node,
@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_gate(
     args: argparse.Namespace,
-    slurm: Slurm,
+    slurm: SlurmContext,
     load: Callable[[], GateSite | None],
     screen: Plain,
     xid: Callable[[int], Xid] | None = None,
@@ -136,7 +136,7 @@ def run_gate(
     try:
         commands = (args.drain + args.recheck) * COMMANDS_S
         result = run(
-            Options(
+            GateOptions(
                 slurm=slurm,
                 load=load,
                 xid=xid,
@@ -175,7 +175,7 @@ def _report(args: argparse.Namespace, result: GateDocument, screen: Plain) -> No
         screen.document(asdict(result if args.format == "json" else node_verdict(result)), 2)
 
 
-def _act(args: argparse.Namespace, result: GateDocument, slurm: Slurm) -> None:
+def _act(args: argparse.Namespace, result: GateDocument, slurm: SlurmContext) -> None:
     if (args.drain or args.recheck) and slurm.in_prolog:
         _complain(
             "--drain and --recheck do nothing in a prolog or epilog, whose exit status drains the"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 
-from busbar.gate.engine import Address, Engine, EngineError, Work
+from busbar.gate.engine import Address, EngineError, GpuEngine, Work
 from busbar.gate.sysfs import short_address
 from busbar.parse.cpulist import parse_cpu_list
 
@@ -61,7 +61,7 @@ class CopyReading:
 
 
 @dataclass(frozen=True)
-class Device:
+class GpuDevice:
     """A GPU of the node: its number in the site, and its address."""
 
     index: int
@@ -69,7 +69,7 @@ class Device:
 
 
 def between_host_and_gpu(
-    make: Callable[[], Engine], device: Device, lock: int, emit: Emit, nbytes: int = NBYTES
+    make: Callable[[], GpuEngine], device: GpuDevice, lock: int, emit: Emit, nbytes: int = NBYTES
 ) -> None:
     """Measure both directions between the host and a GPU."""
     stay_near(device.bus_id)
@@ -93,8 +93,8 @@ def between_host_and_gpu(
 
 
 def between_gpus(
-    make: Callable[[], Engine],
-    devices: Sequence[Device],
+    make: Callable[[], GpuEngine],
+    devices: Sequence[GpuDevice],
     lock: int,
     emit: Emit,
     nbytes: int = NBYTES,
@@ -139,7 +139,7 @@ class _Pair:
 
 
 def _pair(
-    engine: Engine,
+    engine: GpuEngine,
     pair: _Pair,
     memory: dict[int, tuple[Address, Address]],
     host: tuple[Address, Address],
@@ -168,7 +168,7 @@ def stay_near(bus_id: str, root: Path = Path("/")) -> None:
         os.sched_setaffinity(0, near & os.sched_getaffinity(0) or os.sched_getaffinity(0))
 
 
-def _number(engine: Engine, device: Device) -> int:
+def _number(engine: GpuEngine, device: GpuDevice) -> int:
     """Return the number that the library has for a GPU."""
     listed = [short_address(bus_id) for bus_id in engine.bus_ids()]
     if short_address(device.bus_id) not in listed:
@@ -176,7 +176,7 @@ def _number(engine: Engine, device: Device) -> int:
     return listed.index(short_address(device.bus_id))
 
 
-def _reading(engine: Engine, work: Work, nbytes: int) -> float:
+def _reading(engine: GpuEngine, work: Work, nbytes: int) -> float:
     """Return GB/s: the median of some copies, the better of two times. The first warms up."""
     engine.milliseconds(work)
     medians = (

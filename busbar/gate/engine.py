@@ -33,7 +33,7 @@ _ALREADY_ENABLED = 704
 _BUS_BYTES = 32
 
 
-class Engine(ABC):
+class GpuEngine(ABC):
     """The GPUs of one vendor: the calls that both libraries have, by the names of each."""
 
     _libraries: tuple[str, ...]
@@ -161,7 +161,7 @@ class Engine(ABC):
         return lambda: self._call(name, *arguments, self._streams[self._current][0])
 
 
-class Cuda(Engine):
+class Cuda(GpuEngine):
     """The CUDA driver API."""
 
     _libraries = ("libcuda.so.1",)
@@ -211,7 +211,7 @@ class Cuda(Engine):
 _HIP_FILES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
 
 
-class Hip(Engine):
+class Hip(GpuEngine):
     """The HIP runtime API."""
 
     _libraries = (*_HIP_FILES, *(f"/opt/rocm/lib/{name}" for name in _HIP_FILES))

@@ -90,7 +90,7 @@ CHECKS: Mapping[str, CheckFacts] = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class GateFinding:
     """The verdict of one check on one GPU, link, port or file system."""
 
     check: GateCheck
@@ -111,9 +111,9 @@ class Finding:
     severity: GateSeverity | None = None
 
 
-def unknown(check: GateCheck, why: str, where: str = "") -> Finding:
+def unknown(check: GateCheck, why: str, where: str = "") -> GateFinding:
     """Return the finding of a check that could not run."""
-    return Finding(check, Verdict.UNKNOWN, where, note=why)
+    return GateFinding(check, Verdict.UNKNOWN, where, note=why)
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class GateRow:
         return self.verdict in (Verdict.DEGRADED, Verdict.FAILED)
 
 
-def ruled(finding: Finding, rules: Rules) -> GateRow | None:
+def ruled(finding: GateFinding, rules: Rules) -> GateRow | None:
     """Apply the rule of the site; None if the site skips the check."""
     rule, facts = rules.of(finding.check), CHECKS[finding.check]
     if rule.mode == "skip":
@@ -219,7 +219,7 @@ class Basis:
 def concluded(
     node: str,
     basis: Basis,
-    findings: Sequence[Finding],
+    findings: Sequence[GateFinding],
     *,
     at: float,
     seconds: float,

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from busbar.gate import kernel_log, sysfs
 from busbar.gate.bounded import Output, Task, finish, output_of, program
-from busbar.gate.site import Mount
+from busbar.gate.site import MountRule
 from busbar.parse.machine import nvidia_smi
 from busbar.parse.machine.nvidia_xml import SmiReport, parse_report
 
@@ -29,7 +29,7 @@ _MOUNT_S = 2.0
 class MountState:
     """One file system that the site lists."""
 
-    wanted: Mount
+    wanted: MountRule
     type: str = ""
     """As mounted; empty if it is not."""
     read_only: bool = False
@@ -55,7 +55,7 @@ class Facts:
 
 
 def gather(
-    seconds: float, mounts: tuple[Mount, ...] = (), root: Path = Path("/"), *, nvidia: bool
+    seconds: float, mounts: tuple[MountRule, ...] = (), root: Path = Path("/"), *, nvidia: bool
 ) -> Facts:
     """Read everything; no part takes longer than ``seconds``. ``nvidia``: run nvidia-smi."""
     system = Task[sysfs.Sysfs](lambda emit: emit(sysfs.read(root)), seconds)
@@ -104,7 +104,7 @@ def parsed(task: Task[Output] | None, parser: Callable[[str], T]) -> tuple[T | N
         return None, f"nvidia-smi: {error}"
 
 
-def _mount_reader(mount: Mount, root: Path) -> Callable[[Callable[[MountState], None]], None]:
+def _mount_reader(mount: MountRule, root: Path) -> Callable[[Callable[[MountState], None]], None]:
     def work(emit: Callable[[MountState], None]) -> None:
         # An automounter mounts it now. One that hangs does not answer.
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -114,7 +114,7 @@ def _mount_reader(mount: Mount, root: Path) -> Callable[[Callable[[MountState], 
     return work
 
 
-def mount_state(mount: Mount, mountinfo: str) -> MountState:
+def mount_state(mount: MountRule, mountinfo: str) -> MountState:
     """Return the state of a file system from `/proc/self/mountinfo`; the last mount counts."""
     state = MountState(mount)
     for line in mountinfo.splitlines():

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from busbar.gate.bounded import finish, output_of, program
-from busbar.gate.findings import Finding, unknown
+from busbar.gate.findings import GateFinding, unknown
 from busbar.gate.site import NodeKind, NodePort
-from busbar.gate.sysfs import Port
+from busbar.gate.sysfs import PortState
 from busbar.parse import numbers
 from busbar.verdict import Verdict
 
@@ -35,8 +35,8 @@ _ROW = re.compile(r"^\s*\d+\s+\d+\s+[\d.]+\s+(?P<gbit>\d+(?:\.\d+)?)\s+[\d.]+\s*
 
 
 def judge_ports(
-    ports: Sequence[Port] | None, node: NodeKind | None, problem: str = ""
-) -> Iterator[Finding]:
+    ports: Sequence[PortState] | None, node: NodeKind | None, problem: str = ""
+) -> Iterator[GateFinding]:
     """Yield state and rate of each port that the site lists.
 
     Names may differ between nodes of one type. If the node has none of them, the ports are counted
@@ -56,14 +56,14 @@ def judge_ports(
         mine = found[nic.name]
         if len(mine) < nic.count:
             value = f"{len(mine)} of {nic.count} ports" if mine else "missing"
-            yield Finding("nic_state", Verdict.FAILED, nic.name, value, "active")
+            yield GateFinding("nic_state", Verdict.FAILED, nic.name, value, "active")
         for port in mine:
             yield _state(port)
             if port.active:
                 yield _rate(port, nic)
 
 
-def _ports_of(nic: NodePort, by_name: Mapping[str, Port]) -> list[Port]:
+def _ports_of(nic: NodePort, by_name: Mapping[str, PortState]) -> list[PortState]:
     names = [nic.name]
     if nic.name.startswith("cxi"):  # Slingshot: the kernel shows rate and state of the interface
         names.append(f"hsn{nic.name.removeprefix('cxi')}")
@@ -72,7 +72,7 @@ def _ports_of(nic: NodePort, by_name: Mapping[str, Port]) -> list[Port]:
     return [*mine, *(port for name, port in by_name.items() if name.startswith(prefix))]
 
 
-def _counted(ports: Sequence[Port], node: NodeKind) -> Finding:
+def _counted(ports: Sequence[PortState], node: NodeKind) -> GateFinding:
     active, wanted = (
         sum(port.rdma and port.active for port in ports),
         sum(nic.count for nic in node.ports),
@@ -80,27 +80,27 @@ def _counted(ports: Sequence[Port], node: NodeKind) -> Finding:
     value, band = f"{active} active RDMA ports", f"{wanted} ports"
     if active >= wanted:
         note = "other names than in site.yaml"
-        return Finding("nic_state", Verdict.PASS, value=value, band=band, note=note)
+        return GateFinding("nic_state", Verdict.PASS, value=value, band=band, note=note)
     note = f"none is named {node.ports[0].name}; correct site.yaml, or give --partition"
-    return Finding("nic_state", Verdict.UNKNOWN, value=value, band=band, note=note)
+    return GateFinding("nic_state", Verdict.UNKNOWN, value=value, band=band, note=note)
 
 
-def _state(port: Port) -> Finding:
+def _state(port: PortState) -> GateFinding:
     verdict = Verdict.PASS if port.active else Verdict.FAILED
     note = ", ".join(f"{name} {count}" for name, count in port.counters)
-    return Finding("nic_state", verdict, port.name, port.state.lower(), "active", note)
+    return GateFinding("nic_state", verdict, port.name, port.state.lower(), "active", note)
 
 
-def _rate(port: Port, nic: NodePort) -> Finding:
+def _rate(port: PortState, nic: NodePort) -> GateFinding:
     if port.gbit_per_s is None or nic.gbit_per_s is None:
         note = "the kernel does not show its rate"
-        return Finding("nic_rate", Verdict.UNJUDGED, port.name, note=note)
+        return GateFinding("nic_rate", Verdict.UNJUDGED, port.name, note=note)
     verdict = Verdict.PASS if port.gbit_per_s >= nic.gbit_per_s else Verdict.DEGRADED
     value = f"{port.gbit_per_s:g} Gb/s"
-    return Finding("nic_rate", verdict, port.name, value, f"{nic.gbit_per_s:g} Gb/s")
+    return GateFinding("nic_rate", verdict, port.name, value, f"{nic.gbit_per_s:g} Gb/s")
 
 
-def measure_ports(ports: Sequence[Port], node: NodeKind | None) -> Iterator[Finding]:
+def measure_ports(ports: Sequence[PortState], node: NodeKind | None) -> Iterator[GateFinding]:
     """Yield the rate of each active RDMA port that the site lists, all at the same time."""
     names = {nic.name for nic in node.ports} if node else set()
     mine = [
@@ -121,7 +121,7 @@ def measure_ports(ports: Sequence[Port], node: NodeKind | None) -> Iterator[Find
             continue
         note = "loopback of the port, without cable and switch; no band is known"
         rate = gbit / _BITS
-        yield Finding(
+        yield GateFinding(
             "nic_copy", Verdict.UNJUDGED, port.name, f"{rate:.4g} GB/s", note=note, gb_per_s=rate
         )
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from busbar.errors import BusbarError
 from busbar.gate.active import measure
 from busbar.gate.bounded import Task, finish
-from busbar.gate.findings import Basis, Finding, GateDocument, concluded
+from busbar.gate.findings import Basis, GateDocument, GateFinding, concluded
 from busbar.gate.passive import gather
 from busbar.gate.ports import judge_ports, measure_ports
 from busbar.gate.site import GateSite, Xid
-from busbar.gate.slurm import Slurm
+from busbar.gate.slurm import SlurmContext
 from busbar.gate.state import Stated, judge_state, unknown_xid
 
 _RESERVE_S = 1.0
@@ -31,10 +31,10 @@ _VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES
 
 
 @dataclass(frozen=True)
-class Options:
+class GateOptions:
     """What the user asked of the gate."""
 
-    slurm: Slurm
+    slurm: SlurmContext
     load: Callable[[], GateSite | None]
     """Read the site; None without one."""
     xid: Callable[[int], Xid] | None = None
@@ -45,10 +45,10 @@ class Options:
     root: Path = Path("/")
 
 
-Emit = Callable[[Basis | Finding], None]
+Emit = Callable[[Basis | GateFinding], None]
 
 
-def run(options: Options) -> GateDocument:
+def run(options: GateOptions) -> GateDocument:
     """Check the node within the deadline. What was found until then counts.
 
     All work is done in a child process, so that nothing that hangs or crashes takes the gate
@@ -56,13 +56,13 @@ def run(options: Options) -> GateDocument:
     """
     at, start = time.time(), time.monotonic()
     seconds = max(options.deadline_s - _RESERVE_S, 0.1)
-    task = Task[Basis | Finding](partial(evaluate, options), seconds)
+    task = Task[Basis | GateFinding](partial(evaluate, options), seconds)
     finish([task])
-    values: Sequence[Basis | Finding] = task.outcome.values
+    values: Sequence[Basis | GateFinding] = task.outcome.values
     return concluded(
         options.slurm.node,
         next((each for each in values if isinstance(each, Basis)), Basis()),
-        [each for each in values if isinstance(each, Finding)],
+        [each for each in values if isinstance(each, GateFinding)],
         at=at,
         seconds=time.monotonic() - start,
         passive=options.passive,
@@ -70,7 +70,7 @@ def run(options: Options) -> GateDocument:
     )
 
 
-def evaluate(options: Options, emit: Emit) -> None:
+def evaluate(options: GateOptions, emit: Emit) -> None:
     """Report the basis, then each finding as soon as it is known."""
     end = time.monotonic() + options.deadline_s - _RESERVE_S
     slurm = options.slurm
@@ -109,7 +109,7 @@ def evaluate(options: Options, emit: Emit) -> None:
         emit(finding)
 
 
-def _site(options: Options) -> tuple[GateSite | None, Basis]:
+def _site(options: GateOptions) -> tuple[GateSite | None, Basis]:
     """Return the site and what is known of it; a site that cannot be read is a problem."""
     try:
         site = options.load()

@@ -53,7 +53,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Mount:
+class MountRule:
     """A file system that must be mounted."""
 
     path: str
@@ -66,7 +66,7 @@ class Rules:
     """The key ``gate`` of the site."""
 
     checks: Mapping[str, Rule] = field(default_factory=dict)
-    mounts: tuple[Mount, ...] = ()
+    mounts: tuple[MountRule, ...] = ()
     driver: str | None = None
     xid_hours: float = 24.0
 
@@ -230,7 +230,7 @@ def read(path: Path) -> GateSite:
 
 def _rules(raw: dict[str, Any]) -> Rules:
     checks = {name: Rule(**rule) for name, rule in raw["checks"].items()}
-    mounts = tuple(Mount(**mount) for mount in raw["mounts"])
+    mounts = tuple(MountRule(**mount) for mount in raw["mounts"])
     return Rules(**raw | {"checks": checks, "mounts": mounts})
 
 

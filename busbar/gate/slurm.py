@@ -24,7 +24,7 @@ HOOKS = ("prolog", "epilog")
 
 
 @dataclass(frozen=True)
-class Slurm:
+class SlurmContext:
     """The variables of Slurm that matter here."""
 
     node: str
@@ -50,11 +50,11 @@ class Slurm:
         return bool(self.job) and not self.in_prolog
 
 
-def from_environment() -> Slurm:
+def from_environment() -> SlurmContext:
     """Return what the variables of Slurm say; those that are missing are empty."""
     gpus = os.environ.get("SLURM_JOB_GPUS") or os.environ.get("SLURM_STEP_GPUS") or ""
     health = os.environ.get("SLURM_NODE_IS_HEALTHY", "").lower()
-    return Slurm(
+    return SlurmContext(
         node=os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0],
         cluster=os.environ.get("SLURM_CLUSTER_NAME", ""),
         partition=os.environ.get("SLURM_JOB_PARTITION", ""),
@@ -90,7 +90,7 @@ def state_of(node: str) -> tuple[NodeState | None, str]:
     return NodeState(words, "" if reason.strip().lower() == "none" else reason.strip()), ""
 
 
-def drain_node(result: GateDocument, slurm: Slurm) -> str:
+def drain_node(result: GateDocument, slurm: SlurmContext) -> str:
     """Drain the node for its faults; return what was done. A reason that it has is kept."""
     node = slurm.node
     if slurm.healthy is not False:
@@ -103,7 +103,7 @@ def drain_node(result: GateDocument, slurm: Slurm) -> str:
     return f"{node} is out of service already; its reason is kept"
 
 
-def resume_node(result: GateDocument, slurm: Slurm) -> str:
+def resume_node(result: GateDocument, slurm: SlurmContext) -> str:
     """Resume the node if the gate drained it and the fault is gone; return what was done."""
     node = slurm.node
     state, problem = state_of(node)

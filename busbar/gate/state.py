@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from busbar.gate.findings import Finding, unknown
+from busbar.gate.findings import GateFinding, unknown
 from busbar.gate.kernel_log import KernelError
 from busbar.gate.passive import Facts
 from busbar.gate.site import UNKNOWN_XID, GateAction, NodeGpus, NodeKind, Rules, Xid
@@ -41,7 +41,7 @@ class Stated:
     """Whether this process is in a job, whose cgroup can hide GPUs."""
 
 
-def judge_state(facts: Facts, stated: Stated) -> Iterator[Finding]:
+def judge_state(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
     """Yield one finding for each check of the state and each place."""
     gpus = stated.node.gpus if stated.node else None
     yield from _cpus(facts, stated)
@@ -59,20 +59,20 @@ def judge_state(facts: Facts, stated: Stated) -> Iterator[Finding]:
     yield from _mounts(facts)
 
 
-def _cpus(facts: Facts, stated: Stated) -> Iterator[Finding]:
+def _cpus(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
     if facts.system is None:
         yield unknown("cpu_count", facts.system_problem)
         return
     cores, online = stated.node.cores if stated.node else None, facts.system.cpus
     if online is None or cores is None:
         value = "" if online is None else str(online)
-        yield Finding("cpu_count", Verdict.UNJUDGED, value=value, note=_NO_SITE)
+        yield GateFinding("cpu_count", Verdict.UNJUDGED, value=value, note=_NO_SITE)
     else:
         verdict = Verdict.PASS if online >= cores else Verdict.FAILED
-        yield Finding("cpu_count", verdict, value=str(online), band=f"{cores} or more")
+        yield GateFinding("cpu_count", verdict, value=str(online), band=f"{cores} or more")
 
 
-def _count(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[Finding]:
+def _count(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[GateFinding]:
     """Compare the GPUs that the driver can use; the bus alone shows broken ones as well."""
     if facts.system is None and facts.smi is None:
         yield unknown("gpu_count", facts.system_problem or facts.smi_problem)
@@ -88,7 +88,7 @@ def _count(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[Find
         found = on_bus
     else:
         found = on_bus
-    finding = Finding("gpu_count", Verdict.PASS, value=str(found))
+    finding = GateFinding("gpu_count", Verdict.PASS, value=str(found))
     if stated.node is None:
         yield replace(finding, verdict=Verdict.UNJUDGED, note=_NO_SITE)
         return
@@ -107,7 +107,7 @@ def _count(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[Find
         yield replace(finding, verdict=Verdict.UNKNOWN, note=note)
 
 
-def _driver(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[Finding]:
+def _driver(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[GateFinding]:
     wanted = stated.rules.driver
     if not wanted or (stated.node and not gpus):
         return
@@ -119,21 +119,21 @@ def _driver(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[Fin
         yield unknown("driver_version", f"the version of the module {module} is not known")
         return
     verdict = Verdict.PASS if f"{found}.".startswith(f"{wanted}.") else Verdict.FAILED
-    yield Finding("driver_version", verdict, value=found, band=wanted)
+    yield GateFinding("driver_version", verdict, value=found, band=wanted)
 
 
-def _gpu(where: str, gpu: SmiGpu, gpus: NodeGpus | None) -> Iterator[Finding]:
+def _gpu(where: str, gpu: SmiGpu, gpus: NodeGpus | None) -> Iterator[GateFinding]:
     """Yield the findings of one GPU that nvidia-smi describes."""
     if gpu.lost:
         yield unknown("gpu_recovery", "the driver has lost the GPU", where)
         return
     if gpus and gpus.model and gpu.model:
         verdict = Verdict.PASS if gpu.model == gpus.model else Verdict.FAILED
-        yield Finding("gpu_model", verdict, where, gpu.model, gpus.model)
+        yield GateFinding("gpu_model", verdict, where, gpu.model, gpus.model)
     if gpu.recovery is not None:
         action, remedy = _RECOVERIES.get(gpu.recovery, ("reset_gpu", ""))
         needed = gpu.recovery != "None"
-        yield Finding(
+        yield GateFinding(
             *("gpu_recovery", Verdict.FAILED if needed else Verdict.PASS, where),
             *(gpu.recovery.lower(), "none"),
             action=action if needed else None,
@@ -141,34 +141,34 @@ def _gpu(where: str, gpu: SmiGpu, gpus: NodeGpus | None) -> Iterator[Finding]:
         )
     if gpu.uncorrectable is not None:
         verdict = Verdict.FAILED if gpu.uncorrectable else Verdict.PASS
-        yield Finding("gpu_ecc", verdict, where, f"{gpu.uncorrectable} errors", "0")
+        yield GateFinding("gpu_ecc", verdict, where, f"{gpu.uncorrectable} errors", "0")
     if gpu.remap_failed:
-        yield Finding("gpu_remap", Verdict.FAILED, where, "failed", "no failure")
+        yield GateFinding("gpu_remap", Verdict.FAILED, where, "failed", "no failure")
     elif gpu.remap_pending:
-        yield Finding(
+        yield GateFinding(
             *("gpu_remap", Verdict.FAILED, where, "pending", "none pending"),
             severity="warning",
             action="reset_gpu",
             remedy="reset the GPU when it is idle",
         )
     elif gpu.ecc:
-        yield Finding("gpu_remap", Verdict.PASS, where, "none", "none pending")
+        yield GateFinding("gpu_remap", Verdict.PASS, where, "none", "none pending")
     at = f" at {gpu.clocks[0]:.0f} of {gpu.clocks[1]:.0f} MHz" if gpu.clocks else ""
     verdict = Verdict.DEGRADED if gpu.limits else Verdict.PASS
     value = f"{', '.join(gpu.limits)}{at}" if gpu.limits else f"no limit{at}"
-    yield Finding("gpu_throttle", verdict, where, value, "no limit")
+    yield GateFinding("gpu_throttle", verdict, where, value, "no limit")
     yield from _link(where, gpu.pcie_width, gpu.pcie_generation)
     if gpu.fabric_state is not None:
         done = gpu.fabric_state == "Completed" and gpu.fabric_status in (None, "Success")
         value = " ".join(filter(None, (gpu.fabric_state, gpu.fabric_status))).lower()
-        yield Finding(
+        yield GateFinding(
             "nvlink_fabric", Verdict.PASS if done else Verdict.FAILED, where, value, "completed"
         )
 
 
 def _link(
     where: str, width: tuple[int, int] | None, generation: tuple[int, int] | None
-) -> Iterator[Finding]:
+) -> Iterator[GateFinding]:
     if width is None or generation is None:
         return
     verdict, note = Verdict.PASS, ""
@@ -177,10 +177,10 @@ def _link(
     elif generation[0] < generation[1]:
         verdict, note = Verdict.UNJUDGED, "idle GPUs reduce the speed"
     value, band = f"x{width[0]} gen {generation[0]}", f"x{width[1]} gen {generation[1]}"
-    yield Finding("pcie_link", verdict, where, value, band, note)
+    yield GateFinding("pcie_link", verdict, where, value, band, note)
 
 
-def _of_kernel(facts: Facts) -> Iterator[Finding]:
+def _of_kernel(facts: Facts) -> Iterator[GateFinding]:
     """Yield what only the kernel shows: the links of GPUs without nvidia-smi, and AMD's errors."""
     gpus = facts.system.gpus if facts.system else ()
     for index, gpu in enumerate(gpus):
@@ -188,16 +188,18 @@ def _of_kernel(facts: Facts) -> Iterator[Finding]:
             yield from _link(f"gpu{index}", gpu.width, gpu.generation)
         if gpu.uncorrectable is not None:
             verdict = Verdict.FAILED if gpu.uncorrectable else Verdict.PASS
-            yield Finding("gpu_ecc", verdict, f"gpu{index}", f"{gpu.uncorrectable} errors", "0")
+            yield GateFinding(
+                "gpu_ecc", verdict, f"gpu{index}", f"{gpu.uncorrectable} errors", "0"
+            )
 
 
-def _errors(facts: Facts, stated: Stated) -> Iterator[Finding]:
+def _errors(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
     """Yield the errors of GPUs in the kernel log, the same one of a GPU once."""
     log = facts.log
     if log is None:
         yield unknown("gpu_xid", facts.log_problem or "the kernel log was not read")
         return
-    finding = Finding("gpu_xid", Verdict.PASS, value="none", band="none")
+    finding = GateFinding("gpu_xid", Verdict.PASS, value="none", band="none")
     if log.lost_until_s is not None:
         kept_s = facts.uptime_s - log.lost_until_s
         note = f"the kernel log has lost lines; it is whole for the last {_age(kept_s)}"
@@ -221,9 +223,9 @@ def _errors(facts: Facts, stated: Stated) -> Iterator[Finding]:
         yield found
 
 
-def _logged(error: KernelError, age_s: float, stated: Stated, recovery: str | None) -> Finding:
+def _logged(error: KernelError, age_s: float, stated: Stated, recovery: str | None) -> GateFinding:
     names = {"xid": f"Xid {error.code}", "sxid": f"SXid {error.code}", "amdgpu": "amdgpu error"}
-    finding = Finding(
+    finding = GateFinding(
         "gpu_xid",
         Verdict.FAILED,
         error.bus_id,
@@ -256,7 +258,7 @@ def _age(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _nvlinks(facts: Facts, gpus: NodeGpus | None) -> Iterator[Finding]:
+def _nvlinks(facts: Facts, gpus: NodeGpus | None) -> Iterator[GateFinding]:
     wanted = gpus.nvlinks if gpus else ()
     if not any(wanted):
         return
@@ -268,7 +270,7 @@ def _nvlinks(facts: Facts, gpus: NodeGpus | None) -> Iterator[Finding]:
         return
     for index, active in enumerate(facts.nvlinks):
         count = wanted[min(index, len(wanted) - 1)]
-        yield Finding(
+        yield GateFinding(
             "nvlink_links",
             Verdict.PASS if active >= count else Verdict.FAILED,
             f"gpu{index}",
@@ -277,17 +279,17 @@ def _nvlinks(facts: Facts, gpus: NodeGpus | None) -> Iterator[Finding]:
         )
 
 
-def _mounts(facts: Facts) -> Iterator[Finding]:
+def _mounts(facts: Facts) -> Iterator[GateFinding]:
     for state in facts.mounts:
         wanted = state.wanted
         band = wanted.type or "mounted"
         if state.problem:
             yield unknown("mount", state.problem, wanted.path)
         elif not state.type:
-            yield Finding("mount", Verdict.FAILED, wanted.path, "not mounted", band)
+            yield GateFinding("mount", Verdict.FAILED, wanted.path, "not mounted", band)
         elif wanted.type and state.type != wanted.type:
-            yield Finding("mount", Verdict.FAILED, wanted.path, state.type, band)
+            yield GateFinding("mount", Verdict.FAILED, wanted.path, state.type, band)
         elif state.read_only and not wanted.read_only:
-            yield Finding("mount", Verdict.FAILED, wanted.path, "read-only", "read-write")
+            yield GateFinding("mount", Verdict.FAILED, wanted.path, "read-only", "read-write")
         else:
-            yield Finding("mount", Verdict.PASS, wanted.path, state.type, band)
+            yield GateFinding("mount", Verdict.PASS, wanted.path, state.type, band)

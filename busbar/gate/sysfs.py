@@ -44,7 +44,7 @@ class PciGpu:
 
 
 @dataclass(frozen=True)
-class Port:
+class PortState:
     """A network port: one of an RDMA device, or a network interface."""
 
     name: str
@@ -63,7 +63,7 @@ class Sysfs:
 
     cpus: int | None
     gpus: tuple[PciGpu, ...]
-    ports: tuple[Port, ...]
+    ports: tuple[PortState, ...]
     drivers: tuple[tuple[str, str], ...]
     """Module and version."""
     kfd_pids: tuple[int, ...] = ()
@@ -123,7 +123,7 @@ def _errors(text: str) -> int | None:
     return numbers.count(count["count"]) if count else None
 
 
-def _rdma(root: Path) -> Iterator[Port]:
+def _rdma(root: Path) -> Iterator[PortState]:
     for directory in sorted(root.glob("sys/class/infiniband/*/ports/*")):
         device, number = directory.parts[-3], directory.parts[-1]
         state = _text(directory / "state").partition(": ")[2] or "unknown"
@@ -131,7 +131,7 @@ def _rdma(root: Path) -> Iterator[Port]:
         counts = (
             (name, numbers.whole(_text(directory / "counters" / name))) for name in _COUNTERS
         )
-        yield Port(
+        yield PortState(
             device if number == "1" else f"{device}/{number}",
             active=state == "ACTIVE",
             state=f"{state} ({physical})" if physical else state,
@@ -141,7 +141,7 @@ def _rdma(root: Path) -> Iterator[Port]:
         )
 
 
-def _interfaces(root: Path) -> Iterator[Port]:
+def _interfaces(root: Path) -> Iterator[PortState]:
     for directory in sorted(root.glob("sys/class/net/*")):
         if directory.name == "lo" or not directory.is_dir():
             continue
@@ -149,7 +149,7 @@ def _interfaces(root: Path) -> Iterator[Port]:
         # A tunnel or a dummy has no operational state; its carrier is enough.
         carrier = _text(directory / "carrier") == "1"
         speed = numbers.real(_text(directory / "speed"))
-        yield Port(
+        yield PortState(
             directory.name,
             active=state == "up" or (state == "unknown" and carrier),
             state=state,

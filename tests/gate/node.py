@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from busbar.commands.gate import _xid, compile_site
-from busbar.gate.run import Options
+from busbar.gate.run import GateOptions
 from busbar.gate.site import GateSite
-from busbar.gate.slurm import Slurm
+from busbar.gate.slurm import SlurmContext
 from busbar.site.load import load
 
 SITE = """\
@@ -135,10 +135,14 @@ class Node:
         """Read the site."""
         return compile_site(load(str(self.root / "here")), copies=copies)
 
-    def options(self, slurm: Slurm | None = None, *, passive: bool = True, **more: Any) -> Options:
+    def options(
+        self, slurm: SlurmContext | None = None, *, passive: bool = True, **more: Any
+    ) -> GateOptions:
         """Options of a run on this node."""
         values = {"load": partial(self.load, copies=not passive), "deadline_s": 20.0} | more
-        return Options(slurm or Slurm("n1"), xid=_xid, root=self.root, passive=passive, **values)
+        return GateOptions(
+            slurm or SlurmContext("n1"), xid=_xid, root=self.root, passive=passive, **values
+        )
 
 
 def healthy(root: Path) -> Node:

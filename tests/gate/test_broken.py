@@ -17,7 +17,7 @@ import pytest
 
 from busbar import cli
 from busbar.gate import run as run_module
-from busbar.gate.run import Options, run
+from busbar.gate.run import GateOptions, run
 from busbar.verdict import Verdict
 
 from .node import Node
@@ -185,7 +185,7 @@ def test_a_bug_of_the_command_is_no_fault(
 def test_metrics_that_cannot_be_written_are_no_fault(
     node: Node, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def of_node(options: Options) -> object:
+    def of_node(options: GateOptions) -> object:
         return run(node.options(options.slurm))
 
     monkeypatch.setattr("busbar.gate.command.run", of_node)

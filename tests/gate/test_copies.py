@@ -15,8 +15,8 @@ from busbar.gate.findings import GateDocument
 from busbar.gate.others import CpuClock, Others
 from busbar.gate.passive import gather
 from busbar.gate.run import run
-from busbar.gate.slurm import Slurm
-from busbar.gate.sysfs import Port
+from busbar.gate.slurm import SlurmContext
+from busbar.gate.sysfs import PortState
 from busbar.verdict import Verdict
 
 from .node import Node, gpu, report
@@ -30,7 +30,7 @@ def measured(
     node: Node,
     monkeypatch: pytest.MonkeyPatch,
     gpus: WithoutGpus,
-    slurm: Slurm | None = None,
+    slurm: SlurmContext | None = None,
     cpus: float = 0.0,
 ) -> GateDocument:
     """Run the gate with copies of 1 MiB, whose rates the double says."""
@@ -189,7 +189,7 @@ def test_a_rate_beyond_the_links_drains_nobody(
 def test_an_epilog_measures_the_gpus_of_its_job(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slurm = Slurm("n1", job="7", gpus=(1,), context="epilog_slurmd")
+    slurm = SlurmContext("n1", job="7", gpus=(1,), context="epilog_slurmd")
     result = measured(node, monkeypatch, WithoutGpus(), slurm)
     assert set(of(result, "host_copy", "peer_copy")) == {"host->gpu1", "gpu1->host"}
 
@@ -227,7 +227,10 @@ def test_a_port_sends_to_itself(
     """A double of ib_write_bw: this machine has no RDMA port. It never drains."""
     monkeypatch.setattr(ports, "_LIMIT_S", 2.0)
     node.program("ib_write_bw", script)
-    mine = [Port("mlx5_0", True, "ACTIVE", 400.0, rdma=True), Port("eth0", True, "up", 10.0)]
+    mine = [
+        PortState("mlx5_0", True, "ACTIVE", 400.0, rdma=True),
+        PortState("eth0", True, "up", 10.0),
+    ]
     hardware = node.load().node("")
     (finding,) = ports.measure_ports(mine, hardware)
     assert (str(finding.verdict), finding.where, finding.value) == (verdict, "mlx5_0", value)

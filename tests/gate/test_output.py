@@ -15,8 +15,8 @@ from busbar.gate.findings import (
     CHECKS,
     MOST_BYTES,
     Basis,
-    Finding,
     GateDocument,
+    GateFinding,
     GateRow,
     concluded,
     own_check,
@@ -25,24 +25,24 @@ from busbar.gate.findings import (
 )
 from busbar.gate.output import node_verdict, show, write_metrics
 from busbar.gate.site import GateCheck, Rule, Rules
-from busbar.gate.slurm import Slurm, drain_node, from_environment, resume_node
+from busbar.gate.slurm import SlurmContext, drain_node, from_environment, resume_node
 from busbar.site.load import load
 from busbar.terminal import stdout
 from busbar.verdict import Verdict
 
 from .node import SITE, Node
 
-DOWN = Finding("nic_state", Verdict.FAILED, "mlx5_0", "down", "active")
-UP = Finding("nic_state", Verdict.PASS, "mlx5_0", "active", "active")
+DOWN = GateFinding("nic_state", Verdict.FAILED, "mlx5_0", "down", "active")
+UP = GateFinding("nic_state", Verdict.PASS, "mlx5_0", "active", "active")
 ENFORCED = Rules(checks={name: Rule("enforce") for name in CHECKS})
 
 
-def result(*findings: Finding, rules: Rules = ENFORCED) -> GateDocument:
+def result(*findings: GateFinding, rules: Rules = ENFORCED) -> GateDocument:
     """A result of these findings."""
     return concluded("n1", Basis("alpha", "", rules), findings, at=1.7e9, seconds=1.5)
 
 
-def enforced(finding: Finding) -> GateRow:
+def enforced(finding: GateFinding) -> GateRow:
     """A finding that drains."""
     row = ruled(finding, ENFORCED)
     assert row
@@ -52,7 +52,7 @@ def enforced(finding: Finding) -> GateRow:
 @pytest.mark.parametrize("value", ["x" * 900, "ä\n\x1b[31m\"'`$(reboot)\\|", "a: b vs c"])
 @pytest.mark.parametrize("check", CHECKS)
 def test_every_reason_fits_into_slurm_and_is_recognised(check: GateCheck, value: str) -> None:
-    fault = enforced(Finding(check, Verdict.FAILED, "/a b", value[:200], "1", remedy=value))
+    fault = enforced(GateFinding(check, Verdict.FAILED, "/a b", value[:200], "1", remedy=value))
     reason = reason_of([fault, fault])
     assert len(reason.encode()) <= MOST_BYTES
     assert reason.isascii()
@@ -80,7 +80,7 @@ def test_the_reasons_of_others_are_not_ours(reason: str) -> None:
 
 
 def test_the_gravest_fault_is_named_first() -> None:
-    ecc = Finding("gpu_ecc", Verdict.FAILED, "gpu0", "3 errors", "0")
+    ecc = GateFinding("gpu_ecc", Verdict.FAILED, "gpu0", "3 errors", "0")
     reason = reason_of([enforced(ecc), enforced(DOWN)])
     expected = "nic_state mlx5_0 down vs active: check cable and switch (+1 more) (busbar)"
     assert reason == f"[node_problem] {expected}"
@@ -123,7 +123,7 @@ def test_a_wrong_key_is_an_error_with_its_line(node: Node, key: str, words: str)
 
 
 def test_the_text_ends_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
-    show(result(DOWN, Finding("gpu_ecc", Verdict.UNKNOWN, note="\x1b[31mred")), stdout())
+    show(result(DOWN, GateFinding("gpu_ecc", Verdict.UNKNOWN, note="\x1b[31mred")), stdout())
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("drain: [node_problem] nic_state mlx5_0 down")
     assert lines[-2] == "n1: failed, 0 of 2 checks pass, state and copies, site alpha, 1.5 s"
@@ -137,7 +137,7 @@ def test_the_json_document_names_each_check() -> None:
 
 
 def test_the_node_verdict_has_the_words_of_nvidia() -> None:
-    printed = asdict(node_verdict(result(DOWN, UP, Finding("gpu_ecc", Verdict.UNKNOWN))))
+    printed = asdict(node_verdict(result(DOWN, UP, GateFinding("gpu_ecc", Verdict.UNKNOWN))))
     assert printed["overall_severity"] == "CRITICAL"
     assert printed["affected_components"] == [
         {
@@ -161,7 +161,7 @@ def test_the_node_verdict_has_the_words_of_nvidia() -> None:
 
 
 def test_metrics_are_what_prometheus_reads(tmp_path: Path) -> None:
-    copy = Finding("host_copy", Verdict.PASS, 'gpu"0\\\n', gb_per_s=55.0)
+    copy = GateFinding("host_copy", Verdict.PASS, 'gpu"0\\\n', gb_per_s=55.0)
     path = tmp_path / "busbar.prom"
     write_metrics(result(DOWN, copy), path)
     families = {each.name: each for each in text_string_to_metric_families(path.read_text())}
@@ -205,7 +205,7 @@ AGAIN = "scontrol update NodeName=n1 State=RESUME"
             "n1 stays drained: nic_state is not known to be healthy: lost",
         ),
         (f"drained|{OWN}", [], "n1 stays drained: nic_state was not checked"),
-        (f"drained|{OWN}", [Finding("nic_state", Verdict.UNKNOWN)], "not known to be healthy"),
+        (f"drained|{OWN}", [GateFinding("nic_state", Verdict.UNKNOWN)], "not known to be healthy"),
         ("drained|bad fan", [UP], "the gate did not drain it (bad fan)"),
         ("drained|Prolog error", [UP], "the gate did not drain it (Prolog error)"),
         (f"down|{OWN}", [UP], "n1 is in service"),
@@ -217,12 +217,12 @@ def test_only_what_the_gate_drained_is_resumed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     state: str,
-    findings: list[Finding],
+    findings: list[GateFinding],
     text: str,
 ) -> None:
     tools = Tools(tmp_path, state)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert text in resume_node(result(*findings), Slurm("n1"))
+    assert text in resume_node(result(*findings), SlurmContext("n1"))
     assert tools.updates == ([AGAIN] if text == "resumed n1" else [])
 
 
@@ -245,7 +245,7 @@ def test_a_node_is_drained_once(
 ) -> None:
     tools = Tools(tmp_path, state)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    drain_node(result(DOWN), Slurm("n1", healthy=healthy))
+    drain_node(result(DOWN), SlurmContext("n1", healthy=healthy))
     expected = [f"scontrol update NodeName=n1 State=DRAIN Reason={OWN}"] if drained else []
     assert tools.updates == expected
 

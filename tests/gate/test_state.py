@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from busbar.gate.bounded import Outcome, T, Task
+from busbar.gate.bounded import T, Task, TaskOutcome
 from busbar.gate.findings import GateDocument
 from busbar.gate.kernel_log import KernelLog, parse, parse_dmesg
 from busbar.gate.passive import mount_state
 from busbar.gate.run import run
-from busbar.gate.site import Mount
-from busbar.gate.slurm import Slurm
+from busbar.gate.site import MountRule
+from busbar.gate.slurm import SlurmContext
 from busbar.parse.machine.nvidia_xml import parse_report
 from busbar.verdict import Verdict
 
@@ -31,7 +31,7 @@ class AtOnce(Task[T]):
 
     def __init__(self, work: Callable[[Callable[[T], None]], None], _: float) -> None:
         self.is_open = False
-        self.outcome = Outcome()
+        self.outcome = TaskOutcome()
         try:
             work(self.outcome.values.append)
         except RuntimeError as error:
@@ -210,10 +210,10 @@ def test_what_is_no_certain_fault_drains_nobody(node: Node, name: str) -> None:
 
 def test_a_job_may_not_see_all_gpus(node: Node) -> None:
     node.smi(report(gpu(1)))
-    result = run(node.options(Slurm("n1", job="7")))
+    result = run(node.options(SlurmContext("n1", job="7")))
     assert ("unknown", "gpu_count", "") in found(result)
     assert not result.drain
-    in_prolog = run(node.options(Slurm("n1", job="7", context="prolog_slurmd")))
+    in_prolog = run(node.options(SlurmContext("n1", job="7", context="prolog_slurmd")))
     assert in_prolog.drain
 
 
@@ -240,7 +240,7 @@ def test_a_file_system(node: Node, mountinfo: str, verdict: str) -> None:
 
 
 def test_a_path_with_blanks_is_escaped_in_mountinfo() -> None:
-    state = mount_state(Mount("/a b"), r"36 35 98:0 / /a\040b rw - nfs a:/ rw")
+    state = mount_state(MountRule("/a b"), r"36 35 98:0 / /a\040b rw - nfs a:/ rw")
     assert state.type == "nfs"
 
 

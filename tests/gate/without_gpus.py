@@ -18,7 +18,7 @@ Work = Callable[[], None]
 
 @dataclass
 class WithoutGpus:
-    """As `busbar.gate.engine.Engine`, with GPUs at 0000:01:00.0, 0000:02:00.0..."""
+    """As `busbar.gate.engine.GpuEngine`, with GPUs at 0000:01:00.0, 0000:02:00.0..."""
 
     count: int = 2
     gb_per_s: float = 55.0
