@@ -17,7 +17,7 @@ SUMMARIES = {
     "report": "write pages, text or metrics from the results of runs",
     "site": "list, show, lint and detect sites; print their environment",
     "sweep": "find the slow node among thousands: plan pairs, measure, analyse",
-    "spack": "check and compare locks, write module settings; works without Spack",
+    "spack": "print the environment of a site for Spack, and its module settings",
 }
 """By subcommand, in the order of ``busbar --help``, which loads none of them."""
 

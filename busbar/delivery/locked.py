@@ -10,7 +10,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 from busbar.errors import BusbarError
-from busbar.spack.lock import Lock, load
+from busbar.spack import Lock, load
 
 _HASH_SHOWN = 12
 

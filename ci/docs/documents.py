@@ -115,8 +115,6 @@ DOCUMENTS = (
     Document("busbar-sweep/1", "busbar sweep analyse --json", Analysis),
     Document("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
     Document("busbar-sweep-run/1", "busbar sweep run --json", SweepRun),
-    Document("busbar-spack-check/1", "busbar spack check --json", dict[str, list[str]]),
-    Document("busbar-spack-diff/1", "busbar spack diff --json", list[str]),
 )
 JSON_INTRO = """\
 # JSON documents

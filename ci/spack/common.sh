@@ -12,6 +12,8 @@ die() {
 }
 
 busbar=.venv/bin/busbar
+# shellcheck disable=SC2034 # for the scripts that source this
+locks=(.venv/bin/python -m ci.spack.locks) # check, record, diff
 
 # Runs Spack as on the operating system and CPU of an environment, which it refuses on any other.
 spack_for() { # ENV ARGUMENT...

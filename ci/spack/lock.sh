@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# lock.sh [ENV...]: writes the locks (default: all); `busbar spack diff` prints the changes. It solves those for the system of
+# lock.sh [ENV...]: writes the locks (default: all); `python -m ci.spack.locks diff` prints the changes. It solves those for the system of
 # images, and derives those for other systems from them.
 set -euo pipefail
 # shellcheck source=ci/spack/common.sh
@@ -16,7 +16,7 @@ for name in "${names[@]}"; do
         continue
     fi
     spack_for "site/_stacks/$name" concretize --force --fresh --quiet
-    "$busbar" spack record "$name"
+    "${locks[@]}" record "$name"
     printf '%s: solved (%ss)\n' "$name" $((SECONDS - start))
     for scope in site/_families/spack/systems/*; do
         other=${name%%/*}-${scope##*/}${name#"${name%%/*}"}
@@ -26,4 +26,4 @@ done
 ((${#derived[@]})) || exit 0
 mapfile -t derived < <(printf '%s\n' "${derived[@]}" | sort -u)
 spack_for site/_stacks/host python ci/spack/rehash.py "${derived[@]/#/site/_stacks/}"
-"$busbar" spack record "${derived[@]}"
+"${locks[@]}" record "${derived[@]}"

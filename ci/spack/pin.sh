@@ -10,4 +10,4 @@ while read -r name; do
     [[ $(system_of "site/_stacks/$name") == debian12 ]] && solved+=("$name") || derived+=("$name")
 done < <(environments)
 spack_for site/_stacks/host python ci/spack/rehash.py "${solved[@]/#/site/_stacks/}" "${derived[@]/#/site/_stacks/}" ci/images/small
-"$busbar" spack record --sources "${solved[@]}" "${derived[@]}"
+"${locks[@]}" record --sources "${solved[@]}" "${derived[@]}"

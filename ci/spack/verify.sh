@@ -31,7 +31,7 @@ verify() { # NAME: prints one result
     local solved start=$SECONDS env=$copy/site/_stacks/$1
     local log=$env/verify.log
     if spack_for "$env" concretize --force --fresh --quiet >"$log" 2>&1 &&
-        "$busbar" spack diff "site/_stacks/$1/spack.lock" "$env/spack.lock" >"$log" && solved=$((SECONDS - start)) &&
+        "${locks[@]}" diff "site/_stacks/$1/spack.lock" "$env/spack.lock" >"$log" && solved=$((SECONDS - start)) &&
         fake "$env" >"$log" 2>&1; then
         printf '%s: same (%ss), graph installs (%ss)\n' "$1" $solved $((SECONDS - start - solved))
     else

@@ -95,16 +95,6 @@ def test_expect(words: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> No
         ("site", ("site", "detect")),
         ("site-env", ("site", "env", "p5")),
         ("site-compare", ("site", "detect", "--compare", "h200x4")),
-        ("spack-check", ("spack", "check", "local")),
-        (
-            "spack-diff",
-            (
-                "spack",
-                "diff",
-                "site/_stacks/host/spack.lock",
-                "site/_stacks/cuda-sm_90/spack.lock",
-            ),
-        ),
         pytest.param(
             *("check-list", ("check", "--list", "--site", "h200x4")), marks=pytest.mark.run
         ),

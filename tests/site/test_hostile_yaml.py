@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar import spack as lock
 from busbar.cli import main
 from busbar.errors import BusbarError
 from busbar.json_text import load_json
 from busbar.site.yamlfile import Document, load_yaml
-from busbar.spack import lock, manifest
 from busbar.text_file import read_text
+from ci.spack import manifest
 
 pytestmark = pytest.mark.timeout(60)
 

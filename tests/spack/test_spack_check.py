@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from busbar.cli import main
+from busbar import spack as lock
 from busbar.errors import BusbarError
-from busbar.spack import check, inputs, lock, manifest
-from busbar.spack.spec import unmet
+from ci.spack import check, inputs, locks, manifest
+from ci.spack.check import unmet
 
 ROOT = Path(__file__).resolve().parents[2]
 STACK = "site/_stacks/rocm-gfx942"
@@ -133,7 +133,7 @@ def test_damage_is_found(copy: Path, damage: Callable[[Lock], None], named: str)
 
 
 def test_a_sound_copy_has_no_finding(copy: Path) -> None:
-    assert check.judge(manifest.load(copy / "spack.yaml")) == check.Verdict((), made_for="")
+    assert check.judge(manifest.load(copy / "spack.yaml")) == check.LockVerdict((), made_for="")
 
 
 SCOPES = "site/_families/spack"
@@ -234,7 +234,7 @@ def concretized_again(data: Lock) -> None:
                 entry["arch"]["target"] = "zen3"
             for edge in entry.get("dependencies", ()):
                 edge["hash"] = rehash(edge["hash"])
-            entry["hash"] = renamed[key] = lock.hash_of(entry)
+            entry["hash"] = renamed[key] = check.hash_of(entry)
         return renamed[key]
 
     data["concrete_specs"] = {rehash(key): nodes[key] for key in nodes}
@@ -267,7 +267,7 @@ def own(copy: Path) -> Callable[..., Path]:
 
 def test_a_lock_of_another_system_is_checked_too(own: Callable[..., Path]) -> None:
     item = manifest.load(own() / "spack.yaml")
-    assert check.judge(item) == check.Verdict((), made_for="sles15, zen3")
+    assert check.judge(item) == check.LockVerdict((), made_for="sles15, zen3")
 
 
 def test_an_input_of_a_lock_of_another_system_is_an_input_too(own: Callable[..., Path]) -> None:
@@ -427,7 +427,7 @@ def test_a_difference_is_told_by_package(copy: Path) -> None:
     changed["parameters"]["dc"] = False
     text = json.dumps(data).replace(key, "b" * 32)
     (copy / "spack.lock").write_text(text)
-    lines = lock.differences(old, lock.load(copy / "spack.lock"))
+    lines = locks.differences(old, lock.load(copy / "spack.lock"))
     assert lines == [
         f"ucx@1.14.1/{key[:7]} -> ucx@1.14.0/bbbbbbb: version 1.14.1 -> 1.14.0; dc=True -> False"
     ]
@@ -439,15 +439,15 @@ def test_order_is_no_difference(copy: Path) -> None:
     data["roots"].reverse()
     data["concrete_specs"] = dict(reversed(data["concrete_specs"].items()))
     (copy / "spack.lock").write_text(json.dumps(data, indent=1))
-    assert lock.differences(old, lock.load(copy / "spack.lock")) == []
+    assert locks.differences(old, lock.load(copy / "spack.lock")) == []
 
 
 def test_the_check_takes_environments_and_sites(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["spack", "check", "p4d", "host/ucx-current"]) == 0
+    assert locks.main(["check", "p4d", "host/ucx-current"]) == 0
     assert capsys.readouterr().out.split("\n")[:-1] == [
         *("cuda-sm_80-efa: ok", "cuda-sm_80-efa/ucx-current: ok", "host/ucx-current: ok")
     ]
-    assert main(["spack", "check", "cuda-sm_91"]) == 2
+    assert locks.main(["check", "cuda-sm_91"]) == 2
     assert "did you mean 'cuda-sm_90'?" in capsys.readouterr().err
 
 
@@ -467,10 +467,10 @@ def test_the_environment_beside_a_site_is_checked(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/site.yaml").write_text(text)
     monkeypatch.setenv("BUSBAR_SITE_PATH", str(tmp_path))
-    assert main(["spack", "check", "mine"]) == 1
+    assert locks.main(["check", "mine"]) == 1
     assert "has no inputs.json" in capsys.readouterr().out
-    assert main(["spack", "record", "--machine", str(stack)]) == 0
-    assert main(["spack", "check", "mine", str(stack)]) == 0
+    assert locks.main(["record", "--machine", str(stack)]) == 0
+    assert locks.main(["check", "mine", str(stack)]) == 0
     assert capsys.readouterr().out == f"{stack}: ok, concretized for debian12, x86_64_v3\n"
 
 
@@ -478,12 +478,12 @@ def test_the_command_tells_by_its_exit_status(
     copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mine, other = ROOT / STACK / "spack.lock", ROOT / "site/_stacks/rocm-gfx90a-5.4/spack.lock"
-    assert main(["spack", "diff", str(mine), str(copy / "spack.lock")]) == 0
+    assert locks.main(["diff", str(mine), str(copy / "spack.lock")]) == 0
     assert "the same" in capsys.readouterr().out
-    assert main(["spack", "diff", "--json", str(mine), str(other)]) == 1
-    assert any("6.3.3 -> 5.4.3" in line for line in json.loads(capsys.readouterr().out))
-    assert main(["spack", "diff", str(mine), str(copy / "none")]) == 2
-    assert main(["spack", "check", "atlantis"]) == 2
+    assert locks.main(["diff", str(mine), str(other)]) == 1
+    assert "6.3.3 -> 5.4.3" in capsys.readouterr().out
+    assert locks.main(["diff", str(mine), str(copy / "none")]) == 2
+    assert locks.main(["check", "atlantis"]) == 2
 
 
 def test_versions_match_as_in_spack() -> None:

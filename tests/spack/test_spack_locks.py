@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
+from busbar import spack as lock
 from busbar.site.delivery import Delivery
 from busbar.site.stacks import environment_directory
 from busbar.site.systems import BASE
-from busbar.spack import check, lock, manifest
-from ci.spack import gpu_aware_source
+from ci.spack import check, gpu_aware_source, manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages/spack_repo/busbar/packages"
 STACKS = ROOT / "site/_stacks"
-MANIFESTS = manifest.find(STACKS)
+MANIFESTS = [manifest.load(path) for path in sorted(STACKS.glob("**/spack.yaml"))]
 OF_SYSTEM = ("gcc", "gcc-runtime", "glibc")
 
 
@@ -45,7 +45,7 @@ def committed(request: pytest.FixtureRequest) -> manifest.Manifest:
 def test_the_lock_is_what_its_manifest_and_the_mission_ask_for(
     committed: manifest.Manifest,
 ) -> None:
-    assert check.judge(committed) == check.Verdict((), made_for="")
+    assert check.judge(committed) == check.LockVerdict((), made_for="")
 
 
 def test_the_lock_was_made_with_the_pinned_spack(committed: manifest.Manifest) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from busbar import site as sites
+from busbar import spack as lock
 from busbar.cli import main
 from busbar.errors import BusbarError
 from busbar.site import systems
 from busbar.site.stacks import environment_directory, find_environment
-from busbar.spack import fit, lock, manifest
+from ci.spack import manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 Release = Callable[[str], None]
@@ -130,12 +131,12 @@ def test_a_lock_is_installed_only_on_its_system_with_its_externals(
             node["external"]["extra_attributes"]["compilers"]["fortran"] = "/nowhere/gfortran"
 
     machine("debian 12")
-    fit.require_installable(host_lock(tmp_path, here), "local")
+    lock.require_installable(host_lock(tmp_path, here), "local")
     with pytest.raises(BusbarError, match=r"needs gcc@12\.2\.0 \(/nowhere/gfortran\)"):
-        fit.require_installable(host_lock(tmp_path, no_fortran), "local")
+        lock.require_installable(host_lock(tmp_path, no_fortran), "local")
     machine("ubuntu 24.04")
     with pytest.raises(BusbarError, match=r"is for debian12, but this machine is ubuntu24\.04"):
-        fit.require_installable(host_lock(tmp_path, here), "local")
+        lock.require_installable(host_lock(tmp_path, here), "local")
 
 
 @pytest.fixture
@@ -151,24 +152,24 @@ def test_another_system_gets_an_environment_of_its_own(
 ) -> None:
     item = manifest.load(copy / lane / "spack.yaml")
     machine("rocky 9.5")
-    directory = fit.derived(item)
+    directory = lock.derived(item.path.parent)
     assert directory == copy.with_name("host-rhel9") / lane
     assert manifest.load(directory / "spack.yaml").system == item.root / (
         "site/_families/spack/systems/rhel9"
     )
     machine("fedora 41")
-    own = fit.derived(manifest.load(directory / "spack.yaml"))
+    own = lock.derived(directory)
     assert own == copy.with_name("host-fedora41") / lane
     found = manifest.load(own / "spack.yaml")
     assert found.system is None
     assert found.specs == item.specs
     (own / "spack.yaml").write_text((own / "spack.yaml").read_text() + "# mine\n")
-    assert "# mine" in (fit.derived(item) / "spack.yaml").read_text()
+    assert "# mine" in (lock.derived(item.path.parent) / "spack.yaml").read_text()
 
 
 def test_an_environment_of_the_machine_is_not_copied(machine: Release, copy: Path) -> None:
     machine("debian 12")
-    assert fit.derived(manifest.load(copy / "spack.yaml")) == copy
+    assert lock.derived(copy) == copy
 
 
 def test_a_system_without_an_environment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

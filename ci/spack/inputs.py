@@ -17,9 +17,10 @@ from typing import Any
 from busbar.errors import BusbarError
 from busbar.json_text import load_json
 from busbar.site.yamlfile import load_yaml
-from busbar.spack.lock import Lock
-from busbar.spack.manifest import Manifest
+from busbar.spack import Lock
 from busbar.text_file import read_text
+
+from .manifest import Manifest
 
 FILE = "inputs.json"
 _MOST_BYTES = 2**20
@@ -40,7 +41,7 @@ _SOURCES: Mapping[str, Sequence[str]] = {
 
 
 @dataclass(frozen=True)
-class Record:
+class LockInputs:
     """The digests of a lock and of what determined it."""
 
     lock: str
@@ -50,7 +51,7 @@ class Record:
     """A machine made the lock for itself."""
 
 
-def current(manifest: Manifest, lock: Lock) -> Record:
+def current(manifest: Manifest, lock: Lock) -> LockInputs:
     """Return the digests of the lock and of its inputs as they are now."""
     root = manifest.root
     files = {path: text for path in manifest.files if (text := _configuration(path))}
@@ -61,24 +62,24 @@ def current(manifest: Manifest, lock: Lock) -> Record:
     others = [root / _PINS, *([manifest.system / _RELEASE] if manifest.system else [])]
     files |= {path: _text(path) for path in others if path.is_file()}
     names = {_shown(path, root): digest for path, digest in files.items()}
-    return Record(lock.digest, dict(sorted(names.items())))
+    return LockInputs(lock.digest, dict(sorted(names.items())))
 
 
-def changed(manifest: Manifest, lock: Lock, record: Record) -> list[str]:
+def changed(manifest: Manifest, lock: Lock, record: LockInputs) -> list[str]:
     """Return the inputs that are no longer what they were when the lock was made."""
     now = current(manifest, lock).inputs
     names = now.keys() | record.inputs.keys()
     return sorted(name for name in names if now.get(name) != record.inputs.get(name))
 
 
-def recorded(manifest: Manifest) -> Record | None:
+def recorded(manifest: Manifest) -> LockInputs | None:
     """Return the record beside a lock; None if there is none."""
     path = manifest.path.with_name(FILE)
     if not path.exists():
         return None
     try:
         data = load_json(read_text(path, _MOST_BYTES))
-        return Record(str(data["lock"]), dict(data["inputs"]), data.get("machine") is True)
+        return LockInputs(str(data["lock"]), dict(data["inputs"]), data.get("machine") is True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BusbarError(
             f"cannot be read ({type(error).__name__}: {error})",

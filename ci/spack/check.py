@@ -6,6 +6,9 @@ A lock that a site made on its own system must keep the manifest and the require
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,22 +20,25 @@ import yaml
 
 from busbar.errors import BusbarError
 from busbar.site import systems
-from busbar.spack import inputs
-from busbar.spack.lock import Lock, Node, load
-from busbar.spack.manifest import External, Manifest, machine_externals
-from busbar.spack.spec import unmet
+from busbar.spack import Lock, LockedPackage, load
+
+from . import inputs
+from .manifest import DeclaredExternal, Manifest, machine_externals
 
 # Two builds of one of these in a job cause failures that are hard to find.
 _SINGLE = ("ucx", "ucc", "libfabric", "hwloc", "pmix", "nccl", "rccl", "hip", "cuda")
 _MPI = ("openmpi", "mpich", "cray-mpich")
 _GLIBC = ("glibc", "/usr")
 _NAME = re.compile(r"[\w-]+")
+_TOKEN = re.compile(
+    r"@(?P<version>[^\s+~@]+)|\+(?P<on>[\w-]+)|~(?P<off>[\w-]+)|(?P<key>[\w-]+):?=(?P<value>\S+)"
+)
 # Only these packages need amdclang; gcc compiles the rest.
 _AMDCLANG = frozenset({"rccl-tests"})
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LockVerdict:
     """What was found of one lock."""
 
     problems: tuple[str, ...]
@@ -41,7 +47,7 @@ class Verdict:
     """The system and the target of a lock that was concretized again; empty if it is committed."""
 
 
-def judge(manifest: Manifest) -> Verdict:
+def judge(manifest: Manifest) -> LockVerdict:
     """Check the lock of a manifest.
 
     Raises ``BusbarError`` for a lock that is missing or cannot be read.
@@ -70,7 +76,7 @@ def judge(manifest: Manifest) -> Verdict:
     else:
         found += [*_externals(lock, manifest.externals), *_portable(manifest, lock)]
     made_for = f"{system[0]}, {built[0] if built else 'any target'}" if own else ""
-    return Verdict(tuple(found), made_for)
+    return LockVerdict(tuple(found), made_for)
 
 
 @lru_cache
@@ -100,11 +106,11 @@ def _not_hidden(manifest: Manifest) -> Iterator[str]:
 
 def _damaged(lock: Lock) -> Iterator[str]:
     for key, node in lock.nodes.items():
-        if not key == node.hash == node.computed_hash:
+        if not key == node.hash == hash_of(node.raw):
             yield f"{node} was edited: its hash is not that of its description"
 
 
-def _changed(manifest: Manifest, lock: Lock, record: inputs.Record | None) -> Iterator[str]:
+def _changed(manifest: Manifest, lock: Lock, record: inputs.LockInputs | None) -> Iterator[str]:
     directory = manifest.path.parent
     again = "`make spack-lock`"
     if record is None or record.machine:
@@ -114,7 +120,7 @@ def _changed(manifest: Manifest, lock: Lock, record: inputs.Record | None) -> It
     elif record.lock != lock.digest:
         yield (
             f"is not the lock that {inputs.FILE} describes; if you concretized it yourself, run"
-            f" `busbar spack record --machine {directory}`"
+            f" `python -m ci.spack.locks record --machine {directory}`"
         )
     else:
         for name in inputs.changed(manifest, lock, record):
@@ -141,7 +147,7 @@ def _name(spec: str) -> str:
     return found.group() if found else spec
 
 
-def _unmet(node: Node, spec: str, where: str) -> list[str]:
+def _unmet(node: LockedPackage, spec: str, where: str) -> list[str]:
     try:
         return unmet(node, spec)
     except BusbarError as error:
@@ -235,11 +241,72 @@ def _system(manifest: Manifest, found: list[str]) -> Iterator[str]:
         yield f"is for {found[0]}, but its manifest is for {manifest.system.name}"
 
 
-def _externals(lock: Lock, declared: frozenset[External]) -> Iterator[str]:
+def _externals(lock: Lock, declared: frozenset[DeclaredExternal]) -> Iterator[str]:
     for node in lock.nodes.values():
         # Spack detects glibc through the compiler, with prefix /usr.
         if node.prefix is None or (node.name, node.prefix) == _GLIBC:
             continue
-        if External(node.name, node.version, node.prefix) not in declared:
+        if DeclaredExternal(node.name, node.version, node.prefix) not in declared:
             place = f"prefix {node.prefix}" if node.prefix else "no prefix"
             yield f"{node} has {place}, which no scope declares as an external of that version"
+
+
+def unmet(node: LockedPackage, spec: str) -> list[str]:
+    """Return the parts of ``spec`` that ``node`` does not meet; a leading package name is ignored.
+
+    A version matches as a prefix, as in Spack (``@5.0`` and ``@4:5.0`` accept 5.0.8). Raises
+    ``BusbarError`` for a spec with other parts, such as dependencies: they would not be checked.
+    """
+    text = spec.removeprefix(node.name).strip()
+    missing = []
+    position = 0
+    for match in _TOKEN.finditer(text):
+        if text[position : match.start()].strip():
+            break
+        position = match.end()
+        if not _meets(node, match):
+            missing.append(match.group())
+    if text[position:].strip():
+        raise BusbarError(
+            f"cannot be checked without Spack: {text[position:].strip()!r} of {spec!r}",
+            hint="write versions and variants only",
+        )
+    return missing
+
+
+def _meets(node: LockedPackage, match: re.Match[str]) -> bool:
+    if versions := match["version"]:
+        return any(_in_range(node.version, each) for each in versions.split(","))
+    if match["on"] or match["off"]:
+        return node.parameters.get(match["on"] or match["off"]) is bool(match["on"])
+    value = node.target if match["key"] == "target" else node.parameters.get(match["key"])
+    values = {str(v) for v in value} if isinstance(value, list) else {str(value)}
+    return set(match["value"].split(",")) <= values
+
+
+def _in_range(version: str, wanted: str) -> bool:
+    if wanted.startswith("="):
+        return version == wanted[1:]
+    first, colon, last = wanted.partition(":")
+    if not colon:
+        return version == wanted or re.match(rf"{re.escape(wanted)}[.-]", version) is not None
+    parts = _parts(version)
+    upper = _parts(last)
+    return _parts(first) <= parts and (not last or parts[: len(upper)] <= upper)
+
+
+def _parts(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
+def hash_of(raw: Mapping[str, Any]) -> str:
+    """Return the hash that Spack gives to a package: sha1 of its JSON in base 32.
+
+    It hashes an external before it adds the repository and the commit of the recipe.
+    """
+    described = {key: value for key, value in raw.items() if key != "hash"}
+    if raw.get("external"):
+        del described["namespace"]
+        described["parameters"] = {k: v for k, v in raw["parameters"].items() if k != "commit"}
+    text = json.dumps(described, separators=(",", ":"))
+    return base64.b32encode(hashlib.sha1(text.encode()).digest()).decode().lower()  # noqa: S324

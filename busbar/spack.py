@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: MIT
-"""Read a `spack.lock`: its roots and packages; compare two locks."""
+"""The lock of a Spack environment, and the environment for the system of this machine."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from busbar.errors import BusbarError
 from busbar.json_text import load_json
+from busbar.site import systems
+from busbar.site.stacks import MANIFEST, STACKS
 from busbar.text_file import read_text
 
 FILE = "spack.lock"
 _MOST_BYTES = 64 * 2**20
 _FORMAT = 6
 _HASH_SHOWN = 7
+_SCOPE = re.compile(r"^(?P<before> *- \S+/systems/)(?P<system>\S+)\n", re.MULTILINE)
+"""The line of a manifest that includes the scope of a system."""
+_AGAIN = "make spack-externals SITE={site}, then make spack-concretize SITE={site}"
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Node:
+class LockedPackage:
     """One concrete package."""
 
     name: str
@@ -47,8 +52,8 @@ class Node:
     compilers: tuple[str, ...]
     """The programs of an external compiler."""
     edges: tuple[Edge, ...]
-    computed_hash: str
-    """The hash of its description, as Spack computes it."""
+    raw: Mapping[str, Any] = field(repr=False)
+    """As the lock describes it."""
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}/{self.hash[:_HASH_SHOWN]}"
@@ -66,15 +71,15 @@ class Lock:
     spack_commit: str
     roots: Mapping[str, str]
     """Spec of the manifest to hash."""
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, LockedPackage]
     digest: str
     """The digest of roots and packages; their order does not matter."""
 
-    def named(self, name: str) -> tuple[Node, ...]:
+    def named(self, name: str) -> tuple[LockedPackage, ...]:
         """Return the packages of that name."""
         return tuple(node for node in self.nodes.values() if node.name == name)
 
-    def root_nodes(self) -> Iterator[Node]:
+    def root_nodes(self) -> Iterator[LockedPackage]:
         """Yield the packages of the manifest's specs."""
         return (self.nodes[key] for key in self.roots.values())
 
@@ -118,60 +123,11 @@ def load(path: Path) -> Lock:
     return Lock(path, spack.get("commit", ""), roots, nodes, digest)
 
 
-def differences(old: Lock, new: Lock) -> list[str]:
-    """Return the differences by root and by package; empty if both locks install the same.
-
-    The order of a lock file changes from run to run of Spack, so the text is not compared.
-    """
-    lines = [f"root {spec!r} removed" for spec in sorted(old.roots.keys() - new.roots.keys())]
-    lines += [f"root {spec!r} added" for spec in sorted(new.roots.keys() - old.roots.keys())]
-    for spec in sorted(old.roots.keys() & new.roots.keys()):
-        was, now = old.nodes[old.roots[spec]], new.nodes[new.roots[spec]]
-        if was.name != now.name:
-            lines.append(f"root {spec!r}: {was} -> {now}")
-    removed = [old.nodes[key] for key in old.nodes.keys() - new.nodes.keys()]
-    added = [new.nodes[key] for key in new.nodes.keys() - old.nodes.keys()]
-    for name in sorted({node.name for node in (*removed, *added)}):
-        before = [node for node in removed if node.name == name]
-        after = [node for node in added if node.name == name]
-        if len(before) == len(after) == 1:
-            lines.append(f"{before[0]} -> {after[0]}: {_reason(before[0], after[0])}")
-        else:
-            lines += [f"{node} removed" for node in before] + [f"{node} added" for node in after]
-    return lines
-
-
-def _reason(before: Node, after: Node) -> str:
-    changed = [
-        f"{label} {getattr(before, field)} -> {getattr(after, field)}"
-        for label, field in (
-            ("version", "version"),
-            ("repository", "namespace"),
-            ("target", "target"),
-            ("os", "os"),
-            ("prefix", "prefix"),
-        )
-        if getattr(before, field) != getattr(after, field)
-    ]
-    keys = sorted(before.parameters.keys() | after.parameters.keys())
-    changed += [
-        f"{key}={before.parameters.get(key)} -> {after.parameters.get(key)}"
-        for key in keys
-        if before.parameters.get(key) != after.parameters.get(key)
-    ]
-    if before.package_hash != after.package_hash:
-        changed.append("recipe or source")
-    names = {edge.name for edge in before.edges} ^ {edge.name for edge in after.edges}
-    if names:
-        changed.append("dependencies " + ", ".join(sorted(names)))
-    return "; ".join(changed) or "a dependency changed"
-
-
-def _node(raw: dict[str, Any]) -> Node:
+def _node(raw: dict[str, Any]) -> LockedPackage:
     external = raw.get("external") or {}
     target = raw["arch"]["target"]
     texts = ("name", "version", "hash", "namespace")
-    node = Node(
+    node = LockedPackage(
         **{key: raw[key] for key in texts},
         package_hash=raw.get("package_hash", ""),
         target=target if isinstance(target, str) else target["name"],
@@ -183,7 +139,7 @@ def _node(raw: dict[str, Any]) -> Node:
             Edge(edge["name"], edge["hash"], frozenset(edge["parameters"]["virtuals"]))
             for edge in raw.get("dependencies", ())
         ),
-        computed_hash=hash_of(raw),
+        raw=raw,
     )
     wrong = [key for key in (*texts, "target", "os") if not isinstance(getattr(node, key), str)]
     if wrong or not isinstance(node.parameters, dict):
@@ -191,14 +147,58 @@ def _node(raw: dict[str, Any]) -> Node:
     return node
 
 
-def hash_of(raw: Mapping[str, Any]) -> str:
-    """Return the hash that Spack gives to a package: sha1 of its JSON in base 32.
+def require_installable(lock: Lock, site: str) -> None:
+    """Raise ``BusbarError`` unless this machine has the system and the externals of a lock.
 
-    It hashes an external before it adds the repository and the commit of the recipe.
+    Spack itself installs a lock anywhere, and fails after an hour.
     """
-    described = {key: value for key, value in raw.items() if key != "hash"}
-    if raw.get("external"):
-        del described["namespace"]
-        described["parameters"] = {k: v for k, v in raw["parameters"].items() if k != "commit"}
-    text = json.dumps(described, separators=(",", ":"))
-    return base64.b32encode(hashlib.sha1(text.encode()).digest()).decode().lower()  # noqa: S324
+    made = sorted({node.os for node in lock.nodes.values()})
+    here = systems.of_machine()
+    again = _AGAIN.format(site=site)
+    if made not in ([here], [systems.locked(here)]):
+        raise BusbarError(
+            f"is for {', '.join(made)}, but this machine is {here or 'an unknown system'}",
+            where=str(lock.path),
+            hint=f"run {again}",
+        )
+    missing = sorted(
+        f"{node.name}@{node.version} ({path})"
+        for node in lock.nodes.values()
+        if node.prefix
+        for path in (node.prefix, *node.compilers)
+        if not Path(path).exists()
+    )
+    if missing:
+        raise BusbarError(
+            f"needs {', '.join(missing)}, which this machine lacks",
+            where=str(lock.path),
+            hint=f"install it, or use what is here: {again}",
+        )
+
+
+def derived(directory: Path) -> Path:
+    """Return the environment like another one for the system of this machine; write its manifest.
+
+    Its compiler is that of the scope of the system; without one, that of the machine.
+    """
+    here = systems.locked(systems.of_machine())
+    text = (directory / MANIFEST).read_text()
+    scope = _SCOPE.search(text)
+    own = scope["system"] if scope else ""
+    if not here or here == own:
+        return directory
+    stacks = next(path for path in directory.parents if path.name == STACKS)
+    name, *lane = directory.relative_to(stacks).parts
+    made = stacks.joinpath(f"{name.removesuffix(f'-{own}')}-{here}", *lane)
+    if not (made / MANIFEST).exists():
+        known = (systems.SCOPES / here).is_dir()
+        if known and not scope:
+            raise BusbarError(
+                "includes no scope of a system",
+                where=str(directory / MANIFEST),
+                hint=f"include {systems.SCOPES / systems.BASE} in it",
+            )
+        made.mkdir(parents=True, exist_ok=True)
+        line = rf"\g<before>{here}\n" if known else ""
+        (made / MANIFEST).write_text(_SCOPE.sub(line, text))
+    return made

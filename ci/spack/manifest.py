@@ -14,7 +14,7 @@ from busbar import data
 from busbar.errors import BusbarError
 from busbar.site import systems
 from busbar.site.yamlfile import load_yaml
-from busbar.spack import lock
+from busbar.spack import FILE
 
 # The scope that a machine adds; it is not part of the repository.
 _MACHINE = "machine"
@@ -35,7 +35,7 @@ class Requirement:
 
 
 @dataclass(frozen=True)
-class External:
+class DeclaredExternal:
     """A package that the system provides; an empty version or prefix is not stated."""
 
     package: str
@@ -55,7 +55,7 @@ class Manifest:
     specs: tuple[str, ...]
     """Root specs, with named lists expanded."""
     requirements: tuple[Requirement, ...]
-    externals: frozenset[External]
+    externals: frozenset[DeclaredExternal]
     variants: tuple[str, ...]
     """Those that are preferred for all packages: the architecture of the GPUs."""
     files: tuple[Path, ...]
@@ -68,7 +68,7 @@ class Manifest:
     @property
     def lock(self) -> Path:
         """The path of its lock."""
-        return self.path.with_name(lock.FILE)
+        return self.path.with_name(FILE)
 
     @property
     def root(self) -> Path:
@@ -123,12 +123,7 @@ def load(path: Path) -> Manifest:
     )
 
 
-def find(sites: Path) -> list[Manifest]:
-    """Return the manifests of all environments of the sites, sorted by path."""
-    return [load(path) for path in sorted(sites.glob("**/spack.yaml"))]
-
-
-def machine_externals() -> frozenset[External]:
+def machine_externals() -> frozenset[DeclaredExternal]:
     """Return the externals in the scope of the machine, ``BUSBAR_SPACK_SCOPE``."""
     directory = os.environ.get("BUSBAR_SPACK_SCOPE")
     files = sorted(Path(directory).glob("*.yaml")) if directory else []
@@ -218,14 +213,14 @@ def _requirements(sections: list[tuple[dict[str, Any], Path]]) -> Iterator[Requi
             yield Requirement(package, tuple(specs), origin, _part(entry, "when", str, where))
 
 
-def _externals(sections: list[tuple[dict[str, Any], Path]]) -> Iterator[External]:
+def _externals(sections: list[tuple[dict[str, Any], Path]]) -> Iterator[DeclaredExternal]:
     for package, settings, _, place in _packages(sections):
         for entry in _part(settings, "externals", list, place):
             external = _is(entry, dict, f"{place}.externals")
             spec = _part(external, "spec", str, f"{place}.externals")
             version = re.search(r"@=?(?P<version>[^\s+~%^]+)", spec)
             prefix = _part(external, "prefix", str, f"{place}.externals")
-            yield External(package, version["version"] if version else "", prefix)
+            yield DeclaredExternal(package, version["version"] if version else "", prefix)
 
 
 def _repositories(sections: list[tuple[dict[str, Any], Path]]) -> dict[str, Path]:

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: MIT
-"""Read and check Spack manifests and locks without Spack."""

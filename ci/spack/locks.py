@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: MIT
+"""Check, record and compare the locks of the Spack environments, without Spack."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from busbar import data
+from busbar import site as sites
+from busbar.errors import BusbarError, suggestion
+from busbar.site.stacks import MANIFEST, STACKS, find_environment
+from busbar.spack import Lock, LockedPackage, load
+
+from . import check, inputs, manifest
+
+ROOT = data.SITES / STACKS
+
+
+def differences(old: Lock, new: Lock) -> list[str]:
+    """Return the differences by root and by package; empty if both locks install the same.
+
+    The order of a lock file changes from run to run of Spack, so the text is not compared.
+    """
+    lines = [f"root {spec!r} removed" for spec in sorted(old.roots.keys() - new.roots.keys())]
+    lines += [f"root {spec!r} added" for spec in sorted(new.roots.keys() - old.roots.keys())]
+    for spec in sorted(old.roots.keys() & new.roots.keys()):
+        was, now = old.nodes[old.roots[spec]], new.nodes[new.roots[spec]]
+        if was.name != now.name:
+            lines.append(f"root {spec!r}: {was} -> {now}")
+    removed = [old.nodes[key] for key in old.nodes.keys() - new.nodes.keys()]
+    added = [new.nodes[key] for key in new.nodes.keys() - old.nodes.keys()]
+    for name in sorted({node.name for node in (*removed, *added)}):
+        before = [node for node in removed if node.name == name]
+        after = [node for node in added if node.name == name]
+        if len(before) == len(after) == 1:
+            lines.append(f"{before[0]} -> {after[0]}: {_reason(before[0], after[0])}")
+        else:
+            lines += [f"{node} removed" for node in before] + [f"{node} added" for node in after]
+    return lines
+
+
+def _reason(before: LockedPackage, after: LockedPackage) -> str:
+    changed = [
+        f"{label} {getattr(before, field)} -> {getattr(after, field)}"
+        for label, field in (
+            ("version", "version"),
+            ("repository", "namespace"),
+            ("target", "target"),
+            ("os", "os"),
+            ("prefix", "prefix"),
+        )
+        if getattr(before, field) != getattr(after, field)
+    ]
+    keys = sorted(before.parameters.keys() | after.parameters.keys())
+    changed += [
+        f"{key}={before.parameters.get(key)} -> {after.parameters.get(key)}"
+        for key in keys
+        if before.parameters.get(key) != after.parameters.get(key)
+    ]
+    if before.package_hash != after.package_hash:
+        changed.append("recipe or source")
+    names = {edge.name for edge in before.edges} ^ {edge.name for edge in after.edges}
+    if names:
+        changed.append("dependencies " + ", ".join(sorted(names)))
+    return "; ".join(changed) or "a dependency changed"
+
+
+def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
+    """Return environments by name: by theirs, by a site that has them, by directory; else all."""
+    every = {_name(path.parent): path.parent for path in ROOT.glob(f"**/{MANIFEST}")}
+    directories: list[Path] = []
+    for name in names or sorted(every):
+        if name in every:
+            directories.append(every[name])
+        elif name in sites.names():
+            site = sites.load(name)
+            _, delivery, _ = find_environment(site)
+            directories += sorted({find_environment(site, lane)[0] for lane in delivery.lanes})
+        elif (Path(name) / MANIFEST).is_file():
+            directories.append(Path(name))
+        else:
+            raise BusbarError(
+                f"no environment and no site {name!r}",
+                where=str(ROOT),
+                hint=suggestion(name, [*every, *sites.names()]),
+            )
+    return {_name(each): manifest.load(each / MANIFEST) for each in directories}
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+
+
+def _check(args: argparse.Namespace) -> int:
+    verdicts = {name: check.judge(item) for name, item in chosen(args.names).items()}
+    for name, verdict in verdicts.items():
+        result = f"{len(verdict.problems)} findings" if verdict.problems else "ok"
+        own = f", concretized for {verdict.made_for}" if verdict.made_for else ""
+        print(f"{name}: {result}{own}", *verdict.problems, sep="\n  ")
+    return int(any(verdict.problems for verdict in verdicts.values()))
+
+
+def _record(args: argparse.Namespace) -> int:
+    for item in chosen(args.names).values():
+        inputs.write(item, load(item.lock), solved=not args.sources, machine=args.machine)
+    return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    lines = differences(load(args.old), load(args.new))
+    print(*(lines or ["both locks install the same"]), sep="\n")
+    return int(bool(lines))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Return 0 without a finding or difference, 1 with one, 2 for invalid input."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    one = actions.add_parser("check", help="check locks against manifests, pins and portability")
+    one.add_argument("names", nargs="*", metavar="NAME", help="environment, its directory or site")
+    one.set_defaults(run=_check)
+    one = actions.add_parser("record", help="write what determined a lock that was made just now")
+    one.add_argument("names", nargs="+", metavar="NAME", help="environment, its directory or site")
+    one.add_argument("--sources", action="store_true", help="only those of gpu_aware changed")
+    one.add_argument("--machine", action="store_true", help="this machine made it for itself")
+    one.set_defaults(run=_record)
+    one = actions.add_parser("diff", help="print the differences of two locks, by package")
+    one.add_argument("old", type=Path, metavar="OLD", help="a spack.lock")
+    one.add_argument("new", type=Path, metavar="NEW", help="the spack.lock to compare with it")
+    one.set_defaults(run=_diff)
+    args = parser.parse_args(arguments)
+    try:
+        return int(args.run(args))
+    except BusbarError as error:
+        print(f"locks: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
