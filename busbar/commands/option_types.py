@@ -8,6 +8,7 @@ import re
 
 from busbar.parse import numbers
 
+_MOST_SECONDS = 10**9
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -48,8 +49,9 @@ def share(text: str) -> float:
 
 def seconds(text: str) -> int:
     """Return a time above 0, such as ``10m`` or ``1h30m``, in seconds."""
-    parts = re.findall(r"(?P<count>\d{1,4})(?P<unit>[dhms])", text, re.ASCII)
+    parts = re.findall(r"(?P<count>\d{1,9})(?P<unit>[dhms])", text, re.ASCII)
     number = sum(numbers.count(count) * _UNITS[unit] for count, unit in parts)
-    if not number or len(parts) > len(_UNITS) or "".join(map("".join, parts)) != text:
+    is_time = "".join(map("".join, parts)) == text and len(parts) <= len(_UNITS)
+    if not is_time or not 0 < number <= _MOST_SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10m or 1h30m")
     return number

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from busbar.cluster.measure import drain
 from busbar.cluster.measure.program import prepare
 from busbar.cluster.measure.run import Outcome, Request, Sweep
 from busbar.cluster.measure.store import PLAN, RESULTS
+from busbar.cluster.nightly.process import busbar
 from busbar.cluster.sweep.analyse import TOLERANCE
 from busbar.commands.cluster_options import (
     add_job,
@@ -87,6 +86,7 @@ def add_parser(actions: Any) -> None:
         help="write a script that drains the accused nodes; Busbar does not run it",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--in-job", action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(run=_run)
 
 
@@ -146,7 +146,7 @@ def _sweep(args: argparse.Namespace, output: Path) -> int:
     _refuse_earlier(output, resume=args.resume)
     name = args.site or default_site(output, _tell)
     site = sites.load(name)
-    wish = wish_of(args, args.nodelist)
+    wish = Wish(args.partition) if args.in_job else wish_of(args, args.nodelist)
     grant = granted(site, wish, one=True)
     for node in grant.unusable:
         _tell(f"not measured: {node}")
@@ -186,7 +186,7 @@ def _submit(args: argparse.Namespace, output: Path, grant: Grant, wish: Wish, si
     started.unlink(missing_ok=True)
     args.interruption.grace = _END_S
     with args.interruption.held():
-        status = run_in_job(grant, wish, "busbar-sweep", _inside(args, site, output, grant))
+        status = run_in_job(grant, wish, "busbar-sweep", again(args, site, output, grant))
     if args.interruption.name:
         return int(args.interruption.status)
     if not started.exists():
@@ -251,27 +251,10 @@ def _conclude(
     return interruption.status if interruption.name else exit_status(verdict)
 
 
-def _inside(args: argparse.Namespace, site: str, output: Path, grant: Grant) -> Sequence[str]:
-    """Return this command for the job."""
-    values = {
-        "--site": site,
-        "--partition": grant.partition.name,
-        "--output": output,
-        "--lane": args.lane,
-        "--prefix": args.prefix and args.prefix.absolute(),
-        "--delivery": args.delivery,
-        "--topology": args.topology and args.topology.absolute(),
-        "--rounds": args.rounds,
-        "--seed": args.seed,
-        "--seconds": args.seconds,
-        "--deadline": args.deadline and f"{args.deadline}s",
-        "--limit": args.limit,
-        "--tolerance": args.tolerance,
-        "--drain-script": args.drain_script and args.drain_script.absolute(),
-    }
-    given = [f"{option}={value}" for option, value in values.items() if value not in (None, "")]
-    flags = [flag for flag in ("--resume", "--json") if getattr(args, flag.strip("-"))]
-    return [sys.executable, "-P", "-m", "busbar", "sweep", "run", *given, *flags]
+def again(args: argparse.Namespace, site: str, output: Path, grant: Grant) -> list[str]:
+    """Return this command for a job on the nodes: the last one of equal options counts."""
+    changed = (f"--site={site}", f"--partition={grant.partition.name}", f"--output={output}")
+    return busbar(*args.words, *changed, "--nodelist=", "--in-job")
 
 
 def _tell(line: str) -> None:

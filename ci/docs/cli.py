@@ -24,6 +24,8 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
             helps = {each.dest: each.help for each in action._choices_actions}
             below = [(child, helps.get(name)) for name, child in action.choices.items()]
             continue
+        if action.help == argparse.SUPPRESS:
+            continue
         words = action.option_strings or [action.metavar or action.dest]
         value = ""
         if action.nargs != 0 and action.option_strings:

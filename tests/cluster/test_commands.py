@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from busbar.cli import main
+from busbar import site as sites
+from busbar.cli import build_parser, main
 from busbar.commands.option_types import seconds
+from busbar.commands.sweep_run import again
+from busbar.slurm.options import Grant
 
 from .generator import measured, names, round_robin, slower
 
@@ -159,14 +162,56 @@ def test_the_second_pass_is_planned_from_the_analysis(run: Run, results: Path) -
     assert min(row["round"] for row in lines(out)) == 3
 
 
-@pytest.mark.parametrize("text", ["0m", "10", "", "1x", "m", "1h 2m", "-1m", "1m1m1m1m1m", "٣m"])
-def test_a_time_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is not a time such as 10m or 1h30m"):
-        seconds(text)
+def test_the_job_of_a_sweep_has_each_option_of_its_command() -> None:
+    values = {
+        "site": "local",
+        "partition": "p",
+        "output": "out",
+        "nodelist": "n[1-2]",
+        "reservation": "r",
+        "sbatch": "--account=a",
+        "max_pending": "3h",
+        "deadline": "3h",
+        "lane": "ucx-current",
+        "delivery": "modules",
+        "seconds": "0.125",
+        "tolerance": "20%",
+        "rounds": "4",
+        "seed": "7",
+        "limit": "12.5",
+    }
+    parsed = ("command", "sweep_command", "run", "version", "in_job")
+    parser = build_parser(["sweep"])
+    usual = vars(parser.parse_args(["sweep", "run"]))
+    flags = [f"--{name}" for name, value in usual.items() if value is False]
+    flags.remove("--in_job")
+    options = [name for name in usual if name not in parsed]
+    given = [n for n in options if f"--{n}" not in flags]
+    words = [f"--{n.replace('_', '-')}={values.get(n, f'{n}.txt')}" for n in given]
+    args = parser.parse_args(["sweep", "run", *flags, *words])
+    args.words = ["sweep", "run", *flags, *words]
+    before = vars(args).copy()
+    assert [name for name in options if before[name] == usual[name]] == []
+    partition = sites.load("local").partitions[0]
+    command = again(args, "/sites/x", Path("/out"), Grant((partition,), {}))
+    assert command[1:4] == ["-P", "-m", "busbar"]
+    after = vars(parser.parse_args(command[4:]))
+    changed = {
+        "site": "/sites/x",
+        "partition": partition.name,
+        "output": Path("/out"),
+        "nodelist": "",
+        "in_job": True,
+    }
+    assert after == {**{name: before[name] for name in after}, **changed}
 
 
-def test_a_time_in_seconds() -> None:
-    assert [seconds(text) for text in ("90s", "1h30m", "2d")] == [90, 5400, 172800]
+def test_times() -> None:
+    for text in ("0m", "10", "", "1x", "m", "1h 2m", "-1m", "1m1m1m1m1m", "٣m", "99999d"):
+        with pytest.raises(argparse.ArgumentTypeError, match="is not a time such as 10m or 1h30m"):
+            seconds(text)
+    times = {"90s": 90, "1h30m": 5400, "2d": 172800, "10800s": 10800}
+    assert {text: seconds(text) for text in times} == times
 
 
 def test_what_only_a_limit_can_judge_is_no_pass(run: Run, tmp_path: Path) -> None:

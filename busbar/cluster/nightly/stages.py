@@ -49,8 +49,7 @@ class Job:
             "partition": self.grant.partition.name,
             "reservation": self.wish.reservation,
             "sbatch": self.wish.sbatch,
-            # An option takes at most four digits for each unit.
-            "max-pending": "" if pending is None else f"{pending // 60}m{pending % 60}s",
+            "max-pending": "" if pending is None else f"{pending}s",
         }
         return [f"--{name}={value}" for name, value in values.items() if value]
 
