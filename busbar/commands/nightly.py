@@ -19,8 +19,16 @@ from busbar.check.default_site import default_site
 from busbar.check.processes import Interruption
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own, refuse_without_space, write
-from busbar.cluster.nightly.night import SCHEMA, STAGES, Night, State, begin, last, rotate
-from busbar.cluster.nightly.output import document, summary
+from busbar.cluster.nightly.night import (
+    STAGES,
+    Night,
+    NightlyDocument,
+    StageName,
+    begin,
+    last,
+    rotate,
+)
+from busbar.cluster.nightly.output import summary
 from busbar.cluster.nightly.process import GRACE_S
 from busbar.cluster.nightly.run import Runner
 from busbar.cluster.nightly.stages import Job
@@ -33,6 +41,7 @@ from busbar.commands.cluster_options import (
     wish_of,
 )
 from busbar.commands.option_types import above_zero, natural, positive
+from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.report.junit import junit_of_night
 from busbar.safe_path import refuse_unsafe
@@ -153,13 +162,13 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
             hint="sinfo -N lists the nodes and their states",
         )
     now = datetime.now(UTC)
-    state = State(
-        SCHEMA,
-        site.name,
-        grant.partition.name,
-        now.isoformat(timespec="seconds"),
-        _names(args.stages, args.sample),
-        grant.unusable,
+    state = NightlyDocument(
+        site=site.name,
+        partition=grant.partition.name,
+        begun=now.isoformat(timespec="seconds"),
+        names=_names(args.stages, args.sample),
+        unusable=grant.unusable,
+        output="",
     )
     if args.resume:
         state = _resumed(last(output), state)
@@ -179,12 +188,12 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
             return _conclude(args, night, state, interruption)
 
 
-def _names(stages: Sequence[str], sample: int) -> tuple[str, ...]:
+def _names(stages: Sequence[str], sample: int) -> tuple[StageName, ...]:
     wanted = {*stages, *(["sample"] if "check" in stages and sample else [])}
     return tuple(name for name in STAGES if name in wanted)
 
 
-def _resumed(night: Night, state: State) -> State:
+def _resumed(night: Night, state: NightlyDocument) -> NightlyDocument:
     """Return the state of the night to continue; what it is of must not have changed."""
     earlier = night.load()
     if datetime.now(UTC) - datetime.fromisoformat(earlier.begun).astimezone(UTC) > _MOST_AGE:
@@ -207,7 +216,7 @@ def _resumed(night: Night, state: State) -> State:
 
 
 def _conclude(
-    args: argparse.Namespace, night: Night, state: State, interruption: Interruption
+    args: argparse.Namespace, night: Night, state: NightlyDocument, interruption: Interruption
 ) -> int:
     lines = summary(night, state)
     text = junit_of_night(night, state)
@@ -221,7 +230,7 @@ def _conclude(
         _tell(problem)
     try:
         if args.json:
-            stdout().document(document(night, state))
+            stdout().document(to_json(state))
         else:
             stdout().text("\n".join(lines) + "\n")
         sys.stdout.flush()

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
 from busbar.check.listing import Match
-from busbar.cluster.nightly.night import Night, Stage, State
+from busbar.cluster.nightly.night import Night, NightlyDocument, NightStage
 from busbar.cluster.nightly.output import why_missing
 from busbar.cluster.nightly.stages import snapshots
 from busbar.engine.results import Outcome, Result
@@ -77,10 +77,10 @@ def _line(row: Result) -> str:
     return one_line(f"{' '.join(filter(None, parts))}: {row.value:.6g} {row.unit} {row.verdict}")
 
 
-def junit_of_night(night: Night, state: State) -> str:
+def junit_of_night(night: Night, state: NightlyDocument) -> str:
     """Return the JUnit file: a suite for the stages, and one for each set of checks."""
     missing = [
-        Stage(name, Verdict.NOT_RUN, why_missing(state), finished=False)
+        NightStage(name, Verdict.NOT_RUN, why_missing(state), finished=False)
         for name in state.names
         if not state.stage(name)
     ]
@@ -92,7 +92,7 @@ def junit_of_night(night: Night, state: State) -> str:
     return document(suites)
 
 
-def _outcome(stage: Stage, state: State) -> Outcome:
+def _outcome(stage: NightStage, state: NightlyDocument) -> Outcome:
     """Return a stage as the outcome of a check: its verdict is that of the stage."""
     row = Result(stage.name, stage.verdict, message=stage.message)
     return Outcome(stage.name, "", (row,), partition=state.partition)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import ConfigDict
 
 from busbar.check.listing import Match
+from busbar.cluster.nightly.night import NightlyDocument
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.document import SweepRun
 from busbar.detect.compare import SiteDifference
@@ -18,7 +19,6 @@ from busbar.documents import (
     MatrixDocument,
     SiteRow,
 )
-from busbar.documents.nightly import NightlyDocument
 from busbar.engine.check_document import CheckDocument
 from busbar.expect.lint import LintFinding
 from busbar.explain.model import Explanation

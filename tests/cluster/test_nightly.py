@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from busbar.cluster.nightly.night import finished, rotate
 from busbar.cluster.nightly.stages import sample_of
 from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
+from busbar.gate.findings import Basis, concluded
 from busbar.slurm import lock
 from busbar.verdict import Verdict
 
@@ -88,16 +89,9 @@ class Stages:
     """Standard error of the last night."""
 
     def gate(self, node: str, verdict: str = "pass", reason: str = "") -> None:
-        document = {
-            "schema": "busbar-gate/1",
-            "node": node,
-            "verdict": verdict,
-            "drain": bool(reason),
-            "reason": reason,
-            "problems": [],
-            "checks": [],
-        }
-        (self.data / f"gate-{node}").write_text(json.dumps(document))
+        found = concluded(node, Basis(), [], at=0, seconds=0)
+        document = replace(found, verdict=Verdict(verdict), drain=bool(reason), reason=reason)
+        (self.data / f"gate-{node}").write_text(json.dumps(to_json(document)))
 
     def sweep(self, verdict: str = "pass", status: int = 0, **keys: object) -> None:
         document = {
@@ -192,7 +186,7 @@ def test_the_stages_run_one_after_the_other_and_end_with_a_report(
     *first, report = stages.calls
     assert [line.split()[0] for line in first] == ["gate"] * 3 + ["sweep", "check", "check"]
     assert all("--nodelist=n[1-3]" in line for line in first[3:5])
-    assert all("--max-pending=60m1s" in line and "--qos=maint" in line for line in first[3:])
+    assert all("--max-pending=3601s" in line and "--qos=maint" in line for line in first[3:])
     assert all("--partition=gpu --reservation=r" in line for line in first[3:])
     chosen = "--lane=ucx-current --prefix=/opt/mpi --delivery=prefix"
     assert all(chosen in line for line in first[3:])

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
-from busbar.cluster.nightly.night import Finding
+from busbar.cluster.nightly.night import NightFinding
 from busbar.cluster.nightly.process import busbar
+from busbar.document import parse_document
+from busbar.gate.findings import GateDocument
+from busbar.parse import numbers
 from busbar.slurm.hostlist import fold
 from busbar.slurm.options import Grant, Wish, words_of
 from busbar.text_file import read_text
@@ -19,43 +18,20 @@ from busbar.verdict import Verdict
 
 _MINUTES = 10
 """Time limit of the job."""
-_SCHEMA = "busbar-gate/1"
 _MOST_PROBLEMS = 3
 
 
-@dataclass(frozen=True)
-class _Row:
-    check: str
-    verdict: Verdict
-    where: str = ""
-    value: str = ""
-    note: str = ""
-
-    @property
-    def text(self) -> str:
-        return " ".join(filter(None, (self.check, self.where, self.value, self.note)))
-
-
-@dataclass(frozen=True)
-class Gated:
-    """The keys of the gate's document that a night needs."""
-
-    schema: str
-    node: str
-    verdict: Verdict
-    drain: bool
-    reason: str
-    problems: tuple[str, ...]
-    checks: tuple[_Row, ...]
-
-    @property
-    def finding(self) -> Finding:
-        """The verdict on the node, with the reason."""
-        if self.drain:
-            return Finding(self.node, Verdict.FAILED, self.reason)
-        wrong = [row.text for row in self.checks if row.verdict.is_problem]
-        texts = [*self.problems, *wrong][:_MOST_PROBLEMS]
-        return Finding(self.node, self.verdict, "; ".join(texts))
+def finding_of(gated: GateDocument) -> NightFinding:
+    """Return the verdict on a node, with the reason."""
+    if gated.drain:
+        return NightFinding(gated.node, Verdict.FAILED, gated.reason)
+    wrong = (
+        " ".join(filter(None, (row.check, row.where, row.value, row.note)))
+        for row in gated.checks
+        if row.verdict.is_problem
+    )
+    texts = [*gated.problems, *wrong][:_MOST_PROBLEMS]
+    return NightFinding(gated.node, gated.verdict, "; ".join(texts))
 
 
 def command(site: str, grant: Grant, wish: Wish, nodes: Sequence[str], output: Path) -> list[str]:
@@ -78,19 +54,14 @@ def command(site: str, grant: Grant, wish: Wish, nodes: Sequence[str], output: P
     return [*words, *busbar("gate", f"--site={site}", partition, "--json")]
 
 
-def read(output: Path, nodes: Sequence[str]) -> Mapping[str, Gated]:
+def read(output: Path, nodes: Sequence[str]) -> Mapping[str, GateDocument]:
     """Return the document of each node that left a whole one."""
     found = {}
     for path in output.glob("*.json"):
         try:
-            document = _documents().validate_json(read_text(path))
-        except (OSError, ValueError):  # also pydantic's
+            document = parse_document(GateDocument, numbers.load_json(read_text(path)))
+        except (OSError, ValueError):
             continue
-        if document.schema == _SCHEMA and document.node in nodes:
+        if document.node in nodes:
             found[document.node] = document
     return found
-
-
-@cache
-def _documents() -> TypeAdapter[Gated]:
-    return TypeAdapter(Gated)

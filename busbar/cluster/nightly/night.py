@@ -7,97 +7,111 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Literal, get_args
 
 from busbar.check.surroundings import write
 from busbar.data import history_directory
+from busbar.document import in_json, read_document, written
 from busbar.errors import BusbarError
-from busbar.text_file import read_text
 from busbar.verdict import Verdict, worst
 
-SCHEMA = "busbar-night/1"
-STAGES = ("gate", "sweep", "check", "sample")
-"""In the order in which they run; ``sample`` is a part of the stage ``check``."""
+StageName = Literal["gate", "sweep", "check", "sample"]
+STAGES: tuple[StageName, ...] = get_args(StageName)
+"""In the order in which they run."""
 _STATE = "night.json"
 _NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{4}Z(?:-\d+)?", re.ASCII)
-_MOST_BYTES = 2**26
+_HINT = "it is not the state of a night: start a new one without --resume"
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a stage found out about a node, a link or a check."""
+class NightFinding:
+    """What a stage says of a node, or of whatever it names."""
 
     where: str
+    """A node, several with commas, or what a sweep accuses."""
     verdict: Verdict
+    """Verdict on it."""
     message: str
+    """Why; empty for a pass."""
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What came of a stage."""
+class NightStage:
+    """One stage of a night."""
 
-    name: str
+    name: StageName
+    """``sample`` is the nightly set on some nodes, a part of the stage ``check``."""
     verdict: Verdict
+    """``not run`` if it left no verdict."""
     message: str
     """One sentence."""
     finished: bool
-    """Whether it came to its end: a resumed night repeats the others."""
+    """Whether it came to its end; ``--resume`` repeats the others."""
     begun: str = ""
     """ISO 8601, UTC; empty if it did not begin."""
     seconds: float = 0.0
+    """How long it took."""
     nodes: tuple[str, ...] = ()
     """The nodes that it was started on."""
-    findings: tuple[Finding, ...] = ()
-    left_out: tuple[str, ...] = ()
+    findings: tuple[NightFinding, ...] = ()
+    """For the gate every node, else what is wrong; at most 1,000 of the checks."""
+    left_out: tuple[str, ...] = field(default=(), metadata=written(hidden=True))
     """The nodes that later stages leave out."""
 
 
-@dataclass(frozen=True)
-class State:
-    """All that is known of a night; also the file that a resumed night begins with."""
+@dataclass(frozen=True, kw_only=True)
+class NightlyDocument:
+    """The verdict of a night."""
 
-    schema: str
+    # The file that a resumed night begins with has the hidden ones as well.
+    schema: Literal["busbar-nightly/1"] = "busbar-nightly/1"
+    """The schema of this document."""
     site: str
+    """Name of the site."""
     partition: str
+    """Partition of the site."""
     begun: str
     """ISO 8601, UTC."""
-    names: tuple[str, ...]
+    names: tuple[StageName, ...] = field(metadata=written(hidden=True))
     """The stages of the night, in their order."""
+    stages: tuple[NightStage, ...] = ()
+    """The stages in their order."""
     unusable: tuple[str, ...] = ()
     """Nodes that Slurm starts no job on, with their state."""
-    stages: tuple[Stage, ...] = ()
-    interrupted: str = ""
-    """The signal that ended the night; empty if none did."""
+    interrupted: str | None = None
+    """The signal that ended the night; null if none did."""
     report: str = ""
     """The first page of the report; empty without one."""
-    summary: tuple[str, ...] = ()
+    output: str
+    """Directory of the night."""
+    summary: tuple[str, ...] = field(default=(), metadata=written(hidden=True))
     """The lines of the summary that the report printed."""
-    finished: bool = False
+    finished: bool = field(default=False, metadata=written(hidden=True))
     """Whether the night came to its end; --max-hours is one."""
 
     @property
+    @in_json(after="begun")
     def verdict(self) -> Verdict:
-        """The worst verdict of the stages; one that is missing did not run."""
+        """The worst of the stages; a stage that is missing did not run."""
         missing = set(self.names) - {stage.name for stage in self.stages}
         return worst(
             [*(stage.verdict for stage in self.stages), *(Verdict.NOT_RUN for _ in missing)]
         )
 
     @property
-    def left_out(self) -> frozenset[str]:
-        """The nodes that failed the gate."""
-        return frozenset(node for stage in self.stages for node in stage.left_out)
+    @in_json(after="stages")
+    def left_out(self) -> list[str]:
+        """Nodes that failed the gate, which later stages left out."""
+        return sorted({node for stage in self.stages for node in stage.left_out})
 
-    def stage(self, name: str) -> Stage | None:
+    def stage(self, name: str) -> NightStage | None:
         """Return what came of a stage; None if it has not begun."""
         return next((stage for stage in self.stages if stage.name == name), None)
 
-    def with_stage(self, stage: Stage) -> State:
+    def with_stage(self, stage: NightStage) -> NightlyDocument:
         """Return the state with a stage, which replaces an earlier attempt."""
         known = {each.name: each for each in self.stages} | {stage.name: stage}
         return replace(self, stages=tuple(known[name] for name in STAGES if name in known))
@@ -118,34 +132,18 @@ class Night:
         """Return a file or directory of the night."""
         return self.directory / name
 
-    def load(self) -> State:
+    def load(self) -> NightlyDocument:
         """Return the state; raise ``BusbarError`` if the file has none."""
-        path = self.path(_STATE)
-        hint = "start a new night without --resume"
+        state: NightlyDocument = read_document(self.path(_STATE), _HINT, NightlyDocument)
         try:
-            state = _states().validate_json(read_text(path, _MOST_BYTES))
             datetime.fromisoformat(state.begun)
-        except OSError as error:
-            what = f"cannot be read: {error.strerror or error}"
-            raise BusbarError(what, where=str(path), hint=hint) from error
-        except ValidationError as error:
-            what = f"is not the state of a night: {error.errors()[0]['msg']}"
-            raise BusbarError(what, where=str(path), hint=hint) from error
         except ValueError as error:
-            raise BusbarError(str(error), where=str(path), hint=hint) from error
-        if state.schema != SCHEMA:
-            what = f"has the schema {state.schema!r}, not {SCHEMA}"
-            raise BusbarError(what, where=str(path), hint=hint)
+            raise BusbarError(str(error), where=str(self.path(_STATE)), hint=_HINT) from error
         return state
 
-    def save(self, state: State) -> None:
+    def save(self, state: NightlyDocument) -> None:
         """Write the state as a whole or not at all."""
         write(self.path(_STATE), json.dumps(asdict(state), indent=1) + "\n")
-
-
-@cache
-def _states() -> TypeAdapter[State]:
-    return TypeAdapter(State)
 
 
 def begin(output: Path, now: datetime) -> Night:
@@ -184,7 +182,7 @@ def _order(path: Path) -> tuple[str, int, str]:
     return time, len(number), number
 
 
-def finished(output: Path) -> list[tuple[Night, State]]:
+def finished(output: Path) -> list[tuple[Night, NightlyDocument]]:
     """Return the nights that came to their end, the oldest first."""
     found = []
     for night in nights(output):

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""A night as JSON, as text for mail, and as JUnit."""
+"""A night as text for mail."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
 
-from busbar.cluster.nightly.night import Finding, Night, Stage, State
-from busbar.documents.nightly import NightlyDocument, NightStage
+from busbar.cluster.nightly.night import Night, NightFinding, NightlyDocument
 from busbar.redact import redact
 from busbar.slurm.hostlist import fold
 from busbar.terminal import one_line
@@ -17,46 +15,12 @@ _MOST = 10
 """Findings of one stage in the summary."""
 
 
-def document(night: Night, state: State) -> NightlyDocument:
-    """Return the JSON document."""
-    return {
-        "schema": "busbar-nightly/1",
-        "site": state.site,
-        "partition": state.partition,
-        "begun": state.begun,
-        "verdict": state.verdict,
-        "stages": [_row(stage) for stage in state.stages],
-        "left_out": sorted(state.left_out),
-        "unusable": list(state.unusable),
-        "interrupted": state.interrupted or None,
-        "report": state.report,
-        "output": str(night.directory),
-    }
-
-
-def _row(stage: Stage) -> NightStage:
-    row = {
-        "name": stage.name,
-        "verdict": stage.verdict,
-        "message": redact(stage.message),
-        "finished": stage.finished,
-        "begun": stage.begun,
-        "seconds": round(stage.seconds, 3),
-        "nodes": list(stage.nodes),
-        "findings": [
-            {"where": each.where, "verdict": each.verdict, "message": redact(each.message)}
-            for each in stage.findings
-        ],
-    }
-    return cast("NightStage", row)
-
-
-def summary(night: Night, state: State) -> list[str]:
+def summary(night: Night, state: NightlyDocument) -> list[str]:
     """Return the text for mail: verdict, stages, nodes that were not tested, the report's text."""
     return [one_line(redact(line)) for line in _lines(night, state)]
 
 
-def _lines(night: Night, state: State) -> Iterator[str]:
+def _lines(night: Night, state: NightlyDocument) -> Iterator[str]:
     yield f"busbar nightly: {state.site}, partition {state.partition}: {state.verdict}"
     for name in state.names:
         stage = state.stage(name)
@@ -85,10 +49,10 @@ def _lines(night: Night, state: State) -> Iterator[str]:
     yield f"report: {state.report}" if state.report else f"no report; logs: {night.directory}"
 
 
-def why_missing(state: State) -> str:
+def why_missing(state: NightlyDocument) -> str:
     """Return why a stage has no result."""
     return f"{state.interrupted} ended the night before it" if state.interrupted else "no result"
 
 
-def _text(finding: Finding) -> str:
+def _text(finding: NightFinding) -> str:
     return ": ".join(filter(None, (finding.where, finding.verdict, finding.message)))

@@ -58,7 +58,7 @@ def run(command: Sequence[str], stdout: Path, log: Path, deadline: float | None)
             where=str(error.filename or log),
             hint="make room, or correct the installation",
         ) from error
-    return Ended(status, late, time.monotonic() - begun, _last_line(log))
+    return Ended(status, late, round(time.monotonic() - begun, 3), _last_line(log))
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from busbar.check.processes import Interruption
 from busbar.cluster.measure.store import RESULTS
-from busbar.cluster.nightly.night import Night, Stage, State, finished
+from busbar.cluster.nightly.night import Night, NightlyDocument, NightStage, StageName, finished
 from busbar.cluster.nightly.process import busbar, run
 from busbar.cluster.nightly.stages import SWEEP_VERDICT, Job, measure, sample_of
 from busbar.engine.results import RESULTS_FILE
@@ -30,8 +30,9 @@ class Runner:
     interruption: Interruption
     tell: Callable[[str], None]
 
-    def run(self, state: State) -> State:
+    def run(self, state: NightlyDocument) -> NightlyDocument:
         """Run the stages that have not finished, and the report; the state is saved after each."""
+        state = replace(state, output=str(self.job.night.directory))
         self._save(state)
         for name in state.names:
             earlier = state.stage(name)
@@ -49,21 +50,21 @@ class Runner:
         self._save(state)
         return state
 
-    def _stage(self, name: str, state: State) -> Stage:
+    def _stage(self, name: StageName, state: NightlyDocument) -> NightStage:
         nodes = [node for node in self.job.grant.usable if node not in state.left_out]
         if name == "sample":
             nodes = list(sample_of(nodes, self.sample, datetime.fromisoformat(state.begun).date()))
         if not nodes:
-            return Stage(name, Verdict.NOT_RUN, "no node passed the gate", finished=False)
+            return NightStage(name, Verdict.NOT_RUN, "no node passed the gate", finished=False)
         deadline = self.job.deadline
         if deadline is not None and time.monotonic() >= deadline:
-            return Stage(name, Verdict.NOT_RUN, "--max-hours was over", finished=False)
+            return NightStage(name, Verdict.NOT_RUN, "--max-hours was over", finished=False)
         self.tell(f"{name}: {len(nodes)} nodes; log: {self.job.night.path(f'{name}.log')}")
         stage = measure(name, self.job, nodes)
         self.tell(f"{name}: {stage.verdict}: {stage.message}")
         return stage
 
-    def _report(self, state: State) -> State:
+    def _report(self, state: NightlyDocument) -> NightlyDocument:
         """Write the report; a night without one keeps its verdict."""
         night = self.job.night
         output = night.path("report")
@@ -82,7 +83,7 @@ class Runner:
         summary = tuple(lines) if checked else ()
         return replace(state, report=str(output / "index.html"), summary=summary)
 
-    def _save(self, state: State) -> None:
+    def _save(self, state: NightlyDocument) -> None:
         try:
             self.job.night.save(state)
         except OSError as error:
@@ -93,7 +94,7 @@ class Runner:
             ) from error
 
 
-def _report_words(job: Job, state: State) -> Sequence[str]:
+def _report_words(job: Job, state: NightlyDocument) -> Sequence[str]:
     """Return what the report shows: this night, and what the night before knew; empty if nothing
     was measured."""
     words: list[str] = []
@@ -109,7 +110,7 @@ def _report_words(job: Job, state: State) -> Sequence[str]:
     return [*words, *named] if words else []
 
 
-def _before(night: Night, state: State) -> list[Path]:
+def _before(night: Night, state: NightlyDocument) -> list[Path]:
     """Return the results of the last finished night of this site and partition."""
     found = [
         each.path("check") / RESULTS_FILE

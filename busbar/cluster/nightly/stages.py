@@ -4,20 +4,22 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
+from functools import partial
 
 from busbar.check.run import make_directory
 from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.measure.store import PLAN
 from busbar.cluster.nightly import gate
-from busbar.cluster.nightly.night import Finding, Night, Stage
+from busbar.cluster.nightly.night import Night, NightFinding, NightStage, StageName
 from busbar.cluster.nightly.process import Ended, busbar, run
 from busbar.cluster.sweep.document import SweepRun, read_sweep
 from busbar.delivery.choice import Choice
 from busbar.engine.results import RESULTS_FILE
 from busbar.errors import BusbarError
+from busbar.redact import redact
 from busbar.slurm.hostlist import fold
 from busbar.slurm.options import Grant, Wish
 from busbar.verdict import Verdict, exit_status, worst
@@ -68,17 +70,23 @@ def sample_of(nodes: Sequence[str], count: int, day: date) -> tuple[str, ...]:
     return tuple(nodes[(first + n) % len(nodes)] for n in range(count))
 
 
-def measure(name: str, job: Job, nodes: Sequence[str]) -> Stage:
+def measure(name: StageName, job: Job, nodes: Sequence[str]) -> NightStage:
     """Run a stage on nodes."""
     begun = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         stage = _RUN[name](job, nodes)
     except BusbarError as error:
-        stage = Stage(name, Verdict.NOT_RUN, error.alone(), finished=False)
-    return replace(stage, begun=begun, nodes=tuple(nodes))
+        stage = NightStage(name, Verdict.NOT_RUN, error.alone(), finished=False)
+    return replace(
+        stage,
+        message=redact(stage.message),
+        findings=tuple(replace(each, message=redact(each.message)) for each in stage.findings),
+        begun=begun,
+        nodes=tuple(nodes),
+    )
 
 
-def _gate(job: Job, nodes: Sequence[str]) -> Stage:
+def _gate(job: Job, nodes: Sequence[str]) -> NightStage:
     output = job.night.path("gate")
     shutil.rmtree(output, ignore_errors=True)  # an earlier attempt
     make_directory(output)
@@ -86,15 +94,15 @@ def _gate(job: Job, nodes: Sequence[str]) -> Stage:
     ended = run(command, job.night.path("gate.out"), job.night.path("gate.log"), job.deadline)
     known = gate.read(output, nodes)
     findings = [
-        known[node].finding
+        gate.finding_of(known[node])
         if node in known
-        else Finding(node, Verdict.NOT_RUN, f"no verdict: {ended.said or _how(ended)}")
+        else NightFinding(node, Verdict.NOT_RUN, f"no verdict: {ended.said or _how(ended)}")
         for node in nodes
     ]
     bad = tuple(node for node in nodes if node in known and known[node].drain)
     text = f"{len(known)} of {len(nodes)} nodes have a verdict, {len(bad)} failed"
     shown = [each for each in findings if each.verdict is not Verdict.PASS]
-    return Stage(
+    return NightStage(
         "gate",
         worst(each.verdict for each in findings),
         _sentence(text, shown),
@@ -105,7 +113,7 @@ def _gate(job: Job, nodes: Sequence[str]) -> Stage:
     )
 
 
-def _sweep(job: Job, nodes: Sequence[str]) -> Stage:
+def _sweep(job: Job, nodes: Sequence[str]) -> NightStage:
     output = job.night.path("sweep")
     out = job.night.path(SWEEP_VERDICT)
     limit = [] if job.limit is None else [f"--limit={job.limit}"]
@@ -122,24 +130,16 @@ def _sweep(job: Job, nodes: Sequence[str]) -> Stage:
     if not isinstance(found, SweepRun):
         return _without_verdict("sweep", ended)
     findings = [
-        *(Finding(one.id, Verdict.DEGRADED, one.evidence) for one in found.accused),
-        *(Finding(one.node, Verdict.FAILED, one.reason) for one in found.gone),
-        *(Finding(what, Verdict.NOT_RUN, "not measured") for what in found.unmeasured),
+        *(NightFinding(one.id, Verdict.DEGRADED, one.evidence) for one in found.accused),
+        *(NightFinding(one.node, Verdict.FAILED, one.reason) for one in found.gone),
+        *(NightFinding(what, Verdict.NOT_RUN, "not measured") for what in found.unmeasured),
     ]
     stopped = [f"ended early: {found.stopped}"] if found.stopped else []
     text = "; ".join([f"{len(found.nodes)} nodes, {len(found.accused)} accused", *stopped])
     return _stage("sweep", ended, found.verdict, _sentence(text, findings), findings)
 
 
-def _check(job: Job, nodes: Sequence[str]) -> Stage:
-    return _checks("check", (), job, nodes)
-
-
-def _sample(job: Job, nodes: Sequence[str]) -> Stage:
-    return _checks("sample", ("--tag=nightly",), job, nodes)
-
-
-def _checks(name: str, tags: Sequence[str], job: Job, nodes: Sequence[str]) -> Stage:
+def _checks(name: StageName, tags: Sequence[str], job: Job, nodes: Sequence[str]) -> NightStage:
     output = job.night.path(name)
     results = output / RESULTS_FILE
     results.unlink(missing_ok=True)  # of an earlier attempt
@@ -159,21 +159,26 @@ def _checks(name: str, tags: Sequence[str], job: Job, nodes: Sequence[str]) -> S
     return _stage(name, ended, found.verdict, _sentence(text, findings), findings)
 
 
-_RUN = {"gate": _gate, "sweep": _sweep, "check": _check, "sample": _sample}
+_RUN: Mapping[StageName, Callable[..., NightStage]] = {
+    "gate": _gate,
+    "sweep": _sweep,
+    "check": partial(_checks, "check", ()),
+    "sample": partial(_checks, "sample", ("--tag=nightly",)),
+}
 
 
-def _findings(found: Snapshot) -> list[Finding]:
+def _findings(found: Snapshot) -> list[NightFinding]:
     """Return what the checks say against each place, the worst first."""
     wrong = [
         row for outcome in found.outcomes for row in outcome.results if row.verdict.is_problem
     ]
-    rows = [Finding(row.where, row.verdict, f"{row.check}: {row.message}") for row in wrong]
+    rows = [NightFinding(row.where, row.verdict, f"{row.check}: {row.message}") for row in wrong]
     return sorted(dict.fromkeys(rows), key=lambda each: -each.verdict.severity)[:_MOST_FINDINGS]
 
 
 def _stage(
-    name: str, ended: Ended, verdict: Verdict, message: str, findings: Sequence[Finding]
-) -> Stage:
+    name: StageName, ended: Ended, verdict: Verdict, message: str, findings: Sequence[NightFinding]
+) -> NightStage:
     """Return a stage that left a verdict, which its exit status must confirm."""
     finished = not ended.late and not _signalled(ended)
     if not finished:
@@ -183,12 +188,14 @@ def _stage(
     elif ended.status != exit_status(verdict):
         message = f"its verdict is {verdict}, but it {_how(ended)}: {ended.said}"
         verdict = Verdict.FAILED
-    return Stage(name, verdict, message, finished, seconds=ended.seconds, findings=tuple(findings))
+    return NightStage(
+        name, verdict, message, finished, seconds=ended.seconds, findings=tuple(findings)
+    )
 
 
-def _without_verdict(name: str, ended: Ended) -> Stage:
+def _without_verdict(name: StageName, ended: Ended) -> NightStage:
     message = ": ".join(filter(None, (_how(ended), ended.said)))
-    return Stage(name, Verdict.NOT_RUN, message, finished=False, seconds=ended.seconds)
+    return NightStage(name, Verdict.NOT_RUN, message, finished=False, seconds=ended.seconds)
 
 
 def _how(ended: Ended) -> str:
@@ -203,7 +210,7 @@ def _signalled(ended: Ended) -> bool:
     return ended.status < 0 or ended.status > _SIGNALLED
 
 
-def _sentence(text: str, findings: Sequence[Finding]) -> str:
+def _sentence(text: str, findings: Sequence[NightFinding]) -> str:
     """Return the text, and the first finding that has a message."""
     first = next((each for each in findings if each.message), None)
     if not first:
