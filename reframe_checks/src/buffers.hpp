@@ -10,6 +10,21 @@
 #include "device.hpp"
 #include "support.hpp"
 
+// Messages that lie beside each other in one buffer. Each has room around it that no transfer may touch, and begins `shift`
+// bytes behind a multiple of 64.
+struct Batch {
+    static constexpr std::size_t guard = 128;
+
+    char kind;
+    char *memory;
+    std::size_t bytes, messages, shift;
+
+    // For any shift below 64.
+    static std::size_t stride(std::size_t bytes) { return (2 * guard + bytes + 127) / 64 * 64; }
+    std::size_t span() const { return messages * stride(bytes); }
+    char *message(std::size_t i) const { return memory + i * stride(bytes) + guard + shift; }
+};
+
 class BufferSet {
   public:
     // `bytes` is the room of each buffer; a `corrupt` one spoils a byte in every KiB of what it is loaded with.
@@ -43,10 +58,25 @@ class BufferSet {
     void load(char *to, std::size_t bytes, std::uint64_t seed) {
         for (std::size_t at = 0; at < bytes; at += staging) {
             const std::size_t part = std::min(staging, bytes - at);
-            fill_payload(shadow_, part, seed, at / 8);
-            for (std::size_t i = 0; corrupt_ && i < part; i += 1024) shadow_[i] ^= 1;
+            fill(shadow_, part, seed, at / 8);
             device::copy(to + at, shadow_, part);
         }
+    }
+
+    // Loads the messages of a batch, message i with the payload of `seed_of(i)`.
+    template <typename SeedOf>
+    void load_each(const Batch &batch, SeedOf seed_of) {
+        const bool at_once = batch.kind == 'D' && batch.span() <= staging;  // one copy to the GPU instead of many
+        for (std::size_t i = 0; i < batch.messages; ++i) {
+            const auto place = static_cast<std::size_t>(batch.message(i) - batch.memory);
+            if (batch.kind == 'H')
+                fill(reinterpret_cast<unsigned char *>(batch.message(i)), batch.bytes, seed_of(i), 0);
+            else if (at_once)
+                fill(shadow_ + place, batch.bytes, seed_of(i), 0);
+            else
+                load(batch.message(i), batch.bytes, seed_of(i));
+        }
+        if (at_once) device::copy(batch.memory, shadow_, batch.span());
     }
 
     // Loads every send buffer that there is.
@@ -73,6 +103,40 @@ class BufferSet {
         return count(wrong);
     }
 
+    // Compares the messages of a batch, and the bytes around each, which must be as `clear` left them.
+    template <typename SeedOf>
+    std::size_t verify_batch(const Batch &batch, SeedOf seed_of) {
+        Batch seen = batch;
+        if (batch.kind == 'D' && batch.span() <= staging) {  // one copy from the GPU instead of many
+            device::copy(shadow_, batch.memory, batch.span());
+            seen.memory = reinterpret_cast<char *>(shadow_);
+            seen.kind = 'H';
+        }
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < seen.messages; ++i) {
+            const char *message = seen.message(i);
+            wrong += verify(seen.kind, message, seen.bytes, seed_of(i));
+            wrong += verify_clear(seen.kind, message - Batch::guard, Batch::guard);
+            wrong += verify_clear(seen.kind, message + seen.bytes, Batch::guard);
+        }
+        return wrong;
+    }
+
+    // The bytes that are not as `clear` left them.
+    std::size_t verify_clear(char kind, const char *from, std::size_t bytes) {
+        std::size_t wrong = 0;
+        for (std::size_t at = 0; at < bytes; at += staging) {
+            const std::size_t part = std::min(staging, bytes - at);
+            const auto *seen = reinterpret_cast<const unsigned char *>(from + at);
+            if (kind == 'D') {
+                device::copy(shadow_, from + at, part);
+                seen = shadow_;
+            }
+            wrong += part - static_cast<std::size_t>(std::count(seen, seen + part, 0xff));
+        }
+        return count(wrong);
+    }
+
     // Compares `messages` messages that lie `stride` bytes apart; message i begins with word `first_of(i)`.
     template <typename FirstOf>
     std::size_t verify_each(char kind, const char *from, std::size_t stride, std::size_t messages, std::size_t bytes, std::uint64_t seed,
@@ -95,7 +159,7 @@ class BufferSet {
             const std::size_t at = i % (staging / 8);
             if (at == 0) device::copy(shadow_, from + i * 8, std::min(staging, (words - i) * 8));
             std::uint64_t expected = 0, got = 0;
-            for (int rank = 0; rank < ranks; ++rank) expected += payload_word(seed_of(rank), i);
+            for (int rank = 0; rank < ranks; ++rank) expected += payload_word(keyed(seed_of(rank)), i);
             std::memcpy(&got, &shadow_[at * 8], 8);
             if (got != expected) wrong += 8;
         }
@@ -103,6 +167,11 @@ class BufferSet {
     }
 
   private:
+    void fill(unsigned char *to, std::size_t bytes, std::uint64_t seed, std::uint64_t first) const {
+        fill_payload(to, bytes, seed, first);
+        for (std::size_t i = 0; corrupt_ && i < bytes; i += 1024) to[i] ^= 1;
+    }
+
     static constexpr std::size_t staging = 4 << 20;  // small enough to stay in a cache
     std::size_t bytes_, wrong_ = 0;
     bool corrupt_;

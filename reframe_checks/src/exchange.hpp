@@ -22,10 +22,11 @@ class Exchange {
           sequence_(static_cast<std::uint64_t>(from) * 1009 + static_cast<std::uint64_t>(to) * 257) {}
 
     // How far the sender's room must reach behind the largest message.
-    static constexpr std::size_t margin = 64 * 4096;
+    static constexpr std::size_t margin = 64 * 4096 + 2 * Batch::guard + 128;
 
     int from() const { return from_; }
     int to() const { return to_; }
+    int rank() const { return sender_ ? from_ : to_; }
     int peer() const { return peer_; }
     bool sender() const { return sender_; }
 
@@ -36,6 +37,12 @@ class Exchange {
     static std::size_t offset(std::uint64_t sequence, std::size_t bytes) {
         return bytes < 64 ? sequence % 1021 * 8 : sequence % 4093 * 64;
     }
+
+    // How far the places of short messages of `bytes` reach.
+    static std::size_t reach(std::size_t bytes) { return (bytes < 64 ? 1021 * 8 : 4093 * 64) + bytes; }
+
+    // A number that both ranks know, and nobody before the run.
+    std::uint64_t dice() const { return payload_word(keyed(stream_seed(from_)), sequence_); }
 
     // The number of the next message; both ranks count.
     std::uint64_t next() { return sequence_++; }
@@ -92,38 +99,67 @@ class Exchange {
         return got > bytes ? got - bytes : bytes - got;
     }
 
-    // Passes `messages` messages, several in flight, into memory that was cleared, and compares each whole. Returns the
-    // bytes that are not as they were sent, at both ranks.
+    // Passes `messages` messages, several in flight, into memory that was cleared, and compares each whole and the room around
+    // it. Each has a payload of its own, and what it was sent from is overwritten as soon as MPI says that it is sent. Returns
+    // the bytes that are wrong, at both ranks. The sender's buffer does not hold what `load_all` put there any more.
     std::size_t verified(Buffers kinds, std::size_t bytes, int messages) {
-        const std::size_t stride = (bytes + 63) / 64 * 64;
-        const auto most = std::clamp(buffers_.bytes() / stride, std::size_t{1}, static_cast<std::size_t>(window_));
-        char *memory = sender_ ? buffers_.send(kinds.send) : buffers_.receive(kinds.receive);
-        if (!sender_) BufferSet::clear(kinds.receive, memory, most * stride);
+        const char kind = sender_ ? kinds.send : kinds.receive;
+        Batch batch{kind, sender_ ? buffers_.send(kind) : buffers_.receive(kind), bytes, 0, 0};
+        const auto most = std::clamp(buffers_.bytes() / Batch::stride(bytes), std::size_t{1}, static_cast<std::size_t>(window_));
         std::size_t wrong = 0;
-        for (auto left = static_cast<std::size_t>(messages); left > 0;) {
-            // Lengths without a period: a fault at every n-th message must not always hit the same place of a window.
-            const std::size_t length = std::min(left, most - payload_word(sequence_, 0) % ((most + 1) / 2));
-            left -= length;
-            std::vector<MPI_Request> requests(length);
-            std::vector<MPI_Status> statuses(length);
-            std::vector<std::size_t> offsets(length);
-            for (std::size_t i = 0; i < length; ++i) {
-                offsets[i] = offset(next(), bytes);
-                if (sender_)
-                    MPI_Isend(memory + offsets[i], static_cast<int>(bytes), MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &requests[i]);
-                else
-                    MPI_Irecv(memory + i * stride, static_cast<int>(bytes), MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &requests[i]);
-            }
-            MPI_Waitall(static_cast<int>(length), requests.data(), statuses.data());
+        for (auto left = static_cast<std::size_t>(messages); left > 0; left -= batch.messages) {
+            const std::uint64_t first = sequence_;
+            // Both ranks throw the same dice. Lengths without a period: a fault at every n-th message must not always hit the
+            // same place of a window.
+            const std::uint64_t thrown = dice();
+            batch.messages = std::min(left, most - thrown % ((most + 1) / 2));
+            batch.shift = thrown >> 16 & 63;
+            sequence_ += batch.messages;
+            const auto seed = [&](std::size_t i) { return stream_seed(from_) << 40 | (first + i); };
+            if (sender_)
+                buffers_.load_each(batch, seed);
+            else
+                BufferSet::clear(kind, batch.memory, batch.span());
+            const std::vector<MPI_Status> statuses = transfer(batch, static_cast<Way>((thrown >> 32) % 3));
             if (sender_) continue;
-            for (auto &status : statuses) wrong += buffers_.count(status_wrong(status, bytes));
-            wrong += buffers_.verify_each(kinds.receive, memory, stride, length, bytes, stream_seed(from_),
-                                          [&](std::size_t i) { return offsets[i] / 8; });
+            for (MPI_Status status : statuses) wrong += buffers_.count(status_wrong(status, bytes));
+            wrong += buffers_.verify_batch(batch, seed);
         }
         return settle(wrong);
     }
 
   private:
+    enum class Way { nonblocking, blocking, persistent };  // MPI has code of its own for each
+
+    // Sends or receives the messages of a batch in order; the sender overwrites them then.
+    std::vector<MPI_Status> transfer(const Batch &batch, Way way) {
+        const int messages = static_cast<int>(batch.messages), count = static_cast<int>(batch.bytes);
+        std::vector<MPI_Request> requests(batch.messages);
+        std::vector<MPI_Status> statuses(batch.messages);
+        for (std::size_t i = 0; i < batch.messages; ++i) {
+            char *message = batch.message(i);
+            if (way == Way::blocking && sender_) {
+                MPI_Send(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD);
+                BufferSet::clear(batch.kind, message, batch.bytes);
+            } else if (way == Way::blocking) {
+                MPI_Recv(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &statuses[i]);
+            } else if (sender_) {
+                const auto start = way == Way::persistent ? MPI_Send_init : MPI_Isend;
+                start(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &requests[i]);
+            } else {
+                const auto start = way == Way::persistent ? MPI_Recv_init : MPI_Irecv;
+                start(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &requests[i]);
+            }
+        }
+        if (way == Way::blocking) return statuses;
+        if (way == Way::persistent) MPI_Startall(messages, requests.data());
+        MPI_Waitall(messages, requests.data(), statuses.data());
+        if (sender_) BufferSet::clear(batch.kind, batch.memory, batch.span());
+        for (auto &request : requests)
+            if (way == Way::persistent) MPI_Request_free(&request);
+        return statuses;
+    }
+
     struct Control {
         std::uint64_t words[3] = {};  // number, value, check
     };

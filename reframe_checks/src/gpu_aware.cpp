@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "buffers.hpp"
+#include "collective.hpp"
 #include "device.hpp"
 #include "exchange.hpp"
 #include "node_copy.hpp"
@@ -21,7 +22,7 @@
 
 namespace {
 
-constexpr const char *version = "1.1";
+constexpr const char *version = "1.2";
 
 struct World {
     int rank = 0, size = 0, node_rank = 0, node_size = 0;
@@ -74,11 +75,12 @@ class Program {
         const double start = now();
         announce();
         place();
+        agree_on_key();
         allocate();
         if (!options_.check_sizes.empty()) check_pairs();
         if (!options_.collectives.empty()) check_collectives();
         if (!options_.sizes.empty() || !options_.latency_sizes.empty()) measure_pairs();
-        Line("idle").add("rank", world_.rank).add("seconds", idle_wall_).add("cpu_seconds", idle_cpu_).print();
+        Line("idle").add("rank", world_.rank).add("seconds", idle_wall_).add("cpu_seconds", idle_cpu_).add("clock_ratio", clock_.ratio()).print();
         unsigned long long mine = memory_->wrong(), all = 0;
         MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
         if (world_.rank == 0)
@@ -129,6 +131,7 @@ class Program {
             .add("device", bus)
             .add("device_name", device::present ? device::name(selected_) : "")
             .add("cpus", cpu_list())
+            .add("preloaded", preloaded())
             .print();
         world_.node_of.resize(static_cast<std::size_t>(world_.size));
         int leader = world_.rank;
@@ -174,12 +177,20 @@ class Program {
         }
     }
 
+    // The payload of this run is that of no other, also of one that a check did not start.
+    void agree_on_key() {
+        std::uint64_t key = key_of_nonce();
+        if (world_.rank == 0) key = payload_word(key ^ static_cast<std::uint64_t>(getpid()), static_cast<std::uint64_t>(kernel_now() * 1e9));
+        MPI_Bcast(&key, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+        run_key() = key;
+    }
+
     void allocate() {
         std::size_t largest = 4096, together = 0;
         for (const auto *sizes : {&options_.sizes, &options_.latency_sizes, &options_.check_sizes})
             for (std::size_t bytes : *sizes) largest = std::max(largest, bytes);
         if (!options_.collectives.empty())
-            for (std::size_t bytes : options_.check_sizes) together = std::max(together, std::max(bytes, std::size_t{8}) * static_cast<std::size_t>(world_.size));
+            for (std::size_t bytes : options_.check_sizes) together = std::max(together, Collective::room(bytes, world_.size));
         // As many messages side by side as a window has, but no more than two of those that are large.
         const std::size_t window = std::max(2 * largest, std::min(static_cast<std::size_t>(options_.window) * largest, std::size_t{64} << 20));
         memory_.emplace(options_.buffers, std::max(window, together) + Exchange::margin, options_.inject == "corrupt" && world_.rank == options_.inject_rank);
@@ -239,7 +250,7 @@ class Program {
     }
 
     // ---- correctness
-    static constexpr int messages_in_flight = 4, messages_checked = 128, fewest_messages = 8;
+    static constexpr int messages_in_flight = 8, messages_checked = 128, collectives_checked = 32, fewest_messages = 8;
 
     // Messages of a pair or a collective of one size. A rank compares at least `messages_checked` from all its peers: of
     // each of many peers fewer, or the time would grow with the square of the ranks.
@@ -281,20 +292,26 @@ class Program {
         });
     }
 
+    // In each kind of memory that a pair has on both sides; one-sided operations in host memory only, as few MPIs take GPU
+    // memory for them.
     void check_collectives() {
-        const char kind = options_.buffers.front().send;
-        for (const auto &operation : options_.collectives)
-            for (std::size_t bytes : options_.check_sizes) check_collective(operation, kind, std::max(bytes / 8 * 8, std::size_t{8}));
+        for (const Buffers &buffers : options_.buffers) {
+            if (buffers.send != buffers.receive) continue;
+            for (const auto &operation : options_.collectives)
+                for (std::size_t bytes : options_.check_sizes)
+                    if (buffers.send == 'H' || !Collective::one_sided(operation)) check_collective(operation, buffers.send, bytes);
+        }
     }
 
     // Every result of a collective is compared whole, and its payload is another each time.
     void check_collective(const std::string &operation, char kind, std::size_t bytes) {
-        const int times = bytes <= 65536 ? messages_to_check() : fewest_messages;
+        const int times = bytes <= 65536 ? std::min(messages_to_check(), collectives_checked) : fewest_messages;
         const double start = now(), longest = allowance(options_.collectives.size() * options_.check_sizes.size());
+        Collective collective(*memory_, operation, kind, bytes, world_.rank, world_.size);
         std::size_t wrong = 0;
         int turn = 0;
         for (int more = 1; more && turn < times; ++turn) {
-            wrong += collective_wrong(operation, kind, bytes, static_cast<std::uint64_t>(turn));
+            wrong += collective.wrong(static_cast<std::uint64_t>(turn));
             more = now() - start < longest ? 1 : 0;
             MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
         }
@@ -308,36 +325,6 @@ class Program {
                 .add("messages", turn)
                 .add("wrong", static_cast<std::size_t>(all))
                 .print();
-    }
-
-    // The bytes that are wrong at this rank.
-    std::size_t collective_wrong(const std::string &operation, char kind, std::size_t bytes, std::uint64_t turn) {
-        const int n = world_.size, words = static_cast<int>(bytes / 8), count = static_cast<int>(bytes);
-        char *out = memory_->send(kind), *in = memory_->receive(kind);
-        const auto part = [&](int i) { return static_cast<std::size_t>(i) * bytes; };
-        const auto seed = [&](int from, int to) { return turn << 40 | static_cast<std::uint64_t>((from + 1) * (n + 1) + to); };
-        const bool many_out = operation == "alltoall" || operation == "reduce_scatter_block";
-        for (int to = 0; to < (many_out ? n : 1); ++to) memory_->load(out + part(to), bytes, seed(world_.rank, many_out ? to : 0));
-        BufferSet::clear(kind, in, part(n));
-        if (operation == "bcast") {
-            if (world_.rank == 0) device::copy(in, out, bytes);
-            MPI_Bcast(in, count, MPI_BYTE, 0, MPI_COMM_WORLD);
-        } else if (operation == "allgather") {
-            MPI_Allgather(out, count, MPI_BYTE, in, count, MPI_BYTE, MPI_COMM_WORLD);
-        } else if (operation == "alltoall") {
-            MPI_Alltoall(out, count, MPI_BYTE, in, count, MPI_BYTE, MPI_COMM_WORLD);
-        } else if (operation == "allreduce") {
-            MPI_Allreduce(out, in, words, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-        } else {
-            MPI_Reduce_scatter_block(out, in, words, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-        }
-        if (operation == "bcast") return memory_->verify(kind, in, bytes, seed(0, 0));
-        if (operation == "allreduce" || operation == "reduce_scatter_block")
-            return memory_->verify_sum(in, bytes / 8, n, [&](int from) { return seed(from, many_out ? world_.rank : 0); });
-        std::size_t wrong = 0;
-        for (int from = 0; from < n; ++from)
-            wrong += memory_->verify(kind, in + part(from), bytes, seed(from, operation == "alltoall" ? world_.rank : 0));
-        return wrong;
     }
 
     // ---- measurement
@@ -373,6 +360,7 @@ class Program {
     World world_;
     std::optional<BufferSet> memory_;  // once the ranks are known to be where they should
     double idle_wall_ = 0, idle_cpu_ = 0;
+    ClockCheck clock_;
 };
 
 }  // namespace

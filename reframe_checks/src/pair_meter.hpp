@@ -6,8 +6,9 @@
 // - Bandwidth, timed windows: the count of every message, and the first and last cache line of what the window left. All
 //   messages of a window go from one buffer to one buffer, as osu_bw sends them, so only the last can be looked at. It is
 //   compared whole after every n-th window, so often that this takes about a twentieth of the measured time.
-// - Bandwidth, verified windows before, amid and after the timed ones: every message, whole, each different in every word,
-//   into memory that was cleared. There are 512 after the timed windows, so a fault at every n-th message is caught for
+// - Latency and bandwidth, verified windows in the same buffers: every message, whole, each different in every word, into memory
+//   that was cleared, with room around it that no message may touch; the sender overwrites a message as soon as it is sent.
+//   Those of a bandwidth come before the timed windows, somewhere amid them, and after them. There are 512 after the timed windows, so a fault at every n-th message is caught for
 //   certain up to n = 512, and one that hits each message with probability 1/97 with 99.5 %; over the two directions and
 //   three sizes of two host ranks 1/668 is caught with 99 %. They may take three times --seconds; a path on which 512 take
 //   longer gets fewer. It gets 104 of up to 4 MiB unless these take 10 s, and of larger ones unless these take eight times
@@ -40,6 +41,7 @@ class PairMeter {
         // The first message opens connections and memory handles. The second tells whether a whole window would
         // take too long: a path that is a hundred times too slow must still give a reading before the time limit.
         constexpr double longest_window = 0.25;
+        if (exchange_.sender()) restore(kinds.send, bytes + pages * page);
         window(timed, 1);
         double message = window(timed, 1).seconds;
         const auto takes_long = [&] { return exchange_.agree(message > 2 * longest_window ? 1 : 0) != 0; };
@@ -59,10 +61,15 @@ class PairMeter {
         }
         const int verified = exchange_.agree(affordable(shortest / least, bytes, least));
         const int each_whole = exchange_.agree(static_cast<int>(std::clamp(shortest / least / (0.05 * once), 0.0, 1000.0)) | 1);
+        if (exchange_.sender()) restore(kinds.send, bytes + pages * page);
         int amid = 0;
+        const int when = static_cast<int>(exchange_.dice() % static_cast<std::uint64_t>(windows));
         const std::vector<Turn> turns = timed_in(windows, [&](int i) {
-            if (i == windows / 2 && !crawls) {
+            if (i == when && !crawls) {
+                const double start = now();
                 wrong += exchange_.verified(kinds, bytes, amid = least);
+                if (exchange_.sender()) restore(kinds.send, bytes + pages * page);
+                paused_ += now() - start;
                 waited();
             }
             return window(timed, messages, i % each_whole == 0);
@@ -94,6 +101,8 @@ class PairMeter {
         const char kind = sender ? kinds.send : kinds.receive;
         Trips way{kind, bytes, (bytes + 7) / 8 * 8, buffers_.send(kind), buffers_.receive(kind)};
         const double most = std::min(1000.0, static_cast<double>(buffers_.bytes() / way.stride));
+        const std::size_t verified = exchange_.verified(kinds, bytes, common);
+        restore(kind, Exchange::reach(bytes));
         BufferSet::clear(kind, way.in, way.stride * static_cast<std::size_t>(most));
         const int warm = static_cast<int>(std::min(10.0, most));
         const double once = std::min({round_trips(way, warm), round_trips(way, warm), round_trips(way, warm)}).seconds / (2.0 * warm);
@@ -104,18 +113,24 @@ class PairMeter {
             between();
             return round_trips(way, trips);
         });
-        const std::size_t wrong = (sender ? way.wrong : 0) + exchange_.settle(way.wrong);
+        const std::size_t wrong = verified + (sender ? way.wrong : 0) + exchange_.settle(way.wrong);
         const double driver = kinds.send == 'D' && kinds.receive == 'D' ? driver_time() : 0;
         if (!sender) return;
         const int place = chosen(turns.size());
         Line line = reading("latency", kinds, bytes, turns, place + 1);
-        line.add("us", turns[static_cast<std::size_t>(place)].seconds / (2.0 * trips) * 1e6).add("trips", trips * static_cast<int>(turns.size())).add("wrong", wrong);
+        line.add("us", turns[static_cast<std::size_t>(place)].seconds / (2.0 * trips) * 1e6).add("trips", trips * static_cast<int>(turns.size())).add("verified", common).add("wrong", wrong);
         if (driver > 0) line.add("driver_us", driver * 1e6);
         line.print_unless(omitted());
     }
 
   private:
     static constexpr int certain = 512, common = 104, least_verified = 4;
+    static constexpr std::size_t pages = 16, page = 4096;  // where timed windows begin
+
+    // Loads what timed messages are sent from, after verified ones have overwritten it.
+    void restore(char kind, std::size_t bytes) {
+        buffers_.load(buffers_.send(kind), std::min(bytes, buffers_.bytes()), stream_seed(exchange_.rank()));
+    }
 
     // A window of messages or a batch of round trips: how long it took, and how long a rank of the pair waited for a CPU then.
     struct Turn {
@@ -162,8 +177,9 @@ class PairMeter {
         std::vector<double> waits;
         const double start = now();
         waited();
+        paused_ = 0;
         for (int i = 0; i < count; ++i) {
-            if (i >= 4 && (i & (i - 1)) == 0 && !exchange_.agree(now() - start < 5 * options_.seconds ? 1 : 0)) break;
+            if (i >= 4 && (i & (i - 1)) == 0 && !exchange_.agree(now() - start - paused_ < 5 * options_.seconds ? 1 : 0)) break;
             turns.push_back(body(i));
             waits.push_back(turns.back().waited);
         }
@@ -209,7 +225,7 @@ class PairMeter {
     // follow each other leave the same bytes, and nothing is written.
     Turn window(Timed &timed, int messages, bool whole = false) {
         // The last page and the first come first: a transport that registers memory has registered all of it then.
-        const std::uint64_t half = timed.turn / 2 % 8, page = (timed.turn % 2 ? half : 15 - half) * 4096;
+        const std::uint64_t half = timed.turn / 2 % (pages / 2), begin = (timed.turn % 2 ? half : pages - 1 - half) * page;
         ++timed.turn;
         std::vector<MPI_Request> requests(static_cast<std::size_t>(messages));
         std::vector<MPI_Status> statuses(static_cast<std::size_t>(messages));
@@ -218,7 +234,7 @@ class PairMeter {
         const double start = now();
         for (auto &request : requests) {
             if (exchange_.sender())
-                MPI_Isend(timed.memory + page, count, MPI_BYTE, exchange_.peer(), tag_data, MPI_COMM_WORLD, &request);
+                MPI_Isend(timed.memory + begin, count, MPI_BYTE, exchange_.peer(), tag_data, MPI_COMM_WORLD, &request);
             else
                 MPI_Irecv(timed.memory, count, MPI_BYTE, exchange_.peer(), tag_data, MPI_COMM_WORLD, &request);
         }
@@ -234,7 +250,7 @@ class PairMeter {
         const Turn done{now() - start, waited()};
         for (auto &status : statuses) timed.wrong += buffers_.count(exchange_.status_wrong(status, timed.bytes));
         const auto compare = [&](std::size_t at, std::size_t bytes) {
-            timed.wrong += buffers_.verify(timed.kinds.receive, timed.memory + at, bytes, stream_seed(exchange_.from()), (page + at) / 8);
+            timed.wrong += buffers_.verify(timed.kinds.receive, timed.memory + at, bytes, stream_seed(exchange_.from()), (begin + at) / 8);
         };
         if (whole || timed.bytes <= 128) {
             compare(0, timed.bytes);
@@ -284,5 +300,6 @@ class PairMeter {
     BufferSet &buffers_;
     Exchange exchange_;
     double waited_ = 0;
+    double paused_ = 0;  // for verified messages amid timed ones
     bool faulty_;  // whether the sender is the rank with the injected fault
 };

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -124,14 +125,27 @@ inline std::uint64_t payload_word(std::uint64_t seed, std::uint64_t index) {
     return weyl ^ (weyl >> 29);
 }
 
-// The payload of `seed` from word `first` on.
-inline void fill_payload(unsigned char *to, std::size_t bytes, std::uint64_t seed, std::uint64_t first = 0) {
-    for (std::size_t at = 0; at < bytes; at += 8) {
-        const std::uint64_t word = payload_word(seed, first + at / 8);
-        std::memcpy(to + at, &word, bytes - at < 8 ? bytes - at : 8);
-    }
+// What makes the payload of each run another: data of an earlier run is wrong. All ranks of a run have the same key.
+inline std::uint64_t &run_key() {
+    static std::uint64_t key = 0;
+    return key;
 }
 
+inline std::uint64_t keyed(std::uint64_t seed) { return payload_word(run_key(), seed); }
+
+// The payload of `seed` from word `first` on.
+inline void fill_payload(unsigned char *to, std::size_t bytes, std::uint64_t seed, std::uint64_t first = 0) {
+    seed = keyed(seed);
+    const std::size_t words = bytes / 8;
+    for (std::size_t i = 0; i < words; ++i) {
+        const std::uint64_t word = payload_word(seed, first + i);
+        std::memcpy(to + 8 * i, &word, 8);
+    }
+    const std::uint64_t last = payload_word(seed, first + words);
+    std::memcpy(to + 8 * words, &last, bytes % 8);
+}
+
+// With the seed of this run.
 inline std::size_t count_wrong_bytes(const unsigned char *got, std::size_t begin, std::size_t end, std::uint64_t seed, std::uint64_t first) {
     std::size_t wrong = 0;
     for (std::size_t at = begin; at < end; at += 8) {
@@ -149,6 +163,7 @@ inline std::size_t count_wrong(const unsigned char *got, std::size_t bytes, std:
     // Whole blocks first, without a branch for each word; only a block that differs is looked at byte by byte.
     constexpr std::size_t words = 512, block = 8 * words;
     std::size_t wrong = 0, at = 0;
+    seed = keyed(seed);
     for (; at + block <= bytes; at += block) {
         std::uint64_t part[words], difference = 0;
         std::memcpy(part, got + at, block);
@@ -164,11 +179,71 @@ inline std::string nonce() {
     return value ? value : "";
 }
 
+// The key of a run whose ranks cannot agree on one: from what the check gave to all of them (FNV-1a).
+inline std::uint64_t key_of_nonce() {
+    std::uint64_t key = 0xcbf29ce484222325ULL;
+    for (unsigned char c : nonce()) key = (key ^ c) * 0x100000001b3ULL;
+    return key;
+}
+
 // ---- clocks and CPUs
+inline double seconds_of(const timespec &t) { return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec); }
+
 inline double now() {
     timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+    return seconds_of(t);
+}
+
+// A clock that no library before ours can replace: it asks the kernel itself.
+inline double kernel_now() {
+    timespec t{};
+    long result = 0;
+#if defined(__x86_64__)
+    asm volatile("syscall" : "=a"(result) : "a"(SYS_clock_gettime), "D"(CLOCK_MONOTONIC_RAW), "S"(&t) : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+    register long number asm("x8") = SYS_clock_gettime;
+    register long clock asm("x0") = CLOCK_MONOTONIC_RAW;
+    register timespec *time asm("x1") = &t;
+    asm volatile("svc 0" : "+r"(clock) : "r"(number), "r"(time) : "memory");
+    result = clock;
+#else
+    result = syscall(SYS_clock_gettime, CLOCK_MONOTONIC_RAW, &t);
+#endif
+    return result == 0 ? seconds_of(t) : NAN;
+}
+
+// How fast the clock of the readings goes by the kernel's: 1, but for what NTP slews (500 ppm at most).
+class ClockCheck {
+  public:
+    double ratio() const {
+        const Both end;
+        return (end.shown - start_.shown) / (end.kernel - start_.kernel);
+    }
+
+  private:
+    struct Both {
+        double kernel = 0, shown = 0;
+        // At one time: other programs may interrupt some of the looks.
+        Both() {
+            for (double apart = INFINITY, looks = 0; apart > 1e-5 && looks < 100; ++looks) {
+                const double before = kernel_now(), seen = now(), after = kernel_now();
+                if (after - before >= apart) continue;
+                apart = after - before;
+                kernel = (before + after) / 2;
+                shown = seen;
+            }
+        }
+    };
+    Both start_;
+};
+
+// Libraries that a user puts before MPI and the GPU's; empty if there are none.
+inline std::string preloaded() {
+    std::string text;
+    for (const char *name : {"LD_PRELOAD", "LD_AUDIT"})
+        if (const char *value = std::getenv(name); value && *value) text += (text.empty() ? "" : " ") + std::string(name) + "=" + value;
+    return text;
 }
 
 inline double cpu_seconds() {
@@ -275,6 +350,11 @@ inline std::vector<std::size_t> parse_sizes(const std::string &text) {
     return sizes;
 }
 
+inline const std::vector<std::string> known_collectives = {
+    "bcast",  "allgather", "allgatherv", "alltoall",  "alltoallv", "allreduce", "reduce_scatter_block",
+    "reduce", "gather",    "scatter",    "put",       "get",
+};
+
 inline const char *help = R"(usage: gpu_aware --ranks N [options]
 
 Passes host and GPU pointers to MPI, checks every byte that arrives, and measures every ordered pair of ranks.
@@ -285,7 +365,8 @@ Output: JSON lines. Exit status: 0 all correct, 1 wrong data, 2 usage, 3 number 
   --sizes LIST         bandwidth of every ordered pair at these sizes, as in 1M,16M (as osu_bw measures it)
   --latency-sizes LIST latency of every ordered pair at these sizes (as osu_latency measures it)
   --check LIST         correctness of every ordered pair at these sizes, several messages in flight
-  --collectives LIST   correctness of bcast,allgather,alltoall,allreduce,reduce_scatter_block at the sizes of --check
+  --collectives LIST   correctness at the sizes of --check of bcast,allgather,allgatherv,alltoall,alltoallv,allreduce,
+                       reduce_scatter_block,reduce,gather,scatter, and one-sided put,get in host memory
   --schedule KIND      pairs: one pair at a time, the others asleep (default); rounds: disjoint pairs at once
   --window N           messages in flight in the bandwidth test (64)
   --seconds S          measured time of one reading, at least (0.05)
@@ -339,7 +420,7 @@ inline Options parse_options(int argc, char **argv) {
             case COLLECTIVES:
                 options.collectives = split(value);
                 for (const auto &name : options.collectives)
-                    choice("--collectives", name, {"bcast", "allgather", "alltoall", "allreduce", "reduce_scatter_block"});
+                    choice("--collectives", name, known_collectives);
                 break;
             case SCHEDULE:
                 choice("--schedule", value, {"pairs", "rounds"});

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+// Collectives and one-sided operations of which every result is compared whole.
+#pragma once
+
+#include <mpi.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "buffers.hpp"
+
+// One operation at one size, made by all ranks of the world. A rank sends blocks to each rank or one to all, and knows what
+// each byte of its own buffer must hold then: a block, a sum of blocks, or what was there before.
+class Collective {
+  public:
+    Collective(BufferSet &memory, const std::string &operation, char kind, std::size_t bytes, int rank, int ranks)
+        : memory_(memory), operation_(operation), kind_(kind), rank_(rank), ranks_(ranks),
+          reduces_(is({"allreduce", "reduce", "reduce_scatter_block"})), bytes_(reduces_ ? words(bytes) * 8 : bytes) {}
+
+    static bool one_sided(const std::string &operation) { return operation == "put" || operation == "get"; }
+
+    // What a buffer needs for any operation.
+    static std::size_t room(std::size_t bytes, int ranks) {
+        return static_cast<std::size_t>(ranks) * (words(bytes) * 8 + gap) + 2 * Batch::guard + 64;
+    }
+
+    // Runs it once, and returns the bytes that are wrong at this rank. Each `turn` has another payload, root and alignment.
+    std::size_t wrong(std::uint64_t turn) {
+        turn_ = turn;
+        root_ = static_cast<int>(turn % static_cast<std::uint64_t>(ranks_));
+        const std::uint64_t dice = payload_word(keyed(turn), bytes_);
+        const std::size_t shift = reduces_ ? dice % 8 * 8 : dice % 64;
+        out_ = memory_.send(kind_) + Batch::guard + shift;
+        in_ = memory_.receive(kind_) + Batch::guard + shift;
+        const bool many_out = is({"alltoall", "alltoallv", "reduce_scatter_block", "put", "get"}) || (operation_ == "scatter" && rank_ == root_);
+        for (int to = 0; to < (many_out ? ranks_ : 1); ++to) memory_.load(out_ + place(to), sent(rank_, to), seed(rank_, many_out ? to : 0));
+        BufferSet::clear(kind_, memory_.receive(kind_), room(bytes_, ranks_));
+        run();
+        BufferSet::clear(kind_, memory_.send(kind_), room(bytes_, ranks_));  // nobody may read it any more
+        return compare();
+    }
+
+  private:
+    static constexpr std::size_t gap = 64;  // between the blocks of an operation with displacements
+
+    static std::size_t words(std::size_t bytes) { return std::max(bytes / 8, std::size_t{1}); }
+    bool is(const std::vector<std::string> &names) const { return std::find(names.begin(), names.end(), operation_) != names.end(); }
+    bool spaced() const { return is({"allgatherv", "alltoallv"}); }
+
+    // Where the block of a rank begins, in bytes.
+    std::size_t place(int rank) const { return static_cast<std::size_t>(rank) * (bytes_ + (spaced() ? gap : 0)); }
+
+    // How many bytes a rank sends to another: with counts of their own, each pair sends another number.
+    std::size_t sent(int from, int to) const {
+        const auto less = static_cast<std::size_t>(operation_ == "allgatherv" ? from : 3 * from + to);
+        return spaced() ? bytes_ - less % bytes_ : bytes_;
+    }
+
+    std::uint64_t seed(int from, int to) const {
+        const auto pair = static_cast<std::uint64_t>(from + 1) * static_cast<std::uint64_t>(ranks_ + 1) + static_cast<std::uint64_t>(to);
+        return turn_ << 40 | pair;
+    }
+
+    void run() {
+        const int count = static_cast<int>(bytes_), numbers = static_cast<int>(bytes_ / 8);
+        const auto all = MPI_COMM_WORLD;
+        if (operation_ == "bcast") {
+            if (rank_ == root_) device::copy(in_, out_, bytes_);
+            MPI_Bcast(in_, count, MPI_BYTE, root_, all);
+        } else if (operation_ == "allgather") {
+            MPI_Allgather(out_, count, MPI_BYTE, in_, count, MPI_BYTE, all);
+        } else if (operation_ == "gather") {
+            MPI_Gather(out_, count, MPI_BYTE, in_, count, MPI_BYTE, root_, all);
+        } else if (operation_ == "scatter") {
+            MPI_Scatter(out_, count, MPI_BYTE, in_, count, MPI_BYTE, root_, all);
+        } else if (operation_ == "alltoall") {
+            MPI_Alltoall(out_, count, MPI_BYTE, in_, count, MPI_BYTE, all);
+        } else if (operation_ == "allgatherv") {
+            const auto counts = per_rank([&](int from) { return sent(from, 0); }), places = per_rank([&](int from) { return place(from); });
+            MPI_Allgatherv(out_, counts[static_cast<std::size_t>(rank_)], MPI_BYTE, in_, counts.data(), places.data(), MPI_BYTE, all);
+        } else if (operation_ == "alltoallv") {
+            const auto places = per_rank([&](int rank) { return place(rank); });
+            const auto out = per_rank([&](int to) { return sent(rank_, to); }), in = per_rank([&](int from) { return sent(from, rank_); });
+            MPI_Alltoallv(out_, out.data(), places.data(), MPI_BYTE, in_, in.data(), places.data(), MPI_BYTE, all);
+        } else if (operation_ == "allreduce") {
+            MPI_Allreduce(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, all);
+        } else if (operation_ == "reduce") {
+            MPI_Reduce(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, root_, all);
+        } else if (operation_ == "reduce_scatter_block") {
+            MPI_Reduce_scatter_block(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, all);
+        } else {
+            one_sided();
+        }
+    }
+
+    // Each rank writes a block into the memory of every rank, or reads one from it.
+    void one_sided() {
+        const bool puts = operation_ == "put";
+        const auto count = static_cast<int>(bytes_);
+        MPI_Win window = MPI_WIN_NULL;
+        MPI_Win_create(puts ? in_ : out_, static_cast<MPI_Aint>(place(ranks_)), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+        MPI_Win_fence(0, window);
+        for (int other = 0; other < ranks_; ++other) {
+            if (puts)
+                MPI_Put(out_ + place(other), count, MPI_BYTE, other, static_cast<MPI_Aint>(place(rank_)), count, MPI_BYTE, window);
+            else
+                MPI_Get(in_ + place(other), count, MPI_BYTE, other, static_cast<MPI_Aint>(place(rank_)), count, MPI_BYTE, window);
+        }
+        MPI_Win_fence(0, window);
+        MPI_Win_free(&window);
+    }
+
+    template <typename Number>
+    std::vector<int> per_rank(Number number) const {
+        std::vector<int> numbers;
+        for (int rank = 0; rank < ranks_; ++rank) numbers.push_back(static_cast<int>(number(rank)));
+        return numbers;
+    }
+
+    std::size_t compare() {
+        std::size_t wrong = 0, end = 0;  // behind what has been compared
+        const auto untouched = [&](std::size_t until) { wrong += memory_.verify_clear(kind_, in_ + end, until - end); };
+        const auto block = [&](std::size_t begin, std::size_t bytes, std::uint64_t of) {
+            untouched(begin);
+            wrong += memory_.verify(kind_, in_ + begin, bytes, of);
+            end = begin + bytes;
+        };
+        if (operation_ == "bcast") {
+            block(0, bytes_, seed(root_, 0));
+        } else if (operation_ == "scatter") {
+            block(0, bytes_, seed(root_, rank_));
+        } else if (reduces_) {
+            if (operation_ != "reduce" || rank_ == root_) {
+                const int to = operation_ == "reduce_scatter_block" ? rank_ : 0;
+                wrong += memory_.verify_sum(in_, bytes_ / 8, ranks_, [&](int from) { return seed(from, to); });
+                end = bytes_;
+            }
+        } else if (operation_ != "gather" || rank_ == root_) {
+            const bool own = is({"alltoall", "alltoallv", "put", "get"});
+            for (int from = 0; from < ranks_; ++from) block(place(from), sent(from, rank_), seed(from, own ? rank_ : 0));
+        }
+        untouched(end + Batch::guard);
+        return wrong + memory_.verify_clear(kind_, in_ - Batch::guard, Batch::guard);
+    }
+
+    BufferSet &memory_;
+    std::string operation_;
+    char kind_;
+    int rank_, ranks_;
+    bool reduces_;
+    std::size_t bytes_;
+    std::uint64_t turn_ = 0;
+    int root_ = 0;
+    char *out_ = nullptr, *in_ = nullptr;
+};
