@@ -114,12 +114,16 @@ class BufferSet {
         }
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < seen.messages; ++i) {
-            const char *message = seen.message(i);
-            wrong += verify(seen.kind, message, seen.bytes, seed_of(i));
-            wrong += verify_clear(seen.kind, message - Batch::guard, Batch::guard);
-            wrong += verify_clear(seen.kind, message + seen.bytes, Batch::guard);
+            wrong += verify(seen.kind, seen.message(i), seen.bytes, seed_of(i));
+            wrong += verify_around(seen, i);
         }
         return wrong;
+    }
+
+    // The room around a message must be as `clear` left it.
+    std::size_t verify_around(const Batch &batch, std::size_t i) {
+        const char *message = batch.message(i);
+        return verify_clear(batch.kind, message - Batch::guard, Batch::guard) + verify_clear(batch.kind, message + batch.bytes, Batch::guard);
     }
 
     // The bytes that are not as `clear` left them.

@@ -22,11 +22,19 @@ using Copy = std::function<void(std::size_t shift)>;
 using Wrong = std::function<std::size_t(std::size_t shift)>;
 
 constexpr std::size_t step = 4096, steps = 16, margin = step * steps;  // where sources of copies begin
+constexpr std::size_t guard = 4096;                                    // before and after a target; no copy may touch it
 
 struct Rate {
     double gb_per_s = 0;
     std::size_t wrong = 0;
 };
+
+// The bytes of `memory`, which holds a target of `bytes` bytes between two guards, that differ from the payload of `seed` from
+// `shift` bytes on, or in the guards from what clearing left.
+std::size_t wrong_between_guards(const unsigned char *memory, std::size_t bytes, std::uint64_t seed, std::size_t shift) {
+    const auto touched = [](const unsigned char *at) { return guard - static_cast<std::size_t>(std::count(at, at + guard, 0xff)); };
+    return touched(memory) + count_wrong(memory + guard, bytes, seed, shift / 8) + touched(memory + guard + bytes);
+}
 
 // Copies until `seconds` of copying are over, at least three times after one that is not timed; the best rate. Each copy
 // begins elsewhere in the source, so it changes every word of the target. It is compared whole, outside its time, while
@@ -72,17 +80,17 @@ std::size_t report(const char *kind, int from, int to, const char *buffers, std:
 // All cores copy parts of one buffer at once, as STREAM's copy does; one core alone is what a rank of MPI has.
 std::size_t host(std::size_t bytes, double seconds, unsigned threads) {
     const std::size_t part = bytes / threads, whole = part * threads;
-    std::vector<unsigned char> from(whole + margin), to(whole);
+    std::vector<unsigned char> from(whole + margin), to(whole + 2 * guard);
     fill_payload(from.data(), from.size(), 1);
     const Copy copy = [&](std::size_t shift) {
         std::vector<std::thread> team;
         for (unsigned t = 1; t < threads; ++t)
-            team.emplace_back([&, t] { std::memcpy(to.data() + t * part, from.data() + shift + t * part, part); });
-        std::memcpy(to.data(), from.data() + shift, part);
+            team.emplace_back([&, t] { std::memcpy(to.data() + guard + t * part, from.data() + shift + t * part, part); });
+        std::memcpy(to.data() + guard, from.data() + shift, part);
         for (auto &member : team) member.join();
     };
     const Rate rate = best_rate(
-        whole, seconds, copy, [&](std::size_t shift) { return count_wrong(to.data(), whole, 1, shift / 8); },
+        whole, seconds, copy, [&](std::size_t shift) { return wrong_between_guards(to.data(), whole, 1, shift); },
         [&] { std::fill(to.begin(), to.end(), 0xff); });
     return report(threads == 1 ? "one_core" : "all_cores", 0, 0, "H", whole, rate);
 }
@@ -102,11 +110,11 @@ using Memory = std::unique_ptr<void, Free>;
 // From one GPU to another, or within one; peer access lets the copy go over the links between them.
 std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
     const std::uint64_t seed = static_cast<std::uint64_t>(from) + 1;
-    std::vector<unsigned char> payload(bytes + margin);
+    std::vector<unsigned char> payload(bytes + std::max(margin, 2 * guard));
     fill_payload(payload.data(), payload.size(), seed);
     device::select(from);
     Memory source(device::allocate(bytes + margin));
-    device::copy(source.get(), payload.data(), payload.size());
+    device::copy(source.get(), payload.data(), bytes + margin);
     int direct = 1;
     if (from != to) {
         device::check(GPU(DeviceCanAccessPeer)(&direct, from, to), "asking for peer access");
@@ -117,14 +125,15 @@ std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
         }
     }
     device::select(to);
-    Memory target(device::allocate(bytes));
+    Memory memory(device::allocate(bytes + 2 * guard));
+    char *target = static_cast<char *>(memory.get()) + guard;
     device::select(from);
     const Copy copy = [&](std::size_t shift) {
         const char *begin = static_cast<const char *>(source.get()) + shift;
         if (from == to) {
-            device::copy(target.get(), begin, bytes);
+            device::copy(target, begin, bytes);
         } else {
-            device::check(GPU(MemcpyPeer)(target.get(), to, begin, from, bytes), "copying between GPUs");
+            device::check(GPU(MemcpyPeer)(target, to, begin, from, bytes), "copying between GPUs");
             device::check(GPU(DeviceSynchronize)(), "waiting for the GPU");
         }
     };
@@ -137,12 +146,12 @@ std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
     const Wrong wrong = [&](std::size_t shift) {
         std::size_t bytes_wrong = 0;
         at_target([&] {
-            device::copy(payload.data(), target.get(), bytes);
-            bytes_wrong = count_wrong(payload.data(), bytes, seed, shift / 8);
+            device::copy(payload.data(), memory.get(), bytes + 2 * guard);
+            bytes_wrong = wrong_between_guards(payload.data(), bytes, seed, shift);
         });
         return bytes_wrong;
     };
-    const Rate rate = best_rate(bytes, seconds, copy, wrong, [&] { at_target([&] { device::clear(target.get(), bytes); }); });
+    const Rate rate = best_rate(bytes, seconds, copy, wrong, [&] { at_target([&] { device::clear(memory.get(), bytes + 2 * guard); }); });
     const char *kind = from == to ? "local" : direct ? "peer" : "peer_through_host";
     return report(kind, from, to, from == to ? "D" : "D D", bytes, rate, from == to ? device::memory_rate(from) : 0);
 }
@@ -156,25 +165,26 @@ struct FreePinned {
 std::size_t host_link(int index, bool to_gpu, std::size_t bytes, double seconds) {
     const NearCpus near(device::bus_id(index));
     device::select(index);
-    std::unique_ptr<void, FreePinned> pinned(device::allocate_staging(bytes + margin));
-    Memory memory(device::allocate(bytes + margin));
+    constexpr std::size_t more = std::max(margin, 2 * guard);
+    std::unique_ptr<void, FreePinned> pinned(device::allocate_staging(bytes + more));
+    Memory memory(device::allocate(bytes + more));
     char *source = static_cast<char *>(to_gpu ? pinned.get() : memory.get());
-    void *target = to_gpu ? memory.get() : pinned.get();
+    char *target = static_cast<char *>(to_gpu ? memory.get() : pinned.get());
     const std::uint64_t seed = 2 * static_cast<std::uint64_t>(index) + (to_gpu ? 101 : 102);
-    std::vector<unsigned char> payload(bytes + margin);
+    std::vector<unsigned char> payload(bytes + more);
     fill_payload(payload.data(), payload.size(), seed);
     device::copy(source, payload.data(), payload.size());
     const Wrong wrong = [&](std::size_t shift) {
-        device::copy(payload.data(), target, bytes);
-        return count_wrong(payload.data(), bytes, seed, shift / 8);
+        device::copy(payload.data(), target, bytes + 2 * guard);
+        return wrong_between_guards(payload.data(), bytes, seed, shift);
     };
     const auto clear = [&] {
         if (to_gpu)
-            device::clear(target, bytes);
+            device::clear(target, bytes + 2 * guard);
         else
-            std::memset(target, 0xff, bytes);
+            std::memset(target, 0xff, bytes + 2 * guard);
     };
-    const Rate rate = best_rate(bytes, seconds, [&](std::size_t shift) { device::copy(target, source + shift, bytes); }, wrong, clear);
+    const Rate rate = best_rate(bytes, seconds, [&](std::size_t shift) { device::copy(target + guard, source + shift, bytes); }, wrong, clear);
     return report(to_gpu ? "to_gpu" : "from_gpu", index, index, to_gpu ? "H D" : "D H", bytes, rate);
 }
 #endif
@@ -184,9 +194,11 @@ int run(int argc, char **argv) {
         throw Failure(fault::usage, "usage: memory GPUS BYTES, as in: memory 4 256M (0 GPUs: only the host's memory)");
     const int asked = std::stoi(argv[1]);
     const std::size_t bytes = parse_bytes(argv[2]);
+    const ClockCheck clock;
+    run_key() = payload_word(key_of_nonce() ^ static_cast<std::uint64_t>(getpid()), static_cast<std::uint64_t>(kernel_now() * 1e9));
     Line("start")
         .add("program", "memory")
-        .add("version", "1.1")
+        .add("version", "1.2")
         .add("nonce", nonce())
         .add("backend", device::backend)
         .add("ranks", 1)
@@ -194,7 +206,7 @@ int run(int argc, char **argv) {
         .print();
     char name[256] = "";
     gethostname(name, sizeof name - 1);
-    Line("rank").add("rank", 0).add("ranks", 1).add("node_rank", 0).add("host", name).add("pid", static_cast<int>(getpid())).add("cpus", cpu_list()).print();
+    Line("rank").add("rank", 0).add("ranks", 1).add("node_rank", 0).add("host", name).add("pid", static_cast<int>(getpid())).add("cpus", cpu_list()).add("preloaded", preloaded()).print();
     if (device::count() < asked)
         throw Failure(fault::too_few_gpus, "asked for " + std::to_string(asked) + " GPUs, " + std::to_string(device::count()) + " are visible");
     std::size_t wrong = host(bytes, 0.2, 1);
@@ -205,7 +217,7 @@ int run(int argc, char **argv) {
     for (int from = 0; from < asked; ++from)
         for (int to = 0; to < asked; ++to) wrong += gpu(from, to, bytes, 0.02);
 #endif
-    Line("end").add("wrong", wrong).print();
+    Line("end").add("wrong", wrong).add("clock_ratio", clock.ratio()).print();
     return wrong ? fault::wrong_data : 0;
 }
 

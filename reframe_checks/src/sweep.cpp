@@ -122,12 +122,16 @@ struct Rate {
 // write into the buffers: the owner gives those up and takes others.
 class Pass {
   public:
+    // Message n of a pass begins n % shifts times 64 bytes behind the start of the buffer, so that it differs in every word
+    // from the one that its place held before. A prime: no window is a multiple of it.
+    static constexpr std::size_t shifts = 61;
+
     Pass(const SweepOptions &options, std::size_t bytes, BufferSet &memory, int number, int me, int partner, double deadline)
         : options_(options), bytes_(bytes), memory_(memory), base_(8 * (number % (1 << 18))), number_(number), me_(me), partner_(partner), deadline_(deadline) {}
 
     // Both directions, the lower rank sends first; returns what arrived here.
     Rate run() {
-        memory_.load(memory_.send(kind), bytes_, seed(me_));
+        memory_.load(memory_.send(kind), shifts * 64 + bytes_, seed(me_));
         if (me_ < partner_) {
             send(0);
             return receive(1);
@@ -140,10 +144,17 @@ class Pass {
   private:
     static constexpr char kind = device::present ? 'D' : 'H';
     static constexpr int ready = 0, data = 2, count = 4, done = 6;  // each for two directions
-    static constexpr std::size_t least_messages = 4;
+    static constexpr std::size_t least_messages = 4, tail_messages = 8;
     static constexpr double spin_seconds = 0.001;
 
-    std::uint64_t seed(int from) const { return static_cast<std::uint64_t>(number_) << 24 | static_cast<std::uint64_t>(from); }
+    std::uint64_t seed(int from, std::size_t message = 0) const {
+        return static_cast<std::uint64_t>(message) << 56 | static_cast<std::uint64_t>(number_) << 24 | static_cast<std::uint64_t>(from);
+    }
+
+    // Messages that follow the timed ones, of which each is compared: one where a link is slow.
+    std::size_t tail(unsigned long long timed) const {
+        return timed < 4 * tail_messages ? 1 : std::min(tail_messages, static_cast<std::size_t>(options_.window));
+    }
     int tag(int what, int direction) const { return base_ + what + direction; }
 
     // One more look at the requests; fails after the deadline.
@@ -180,7 +191,8 @@ class Pass {
         const double start = now();
         sent_ = 0;
         const auto start_one = [&](MPI_Request &slot) {
-            check_mpi(MPI_Isend(memory_.send(kind), static_cast<int>(bytes_), MPI_BYTE, partner_, tag(data, direction), MPI_COMM_WORLD, &slot));
+            check_mpi(MPI_Isend(memory_.send(kind) + sent_ % shifts * 64, static_cast<int>(bytes_), MPI_BYTE, partner_,
+                                tag(data, direction), MPI_COMM_WORLD, &slot));
             ++sent_;
         };
         const auto go_on = [&] { return sent_ < least_messages || now() - start < options_.seconds; };
@@ -201,17 +213,30 @@ class Pass {
         check_mpi(MPI_Isend(&sent_, 1, MPI_UNSIGNED_LONG_LONG, partner_, tag(count, direction), MPI_COMM_WORLD, &control[0]));
         check_mpi(MPI_Irecv(nullptr, 0, MPI_BYTE, partner_, tag(done, direction), MPI_COMM_WORLD, &control[1]));
         finish(control);
+        // Each from the same memory, which is overwritten as soon as MPI says that the message is sent.
+        for (std::size_t i = 0; i < tail(sent_); ++i) {
+            memory_.load(memory_.send(kind), bytes_, seed(me_, i + 1));
+            std::vector<MPI_Request> one(1);
+            check_mpi(MPI_Isend(memory_.send(kind), static_cast<int>(bytes_), MPI_BYTE, partner_, tag(data, direction), MPI_COMM_WORLD, &one[0]));
+            finish(one);
+            BufferSet::clear(kind, memory_.send(kind), bytes_);
+        }
     }
 
     Rate receive(int direction) {
         const auto window = static_cast<std::size_t>(options_.window);
-        BufferSet::clear(kind, memory_.receive(kind), window * bytes_);
+        Batch slots{kind, memory_.receive(kind), bytes_, window, 0};
+        BufferSet::clear(kind, slots.memory, slots.span());
         // The last request is the sender's count.
         std::vector<MPI_Request> requests(window + 1, MPI_REQUEST_NULL);
         std::vector<MPI_Request> control(1);
+        std::vector<std::size_t> number(window), arrived(window);  // of the message that a slot waits for, and that it has
+        std::size_t waiting = 0;
         const auto post = [&](std::size_t slot) {
-            check_mpi(MPI_Irecv(memory_.receive(kind) + slot * bytes_, static_cast<int>(bytes_), MPI_BYTE, partner_,
-                                tag(data, direction), MPI_COMM_WORLD, &requests[slot]));
+            arrived[slot] = number[slot];
+            number[slot] = waiting++;
+            check_mpi(MPI_Irecv(slots.message(slot), static_cast<int>(bytes_), MPI_BYTE, partner_, tag(data, direction), MPI_COMM_WORLD,
+                                &requests[slot]));
         };
         for (std::size_t slot = 0; slot < window; ++slot) post(slot);
         check_mpi(MPI_Irecv(&announced_, 1, MPI_UNSIGNED_LONG_LONG, partner_, tag(count, direction), MPI_COMM_WORLD, &requests[window]));
@@ -253,17 +278,31 @@ class Pass {
             std::vector<MPI_Request> one{requests[slot]};
             finish(one);
         }
-        check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, partner_, tag(done, direction), MPI_COMM_WORLD, &control[0]));
-        finish(control);
         Rate rate;
+        for (std::size_t slot = 0; slot < window; ++slot)
+            if (filled[slot]) {
+                rate.wrong += memory_.verify(kind, slots.message(slot), bytes_, seed(partner_), arrived[slot] % shifts * 8);
+                rate.wrong += memory_.verify_around(slots, slot);
+            }
+        rate.wrong += receive_tail(tail(announced_), direction);
         rate.messages = messages;
         rate.seconds = last - first;
         const auto gb = [this](std::size_t count) { return static_cast<double>(count * bytes_) / 1e9; };
         // A rank that had no core before its first look finds messages that took longer to arrive than it takes them.
         if (rate.seconds > 0) rate.gb_per_s = std::min(gb(messages - at_first) / rate.seconds, gb(messages) / (last - before));
-        for (std::size_t slot = 0; slot < window; ++slot)
-            if (filled[slot]) rate.wrong += memory_.verify(kind, memory_.receive(kind) + slot * bytes_, bytes_, seed(partner_));
         return rate;
+    }
+
+    // Tells the sender that its timed messages are here; returns the wrong bytes of those that follow.
+    std::size_t receive_tail(std::size_t messages, int direction) {
+        const Batch batch{kind, memory_.receive(kind), bytes_, messages, static_cast<std::size_t>(number_) % 64};
+        BufferSet::clear(kind, batch.memory, batch.span());
+        std::vector<MPI_Request> requests(messages + 1);
+        for (std::size_t i = 0; i < messages; ++i)
+            check_mpi(MPI_Irecv(batch.message(i), static_cast<int>(bytes_), MPI_BYTE, partner_, tag(data, direction), MPI_COMM_WORLD, &requests[i]));
+        check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, partner_, tag(done, direction), MPI_COMM_WORLD, &requests[messages]));
+        finish(requests);
+        return memory_.verify_batch(batch, [&](std::size_t i) { return seed(partner_, i + 1); });
     }
 
     const SweepOptions &options_;
@@ -346,6 +385,7 @@ class Sweep {
                                                  (size_ == 1 ? ": srun and this MPI do not speak the same PMI" : ""));
         if (rank_ % options_.per_node != rail_)
             throw Failure(fault::wrong_gpu, "rank " + std::to_string(rank_) + " is number " + std::to_string(rail_) + " of its node: ranks must fill node after node");
+        run_key() = key_of_nonce();
         renew_memory();
         Line("rank")
             .add("rank", rank_)
@@ -353,6 +393,7 @@ class Sweep {
             .add("rail", rail_)
             .add("device", device::present ? device::bus_id(device_of(rail_)) : "")
             .add("nic", std::getenv("UCX_NET_DEVICES") ? std::getenv("UCX_NET_DEVICES") : "")
+            .add("preloaded", preloaded())
             .print();
         for (std::string order; next(order);) {
             std::stringstream words(order);
@@ -387,7 +428,7 @@ class Sweep {
     void renew_memory() {
         static_cast<void>(memory_.release());  // MPI may still write into it
         const char kind = device::present ? 'D' : 'H';
-        const std::size_t room = message(true) * static_cast<std::size_t>(options_.window);
+        const std::size_t room = Batch::stride(message(true)) * static_cast<std::size_t>(options_.window) + Pass::shifts * 64;
         memory_.reset(new BufferSet({Buffers{kind, kind}}, device::present ? std::max(room, HostLink::room) : room, options_.corrupt == rank_));
     }
 
@@ -447,10 +488,11 @@ class Sweep {
             renew_memory();
             line.add("gb_per_s", 0.0).add("messages", 0).add("seconds", 0.0).add("wrong", 0).add("lost", lost.what());
         }
-        line.print();
+        line.add("clock_ratio", clock_.ratio()).print();
     }
 
     const SweepOptions &options_;
+    ClockCheck clock_;
     int rail_, rank_ = 0, size_ = 0, partner_ = -1;
     bool lost_ = false;
     std::unique_ptr<BufferSet> memory_;

@@ -22,7 +22,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-VERSION = "1.1"
+VERSION = "1.2"
 WRONG_DATA, WRONG_RANKS, NO_GPU, ERROR = 1, 3, 4, 5
 CODES = {WRONG_RANKS: "rank-count", NO_GPU: "too-few-gpus", ERROR: "runtime"}
 _SUFFIXES = {"K": 10, "M": 20, "G": 30}
@@ -33,6 +33,7 @@ _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_
 _PATTERN = 251
 # Patterns begin at different places in one payload, as buffers of programs are aligned.
 _ALIGNED, _SHIFTS, _CHUNK = 32, 509, 1 << 24
+_GUARD, _UNTOUCHED, _OVERWRITTEN = 32, -3.0, -2.0
 _VERIFIED, _LEAST_VERIFIED, _VERIFIED_SECONDS = 104, 4, 2.0
 _BATCHES, _LEAST_ROUNDS, _BATCH_BYTES = 5, 4, 4 << 30
 
@@ -68,7 +69,8 @@ class Job:
     ranks: int
     device: torch.device
     payload: torch.Tensor
-    """Small whole numbers without a period, more than the largest message has."""
+    """Small whole numbers without a period, more than the largest message has, and others in each
+    run."""
 
     def pattern(self, rank: int, turn: int, count: int, start: int = 0) -> torch.Tensor:
         """What ``rank`` sends in a turn: each rank and turn begins elsewhere in the payload."""
@@ -82,17 +84,41 @@ class Job:
             total += self.pattern(rank, turn, count, start)
         return total
 
-    def empty(self, count: int) -> torch.Tensor:
-        """Room for a result."""
-        return torch.empty(count, device=self.device)
+    def room(self, count: int) -> Room:
+        """Room for a message, with guards before and after it that nothing may change."""
+        return Room(torch.full((count + 2 * _GUARD,), _UNTOUCHED, device=self.device))
 
 
-def payload_of(count: int, device: torch.device) -> torch.Tensor:
+@dataclass(frozen=True)
+class Room:
+    """A message between two guards."""
+
+    whole: torch.Tensor
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The message."""
+        return self.whole[_GUARD:-_GUARD]
+
+    def touched(self) -> int:
+        """Count the elements of the guards that changed."""
+        guards = torch.cat([self.whole[:_GUARD], self.whole[-_GUARD:]])
+        return int((guards != _UNTOUCHED).sum().item())
+
+
+def key_of_run(device: torch.device) -> int:
+    """A number of this run that all ranks know: data of an earlier run is wrong."""
+    key = torch.tensor([int.from_bytes(os.urandom(3), "little")], device=device)
+    dist.broadcast(key, 0)
+    return int(key.item())
+
+
+def payload_of(count: int, device: torch.device, key: int) -> torch.Tensor:
     """Fill the payload for messages of up to ``count`` elements."""
     payload = torch.empty(count + _ALIGNED * _SHIFTS, device=device)
     for start in range(0, len(payload), _CHUNK):
         part = payload[start : start + _CHUNK]
-        place = torch.arange(start, start + len(part), device=device, dtype=torch.int64)
+        place = key + torch.arange(start, start + len(part), device=device, dtype=torch.int64)
         part.copy_((place * 2654435761 % (1 << 32) >> 16) % _PATTERN)
     return payload
 
@@ -105,7 +131,8 @@ class Operation:
     """Prepare what this rank sends in a turn and clear the room for the result."""
     run: Callable[[], object]
     wrong: Callable[[int], int]
-    """Count the elements that differ from the result of a turn."""
+    """Overwrite what this rank sent, and count the elements that differ from the result of a turn
+    or lie beside it and changed."""
     factor: float
     """Bus bandwidth over algorithm bandwidth."""
 
@@ -121,14 +148,15 @@ def all_reduce(job: Job, nbytes: int) -> Operation:
     last, which is compared.
     """
     count = nbytes // 4
-    data = job.empty(count)
+    room = job.room(count)
+    data = room.data
 
     def load(turn: int) -> None:
         data.zero_() if turn < 0 else data.copy_(job.pattern(job.rank, turn, count))
 
     def wrong(turn: int) -> int:
         expected = torch.zeros_like(data) if turn < 0 else job.expected_sum(turn, count)
-        return _differ(data, expected)
+        return _differ(data, expected) + room.touched()
 
     return Operation(load, lambda: dist.all_reduce(data), wrong, 2 * (job.ranks - 1) / job.ranks)
 
@@ -141,15 +169,18 @@ def _out_of_place(
     factor: float,
 ) -> Operation:
     """``run(out, mine)``; ``expected`` returns the parts of the result of a turn."""
-    mine, out = (job.empty(count) for count in counts)
+    sent, received = (job.room(count) for count in counts)
+    mine, out = sent.data, received.data
 
     def load(turn: int) -> None:
         mine.copy_(job.pattern(job.rank, turn, len(mine)))
         out.fill_(-1)
 
     def wrong(turn: int) -> int:
+        mine.fill_(_OVERWRITTEN)
         parts = expected(turn)
-        return sum(_differ(*pair) for pair in zip(out.split(len(parts[0])), parts, strict=True))
+        wrong = sum(_differ(*pair) for pair in zip(out.split(len(parts[0])), parts, strict=True))
+        return wrong + sent.touched() + received.touched()
 
     return Operation(load, lambda: run(out, mine), wrong, factor)
 
@@ -193,11 +224,12 @@ def alltoall(job: Job, nbytes: int) -> Operation:
 def broadcast(job: Job, nbytes: int) -> Operation:
     """From rank 0."""
     count = nbytes // 4
-    data = job.empty(count)
+    room = job.room(count)
+    data = room.data
     return Operation(
         lambda turn: data.copy_(job.pattern(job.rank, turn, count)),
         lambda: dist.broadcast(data, 0),
-        lambda turn: _differ(data, job.pattern(0, turn, count)),
+        lambda turn: _differ(data, job.pattern(0, turn, count)) + room.touched(),
         1.0,
     )
 
@@ -387,7 +419,8 @@ def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
     limit = timedelta(seconds=args.seconds)
     dist.init_process_group(args.backend, rank=rank, world_size=ranks, timeout=limit, **own)
     sizes = [size(text) for text in args.sizes.split(",")]
-    job = Job(rank, ranks, device, payload_of(max(sizes) // 4 + ranks, device))
+    payload = payload_of(max(sizes) // 4 + ranks, device, key_of_run(device))
+    job = Job(rank, ranks, device, payload)
     begin, wrong = time.monotonic(), 0
     for name in args.collectives.split(","):
         for nbytes in sizes:

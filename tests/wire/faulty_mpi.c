@@ -3,8 +3,19 @@
 //
 //   cc -shared -fPIC -O2 faulty_mpi.c -o faulty_mpi.so -I<mpi.h> -ldl
 //
-//   FAULT        flip     one bit of the message
+//   FAULT        flip     one bit of the message or of the result of a collective
 //                half     the second half of the message does not arrive
+//                drop     nothing of it arrives
+//                past     up to 64 bytes behind the message are written as well
+//                ahead    the byte before the message is written as well
+//                early    a send is complete before its memory is read
+//                lost     a wait returns before a message has arrived
+//                record   the messages are written to FAULT_FILE
+//                replay   the messages of FAULT_FILE arrive instead
+//                root     a rooted collective takes the next rank as its root
+//                type     a sum adds 32-bit numbers
+//                blocks   two blocks of the result of a collective change places
+//                clock    the clock goes at half its speed
 //                repeat   the previous message of that size arrives again
 //                swap     two messages that are in flight together change places
 //                truncate as half, and the status says so
@@ -15,24 +26,51 @@
 //   FAULT_AFTER  only after so many of these messages (0)
 //   FAULT_RANK   only in this rank (-1: all)
 //   FAULT_AT     where bits flip: the share of the message in percent (50)
+//   FAULT_IN     only in this collective (any), and in no message; as in MPI_Gather
 // At the end each rank prints "faulty_mpi: N faults".
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { MOST = 4096, KIND_DEFAULT = 4 };
+
+// A send that the program believes to be complete.
+struct delayed {
+    const void *memory;
+    int count, to, tag;
+    MPI_Datatype type;
+    MPI_Comm comm;
+};
+
+// A persistent request, as the program made it.
+struct persistent {
+    MPI_Request request;
+    void *memory;
+    long bytes;
+    int tag, from;
+    struct delayed send;
+};
 
 struct receive {
     MPI_Request request;
     char *memory, *before;
     long bytes;
-    int tag;
+    int tag, from;
 };
 
 static struct receive pending[MOST];
+static struct delayed delayed[MOST];
+static struct persistent persistent[MOST];
+static int waiting, waited;  // delayed sends, and those of which the program has seen the end
+static MPI_Request lost = MPI_REQUEST_NULL;
+static FILE *messages_file;
 static char *previous, *copies[MOST];
 static long previous_bytes = -1, messages, faults;
 
@@ -71,6 +109,7 @@ static char *copied(const void *from, long bytes) {
 static int is_filtered_out(long bytes, int tag) {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (getenv("FAULT_IN")) return 1;
     const long wanted_rank = number("FAULT_RANK", -1), wanted_tag = number("FAULT_TAG", -1), most = number("FAULT_MOST", -1);
     return bytes <= 0 || bytes < number("FAULT_LEAST", 0) || (most >= 0 && bytes > most) || (wanted_tag >= 0 && tag != wanted_tag) ||
            (wanted_rank >= 0 && rank != wanted_rank);
@@ -90,13 +129,55 @@ static void flip(char *memory, long bytes) {
     ++faults;
 }
 
+static void write_around(char *memory, long bytes) {
+    static const char zeros[64];
+    copy(memory, zeros, bytes);
+    ++faults;
+}
+
+static FILE *file_of_rank(void) {
+    int rank;
+    char name[4096];
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    snprintf(name, sizeof name, "%s.%d", getenv("FAULT_FILE"), rank);
+    FILE *file = fopen(name, fault_is("record") ? "wb" : "rb");
+    if (!file) abort();
+    return file;
+}
+
+// Does what the program believes to be done: sends of whose end it knows, and the message that a wait left out.
+static void catch_up(void) {
+    for (int i = 0; i < waited; ++i) PMPI_Send(delayed[i].memory, delayed[i].count, delayed[i].type, delayed[i].to, delayed[i].tag, delayed[i].comm);
+    memmove(delayed, delayed + waited, sizeof *delayed * (size_t)(waiting - waited));
+    waiting -= waited;
+    waited = 0;
+    if (lost != MPI_REQUEST_NULL) PMPI_Wait(&lost, MPI_STATUS_IGNORE);
+}
+
 // One message has arrived in `memory`; `before` is what was there.
 static void arrived(char *memory, const char *before, long bytes, int tag, MPI_Status *status) {
     if (is_filtered_out(bytes, tag)) return;
+    if (fault_is("record") || fault_is("replay")) {
+        if (!messages_file) messages_file = file_of_rank();
+        char *host = malloc((size_t)bytes);
+        copy(host, memory, bytes);
+        if (fault_is("record"))
+            fwrite(host, 1, (size_t)bytes, messages_file);
+        else if (fread(host, 1, (size_t)bytes, messages_file) == (size_t)bytes && ++faults)
+            copy(memory, host, bytes);
+        free(host);
+        return;
+    }
     const int repeats = fault_is("repeat");
     char *now = repeats ? copied(memory, bytes) : NULL;
-    if (!fault_is("swap") && !fault_is("sent") && is_hit()) {
+    if (!fault_is("swap") && !fault_is("sent") && !fault_is("early") && !fault_is("lost") && is_hit()) {
         if (fault_is("flip")) flip(memory, bytes);
+        if (fault_is("past")) write_around(memory + bytes, 64 - bytes % 64);
+        if (fault_is("ahead")) write_around(memory - 1, 1);
+        if (fault_is("drop")) {
+            copy(memory, before, bytes);
+            ++faults;
+        }
         if (fault_is("half") || fault_is("truncate")) {
             copy(memory + bytes / 2, before + bytes / 2, bytes - bytes / 2);
             if (fault_is("truncate") && status) MPI_Status_set_elements(status, MPI_BYTE, (int)(bytes / 2));
@@ -120,10 +201,11 @@ static int size_of(MPI_Datatype type) {
     return size;
 }
 
-static int needs_before(void) { return fault_is("half") || fault_is("truncate"); }
+static int needs_before(void) { return fault_is("half") || fault_is("truncate") || fault_is("drop"); }
 
 int MPI_Recv(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status) {
     MPI_Status own;
+    catch_up();
     if (status == MPI_STATUS_IGNORE) status = &own;
     const long most = (long)count * size_of(type);
     char *before = needs_before() ? copied(memory, most) : NULL;
@@ -135,14 +217,63 @@ int MPI_Recv(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_
     return result;
 }
 
-int MPI_Irecv(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request) {
-    const long bytes = (long)count * size_of(type);
-    char *before = needs_before() ? copied(memory, bytes) : NULL;
-    const int result = PMPI_Irecv(memory, count, type, from, tag, comm, request);
+// Remember a receive, to spoil it when the program waits for it.
+static void expect(MPI_Request request, void *memory, long bytes, int tag, int from) {
     int slot = 0;
     while (pending[slot].memory) ++slot;
-    pending[slot] = (struct receive){*request, memory, before, bytes, tag};
+    pending[slot] = (struct receive){request, memory, needs_before() ? copied(memory, bytes) : NULL, bytes, tag, from};
+}
+
+static struct persistent *persistent_of(MPI_Request request) {
+    for (int slot = 0; slot < MOST; ++slot)
+        if (persistent[slot].request == request && (persistent[slot].memory || persistent[slot].send.memory)) return &persistent[slot];
+    return NULL;
+}
+
+static struct persistent *new_persistent(void) {
+    static int last;
+    return &persistent[last++ % MOST];
+}
+
+int MPI_Irecv(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request) {
+    const long bytes = (long)count * size_of(type);
+    catch_up();
+    const int result = PMPI_Irecv(memory, count, type, from, tag, comm, request);
+    expect(*request, memory, bytes, tag, from);
     return result;
+}
+
+int MPI_Recv_init(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request) {
+    const int result = PMPI_Recv_init(memory, count, type, from, tag, comm, request);
+    *new_persistent() = (struct persistent){*request, memory, (long)count * size_of(type), tag, from, {0}};
+    return result;
+}
+
+int MPI_Send_init(const void *memory, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request) {
+    const int result = PMPI_Send_init(memory, count, type, to, tag, comm, request);
+    *new_persistent() = (struct persistent){*request, NULL, (long)count * size_of(type), tag, 0, {memory, count, to, tag, type, comm}};
+    return result;
+}
+
+int MPI_Startall(int count, MPI_Request requests[]) {
+    catch_up();
+    for (int i = 0; i < count; ++i) {
+        struct persistent *it = persistent_of(requests[i]);
+        if (it && it->memory) expect(requests[i], it->memory, it->bytes, it->tag, it->from);
+        if (it && !it->memory && fault_is("early") && !is_filtered_out(it->bytes, it->tag) && is_hit()) {
+            delayed[waiting++] = it->send;
+            ++faults;
+        } else {
+            PMPI_Start(&requests[i]);
+        }
+    }
+    return MPI_SUCCESS;
+}
+
+int MPI_Request_free(MPI_Request *request) {
+    struct persistent *it = persistent_of(*request);
+    if (it) it->request = MPI_REQUEST_NULL;
+    return PMPI_Request_free(request);
 }
 
 // The pending receive of a request, or NULL.
@@ -157,7 +288,22 @@ int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
     struct receive **done = calloc((size_t)count + 1, sizeof *done);
     for (int i = 0; i < count; ++i) done[i] = receive_of(requests[i]);
     MPI_Status *filled = statuses == MPI_STATUSES_IGNORE ? own : statuses;
+    catch_up();
+    MPI_Request left_out = MPI_REQUEST_NULL;
+    if (fault_is("lost") && count > 0 && done[count - 1] && !persistent_of(requests[count - 1]) && !is_filtered_out(done[count - 1]->bytes, done[count - 1]->tag) && is_hit()) {
+        left_out = requests[count - 1];
+        requests[count - 1] = MPI_REQUEST_NULL;
+        ++faults;
+    }
     const int result = PMPI_Waitall(count, requests, filled);
+    if (left_out != MPI_REQUEST_NULL) {  // the status says that all is well
+        filled[count - 1] = filled[0];
+        MPI_Status_set_elements(&filled[count - 1], MPI_BYTE, (int)done[count - 1]->bytes);
+        filled[count - 1].MPI_SOURCE = done[count - 1]->from;
+        filled[count - 1].MPI_TAG = done[count - 1]->tag;
+        lost = left_out;
+    }
+    waited = waiting;
     struct receive *last = NULL;
     int armed = 0;
     for (int i = 0; i < count; ++i) {
@@ -187,9 +333,43 @@ int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
     return result;
 }
 
+int MPI_Testsome(int count, MPI_Request requests[], int *completed, int indices[], MPI_Status statuses[]) {
+    MPI_Request *before = malloc(sizeof *before * (size_t)(count + 1));
+    memcpy(before, requests, sizeof *before * (size_t)count);
+    catch_up();
+    const int result = PMPI_Testsome(count, requests, completed, indices, statuses);
+    if (*completed > 0) waited = waiting;
+    for (int i = 0; i < *completed; ++i) {
+        struct receive *it = receive_of(before[indices[i]]);
+        if (!it) continue;
+        arrived(it->memory, it->before, it->bytes, it->tag, NULL);
+        free(it->before);
+        it->memory = NULL;
+    }
+    free(before);
+    return result;
+}
+
+int MPI_Cancel(MPI_Request *request) {
+    struct receive *it = receive_of(*request);
+    if (it) {
+        free(it->before);
+        it->memory = NULL;
+    }
+    return PMPI_Cancel(request);
+}
+
 int MPI_Send(const void *memory, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
     const long bytes = (long)count * size_of(type);
-    if (!fault_is("sent") || is_filtered_out(bytes, tag) || !is_hit()) return PMPI_Send(memory, count, type, to, tag, comm);
+    catch_up();
+    const int is_spoiled = (fault_is("sent") || fault_is("early")) && !is_filtered_out(bytes, tag) && is_hit();
+    if (!is_spoiled) return PMPI_Send(memory, count, type, to, tag, comm);
+    if (fault_is("early")) {
+        delayed[waiting++] = (struct delayed){memory, count, to, tag, type, comm};
+        waited = waiting;
+        ++faults;
+        return MPI_SUCCESS;
+    }
     char *spoiled = copied(memory, bytes);
     flip(spoiled, bytes);
     const int result = PMPI_Send(spoiled, count, type, to, tag, comm);
@@ -200,14 +380,170 @@ int MPI_Send(const void *memory, int count, MPI_Datatype type, int to, int tag, 
 // The copy stays until the end: nobody says when the message has left.
 int MPI_Isend(const void *memory, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request) {
     const long bytes = (long)count * size_of(type);
-    if (!fault_is("sent") || is_filtered_out(bytes, tag) || !is_hit()) return PMPI_Isend(memory, count, type, to, tag, comm, request);
+    catch_up();
+    const int is_spoiled = (fault_is("sent") || fault_is("early")) && !is_filtered_out(bytes, tag) && is_hit();
+    if (!is_spoiled) return PMPI_Isend(memory, count, type, to, tag, comm, request);
+    if (fault_is("early")) {
+        delayed[waiting++] = (struct delayed){memory, count, to, tag, type, comm};
+        ++faults;
+        return PMPI_Ibarrier(MPI_COMM_SELF, request);  // one that is complete
+    }
     char *spoiled = copies[faults % MOST] = copied(memory, bytes);
     flip(spoiled, bytes);
     return PMPI_Isend(spoiled, count, type, to, tag, comm, request);
 }
 
+// ---- collectives: the result of this rank, spoiled
+static int is_chosen(const char *operation) {
+    const char *wanted = getenv("FAULT_IN");
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    const long wanted_rank = number("FAULT_RANK", -1);
+    return wanted && (strcmp(wanted, operation) == 0 || strcmp(wanted, "any") == 0) && (wanted_rank < 0 || rank == wanted_rank) && is_hit();
+}
+
+// `bytes` of result in blocks of `block`.
+static int spoil(const char *operation, void *memory, long bytes, long block, int result) {
+    if (bytes < 8 || !is_chosen(operation)) return result;
+    if (fault_is("flip")) flip(memory, bytes);
+    if (fault_is("past")) write_around((char *)memory + bytes, 64 - bytes % 64);
+    if (fault_is("blocks") && bytes >= 2 * block) {
+        char *one = copied(memory, block), *other = copied((char *)memory + block, block);
+        copy(memory, other, block);
+        copy((char *)memory + block, one, block);
+        free(one);
+        free(other);
+        ++faults;
+    }
+    return result;
+}
+
+static int ranks_of(MPI_Comm comm) {
+    int ranks;
+    MPI_Comm_size(comm, &ranks);
+    return ranks;
+}
+
+// All ranks agree, as all count alike; FAULT_RANK does not apply.
+static int root_of(const char *operation, int root, MPI_Comm comm) {
+    if (!fault_is("root") || !is_chosen(operation)) return root;
+    ++faults;
+    return (root + 1) % ranks_of(comm);
+}
+
+static MPI_Datatype type_of(const char *operation, MPI_Datatype type, int *count) {
+    if (!fault_is("type") || type != MPI_UINT64_T || !is_chosen(operation)) return type;
+    ++faults;
+    *count *= 2;
+    return MPI_UINT32_T;
+}
+
+static int is_root(int root, MPI_Comm comm) {
+    int rank;
+    MPI_Comm_rank(comm, &rank);
+    return rank == root;
+}
+
+#define BYTES(count, type) ((long)(count) * size_of(type))
+
+// The program's own decisions, of 4 bytes, stay as they are.
+int MPI_Bcast(void *memory, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+    const long bytes = BYTES(count, type);
+    catch_up();
+    if (bytes <= 8) return PMPI_Bcast(memory, count, type, root, comm);
+    return spoil("MPI_Bcast", memory, bytes, bytes / 2, PMPI_Bcast(memory, count, type, root_of("MPI_Bcast", root, comm), comm));
+}
+
+int MPI_Allgather(const void *out, int sent, MPI_Datatype type, void *in, int count, MPI_Datatype kind, MPI_Comm comm) {
+    const long block = BYTES(count, kind);
+    catch_up();
+    return spoil("MPI_Allgather", in, block * ranks_of(comm), block, PMPI_Allgather(out, sent, type, in, count, kind, comm));
+}
+
+int MPI_Allgatherv(const void *out, int sent, MPI_Datatype type, void *in, const int counts[], const int places[], MPI_Datatype kind, MPI_Comm comm) {
+    catch_up();
+    return spoil("MPI_Allgatherv", in, BYTES(counts[0], kind), 1, PMPI_Allgatherv(out, sent, type, in, counts, places, kind, comm));
+}
+
+int MPI_Alltoall(const void *out, int sent, MPI_Datatype type, void *in, int count, MPI_Datatype kind, MPI_Comm comm) {
+    const long block = BYTES(count, kind);
+    catch_up();
+    return spoil("MPI_Alltoall", in, block * ranks_of(comm), block, PMPI_Alltoall(out, sent, type, in, count, kind, comm));
+}
+
+int MPI_Alltoallv(const void *out, const int sent[], const int from[], MPI_Datatype type, void *in, const int counts[], const int places[], MPI_Datatype kind, MPI_Comm comm) {
+    catch_up();
+    return spoil("MPI_Alltoallv", in, BYTES(counts[0], kind), 1, PMPI_Alltoallv(out, sent, from, type, in, counts, places, kind, comm));
+}
+
+int MPI_Gather(const void *out, int sent, MPI_Datatype type, void *in, int count, MPI_Datatype kind, int root, MPI_Comm comm) {
+    const long block = BYTES(count, kind);
+    catch_up();
+    const int result = PMPI_Gather(out, sent, type, in, count, kind, root_of("MPI_Gather", root, comm), comm);
+    return is_root(root, comm) ? spoil("MPI_Gather", in, block * ranks_of(comm), block, result) : result;
+}
+
+int MPI_Scatter(const void *out, int sent, MPI_Datatype type, void *in, int count, MPI_Datatype kind, int root, MPI_Comm comm) {
+    const long block = BYTES(count, kind);
+    catch_up();
+    return spoil("MPI_Scatter", in, block, block / 2, PMPI_Scatter(out, sent, type, in, count, kind, root_of("MPI_Scatter", root, comm), comm));
+}
+
+// The program's own sums have one number.
+int MPI_Allreduce(const void *out, void *in, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    const long bytes = BYTES(count, type);
+    catch_up();
+    if (count == 1) return PMPI_Allreduce(out, in, count, type, op, comm);
+    MPI_Datatype used = type_of("MPI_Allreduce", type, &count);
+    return spoil("MPI_Allreduce", in, bytes, bytes / 2, PMPI_Allreduce(out, in, count, used, op, comm));
+}
+
+int MPI_Reduce(const void *out, void *in, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
+    const long bytes = BYTES(count, type);
+    catch_up();
+    MPI_Datatype used = type_of("MPI_Reduce", type, &count);
+    const int result = PMPI_Reduce(out, in, count, used, op, root_of("MPI_Reduce", root, comm), comm);
+    return is_root(root, comm) ? spoil("MPI_Reduce", in, bytes, bytes / 2, result) : result;
+}
+
+int MPI_Reduce_scatter_block(const void *out, void *in, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    const long bytes = BYTES(count, type);
+    catch_up();
+    MPI_Datatype used = type_of("MPI_Reduce_scatter_block", type, &count);
+    return spoil("MPI_Reduce_scatter_block", in, bytes, bytes / 2, PMPI_Reduce_scatter_block(out, in, count, used, op, comm));
+}
+
+int MPI_Put(const void *out, int count, MPI_Datatype type, int to, MPI_Aint place, int there, MPI_Datatype kind, MPI_Win window) {
+    if (!is_chosen("MPI_Put") || BYTES(count, type) < 8) return PMPI_Put(out, count, type, to, place, there, kind, window);
+    char *spoiled = copies[faults % MOST] = copied(out, BYTES(count, type));
+    flip(spoiled, BYTES(count, type));
+    return PMPI_Put(spoiled, count, type, to, place, there, kind, window);
+}
+
+int MPI_Get(void *in, int count, MPI_Datatype type, int from, MPI_Aint place, int there, MPI_Datatype kind, MPI_Win window) {
+    if (!is_chosen("MPI_Get") || BYTES(count, type) < 8) return PMPI_Get(in, count, type, from, place, there, kind, window);
+    ++faults;  // one byte less arrives
+    return PMPI_Get(in, count - 1, type, from, place, there - 1, kind, window);
+}
+
+// A clock at half its speed: all rates are doubled.
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    static long begin[16];
+    const int result = (int)syscall(SYS_clock_gettime, clock, time);
+    if (!fault_is("clock") || clock < 0 || clock > 15) return result;
+    long nanoseconds = time->tv_sec * 1000000000L + time->tv_nsec;
+    if (!begin[clock]) begin[clock] = nanoseconds;
+    nanoseconds = begin[clock] + (nanoseconds - begin[clock]) / 2;
+    time->tv_sec = nanoseconds / 1000000000L;
+    time->tv_nsec = nanoseconds % 1000000000L;
+    faults = 1;
+    return result;
+}
+
 // All ranks are still there: a launcher ends them as soon as one of them has failed.
 int MPI_Finalize(void) {
+    catch_up();
+    if (messages_file) fclose(messages_file);
     fprintf(stderr, "faulty_mpi: %ld faults\n", faults);
     PMPI_Barrier(MPI_COMM_WORLD);
     return PMPI_Finalize();

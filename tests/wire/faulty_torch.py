@@ -2,7 +2,8 @@
 """A test double for a faulty NCCL: runs torch_collectives and spoils results of collectives.
 
 ``faulty_torch.py PROGRAM OPTIONS...`` with the variables of `faulty_mpi.c`: ``FAULT`` is flip,
-half or repeat; without it nothing is spoilt. Gloo lacks three collectives: others make them here.
+half, repeat, stale (the result is what was there before) or past (behind the result a number
+changes); without it nothing is spoilt. Gloo lacks three collectives: others make them here.
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ def spoilt(run: Callable[..., Any]) -> Callable[..., Any]:
                 out.view(torch.int32)[len(out) // 2] ^= 1 << 20
             elif FAULT == "half":
                 out[len(out) // 2 :] = before[len(out) // 2 :]
+            elif FAULT == "stale":
+                out.copy_(before)
+            elif FAULT == "past":
+                out.as_strided((1,), (1,), out.storage_offset() + len(out)).zero_()
             elif FAULT == "repeat" and len(out) in previous:
                 out.copy_(previous[len(out)])
         previous[len(out)] = right

@@ -72,7 +72,7 @@ def test_nothing_fails_without_a_fault():
     assert {reading.wrong for reading in readings} == {0}
 
 
-@pytest.mark.parametrize("fault", ["flip", "half", "repeat"])
+@pytest.mark.parametrize("fault", ["flip", "half", "repeat", "past", "stale"])
 def test_a_wrong_result_never_passes(fault):
     # The program compares at least eight turns in a row, on the slowest machine.
     failed, readings = judged(",".join(MOST), FAULT=fault, FAULT_EVERY="8")
