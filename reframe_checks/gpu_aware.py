@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Does MPI carry the right bytes from and to every kind of memory?
 
-$ gpu_aware --ranks=4 --buffers=DD,HD,DH,HH --check=1,4099,1M
+$ gpu_aware --ranks=4 --buffers=DD,HD,DH,HH --check=1,8,257,4099,16391,65543,1M
 
 With an MPI whose collectives take GPU buffers, ``--collectives=bcast,...`` as well.
 """
@@ -13,7 +13,10 @@ from reframe.core.builtins import fixture, run_after, run_before
 
 from .mpi_program import BuildGpuAware, GpuAwareCheck, Sizes
 
-COLLECTIVES = ["bcast", "allgather", "alltoall", "allreduce", "reduce_scatter_block"]
+COLLECTIVES = [
+    *("bcast", "allgather", "allgatherv", "alltoall", "alltoallv", "allreduce", "reduce"),
+    *("reduce_scatter_block", "gather", "scatter", "put", "get"),
+]
 
 
 @rfm.simple_test
@@ -22,7 +25,8 @@ class gpu_aware(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what us
 
     descr = "correct data: device-to-device, host-device, device-host"
     tags = {"gate", "nightly"}
-    check_sizes = Sizes((1, 4099, 1 << 20))
+    # Both sides of what UCX, libfabric and Open MPI change their protocol at, and odd lengths.
+    check_sizes = Sizes((1, 8, 257, 4099, 16391, 65543, 1 << 20))
 
     def buffers(self) -> tuple[str, ...]:
         return ("DD", "HD", "DH", "HH") if self.on_gpu else ("HH",)

@@ -234,14 +234,30 @@ def peer_transports(log: Iterable[str]) -> list[frozenset[str]]:
     return list(found)
 
 
+_ONE_SIDED = ("put", "get")
+
+
+def _buffers_of(operation: str, asked: Sequence[str]) -> list[str]:
+    """The kinds of buffers in which an operation is compared, as the help of gpu_aware says."""
+    if operation == "send_recv":
+        return list(asked)
+    alike = [each for each in asked if each[0] == each[-1]]
+    return [each for each in alike if each == "H H" or operation not in _ONE_SIDED]
+
+
 def _correctness(asked: GpuAwareRequest, shown: LaunchOutput, where: str) -> Iterator[_Row]:
     """One result for each operation and kind of buffers, over all pairs and sizes."""
     checks = [check for check, _ in shown.facts.events_of(Check)]
     operations = ["send_recv", *asked.collectives] if asked.check_sizes else []
     for operation in operations:
         pairs = asked.ranks * (asked.ranks - 1) if operation == "send_recv" else 1
-        for buffers in asked.buffers if operation == "send_recv" else asked.buffers[:1]:
-            done = [c for c in checks if (c.operation, c.buffers) == (operation, buffers)]
+        for buffers in _buffers_of(operation, asked.buffers):
+            done = [
+                check
+                for check in checks
+                if (check.operation, check.buffers) == (operation, buffers)
+                and check.nbytes in asked.check_sizes
+            ]
             wanted = pairs * len(asked.check_sizes)
             distinct = {(c.source, c.target, c.nbytes) for c in done}
             bad = [c for c in done if c.wrong]

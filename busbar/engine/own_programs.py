@@ -8,8 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
-from busbar.parse.events import Rank, Start
+from busbar.engine.tool import Contradiction
+from busbar.parse.events import Check, End, Idle, Rank, Reading, Start
 from busbar.units import format_bytes
+
+_CLOCK_MARGIN = 0.01
+"""Share by which two clocks of a machine may differ: NTP slews one of them by 0.0005 at most."""
 
 _DETOUR = "_through_host"
 """So ``memory`` names a pair of GPUs that cannot read each other's memory."""
@@ -26,6 +30,28 @@ def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     for reason, line in output.malformed[:1]:
         yield f"line {line.line} is not a line of {launch.bench}: {reason}"
     yield from _of_operations(launch, output)
+
+
+def contradictions(
+    output: JobOutput, operation: str | None, ranks: int | None
+) -> Iterator[Contradiction]:
+    """Yield a clock that is not the kernel's, and the first message that nothing compared."""
+    clocks = [(idle.clock_ratio, line) for idle, line in output.events_of(Idle)]
+    clocks += [(end.clock_ratio, line) for end, line in output.events_of(End)]
+    for ratio, evidence in clocks:
+        if ratio is not None and not abs(ratio - 1) < _CLOCK_MARGIN:
+            text = f"the clock of the readings ran at {ratio:.3g} times the kernel's"
+            yield Contradiction(text, evidence)
+            break
+    compared = [
+        *((c.messages, c.operation, c.nbytes, line) for c, line in output.events_of(Check)),
+        *((r.verified, r.metric, r.nbytes, line) for r, line in output.events_of(Reading)),
+    ]
+    for messages, name, nbytes, evidence in compared:
+        if messages == 0:
+            text = f"no message of the {name} at {format_bytes(nbytes)} was compared"
+            yield Contradiction(text, evidence)
+            break
 
 
 def _of_starts(launch: BenchLaunch, output: JobOutput, starts: Sequence[Start]) -> Iterator[str]:

@@ -108,6 +108,9 @@ class Place:
 class Rank(Place):
     """Where a rank of our own programs runs."""
 
+    preloaded: str = ""
+    """What its environment loads before MPI, as in ``LD_PRELOAD=libfast.so``."""
+
 
 @dataclass(frozen=True)
 class Placed(Place):
@@ -122,6 +125,8 @@ class Reading:
     nbytes: Bytes
     wrong: Count
     """Bytes or elements that arrived wrong."""
+    verified: Count | None = None
+    """The messages that were compared; None if the line does not tell."""
     source: OptionalSource = None
     target: OptionalTarget = None
     buffers: str = ""
@@ -194,6 +199,8 @@ class Check:
     buffers: str
     nbytes: Bytes
     wrong: Count
+    messages: Count | None = None
+    """How many were compared; None if the line does not tell."""
     source: OptionalSource = None
     target: OptionalTarget = None
 
@@ -214,6 +221,8 @@ class Idle:
     rank: Count
     seconds: Number
     cpu_seconds: Number
+    clock_ratio: Number | None = None
+    """The clock of the readings over that of the kernel."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +231,8 @@ class End:
 
     wrong: Count
     seconds: Number | None = None
+    clock_ratio: Number | None = None
+    """The clock of the readings over that of the kernel."""
 
 
 Event = Start | Rank | Placed | Reading | Copy | Flag | Check | Error | Idle | End | Busy

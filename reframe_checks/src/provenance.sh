@@ -47,7 +47,7 @@ fi
 first firmware.host "$sysfs/class/dmi/id/bios_version"
 env | while IFS= read -r line; do
     case $line in
-    NCCL_* | RCCL_* | UCX_* | UCC_* | FI_* | OMPI_MCA_* | PMIX_MCA_* | PRTE_MCA_* | MPICH_* | HSA_* | CUDA_DEVICE_* | CUDA_MODULE_*)
+    NCCL_* | RCCL_* | UCX_* | UCC_* | FI_* | OMPI_MCA_* | PMIX_MCA_* | PRTE_MCA_* | MPICH_* | HSA_* | CUDA_DEVICE_* | CUDA_MODULE_* | LD_PRELOAD=* | LD_AUDIT=*)
         printf 'env.%s\n' "$line"
         ;;
     esac

@@ -71,13 +71,24 @@ pair() {
 
 matrix=("--sizes=1M,16M" --latency-sizes=8)
 pair healthy right DD -- --sizes=1M,4M,16M,64M,256M --latency-sizes=8
-pair healthy-kinds right DD,HD,DH,HH -- --check=1,4099,1M --sizes=1M --latency-sizes=8
+checks=(--check=1,8,257,4099,65543,1M)
+pair healthy-kinds right DD,HD,DH,HH -- "${checks[@]}" --sizes=1M --latency-sizes=8
 payload=FAULT_TAG=1  # tag_data of exchange.hpp
-for fault in flip half repeat swap truncate; do
-    for every in 50 97 200 500; do
+for fault in flip half drop repeat swap truncate past ahead early; do
+    for every in 97 500; do
         pair "$fault-$every" caught DD $payload FAULT=$fault FAULT_EVERY=$every -- "${matrix[@]}"
     done
-    pair "$fault-check" caught DD,HD,DH,HH $payload FAULT=$fault FAULT_EVERY=7 -- --check=1,4099,1M
+    pair "$fault-check" caught DD,HD,DH,HH $payload FAULT=$fault FAULT_EVERY=7 -- "${checks[@]}"
+done
+pair lost-check caught DD,HD,DH,HH $payload FAULT=lost FAULT_EVERY=7 -- "${checks[@]}"
+pair record right DD $payload FAULT=record "FAULT_FILE=$work/messages" -- "${checks[@]}"
+pair replay caught DD $payload FAULT=replay "FAULT_FILE=$work/messages" -- "${checks[@]}"
+operations=bcast,allgather,allgatherv,alltoall,alltoallv,allreduce,reduce,reduce_scatter_block,gather,scatter
+pair healthy-collectives right DD,HH -- "${checks[@]}" --collectives=$operations,put,get
+for operation in ${operations//,/ }; do
+    for fault in flip past; do
+        pair "$operation-$fault" caught DD "FAULT_IN=MPI_${operation^}" FAULT=$fault FAULT_EVERY=5 -- --check=257,65543 "--collectives=$operation"
+    done
 done
 pair flip-large caught DD $payload FAULT=flip FAULT_EVERY=97 FAULT_LEAST=16777216 -- "${matrix[@]}"
 pair flip-rank0 caught DD $payload FAULT=flip FAULT_EVERY=97 FAULT_RANK=0 -- "${matrix[@]}"

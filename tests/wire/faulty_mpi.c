@@ -404,7 +404,7 @@ static int is_chosen(const char *operation) {
 
 // `bytes` of result in blocks of `block`.
 static int spoil(const char *operation, void *memory, long bytes, long block, int result) {
-    if (bytes < 8 || !is_chosen(operation)) return result;
+    if (bytes < 8 || fault_is("root") || fault_is("type") || !is_chosen(operation)) return result;
     if (fault_is("flip")) flip(memory, bytes);
     if (fault_is("past")) write_around((char *)memory + bytes, 64 - bytes % 64);
     if (fault_is("blocks") && bytes >= 2 * block) {

@@ -29,8 +29,25 @@ from ..test_gpu_aware_program import environment
 pytestmark = pytest.mark.run
 
 BIN = Path(sys.executable).parent
-COLLECTIVES = "bcast,allgather,alltoall,allreduce,reduce_scatter_block"
-FAULTS = ("flip", "half", "repeat", "swap", "truncate")
+FAULTS = ("flip", "half", "drop", "repeat", "swap", "truncate", "past", "ahead", "early")
+ROOTED, SUMS = ("flip", "past", "blocks", "root"), ("flip", "past", "blocks", "type")
+FAULTS_IN = {
+    "bcast": ROOTED,
+    "gather": ROOTED,
+    "scatter": ROOTED,
+    "reduce": (*ROOTED, "type"),
+    "allreduce": SUMS,
+    "reduce_scatter_block": SUMS,
+    "allgather": ("flip", "past", "blocks"),
+    "allgatherv": ("flip", "past", "blocks"),
+    "alltoall": ("flip", "past", "blocks"),
+    "alltoallv": ("flip", "past", "blocks"),
+    "put": ("flip",),
+    "get": ("flip",),
+}
+"""The faults of each collective."""
+COLLECTIVES = ",".join(FAULTS_IN)
+CHECK = "1,8,257,4099,65543,1M"
 ALL = bool(os.environ.get("BUSBAR_ALL_ATTACKS"))
 """Five minutes more; CONTRIBUTING.md says when."""
 RATES = (50, 97, 200, 500) if ALL else (97,)
@@ -54,12 +71,10 @@ class Attack:
 # Only messages with payload are spoiled: what is caught is caught by comparing them.
 PAYLOAD_ATTACKS = (
     *(Attack(fault, every) for fault in FAULTS for every in RATES),
-    *(
-        Attack(fault, every, sizes="", check="1,4099,1M")
-        for fault in FAULTS
-        for every in (7, *RATES)
-    ),
+    *(Attack(fault, every, sizes="", check=CHECK) for fault in FAULTS for every in (7, *RATES)),
     Attack("sent", 97),
+    Attack("lost", 7),
+    Attack("lost", 7, sizes="", check=CHECK),
     Attack("flip", 97, sizes="4M"),
     Attack("flip", 97, more={"FAULT_LEAST": "1048576"}),
     Attack("flip", 500, more={"FAULT_LEAST": "1048576"}),
@@ -74,7 +89,7 @@ PAYLOAD_ATTACKS = (
 # Any message may be hit, or only those by which two ranks agree.
 ATTACKS = (
     *(Attack(fault, 97) for fault in FAULTS),
-    Attack("flip", 7, sizes="", check="1,4099,1M"),
+    Attack("flip", 7, sizes="", check=CHECK),
     Attack("flip", 97, more={"FAULT_MOST": "24", "FAULT_LEAST": "24"}),
     Attack("truncate", 50, more={"FAULT_MOST": "24"}),
 )
@@ -94,20 +109,23 @@ def judged(root, program, library):
     """Run the program and judge its output as a check does: (results, faults, output)."""
     base = environment(root)
 
-    def run(attack: Attack | None, sizes: str, check: str) -> tuple[list[Result], int, str]:
+    def run(
+        attack: Attack | None, sizes: str, check: str, collectives: str = COLLECTIVES
+    ) -> tuple[list[Result], int, str]:
         # A loaded machine may send too few messages in the time for the first fault.
         for seconds in (0.05, 0.5, 5):
-            results, faults, text = once(attack, sizes, check, seconds)
+            results, faults, text = once(attack, sizes, check, collectives, seconds)
             if faults or not attack or "a control message" in text:
                 break
         return results, faults, text
 
     def once(
-        attack: Attack | None, sizes: str, check: str, seconds: float
+        attack: Attack | None, sizes: str, check: str, collectives: str, seconds: float
     ) -> tuple[list[Result], int, str]:
         options = ["--ranks=2", "--buffers=HH", "--window=4", f"--seconds={seconds}"]
         options += [f"--sizes={sizes}", "--latency-sizes=8"] if sizes else []
-        options += [f"--check={check}", f"--collectives={COLLECTIVES}"] if check else []
+        options += [f"--check={check}"] if check else []
+        options += [f"--collectives={collectives}"] if check and collectives else []
         faults = {}
         if attack:
             faults = {"FAULT": attack.fault, "FAULT_EVERY": str(attack.every), **attack.more}
@@ -132,7 +150,7 @@ def judged(root, program, library):
             sizes=tuple(map(parse_bytes, sizes.split(","))) if sizes else (),
             latency_sizes=(8,) if sizes else (),
             check_sizes=tuple(map(parse_bytes, check.split(","))) if check else (),
-            collectives=tuple(COLLECTIVES.split(",")) if check else (),
+            collectives=tuple(collectives.split(",")) if check and collectives else (),
             nonce="0123",
         )
         shown: LaunchOutput = show("output", text.splitlines())
@@ -146,7 +164,7 @@ def judged(root, program, library):
     return run
 
 
-@pytest.mark.parametrize(("sizes", "check"), [("64K,1M,4M", ""), ("", "1,4099,1M")])
+@pytest.mark.parametrize(("sizes", "check"), [("64K,1M,4M", ""), ("", CHECK)])
 def test_nothing_fails_without_a_fault(judged, sizes, check):
     results, _, text = judged(None, sizes, check)
     assert not [result for result in results if result.verdict is Verdict.FAILED], text
@@ -161,7 +179,7 @@ def payload_wrong(results: list[Result]) -> int:
 @pytest.mark.parametrize("attack", PAYLOAD_ATTACKS, ids=str)
 def test_wrong_payload_never_passes(judged, attack):
     spoiled = replace(attack, more={**PAYLOAD, **attack.more})
-    results, faults, text = judged(spoiled, attack.sizes, attack.check)
+    results, faults, text = judged(spoiled, attack.sizes, attack.check, "")
     assert faults, text
     assert combined(result.verdict for result in results) is Verdict.FAILED, text
     assert payload_wrong(results), text
@@ -175,6 +193,40 @@ def test_wrong_data_never_passes(judged, attack):
     assert faults or "a control message" in text, text
     assert combined(result.verdict for result in results) is Verdict.FAILED, text
     assert "arrived wrong" in text
+
+
+def test_messages_of_an_earlier_run_never_pass(judged, tmp_path):
+    """Right bytes once, but not of this run."""
+    file = {**PAYLOAD, "FAULT_FILE": str(tmp_path / "messages")}
+    judged(Attack("record", more=file), "", CHECK, "")
+    results, faults, text = judged(Attack("replay", more=file), "", CHECK, "")
+    assert faults, text
+    assert payload_wrong(results), text
+
+
+@pytest.mark.parametrize("operation", FAULTS_IN)
+def test_a_wrong_collective_never_passes(judged, operation):
+    for fault in FAULTS_IN[operation]:
+        attack = Attack(fault, 5, more={"FAULT_IN": f"MPI_{operation.capitalize()}"})
+        results, faults, text = judged(attack, "", "8,257,4099,65543", operation)
+        assert faults, (fault, text)
+        spoiled = {result.pair for result in results if payload_wrong([result])}
+        assert spoiled - {""} == {operation}, (fault, spoiled)
+
+
+def test_a_clock_that_is_not_the_kernels_never_passes(judged):
+    """At half its speed every rate is twice what it is."""
+    results, _, text = judged(Attack("clock"), "64K", "")
+    assert combined(result.verdict for result in results) is Verdict.FAILED, text
+    assert any("clock of the readings" in result.message for result in results), text
+
+
+def test_every_fault_is_documented(root):
+    """`docs/faults.md` has a row for each fault of the library."""
+    source = (root / "tests/wire/faulty_mpi.c").read_text()
+    faults = set(re.findall(r'fault_is\("(\w+)"\)', source)) - {"record"}
+    rows = re.findall(r"^\| `(\w+)`", (root / "docs/faults.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(faults)
 
 
 def test_every_message_that_is_checked_is_spoiled_and_seen(judged):

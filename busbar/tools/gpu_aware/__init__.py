@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from busbar.engine.bands import pair
-from busbar.engine.own_programs import answer
+from busbar.engine.own_programs import answer, contradictions
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
 from busbar.engine.tool import Feature, Programs, Tool, measured
@@ -53,4 +53,5 @@ TOOL = Tool(
     bands=lambda run, reading: [_band(run, reading)],
     answer=answer,
     checked=measured,
+    contradictions=contradictions,
 )

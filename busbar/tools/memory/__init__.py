@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from busbar.engine.bands import pair, question_of, site_of
-from busbar.engine.own_programs import answer
+from busbar.engine.own_programs import answer, contradictions
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
 from busbar.engine.tool import Feature, Programs, Tool, measured
@@ -53,4 +53,5 @@ TOOL = Tool(
     bands=lambda run, reading: [_copy(run, reading)],
     answer=answer,
     checked=measured,
+    contradictions=contradictions,
 )

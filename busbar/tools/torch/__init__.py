@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from busbar.engine.bands import collectives
-from busbar.engine.own_programs import answer
+from busbar.engine.own_programs import answer, contradictions
 from busbar.engine.tool import Feature, Programs, Tool, measured
 
 TOOL = Tool(
@@ -23,6 +23,7 @@ TOOL = Tool(
     bands=collectives,
     answer=answer,
     checked=measured,
+    contradictions=contradictions,
     harness=lambda known, output: "pytorch",
     collective=True,
 )

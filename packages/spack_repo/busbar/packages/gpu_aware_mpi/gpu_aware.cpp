@@ -188,6 +188,7 @@ inline void shortest_copy(void *, const void *) {}
 #include <fcntl.h>
 #include <getopt.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -307,14 +308,27 @@ inline std::uint64_t payload_word(std::uint64_t seed, std::uint64_t index) {
     return weyl ^ (weyl >> 29);
 }
 
-// The payload of `seed` from word `first` on.
-inline void fill_payload(unsigned char *to, std::size_t bytes, std::uint64_t seed, std::uint64_t first = 0) {
-    for (std::size_t at = 0; at < bytes; at += 8) {
-        const std::uint64_t word = payload_word(seed, first + at / 8);
-        std::memcpy(to + at, &word, bytes - at < 8 ? bytes - at : 8);
-    }
+// What makes the payload of each run another: data of an earlier run is wrong. All ranks of a run have the same key.
+inline std::uint64_t &run_key() {
+    static std::uint64_t key = 0;
+    return key;
 }
 
+inline std::uint64_t keyed(std::uint64_t seed) { return payload_word(run_key(), seed); }
+
+// The payload of `seed` from word `first` on.
+inline void fill_payload(unsigned char *to, std::size_t bytes, std::uint64_t seed, std::uint64_t first = 0) {
+    seed = keyed(seed);
+    const std::size_t words = bytes / 8;
+    for (std::size_t i = 0; i < words; ++i) {
+        const std::uint64_t word = payload_word(seed, first + i);
+        std::memcpy(to + 8 * i, &word, 8);
+    }
+    const std::uint64_t last = payload_word(seed, first + words);
+    std::memcpy(to + 8 * words, &last, bytes % 8);
+}
+
+// With the seed of this run.
 inline std::size_t count_wrong_bytes(const unsigned char *got, std::size_t begin, std::size_t end, std::uint64_t seed, std::uint64_t first) {
     std::size_t wrong = 0;
     for (std::size_t at = begin; at < end; at += 8) {
@@ -332,6 +346,7 @@ inline std::size_t count_wrong(const unsigned char *got, std::size_t bytes, std:
     // Whole blocks first, without a branch for each word; only a block that differs is looked at byte by byte.
     constexpr std::size_t words = 512, block = 8 * words;
     std::size_t wrong = 0, at = 0;
+    seed = keyed(seed);
     for (; at + block <= bytes; at += block) {
         std::uint64_t part[words], difference = 0;
         std::memcpy(part, got + at, block);
@@ -347,11 +362,71 @@ inline std::string nonce() {
     return value ? value : "";
 }
 
+// The key of a run whose ranks cannot agree on one: from what the check gave to all of them (FNV-1a).
+inline std::uint64_t key_of_nonce() {
+    std::uint64_t key = 0xcbf29ce484222325ULL;
+    for (unsigned char c : nonce()) key = (key ^ c) * 0x100000001b3ULL;
+    return key;
+}
+
 // ---- clocks and CPUs
+inline double seconds_of(const timespec &t) { return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec); }
+
 inline double now() {
     timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+    return seconds_of(t);
+}
+
+// A clock that no library before ours can replace: it asks the kernel itself.
+inline double kernel_now() {
+    timespec t{};
+    long result = 0;
+#if defined(__x86_64__)
+    asm volatile("syscall" : "=a"(result) : "a"(SYS_clock_gettime), "D"(CLOCK_MONOTONIC_RAW), "S"(&t) : "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+    register long number asm("x8") = SYS_clock_gettime;
+    register long clock asm("x0") = CLOCK_MONOTONIC_RAW;
+    register timespec *time asm("x1") = &t;
+    asm volatile("svc 0" : "+r"(clock) : "r"(number), "r"(time) : "memory");
+    result = clock;
+#else
+    result = syscall(SYS_clock_gettime, CLOCK_MONOTONIC_RAW, &t);
+#endif
+    return result == 0 ? seconds_of(t) : NAN;
+}
+
+// How fast the clock of the readings goes by the kernel's: 1, but for what NTP slews (500 ppm at most).
+class ClockCheck {
+  public:
+    double ratio() const {
+        const Both end;
+        return (end.shown - start_.shown) / (end.kernel - start_.kernel);
+    }
+
+  private:
+    struct Both {
+        double kernel = 0, shown = 0;
+        // At one time: other programs may interrupt some of the looks.
+        Both() {
+            for (double apart = INFINITY, looks = 0; apart > 1e-5 && looks < 100; ++looks) {
+                const double before = kernel_now(), seen = now(), after = kernel_now();
+                if (after - before >= apart) continue;
+                apart = after - before;
+                kernel = (before + after) / 2;
+                shown = seen;
+            }
+        }
+    };
+    Both start_;
+};
+
+// Libraries that a user puts before MPI and the GPU's; empty if there are none.
+inline std::string preloaded() {
+    std::string text;
+    for (const char *name : {"LD_PRELOAD", "LD_AUDIT"})
+        if (const char *value = std::getenv(name); value && *value) text += (text.empty() ? "" : " ") + std::string(name) + "=" + value;
+    return text;
 }
 
 inline double cpu_seconds() {
@@ -458,6 +533,11 @@ inline std::vector<std::size_t> parse_sizes(const std::string &text) {
     return sizes;
 }
 
+inline const std::vector<std::string> known_collectives = {
+    "bcast",  "allgather", "allgatherv", "alltoall",  "alltoallv", "allreduce", "reduce_scatter_block",
+    "reduce", "gather",    "scatter",    "put",       "get",
+};
+
 inline const char *help = R"(usage: gpu_aware --ranks N [options]
 
 Passes host and GPU pointers to MPI, checks every byte that arrives, and measures every ordered pair of ranks.
@@ -468,7 +548,8 @@ Output: JSON lines. Exit status: 0 all correct, 1 wrong data, 2 usage, 3 number 
   --sizes LIST         bandwidth of every ordered pair at these sizes, as in 1M,16M (as osu_bw measures it)
   --latency-sizes LIST latency of every ordered pair at these sizes (as osu_latency measures it)
   --check LIST         correctness of every ordered pair at these sizes, several messages in flight
-  --collectives LIST   correctness of bcast,allgather,alltoall,allreduce,reduce_scatter_block at the sizes of --check
+  --collectives LIST   correctness at the sizes of --check of bcast,allgather,allgatherv,alltoall,alltoallv,allreduce,
+                       reduce_scatter_block,reduce,gather,scatter, and one-sided put,get in host memory
   --schedule KIND      pairs: one pair at a time, the others asleep (default); rounds: disjoint pairs at once
   --window N           messages in flight in the bandwidth test (64)
   --seconds S          measured time of one reading, at least (0.05)
@@ -522,7 +603,7 @@ inline Options parse_options(int argc, char **argv) {
             case COLLECTIVES:
                 options.collectives = split(value);
                 for (const auto &name : options.collectives)
-                    choice("--collectives", name, {"bcast", "allgather", "alltoall", "allreduce", "reduce_scatter_block"});
+                    choice("--collectives", name, known_collectives);
                 break;
             case SCHEDULE:
                 choice("--schedule", value, {"pairs", "rounds"});
@@ -558,6 +639,21 @@ inline Options parse_options(int argc, char **argv) {
 }
 #line 12 "buffers.hpp"
 
+// Messages that lie beside each other in one buffer. Each has room around it that no transfer may touch, and begins `shift`
+// bytes behind a multiple of 64.
+struct Batch {
+    static constexpr std::size_t guard = 128;
+
+    char kind;
+    char *memory;
+    std::size_t bytes, messages, shift;
+
+    // For any shift below 64.
+    static std::size_t stride(std::size_t bytes) { return (2 * guard + bytes + 127) / 64 * 64; }
+    std::size_t span() const { return messages * stride(bytes); }
+    char *message(std::size_t i) const { return memory + i * stride(bytes) + guard + shift; }
+};
+
 class BufferSet {
   public:
     // `bytes` is the room of each buffer; a `corrupt` one spoils a byte in every KiB of what it is loaded with.
@@ -591,10 +687,25 @@ class BufferSet {
     void load(char *to, std::size_t bytes, std::uint64_t seed) {
         for (std::size_t at = 0; at < bytes; at += staging) {
             const std::size_t part = std::min(staging, bytes - at);
-            fill_payload(shadow_, part, seed, at / 8);
-            for (std::size_t i = 0; corrupt_ && i < part; i += 1024) shadow_[i] ^= 1;
+            fill(shadow_, part, seed, at / 8);
             device::copy(to + at, shadow_, part);
         }
+    }
+
+    // Loads the messages of a batch, message i with the payload of `seed_of(i)`.
+    template <typename SeedOf>
+    void load_each(const Batch &batch, SeedOf seed_of) {
+        const bool at_once = batch.kind == 'D' && batch.span() <= staging;  // one copy to the GPU instead of many
+        for (std::size_t i = 0; i < batch.messages; ++i) {
+            const auto place = static_cast<std::size_t>(batch.message(i) - batch.memory);
+            if (batch.kind == 'H')
+                fill(reinterpret_cast<unsigned char *>(batch.message(i)), batch.bytes, seed_of(i), 0);
+            else if (at_once)
+                fill(shadow_ + place, batch.bytes, seed_of(i), 0);
+            else
+                load(batch.message(i), batch.bytes, seed_of(i));
+        }
+        if (at_once) device::copy(batch.memory, shadow_, batch.span());
     }
 
     // Loads every send buffer that there is.
@@ -621,6 +732,44 @@ class BufferSet {
         return count(wrong);
     }
 
+    // Compares the messages of a batch, and the bytes around each, which must be as `clear` left them.
+    template <typename SeedOf>
+    std::size_t verify_batch(const Batch &batch, SeedOf seed_of) {
+        Batch seen = batch;
+        if (batch.kind == 'D' && batch.span() <= staging) {  // one copy from the GPU instead of many
+            device::copy(shadow_, batch.memory, batch.span());
+            seen.memory = reinterpret_cast<char *>(shadow_);
+            seen.kind = 'H';
+        }
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < seen.messages; ++i) {
+            wrong += verify(seen.kind, seen.message(i), seen.bytes, seed_of(i));
+            wrong += verify_around(seen, i);
+        }
+        return wrong;
+    }
+
+    // The room around a message must be as `clear` left it.
+    std::size_t verify_around(const Batch &batch, std::size_t i) {
+        const char *message = batch.message(i);
+        return verify_clear(batch.kind, message - Batch::guard, Batch::guard) + verify_clear(batch.kind, message + batch.bytes, Batch::guard);
+    }
+
+    // The bytes that are not as `clear` left them.
+    std::size_t verify_clear(char kind, const char *from, std::size_t bytes) {
+        std::size_t wrong = 0;
+        for (std::size_t at = 0; at < bytes; at += staging) {
+            const std::size_t part = std::min(staging, bytes - at);
+            const auto *seen = reinterpret_cast<const unsigned char *>(from + at);
+            if (kind == 'D') {
+                device::copy(shadow_, from + at, part);
+                seen = shadow_;
+            }
+            wrong += part - static_cast<std::size_t>(std::count(seen, seen + part, 0xff));
+        }
+        return count(wrong);
+    }
+
     // Compares `messages` messages that lie `stride` bytes apart; message i begins with word `first_of(i)`.
     template <typename FirstOf>
     std::size_t verify_each(char kind, const char *from, std::size_t stride, std::size_t messages, std::size_t bytes, std::uint64_t seed,
@@ -643,7 +792,7 @@ class BufferSet {
             const std::size_t at = i % (staging / 8);
             if (at == 0) device::copy(shadow_, from + i * 8, std::min(staging, (words - i) * 8));
             std::uint64_t expected = 0, got = 0;
-            for (int rank = 0; rank < ranks; ++rank) expected += payload_word(seed_of(rank), i);
+            for (int rank = 0; rank < ranks; ++rank) expected += payload_word(keyed(seed_of(rank)), i);
             std::memcpy(&got, &shadow_[at * 8], 8);
             if (got != expected) wrong += 8;
         }
@@ -651,6 +800,11 @@ class BufferSet {
     }
 
   private:
+    void fill(unsigned char *to, std::size_t bytes, std::uint64_t seed, std::uint64_t first) const {
+        fill_payload(to, bytes, seed, first);
+        for (std::size_t i = 0; corrupt_ && i < bytes; i += 1024) to[i] ^= 1;
+    }
+
     static constexpr std::size_t staging = 4 << 20;  // small enough to stay in a cache
     std::size_t bytes_, wrong_ = 0;
     bool corrupt_;
@@ -658,6 +812,164 @@ class BufferSet {
     void *host_[2] = {}, *device_[2] = {};
 };
 #line 16 "gpu_aware.cpp"
+#line 1 "collective.hpp"
+// SPDX-License-Identifier: MIT
+// Collectives and one-sided operations of which every result is compared whole.
+
+
+#include <mpi.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+
+
+// One operation at one size, made by all ranks of the world. A rank sends blocks to each rank or one to all, and knows what
+// each byte of its own buffer must hold then: a block, a sum of blocks, or what was there before.
+class Collective {
+  public:
+    Collective(BufferSet &memory, const std::string &operation, char kind, std::size_t bytes, int rank, int ranks)
+        : memory_(memory), operation_(operation), kind_(kind), rank_(rank), ranks_(ranks),
+          reduces_(is({"allreduce", "reduce", "reduce_scatter_block"})), bytes_(reduces_ ? words(bytes) * 8 : bytes) {}
+
+    static bool one_sided(const std::string &operation) { return operation == "put" || operation == "get"; }
+
+    // What a buffer needs for any operation.
+    static std::size_t room(std::size_t bytes, int ranks) {
+        return static_cast<std::size_t>(ranks) * (words(bytes) * 8 + gap) + 2 * Batch::guard + 64;
+    }
+
+    // Runs it once, and returns the bytes that are wrong at this rank. Each `turn` has another payload, root and alignment.
+    std::size_t wrong(std::uint64_t turn) {
+        turn_ = turn;
+        root_ = static_cast<int>(turn % static_cast<std::uint64_t>(ranks_));
+        const std::uint64_t dice = payload_word(keyed(turn), bytes_);
+        const std::size_t shift = reduces_ ? dice % 8 * 8 : dice % 64;
+        out_ = memory_.send(kind_) + Batch::guard + shift;
+        in_ = memory_.receive(kind_) + Batch::guard + shift;
+        const bool many_out = is({"alltoall", "alltoallv", "reduce_scatter_block", "put", "get"}) || (operation_ == "scatter" && rank_ == root_);
+        for (int to = 0; to < (many_out ? ranks_ : 1); ++to) memory_.load(out_ + place(to), sent(rank_, to), seed(rank_, many_out ? to : 0));
+        BufferSet::clear(kind_, memory_.receive(kind_), room(bytes_, ranks_));
+        run();
+        BufferSet::clear(kind_, memory_.send(kind_), room(bytes_, ranks_));  // nobody may read it any more
+        return compare();
+    }
+
+  private:
+    static constexpr std::size_t gap = 64;  // between the blocks of an operation with displacements
+
+    static std::size_t words(std::size_t bytes) { return std::max(bytes / 8, std::size_t{1}); }
+    bool is(const std::vector<std::string> &names) const { return std::find(names.begin(), names.end(), operation_) != names.end(); }
+    bool spaced() const { return is({"allgatherv", "alltoallv"}); }
+
+    // Where the block of a rank begins, in bytes.
+    std::size_t place(int rank) const { return static_cast<std::size_t>(rank) * (bytes_ + (spaced() ? gap : 0)); }
+
+    // How many bytes a rank sends to another: with counts of their own, each pair sends another number.
+    std::size_t sent(int from, int to) const {
+        const auto less = static_cast<std::size_t>(operation_ == "allgatherv" ? from : 3 * from + to);
+        return spaced() ? bytes_ - less % bytes_ : bytes_;
+    }
+
+    std::uint64_t seed(int from, int to) const {
+        const auto pair = static_cast<std::uint64_t>(from + 1) * static_cast<std::uint64_t>(ranks_ + 1) + static_cast<std::uint64_t>(to);
+        return turn_ << 40 | pair;
+    }
+
+    void run() {
+        const int count = static_cast<int>(bytes_), numbers = static_cast<int>(bytes_ / 8);
+        const auto all = MPI_COMM_WORLD;
+        if (operation_ == "bcast") {
+            if (rank_ == root_) device::copy(in_, out_, bytes_);
+            MPI_Bcast(in_, count, MPI_BYTE, root_, all);
+        } else if (operation_ == "allgather") {
+            MPI_Allgather(out_, count, MPI_BYTE, in_, count, MPI_BYTE, all);
+        } else if (operation_ == "gather") {
+            MPI_Gather(out_, count, MPI_BYTE, in_, count, MPI_BYTE, root_, all);
+        } else if (operation_ == "scatter") {
+            MPI_Scatter(out_, count, MPI_BYTE, in_, count, MPI_BYTE, root_, all);
+        } else if (operation_ == "alltoall") {
+            MPI_Alltoall(out_, count, MPI_BYTE, in_, count, MPI_BYTE, all);
+        } else if (operation_ == "allgatherv") {
+            const auto counts = per_rank([&](int from) { return sent(from, 0); }), places = per_rank([&](int from) { return place(from); });
+            MPI_Allgatherv(out_, counts[static_cast<std::size_t>(rank_)], MPI_BYTE, in_, counts.data(), places.data(), MPI_BYTE, all);
+        } else if (operation_ == "alltoallv") {
+            const auto places = per_rank([&](int rank) { return place(rank); });
+            const auto out = per_rank([&](int to) { return sent(rank_, to); }), in = per_rank([&](int from) { return sent(from, rank_); });
+            MPI_Alltoallv(out_, out.data(), places.data(), MPI_BYTE, in_, in.data(), places.data(), MPI_BYTE, all);
+        } else if (operation_ == "allreduce") {
+            MPI_Allreduce(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, all);
+        } else if (operation_ == "reduce") {
+            MPI_Reduce(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, root_, all);
+        } else if (operation_ == "reduce_scatter_block") {
+            MPI_Reduce_scatter_block(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, all);
+        } else {
+            one_sided();
+        }
+    }
+
+    // Each rank writes a block into the memory of every rank, or reads one from it.
+    void one_sided() {
+        const bool puts = operation_ == "put";
+        const auto count = static_cast<int>(bytes_);
+        MPI_Win window = MPI_WIN_NULL;
+        MPI_Win_create(puts ? in_ : out_, static_cast<MPI_Aint>(place(ranks_)), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+        MPI_Win_fence(0, window);
+        for (int other = 0; other < ranks_; ++other) {
+            if (puts)
+                MPI_Put(out_ + place(other), count, MPI_BYTE, other, static_cast<MPI_Aint>(place(rank_)), count, MPI_BYTE, window);
+            else
+                MPI_Get(in_ + place(other), count, MPI_BYTE, other, static_cast<MPI_Aint>(place(rank_)), count, MPI_BYTE, window);
+        }
+        MPI_Win_fence(0, window);
+        MPI_Win_free(&window);
+    }
+
+    template <typename Number>
+    std::vector<int> per_rank(Number number) const {
+        std::vector<int> numbers;
+        for (int rank = 0; rank < ranks_; ++rank) numbers.push_back(static_cast<int>(number(rank)));
+        return numbers;
+    }
+
+    std::size_t compare() {
+        std::size_t wrong = 0, end = 0;  // behind what has been compared
+        const auto untouched = [&](std::size_t until) { wrong += memory_.verify_clear(kind_, in_ + end, until - end); };
+        const auto block = [&](std::size_t begin, std::size_t bytes, std::uint64_t of) {
+            untouched(begin);
+            wrong += memory_.verify(kind_, in_ + begin, bytes, of);
+            end = begin + bytes;
+        };
+        if (operation_ == "bcast") {
+            block(0, bytes_, seed(root_, 0));
+        } else if (operation_ == "scatter") {
+            block(0, bytes_, seed(root_, rank_));
+        } else if (reduces_) {
+            if (operation_ != "reduce" || rank_ == root_) {
+                const int to = operation_ == "reduce_scatter_block" ? rank_ : 0;
+                wrong += memory_.verify_sum(in_, bytes_ / 8, ranks_, [&](int from) { return seed(from, to); });
+                end = bytes_;
+            }
+        } else if (operation_ != "gather" || rank_ == root_) {
+            const bool own = is({"alltoall", "alltoallv", "put", "get"});
+            for (int from = 0; from < ranks_; ++from) block(place(from), sent(from, rank_), seed(from, own ? rank_ : 0));
+        }
+        untouched(end + Batch::guard);
+        return wrong + memory_.verify_clear(kind_, in_ - Batch::guard, Batch::guard);
+    }
+
+    BufferSet &memory_;
+    std::string operation_;
+    char kind_;
+    int rank_, ranks_;
+    bool reduces_;
+    std::size_t bytes_;
+    std::uint64_t turn_ = 0;
+    int root_ = 0;
+    char *out_ = nullptr, *in_ = nullptr;
+};
+#line 17 "gpu_aware.cpp"
 
 #line 1 "exchange.hpp"
 // SPDX-License-Identifier: MIT
@@ -684,10 +996,11 @@ class Exchange {
           sequence_(static_cast<std::uint64_t>(from) * 1009 + static_cast<std::uint64_t>(to) * 257) {}
 
     // How far the sender's room must reach behind the largest message.
-    static constexpr std::size_t margin = 64 * 4096;
+    static constexpr std::size_t margin = 64 * 4096 + 2 * Batch::guard + 128;
 
     int from() const { return from_; }
     int to() const { return to_; }
+    int rank() const { return sender_ ? from_ : to_; }
     int peer() const { return peer_; }
     bool sender() const { return sender_; }
 
@@ -698,6 +1011,12 @@ class Exchange {
     static std::size_t offset(std::uint64_t sequence, std::size_t bytes) {
         return bytes < 64 ? sequence % 1021 * 8 : sequence % 4093 * 64;
     }
+
+    // How far the places of short messages of `bytes` reach.
+    static std::size_t reach(std::size_t bytes) { return (bytes < 64 ? 1021 * 8 : 4093 * 64) + bytes; }
+
+    // A number that both ranks know, and nobody before the run.
+    std::uint64_t dice() const { return payload_word(keyed(stream_seed(from_)), sequence_); }
 
     // The number of the next message; both ranks count.
     std::uint64_t next() { return sequence_++; }
@@ -754,38 +1073,67 @@ class Exchange {
         return got > bytes ? got - bytes : bytes - got;
     }
 
-    // Passes `messages` messages, several in flight, into memory that was cleared, and compares each whole. Returns the
-    // bytes that are not as they were sent, at both ranks.
+    // Passes `messages` messages, several in flight, into memory that was cleared, and compares each whole and the room around
+    // it. Each has a payload of its own, and what it was sent from is overwritten as soon as MPI says that it is sent. Returns
+    // the bytes that are wrong, at both ranks. The sender's buffer does not hold what `load_all` put there any more.
     std::size_t verified(Buffers kinds, std::size_t bytes, int messages) {
-        const std::size_t stride = (bytes + 63) / 64 * 64;
-        const auto most = std::clamp(buffers_.bytes() / stride, std::size_t{1}, static_cast<std::size_t>(window_));
-        char *memory = sender_ ? buffers_.send(kinds.send) : buffers_.receive(kinds.receive);
-        if (!sender_) BufferSet::clear(kinds.receive, memory, most * stride);
+        const char kind = sender_ ? kinds.send : kinds.receive;
+        Batch batch{kind, sender_ ? buffers_.send(kind) : buffers_.receive(kind), bytes, 0, 0};
+        const auto most = std::clamp(buffers_.bytes() / Batch::stride(bytes), std::size_t{1}, static_cast<std::size_t>(window_));
         std::size_t wrong = 0;
-        for (auto left = static_cast<std::size_t>(messages); left > 0;) {
-            // Lengths without a period: a fault at every n-th message must not always hit the same place of a window.
-            const std::size_t length = std::min(left, most - payload_word(sequence_, 0) % ((most + 1) / 2));
-            left -= length;
-            std::vector<MPI_Request> requests(length);
-            std::vector<MPI_Status> statuses(length);
-            std::vector<std::size_t> offsets(length);
-            for (std::size_t i = 0; i < length; ++i) {
-                offsets[i] = offset(next(), bytes);
-                if (sender_)
-                    MPI_Isend(memory + offsets[i], static_cast<int>(bytes), MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &requests[i]);
-                else
-                    MPI_Irecv(memory + i * stride, static_cast<int>(bytes), MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &requests[i]);
-            }
-            MPI_Waitall(static_cast<int>(length), requests.data(), statuses.data());
+        for (auto left = static_cast<std::size_t>(messages); left > 0; left -= batch.messages) {
+            const std::uint64_t first = sequence_;
+            // Both ranks throw the same dice. Lengths without a period: a fault at every n-th message must not always hit the
+            // same place of a window.
+            const std::uint64_t thrown = dice();
+            batch.messages = std::min(left, most - thrown % ((most + 1) / 2));
+            batch.shift = thrown >> 16 & 63;
+            sequence_ += batch.messages;
+            const auto seed = [&](std::size_t i) { return stream_seed(from_) << 40 | (first + i); };
+            if (sender_)
+                buffers_.load_each(batch, seed);
+            else
+                BufferSet::clear(kind, batch.memory, batch.span());
+            const std::vector<MPI_Status> statuses = transfer(batch, static_cast<Way>((thrown >> 32) % 3));
             if (sender_) continue;
-            for (auto &status : statuses) wrong += buffers_.count(status_wrong(status, bytes));
-            wrong += buffers_.verify_each(kinds.receive, memory, stride, length, bytes, stream_seed(from_),
-                                          [&](std::size_t i) { return offsets[i] / 8; });
+            for (MPI_Status status : statuses) wrong += buffers_.count(status_wrong(status, bytes));
+            wrong += buffers_.verify_batch(batch, seed);
         }
         return settle(wrong);
     }
 
   private:
+    enum class Way { nonblocking, blocking, persistent };  // MPI has code of its own for each
+
+    // Sends or receives the messages of a batch in order; the sender overwrites them then.
+    std::vector<MPI_Status> transfer(const Batch &batch, Way way) {
+        const int messages = static_cast<int>(batch.messages), count = static_cast<int>(batch.bytes);
+        std::vector<MPI_Request> requests(batch.messages);
+        std::vector<MPI_Status> statuses(batch.messages);
+        for (std::size_t i = 0; i < batch.messages; ++i) {
+            char *message = batch.message(i);
+            if (way == Way::blocking && sender_) {
+                MPI_Send(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD);
+                BufferSet::clear(batch.kind, message, batch.bytes);
+            } else if (way == Way::blocking) {
+                MPI_Recv(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &statuses[i]);
+            } else if (sender_) {
+                const auto start = way == Way::persistent ? MPI_Send_init : MPI_Isend;
+                start(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &requests[i]);
+            } else {
+                const auto start = way == Way::persistent ? MPI_Recv_init : MPI_Irecv;
+                start(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &requests[i]);
+            }
+        }
+        if (way == Way::blocking) return statuses;
+        if (way == Way::persistent) MPI_Startall(messages, requests.data());
+        MPI_Waitall(messages, requests.data(), statuses.data());
+        if (sender_) BufferSet::clear(batch.kind, batch.memory, batch.span());
+        for (auto &request : requests)
+            if (way == Way::persistent) MPI_Request_free(&request);
+        return statuses;
+    }
+
     struct Control {
         std::uint64_t words[3] = {};  // number, value, check
     };
@@ -805,7 +1153,7 @@ class Exchange {
     int peer_, window_;
     std::uint64_t sequence_, said_ = 0, heard_ = 0;
 };
-#line 18 "gpu_aware.cpp"
+#line 19 "gpu_aware.cpp"
 #line 1 "node_copy.hpp"
 // SPDX-License-Identifier: MIT
 // What two processes of one node can reach without MPI: the ceiling that MPI through shared memory is judged by.
@@ -949,7 +1297,7 @@ class NodeCopy {
     unsigned trip_ = 0;
     double fastest_flag_ = 1e9;
 };
-#line 19 "gpu_aware.cpp"
+#line 20 "gpu_aware.cpp"
 #line 1 "pair_meter.hpp"
 // SPDX-License-Identifier: MIT
 // Bandwidth and latency between two ranks, as osu_bw and osu_latency measure them, and whether the data was right.
@@ -959,8 +1307,9 @@ class NodeCopy {
 // - Bandwidth, timed windows: the count of every message, and the first and last cache line of what the window left. All
 //   messages of a window go from one buffer to one buffer, as osu_bw sends them, so only the last can be looked at. It is
 //   compared whole after every n-th window, so often that this takes about a twentieth of the measured time.
-// - Bandwidth, verified windows before, amid and after the timed ones: every message, whole, each different in every word,
-//   into memory that was cleared. There are 512 after the timed windows, so a fault at every n-th message is caught for
+// - Latency and bandwidth, verified windows in the same buffers: every message, whole, each different in every word, into memory
+//   that was cleared, with room around it that no message may touch; the sender overwrites a message as soon as it is sent.
+//   Those of a bandwidth come before the timed windows, somewhere amid them, and after them. There are 512 after the timed windows, so a fault at every n-th message is caught for
 //   certain up to n = 512, and one that hits each message with probability 1/97 with 99.5 %; over the two directions and
 //   three sizes of two host ranks 1/668 is caught with 99 %. They may take three times --seconds; a path on which 512 take
 //   longer gets fewer. It gets 104 of up to 4 MiB unless these take 10 s, and of larger ones unless these take eight times
@@ -993,6 +1342,7 @@ class PairMeter {
         // The first message opens connections and memory handles. The second tells whether a whole window would
         // take too long: a path that is a hundred times too slow must still give a reading before the time limit.
         constexpr double longest_window = 0.25;
+        if (exchange_.sender()) restore(kinds.send, bytes + pages * page);
         window(timed, 1);
         double message = window(timed, 1).seconds;
         const auto takes_long = [&] { return exchange_.agree(message > 2 * longest_window ? 1 : 0) != 0; };
@@ -1012,10 +1362,15 @@ class PairMeter {
         }
         const int verified = exchange_.agree(affordable(shortest / least, bytes, least));
         const int each_whole = exchange_.agree(static_cast<int>(std::clamp(shortest / least / (0.05 * once), 0.0, 1000.0)) | 1);
+        if (exchange_.sender()) restore(kinds.send, bytes + pages * page);
         int amid = 0;
+        const int when = static_cast<int>(exchange_.dice() % static_cast<std::uint64_t>(windows));
         const std::vector<Turn> turns = timed_in(windows, [&](int i) {
-            if (i == windows / 2 && !crawls) {
+            if (i == when && !crawls) {
+                const double start = now();
                 wrong += exchange_.verified(kinds, bytes, amid = least);
+                if (exchange_.sender()) restore(kinds.send, bytes + pages * page);
+                paused_ += now() - start;
                 waited();
             }
             return window(timed, messages, i % each_whole == 0);
@@ -1047,6 +1402,8 @@ class PairMeter {
         const char kind = sender ? kinds.send : kinds.receive;
         Trips way{kind, bytes, (bytes + 7) / 8 * 8, buffers_.send(kind), buffers_.receive(kind)};
         const double most = std::min(1000.0, static_cast<double>(buffers_.bytes() / way.stride));
+        const std::size_t verified = exchange_.verified(kinds, bytes, common);
+        restore(kind, Exchange::reach(bytes));
         BufferSet::clear(kind, way.in, way.stride * static_cast<std::size_t>(most));
         const int warm = static_cast<int>(std::min(10.0, most));
         const double once = std::min({round_trips(way, warm), round_trips(way, warm), round_trips(way, warm)}).seconds / (2.0 * warm);
@@ -1057,18 +1414,24 @@ class PairMeter {
             between();
             return round_trips(way, trips);
         });
-        const std::size_t wrong = (sender ? way.wrong : 0) + exchange_.settle(way.wrong);
+        const std::size_t wrong = verified + (sender ? way.wrong : 0) + exchange_.settle(way.wrong);
         const double driver = kinds.send == 'D' && kinds.receive == 'D' ? driver_time() : 0;
         if (!sender) return;
         const int place = chosen(turns.size());
         Line line = reading("latency", kinds, bytes, turns, place + 1);
-        line.add("us", turns[static_cast<std::size_t>(place)].seconds / (2.0 * trips) * 1e6).add("trips", trips * static_cast<int>(turns.size())).add("wrong", wrong);
+        line.add("us", turns[static_cast<std::size_t>(place)].seconds / (2.0 * trips) * 1e6).add("trips", trips * static_cast<int>(turns.size())).add("verified", common).add("wrong", wrong);
         if (driver > 0) line.add("driver_us", driver * 1e6);
         line.print_unless(omitted());
     }
 
   private:
     static constexpr int certain = 512, common = 104, least_verified = 4;
+    static constexpr std::size_t pages = 16, page = 4096;  // where timed windows begin
+
+    // Loads what timed messages are sent from, after verified ones have overwritten it.
+    void restore(char kind, std::size_t bytes) {
+        buffers_.load(buffers_.send(kind), std::min(bytes, buffers_.bytes()), stream_seed(exchange_.rank()));
+    }
 
     // A window of messages or a batch of round trips: how long it took, and how long a rank of the pair waited for a CPU then.
     struct Turn {
@@ -1115,8 +1478,9 @@ class PairMeter {
         std::vector<double> waits;
         const double start = now();
         waited();
+        paused_ = 0;
         for (int i = 0; i < count; ++i) {
-            if (i >= 4 && (i & (i - 1)) == 0 && !exchange_.agree(now() - start < 5 * options_.seconds ? 1 : 0)) break;
+            if (i >= 4 && (i & (i - 1)) == 0 && !exchange_.agree(now() - start - paused_ < 5 * options_.seconds ? 1 : 0)) break;
             turns.push_back(body(i));
             waits.push_back(turns.back().waited);
         }
@@ -1162,7 +1526,7 @@ class PairMeter {
     // follow each other leave the same bytes, and nothing is written.
     Turn window(Timed &timed, int messages, bool whole = false) {
         // The last page and the first come first: a transport that registers memory has registered all of it then.
-        const std::uint64_t half = timed.turn / 2 % 8, page = (timed.turn % 2 ? half : 15 - half) * 4096;
+        const std::uint64_t half = timed.turn / 2 % (pages / 2), begin = (timed.turn % 2 ? half : pages - 1 - half) * page;
         ++timed.turn;
         std::vector<MPI_Request> requests(static_cast<std::size_t>(messages));
         std::vector<MPI_Status> statuses(static_cast<std::size_t>(messages));
@@ -1171,7 +1535,7 @@ class PairMeter {
         const double start = now();
         for (auto &request : requests) {
             if (exchange_.sender())
-                MPI_Isend(timed.memory + page, count, MPI_BYTE, exchange_.peer(), tag_data, MPI_COMM_WORLD, &request);
+                MPI_Isend(timed.memory + begin, count, MPI_BYTE, exchange_.peer(), tag_data, MPI_COMM_WORLD, &request);
             else
                 MPI_Irecv(timed.memory, count, MPI_BYTE, exchange_.peer(), tag_data, MPI_COMM_WORLD, &request);
         }
@@ -1187,7 +1551,7 @@ class PairMeter {
         const Turn done{now() - start, waited()};
         for (auto &status : statuses) timed.wrong += buffers_.count(exchange_.status_wrong(status, timed.bytes));
         const auto compare = [&](std::size_t at, std::size_t bytes) {
-            timed.wrong += buffers_.verify(timed.kinds.receive, timed.memory + at, bytes, stream_seed(exchange_.from()), (page + at) / 8);
+            timed.wrong += buffers_.verify(timed.kinds.receive, timed.memory + at, bytes, stream_seed(exchange_.from()), (begin + at) / 8);
         };
         if (whole || timed.bytes <= 128) {
             compare(0, timed.bytes);
@@ -1237,14 +1601,15 @@ class PairMeter {
     BufferSet &buffers_;
     Exchange exchange_;
     double waited_ = 0;
+    double paused_ = 0;  // for verified messages amid timed ones
     bool faulty_;  // whether the sender is the rank with the injected fault
 };
-#line 20 "gpu_aware.cpp"
+#line 21 "gpu_aware.cpp"
 
 
 namespace {
 
-constexpr const char *version = "1.1";
+constexpr const char *version = "1.2";
 
 struct World {
     int rank = 0, size = 0, node_rank = 0, node_size = 0;
@@ -1297,11 +1662,12 @@ class Program {
         const double start = now();
         announce();
         place();
+        agree_on_key();
         allocate();
         if (!options_.check_sizes.empty()) check_pairs();
         if (!options_.collectives.empty()) check_collectives();
         if (!options_.sizes.empty() || !options_.latency_sizes.empty()) measure_pairs();
-        Line("idle").add("rank", world_.rank).add("seconds", idle_wall_).add("cpu_seconds", idle_cpu_).print();
+        Line("idle").add("rank", world_.rank).add("seconds", idle_wall_).add("cpu_seconds", idle_cpu_).add("clock_ratio", clock_.ratio()).print();
         unsigned long long mine = memory_->wrong(), all = 0;
         MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
         if (world_.rank == 0)
@@ -1352,6 +1718,7 @@ class Program {
             .add("device", bus)
             .add("device_name", device::present ? device::name(selected_) : "")
             .add("cpus", cpu_list())
+            .add("preloaded", preloaded())
             .print();
         world_.node_of.resize(static_cast<std::size_t>(world_.size));
         int leader = world_.rank;
@@ -1397,12 +1764,20 @@ class Program {
         }
     }
 
+    // The payload of this run is that of no other, also of one that a check did not start.
+    void agree_on_key() {
+        std::uint64_t key = key_of_nonce();
+        if (world_.rank == 0) key = payload_word(key ^ static_cast<std::uint64_t>(getpid()), static_cast<std::uint64_t>(kernel_now() * 1e9));
+        MPI_Bcast(&key, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+        run_key() = key;
+    }
+
     void allocate() {
         std::size_t largest = 4096, together = 0;
         for (const auto *sizes : {&options_.sizes, &options_.latency_sizes, &options_.check_sizes})
             for (std::size_t bytes : *sizes) largest = std::max(largest, bytes);
         if (!options_.collectives.empty())
-            for (std::size_t bytes : options_.check_sizes) together = std::max(together, std::max(bytes, std::size_t{8}) * static_cast<std::size_t>(world_.size));
+            for (std::size_t bytes : options_.check_sizes) together = std::max(together, Collective::room(bytes, world_.size));
         // As many messages side by side as a window has, but no more than two of those that are large.
         const std::size_t window = std::max(2 * largest, std::min(static_cast<std::size_t>(options_.window) * largest, std::size_t{64} << 20));
         memory_.emplace(options_.buffers, std::max(window, together) + Exchange::margin, options_.inject == "corrupt" && world_.rank == options_.inject_rank);
@@ -1462,7 +1837,7 @@ class Program {
     }
 
     // ---- correctness
-    static constexpr int messages_in_flight = 4, messages_checked = 128, fewest_messages = 8;
+    static constexpr int messages_in_flight = 8, messages_checked = 128, collectives_checked = 32, fewest_messages = 8;
 
     // Messages of a pair or a collective of one size. A rank compares at least `messages_checked` from all its peers: of
     // each of many peers fewer, or the time would grow with the square of the ranks.
@@ -1504,20 +1879,26 @@ class Program {
         });
     }
 
+    // In each kind of memory that a pair has on both sides; one-sided operations in host memory only, as few MPIs take GPU
+    // memory for them.
     void check_collectives() {
-        const char kind = options_.buffers.front().send;
-        for (const auto &operation : options_.collectives)
-            for (std::size_t bytes : options_.check_sizes) check_collective(operation, kind, std::max(bytes / 8 * 8, std::size_t{8}));
+        for (const Buffers &buffers : options_.buffers) {
+            if (buffers.send != buffers.receive) continue;
+            for (const auto &operation : options_.collectives)
+                for (std::size_t bytes : options_.check_sizes)
+                    if (buffers.send == 'H' || !Collective::one_sided(operation)) check_collective(operation, buffers.send, bytes);
+        }
     }
 
     // Every result of a collective is compared whole, and its payload is another each time.
     void check_collective(const std::string &operation, char kind, std::size_t bytes) {
-        const int times = bytes <= 65536 ? messages_to_check() : fewest_messages;
+        const int times = bytes <= 65536 ? std::min(messages_to_check(), collectives_checked) : fewest_messages;
         const double start = now(), longest = allowance(options_.collectives.size() * options_.check_sizes.size());
+        Collective collective(*memory_, operation, kind, bytes, world_.rank, world_.size);
         std::size_t wrong = 0;
         int turn = 0;
         for (int more = 1; more && turn < times; ++turn) {
-            wrong += collective_wrong(operation, kind, bytes, static_cast<std::uint64_t>(turn));
+            wrong += collective.wrong(static_cast<std::uint64_t>(turn));
             more = now() - start < longest ? 1 : 0;
             MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
         }
@@ -1531,36 +1912,6 @@ class Program {
                 .add("messages", turn)
                 .add("wrong", static_cast<std::size_t>(all))
                 .print();
-    }
-
-    // The bytes that are wrong at this rank.
-    std::size_t collective_wrong(const std::string &operation, char kind, std::size_t bytes, std::uint64_t turn) {
-        const int n = world_.size, words = static_cast<int>(bytes / 8), count = static_cast<int>(bytes);
-        char *out = memory_->send(kind), *in = memory_->receive(kind);
-        const auto part = [&](int i) { return static_cast<std::size_t>(i) * bytes; };
-        const auto seed = [&](int from, int to) { return turn << 40 | static_cast<std::uint64_t>((from + 1) * (n + 1) + to); };
-        const bool many_out = operation == "alltoall" || operation == "reduce_scatter_block";
-        for (int to = 0; to < (many_out ? n : 1); ++to) memory_->load(out + part(to), bytes, seed(world_.rank, many_out ? to : 0));
-        BufferSet::clear(kind, in, part(n));
-        if (operation == "bcast") {
-            if (world_.rank == 0) device::copy(in, out, bytes);
-            MPI_Bcast(in, count, MPI_BYTE, 0, MPI_COMM_WORLD);
-        } else if (operation == "allgather") {
-            MPI_Allgather(out, count, MPI_BYTE, in, count, MPI_BYTE, MPI_COMM_WORLD);
-        } else if (operation == "alltoall") {
-            MPI_Alltoall(out, count, MPI_BYTE, in, count, MPI_BYTE, MPI_COMM_WORLD);
-        } else if (operation == "allreduce") {
-            MPI_Allreduce(out, in, words, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-        } else {
-            MPI_Reduce_scatter_block(out, in, words, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
-        }
-        if (operation == "bcast") return memory_->verify(kind, in, bytes, seed(0, 0));
-        if (operation == "allreduce" || operation == "reduce_scatter_block")
-            return memory_->verify_sum(in, bytes / 8, n, [&](int from) { return seed(from, many_out ? world_.rank : 0); });
-        std::size_t wrong = 0;
-        for (int from = 0; from < n; ++from)
-            wrong += memory_->verify(kind, in + part(from), bytes, seed(from, operation == "alltoall" ? world_.rank : 0));
-        return wrong;
     }
 
     // ---- measurement
@@ -1596,6 +1947,7 @@ class Program {
     World world_;
     std::optional<BufferSet> memory_;  // once the ranks are known to be where they should
     double idle_wall_ = 0, idle_cpu_ = 0;
+    ClockCheck clock_;
 };
 
 }  // namespace

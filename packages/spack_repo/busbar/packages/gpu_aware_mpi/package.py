@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="f0248684922588ed2f9925f45244b478c209557c1ef2bdc7761c5a08038941ee",
+        sha256="741492b57238f84f9e0b29171af5afcf09a7fcac44ac24620049e1fd59922f45",
         expand=False,
     )
 
