@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from busbar import commands
 from busbar.data import full_version
-from busbar.documents import ErrorDocument
+from busbar.document import ErrorDocument, ErrorRow, to_json
 from busbar.errors import BusbarError
 from busbar.redact import redact
 from busbar.terminal import Parser, stderr, stdout, visible
@@ -138,16 +138,8 @@ def _usage_status(command: str) -> int:
 
 
 def _print_error(command: str, error: BusbarError) -> None:
-    document: ErrorDocument = {
-        "schema": "busbar-error/1",
-        "command": command,
-        "error": {
-            "what": redact(error.what),
-            "where": redact(error.where),
-            "hint": redact(error.hint),
-        },
-    }
-    stdout().document(document)
+    row = ErrorRow(error.what, error.where, error.hint)
+    stdout().document(to_json(ErrorDocument(command=command, error=row)))
 
 
 def _summary(error: Exception) -> str:

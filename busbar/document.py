@@ -9,13 +9,14 @@ need only the standard library; pydantic reads files, and describes the classes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from busbar.errors import BusbarError
 from busbar.parse import numbers
+from busbar.redact import redact
 from busbar.text_file import read_text
 
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ def in_json(after: str = "", **options: Any) -> Callable[[_PROPERTY], _PROPERTY]
 def keys_of(kind: Any) -> tuple[JsonKey, ...]:
     """Return the keys of a class in their order."""
     found = []
-    for field in fields(kind):
-        rule = field.metadata.get(_RULE, JsonKey(""))
-        found.append(JsonKey(**{**vars(rule), "attribute": field.name}))
+    for each in fields(kind):
+        rule = each.metadata.get(_RULE, JsonKey(""))
+        found.append(JsonKey(**{**vars(rule), "attribute": each.name}))
     for name in dict.fromkeys(name for each in kind.__mro__[::-1] for name in vars(each)):
         rule = getattr(getattr(getattr(kind, name, None), "fget", None), _RULE, None)
         if rule:
@@ -159,3 +160,27 @@ def read_document(path: Path, hint: str, *kinds: Any) -> Any:
 
 def _schema_of(kind: Any) -> str:
     return str(kind.__dataclass_fields__["schema"].default)
+
+
+@dataclass(frozen=True)
+class ErrorRow:
+    """Invalid input or a missing prerequisite."""
+
+    what: str = field(metadata=written(by=redact))
+    """What is wrong, in one sentence."""
+    where: str = field(metadata=written(by=redact))
+    """The file with the key or line; empty if there is none."""
+    hint: str = field(metadata=written(by=redact))
+    """What to do; empty if there is nothing to say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorDocument:
+    """What every command with ``--json`` prints with exit status 2."""
+
+    schema: Literal["busbar-error/1"] = "busbar-error/1"
+    """The schema of this document."""
+    command: str
+    """The subcommand."""
+    error: ErrorRow
+    """Why it did not run."""

@@ -11,18 +11,26 @@ from typing import Any
 
 from busbar import site as sites
 from busbar.commands.option_types import positive
+from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
 from busbar.expect.collective import PROTOCOLS, harnesses
 from busbar.expect.expectation import fitted_numbers
 from busbar.expect.point import BUFFERS
-from busbar.expect.show import Answer, counts, counts_line, matrix_table, single
+from busbar.expect.show import (
+    Answer,
+    ExpectDocument,
+    FitCounts,
+    MatrixDocument,
+    PairAnswer,
+    matrix_table,
+    single,
+)
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import stdout
 from busbar.units import format_bytes, parse_bytes
 
-SCHEMA = "busbar-expect/1"
 POINT_BENCHES = ("osu_bw", "osu_bibw", "osu_latency")
 
 
@@ -117,9 +125,9 @@ def _run(args: argparse.Namespace) -> int:
     if pair_matrix:
         return _matrix(args, site, question)
     answer = _ask(site, question)
-    head = {"schema": SCHEMA, "site": site.name, "bench": args.bench}
     if args.json:
-        stdout().document({**head, **answer.as_json()}, indent=2)
+        document = ExpectDocument(site=site.name, bench=args.bench, answer=answer)
+        stdout().document(to_json(document), indent=2)
     else:
         stdout().show(single(site, args.bench, answer))
     return 0
@@ -168,18 +176,18 @@ def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
     if not answers:
         # Raises with the reason: no GPUs, or only one.
         expect(site, replace(question, src=0, dst=min(1, count - 1)))
-    fitted, readings = fitted_numbers(site, args.bench)
+    counts = FitCounts(*fitted_numbers(site, args.bench))
     if args.json:
-        rows = [{"from": a, "to": b, **answer.as_json()} for (a, b), answer in answers.items()]
-        head = {"schema": SCHEMA, "site": site.name, "bench": args.bench}
-        stdout().document({**head, **counts(fitted, readings), "pairs": rows}, indent=2)
+        rows = tuple(PairAnswer(*ends, answer) for ends, answer in answers.items())
+        document = MatrixDocument(site=site.name, bench=args.bench, counts=counts, pairs=rows)
+        stdout().document(to_json(document), indent=2)
     else:
         stdout().show(matrix_table(site, args.bench, answers))
-        stdout().line(counts_line(fitted, readings))
+        stdout().line(counts.line)
     if args.plot:
         from busbar.report.expected import plot_matrix  # noqa: PLC0415 - only with --plot
 
-        sizes = {answer.content.nbytes for answer in answers.values() if answer.content.nbytes}
+        sizes = {answer.bytes for answer in answers.values() if answer.bytes}
         text = ", ".join(format_bytes(size) for size in sorted(sizes))
         plot_matrix(args.plot, f"{args.bench} on {site.name}, typical at {text}", answers)
     return 0
@@ -187,11 +195,11 @@ def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
 
 def _ask(site: Site, question: Question) -> Answer:
     try:
-        return Answer(expect(site, question))
+        return Answer.of(expect(site, question))
     except NoExpectation as error:
         if error.limit is None:
             raise
-        return Answer(error)
+        return Answer.of(error)
 
 
 def _environment(assignments: list[str] | None) -> dict[str, str] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,16 +18,17 @@ from busbar.data import SITES
 from busbar.detect.compare import differences
 from busbar.detect.machine import compose, detect, detect_cluster, match, recorded
 from busbar.detect.write import facts, write, write_like
+from busbar.document import to_json, written
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
 from busbar.site.delivery import Stack
 from busbar.site.load import find, search_path
-from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import Table, stderr, stdout
 
 EXIT_FINDINGS = 1
-_COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "from", "description", "note")
+_COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "from")
+_BROKEN = "broken: "
 
 
 def add_parser(subparsers: Any) -> None:
@@ -158,54 +161,71 @@ def add_parser(subparsers: Any) -> None:
     one.set_defaults(run=_env)
 
 
+@dataclass(frozen=True)
+class ListedSite:
+    """One site of ``busbar site list``; ``from`` is ``busbar`` or the directory that has it."""
+
+    name: str
+    """Name of the site."""
+    gpus: str = field(default="", metadata=written("GPUs"))
+    """Count and model of a node's GPUs."""
+    fabric: str = ""
+    """Provider of the network between nodes."""
+    scheduler: str = ""
+    """``local``, ``slurm`` or ``squeue``."""
+    proof: str = ""
+    """``run``, ``replay`` or ``none``; empty for a broken site."""
+    origin: str = field(default="", metadata=written("from"))
+    description: str = ""
+    """One line that describes it."""
+    note: str = ""
+    """What to do before its stack is installed, or why the site is broken."""
+
+
 def _list(args: argparse.Namespace) -> int:
-    rows = []
-    broken = False
-    for name in sites.names():
-        origin = find(name).parent.parent
-        row = {"name": name, "from": "busbar" if origin == SITES else str(origin)}
-        try:
-            row |= _row(sites.load(name))
-        except BusbarError as error:
-            broken = True
-            row["note"] = f"broken: {error}"
-        rows.append({column: row.get(column, "") for column in _COLUMNS})
+    rows = [_row(name) for name in sites.names()]
     if args.json:
-        stdout().document(rows, indent=2)
+        stdout().document(to_json(rows), indent=2)
     else:
         stdout().show(_listed(rows))
         notes: dict[str, list[str]] = {}
         for row in rows:
-            notes.setdefault(row["note"], []).append(row["name"])
+            notes.setdefault(row.note, []).append(row.name)
         for note, names in notes.items():
             if note:
                 stdout().line(f"{', '.join(names)}: {note}")
-    return EXIT_FINDINGS if broken else 0
+    return EXIT_FINDINGS if any(row.note.startswith(_BROKEN) for row in rows) else 0
 
 
-def _listed(rows: list[dict[str, str]]) -> Table:
+def _listed(rows: Sequence[ListedSite]) -> Table:
     """Return a table in which each site has one line of a terminal."""
-    columns = [column for column in _COLUMNS if column not in ("description", "note")]
     table = Table(box=None, pad_edge=False)
-    for column in columns:
+    for column in _COLUMNS:
         table.add_column(column, overflow="fold", no_wrap=column != "from")
     for row in rows:
-        gpus = row["GPUs"].replace("NVIDIA ", "").replace("AMD Instinct ", "")
-        table.add_row(*((row | {"GPUs": gpus})[column] for column in columns))
+        gpus = row.gpus.replace("NVIDIA ", "").replace("AMD Instinct ", "")
+        table.add_row(row.name, gpus, row.fabric, row.scheduler, row.proof, row.origin)
     return table
 
 
-def _row(site: Site) -> dict[str, str]:
+def _row(name: str) -> ListedSite:
+    directory = find(name).parent.parent
+    row = ListedSite(name, origin="busbar" if directory == SITES else str(directory))
+    try:
+        site = sites.load(name)
+    except BusbarError as error:
+        return replace(row, note=f"{_BROKEN}{error}")
     gpus = site.node_type().gpus
     stand_ins = [d.stack for d in site.all_deliveries if d.concretize_on_site]
-    return {
-        "GPUs": f"{gpus.count} x {gpus.model}" if gpus else "none",
-        "fabric": site.fabric.provider if site.fabric else "none",
-        "scheduler": site.scheduler,
-        "proof": site.proof,
-        "description": site.description,
-        "note": f"stack {', '.join(stand_ins)}: concretize again on site" if stand_ins else "",
-    }
+    return replace(
+        row,
+        gpus=f"{gpus.count} x {gpus.model}" if gpus else "none",
+        fabric=site.fabric.provider if site.fabric else "none",
+        scheduler=site.scheduler,
+        proof=site.proof,
+        description=site.description,
+        note=f"stack {', '.join(stand_ins)}: concretize again on site" if stand_ins else "",
+    )
 
 
 def _show(args: argparse.Namespace) -> int:

@@ -36,7 +36,7 @@ class Expectation:
     """The links that the bytes take, in order, the binding one marked."""
     sources: tuple[str, ...] = ()
     """Where each number comes from."""
-    proof: str = "none"
+    proof: Proof = "none"
     """How far the band is proven: ``run``, ``replay`` or ``none``."""
     nbytes: int | None = None
     """The message size it holds for."""

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
+from busbar.document import in_json, written
 from busbar.expect.expectation import Expectation, NoExpectation, few_parameters
-from busbar.site.model import Site
+from busbar.site.model import Proof, Site
 from busbar.terminal import Group, Table
 from busbar.units import format_bytes
 
@@ -16,68 +17,137 @@ _NUMBERS = ("limit", "low", "typical", "high")
 
 
 @dataclass(frozen=True)
+class RateNumbers:
+    """Limit and band in GB/s."""
+
+    limit_gb_per_s: float | None
+    low_gb_per_s: float | None
+    typical_gb_per_s: float | None
+    high_gb_per_s: float | None
+
+
+@dataclass(frozen=True)
+class LatencyNumbers:
+    """Limit and band in us."""
+
+    limit_us: float | None
+    low_us: float | None
+    typical_us: float | None
+    high_us: float | None
+
+
+@dataclass(frozen=True)
+class FitCounts:
+    """How well the data supports a band."""
+
+    fitted_parameters: int = 0
+    """Numbers of the band that were fitted."""
+    readings: int = 0
+    """Readings that they were fitted to."""
+
+    @property
+    @in_json()
+    def fewer_than_half_the_readings(self) -> bool:
+        """Whether there are fewer fitted parameters than half the readings."""
+        return few_parameters(self.fitted_parameters, self.readings)
+
+    @property
+    def line(self) -> str:
+        """The evidence of a band as one sentence."""
+        fitted, readings = self.fitted_parameters, self.readings
+        text = f"{fitted} number{'s' * (fitted != 1)} fitted to"
+        text += f" {readings} reading{'s' * (readings != 1)}"
+        if self.fewer_than_half_the_readings:
+            return text
+        if not readings:
+            return f"{text}: the source states the band"
+        return f"{text}, at least half as many: the band repeats its source and predicts nothing"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     """An expectation, or a limit with the reason for no band."""
 
-    content: Expectation | NoExpectation
+    unit: str = field(metadata=written(hidden=True))
+    bytes: int | None
+    """Message size."""
+    numbers: RateNumbers | LatencyNumbers = field(metadata=written(inline=True))
+    path: tuple[str, ...]
+    """The links that the bytes take; the binding one is marked."""
+    sources: tuple[str, ...]
+    """Where each number comes from."""
+    proof: Proof = "none"
+    """How far the band is proven."""
+    counts: FitCounts = field(default=FitCounts(), metadata=written(inline=True))
+    reason: str = field(default="", metadata=written(omit=True))
+    """The reason for a missing band."""
 
-    @property
-    def reason(self) -> str:
-        """Why there is no band; empty if there is one."""
-        return self.content.what if isinstance(self.content, NoExpectation) else ""
-
-    @property
-    def proof(self) -> str:
-        """How far the band is proven."""
-        return getattr(self.content, "proof", "none")
+    @classmethod
+    def of(cls, content: Expectation | NoExpectation) -> Answer:
+        """Return the answer that an expectation is, or the reason for none."""
+        kind = LatencyNumbers if content.unit == "us" else RateNumbers
+        answer = cls(
+            unit=content.unit,
+            bytes=content.nbytes,
+            numbers=kind(*(getattr(content, name, None) for name in _NUMBERS)),
+            path=content.path,
+            sources=content.sources,
+        )
+        if isinstance(content, NoExpectation):
+            return replace(answer, reason=content.what)
+        counts = FitCounts(content.fitted, content.readings)
+        return replace(answer, proof=content.proof, counts=counts)
 
     def number(self, name: str) -> float | None:
         """Return ``limit``, ``low``, ``typical`` or ``high`` in the unit; None without a band."""
-        value: float | None = getattr(self.content, name, None)
+        unit = "us" if self.unit == "us" else "gb_per_s"
+        value: float | None = getattr(self.numbers, f"{name}_{unit}")
         return value
 
-    @property
-    def evidence(self) -> tuple[int, int]:
-        """Counts of the band's fitted numbers and readings; zeros if there is no band."""
-        return getattr(self.content, "fitted", 0), getattr(self.content, "readings", 0)
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the documented JSON keys; ``reason`` only if there is no band."""
-        unit = {"GB/s": "gb_per_s", "us": "us"}[self.content.unit]
-        document = {
-            "bytes": self.content.nbytes,
-            **{f"{name}_{unit}": self.number(name) for name in _NUMBERS},
-            "path": list(self.content.path),
-            "sources": list(self.content.sources),
-            "proof": self.proof,
-            **counts(*self.evidence),
-        }
-        return document | ({"reason": self.reason} if self.reason else {})
+@dataclass(frozen=True, kw_only=True)
+class ExpectDocument:
+    """The expectation of one benchmark.
+
+    Numbers are in GB/s (1e9 bytes per second), or in us for a latency.
+    """
+
+    schema: Literal["busbar-expect/1"] = "busbar-expect/1"
+    """The schema of this document."""
+    site: str
+    """Name of the site."""
+    bench: str
+    """The benchmark."""
+    answer: Answer = field(metadata=written(inline=True))
 
 
-def counts(fitted: int, readings: int) -> dict[str, int | bool]:
-    """Return the JSON keys for the evidence of a band."""
-    return {
-        "fitted_parameters": fitted,
-        "readings": readings,
-        "fewer_than_half_the_readings": few_parameters(fitted, readings),
-    }
+@dataclass(frozen=True)
+class PairAnswer:
+    """One ordered pair of GPUs."""
+
+    source: int = field(metadata=written("from"))
+    target: int = field(metadata=written("to"))
+    answer: Answer = field(metadata=written(inline=True))
 
 
-def counts_line(fitted: int, readings: int) -> str:
-    """Return the evidence of a band as one sentence."""
-    text = f"{fitted} number{'s' * (fitted != 1)} fitted to"
-    text += f" {readings} reading{'s' * (readings != 1)}"
-    if few_parameters(fitted, readings):
-        return text
-    if not readings:
-        return f"{text}: the source states the band"
-    return f"{text}, at least half as many: the band repeats its source and predicts nothing"
+@dataclass(frozen=True, kw_only=True)
+class MatrixDocument:
+    """The expectations of all ordered pairs of GPUs of a node."""
+
+    schema: Literal["busbar-expect/1"] = "busbar-expect/1"
+    """The schema of this document."""
+    site: str
+    """Name of the site."""
+    bench: str
+    """The benchmark."""
+    counts: FitCounts = field(metadata=written(inline=True))
+    pairs: tuple[PairAnswer, ...]
+    """One row for each ordered pair."""
 
 
 def single(site: Site, bench: str, answer: Answer) -> Group:
     """Return the table of one answer, its path and its sources."""
-    size = f" at {format_bytes(answer.content.nbytes)}" if answer.content.nbytes else ""
+    size = f" at {format_bytes(answer.bytes)}" if answer.bytes else ""
     table = Table(title=f"{bench} on {site.name}{size}", title_justify="left")
     for name in _NUMBERS:
         table.add_column(name, justify="right")
@@ -85,12 +155,12 @@ def single(site: Site, bench: str, answer: Answer) -> Group:
     table.add_column("proof")
     table.add_row(
         *(_shown(answer.number(name)) for name in _NUMBERS),
-        answer.content.unit,
+        answer.unit,
         answer.proof,
     )
-    lines = [f"path: {text}" for text in answer.content.path]
-    lines += [f"source: {text}" for text in answer.content.sources]
-    lines.append(f"no band: {answer.reason}" if answer.reason else counts_line(*answer.evidence))
+    lines = [f"path: {text}" for text in answer.path]
+    lines += [f"source: {text}" for text in answer.sources]
+    lines.append(f"no band: {answer.reason}" if answer.reason else answer.counts.line)
     return Group(table, *lines)
 
 
@@ -98,8 +168,8 @@ def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answe
     """Return the matrices of typical value and limit, a row per sender, and their sources."""
     ends = sorted({end for pair in answers for end in pair})
     first = next(iter(answers.values()))
-    size = f" at {format_bytes(first.content.nbytes)}" if first.content.nbytes else ""
-    head = f"{bench} on {site.name}{size}, {first.content.unit}"
+    size = f" at {format_bytes(first.bytes)}" if first.bytes else ""
+    head = f"{bench} on {site.name}{size}, {first.unit}"
     tables = []
     for name in ("typical", "limit"):
         table = Table(title=f"{head}: {name}", title_justify="left")
@@ -117,7 +187,7 @@ def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answe
     lines = [f"no band: {reason}" for reason in reasons]
     lines += [f"bands: {', '.join(bands)}"] if bands else []
     lines += [f"proof: {', '.join(proofs)}"] if proofs else []
-    sources = sorted({source for answer in answers.values() for source in answer.content.sources})
+    sources = sorted({source for answer in answers.values() for source in answer.sources})
     lines += [f"source: {source}" for source in sources]
     return Group(*tables, *lines)
 

@@ -40,7 +40,7 @@ def _rows(answers: Mapping[tuple[int, int], Answer]) -> Iterator[Result]:
     for (source, target), answer in answers.items():
         typical = answer.number("typical")
         value = typical if typical is not None else answer.number("limit")
-        latency = answer.content.unit == "us"
+        latency = answer.unit == "us"
         yield Result(
             check="",
             verdict=Verdict.UNJUDGED,

@@ -12,15 +12,12 @@ from busbar.check.listing import Match
 from busbar.cluster.nightly.night import NightlyDocument
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.document import SweepRun
+from busbar.commands.site import ListedSite
 from busbar.detect.compare import SiteDifference
-from busbar.documents import (
-    ErrorDocument,
-    ExpectDocument,
-    MatrixDocument,
-    SiteRow,
-)
+from busbar.document import ErrorDocument
 from busbar.engine.check_document import CheckDocument
 from busbar.expect.lint import LintFinding
+from busbar.expect.show import ExpectDocument, MatrixDocument
 from busbar.explain.model import Explanation
 from busbar.gate.findings import GateDocument
 from busbar.gate.output import NodeVerdictDocument
@@ -100,7 +97,7 @@ DOCUMENTS = (
     Document("busbar-gate/1", "busbar gate --format json", GateDocument),
     Document("busbar-nightly/1", "busbar nightly --json", NightlyDocument),
     Document("busbar-nodeverdict/1", "busbar gate --format nodeverdict", NodeVerdictDocument),
-    Document("busbar-site-list/1", "busbar site list --json", list[SiteRow]),
+    Document("busbar-site-list/1", "busbar site list --json", list[ListedSite]),
     Document("busbar-site/1", "busbar site show --json", ShownSite, mode="validation"),
     Document("busbar-site-env/1", "busbar site env --json", dict[str, str]),
     Document("busbar-site-lint/1", "busbar site lint --json", list[LintFinding]),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
@@ -66,13 +66,16 @@ class _Schema(GenerateJsonSchema):
         found["properties"] = properties = {}
         found["required"] = required = []
         for rule in keys_of(kind):
-            field = self._field(kind, rule, own)
             if rule.inline:
-                field = self.get_schema_from_definitions(field["$ref"]) or {}
-                properties |= field["properties"]
-                required += field["required"]
+                hint = get_type_hints(kind)[rule.attribute]
+                several = get_args(hint) or (hint,)
+                for one in several:
+                    inner = self.generate_inner(TypeAdapter(one).core_schema)
+                    inner = self.get_schema_from_definitions(inner["$ref"]) or {}
+                    properties |= inner["properties"]
+                    required += inner["required"] if len(several) == 1 else []
             else:
-                properties[rule.key] = field
+                properties[rule.key] = self._field(kind, rule, own)
                 required += [] if rule.omit else [rule.key]
         return found
 
