@@ -21,8 +21,9 @@ from typing import Any
 import yaml
 
 from busbar.explain import Source, explain
-from busbar.site import load
 from busbar.tools.nccl_tests import parse as nccl_tests
+
+from .outputs import load
 
 DATA = Path(__file__).parents[1] / "data"
 HARMLESS = (
@@ -103,9 +104,6 @@ def healthy() -> tuple[tuple[str, str, str | None, str | None], ...]:
                     text = data.decode("utf-8", "replace").split("\n", 1)[1]
                     found.append((label["file"], text, label.get("site"), label.get("engine")))
     return tuple(found)
-
-
-_site = cache(load)
 
 
 def _insert(lines: list[str], choose: random.Random) -> list[str]:
@@ -191,7 +189,7 @@ def accusations(numbers: Iterable[int], seed: int) -> Iterator[dict[str, Any]]:
         for mutate in sorted(chosen, key=MUTATIONS.index):
             lines = mutate(lines, choose)
         source = Source.from_text("job.out", "\n".join(lines) + "\n")
-        found = explain([source], site=_site(site) if site else None, engine=engine)
+        found = explain([source], site=load(site) if site else None, engine=engine)
         causes = [cause.id for run in found for cause in run.causes]
         if causes or any(run.verdict.is_problem for run in found):
             steps = [mutate.__name__ for mutate in chosen]

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
+from busbar import site as sites
 from busbar.explain import Explanation, Source, explain
-from busbar.site import load
+
+load = cache(sites.load)
+"""Sites are read once; nothing changes them."""
 
 BANNER = (
     "# OSU MPI-CUDA Bandwidth Test v7.4\n# Datatype: MPI_CHAR.\n# Size      Bandwidth (MB/s)\n"

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
-from busbar.site import load
+
+from .outputs import load
 
 _SITE = re.compile(r"--site (?P<name>\S+)")
 

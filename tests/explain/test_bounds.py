@@ -7,10 +7,9 @@ import pytest
 
 from busbar.engine.shapes import Shapes
 from busbar.explain import Source, explain
-from busbar.site import load
 from busbar.verdict import Verdict
 
-from .outputs import BANNER, nccl_table, run
+from .outputs import BANNER, load, nccl_table, run
 
 GOOD = nccl_table({1 << 28: 337.0, 1 << 30: 356.0})
 SITE = "h200x4"

@@ -63,7 +63,7 @@ def test_archive_of_several_members() -> None:
 def test_bomb_is_refused(pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "BOMB_BYTES", 1 << 20)
     with pytest.raises(BusbarError, match="unpacks to more than"):
-        explain([Source.from_text("bomb", pack(b"\n" * (50 << 20)))])
+        explain([Source.from_text("bomb", pack(b"\n" * (8 << 20)))])
 
 
 def _tar(packed: str) -> bytes:
@@ -109,21 +109,25 @@ def test_beginning_of_a_log_that_was_rotated_while_a_job_wrote() -> None:
     assert causes(Source.from_text("x", bytes(3 << 20) + FAULTY.read_bytes())) == ["nccl-p2p-off"]
 
 
-def test_pipes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "busbar", "explain", "--json"]
-    for words in (
-        "- < {}",
-        "<(cat {})",
-        "/dev/stdin < <(cat {})",
-    ):
-        done = subprocess.run(
-            ["bash", "-c", f"{' '.join(command)} {words.format(FAULTY)}"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 1, done.stderr
-        assert [c["id"] for c in json.loads(done.stdout)["causes"]] == ["nccl-p2p-off"], words
+def test_standard_input() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "busbar", "explain", "--json", "-"],
+        input=FAULTY.read_bytes(),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert [c["id"] for c in json.loads(done.stdout)["causes"]] == ["nccl-p2p-off"]
+
+
+def test_pipes_of_a_shell() -> None:
+    """As ``<(command)`` and ``/dev/stdin`` name them."""
+    reader, writer = os.pipe()
+    thread = threading.Thread(target=lambda: os.fdopen(writer, "wb").write(FAULTY.read_bytes()))
+    thread.start()
+    assert causes(Path(f"/dev/fd/{reader}")) == ["nccl-p2p-off"]
+    thread.join()
+    os.close(reader)
 
 
 def test_named_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

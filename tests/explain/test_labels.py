@@ -13,7 +13,8 @@ import yaml
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.explain import Explanation, Source, explain
-from busbar.site import load
+
+from .outputs import load
 
 DATA = Path(__file__).parents[1] / "data"
 LABELS: list[dict[str, Any]] = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import yaml
 
 from busbar.explain import Source
@@ -28,8 +27,12 @@ POSTS = [
 ]
 
 
-@pytest.mark.parametrize("post", POSTS, ids=lambda post: post["name"])
-def test_post(post: dict[str, str]) -> None:
-    right, causes = is_right(post["expect"], Source.from_text(post["name"], post["text"]))
-    assert right, causes
-    assert not causes or causes == ["bad input"] or post["expect"] not in ("healthy", "unjudged")
+def test_every_post() -> None:
+    assert len(POSTS) > 800
+    wrong = []
+    for post in POSTS:
+        right, causes = is_right(post["expect"], Source.from_text(post["name"], post["text"]))
+        accused = causes and causes != ["bad input"] and post["expect"] in ("healthy", "unjudged")
+        if not right or accused:
+            wrong.append((post["name"], post["expect"], causes))
+    assert not wrong

@@ -14,10 +14,9 @@ from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.redact import redact
-from busbar.site import load
 from busbar.verdict import Verdict
 
-from .outputs import BANNER, ids, nccl_table, run
+from .outputs import BANNER, ids, load, nccl_table, run
 
 DATA = Path(__file__).parents[1] / "data"
 SLOW = nccl_table({1 << 28: 120.0, 1 << 30: 130.0})
