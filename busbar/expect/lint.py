@@ -18,10 +18,9 @@ from busbar.expect.lint_nodes import Key, Violation, gpu_violations, place_viola
 from busbar.expect.topology import domain_nodes
 from busbar.site.delivery import Delivery
 from busbar.site.family import Band
-from busbar.site.load import family, find, link_classes, load
+from busbar.site.load import family, find, link_classes, load, read
 from busbar.site.model import NodeType, Partition, Reference, Site
 from busbar.site.tuning import profiles
-from busbar.site.yamlfile import Document
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def lint(name_or_path: str | Path) -> list[LintFinding]:
     file = find(name_or_path)
     try:
         site = load(file)
-        document = Document(file)
+        document = read(file)
         family(site)
         link_classes(site)
     except BusbarError as error:

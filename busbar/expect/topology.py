@@ -140,7 +140,8 @@ def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Pat
 
     if graph.has_edge(start, end):
         return Path((Hop(start, end, **graph.edges[start, end]),))
-    graph = graph.subgraph(set(graph) - graph.graph["ends"] | {start, end}).copy()
+    if graph.graph["ends"] - {start, end}:
+        graph = graph.subgraph(set(graph) - graph.graph["ends"] | {start, end})
     best: tuple[float, Path] | None = None
     for width in sorted({data["gb_per_s"] for *_, data in graph.edges(data=True)}, reverse=True):
         wide = graph.edge_subgraph(

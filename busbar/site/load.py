@@ -89,7 +89,7 @@ def load(name_or_path: str | Path) -> Site:
 
     Raises ``BusbarError`` with file, line, key, rule and next step.
     """
-    document = Document(find(name_or_path))
+    document = read(find(name_or_path))
     data, documents = _composed(document, ())
     if data.get("name") == "local":
         data = merged(local_facts(), data)
@@ -139,7 +139,7 @@ def _joined(documents: tuple[Document, ...]) -> Family:
 
 def family_named(name: str) -> Family:
     """Return a family without those that it includes."""
-    return _own_family(_document(_family_file(name, None)))
+    return _own_family(read(_family_file(name, None)))
 
 
 def link_classes(site: Site) -> dict[str, LinkClass]:
@@ -164,7 +164,7 @@ def network(site: Site) -> Network | None:
 def _link_files(directory: Path | None) -> tuple[Document, ...]:
     """Return the files of link classes, the nearest last."""
     files = _files_of(LINKS, tuple(_family_roots(directory)))
-    return tuple(_document(file) for file in reversed(files))
+    return tuple(read(file) for file in reversed(files))
 
 
 @lru_cache(maxsize=256)
@@ -192,7 +192,7 @@ def _composed(
     documents = [document]
     directory = document.path.resolve().parent
     if isinstance(data.get("nodes_like"), str):
-        model = Document(_like(document, directory.parent, visited))
+        model = read(_like(document, directory.parent, visited))
         nodes, more = _composed(model, (*visited, document.path))
         data = merged({"node_types": nodes.get("node_types") or {}}, data)
         documents += more
@@ -217,8 +217,11 @@ def _like(document: Document, beside: Path, visited: tuple[Path, ...]) -> Path:
     return path
 
 
-def _document(path: Path) -> Document:
-    """Read a file, cached by its time and size; a matrix of pairs needs it thousands of times."""
+def read(path: Path) -> Document:
+    """Read a file, cached by its time and size; a matrix of pairs needs it thousands of times.
+
+    Raises ``BusbarError`` as `Document`.
+    """
     stat = path.stat()
     return _document_of(path, (stat.st_mtime_ns, stat.st_size))
 
@@ -268,12 +271,12 @@ def _family_documents(
     name: str, directory: Path | None, user: Document | None = None
 ) -> list[Document]:
     """Return the files of a family and of the families that it includes, nearest first."""
-    documents = [_document(_family_file(name, directory, user))]
+    documents = [read(_family_file(name, directory, user))]
     for document in documents:  # the loop appends to the list
         for included in _own_family(document).includes:
             path = _family_file(included, directory, document)
             if path not in [other.path for other in documents]:
-                documents.append(_document(path))
+                documents.append(read(path))
     return documents
 
 

@@ -24,6 +24,7 @@ from busbar.expect.curves import RAMP, bus_bandwidth
 from busbar.parse.text import Source
 from busbar.site.model import Site
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 from .published import readings
 from .recorded_runs import nccl_json
@@ -62,14 +63,10 @@ def misfit(points: list[tuple[float, float]], ramp: float) -> float:
     """The root mean square of relative errors of the best latency and rate."""
     moved, value = np.array(points).T
     time_us = moved / value * 1e-3
-    best = np.inf
-    for rate in value.max() * np.linspace(1, 1.35, 71):
-        wire = moved / rate * 1e-3
-        # time ** ramp - wire ** ramp estimates latency ** ramp; take the best of a grid.
-        for latency in np.geomspace(1, 2000, 120):
-            model = (latency**ramp + wire**ramp) ** (1 / ramp)
-            best = min(best, float(np.sqrt(np.mean(np.log(time_us / model) ** 2))))
-    return best
+    rate = value.max() * np.linspace(1, 1.35, 71)[:, None, None]
+    latency = np.geomspace(1, 2000, 120)[:, None]  # the best of a grid of both
+    model = (latency**ramp + (moved / rate * 1e-3) ** ramp) ** (1 / ramp)
+    return float(np.sqrt(np.mean(np.log(time_us / model) ** 2, axis=-1)).min())
 
 
 def test_the_ramp_fits_the_published_series() -> None:
@@ -82,7 +79,7 @@ def test_the_ramp_fits_the_published_series() -> None:
     assert total[1.0] > 4 * total[RAMP]
 
 
-@pytest.mark.parametrize("name", series())
+@cases("name", series())
 def test_two_numbers_describe_all_sizes(name: str) -> None:
     assert misfit(series()[name], RAMP) < 0.06
 
@@ -92,8 +89,8 @@ def test_latency_and_rate_are_the_ends_of_a_curve() -> None:
     assert bus_bandwidth(20, 400, 1e13) == pytest.approx(400, rel=0.01)
 
 
-@pytest.mark.parametrize("bench", ["all_reduce", "all_gather", "reduce_scatter", "alltoall"])
-@pytest.mark.parametrize("nbytes", [MIB * 4**n for n in range(6)])
+@cases("bench", ["all_reduce", "all_gather", "reduce_scatter", "alltoall"])
+@cases("nbytes", [MIB * 4**n for n in range(6)])
 def test_eight_gpus_have_a_band_at_all_sizes_of_the_quick_set(bench: str, nbytes: int) -> None:
     question = Question(bench=bench, nbytes=nbytes)
     if bench != "all_reduce" and nbytes < 16 * MIB:
@@ -169,7 +166,7 @@ def test_bridged_pairs_reach_the_others_by_the_host() -> None:
     assert caught.value.limit == 31.5
 
 
-@pytest.mark.parametrize(
+@cases(
     ("links", "text"),
     [
         ({"through_host": True, "all_pairs": {"class": "nvlink4", "count": 1}}, "needs pairs"),
@@ -189,7 +186,7 @@ def test_through_the_host_needs_its_link() -> None:
 NO_NEAR = [{"name": f"mlx5_{n}", "class": "ib-400g"} for n in range(8)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "limit"),
     [
         ({}, 50),
@@ -208,7 +205,7 @@ def test_sendrecv_between_nodes_uses_the_nics_of_one_gpu(
     assert verdict_on(band, 1.1 * limit) is Verdict.IMPOSSIBLE
 
 
-@pytest.mark.parametrize(("nodes", "algos"), [(2, 3), (3, 3), (4, 1), (8, 1), (16, 1)])
+@cases(("nodes", "algos"), [(2, 3), (3, 3), (4, 1), (8, 1), (16, 1)])
 def test_limits_and_bands_follow_the_number_of_nodes(nodes: int, algos: int) -> None:
     question = Question(bench="all_reduce", nodes=nodes, nbytes=8 * GIB)
     bands = by_algorithm(site(), question)
@@ -272,7 +269,7 @@ def verdict(value: float, algorithm: str = "", *, forced: bool = False, nodes: i
     return verdict_on(expectation_of(run)(reading), value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("algorithm", "value", "expected"),
     [
         ("RING", 190, Verdict.PASS),

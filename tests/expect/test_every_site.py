@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-from itertools import permutations, product
-
-import pytest
+from itertools import combinations, product
 
 from busbar import site as sites
 from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
 from busbar.expect.topology import domain_nodes
 from busbar.site.model import Site
+from tests.cases import cases
 from tests.expect.published import Published, beyond, question_of, readings, site_of
 
 MIB = 2**20
@@ -30,14 +29,14 @@ def limit_of(site: Site, question: Question) -> float:
     return band.limit
 
 
-@pytest.mark.parametrize(("name", "partition"), PLACES)
+@cases(("name", "partition"), PLACES)
 def test_every_pair(name: str, partition: str) -> None:
     site = sites.load(name)
     (nodes,) = [each.nodes for each in site.partitions if each.name == partition]
     gpus = site.node_type(partition).gpus
     assert gpus
     some = range(gpus.count) if gpus.count <= 8 else range(0, gpus.count, 7)
-    for src, dst in permutations(some, 2):
+    for src, dst in combinations(some, 2):
         limits = {
             limit_of(
                 site,
@@ -54,8 +53,8 @@ def test_every_pair(name: str, partition: str) -> None:
         assert 10 < limit_of(site, question) <= 900
 
 
-@pytest.mark.parametrize("bench", COLLECTIVES)
-@pytest.mark.parametrize(("name", "partition"), PLACES)
+@cases("bench", COLLECTIVES)
+@cases(("name", "partition"), PLACES)
 def test_every_collective(name: str, partition: str, bench: str) -> None:
     site = sites.load(name)
     (nodes,) = [each.nodes for each in site.partitions if each.name == partition]

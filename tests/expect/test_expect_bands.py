@@ -10,9 +10,10 @@ from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.collective import bands as collective_bands
 from busbar.expect.expectation import fitted_numbers
+from tests.cases import cases
 
 
-@pytest.mark.parametrize("name", sites.names())
+@cases("name", sites.names())
 def test_bands_are_narrow(name: str) -> None:
     site = sites.load(name)
     for link in sites.link_classes(site).values():
@@ -23,7 +24,7 @@ def test_bands_are_narrow(name: str) -> None:
     assert all(band.high / band.low <= 1.5 for band in collective_bands(site))
 
 
-@pytest.mark.parametrize("name", sites.names())
+@cases("name", sites.names())
 def test_a_proven_band_names_its_hardware_and_readings(name: str) -> None:
     site = sites.load(name)
     bands = [band for link in sites.link_classes(site).values() for band in link.bands]
@@ -52,7 +53,7 @@ def test_a_band_of_other_hardware_is_not_proven() -> None:
     assert own.proof == "run"
 
 
-@pytest.mark.parametrize(("dst", "limit"), [(1, 25), (3, 50), (5, 15.75)])
+@cases(("dst", "limit"), [(1, 25), (3, 50), (5, 15.75)])
 def test_nvlinks_without_a_switch_are_not_forwarded(dst: int, limit: float) -> None:
     """One link, two links, and none: then PCIe, and not the wider way over other GPUs."""
     with pytest.raises(NoExpectation) as caught:

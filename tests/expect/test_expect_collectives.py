@@ -17,6 +17,7 @@ from busbar.expect.bounds import Shape, bound, factor
 from busbar.expect.curves import compute_mode
 from busbar.expect.lint import question_of
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 from .fits import fit_time
 from .recorded_runs import DATA, nccl
@@ -41,7 +42,7 @@ REFERENCES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "index"), REFERENCES)
+@cases(("name", "index"), REFERENCES)
 def test_published_results_are_in_their_band(name: str, index: int) -> None:
     site = sites.load(name)
     reference = site.references[index]
@@ -56,7 +57,7 @@ def test_every_published_site_has_references() -> None:
     assert {name for name, _ in REFERENCES} == set(sites.names()) - {"local", "p3dn", *unpublished}
 
 
-@pytest.mark.parametrize(("name", "published"), [("p4de", P4DE), ("p5", P5)])
+@cases(("name", "published"), [("p4de", P4DE), ("p5", P5)])
 def test_published_tables_of_two_nodes(name: str, published: dict[int, float]) -> None:
     site = sites.load(name)
     for mib, value in published.items():
@@ -65,7 +66,7 @@ def test_published_tables_of_two_nodes(name: str, published: dict[int, float]) -
         assert band.typical == pytest.approx(value, rel=0.04)
 
 
-@pytest.mark.parametrize(("name", "published"), [("p4de", P4DE), ("p5", P5)])
+@cases(("name", "published"), [("p4de", P4DE), ("p5", P5)])
 def test_family_holds_what_the_fit_gives(name: str, published: dict[int, float]) -> None:
     site = sites.load(name)
     link = next(iter(site.node.gpus.links.classes()))
@@ -124,7 +125,7 @@ def test_h20_before_the_repair_is_degraded_and_after_it_passes() -> None:
         assert verdict_on(band, 195) is Verdict.PASS
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "bench", "nodes", "ranks", "algo", "limit"),
     [
         ("h200x4", "all_reduce", 1, None, None, 450),
@@ -183,7 +184,7 @@ def test_a_switch_of_which_nothing_is_said_may_reduce() -> None:
     assert verdict_on(band, 701) is Verdict.IMPOSSIBLE
 
 
-@pytest.mark.parametrize("name", ["p4d", "mi300x"])
+@cases("name", ["p4d", "mi300x"])
 def test_older_switches_and_direct_links_do_not_reduce(name: str) -> None:
     assert not sites.load(name).node_type().gpus.may_multicast
 
@@ -246,7 +247,7 @@ def test_no_data_keeps_the_limit() -> None:
     assert caught.value.limit == 450
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "text"),
     [
         ({"ranks": 9}, "9 ranks per node do not fit on 4 GPUs"),
@@ -318,7 +319,7 @@ def test_every_limit_names_the_links_that_it_comes_from(capsys) -> None:
     assert not any(text.startswith("nvlink4:") for text in one["sources"])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "unit", "limit"),
     [
         (["--bench", "osu_latency", "--from", "0", "--to", "1"], "us", 8 / 200 * 1e-3),
@@ -345,7 +346,7 @@ def test_a_latency_without_data_is_of_a_stated_size(capsys) -> None:
     assert len(document["pairs"]) == 56
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "fitted", "readings", "few"),
     [
         (["--site", "p5", "--bench", "all_reduce"], 1, 1, False),
@@ -369,7 +370,7 @@ def test_every_answer_counts_what_was_fitted(
     assert ("predicts nothing" in printed) is (not few and readings > 0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "text"),
     [
         (["--bench", "all_reduce", "--from", "0", "--to", "1"], "--from: does not apply to all"),
@@ -393,7 +394,7 @@ def test_options_that_do_not_apply_and_unknown_names(
     assert text in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["matrix.gif", "nowhere/matrix.svg"])
+@cases("name", ["matrix.gif", "nowhere/matrix.svg"])
 def test_a_picture_that_cannot_be_is_refused_before_anything_is_printed(
     name: str, tmp_path, capsys
 ) -> None:
@@ -401,7 +402,7 @@ def test_a_picture_that_cannot_be_is_refused_before_anything_is_printed(
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "text"),
     [
         (["--site", "nowhere"], "no site 'nowhere'"),

@@ -13,6 +13,7 @@ from busbar.expect.bounds import factor
 from busbar.expect.collective import bands as collective_bands
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 from .fits import fit_time
 from .recorded_runs import DATA
@@ -35,7 +36,7 @@ def readings(bench: str) -> list[tuple[int, float]]:
     return [(r.nbytes, r.value) for r in found if r.nbytes >= 16 * MIB]
 
 
-@pytest.mark.parametrize("bench", COLLECTIVES)
+@cases("bench", COLLECTIVES)
 def test_the_bands_repeat_the_fit(bench: str) -> None:
     site = sites.load("h200x4")
     bands = [
@@ -56,7 +57,7 @@ def test_the_bands_repeat_the_fit(bench: str) -> None:
         assert band.share * 450 == pytest.approx(rate, rel=0.01)
 
 
-@pytest.mark.parametrize("bench", COLLECTIVES)
+@cases("bench", COLLECTIVES)
 def test_every_healthy_reading_passes_and_a_quarter_less_does_not(bench: str) -> None:
     site = sites.load("h200x4")
     found = readings(bench)
@@ -68,7 +69,7 @@ def test_every_healthy_reading_passes_and_a_quarter_less_does_not(bench: str) ->
         assert verdict_on(band, 0.75 * value) is Verdict.DEGRADED
 
 
-@pytest.mark.parametrize("bench", COLLECTIVES)
+@cases("bench", COLLECTIVES)
 def test_pytorch_passes_and_a_quarter_less_does_not(bench: str) -> None:
     site = sites.load("h200x4")
     lines = (DATA / "h200x2/torch_collectives.tsv").read_text().splitlines()[2:]

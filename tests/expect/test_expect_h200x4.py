@@ -15,6 +15,7 @@ from busbar.expect.expectation import Expectation
 from busbar.expect.point import multi_pair
 from busbar.site.model import Site
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 from .fits import fit_time
 from .recorded_runs import nccl, nccl_json, osu, osu_gb_per_s, tuning
@@ -35,9 +36,7 @@ def all_reduce(site: Site, nbytes: int) -> Expectation:
     return collective(site, Question(bench="all_reduce", nbytes=nbytes))
 
 
-@pytest.mark.parametrize(
-    "name", ["healthy_a", "get_zcopy", "put_zcopy", "ipc_cache_off", "ucx122"]
-)
+@cases("name", ["healthy_a", "get_zcopy", "put_zcopy", "ipc_cache_off", "ucx122"])
 def test_healthy_bandwidth(site: Site, name: str) -> None:
     rows = [row for row in osu_gb_per_s(f"h200x4/osu_bw_{name}.log") if row[0] >= MIB]
     assert len(rows) >= 7
@@ -49,7 +48,7 @@ def test_healthy_bandwidth(site: Site, name: str) -> None:
         assert band.proof == "run"
 
 
-@pytest.mark.parametrize("stack", ["1.14.1, default", "THRESH=1", "1.22.0, default", "repeated"])
+@cases("stack", ["1.14.1, default", "THRESH=1", "1.22.0, default", "repeated"])
 def test_healthy_bandwidth_of_another_node(site: Site, stack: str) -> None:
     rows = [row for row in tuning("osu_bw", stack) if row[0] >= MIB]
     assert rows
@@ -108,7 +107,7 @@ def test_latency_without_the_tuning_is_degraded(site: Site) -> None:
         assert verdict in (None, Verdict.DEGRADED)
 
 
-@pytest.mark.parametrize("nbytes", [MIB // 2, 2**29])
+@cases("nbytes", [MIB // 2, 2**29])
 def test_no_band_outside_the_sizes_of_the_data(site: Site, nbytes: int) -> None:
     with pytest.raises(NoExpectation, match="1 MiB to 256 MiB") as caught:
         pair(site, "osu_bw", nbytes)
@@ -122,7 +121,7 @@ def test_same_gpu_is_impossible_as_a_pair(site: Site) -> None:
         point_to_point(site, Question(bench="osu_bw", src=0, dst=0, nbytes=MIB))
 
 
-@pytest.mark.parametrize("name", ["osu_bw_hd", "osu_bw_host"])
+@cases("name", ["osu_bw_hd", "osu_bw_host"])
 def test_host_buffers_are_far_below(site: Site, name: str) -> None:
     rows = osu_gb_per_s(f"h200x4/{name}.log")
     assert rows
@@ -144,7 +143,7 @@ def test_host_and_device_have_a_limit_where_there_is_no_band(site: Site) -> None
         pair(site, "osu_bw", MIB, buffers="M M")
 
 
-@pytest.mark.parametrize("name", ["healthy_a", "no_debug", "algo_ring", "cumem_off"])
+@cases("name", ["healthy_a", "no_debug", "algo_ring", "cumem_off"])
 def test_healthy_all_reduce(site: Site, name: str) -> None:
     rows = [row for row in nccl(f"h200x4/nccl_{name}.log") if row[0] >= 4 * MIB]
     assert len(rows) == 5
@@ -163,7 +162,7 @@ def test_healthy_all_reduce_of_one_process(site: Site) -> None:
         assert all_reduce(site, nbytes).low <= value <= all_reduce(site, nbytes).high
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
     [
         "buffsize_64k",

@@ -13,6 +13,7 @@ from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.topology import gpu, node_graph, widest_path
 from busbar.site.model import Links, PairLink, Site
+from tests.cases import cases
 
 from .fits import Reading, fit
 from .recorded_runs import osu_gb_per_s
@@ -68,7 +69,7 @@ def site() -> Site:
     return sites.load("mi250x")
 
 
-@pytest.mark.parametrize("reading", READINGS, ids=lambda r: f"{r.engine}-0-{r.dst}")
+@cases("reading", READINGS)
 def test_reading_is_in_its_band(site: Site, reading: Reading) -> None:
     band = expected(site, reading)
     assert band.low <= reading.gb_per_s <= band.high <= band.limit
@@ -114,7 +115,7 @@ def altered(site: Site, between: tuple[int, int], change: int) -> Site:
     return with_count(site, between, links[between] + change)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("between", "change"),
     [
         *[(between, 1) for between in [(0, 1), (0, 2), (1, 3), (1, 5), (0, 6)]],
@@ -128,7 +129,7 @@ def test_a_count_altered_by_one_on_a_binding_link_is_refuted(
     assert not all(inside(other, reading) for reading in READINGS)
 
 
-@pytest.mark.parametrize(("between", "peer"), [((1, 3), 3), ((1, 5), 5)])
+@cases(("between", "peer"), [((1, 3), 3), ((1, 5), 5)])
 def test_readings_from_gcd_0_cannot_refute_the_loss_of_1_3_or_1_5(
     site: Site, between: tuple[int, int], peer: int
 ) -> None:
@@ -161,8 +162,8 @@ def test_family_holds_what_the_fit_gives(site: Site) -> None:
     assert link.engines["sdma"].share == pytest.approx(model.cap_share["sdma"], rel=0.005)
 
 
-@pytest.mark.parametrize("peer", range(1, 8))
-@pytest.mark.parametrize("engine", ENGINES)
+@cases("peer", range(1, 8))
+@cases("engine", ENGINES)
 def test_leave_one_out(site: Site, peer: int, engine: str) -> None:
     left = [r for r in READINGS if (r.dst, r.engine) != (peer, engine)]
     (out,) = [r for r in READINGS if (r.dst, r.engine) == (peer, engine)]
@@ -171,7 +172,7 @@ def test_leave_one_out(site: Site, peer: int, engine: str) -> None:
     assert predicted == pytest.approx(out.gb_per_s, rel=0.12)
 
 
-@pytest.mark.parametrize("peer", range(1, 8))
+@cases("peer", range(1, 8))
 def test_leave_a_whole_pair_out(site: Site, peer: int) -> None:
     left = [r for r in READINGS if r.dst != peer]
     graph = node_graph(site.node, sites.link_classes(site))
@@ -202,7 +203,7 @@ def test_no_band_where_no_data(site: Site) -> None:
         point_to_point(site, Question(bench="osu_latency", src=0, dst=1, nbytes=8))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("environment", "engine"),
     [
         (None, "kernel"),  # the family's environment

@@ -17,6 +17,7 @@ from busbar.expect.floors import memory_copy
 from busbar.explain import explain
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +42,8 @@ def test_the_copies_of_a_healthy_gpu_pass(copies, expect):
         assert judged.expectation.proof == "run"
 
 
-@pytest.mark.parametrize("buffers", ["H D", "D H", "D"])
-@pytest.mark.parametrize(
+@cases("buffers", ["H D", "D H", "D"])
+@cases(
     ("share", "verdict"),
     [(0.8, Verdict.DEGRADED), (0.5, Verdict.DEGRADED), (2, Verdict.IMPOSSIBLE)],
 )
@@ -70,7 +71,7 @@ def test_a_gpu_that_does_not_state_its_memory_is_not_judged(copies, expect):
     assert judged.verdict is Verdict.UNJUDGED
 
 
-@pytest.mark.parametrize(("count", "pair"), [(1, False), (2, True), (8, True)])
+@cases(("count", "pair"), [(1, False), (2, True), (8, True)])
 def test_only_a_second_gpu_makes_a_pair(count, pair):
     node = sites.load("h200x4").node_type()
     gpus = node.gpus.model_copy(update={"count": count})

@@ -10,6 +10,7 @@ import pytest
 
 from busbar import site as sites
 from busbar.expect import NoExpectation, Question, expect
+from tests.cases import cases
 from tests.expect.published import Comparison, compare, readings
 
 NOT_MODELLED = ("Intel",)
@@ -109,9 +110,7 @@ def test_every_row_has_its_source() -> None:
         assert row.site or row.gpu.startswith(NOT_MODELLED)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "limit", "reading"), [(1, 1080, 673), (18, 1750.7, 840), (36, 1762.8, None)]
-)
+@cases(("nodes", "limit", "reading"), [(1, 1080, 673), (18, 1750.7, 840), (36, 1762.8, None)])
 def test_a_rack_of_gb200_is_one_domain(nodes: int, limit: float, reading: float | None) -> None:
     """4, 72 and 144 GPUs; the last ones are two racks that InfiniBand connects."""
     question = Question(bench="all_reduce", nodes=nodes, nbytes=8 << 30)
@@ -155,7 +154,7 @@ def rack() -> sites.Site:
     )
 
 
-@pytest.mark.parametrize(("name", "threshold"), [("p4d", 300), ("p5", 800)])
+@cases(("name", "threshold"), [("p4d", 300), ("p5", 800)])
 def test_thresholds_that_no_healthy_cluster_reaches(name: str, threshold: float) -> None:
     """docs/published.md says so."""
     band = expect(sites.load(name), Question(bench="all_reduce", nodes=2))

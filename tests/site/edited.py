@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""A site's file with one change."""
+"""A site of its own, and a site's file with one change."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+
+SHIPPED = Path(__file__).parents[2] / "site"
 
 
 def edit(root: Path, name: str, change: Callable[[dict[str, Any]], object]) -> Path:
@@ -16,3 +20,10 @@ def edit(root: Path, name: str, change: Callable[[dict[str, Any]], object]) -> P
     change(data)
     file.write_text(yaml.safe_dump(data, sort_keys=False))
     return file
+
+
+def alone(root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of one shipped site in ``root``, which comes before the shipped sites."""
+    shutil.copytree(SHIPPED / name, root / name)
+    monkeypatch.setenv("BUSBAR_SITE_PATH", str(root))
+    return root

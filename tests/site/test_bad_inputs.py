@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from busbar.cli import main
+from tests.cases import cases
 
+from .edited import alone
 from .saved import DATA, detect_text, inventory, text
 
 SITE = [
@@ -158,30 +161,50 @@ def one_error(capsys: pytest.CaptureFixture[str], words: list[str], message: str
     assert not re.search(r"Input should|pydantic|Traceback|internal error", "".join(lines))
 
 
-@pytest.mark.parametrize(("old", "new", "message"), SITE)
+@cases("case", SITE)
 def test_site(
-    old: str, new: str, message: str, copy: Path, capsys: pytest.CaptureFixture[str]
+    case: tuple[str, str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file = copy / "h200x4" / "site.yaml"
+    old, new, message = case
+    file = alone(tmp_path, "h200x4", monkeypatch) / "h200x4" / "site.yaml"
     file.write_text(change(file.read_text(), old, new))
     one_error(capsys, ["site", "show", "h200x4"], message)
 
 
-@pytest.mark.parametrize(("old", "new", "message"), LINKS)
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site of one's own."""
+    root = tmp_path_factory.mktemp("sites")
+    assert main(["site", "new", "mine", "--like", "h200x4", "--output", str(root)]) == 0
+    return root / "mine"
+
+
+@cases("case", LINKS)
 def test_links(
-    old: str, new: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: tuple[str, str, str],
+    mine: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["site", "new", "mine", "--like", "h200x4", "--output", str(tmp_path)]) == 0
+    old, new, message = case
+    shutil.copytree(mine, tmp_path / "mine")
     (tmp_path / "_families").mkdir()
     (tmp_path / "_families" / "links.yaml").write_text(change(OWN_LINKS, old, new))
     one_error(capsys, ["expect", "--site", str(tmp_path / "mine"), "--bench", "osu_bw"], message)
 
 
-@pytest.mark.parametrize(("old", "new", "message"), FAMILY)
+@cases("case", FAMILY)
 def test_family(
-    old: str, new: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: tuple[str, str, str],
+    mine: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["site", "new", "mine", "--like", "h200x4", "--output", str(tmp_path)]) == 0
+    old, new, message = case
+    shutil.copytree(mine, tmp_path / "mine")
     site = tmp_path / "mine" / "site.yaml"
     site.write_text(change(site.read_text(), "family: nvlink4", "family: own"))
     (tmp_path / "_families").mkdir()
@@ -232,17 +255,15 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("tool", TOOLS)
-def test_outputs_of_tools(
-    tool: str, damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@cases("tool", TOOLS)
+def test_outputs_of_tools(tool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / tool
     file.write_text(TOOLS[tool])
     assert main(["site", "detect", "--from", str(file)]) == 0
-    capsys.readouterr()
-    file.write_text(DAMAGES[damage](TOOLS[tool]))
-    assert main(["site", "detect", "--from", str(file)]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"busbar site: {file}: ")
-    assert "; " in line
+    for damage, spoil in DAMAGES.items():
+        capsys.readouterr()
+        file.write_text(spoil(TOOLS[tool]))
+        assert main(["site", "detect", "--from", str(file)]) == 2, damage
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"busbar site: {file}: "), damage
+        assert "; " in line, damage

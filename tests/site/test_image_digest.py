@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from busbar.delivery.image import image_digest
+from tests.cases import cases
 
 HEX = "0123456789abcdef" * 4
 
@@ -39,7 +40,7 @@ def test_a_pinned_name_has_its_own(tmp_path: Path) -> None:
     assert image_digest(str(file), "apptainer") == hashlib.sha256(b"image").hexdigest()
 
 
-@pytest.mark.parametrize("identity", [HEX, f"sha256:{HEX}"])
+@cases("identity", [HEX, f"sha256:{HEX}"])
 def test_a_store_names_it(identity: str, docker: Path) -> None:
     docker.write_text(f'[{{"Id": "{identity}", "Config": {{"Env": null}}}}]')
     assert image_digest("some/image:tag", "docker") == HEX

@@ -16,6 +16,7 @@ from busbar.delivery.image_environment import image_environments
 from busbar.errors import BusbarError
 from busbar.mpi import MpiInstall, family_of
 from busbar.preflight.model import Fingerprint, LaunchLine, PreflightReport
+from tests.cases import cases
 
 
 def program(directory: Path, name: str, says: str) -> None:
@@ -34,7 +35,7 @@ def mpich(prefix: Path, device: str) -> Path:
     return prefix
 
 
-@pytest.mark.parametrize(
+@cases(
     ("family", "offered", "option"),
     [
         ("openmpi", ("pmi2", "pmix", "pmix_v4"), "--mpi=pmix"),
@@ -48,7 +49,7 @@ def test_srun_speaks_what_the_mpi_speaks(family, offered, option):
     assert MpiInstall(family).srun_options(sites.load("local"), offered) == (option,)
 
 
-@pytest.mark.parametrize(("family", "offered"), [("openmpi", ("pmi2",)), ("mpich", ("pmix",))])
+@cases(("family", "offered"), [("openmpi", ("pmi2",)), ("mpich", ("pmix",))])
 def test_singletons_are_refused_before_a_job_is_spent(family, offered):
     with pytest.raises(BusbarError, match=r"supports pmi\w+, srun offers pmi\w+: each rank would"):
         MpiInstall(family).srun_options(sites.load("local"), offered)
@@ -64,7 +65,7 @@ def test_the_family_is_what_mpirun_says(tmp_path):
     assert family_of(tmp_path / "nothing") is None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("device", "asked", "over_ucx"),
     [
         ("ch4:ucx ofi", None, True),
@@ -88,7 +89,7 @@ def test_mpich_takes_the_first_network_that_it_was_built_with(
     assert ("tcp" in found.across("host", sites.load("local"))) is over_ucx
 
 
-@pytest.mark.parametrize("own", [True, False])
+@cases("own", [True, False])
 def test_every_open_mpi_takes_ucx_without_infiniband(own: bool) -> None:
     found = MpiInstall("openmpi", own=own).variables(slurm=True)
     lists = [found[f"OMPI_MCA_opal_common_ucx_{name}"] for name in ("tls", "devices")]
@@ -126,7 +127,7 @@ def without_compiler(prefix: Path) -> Path:
     return prefix
 
 
-@pytest.mark.parametrize("kind", ["prefix", "modules"])
+@cases("kind", ["prefix", "modules"])
 def test_an_mpi_without_its_compiler_runs_what_was_built_with_it(tmp_path, monkeypatch, kind):
     """Another MPI's compiler further along the PATH is not taken for its own."""
     prefix = without_compiler(tmp_path / "mpi")

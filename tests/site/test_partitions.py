@@ -17,6 +17,7 @@ from busbar.delivery.environment import Environment
 from busbar.delivery.reframe import configuration, write
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
+from tests.cases import cases
 
 from .edited import edit
 
@@ -89,7 +90,7 @@ def own(site: dict[str, Any], partition: int, *deliveries: dict[str, Any]) -> No
 HOST = {"kind": "wheels", "stack": "host"}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "findings"),
     [
         (

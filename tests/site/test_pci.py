@@ -6,12 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose, match
 from busbar.detect.pci import without_tool
 from busbar.gate.sysfs import PciGpu, compute_gpus
+from tests.cases import cases
 
 # name: (class, vendor, device, driver, boot_vga)
 COMPUTE = {
@@ -55,14 +54,14 @@ def bus(root: Path, *devices: tuple[str, str, str, str | None, str | None]) -> P
     return root
 
 
-@pytest.mark.parametrize("name", COMPUTE)
+@cases("name", COMPUTE)
 def test_a_gpu_for_computing_counts(name: str, tmp_path: Path) -> None:
     (gpu,) = compute_gpus(bus(tmp_path, DISPLAY["ASPEED"], COMPUTE[name]))
     assert gpu.address == "0000:01:00.0"
     assert gpu.device == COMPUTE[name][2].removeprefix("0x")
 
 
-@pytest.mark.parametrize("name", DISPLAY)
+@cases("name", DISPLAY)
 def test_a_display_does_not(name: str, tmp_path: Path) -> None:
     assert compute_gpus(bus(tmp_path, DISPLAY[name])) == ()
 
@@ -76,7 +75,7 @@ def test_device_files_count_where_the_bus_is_hidden(tmp_path: Path) -> None:
     assert compute_gpus(tmp_path) == ()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "installed", "says"),
     [
         (

@@ -24,6 +24,7 @@ from busbar.detect.write import REFRAME_FILE
 from busbar.expect.lint import lint
 from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi
 from busbar.slurm.nodes import parse_hardware
+from tests.cases import cases
 
 from .saved import DATA, detect_text, h200_outputs, inventory, text
 
@@ -55,7 +56,7 @@ def test_a_broken_site_in_the_search_path_is_left_out_and_told_of(
     assert "no_such_key" in said or "description" in said
 
 
-@pytest.mark.parametrize(
+@cases(
     ("old", "new", "key"),
     [
         ("NV18", "NV12", "gpus.links"),
@@ -71,7 +72,7 @@ def test_a_changed_fact_is_a_difference(old: str, new: str, key: str) -> None:
     assert match(detected) == (None if key == "gpus.links" else "h200x4")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("old", "new", "stated", "found"),
     [
         ("", "", "pcie5-x16", []),
@@ -326,9 +327,7 @@ def test_command_reads_saved_outputs_by_what_they_say(tmp_path: Path, capsys) ->
     assert "not a recognised tool output" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "file", sorted((DATA / "detect").glob("*synthetic*")), ids=lambda f: f.name
-)
+@cases("file", sorted((DATA / "detect").glob("*synthetic*")))
 def test_every_fixture_is_known_by_its_content(file: Path) -> None:
     (name,) = recorded([file]).text
     assert (
@@ -394,7 +393,7 @@ def test_detected_sites_lint(tmp_path: Path) -> None:
     assert isinstance(compose(Outputs()), Detected)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("parser", "bad"),
     [
         (nvidia_smi.parse_topology, "nothing"),

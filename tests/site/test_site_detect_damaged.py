@@ -16,6 +16,7 @@ from busbar.cli import main
 from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose, match, recorded
 from busbar.errors import BusbarError
+from tests.cases import cases
 
 from .saved import detect_text, h200_outputs, inventory, text
 
@@ -82,7 +83,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("case", ODD)
+@cases("case", ODD)
 def test_odd_input_gives_a_usable_site_and_one_sentence(case: str) -> None:
     outputs, sentence = ODD[case]
     detected = compose(outputs)
@@ -90,7 +91,7 @@ def test_odd_input_gives_a_usable_site_and_one_sentence(case: str) -> None:
     assert sites.environment(detected.site)
 
 
-@pytest.mark.parametrize(
+@cases(
     "case",
     [
         *("no driver", "unknown architecture", "garbage", "names only", "MIG on"),
@@ -105,7 +106,7 @@ def test_a_gpu_tool_without_a_usable_gpu_is_no_machine_without_gpus(case: str) -
     assert match(detected) is None
 
 
-@pytest.mark.parametrize("case", [case for case in ODD if "MIG" in case])
+@cases("case", [case for case in ODD if "MIG" in case])
 def test_mig_is_one_sentence_and_nothing_is_invented(case: str) -> None:
     detected = compose(ODD[case][0])
     assert len(detected.remarks) == 1
@@ -114,7 +115,7 @@ def test_mig_is_one_sentence_and_nothing_is_invented(case: str) -> None:
     assert "GPU" not in detected.site.description.replace("no GPUs", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "tool"),
     [
         (MIG_LIST, "nvidia-smi -L"),
@@ -146,7 +147,7 @@ def test_a_failed_tool_beside_one_that_told_of_the_gpus_counts_for_nothing() -> 
     assert match(detected) == "h200x4"
 
 
-@pytest.mark.parametrize("tool", ["nvidia-smi", "rocm-smi"])
+@cases("tool", ["nvidia-smi", "rocm-smi"])
 def test_check_refuses_a_machine_whose_driver_is_dead(
     tool: str, tmp_path: Path, monkeypatch, capfd
 ) -> None:

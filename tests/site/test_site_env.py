@@ -10,13 +10,14 @@ import pytest
 
 from busbar import site as sites
 from busbar.cli import main
+from tests.cases import cases
 
 
 def environment(name: str, **options: object) -> dict[str, str]:
     return sites.environment(sites.load(name), **options)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "options", "wanted"),
     [
         ("h200x4", {}, {"OMPI_MCA_pml": "ucx", "UCX_RNDV_THRESH": "1"}),
@@ -87,7 +88,7 @@ def test_variables(name: str, options: dict[str, object], wanted: dict[str, str]
     assert wanted.items() <= found.items()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "absent"),
     [
         ("mi300x", "NCCL_MIN_NCHANNELS"),
@@ -102,7 +103,7 @@ def test_variables_that_do_not_belong(name: str, absent: str) -> None:
     assert absent not in environment(name)
 
 
-@pytest.mark.parametrize("name", sites.names())
+@cases("name", sites.names())
 def test_shell_form_is_read_by_a_shell(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["site", "env", name, "--shell"]) == 0
     script = capsys.readouterr().out
@@ -130,7 +131,7 @@ def test_table_has_reason_and_source(capsys: pytest.CaptureFixture[str]) -> None
     assert "mscclpp" in printed
 
 
-@pytest.mark.parametrize(
+@cases(
     ("option", "value", "text"),
     [
         ("profile", "turbo", "known: msccl-one-process, mscclpp"),

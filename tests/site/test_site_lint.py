@@ -14,8 +14,9 @@ import pytest
 
 from busbar.cli import main
 from busbar.expect.lint import lint
+from tests.cases import cases
 
-from .edited import edit
+from .edited import alone, edit
 
 # What is done to a site, and what the finding must say: key, rule, next step.
 BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = {
@@ -333,10 +334,12 @@ BREACHES: dict[str, tuple[str, Callable[[dict[str, Any]], object], str, str]] = 
 }
 
 
-@pytest.mark.parametrize("case", BREACHES)
-def test_lint_refuses(case: str, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@cases("case", BREACHES)
+def test_lint_refuses(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     name, change, key, rule = BREACHES[case]
-    file = edit(copy, name, change)
+    file = edit(alone(tmp_path, name, monkeypatch), name, change)
     assert main(["site", "lint", name]) == 1
     printed = capsys.readouterr().out
     finding = next(line for line in printed.splitlines() if rule.lower() in line.lower())

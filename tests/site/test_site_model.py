@@ -17,6 +17,7 @@ from busbar.detect.write import REFRAME_FILE
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.lint import lint
+from tests.cases import cases
 
 from .edited import edit
 
@@ -33,12 +34,12 @@ def test_the_sites_that_ship() -> None:
     assert tuple(sites.names()) == SITES
 
 
-@pytest.mark.parametrize("name", SITES)
+@cases("name", SITES)
 def test_shipped_site_is_clean(name: str) -> None:
     assert lint(name) == []
 
 
-@pytest.mark.parametrize("name", SITES)
+@cases("name", SITES)
 def test_every_number_and_variable_has_a_source(name: str) -> None:
     site = sites.load(name)
     for variable in sites.family(site).variables:
@@ -102,7 +103,7 @@ def test_a_fault_in_the_family_is_placed_there(copy: Path) -> None:
         sites.load("p5")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "message"),
     [
         ("a: 1\na: 2\n", r"site\.yaml:2: duplicate key 'a'"),

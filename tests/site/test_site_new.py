@@ -11,9 +11,10 @@ from busbar import site as sites
 from busbar.cli import main
 from busbar.detect.write import REFRAME_FILE
 from busbar.expect.lint import lint
+from tests.cases import cases
 
 
-@pytest.mark.parametrize("like", sites.names())
+@cases("like", sites.names())
 def test_a_site_like_another_is_clean(
     like: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,7 +45,7 @@ def test_it_goes_to_the_first_directory_of_the_search_path(
     assert "there" in sites.names()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("words", "message"),
     [
         (["My_Site", "--like", "p5"], "invalid site name 'My_Site'"),

@@ -16,6 +16,7 @@ from busbar.delivery.reframe import configuration
 from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus, without_visible_devices
 from busbar.errors import BusbarError
 from busbar.site.load import find
+from tests.cases import cases
 
 ORDERED = "GPU-1,GPU-0,GPU-3,GPU-2"
 
@@ -28,8 +29,8 @@ def clean(monkeypatch):
         monkeypatch.delenv(name)
 
 
-@pytest.mark.parametrize("name", VARIABLES)
-@pytest.mark.parametrize("value", ["0,1,2,3", "3, 2,1,0", ORDERED])
+@cases("name", VARIABLES)
+@cases("value", ["0,1,2,3", "3, 2,1,0", ORDERED])
 def test_another_order_does_not_reach_the_jobs(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     refuse_hidden_gpus(sites.load("h200x4"))
@@ -37,7 +38,7 @@ def test_another_order_does_not_reach_the_jobs(monkeypatch, name, value):
     assert os.environ[name] == value
 
 
-@pytest.mark.parametrize("value", ["0,1", "", "3,2,1", "0,1,-1,2,3", "0,9,1,2,3", "0,1,2,2", "no"])
+@cases("value", ["0,1", "", "3,2,1", "0,1,-1,2,3", "0,9,1,2,3", "0,1,2,2", "no"])
 def test_hidden_gpus_are_refused(monkeypatch, value):
     name = "CUDA_VISIBLE_DEVICES"
     monkeypatch.setenv(name, value)
@@ -67,7 +68,7 @@ def test_plain_reframe_clears_its_own_environment(monkeypatch):
     assert os.environ["RFM_WARN_AS_ERROR"] == "yes"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("shown", "visible"),
     [
         ({}, ""),

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT
+"""Many cases in one test, as starting a test takes longer than most cases do."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+_FAILURES = (Exception, pytest.fail.Exception)
+
+
+def cases(names: str | Sequence[str], values: Iterable[Any]) -> Callable[..., Callable[..., None]]:
+    """Run a test for each of ``values``, as ``pytest.mark.parametrize`` does, but in one test.
+
+    All cases that fail are reported. Each has a directory ``tmp_path`` of its own, begins with an
+    empty ``capsys``, and what it changes by ``monkeypatch`` is undone.
+    """
+    keys = [names] if isinstance(names, str) else list(names)
+    rows = [dict(zip(keys, v if len(keys) > 1 else (v,), strict=True)) for v in values]
+    assert rows
+
+    def decorated(function: Callable[..., None]) -> Callable[..., None]:
+        def test(**fixtures: Any) -> None:
+            failed: list[Exception] = []
+            for index, row in enumerate(rows):
+                with ExitStack() as undone:
+                    try:
+                        function(**_fresh(fixtures, index, undone), **row)
+                    except _FAILURES as error:
+                        error.add_note(f"case {index}: {row!r}")
+                        failed.append(error)  # type: ignore[arg-type]
+            if failed:
+                raise ExceptionGroup(f"{len(failed)} of {len(rows)} cases", failed)
+
+        signature = inspect.signature(function)
+        others = [p for name, p in signature.parameters.items() if name not in keys]
+        test.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        test.__name__, test.__doc__ = function.__name__, function.__doc__
+        test.__module__ = function.__module__
+        return test
+
+    return decorated
+
+
+def _fresh(fixtures: dict[str, Any], index: int, undone: ExitStack) -> dict[str, Any]:
+    own = dict(fixtures)
+    if "tmp_path" in own:
+        own["tmp_path"] = own["tmp_path"] / f"case{index}"
+        own["tmp_path"].mkdir()
+    if "monkeypatch" in own:
+        own["monkeypatch"] = undone.enter_context(own["monkeypatch"].context())
+    if "capsys" in own:
+        own["capsys"].readouterr()
+    return own
