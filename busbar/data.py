@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -16,6 +17,14 @@ CHECKOUT = None if _INSTALLED.is_dir() else _PACKAGE.parent
 
 SITES = (CHECKOUT or _INSTALLED) / "site"
 CHECKS = (CHECKOUT or _INSTALLED) / "reframe_checks"
+PYTHON = (sys.executable, "-P", "-m")
+"""Runs a module; it imports nothing from the working directory."""
+OWN = (*PYTHON, "busbar")
+
+
+def busbar(*words: str) -> list[str]:
+    """Return a command of this Busbar."""
+    return [*OWN, *words]
 
 
 def history_directory() -> Path:

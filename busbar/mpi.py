@@ -188,25 +188,6 @@ def pmi_types(family: MpiFamily, *, pmix: bool = False, pmi2: bool = False) -> t
     return ("pmix",) if pmix else ("pmi2",)
 
 
-def srun_types() -> tuple[str, ...] | None:
-    """Return the types of ``srun --mpi=list``; None without srun."""
-    if not shutil.which("srun"):
-        return None
-    try:
-        done = subprocess.run(
-            ["srun", "--mpi=list"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BusbarError(
-            f"srun --mpi=list does not answer within {_TIMEOUT_S} s",
-            where="this host",
-            hint="run busbar on a host where `srun --mpi=list` ends",
-        ) from error
-    # One name a line in Slurm 22 and 23, after "srun: " in others; then "specific ...: pmix_v4".
-    text = re.sub(r"(?m)^srun: ", "", done.stdout + done.stderr)
-    return tuple(re.findall(r"\b(?:pmix(?:_v\d+)?|pmi2|cray_shasta|openmpi)\b", text))
-
-
 def _output(command: list[str]) -> str:
     """Return all that a command prints; nothing if it cannot be started."""
     try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
@@ -19,6 +18,7 @@ from pydantic import TypeAdapter
 from busbar.check.listing import CHOSEN, MATCHES, Match
 from busbar.check.order import Order
 from busbar.check.surroundings import environment_of_jobs
+from busbar.data import PYTHON
 from busbar.errors import BusbarError
 
 _END_S = 10
@@ -29,7 +29,7 @@ class ReFrame:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "busbar.check.reframe_process"],
+            (*PYTHON, "busbar.check.reframe_process"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

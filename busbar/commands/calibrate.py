@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from busbar import site as sites
 from busbar.check.calibrate import FEWEST_RUNS, Accept, Line, below_model, calibrate
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own
+from busbar.data import busbar
 from busbar.delivery.choice import DEFAULT_LANE
 from busbar.document import read_document, to_json
 from busbar.engine.check_document import CheckDocument
@@ -128,7 +128,7 @@ def _run(args: argparse.Namespace, run: int, runs: int, output: Path) -> Path:
     """Run the checks once; return the file of the results."""
     stderr().line(f"busbar: run {run} of {runs}")
     # Without -P a module in the working directory would be imported.
-    command = [sys.executable, "-P", "-m", "busbar", "check", "--site", args.site]
+    command = busbar("check", "--site", args.site)
     command += ["--lane", args.lane, "--output", str(output)]
     command += ["--prefix", str(args.prefix)] if args.prefix else []
     command += [part for name in args.name for part in ("-n", name)]

@@ -18,7 +18,6 @@ from busbar.cluster.measure import drain
 from busbar.cluster.measure.program import prepare
 from busbar.cluster.measure.run import Outcome, Request, Sweep
 from busbar.cluster.measure.store import PLAN, RESULTS
-from busbar.cluster.nightly.process import busbar
 from busbar.cluster.sweep.analyse import TOLERANCE
 from busbar.commands.cluster_options import (
     add_job,
@@ -30,12 +29,13 @@ from busbar.commands.cluster_options import (
 )
 from busbar.commands.option_types import above_zero, natural, positive, seconds, share
 from busbar.commands.sweep_report import document, print_outcome
+from busbar.data import busbar
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.safe_path import refuse_unsafe
-from busbar.slurm.client import answer
+from busbar.slurm.client import Slurm
 from busbar.slurm.options import Grant, Wish, granted, run_in_job
-from busbar.slurm.topology import Topology, leaf_switches_in, read_topology
+from busbar.slurm.topology import Topology, read_topology
 from busbar.terminal import stderr, stdout
 from busbar.verdict import EXIT_STATUSES, Verdict, exit_status
 
@@ -228,7 +228,7 @@ def _topology(file: Path | None, output: Path) -> Topology:
         return read_topology(file)
     kept = output / _TOPOLOGY
     if not kept.exists():
-        write(kept, leaf_switches_in(answer("scontrol", "show", "topology")))
+        write(kept, Slurm().topology())
     return read_topology(kept) if kept.stat().st_size else Topology()
 
 

@@ -23,6 +23,7 @@ from busbar.errors import BusbarError
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS, Delivery, Stack
 from busbar.site.model import Site
 from busbar.site.stacks import environment_directory
+from busbar.slurm.steps import mpi_types
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ def _present(site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
         parts.features.append("torch")
     view = spack_view(site, delivery, choice.lane) if delivery.kind == "spack" else None
     lock = lock_of(view) if delivery.kind == "spack" else None
-    offered = mpi.srun_types() if any(p.launcher == "srun" for p in site.partitions) else None
+    offered = mpi_types() if any(p.launcher == "srun" for p in site.partitions) else None
     environment = environment_of(site, delivery, lane, parts, install, offered=offered)
     lacking = dict.fromkeys(ours, no_compiler) if no_compiler else {}
     return replace(

@@ -18,6 +18,7 @@ from typing import IO
 
 from pydantic import BaseModel, Field, TypeAdapter
 
+from busbar.data import busbar
 from busbar.delivery.bounds import MOST_BYTES, SECONDS, refuse_too_large, run_bounded
 from busbar.delivery.environment import Image
 from busbar.delivery.programs import patterns
@@ -38,6 +39,7 @@ from busbar.preflight.plan import (
 from busbar.preflight.tarball import is_archive
 from busbar.safe_path import refuse_unsafe, refuse_unsafe_reference
 from busbar.site.model import Site
+from busbar.slurm.steps import on_a_node
 
 _PROGRAMS = PurePosixPath("/opt/busbar")
 _MOST_FILES = 100_000
@@ -325,11 +327,9 @@ def _preflight(
 
 
 def _on_a_node(image: str, site: Site, inject: Sequence[str]) -> PreflightReport:
-    command = ["srun", "--quiet", "--nodes=1", "--ntasks=1", *site.partitions[0].access]
-    command += [sys.executable, "-P", "-m", "busbar", "preflight", image, "--json"]
-    command += ["--site", str(site.directory)]
-    command += [word for directory in inject for word in ("--inject", directory)]
-    done = _do(command)
+    words = [word for directory in inject for word in ("--inject", directory)]
+    command = busbar("preflight", image, "--json", "--site", str(site.directory), *words)
+    done = on_a_node(site.partitions[0].access, command)
     try:
         return TypeAdapter(PreflightReport).validate_json(done.stdout)
     except ValueError as error:

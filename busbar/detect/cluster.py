@@ -6,8 +6,6 @@ each kind, which a short job describes.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +13,14 @@ from dataclasses import dataclass, field
 from pydantic import TypeAdapter, ValidationError
 
 from busbar import mpi
+from busbar.data import PYTHON
 from busbar.detect.gather import Outputs, gather
 from busbar.detect.scheduler import site_name
 from busbar.errors import BusbarError
 from busbar.site.delivery import MpiFamily
-from busbar.slurm.client import answer
-from busbar.slurm.nodes import Hardware, parse_hardware
+from busbar.slurm.client import NO_ANSWER, Slurm
+from busbar.slurm.nodes import Hardware
+from busbar.slurm.steps import mpi_types, on_a_node
 from busbar.terminal import stdout
 
 _JOB_S = 90
@@ -69,11 +69,8 @@ def cluster_of(host: Outputs) -> Cluster | None:
     Outside of a job, an idle node of each kind is described by a job of its own. ``host``
     describes the kind of a compute node.
     """
-    try:
-        nodes = parse_hardware(answer("scontrol", "--oneliner", "show", "node"))
-    except ValueError:
-        return None
-    groups, remarks = groups_of(nodes, _default_partition())
+    slurm = Slurm()
+    groups, remarks = groups_of(slurm.hardware(), slurm.default_queue())
     if not groups:
         return None
     described: dict[str, Outputs] = {}
@@ -92,7 +89,7 @@ def cluster_of(host: Outputs) -> Cluster | None:
         if hardware in by_hardware:
             described[group.queue] = by_hardware[hardware]
     try:
-        offered = mpi.srun_types()
+        offered = mpi_types()
     except BusbarError:
         offered = None
     return Cluster(tuple(groups), described, offered, tuple(remarks))
@@ -152,11 +149,6 @@ def _kinds(nodes: Sequence[Hardware]) -> Counter[tuple[object, ...]]:
     return Counter(_hardware(node) for node in nodes)
 
 
-def _default_partition() -> str:
-    lines = answer("sinfo", "--noheader", "--format=%P").split()
-    return next((name[:-1] for name in lines if name.endswith("*")), "")
-
-
 def _ask(group: Group) -> Outputs:
     """Let a job on an idle node of a partition describe the node.
 
@@ -168,16 +160,14 @@ def _ask(group: Group) -> Outputs:
     idle = [node.name for node in group.nodes if node.is_idle]
     if not idle:
         raise BusbarError("none of its nodes is idle", hint=f"run later: {by_hand}")
-    command = [
-        *("srun", "--quiet", "--nodes=1", "--ntasks=1", "--exclusive", "--mpi=none", "--time=2"),
-        *(f"--nodelist={idle[0]}", f"--immediate={_START_S}", "--job-name=busbar-detect"),
-        *(*group.access, sys.executable, "-P", "-m", "busbar.detect.cluster"),
+    options = [
+        *("--exclusive", "--mpi=none", "--time=2", f"--nodelist={idle[0]}"),
+        *(f"--immediate={_START_S}", "--job-name=busbar-detect", *group.access),
     ]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_JOB_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    done = on_a_node(options, (*PYTHON, "busbar.detect.cluster"), _JOB_S)
+    if done.returncode == NO_ANSWER:
         why = f"{idle[0]} did not answer within {_JOB_S} s"
-        raise BusbarError(why, hint=f"run: {by_hand}") from error
+        raise BusbarError(why, hint=f"run: {by_hand}")
     try:
         # A prolog of tasks can print before it.
         return TypeAdapter(Outputs).validate_json(done.stdout[done.stdout.find("{") :])

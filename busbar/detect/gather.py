@@ -7,7 +7,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from busbar import mpi
+from busbar.data import PYTHON
 from busbar.detect.ethernet import ethernet
 from busbar.detect.pci import Place, place, without_tool
 from busbar.gate.sysfs import compute_gpus
 from busbar.site.delivery import MpiFamily
+from busbar.slurm.nodes import describing
 
 _TOOLS: dict[str, tuple[str, ...]] = {
     "nvidia-smi topo": ("nvidia-smi", "topo", "-m"),
@@ -34,7 +35,6 @@ _TOOLS: dict[str, tuple[str, ...]] = {
     "lstopo-no-graphics": ("lstopo-no-graphics", "--of", "xml"),
     "ibstat": ("ibstat",),
     "fi_info": ("fi_info",),
-    "sinfo": ("sinfo", "-o", "%P %a %l %D %t %N"),
     "flux resource list": ("flux", "resource", "list"),
     "pbsnodes": ("pbsnodes", "-a"),
     "bhosts": ("bhosts",),
@@ -67,8 +67,8 @@ class Outputs:
     """The output of each tool, and the errors of tools that failed."""
 
     text: dict[str, str] = field(default_factory=dict)
-    """By the names of `_TOOLS`, ``scontrol``, ``rate <device>`` for each RDMA device, and
-    ``ethernet <interface>`` for each other port of Ethernet."""
+    """By the names of the tools, ``rate <device>`` for each RDMA device, and ``ethernet
+    <interface>`` for each other port of Ethernet."""
     failed: dict[str, str] = field(default_factory=dict)
     """The first error line of each installed tool that failed."""
     host: str = ""
@@ -93,8 +93,7 @@ class Outputs:
 def gather(root: Path = Path("/")) -> Outputs:
     """Run the installed tools; ``root`` is the directory that contains `sys` and `dev`."""
     host = socket.gethostname()
-    tools = dict(_TOOLS)
-    tools["scontrol"] = ("scontrol", "show", "node", host.split(".")[0])
+    tools = _TOOLS | describing(host.split(".")[0])
     installed = {name: command for name, command in tools.items() if shutil.which(command[0])}
     # In parallel: each tool initializes the same driver, which may take seconds.
     with ThreadPoolExecutor(max_workers=max(len(installed), 1)) as pool:
@@ -151,7 +150,7 @@ def _multicast() -> bool | None:
 
     In a process of its own: the driver can crash or hang.
     """
-    succeeded, output = _run((sys.executable, "-P", "-m", "busbar.detect.multicast"))
+    succeeded, output = _run((*PYTHON, "busbar.detect.multicast"))
     return output.strip() == "1" if succeeded else None
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from busbar.errors import BusbarError
-from busbar.mpi import srun_types
 from busbar.preflight import elf
 from busbar.preflight.files import Directory, Files
 from busbar.preflight.loader import View
 from busbar.site.model import Site
+from busbar.slurm.steps import mpi_types
 
 # The rdma-core library of a kernel module, if the two have different names.
 _RDMA_CORE = {"bnxt": "bnxt_re", "hfi1": "hfi1verbs", "ice": "irdma", "i40e": "irdma"}
@@ -48,7 +48,7 @@ def gather(root: Path, site: Site) -> Host:
     return Host(
         files=files,
         view=view,
-        mpi_types=srun_types() if site.scheduler != "local" else None,
+        mpi_types=mpi_types() if site.scheduler != "local" else None,
         nvidia_driver=_nvidia_driver(view),
         rocm=rocm_release(view),
         rdma_drivers=_rdma_drivers(view),

@@ -22,9 +22,12 @@ from subprocess import CompletedProcess
 from busbar.errors import BusbarError
 from busbar.slurm.hostlist import hostnames
 from busbar.slurm.jobs import WAITING_FORMAT, JobEnd, parse_end, parse_waiting
-from busbar.slurm.nodes import FORMAT, Node, parse_nodes, value_of
+from busbar.slurm.nodes import FORMAT, Hardware, Node, parse_hardware, parse_nodes, value_of
+from busbar.slurm.topology import leaf_switches_in
 
-ANSWER_S = 30
+NO_ANSWER = 127
+"""The exit status of a program that is missing or silent."""
+_ANSWER_S = 30
 _CANCEL_S = 5
 _LOOKS = 5
 _LOOK_S = 0.2
@@ -102,6 +105,22 @@ class Slurm(Scheduler):
         """Return the nodes that a job which is completing still holds."""
         return answer("squeue", "--noheader", f"--jobs={job}", "--format=%N").strip()
 
+    def hardware(self) -> tuple[Hardware, ...]:
+        """Return all nodes of the cluster with their hardware; none if Slurm does not answer."""
+        try:
+            return parse_hardware(answer("scontrol", "--oneliner", "show", "node"))
+        except ValueError:
+            return ()
+
+    def default_queue(self) -> str:
+        """Return the partition of jobs that name none; empty if there is none."""
+        lines = answer("sinfo", "--noheader", "--format=%P").split()
+        return next((name[:-1] for name in lines if name.endswith("*")), "")
+
+    def topology(self) -> str:
+        """Return the leaf switches and blocks as ``topology.conf`` has them."""
+        return leaf_switches_in(answer("scontrol", "show", "topology"))
+
     @staticmethod
     def _show_job(job: str) -> str:
         return answer("scontrol", "--oneliner", "show", "job", job)
@@ -113,7 +132,7 @@ def scheduler_of(name: str) -> Scheduler:
 
 
 def call(
-    command: Sequence[str], seconds: float = ANSWER_S, env: Mapping[str, str] | None = None
+    command: Sequence[str], seconds: float | None = _ANSWER_S, env: Mapping[str, str] | None = None
 ) -> CompletedProcess[str]:
     """Run a program of Slurm; one that is missing or silent has an exit status and an error."""
     heard = b""
@@ -132,10 +151,12 @@ def call(
     except subprocess.TimeoutExpired as error:
         why = f"does not answer within {seconds} s"
         heard = error.stdout if isinstance(error.stdout, bytes) else b""
-    return CompletedProcess(command, 127, heard.decode(errors="replace"), f"{command[0]}: {why}")
+    return CompletedProcess(
+        command, NO_ANSWER, heard.decode(errors="replace"), f"{command[0]}: {why}"
+    )
 
 
-def answer(*command: str, seconds: float = ANSWER_S) -> str:
+def answer(*command: str, seconds: float = _ANSWER_S) -> str:
     """Return what a program of Slurm prints; nothing if it is missing or does not answer."""
     return call(command, seconds).stdout
 

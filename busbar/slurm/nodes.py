@@ -100,6 +100,19 @@ def _gpus(resources: str) -> tuple[tuple[str, int], ...]:
     return tuple((match["type"] or "", numbers.count(match["count"])) for match in found)
 
 
+def describing(host: str) -> dict[str, tuple[str, ...]]:
+    """Return the commands that describe a host to ``busbar site detect``, by tool."""
+    return {
+        "sinfo": ("sinfo", "-o", "%P %a %l %D %t %N"),
+        "scontrol": ("scontrol", "show", "node", host),
+    }
+
+
+def drain_command(node: str, reason: str) -> tuple[str, ...]:
+    """Return the command that drains a node."""
+    return ("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
+
+
 def value_of(text: str, key: str) -> str:
     """Return the value of a key in a line of ``scontrol show``; empty if Slurm has none."""
     match = re.search(rf"(?:^|\s){key}=(?P<value>\S*)", text)

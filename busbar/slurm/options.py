@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from busbar.site.queue import named_queue, queue_of
 from busbar.slurm.client import Allocation, scheduler_of
 from busbar.slurm.hostlist import expand
 from busbar.slurm.nodes import Node
+from busbar.slurm.steps import run_job
 
 
 @dataclass(frozen=True)
@@ -198,15 +198,6 @@ def words_of(partition: Partition, wish: Wish) -> list[str]:
 
 
 def run_in_job(grant: Grant, wish: Wish, name: str, command: Sequence[str]) -> int:
-    """Run a command in a job on the usable nodes; return its exit status.
-
-    The job survives the failure of a node. It ends with this process.
-    """
-    nodes = grant.usable
-    options = [
-        *words_of(grant.partition, wish),
-        *wish.immediate,
-        *(f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}"),
-        *("--no-kill", f"--job-name={name}"),
-    ]
-    return subprocess.run(["salloc", *options, *command], check=False).returncode
+    """Run a command in a job on the usable nodes; return its exit status."""
+    options = [*words_of(grant.partition, wish), *wish.immediate, f"--job-name={name}"]
+    return run_job(options, grant.usable, command)

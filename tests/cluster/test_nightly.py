@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from busbar import data as data_of_busbar
 from busbar.check.document import document_of
 from busbar.check.surroundings import own
 from busbar.cli import main
-from busbar.cluster.nightly import process
 from busbar.cluster.nightly.night import finished, rotate
 from busbar.cluster.nightly.stages import sample_of
 from busbar.document import to_json
@@ -152,7 +152,7 @@ def stages(
         (data / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{data}:{os.environ['PATH']}")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    monkeypatch.setattr(process, "_BUSBAR", (str(data / "stage"),))
+    monkeypatch.setattr(data_of_busbar, "OWN", (str(data / "stage"),))
     (data / "queue").touch()
     (data / "job").write_text("7")
     healthy = Stages(data, tmp_path / "nights", capfd)

@@ -96,7 +96,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(Step, "cluster", made, raising=False)
     monkeypatch.setattr(module, "Step", Step)
     monkeypatch.setattr(module, "job_runs", lambda: True)
-    monkeypatch.setattr(Rounds, "_alive", lambda _, nodes: set(nodes))
+    monkeypatch.setattr(module, "answering", set)
     return made
 
 

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping
 
 from busbar.cluster.sweep.analyse import Accusation
+from busbar.slurm.nodes import drain_command
 
 _PREFIX = "[node_problem] busbar sweep: "
 _LONGEST = 250
@@ -47,8 +48,7 @@ def script(accused: Iterable[Accusation], gone: Mapping[str, str], nodes: Collec
 def command(node: str, why: str) -> str:
     """Return the command that drains a node, for a POSIX shell."""
     reason = (_PREFIX + plain(why))[:_LONGEST].rstrip()
-    words = (f"nodename={node}", "state=drain", f"reason={reason}")
-    return shlex.join(["scontrol", "update", *words])
+    return shlex.join(drain_command(node, reason))
 
 
 def plain(text: str) -> str:

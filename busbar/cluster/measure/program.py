@@ -19,6 +19,7 @@ from busbar.errors import BusbarError
 from busbar.expect.topology import raw_rate
 from busbar.site import Site, link_classes
 from busbar.site.model import Nic, NodeType, Partition
+from busbar.slurm.steps import srun
 
 _SOURCE = CHECKS / "src" / "sweep.cpp"
 _COMPILE_S = 300
@@ -67,10 +68,8 @@ class Program:
         ranks = len(nodes) * len(self.rails)
         variables = self.environment.variables | _QUIET
         words = [
-            *("srun", "--overlap", "--no-kill", "--mem=0", "--kill-on-bad-exit=0"),
+            *srun(nodes, len(self.rails)),
             *("--input=all", "--distribution=block", "--cpu-bind=none"),
-            *(f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}"),
-            *(f"--ntasks={ranks}", f"--ntasks-per-node={len(self.rails)}"),
             *(["--overcommit"] if ranks_per_cpu else []),
             *self.environment.srun,
             str(self.path),

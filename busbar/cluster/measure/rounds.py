@@ -22,11 +22,11 @@ from busbar.cluster.measure.program import InsideLink, Program
 from busbar.cluster.measure.step import ALL_RAILS, Step
 from busbar.cluster.measure.store import Store
 from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, State
-from busbar.slurm.client import Slurm, call, few_cpus
+from busbar.slurm.client import Slurm, few_cpus
+from busbar.slurm.steps import answering
 
 _STRIKES = 2
 _MOST_STEPS = 8
-_PROBE_S = 20
 _LOOKS, _LOOK_S = 20, 3
 _MOST_LOG = 1 << 20
 _LATE = "no answer before the deadline"
@@ -302,7 +302,7 @@ class Rounds:
         if not job_runs():
             self.stopped = "the job has ended"
             return
-        alive = self._alive(nodes)
+        alive = answering(nodes)
         # Most nodes are silent for another reason; and a dead partner can end the ranks of a pair.
         counts = guilty and nodes == alive and len(nodes) * 2 <= max(among, 4)
         for node in sorted(nodes):
@@ -313,18 +313,6 @@ class Rounds:
                 self.gone[node] = f"did not answer {_STRIKES} times"
         for node in sorted(nodes & self.gone.keys()):
             self._show(f"{node}: {self.gone[node]}")
-
-    def _alive(self, nodes: set[str]) -> set[str]:
-        """Return the nodes that start a process."""
-        command = [
-            *("srun", "--overlap", "--no-kill", "--mem=0", "--ntasks-per-node=1"),
-            *(f"--nodes={len(nodes)}", f"--nodelist={','.join(sorted(nodes))}"),
-            *("sh", "-c", "echo $SLURMD_NODENAME"),
-        ]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
-        kept = ("SLURM_JOB_ID", "SLURM_CONF")
-        environment |= {name: os.environ[name] for name in kept if name in os.environ}
-        return nodes & {*call(command, _PROBE_S, environment).stdout.split()}
 
     def _out_of_time(self) -> bool:
         return time.monotonic() + self._limits.reading + self._limits.grace > self._limits.end

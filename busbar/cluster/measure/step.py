@@ -16,7 +16,7 @@ from pathlib import Path
 from busbar.cluster.measure.events import Event, PairRate, ProgramError, Rank, Start, parse_event
 from busbar.cluster.measure.program import InsideLink, Program
 from busbar.engine.nonce import NONCE
-from busbar.slurm.client import answer
+from busbar.slurm.steps import kill_step
 
 _LONGEST_LINE = 1 << 16
 _QUIT_S = 10
@@ -121,8 +121,7 @@ class Step:
                 self._process.wait(_QUIT_S)
         if self._process.poll() is None:
             if self._number is not None:
-                step = f"{os.environ.get('SLURM_JOB_ID', '')}.{self._number}"
-                answer("scancel", "--signal=KILL", step, seconds=_KILL_S)
+                kill_step(self._number)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_KILL_S)
             self._process.terminate()

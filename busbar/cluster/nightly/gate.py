@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from busbar.cluster.nightly.night import NightFinding
-from busbar.cluster.nightly.process import busbar
+from busbar.data import busbar
 from busbar.document import parse_document
 from busbar.gate.findings import GateDocument
 from busbar.parse import numbers
-from busbar.slurm.hostlist import fold
 from busbar.slurm.options import Grant, Wish, words_of
+from busbar.slurm.steps import srun
 from busbar.text_file import read_text
 from busbar.verdict import Verdict
 
@@ -37,21 +37,15 @@ def finding_of(gated: GateDocument) -> NightFinding:
 def command(site: str, grant: Grant, wish: Wish, nodes: Sequence[str], output: Path) -> list[str]:
     """Return the command that runs the gate once on each node, in the job that holds us or in one
     of its own.
-
-    One node that fails must not end the others.
     """
-    count = len(nodes)
-    words = [*("srun", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1")]
-    words += [f"--nodelist={fold(nodes)}", "--kill-on-bad-exit=0", "--wait=0", "--no-kill"]
     files = str(output).replace("%", "%%")
-    words += [f"--output={files}/%t.json", f"--error={files}/%t.log", "--mpi=none"]
-    if grant.held:
-        words += ["--overlap", "--mem=0"]  # the step of salloc's shell may hold all of the node
-    else:
+    words = [f"--output={files}/%t.json", f"--error={files}/%t.log", "--mpi=none"]
+    if not grant.held:
         words += ["--job-name=busbar-gate", f"--time={_MINUTES}"]
         words += [*words_of(grant.partition, wish), *wish.immediate]
     partition = f"--partition={grant.partition.name}"
-    return [*words, *busbar("gate", f"--site={site}", partition, "--json")]
+    command = busbar("gate", f"--site={site}", partition, "--json")
+    return [*srun(nodes, in_job=bool(grant.held)), *words, *command]
 
 
 def read(output: Path, nodes: Sequence[str]) -> Mapping[str, GateDocument]:

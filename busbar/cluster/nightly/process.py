@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from pathlib import Path
 from busbar.errors import BusbarError
 from busbar.text_file import read_text
 
-_BUSBAR = (sys.executable, "-P", "-m", "busbar")
 GRACE_S = 45
 """How long a stage may take to end its jobs and to write what it measured."""
 _MOST_BYTES = 2**24
@@ -31,11 +29,6 @@ class Ended:
     seconds: float
     said: str
     """The last line on standard error."""
-
-
-def busbar(*words: str) -> list[str]:
-    """Return a command of this Busbar."""
-    return [*_BUSBAR, *words]
 
 
 def run(command: Sequence[str], stdout: Path, log: Path, deadline: float | None) -> Ended:

@@ -12,8 +12,9 @@ from pathlib import Path
 from busbar.check.processes import Interruption
 from busbar.cluster.measure.store import RESULTS
 from busbar.cluster.nightly.night import Night, NightlyDocument, NightStage, StageName, finished
-from busbar.cluster.nightly.process import busbar, run
+from busbar.cluster.nightly.process import run
 from busbar.cluster.nightly.stages import SWEEP_VERDICT, Job, measure, sample_of
+from busbar.data import busbar
 from busbar.engine.results import RESULTS_FILE
 from busbar.errors import BusbarError
 from busbar.verdict import Verdict

@@ -14,8 +14,9 @@ from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.measure.store import PLAN
 from busbar.cluster.nightly import gate
 from busbar.cluster.nightly.night import Night, NightFinding, NightStage, StageName
-from busbar.cluster.nightly.process import Ended, busbar, run
+from busbar.cluster.nightly.process import Ended, run
 from busbar.cluster.sweep.document import SweepRun, read_sweep
+from busbar.data import busbar
 from busbar.delivery.choice import Choice
 from busbar.engine.results import RESULTS_FILE
 from busbar.errors import BusbarError

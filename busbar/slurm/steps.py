@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT
+"""Processes on the nodes of a cluster: steps of a job, and short jobs of one node."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Collection, Sequence
+from subprocess import CompletedProcess
+
+from busbar.errors import BusbarError
+from busbar.slurm.client import NO_ANSWER, answer, call
+from busbar.slurm.hostlist import fold
+
+_PROBE_S = 20
+_KILL_S = 5
+
+
+def srun(nodes: Collection[str], per_node: int = 1, *, in_job: bool = True) -> list[str]:
+    """Return the command that starts ranks on nodes; one that fails does not end the others.
+
+    A step of the shell of ``salloc`` may hold all CPUs and memory of the nodes: steps overlap.
+    """
+    count = len(nodes)
+    return [
+        *("srun", f"--nodes={count}", f"--nodelist={fold(nodes)}", "--no-kill"),
+        *(f"--ntasks={count * per_node}", f"--ntasks-per-node={per_node}"),
+        *("--kill-on-bad-exit=0", "--wait=0"),
+        *(["--overlap", "--mem=0"] if in_job else []),
+    ]
+
+
+def on_a_node(
+    options: Sequence[str], command: Sequence[str], seconds: float | None = None
+) -> CompletedProcess[str]:
+    """Run a command as a short job of one node."""
+    return call(["srun", "--quiet", "--nodes=1", "--ntasks=1", *options, *command], seconds)
+
+
+def run_job(options: Sequence[str], nodes: Collection[str], command: Sequence[str]) -> int:
+    """Run a command in a job on nodes; return its exit status.
+
+    The job survives the failure of a node. It ends with this process.
+    """
+    named = (f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--no-kill")
+    return subprocess.run(["salloc", *options, *named, *command], check=False).returncode
+
+
+def answering(nodes: Collection[str]) -> set[str]:
+    """Return the nodes of the job of this process that start a process."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    kept = ("SLURM_JOB_ID", "SLURM_CONF")
+    environment |= {name: os.environ[name] for name in kept if name in os.environ}
+    command = [*srun(nodes), "sh", "-c", "echo $SLURMD_NODENAME"]
+    return {*nodes} & {*call(command, _PROBE_S, environment).stdout.split()}
+
+
+def kill_step(number: int) -> None:
+    """End a step of the job of this process at once."""
+    step = f"{os.environ.get('SLURM_JOB_ID', '')}.{number}"
+    answer("scancel", "--signal=KILL", step, seconds=_KILL_S)
+
+
+def mpi_types() -> tuple[str, ...] | None:
+    """Return the types of ``srun --mpi=list``; None without srun."""
+    if not shutil.which("srun"):
+        return None
+    done = call(["srun", "--mpi=list"])
+    if done.returncode == NO_ANSWER:
+        raise BusbarError(
+            f"srun --mpi=list: {done.stderr}",
+            where="this host",
+            hint="run busbar on a host where `srun --mpi=list` ends",
+        )
+    # One name a line in Slurm 22 and 23, after "srun: " in others; then "specific ...: pmix_v4".
+    text = re.sub(r"(?m)^srun: ", "", done.stdout + done.stderr)
+    return tuple(re.findall(r"\b(?:pmix(?:_v\d+)?|pmi2|cray_shasta|openmpi)\b", text))
