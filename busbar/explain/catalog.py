@@ -16,7 +16,7 @@ from busbar.engine.reading import Note
 from busbar.explain.named import Subject
 from busbar.explain.rules import Context, Finding
 from busbar.parse import numbers
-from busbar.parse.messages import Pattern, load_yaml, pattern
+from busbar.parse.messages import Pattern, load_all, pattern
 
 Rule: TypeAlias = Callable[[Context], Finding | Iterable[Finding] | None]
 NoteRule: TypeAlias = Callable[[Context], Note | Iterable[Note] | None]
@@ -122,8 +122,20 @@ class Entry:
 
 
 def _load() -> tuple[dict[str, Entry], dict[str, str]]:
-    document = load_yaml(Path(__file__).with_name("causes.yaml"))
-    return {name: Entry.read(row) for name, row in document["causes"].items()}, document["notes"]
+    """Return causes and notes; causes of a tool are ``before`` one of busbar/explain."""
+    own, *others = load_all(Path(__file__).with_name("causes.yaml"))
+    order, rows = list(own["causes"]), dict(own["causes"])
+    for of_tool in others:
+        at = 0
+        for name, row in of_tool.items():
+            if before := row.pop("before", None):
+                at = order.index(before)
+            order.insert(at, name)
+            at += 1
+        if doubled := rows.keys() & of_tool:
+            raise ValueError(f"two causes.yaml have an entry for {', '.join(sorted(doubled))}")
+        rows |= of_tool
+    return {name: Entry.read(rows[name]) for name in order}, own["notes"]
 
 
 CAUSES, NOTES = _load()

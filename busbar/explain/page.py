@@ -10,7 +10,7 @@ from pathlib import Path
 
 from busbar.explain import rulebook  # noqa: F401 - rules declare what a cause hides
 from busbar.explain.catalog import CAUSES, hidden_by
-from busbar.parse.messages import load_yaml
+from busbar.parse.messages import load_all
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,11 @@ class Example:
 @cache
 def examples() -> Mapping[str, Sequence[Example]]:
     """Return the examples by cause."""
-    document = load_yaml(Path(__file__).with_name("examples.yaml"))
-    return {cause: [Example(**row) for row in rows] for cause, rows in document.items()}
+    return {
+        cause: [Example(**row) for row in rows]
+        for document in load_all(Path(__file__).with_name("examples.yaml"))
+        for cause, rows in document.items()
+    }
 
 
 def page(cause: str) -> Iterator[str]:

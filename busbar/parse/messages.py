@@ -84,14 +84,24 @@ def load_yaml(file: Path) -> Any:
     return yaml.load(file.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
 
 
+def load_all(file: Path) -> list[Any]:
+    """Read a file of the package, then those of its name in the packages of tools."""
+    return [
+        load_yaml(each) for each in (file, *sorted(file.parents[1].glob(f"tools/*/{file.name}")))
+    ]
+
+
 @cache
 def _tables() -> dict[str, tuple[Pattern, ...]]:
-    tables = load_yaml(Path(__file__).with_name("messages.yaml"))
-    return {name: tuple(pattern(**row) for row in rows) for name, rows in tables.items()}
+    return {
+        name: tuple(pattern(**row) for row in rows)
+        for tables in load_all(Path(__file__).with_name("messages.yaml"))
+        for name, rows in tables.items()
+    }
 
 
 def table(library: str) -> tuple[Pattern, ...]:
-    """Return the patterns of one part of ``messages.yaml``."""
+    """Return the patterns of one part of a ``messages.yaml``."""
     return _tables()[library]
 
 

@@ -150,6 +150,18 @@ def test_half_a_cause_is_an_error_at_import(tree: Path, edits: list[str], messag
     assert done.stderr.strip().splitlines()[-1] == f"ValueError: {message}"
 
 
+def test_causes_of_a_tool_are_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = {"meaning": "x", "remedy": "y"}
+    own = {"causes": {"a": entry, "b": entry}, "notes": {}}
+    tool = {"t": {**entry, "before": "b"}, "u": entry}
+    monkeypatch.setattr(catalog, "load_all", lambda _: [own, tool])
+    assert list(catalog._load()[0]) == ["a", "t", "u", "b"]
+    monkeypatch.setattr(catalog, "load_all", lambda _: [own, {"a": entry}])
+    with pytest.raises(ValueError, match=r"two causes.yaml have an entry for a"):
+        catalog._load()
+    assert any((ROOT / "busbar/tools").glob("*/causes.yaml"))
+
+
 def test_what_each_cause_hides() -> None:
     assert catalog.hidden_by("gpu-driver-missing") == {
         "launch-failed", "library-missing", "too-few-gpus", "rank-died", "truncated-output",
