@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from busbar.gate import bounded
+from busbar.gate.bounded import T, Task, TaskOutcome
 
 from .node import Node, healthy
 
@@ -23,3 +27,22 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     made = healthy(tmp_path / "node")
     monkeypatch.setenv("PATH", f"{made.root / 'bin'}:{os.environ['PATH']}")
     return made
+
+
+class AtOnce(Task[T]):
+    """A task that runs in this process, which takes less time than a fork of all tests."""
+
+    def __init__(self, work: Callable[[Callable[[T], None]], None], _: float) -> None:
+        self.is_open = False
+        self.outcome = TaskOutcome()
+        try:
+            work(self.outcome.values.append)
+        except Exception as error:  # noqa: BLE001 - as in the child process
+            self.outcome.problem = bounded._summary(error)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("active", "bounded", "passive", "run"):
+        monkeypatch.setattr(f"busbar.gate.{name}.Task", AtOnce)
+    monkeypatch.setattr("busbar.gate.copies.stay_near", lambda _: None)

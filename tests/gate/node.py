@@ -100,6 +100,10 @@ def gpu(n: int, *changes: tuple[str, str]) -> str:
     return text
 
 
+_COMPILED: dict[tuple[str, bool], GateSite] = {}
+"""By the text of the site: most tests have the same one."""
+
+
 @dataclass
 class Node:
     """Where the files of the node are."""
@@ -133,7 +137,11 @@ class Node:
 
     def load(self, *, copies: bool = True) -> GateSite:
         """Read the site."""
-        return compile_site(load(str(self.root / "here")), copies=copies)
+        path = self.root / "here"
+        text = (path / "site.yaml").read_text()
+        if (text, copies) not in _COMPILED:
+            _COMPILED[text, copies] = compile_site(load(str(path)), copies=copies)
+        return _COMPILED[text, copies]
 
     def options(
         self, slurm: SlurmContext | None = None, *, passive: bool = True, **more: Any

@@ -16,11 +16,15 @@ from typing import NoReturn
 import pytest
 
 from busbar import cli
+from busbar.gate import ports
 from busbar.gate import run as run_module
 from busbar.gate.run import GateOptions, run
+from busbar.gate.sysfs import PortState
 from busbar.verdict import Verdict
 
 from .node import Node
+from .test_copies import measured, of
+from .without_gpus import WithoutGpus
 
 Change = Callable[[Node, pytest.MonkeyPatch], object]
 
@@ -100,15 +104,40 @@ BROKEN: dict[str, Change] = {
 }
 
 
+IN_CHILDREN = ("hang", "crash", "flood")
+"""Words of the cases that need processes of their own."""
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_gate_drains_nobody(
-    node: Node, monkeypatch: pytest.MonkeyPatch, name: str
+    node: Node, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, name: str
 ) -> None:
+    if not any(word in name for word in IN_CHILDREN):
+        request.getfixturevalue("at_once")
     BROKEN[name](node, monkeypatch)
-    start = time.monotonic()
-    result = run(node.options(deadline_s=4.0))
-    assert time.monotonic() - start < 120
+    result = run(node.options(deadline_s=3.0))
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "")
+
+
+@pytest.mark.parametrize("fault", ["hang", "crash"])
+def test_a_driver_that_hangs_or_crashes_is_unknown(
+    node: Node, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr(run_module, "_MOST_COPY_S", 5.0)
+    result = measured(node, monkeypatch, WithoutGpus(fault=fault))
+    verdicts = of(result, "host_copy", "peer_copy")
+    good = {"host->gpu0", "gpu0->host"}
+    assert {place for place, verdict in verdicts.items() if verdict == "pass"} == good
+    assert set(verdicts.values()) == {"pass", "unknown"}
+    assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "")
+
+
+def test_a_loopback_that_hangs_is_unknown(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "_LIMIT_S", 0.5)
+    node.program("ib_write_bw", "sleep 600")
+    mine = [PortState("mlx5_0", True, "ACTIVE", 400.0, rdma=True)]
+    (finding,) = ports.measure_ports(mine, node.load().node(""))
+    assert finding.verdict is Verdict.UNKNOWN
 
 
 def test_what_is_certain_before_the_deadline_counts(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from busbar.gate.bounded import T, Task, TaskOutcome
 from busbar.gate.findings import GateDocument
 from busbar.gate.kernel_log import KernelLog, parse, parse_dmesg
 from busbar.gate.passive import mount_state
@@ -26,22 +25,8 @@ UPTIME_S = 1e6
 OLD = (RECOVERY, "")  # drivers before 550 have none
 
 
-class AtOnce(Task[T]):
-    """A task that runs in this process, which takes less time than a fork of all tests."""
-
-    def __init__(self, work: Callable[[Callable[[T], None]], None], _: float) -> None:
-        self.is_open = False
-        self.outcome = TaskOutcome()
-        try:
-            work(self.outcome.values.append)
-        except RuntimeError as error:
-            self.outcome.problem = str(error)
-
-
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("bounded", "passive", "run"):
-        monkeypatch.setattr(f"busbar.gate.{name}.Task", AtOnce)
+def uptime(monkeypatch: pytest.MonkeyPatch, at_once: None) -> None:
     monkeypatch.setattr("busbar.gate.passive._uptime_s", lambda: UPTIME_S)
 
 
