@@ -15,6 +15,7 @@ from statistics import median
 
 from busbar.engine.check_document import CheckDocument, ResultRow
 from busbar.errors import BusbarError
+from busbar.robust import DEVIATION
 from busbar.site.calibration import CalibratedBand, Calibration, Replaced, SeriesKey
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
@@ -24,8 +25,6 @@ _NARROWEST = 0.05
 _WIDEST = 0.1
 """A reading at the upper end of the band times 0.8 is below its lower end."""
 _SIGMAS = 4
-_NORMAL = 1.4826
-"""The standard deviation of a normal distribution over its median absolute deviation."""
 _STRAY_SHARE = 0.05
 """So many readings may be outside the band: a repetition clears them in a check."""
 
@@ -214,7 +213,7 @@ def _refuse_different_nodes(groups: Mapping[SeriesKey, Sequence[_Measured]]) -> 
         scatter = median(abs(each.value / middles[each.node] - 1) for each in found)
         middle = median(middles.values())
         node = max(middles, key=lambda name: abs(middles[name] / middle - 1))
-        if abs(middles[node] / middle - 1) <= _width(_NORMAL * scatter):
+        if abs(middles[node] / middle - 1) <= _width(DEVIATION * scatter):
             continue
         where = f"{series.check} {format_bytes(series.bytes)}"
         what = f"node {node} differs: {where} has {middles[node]:.4g} there, {middle:.4g} on the"
@@ -237,7 +236,7 @@ def _quality(series: SeriesKey, value: float, typical: float) -> float:
 def _line(series: SeriesKey, found: Sequence[_Measured]) -> Line:
     values = [each.value for each in found]
     typical = median(values)
-    spread = _NORMAL * median(abs(value - typical) for value in values) / typical
+    spread = DEVIATION * median(abs(value - typical) for value in values) / typical
     # The model can depend on the run: the band of a latency follows the driver's speed.
     ratios = [each.value / each.model for each in found if each.model]
     model = median(ratios) if ratios else None

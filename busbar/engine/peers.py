@@ -9,7 +9,6 @@ times their scatter (the median absolute deviation of the logarithms, as a stand
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from statistics import median
 from typing import NamedTuple
 
 from busbar.engine.results import Outcome, Result
+from busbar.robust import least_of
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -24,8 +24,6 @@ _FEWEST = 3
 """Of two nodes, nobody can say which one is slow."""
 _SHARE = 0.6
 _DEVIATIONS = 3
-_NORMAL = 1.4826
-"""The standard deviation of a normal distribution by its median absolute deviation."""
 _RATES = ("bandwidth", "busbw")
 _RANKS = re.compile(r"\d+->\d+$")
 """The pair of a reading with a direction: the first node of its place sends."""
@@ -134,11 +132,7 @@ def _is_no_scatter(node: str, value: float, readings: Iterable[NodeReading]) -> 
     for reading in readings:
         if node not in reading.nodes:
             others[reading.nodes] = max(reading.value, others.get(reading.nodes, 0.0))
-    if not others:
-        return False
-    middle = median(others.values())
-    scatter = _NORMAL * median(abs(math.log(middle / other)) for other in others.values())
-    return math.log(middle / value) > _DEVIATIONS * scatter
+    return bool(others) and value < least_of(others.values(), _DEVIATIONS)[1]
 
 
 def series_of(outcomes: Iterable[Outcome]) -> Mapping[Series, list[NodeReading]]:

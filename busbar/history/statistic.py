@@ -58,6 +58,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from busbar.robust import DEVIATION
+
 WINDOWS = (4, 5, 6, 7, 10, 14)
 """Nights at the new level."""
 BASELINE = 180
@@ -301,7 +303,7 @@ def common_noise(values: Sequence[Array], days: Sequence[NDArray[np.int64]]) -> 
         recent = each[-BASELINE:] - np.median(each)
         weekdays = at[-BASELINE:] % 7
         recent = recent - _weekly(recent[None, :], weekdays[None, :])[0, weekdays]
-        deviation = max(float(np.median(np.abs(recent))) * 1.4826, _TINY)
+        deviation = max(float(np.median(np.abs(recent))) * DEVIATION, _TINY)
         size = np.abs(recent) / deviation
         bounded = np.clip(recent / deviation, -2.5, 2.5)
         r = float((bounded[1:] * bounded[:-1]).sum() / max((bounded**2).sum(), 1e-9))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from busbar.history.interval import ratio_of
 from busbar.history.model import Change, Series
 from busbar.history.statistic import BASELINE, SERIES, UNKNOWN, Array, Noise, scan
+from busbar.robust import DEVIATION
 
 _RETURN = 5
 """Nights at the former level that make a return to it."""
@@ -92,7 +93,7 @@ def _return(
     """Return the first of the nights at the former level again, as a place in ``new``."""
     before = float(np.median(values[old[-BASELINE:]]))
     now = float(np.median(values[new[: after + 1]]))
-    spread = float(np.median(np.abs(values[old[-BASELINE:]] - before))) * 1.4826
+    spread = float(np.median(np.abs(values[old[-BASELINE:]] - before))) * DEVIATION
     back = np.abs(values[new] - before) < np.abs(values[new] - now)
     back &= np.abs(values[new] - before) < max(4 * spread, abs(now - before) / 2)
     back[: after + 1] = False

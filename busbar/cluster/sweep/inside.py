@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
 
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.rows import MeasuredPair
+from busbar.robust import least_of
 from busbar.slurm.hostlist import natural
 
 MEMORY = "memory"
@@ -26,8 +26,7 @@ MESSAGE = 16 << 20
 READINGS = 3
 """Of a link that is accused."""
 _FEWEST_NODES = 4
-_SCATTER = 6 * 1.4826
-"""Six standard deviations, from the median absolute deviation."""
+_DEVIATIONS = 6
 _MEMORY_TOLERANCE = 0.5
 """A core copies at another rate if its clock is another."""
 _MOST_SLOW = 0.1
@@ -124,12 +123,10 @@ def _floor(
         return least
     if len(found) < _FEWEST_NODES:
         return None
-    rates = [link.best for link in found.values()]
-    middle = median(rates)
-    scatter = _SCATTER * median(abs(rate - middle) for rate in rates)
+    middle, least_alike = least_of([link.best for link in found.values()], _DEVIATIONS)
     tolerance = max(tolerance, _MEMORY_TOLERANCE) if name == MEMORY else tolerance
     text = f"{name} of {len(found)} nodes has {middle:.4g} GB/s"
-    return Least(min(middle * (1 - tolerance), middle - scatter), text)
+    return Least(min(middle * (1 - tolerance), least_alike), text)
 
 
 def _put_together(

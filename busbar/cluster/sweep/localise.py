@@ -34,14 +34,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.robust import DEVIATION
+
 FEWEST = 3
 """Pairs with different partners that an accusation needs."""
 ALPHA = 1e-3
 """Chance of a false accusation in one analysis."""
 BURST = 0.01
 """Share of readings that something else may disturb, whatever the others show."""
-NORMAL = 1.4826
-"""The standard deviation of a normal distribution by its median absolute deviation."""
 _FREE = 4
 """One of so many readings of an end may be better than its score."""
 _FREE_IN_COMMON = 8
@@ -248,7 +248,7 @@ def _partners(pairs: Pairs, without: Bools) -> Ints:
 
 def scatter_of(values: Floats) -> float:
     """Return the standard deviation of values by their median absolute deviation."""
-    return float(NORMAL * np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+    return float(DEVIATION * np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
 
 
 def share_below(null: Floats, score: float) -> float:
