@@ -110,7 +110,7 @@ class Environment:
 
     def to_reframe(self) -> dict[str, Any]:
         """Return the entry of ReFrame's ``environments``."""
-        extras = _environments().dump_python(self, mode="json")
+        extras = _adapter(Environment).dump_python(self, mode="json")
         return {
             "name": extras.pop("name"),
             "cc": "mpicc",
@@ -123,7 +123,7 @@ class Environment:
     @classmethod
     def from_configuration(cls, entry: Mapping[str, Any]) -> Environment:
         """Restore an environment from an entry of ReFrame's ``environments``."""
-        return _environments().validate_python(
+        restored: Environment = _adapter(Environment).validate_python(
             {
                 **entry["extras"],
                 "name": entry["name"],
@@ -132,6 +132,7 @@ class Environment:
                 "variables": dict(entry["env_vars"]),
             }
         )
+        return restored
 
     @classmethod
     def from_reframe(cls, environ: ProgEnvironment) -> Environment:
@@ -157,19 +158,14 @@ class PartitionFacts:
 
     def to_reframe(self) -> dict[str, Any]:
         """Return the ``extras`` of the partition."""
-        return dict(_partitions().dump_python(self, mode="json"))
+        return dict(_adapter(PartitionFacts).dump_python(self, mode="json"))
 
     @classmethod
     def from_reframe(cls, partition: SystemPartition) -> PartitionFacts:
         """Restore the facts from ReFrame's object."""
-        return _partitions().validate_python(partition.extras)
+        restored: PartitionFacts = _adapter(PartitionFacts).validate_python(partition.extras)
+        return restored
 
 
-@cache
-def _environments() -> TypeAdapter[Environment]:
-    return TypeAdapter(Environment)
-
-
-@cache
-def _partitions() -> TypeAdapter[PartitionFacts]:
-    return TypeAdapter(PartitionFacts)
+_adapter = cache(TypeAdapter)
+"""Loaded when needed: they take longer than most commands."""

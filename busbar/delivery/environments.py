@@ -27,14 +27,6 @@ from busbar.slurm.steps import mpi_types
 
 
 @dataclass(frozen=True)
-class Lane:
-    """A lane and the directory of its UCX libraries."""
-
-    name: str
-    ucx_lib: Path
-
-
-@dataclass(frozen=True)
 class BuildFlags:
     """How our own programs are compiled for a stack."""
 
@@ -56,8 +48,8 @@ class Parts:
     flags: BuildFlags = field(default_factory=BuildFlags)
 
 
-def installed_lane(name: str) -> Lane:
-    """Return the lane of this Python environment, as ``make setup LANE=...`` installs it."""
+def installed_ucx(name: str) -> Path:
+    """Return the UCX libraries of a lane, as ``make setup LANE=...`` installs it."""
     if name not in LANES:
         raise BusbarError(
             f"unknown lane {name!r}", hint=f"known: {', '.join(LANES)}", where="--lane"
@@ -73,7 +65,7 @@ def installed_lane(name: str) -> Lane:
             hint=f"run: make setup LANE={name}{extra}",
             where="--lane",
         )
-    return Lane(name, ucx_lib)
+    return ucx_lib
 
 
 def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[Environment]:
@@ -155,9 +147,7 @@ def _declared(site: Site, delivery: Delivery, choice: Choice) -> Environment:
         parts.features += tool.declared(site, delivery)
     install = mpi.MpiInstall(delivery.mpi)
     parts.variables = site_variables(site, delivery, lane, install)
-    if (
-        GPU_STACKS.get(delivery.stack) != "cuda"
-    ):  # the prefix of CUDA is only known on the machine itself
+    if GPU_STACKS.get(delivery.stack) != "cuda":  # its prefix is only known on the machine itself
         parts.flags = _build_flags(site, delivery.stack)
     return environment_of(site, delivery, lane, parts, install)
 
@@ -192,7 +182,7 @@ def _present(site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
     if own_mpi:
         parts.features += _collectives(delivery, parts.programs)
     else:
-        _add_wheels(parts, delivery, installed_lane(choice.lane))
+        _add_wheels(parts, delivery, installed_ucx(choice.lane))
         parts.variables |= _oversubscribe(ranks_per_node)
     parts.libraries += parts.flags.libraries
     parts.variables |= install.variables(slurm=site.scheduler != "local")
@@ -289,14 +279,14 @@ def _collectives(delivery: Delivery, paths: Mapping[str, str]) -> list[str]:
     return ["collectives"] if aware else []
 
 
-def _add_wheels(parts: Parts, delivery: Delivery, lane: Lane) -> None:
+def _add_wheels(parts: Parts, delivery: Delivery, ucx_lib: Path) -> None:
     """Add Open MPI and UCX from the package index, in this Python environment."""
     parts.path.append(str(Path(sys.executable).parent))
     # Programs that were linked elsewhere have another path of libmpi in their RPATH.
-    parts.libraries = [str(lane.ucx_lib), *parts.libraries, str(Path(sys.prefix, "lib"))]
+    parts.libraries = [str(ucx_lib), *parts.libraries, str(Path(sys.prefix, "lib"))]
     nccl = Path(sysconfig.get_path("platlib"), "nvidia", "nccl", "lib")
     parts.libraries += [str(nccl)] if nccl.is_dir() else []
-    parts.programs = programs.in_directory(lane.ucx_lib.parent / "bin") | parts.programs
+    parts.programs = programs.in_directory(ucx_lib.parent / "bin") | parts.programs
     parts.features += programs.features(parts.programs)
     # The wheel of Open MPI is built without CUDA: UCX carries GPU buffers between ranks, but what
     # its collectives copy and add on the way dies of a GPU pointer (osu_allreduce and

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from busbar import mpi
 from busbar.data import PYTHON
-from busbar.detect.ethernet import ethernet
 from busbar.detect.pci import Place, place, without_tool
 from busbar.gate.sysfs import compute_gpus
+from busbar.parse import numbers
 from busbar.site.delivery import MpiFamily
 from busbar.slurm.nodes import describing
 
@@ -42,6 +42,8 @@ _TOOLS: dict[str, tuple[str, ...]] = {
 _OPTIONAL = ("nvidia-smi compute_cap", "sinfo", "flux resource list", "pbsnodes", "bhosts")
 """Commands that may fail: old drivers lack the query, and a node may have a client only."""
 _TIMEOUT_S = 30
+_ETHERNET = "1"
+"""ARPHRD_ETHER: not loopback, InfiniBand or a tunnel."""
 _IMDS = "http://169.254.169.254/latest"
 _IMDS_TIMEOUT_S = 1.0
 
@@ -104,7 +106,7 @@ def gather(root: Path = Path("/")) -> Outputs:
         for name, (succeeded, output) in results.items()
         if not succeeded and name not in _OPTIONAL
     }
-    text |= _ports(root) | ethernet(root)
+    text |= _ports(root) | _ethernet(root)
     gpus = compute_gpus(root)
     return Outputs(
         text=text,
@@ -132,6 +134,39 @@ def _ports(root: Path) -> dict[str, str]:
             text[f"rate {name}"] = rate.read_text()
             text[f"layer {name}"] = (rate.parent / "link_layer").read_text()
     return text
+
+
+def _ethernet(root: Path) -> dict[str, str]:
+    """Return the Mbit/s of each port without RDMA, named ``ethernet INTERFACE``.
+
+    A bond stands for its ports. If some ports have an IPv4 route, the others carry nothing.
+    """
+    ports = {
+        path.name: speed
+        for path in sorted(root.glob("sys/class/net/*"))
+        if _is_port(path) and (speed := numbers.whole(_text(path / "speed"))) and speed > 0
+    }
+    routed = {line.split()[0] for line in _text(root / "proc/net/route").splitlines() if line}
+    used = ports.keys() & routed or ports.keys()
+    return {f"ethernet {name}": str(speed) for name, speed in ports.items() if name in used}
+
+
+def _is_port(path: Path) -> bool:
+    """Return whether an interface is a port with a link: a device, or a bond of some."""
+    return (
+        _text(path / "type") == _ETHERNET
+        and _text(path / "operstate") == "up"
+        and ((path / "device").exists() or (path / "bonding").exists())
+        and not (path / "device" / "infiniband").exists()
+        and not (path / "master" / "bonding").exists()
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:  # the speed of a port without a link cannot be read
+        return ""
 
 
 def _places(root: Path, gpus: list[str]) -> dict[str, Place]:

@@ -12,14 +12,14 @@ from busbar.detect import amd, nvidia
 from busbar.detect.cluster import Cluster, Group, cluster_of
 from busbar.detect.compare import differences
 from busbar.detect.detected import NAME, Detected, DetectedGpus
-from busbar.detect.gather import Outputs, gather
+from busbar.detect.gather import Outputs, Software, gather
 from busbar.detect.nics import PROVIDERS, nics
 from busbar.detect.reader import VENDOR_TOOLS, Reader, recorded
 from busbar.detect.scheduler import DetectedScheduler, scheduler
-from busbar.detect.software import deliveries
 from busbar.errors import BusbarError
 from busbar.parse.cpulist import cpu_list
 from busbar.parse.machine import amd_smi, amd_text, hwloc, nvidia_smi, rocm_smi
+from busbar.site.delivery import Stack
 from busbar.site.load import family_names, link_classes_of, load, names, ships
 from busbar.site.model import Gpus, Nic, NodeType, Numa, PartitionFeature, Site
 from busbar.site.plain import explained
@@ -27,6 +27,7 @@ from busbar.site.yamlfile import dotted
 from busbar.terminal import stderr
 
 __all__ = ["compose", "detect", "detect_cluster", "match", "recorded"]
+_LANES = ["ucx-1.14", "ucx-current"]
 _FABRIC_FAMILIES = {
     ("nvlink4", "efa"): "efa",
     ("nvlink4", "ib"): "infiniband",
@@ -55,6 +56,10 @@ class _Machine:
     """The keys of its node type."""
     gpus: DetectedGpus | None
     queue: DetectedScheduler
+
+    @property
+    def stack(self) -> Stack:
+        return self.gpus.stack if self.gpus and self.gpus.facts else "host"
 
 
 def detect() -> Detected:
@@ -126,7 +131,7 @@ def compose_cluster(cluster: Cluster, host: str) -> Detected:
         )
     for machine in machines.values():
         remarks += [remark for remark in machine.reader.remarks if remark not in remarks]
-    detected = _detected(main, partitions, types, "slurm")
+    detected = _detected(main, partitions, types, "slurm", *machines.values())
     about = f"{detected.site.description}, {sum(p['nodes'] for p in partitions)} nodes"
     return replace(
         detected,
@@ -196,12 +201,16 @@ def _detected(
     partitions: list[dict[str, Any]],
     types: dict[str, dict[str, Any]],
     scheduler_name: str,
+    *others: _Machine,
 ) -> Detected:
-    """Return the site; what all nodes share is that of one machine."""
+    """Return the site; what all nodes share is that of one machine.
+
+    ``others`` may have other GPUs, or none, and need deliveries for these.
+    """
     reader, gpus, facts = machine.reader, machine.gpus, machine.facts
     try:
         site = Site.model_validate(
-            _site(machine)
+            _site(machine, *others)
             | {"scheduler": scheduler_name, "partitions": partitions, "node_types": types}
         )
     except ValidationError as error:
@@ -272,17 +281,17 @@ def match(detected: Detected | None = None) -> str | None:
     return min(matching)[-1] if matching else None
 
 
-def _site(machine: _Machine) -> dict[str, Any]:
+def _site(machine: _Machine, *others: _Machine) -> dict[str, Any]:
     """Return the keys of `site.yaml` that all partitions share."""
     outputs, node, gpus = machine.reader.outputs, machine.facts, machine.gpus
     count = node.get("gpus", {}).get("count", 0)
-    stack = "host" if not gpus or not gpus.facts else gpus.stack
+    stacks = dict.fromkeys(each.stack for each in (machine, *others))
     about = f"{count} x {node['gpus']['model']}" if count else "no GPUs"
     site: dict[str, Any] = {
         "name": NAME,
         "description": f"Detected on {outputs.host or 'a recorded machine'}: {about}",
         "family": _family(node, gpus),
-        "deliveries": deliveries(outputs.software, stack),
+        "deliveries": [d for stack in stacks for d in deliveries(outputs.software, stack)],
     }
     if ports := node.get("nics", ()):
         rails = sum(port.get("count", 1) for port in ports)
@@ -334,3 +343,25 @@ def _numa(machine: hwloc.Machine | None, gpus: DetectedGpus | None) -> list[dict
         for index, listed in sorted(cpus.items())
         if listed
     ]
+
+
+def deliveries(software: Software, stack: Stack) -> list[dict[str, Any]]:
+    """Return the deliveries of a site: those that are installed, then the default of the stack.
+
+    The wheels come with Busbar; for AMD GPUs, Spack builds what no wheel has.
+    """
+    listed: list[dict[str, Any]] = []
+    own = [{"kind": "spack" if stack == "rocm" else "wheels", "stack": stack, "lanes": _LANES}]
+    features = list(software.features)
+    if software.spack_view and own[0]["kind"] != "spack":
+        listed.append({"kind": "spack", "stack": stack, "lanes": _LANES, "features": features})
+    if software.cray_mpich:
+        of_cray: Stack = "host" if stack == "host" else "cray"
+        listed.append(_modules(of_cray, "cray-mpich", features))
+    elif software.modules and software.mpi:
+        listed.append(_modules(stack, software.mpi, features))
+    return [*listed, *own]
+
+
+def _modules(stack: Stack, mpi: str, features: list[str]) -> dict[str, Any]:
+    return {"kind": "modules", "stack": stack, "lanes": [mpi], "mpi": mpi, "features": features}

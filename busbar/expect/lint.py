@@ -145,39 +145,37 @@ def _fabric(site: Site) -> Iterator[Violation]:
 
 
 def _deliveries(site: Site) -> Iterator[Violation]:
-    """Compare the deliveries with the partitions: each must fit one, and each needs one."""
-    shared = {index: each for index, each in enumerate(site.partitions) if not each.deliveries}
-    unused = [
-        index
-        for index, delivery in enumerate(site.deliveries)
-        if not any(delivery in _stated(site, partition) for partition in shared.values())
+    """Compare deliveries with the partitions that share a list: each must fit one, and each needs
+    one."""
+    lists: list[tuple[Key, tuple[Delivery, ...], list[Partition]]] = [
+        (("partitions", index, "deliveries"), partition.deliveries, [partition])
+        for index, partition in enumerate(site.partitions)
+        if partition.deliveries
     ]
-    for index in unused:
-        yield from _unfit(site, site.deliveries[index], ("deliveries", index), shared.values())
-    for index, partition in enumerate(site.partitions):
-        own: Key = ("partitions", index, "deliveries") if partition.deliveries else ("deliveries",)
-        for position, delivery in enumerate(partition.deliveries):
-            if delivery not in _stated(site, partition):
-                yield from _unfit(site, delivery, (*own, position), [partition])
-        fitting = _stated(site, partition)
-        if not fitting and len(unused) < len(site.deliveries):
-            yield (
-                ("partitions", index, "node_type"),
-                f"no delivery fits partition {partition.name}: its nodes need stack"
-                f" {_needed(site, [partition])}",
-                f"add one to deliveries, or deliveries to partition {partition.name}",
-            )
-        names: set[str] = set()
-        for delivery in fitting:
-            stated = partition.deliveries or site.deliveries
-            if names.intersection(delivery.names()):
+    shared = [partition for partition in site.partitions if not partition.deliveries]
+    for key, stated, partitions in [(("deliveries",), site.deliveries, shared), *lists]:
+        fitting = {partition.name: _stated(site, partition) for partition in partitions}
+        for index, delivery in enumerate(stated):
+            if not any(delivery in used for used in fitting.values()):
+                yield from _unfit(site, delivery, (*key, index), partitions)
+        for partition in partitions:
+            if not fitting[partition.name] and any(fitting.values()):
                 yield (
-                    (*own, stated.index(delivery)),
-                    f"is called {delivery.names()[0]} as another delivery of partition"
-                    f" {partition.name}, so that only the first is used",
-                    "give it a lane of its own, or list the deliveries under their partitions",
+                    ("partitions", site.partitions.index(partition), "node_type"),
+                    f"no delivery fits partition {partition.name}: its nodes need stack"
+                    f" {_needed(site, [partition])}",
+                    f"add one to deliveries, or deliveries to partition {partition.name}",
                 )
-            names.update(delivery.names())
+            names: set[str] = set()
+            for delivery in fitting[partition.name]:
+                if names.intersection(delivery.names()):
+                    yield (
+                        (*key, stated.index(delivery)),
+                        f"is called {delivery.names()[0]} as another delivery of partition"
+                        f" {partition.name}, so that only the first is used",
+                        "give it a lane of its own, or list deliveries under their partitions",
+                    )
+                names.update(delivery.names())
 
 
 def _stated(site: Site, partition: Partition) -> list[Delivery]:
@@ -192,14 +190,19 @@ def _unfit(
     site: Site, delivery: Delivery, key: Key, partitions: Collection[Partition]
 ) -> Iterator[Violation]:
     if not partitions:
-        rule = "no partition uses it: all list their own deliveries"
-        yield key, rule, "remove it"
+        yield key, "no partition uses it: all list their own deliveries", "remove it"
     elif delivery.stack == "host":
-        rule = "stack host, but every partition has a delivery for its GPUs"
-        yield (*key, "stack"), rule, "list it under deliveries of a partition, or remove it"
+        yield (
+            (*key, "stack"),
+            "stack host, but every partition has a delivery for its GPUs",
+            "list it under deliveries of a partition, or remove it",
+        )
     else:
-        rule = f"stack {delivery.stack}, but the GPUs need {_needed(site, partitions)}"
-        yield (*key, "stack"), rule, "correct the stack or the GPUs"
+        yield (
+            (*key, "stack"),
+            f"stack {delivery.stack}, but the GPUs need {_needed(site, partitions)}",
+            "correct the stack or the GPUs",
+        )
 
 
 def _needed(site: Site, partitions: Iterable[Partition]) -> str:

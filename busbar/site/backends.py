@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from busbar.errors import suggestion
@@ -34,23 +34,18 @@ def backends(kind: str) -> dict[str, str | None]:
     return names | (dict.fromkeys(OWN_LAUNCHERS) if kind == "launcher" else {})
 
 
-def scheduler(name: str) -> str:
-    """Return the name of a scheduler; raise ``ValueError`` if ReFrame has none of this name."""
-    return _checked("scheduler", name)
-
-
 def unusable(scheduler: str) -> str:
     """Return why this machine cannot use a scheduler; empty if it can."""
     usual = scheduler in _USUAL["scheduler"]
     return "" if usual else backends("scheduler").get(scheduler) or ""
 
 
-def launcher(name: str) -> str:
-    """Return the name of a launcher; raise ``ValueError`` if ReFrame has none of this name."""
-    return _checked("launcher", name)
-
-
 def _checked(kind: str, name: str) -> str:
+    """Return a name; raise ``ValueError`` if ReFrame has no such scheduler or launcher."""
     if name not in _USUAL[kind] and name not in backends(kind):
         raise ValueError(f"unknown {kind} {name!r}; {suggestion(name, sorted(backends(kind)))}")
     return name
+
+
+scheduler = partial(_checked, "scheduler")
+launcher = partial(_checked, "launcher")

@@ -13,7 +13,7 @@ from busbar.delivery import environments
 from busbar.delivery.choice import Choice
 from busbar.delivery.toolkit import Toolkit
 from busbar.detect.gather import Software
-from busbar.detect.software import deliveries
+from busbar.detect.machine import deliveries
 from busbar.expect.lint import lint
 from busbar.site.model import Site
 

@@ -113,6 +113,8 @@ def test_what_a_node_prints_makes_the_site() -> None:
     assert site.fabric
     assert site.fabric.provider == "verbs"
     assert (site.family, site.scheduler) == ("roce", "slurm")
+    for partition, stack in ((gpu, "cuda"), (cpu, "host")):
+        assert {delivery.stack for delivery in site.deliveries_of(partition)} == {stack}
 
 
 @cases(

@@ -17,8 +17,7 @@ from busbar.cli import main
 from busbar.detect.compare import differences
 from busbar.detect.detected import Detected
 from busbar.detect.gather import Outputs, Software, gather
-from busbar.detect.machine import compose, match, recorded
-from busbar.detect.software import deliveries
+from busbar.detect.machine import compose, deliveries, match, recorded
 from busbar.site.delivery import Delivery
 from tests.cases import cases
 
