@@ -17,29 +17,32 @@
 
 namespace {
 
-// A copy from a place in the source that begins `shift` bytes behind its start, and the bytes that are wrong after it.
-using Copy = std::function<void(std::size_t shift)>;
-using Wrong = std::function<std::size_t(std::size_t shift)>;
+// A copy of `bytes` bytes from a place in the source that begins `shift` bytes behind its start, and the bytes that are wrong
+// after it.
+using Copy = std::function<void(std::size_t shift, std::size_t bytes)>;
+using Wrong = std::function<std::size_t(std::size_t shift, std::size_t bytes)>;
 
 constexpr std::size_t step = 4096, steps = 16, margin = step * steps;  // where sources of copies begin
 constexpr std::size_t guard = 4096;                                    // before and after a target; no copy may touch it
+constexpr std::size_t short_copies = 104, short_bytes = 2 << 20;       // of which each is compared
 
 struct Rate {
     double gb_per_s = 0;
     std::size_t wrong = 0;
 };
 
-// The bytes of `memory`, which holds a target of `bytes` bytes between two guards, that differ from the payload of `seed` from
-// `shift` bytes on, or in the guards from what clearing left.
-std::size_t wrong_between_guards(const unsigned char *memory, std::size_t bytes, std::uint64_t seed, std::size_t shift) {
+// The bytes of `memory`, which holds a target of `room` bytes between two guards, that differ: the first `bytes` of the target
+// from the payload of `seed` from `shift` bytes on, and the guards from what clearing left.
+std::size_t wrong_between_guards(const unsigned char *memory, std::size_t room, std::size_t bytes, std::uint64_t seed, std::size_t shift) {
     const auto touched = [](const unsigned char *at) { return guard - static_cast<std::size_t>(std::count(at, at + guard, 0xff)); };
-    return touched(memory) + count_wrong(memory + guard, bytes, seed, shift / 8) + touched(memory + guard + bytes);
+    const std::size_t behind = bytes == room ? touched(memory + guard + room) : 0;
+    return touched(memory) + count_wrong(memory + guard, bytes, seed, shift / 8) + behind;
 }
 
 // Copies until `seconds` of copying are over, at least three times after one that is not timed; the best rate. Each copy
 // begins elsewhere in the source, so it changes every word of the target. It is compared whole, outside its time, while
 // that takes less than five times as long as the copies; the first and the last always are, the last into memory
-// that was cleared.
+// that was cleared. Short copies follow, of which each is compared, so that a fault in every n-th copy is seen up to n = 104.
 Rate best_rate(std::size_t bytes, double seconds, const Copy &copy, const Wrong &wrong, const std::function<void()> &clear) {
     Rate rate;
     double copying = 0, comparing = 0;
@@ -49,13 +52,18 @@ Rate best_rate(std::size_t bytes, double seconds, const Copy &copy, const Wrong 
         const std::size_t shift = turn % steps * step;
         if (turn == 0 || last) clear();
         const double start = now();
-        copy(shift);
+        copy(shift, bytes);
         const double copied = now();
-        if (last || turn == 0 || comparing < 5 * copying) rate.wrong += wrong(shift);
+        if (last || turn == 0 || comparing < 5 * copying) rate.wrong += wrong(shift, bytes);
         if (turn == 0 || last) continue;
         copying += copied - start;
         comparing += now() - copied;
         rate.gb_per_s = std::max(rate.gb_per_s, 1e-9 * static_cast<double>(bytes) / (copied - start));
+    }
+    for (std::size_t i = 0; i < short_copies; ++i) {
+        const std::size_t shift = (turn + i) % steps * step, part = std::min(bytes, short_bytes);
+        copy(shift, part);
+        rate.wrong += wrong(shift, part);
     }
     return rate;
 }
@@ -79,18 +87,22 @@ std::size_t report(const char *kind, int from, int to, const char *buffers, std:
 
 // All cores copy parts of one buffer at once, as STREAM's copy does; one core alone is what a rank of MPI has.
 std::size_t host(std::size_t bytes, double seconds, unsigned threads) {
-    const std::size_t part = bytes / threads, whole = part * threads;
+    const std::size_t whole = bytes / threads * threads;
     std::vector<unsigned char> from(whole + margin), to(whole + 2 * guard);
     fill_payload(from.data(), from.size(), 1);
-    const Copy copy = [&](std::size_t shift) {
+    const Copy copy = [&](std::size_t shift, std::size_t copied) {
+        const std::size_t part = copied / threads;
         std::vector<std::thread> team;
         for (unsigned t = 1; t < threads; ++t)
-            team.emplace_back([&, t] { std::memcpy(to.data() + guard + t * part, from.data() + shift + t * part, part); });
-        std::memcpy(to.data() + guard, from.data() + shift, part);
+            team.emplace_back([&, t] {
+                const std::size_t at = copied - t * part;
+                std::memcpy(to.data() + guard + at, from.data() + shift + at, part);
+            });
+        std::memcpy(to.data() + guard, from.data() + shift, copied - part * (threads - 1));
         for (auto &member : team) member.join();
     };
     const Rate rate = best_rate(
-        whole, seconds, copy, [&](std::size_t shift) { return wrong_between_guards(to.data(), whole, 1, shift); },
+        whole, seconds, copy, [&](std::size_t shift, std::size_t copied) { return wrong_between_guards(to.data(), whole, copied, 1, shift); },
         [&] { std::fill(to.begin(), to.end(), 0xff); });
     return report(threads == 1 ? "one_core" : "all_cores", 0, 0, "H", whole, rate);
 }
@@ -128,12 +140,12 @@ std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
     Memory memory(device::allocate(bytes + 2 * guard));
     char *target = static_cast<char *>(memory.get()) + guard;
     device::select(from);
-    const Copy copy = [&](std::size_t shift) {
+    const Copy copy = [&](std::size_t shift, std::size_t copied) {
         const char *begin = static_cast<const char *>(source.get()) + shift;
         if (from == to) {
-            device::copy(target, begin, bytes);
+            device::copy(target, begin, copied);
         } else {
-            device::check(GPU(MemcpyPeer)(target, to, begin, from, bytes), "copying between GPUs");
+            device::check(GPU(MemcpyPeer)(target, to, begin, from, copied), "copying between GPUs");
             device::check(GPU(DeviceSynchronize)(), "waiting for the GPU");
         }
     };
@@ -143,11 +155,11 @@ std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
         look();
         device::select(from);
     };
-    const Wrong wrong = [&](std::size_t shift) {
+    const Wrong wrong = [&](std::size_t shift, std::size_t copied) {
         std::size_t bytes_wrong = 0;
         at_target([&] {
-            device::copy(payload.data(), memory.get(), bytes + 2 * guard);
-            bytes_wrong = wrong_between_guards(payload.data(), bytes, seed, shift);
+            device::copy(payload.data(), memory.get(), copied + 2 * guard);
+            bytes_wrong = wrong_between_guards(payload.data(), bytes, copied, seed, shift);
         });
         return bytes_wrong;
     };
@@ -174,9 +186,9 @@ std::size_t host_link(int index, bool to_gpu, std::size_t bytes, double seconds)
     std::vector<unsigned char> payload(bytes + more);
     fill_payload(payload.data(), payload.size(), seed);
     device::copy(source, payload.data(), payload.size());
-    const Wrong wrong = [&](std::size_t shift) {
-        device::copy(payload.data(), target, bytes + 2 * guard);
-        return wrong_between_guards(payload.data(), bytes, seed, shift);
+    const Wrong wrong = [&](std::size_t shift, std::size_t copied) {
+        device::copy(payload.data(), target, copied + 2 * guard);
+        return wrong_between_guards(payload.data(), bytes, copied, seed, shift);
     };
     const auto clear = [&] {
         if (to_gpu)
@@ -184,7 +196,7 @@ std::size_t host_link(int index, bool to_gpu, std::size_t bytes, double seconds)
         else
             std::memset(target, 0xff, bytes + 2 * guard);
     };
-    const Rate rate = best_rate(bytes, seconds, [&](std::size_t shift) { device::copy(target + guard, source + shift, bytes); }, wrong, clear);
+    const Rate rate = best_rate(bytes, seconds, [&](std::size_t shift, std::size_t copied) { device::copy(target + guard, source + shift, copied); }, wrong, clear);
     return report(to_gpu ? "to_gpu" : "from_gpu", index, index, to_gpu ? "H D" : "D H", bytes, rate);
 }
 #endif

@@ -56,16 +56,16 @@ def test_what_it_refuses(program, arguments, status, code, says):
     assert says in events[-1].text
 
 
-@pytest.mark.parametrize("every", [2, 5, 9])
-def test_a_wrong_copy_is_seen(program, root, tmp_path, every):
+@pytest.mark.parametrize("fault", ["flip", "past", "drop"])
+def test_a_wrong_copy_is_seen(program, root, tmp_path, fault):
     library = tmp_path / "faulty_copy.so"
     source = root / "tests" / "wire" / "faulty_copy.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-O2", source, "-o", library, "-ldl"], check=True)
-    status, events = run(
-        "env", f"LD_PRELOAD={library}", f"FAULT_EVERY={every}", program, "0", "8M"
-    )
-    assert status == 1
-    assert events[-1].wrong > 0
+    for every in (2, 5, 9, 97):
+        faults = (f"FAULT={fault}", f"FAULT_EVERY={every}")
+        status, events = run("env", f"LD_PRELOAD={library}", *faults, program, "0", "8M")
+        assert status == 1, every
+        assert events[-1].wrong > 0, every
 
 
 def test_hip_back_end_compiles(tmp_path):

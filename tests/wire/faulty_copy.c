@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A test double for faulty memory: preloaded, it flips one bit in every n-th copy of 1 MiB or more.
+// A test double for faulty memory: preloaded, it spoils every n-th copy of 1 MiB or more.
 //
 //   cc -shared -fPIC -O2 faulty_copy.c -o faulty_copy.so -ldl
 //
+//   FAULT        flip: one bit (default); past: the byte behind the copy; drop: nothing is copied (host only)
 //   FAULT_EVERY  every n-th copy
 //   FAULT_COPY   only copies of this kind: host, to_gpu, from_gpu, local (within a GPU), peer (any)
 // At the end it prints "faulty_copy: N faults".
@@ -62,8 +63,13 @@ static copy_function *gpu_copy(void) {
     return real;
 }
 
+static int fault_is(const char *name) {
+    const char *fault = getenv("FAULT");
+    return fault && strcmp(fault, name) == 0;
+}
+
 static int flip(void *memory, size_t bytes) {
-    char byte, *at = (char *)memory + bytes / 3;
+    char byte, *at = (char *)memory + (fault_is("past") ? bytes : bytes / 3);
     const int status = gpu_copy()(&byte, at, 1, KIND_DEFAULT);
     byte ^= 2;
     __sync_add_and_fetch(&faults, 1);
@@ -73,11 +79,11 @@ static int flip(void *memory, size_t bytes) {
 void *memcpy(void *to, const void *from, size_t bytes) {
     static void *(*real)(void *, const void *, size_t);
     if (!real) *(void **)&real = dlsym(RTLD_NEXT, "memcpy");
+    if (!is_hit("host", bytes)) return real(to, from, bytes);
+    __sync_add_and_fetch(&faults, 1);
+    if (fault_is("drop")) return to;
     real(to, from, bytes);
-    if (is_hit("host", bytes)) {
-        ((char *)to)[bytes / 3] ^= 2;
-        __sync_add_and_fetch(&faults, 1);
-    }
+    ((char *)to)[fault_is("past") ? bytes : bytes / 3] ^= 2;
     return to;
 }
 
