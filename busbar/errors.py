@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -37,6 +38,16 @@ class BusbarError(Exception):
         """Return the text without the number of other errors."""
         text = f"{self.where}: {self.what}" if self.where else self.what
         return f"{text}; {self.hint}" if self.hint else text
+
+
+@contextmanager
+def file_error(what: str, where: object = None, hint: str = "") -> Iterator[None]:
+    """Turn an ``OSError`` into ``what``, its reason, and the next step: "cannot be read: ..."."""
+    try:
+        yield
+    except OSError as error:
+        place = str(where if where is not None else error.filename or "")
+        raise BusbarError(f"{what}: {error.strerror or error}", where=place, hint=hint) from error
 
 
 def several(errors: Sequence[BusbarError]) -> BusbarError:

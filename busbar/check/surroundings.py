@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from busbar.delivery.visibility import without_visible_devices
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.site import Site
 
 _IGNORED = re.compile(r"RFM_(?!VERBOSE$)|SBATCH_(?!\w*_BIND)")
@@ -121,12 +121,8 @@ def own(directory: Path) -> Iterator[None]:
     the process that the file names decides.
     """
     path = directory / _LOCK
-    try:
+    with file_error("cannot be written", path, "choose another --output"):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be written: {error.strerror}", where=str(path), hint="choose another --output"
-        ) from error
     with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
         owner = file.read(_LOCK_CHARACTERS).strip()
         if not _locked(file.fileno(), owner):

@@ -9,7 +9,7 @@ from statistics import median_high
 
 from busbar.check.run import make_directory
 from busbar.document import to_json
-from busbar.errors import BusbarError
+from busbar.errors import file_error
 from busbar.history.baseline import Baseline, BaselineFiles
 from busbar.history.compare import Comparison
 from busbar.history.events import Changes
@@ -130,14 +130,8 @@ def write_documents(found: Baseline, directory: Path) -> tuple[str, ...]:
     files = []
     for document in found.documents:
         path = directory / f"night-{document.time[:10]}.json"
-        try:
+        with file_error("cannot be written", path, "choose another --output"):
             path.write_text(json.dumps(to_json(document), indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise BusbarError(
-                f"cannot be written: {error.strerror}",
-                where=str(path),
-                hint="choose another --output",
-            ) from error
         files.append(str(path))
     return tuple(files)
 

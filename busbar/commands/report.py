@@ -14,7 +14,7 @@ from busbar.check.snapshot import Snapshot, read
 from busbar.check.surroundings import write
 from busbar.cluster.sweep.document import read_sweep
 from busbar.detect.detected import NAME as DETECTED
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.history.model import seconds
 from busbar.report.fleet import Fleet
 from busbar.report.mail import mail
@@ -30,6 +30,7 @@ from busbar.terminal import stderr, stdout
 from busbar.verdict import Verdict, worst
 
 _DEFAULT = Path("busbar-report/results.json")
+_ELSEWHERE = "choose another place"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -96,10 +97,8 @@ def _run(args: argparse.Namespace) -> int:
         )
     page = _page(args)
     if args.output:
-        try:
+        with file_error("cannot be written", args.output, _ELSEWHERE):
             args.output.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _not_written(args.output, error) from error
         for name, text in render_pages(page):
             _write(args.output / name, text)
     if args.prometheus:
@@ -113,15 +112,8 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with file_error("cannot be written", path, _ELSEWHERE):
         write(path, text)
-    except OSError as error:
-        raise _not_written(path, error) from error
-
-
-def _not_written(path: Path, error: OSError) -> BusbarError:
-    what = f"cannot be written: {error.strerror or error}"
-    return BusbarError(what, where=str(path), hint="choose another place")
 
 
 def _page(args: argparse.Namespace) -> Page:

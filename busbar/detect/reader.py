@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from busbar.detect.gather import Outputs
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.parse.machine import (
     amd_smi,
     amd_text,
@@ -103,14 +103,8 @@ def recorded(files: Sequence[Path]) -> Outputs:
     text: dict[str, str] = {}
     origin: dict[str, Path] = {}
     for file in files:
-        try:
+        with file_error("cannot be read", file, "check path and permissions"):
             content = read_text(file, _MOST_BYTES, errors="replace")
-        except OSError as error:
-            raise BusbarError(
-                f"cannot be read: {error.strerror}",
-                where=str(file),
-                hint="check path and permissions",
-            ) from error
         name = _recognised(file, content)
         if text.get(name, content) != content:
             raise BusbarError(

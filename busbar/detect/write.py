@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from busbar.data import SITES
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.site.model import NAME_PATTERN, Site
 
 REFRAME_FILE = (SITES / "local" / "reframe.py").read_text(encoding="utf-8")
@@ -95,14 +95,8 @@ def _write(text: str, directory: Path) -> Path:
         )
     if file.exists():
         raise BusbarError("already exists", where=str(file), hint="choose another directory")
-    try:
+    with file_error("cannot be written", file, "choose a directory that you can write to"):
         directory.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
         (directory / "reframe.py").write_text(REFRAME_FILE, encoding="utf-8")
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be written: {error.strerror}",
-            where=str(file),
-            hint="choose a directory that you can write to",
-        ) from error
     return file

@@ -23,7 +23,7 @@ from busbar.engine.reading import Note
 from busbar.engine.run import Run
 from busbar.engine.tool import tool_of
 from busbar.engine.verdicts import Judged
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.explain import notes as note_rules
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
@@ -58,13 +58,9 @@ def explain(
     version is met by any that begins with it. Raises ``BusbarError`` for a file that cannot be
     read and for input in which nothing is recognised.
     """
-    try:
+    with file_error("cannot be read"):
         sources = [s for f in files for s in ([f] if isinstance(f, Source) else named(f))]
         outputs = collect(sources, PATTERNS)
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be read: {error.strerror or error}", where=str(error.filename or "")
-        ) from error
     outputs = [output for output in outputs if not output.empty]
     if not outputs:
         raise BusbarError(

@@ -16,7 +16,7 @@ from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 
 ROOT = PurePosixPath("/")
 LARGEST = 4 * 2**30
@@ -51,10 +51,8 @@ class Directory:
 
     def __init__(self, root: Path) -> None:
         self._where = root
-        try:
+        with file_error("cannot be read", root):
             self._root = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise BusbarError(f"cannot be read: {error.strerror}", where=str(root)) from error
         weakref.finalize(self, os.close, self._root)
         self._entries: dict[PurePosixPath, tuple[str, str]] = {}
 
@@ -119,11 +117,8 @@ class Directory:
         # A device must not even be opened: that alone can have an effect.
         if self.kind(path) != "file":
             raise BusbarError("not a regular file", where=where)
-        try:
-            with self._parent(path) as (at, name):
-                stream = os.fdopen(os.open(name, _READ, dir_fd=at), "rb")
-        except OSError as error:
-            raise BusbarError(f"cannot be read: {error.strerror}", where=where) from error
+        with file_error("cannot be read", where), self._parent(path) as (at, name):
+            stream = os.fdopen(os.open(name, _READ, dir_fd=at), "rb")
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
             stream.close()

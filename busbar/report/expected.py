@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from busbar.engine.results import Result
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.expect.show import Answer
 from busbar.report.matrix import matrix
 from busbar.report.page import drawing
@@ -30,10 +30,8 @@ def plot_matrix(file: Path, title: str, answers: Mapping[tuple[int, int], Answer
     picture = matrix(title, list(_rows(answers)), None)
     if picture is None:
         raise BusbarError("needs three GPUs", where="--plot", hint="read the table")
-    try:
+    with file_error("cannot be written", file):
         file.write_text(drawing(picture), encoding="utf-8")
-    except OSError as error:
-        raise BusbarError(f"cannot be written: {error.strerror}", where=str(file)) from error
 
 
 def _rows(answers: Mapping[tuple[int, int], Answer]) -> Iterator[Result]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.document import SweepRun
 from busbar.document import parse_document
-from busbar.errors import BusbarError
+from busbar.errors import file_error
 from busbar.parse import numbers
 from busbar.report.fleet import Fleet, State, fleet
 from busbar.report.scale import number
@@ -53,14 +53,8 @@ class Rates:
 def read_rates(path: Path) -> Rates:
     """Return the readings of each node in the rows of a sweep; lines that are cut are ignored."""
     rates = Rates()
-    try:
+    with file_error("cannot be read", path, "give the rows that busbar sweep run wrote"):
         text = read_text(path, _MOST_BYTES, errors="replace")
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be read: {error.strerror or error}",
-            where=str(path),
-            hint="give the rows that busbar sweep run wrote",
-        ) from error
     for line in text.splitlines():
         try:
             row = parse_document(_Row, numbers.load_json(line))

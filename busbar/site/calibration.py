@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.site.model import Positive, Site
 from busbar.site.record import Record
 from busbar.site.yamlfile import Document, parse
@@ -172,17 +172,12 @@ def write(calibration: Calibration, directory: Path) -> Path:
     document = calibration.model_dump(mode="json", exclude_defaults=True)
     text = yaml.safe_dump(document, sort_keys=False, width=99, default_flow_style=None)
     partial = path.with_suffix(".new")
-    try:
+    hint = "copy the site to a directory of your own and list that in BUSBAR_SITE_PATH"
+    with file_error("cannot be written", path, hint):
         partial.write_text(
             "# SPDX-License-Identifier: MIT\n"
             "# Bands of this site's own readings, written by busbar site calibrate.\n" + text,
             encoding="utf-8",
         )
         partial.replace(path)
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be written: {error.strerror}",
-            where=str(path),
-            hint="copy the site to a directory of your own and list that in BUSBAR_SITE_PATH",
-        ) from error
     return path

@@ -16,7 +16,7 @@ from busbar.cluster.nightly.process import run
 from busbar.cluster.nightly.stages import SWEEP_VERDICT, Job, measure, sample_of
 from busbar.data import busbar
 from busbar.engine.results import RESULTS_FILE
-from busbar.errors import BusbarError
+from busbar.errors import file_error
 from busbar.verdict import Verdict
 
 _REPORT_S = 600
@@ -85,14 +85,11 @@ class Runner:
         return replace(state, report=str(output / "index.html"), summary=summary)
 
     def _save(self, state: NightlyDocument) -> None:
-        try:
-            self.job.night.save(state)
-        except OSError as error:
-            raise BusbarError(
-                f"cannot be written: {error.strerror or error}",
-                where=str(self.job.night.directory),
-                hint="make room, and continue with --resume",
-            ) from error
+        night = self.job.night
+        with file_error(
+            "cannot be written", night.directory, "make room, and continue with --resume"
+        ):
+            night.save(state)
 
 
 def _report_words(job: Job, state: NightlyDocument) -> Sequence[str]:

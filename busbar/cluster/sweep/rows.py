@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.parse import numbers
 
 LONGEST_LINE = 1 << 16
@@ -185,15 +185,9 @@ def result_row(value: Mapping[str, Any]) -> MeasuredPair:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not empty, with their numbers."""
-    try:
-        with path.open("rb") as stream:
-            yield from _bounded(stream, path)
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be read: {error.strerror or error}",
-            where=str(path),
-            hint="name a file that busbar sweep plan or busbar sweep run wrote",
-        ) from error
+    hint = "name a file that busbar sweep plan or busbar sweep run wrote"
+    with file_error("cannot be read", path, hint), path.open("rb") as stream:
+        yield from _bounded(stream, path)
 
 
 def _bounded(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
