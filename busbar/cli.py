@@ -104,7 +104,7 @@ def _joined(words: list[str]) -> list[str]:
 def _run(words: list[str], command: str, interruption: Interruption | None = None) -> int:
     try:
         args = build_parser([command]).parse_args(words)
-        args.words, args.interruption = words, interruption
+        args.command_line, args.interruption = words, interruption
         status: int = args.run(args)
         sys.stdout.flush()
     except _UsageExit as end:

@@ -25,6 +25,7 @@ from busbar.site.delivery import Stack
 from busbar.site.load import find, search_path
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import Table, stderr, stdout
+from busbar.words import grouped
 
 EXIT_FINDINGS = 1
 _COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "from")
@@ -188,12 +189,8 @@ def _list(args: argparse.Namespace) -> int:
         stdout().document(to_json(rows), indent=2)
     else:
         stdout().show(_listed(rows))
-        notes: dict[str, list[str]] = {}
-        for row in rows:
-            notes.setdefault(row.note, []).append(row.name)
-        for note, names in notes.items():
-            if note:
-                stdout().line(f"{', '.join(names)}: {note}")
+        for note, names in grouped((row.note, row.name) for row in rows if row.note).items():
+            stdout().line(f"{', '.join(names)}: {note}")
     return EXIT_FINDINGS if any(row.note.startswith(_BROKEN) for row in rows) else 0
 
 

@@ -254,7 +254,7 @@ def _conclude(
 def again(args: argparse.Namespace, site: str, output: Path, grant: Grant) -> list[str]:
     """Return this command for a job on the nodes: the last one of equal options counts."""
     changed = (f"--site={site}", f"--partition={grant.partition.name}", f"--output={output}")
-    return busbar(*args.words, *changed, "--nodelist=", "--in-job")
+    return busbar(*args.command_line, *changed, "--nodelist=", "--in-job")
 
 
 def _tell(line: str) -> None:

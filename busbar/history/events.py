@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,6 +14,7 @@ from busbar.history.model import Change, Event, Key, Series
 from busbar.history.read import DAY_S
 from busbar.history.statistic import Noise, common_noise
 from busbar.history.steps import changes_of
+from busbar.words import grouped
 
 _TOGETHER_S = 1.5 * DAY_S
 """Changes of one event begin no further apart: the night of a change can be off by one."""
@@ -49,11 +50,8 @@ def find_events(
     since: float | None = None,
 ) -> list[Event]:
     """Return the events of the series that are dated after ``since``, the latest first."""
-    by_site: dict[str, list[Series]] = {}
-    for each in series:
-        by_site.setdefault(each.key.site, []).append(each)
     found = []
-    for group in by_site.values():
+    for group in grouped((each.key.site, each) for each in series).values():
         noise = common_noise([each.values for each in group], [each.days for each in group])
         steps = [c for each in group for c in changes_of(each, len(series), noise)]
         drifts = _drifts(group, steps, len(series), noise)
@@ -82,9 +80,7 @@ def _drifts(
     series: Sequence[Series], steps: Sequence[Change], count: int, noise: Noise
 ) -> list[Change]:
     """Return the drifts of the series of a site, those of one kind of reading together."""
-    kinds: dict[Key, list[Series]] = defaultdict(list)
-    for each in series:
-        kinds[replace(each.key, node="")].append(each)
+    kinds = grouped((replace(each.key, node=""), each) for each in series)
     return [c for fellows in kinds.values() for c in drifts_of(fellows, steps, count, noise)]
 
 
@@ -126,16 +122,8 @@ def _shared(changes: Sequence[Change], series: Sequence[Series]) -> Iterator[str
 
 def _names(key: Key) -> Iterator[str]:
     """Yield what a series has in common with others: its nodes, its check, words of its metric."""
-    for node in key.node.split(","):
-        if node:
-            yield f"node {node}"
-    for what, value in (
-        ("partition", key.partition),
-        ("check", key.check),
-        ("lane", key.lane),
-        ("delivery", key.delivery),
-    ):
-        if value:
+    yield from (f"node {node}" for node in key.node.split(",") if node)
+    for what in ("partition", "check", "lane", "delivery"):
+        if value := getattr(key, what):
             yield f"{what} {value}"
-    for part in key.metric_parts:
-        yield f"metric {part}"
+    yield from (f"metric {part}" for part in key.metric_parts)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbar.engine.results import Result
-from busbar.report.curve import reading_text
+from busbar.report.curve import Mark, reading_text
 from busbar.report.rows import quality
 from busbar.report.scale import drawable, number
 from busbar.units import format_bytes
@@ -15,17 +15,9 @@ from busbar.verdict import Verdict, worst
 
 _LENGTH = 100
 """Of a bar, in percent of its picture, which is as wide as its column."""
+_MIDDLE = 8
 _ROOM = 1.06
 _MOST_MARKS = 64
-
-
-@dataclass(frozen=True)
-class Dot:
-    """One reading."""
-
-    x: float
-    verdict: Verdict
-    text: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +33,7 @@ class Bar:
     summary: str
     verdict: Verdict
     count: int
-    dots: tuple[Dot, ...]
+    dots: tuple[Mark, ...]
     band_start: float | None
     band_length: float
     limit_at: float | None
@@ -75,7 +67,7 @@ def bar(label: str, rows: Sequence[Result]) -> Bar:
         count=len(readings),
         # The worst is drawn last, above the others.
         dots=tuple(
-            Dot(_at(row.value or 0, top), row.verdict, reading_text(row))
+            Mark(_at(row.value or 0, top), _MIDDLE, row.verdict, reading_text(row))
             for row in reversed(drawn[:_MOST_MARKS])
         ),
         band_start=start if banded else None,

@@ -20,6 +20,7 @@ from busbar.report.scale import (
 )
 from busbar.units import format_bytes
 from busbar.verdict import Verdict, worst
+from busbar.words import counted, grouped
 
 WIDTH, HEIGHT = 360, 216
 """Text keeps its size on a telephone; wide screens show several pictures beside each other."""
@@ -74,9 +75,7 @@ def curve(title: str, results: Sequence[Result]) -> Curve | None:
         return None
     x = LogScale(sizes[0], sizes[-1], LEFT + 8, RIGHT - 8)
     y = values_scale(_values(rows), BOTTOM, TOP)
-    lines: dict[tuple[str, str], list[Result]] = {}
-    for row in sorted(rows, key=lambda row: row.bytes or 0):
-        lines.setdefault(line_of(row), []).append(row)
+    lines = grouped((line_of(row), row) for row in sorted(rows, key=lambda row: row.bytes or 0))
     many = len(lines) > _MOST_LINES
     bad = sorted((row for row in rows if row.verdict.is_problem), key=quality)
     marked = bad[:_MOST_MARKS] if many else rows
@@ -85,7 +84,7 @@ def curve(title: str, results: Sequence[Result]) -> Curve | None:
         unit=rows[0].unit,
         summary=_summary(rows, sizes, len(lines)),
         band=_area(rows, x, y, "low", "high"),
-        limit=_path(x, y, _per_size(rows, "limit")),
+        limit=_path(x, y, _per_size(rows, "shown_limit")),
         range=_area(rows, x, y, "value", "value") if many else "",
         lines=tuple(_middle(rows, x, y) if many else _each(lines.values(), x, y)),
         marks=tuple(
@@ -108,18 +107,12 @@ def reading_text(row: Result) -> str:
 
 def _values(rows: Iterable[Result]) -> Iterator[float]:
     for row in rows:
-        for value in (row.value, row.low, row.high, row.shown_limit):
-            if value is not None:
-                yield value
+        yield from filter(drawable, (row.value, row.low, row.high, row.shown_limit))
 
 
 def _per_size(rows: Iterable[Result], name: str) -> dict[int, list[float]]:
-    found: dict[int, list[float]] = {}
-    for row in rows:
-        value: float | None = row.shown_limit if name == "limit" else getattr(row, name)
-        if value is not None and drawable(value):
-            found.setdefault(row.bytes or 0, []).append(value)
-    return dict(sorted(found.items()))
+    values = ((row.bytes or 0, getattr(row, name)) for row in rows)
+    return dict(sorted(grouped(each for each in values if drawable(each[1])).items()))
 
 
 def _path(x: LogScale, y: LogScale, values: dict[int, list[float]]) -> str:
@@ -152,7 +145,7 @@ def _summary(rows: Sequence[Result], sizes: Sequence[int], lines: int) -> str:
         f"{bad} of {len(rows)} readings are not a pass" if bad else "no reading is out of order"
     )
     return (
-        f"{len(rows)} readings of {lines} {'line' if lines == 1 else 'lines'} from"
+        f"{len(rows)} readings of {counted(lines, 'line')} from"
         f" {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}; {judged};"
         f" the one furthest below its band or limit is {reading_text(least)}"
     )

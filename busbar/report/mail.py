@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Iterator
 
 from busbar.report.page import Page
-from busbar.report.rows import names_text
 from busbar.terminal import one_line
 from busbar.verdict import Verdict
+from busbar.words import names_text
 
 _WIDTH = 78
 _HEIGHT = 24

@@ -28,6 +28,7 @@ from busbar.report.trend import Trend
 from busbar.terminal import visible
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
+from busbar.words import counted, grouped
 
 _LONGEST = 4000
 
@@ -59,8 +60,7 @@ class Page:
     @property
     def judged(self) -> str:
         """How many readings were judged, in words."""
-        count = self.readings - self.unjudged
-        return f"{count} reading{'' if count == 1 else 's'} judged"
+        return f"{counted(self.readings - self.unjudged, 'reading')} judged"
 
 
 def page_of(
@@ -121,20 +121,20 @@ def sentence(run: Snapshot) -> str:
     bad = [(verdict, count) for verdict, count in found if verdict.is_problem]
     if bad:
         (verdict, count), *others = bad
-        words = [f"{count} of {_checks(total)}{_verb(verdict, count)}"]
+        words = [f"{count} of {counted(total, 'check')}{_verb(verdict, count)}"]
         return ", ".join([*words, *(f"{count} {verdict}" for verdict, count in others)])
     passed = dict(found).get(Verdict.PASS, 0)
     left = total - passed
     if not passed:
-        return f"{_checks(left)} measured, no band is known"
-    text = f"{_checks(passed)} pass{'es' if passed == 1 else ''}"
+        return f"{counted(left, 'check')} measured, no band is known"
+    text = f"{counted(passed, 'check')} pass{'es' if passed == 1 else ''}"
     return f"{text}, {left} without a band" if left else text
 
 
 def _sentence(frame: Frame, news: Sequence[News], sweep: Fleet | None) -> str:
     """Return the first line of the page: of the checks, else of the sweep, else of the history."""
     worse = sum(each.worse and each.recent for each in news)
-    changes = f"{worse} change{'' if worse == 1 else 's'} for the worse" if worse else ""
+    changes = f"{counted(worse, 'change')} for the worse" if worse else ""
     if frame.run.outcomes or sweep:
         text = of_sweep(sweep) if sweep and not frame.run.outcomes else sentence(frame.run)
         return f"{text}; {changes}" if changes else text
@@ -153,16 +153,9 @@ def _verb(verdict: Verdict, count: int) -> str:
     return f" {'is' if count == 1 else 'are'} {verdict}"
 
 
-def _checks(count: int) -> str:
-    return f"{count} check{'' if count == 1 else 's'}"
-
-
 def _notes(outcomes: Iterable[Outcome], name: Namer) -> Iterator[tuple[str, tuple[str, ...]]]:
-    found: dict[str, list[str]] = {}
-    for outcome in outcomes:
-        for note in outcome.notes:
-            found.setdefault(f"{note.id}: {note.summary}", []).append(name(outcome))
-    for text, checks in found.items():
+    notes = ((note, name(each)) for each in outcomes for note in each.notes)
+    for text, checks in grouped((f"{n.id}: {n.summary}", check) for n, check in notes).items():
         yield text, tuple(dict.fromkeys(checks))
 
 

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from busbar.check.names import short_name
 from busbar.engine.results import Outcome, Result
 from busbar.terminal import Column, Part
 from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst
+from busbar.words import grouped
 
 COLUMNS = (
     Column("check"),
@@ -47,13 +48,13 @@ def _place(outcome: Outcome) -> str:
     return "+".join(part for part in (outcome.partition, outcome.environment) if part)
 
 
-def row_of_check(name: str, outcome: Outcome) -> list[Part]:
-    """Return the row of a whole check, with its worst reading."""
+def rows_of_check(name: str, outcome: Outcome) -> list[list[Part]]:
+    """Return one row for a whole check, with its worst reading."""
     verdict = outcome.verdict
     deciding = [row for row in outcome.results if row.verdict is verdict]
     readings = [row for row in deciding if row.value is not None] or deciding
     row = min(readings, key=lambda row: (quality(row), -(row.bytes or 0)), default=None)
-    return _cells(name, row, verdict, outcome)
+    return [_cells(name, row, verdict, outcome)]
 
 
 def rows_of_readings(name: str, outcome: Outcome) -> list[list[Part]]:
@@ -74,11 +75,8 @@ def groups(results: Iterable[Result]) -> list[list[Result]]:
             return (id(result),)
         return (result.metric, result.buffers, result.bytes)
 
-    ordered = sorted(enumerate(results), key=lambda item: (str(item[1].metric), item[0]))
-    found: dict[tuple[object, ...], list[Result]] = {}
-    for _, result in ordered:
-        found.setdefault(key(result), []).append(result)
-    return list(found.values())
+    ordered = sorted(results, key=lambda result: str(result.metric))
+    return list(grouped((key(result), result) for result in ordered).values())
 
 
 def quality(row: Result) -> float:
@@ -122,10 +120,3 @@ def _size(count: int | None) -> str:
 
 def _measured(row: Result) -> str:
     return "" if row.value is None else f"{row.value:.4g} {row.unit:{_LONGEST_UNIT}}"
-
-
-def names_text(names: Sequence[str], most: int = 3) -> str:
-    """Return ``a, b, c and 4 more``."""
-    distinct = list(dict.fromkeys(names))
-    text = ", ".join(distinct[:most])
-    return text + (f" and {len(distinct) - most} more" if len(distinct) > most else "")

@@ -15,11 +15,12 @@ from busbar.report.bars import Bar, bar
 from busbar.report.curve import Curve, curve
 from busbar.report.failures import repeat
 from busbar.report.matrix import Matrix, ends_of, matrix
-from busbar.report.rows import namer, names_text, quality
+from busbar.report.rows import namer, quality
 from busbar.report.trend import Trend
 from busbar.site.model import Gpus, Site
 from busbar.units import format_bytes
 from busbar.verdict import Verdict, worst
+from busbar.words import grouped, names_text
 
 _MOST_CURVES = 12
 _MOST_MATRICES = 4
@@ -245,11 +246,8 @@ def _groups(results: Iterable[Result]) -> list[tuple[str, list[Result]]]:
 
 def _worst_of_each(matrices: Iterable[tuple[str, Matrix]]) -> list[Matrix]:
     """Return all matrices with a problem, and of each kind without any the worst one."""
-    found: dict[str, list[Matrix]] = {}
-    for kind, each in matrices:
-        found.setdefault(kind, []).append(each)
     kept = []
-    for several in found.values():
+    for several in grouped(matrices).values():
         several.sort(key=lambda each: (-each.worst.severity, each.least))
         bad = [each for each in several if each.worst.is_problem]
         kept += bad or several[:1]
@@ -257,15 +255,11 @@ def _worst_of_each(matrices: Iterable[tuple[str, Matrix]]) -> list[Matrix]:
 
 
 def _matrices(results: Iterable[Result], gpus: Gpus | None) -> Iterator[tuple[str, Matrix]]:
-    found: dict[tuple[str, str, str], list[Result]] = {}
-    for row in results:
-        if row.value is not None and ends_of(row):
-            found.setdefault((row.where, row.metric, row.buffers), []).append(row)
+    pairs = [row for row in results if row.value is not None and ends_of(row)]
+    found = grouped(((row.where, row.metric, row.buffers), row) for row in pairs)
     for (where, metric, buffers), rows in found.items():
         # The size with the worst verdict, of these the largest.
-        sizes: dict[int, list[Result]] = {}
-        for row in rows:
-            sizes.setdefault(row.bytes or 0, []).append(row)
+        sizes = grouped((row.bytes or 0, row) for row in rows)
         size = max(sizes, key=lambda n: (worst(r.verdict for r in sizes[n]).severity, n))
         words = (
             metric,

@@ -19,6 +19,7 @@ from busbar.report.fleet import Fleet, State, fleet
 from busbar.report.scale import number
 from busbar.text_file import read_text
 from busbar.verdict import Verdict, worst
+from busbar.words import grouped
 
 _MOST_BYTES = 2**30
 
@@ -85,10 +86,9 @@ def map_of(sweep: Analysis | SweepRun, rates: Rates, leaf_of: Mapping[str, str])
                 state.reasons = [each for each in state.reasons if each.startswith("median")]
             state.verdict = worst([state.verdict, verdict])
             state.reasons.append(reason)
-    leaves: dict[str, list[str]] = {}
     elsewhere = "not in the topology" if leaf_of else ""
-    for node in sorted(states, key=_natural):
-        leaves.setdefault(leaf_of.get(node, elsewhere), []).append(node)
+    ordered = sorted(states, key=_natural)
+    leaves = grouped((leaf_of.get(node, elsewhere), node) for node in ordered)
     stopped = [sweep.stopped] if isinstance(sweep, SweepRun) and sweep.stopped else []
     notes = (*stopped, *sweep.notes)
     return replace(fleet(states, leaves), unmeasured=sweep.unmeasured, notes=notes)

@@ -8,20 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from busbar.check.listing import Match, skips
-from busbar.engine.reading import Cause
 from busbar.engine.results import Outcome, Result
 from busbar.report.rows import (
     COLUMNS,
     Namer,
     groups,
     namer,
-    names_text,
     quality,
-    row_of_check,
+    rows_of_check,
     rows_of_readings,
 )
 from busbar.terminal import Terminal
 from busbar.verdict import STYLES, Verdict, worst
+from busbar.words import counted, grouped, names_text
 
 _MAX_SHOWN = 3
 """Failures of one check, and lines of evidence of one cause, that are printed."""
@@ -71,13 +70,9 @@ def _counts(outcomes: Sequence[Outcome], seconds: float) -> str:
     readings = [row for o in outcomes for row in o.results if row.value is not None]
     unjudged = sum(row.verdict is Verdict.UNJUDGED for row in readings)
     checks = sum(bool(outcome.environment) for outcome in outcomes)
-    parts = [f"{_number(len(readings) - unjudged, 'reading')} judged"]
+    parts = [f"{counted(len(readings) - unjudged, 'reading')} judged"]
     parts += [f"{unjudged} without a band"] if unjudged else []
-    return ", ".join([*parts, _number(checks, "check"), f"{seconds:.0f} s"])
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return ", ".join([*parts, counted(checks, "check"), f"{seconds:.0f} s"])
 
 
 def print_verdicts(outcomes: Sequence[Outcome], out: Terminal, *, verbose: bool = False) -> None:
@@ -86,14 +81,8 @@ def print_verdicts(outcomes: Sequence[Outcome], out: Terminal, *, verbose: bool 
     ``verbose`` prints one row per size and buffers (of the worst pair), and all reasons.
     """
     name = namer(outcomes)
-    rows = [
-        row
-        for each in outcomes
-        for row in (
-            rows_of_readings(name(each), each) if verbose else [row_of_check(name(each), each)]
-        )
-    ]
-    out.fitted(COLUMNS, rows)
+    rows_of = rows_of_readings if verbose else rows_of_check
+    out.fitted(COLUMNS, [row for each in outcomes for row in rows_of(name(each), each)])
     _print_reasons(outcomes, name, out, verbose=verbose)
     _print_causes(outcomes, name, out, verbose=verbose)
     # Most notes apply to every check; their evidence is in the JSON only.
@@ -140,15 +129,9 @@ def _print_causes(
     outcomes: Sequence[Outcome], name: Namer, out: Terminal, *, verbose: bool
 ) -> None:
     """Print each cause once: what it is in which checks, the evidence, the remedy."""
-    causes: dict[str, list[tuple[str, Cause]]] = {}
-    for outcome in outcomes:
-        for cause in outcome.causes:
-            causes.setdefault(cause.id, []).append((name(outcome), cause))
+    causes = grouped((c.id, (name(outcome), c)) for outcome in outcomes for c in outcome.causes)
     for cause_id, found in causes.items():
-        checks: dict[str, list[str]] = {}
-        for check, cause in found:
-            checks.setdefault(cause.summary, []).append(check)
-        for summary, names in checks.items():
+        for summary, names in grouped((cause.summary, check) for check, cause in found).items():
             out.line((f"cause {cause_id}", "bold"), f" ({names_text(names)}): {summary}")
         evidence = dict.fromkeys(
             f"  {line.file}:{line.line}: {line.text.strip()}"

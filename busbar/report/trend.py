@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from busbar.report.curve import BOTTOM, LEFT, RIGHT, TOP
-from busbar.report.rows import names_text
 from busbar.report.scale import Tick, drawable, number, value_ticks, values_scale
+from busbar.words import counted, grouped, names_text
 
 if TYPE_CHECKING:  # numpy takes a while to load, and a run without history does not need it
     from busbar.history.model import Change, Event, Series
@@ -49,14 +49,6 @@ class Sign:
 
 
 @dataclass(frozen=True)
-class Point:
-    """One night."""
-
-    time: str
-    value: str
-
-
-@dataclass(frozen=True)
 class Trend:
     """Geometry and text of the picture; the template draws it."""
 
@@ -76,7 +68,8 @@ class Trend:
     spark: str
     nights: int
     last: str
-    table: tuple[Point, ...]
+    table: tuple[tuple[str, str], ...]
+    """Date and value of each night, the last one first."""
     changed: bool
     worse: bool
 
@@ -88,7 +81,7 @@ class Trend:
     @property
     def nights_text(self) -> str:
         """The number of nights in words."""
-        return f"{self.nights} night{'' if self.nights == 1 else 's'}"
+        return counted(self.nights, "night")
 
 
 def day(time: float) -> str:
@@ -178,7 +171,7 @@ def trend(
         spark=_spark(values),
         nights=len(nights),
         last=f"{number(values[-1])} {key.unit}",
-        table=tuple(Point(day(time), number(value)) for time, value in reversed(nights)),
+        table=tuple((day(time), number(value)) for time, value in reversed(nights)),
         changed=bool(changes),
         worse=any(change.worse for change in changes),
     )
@@ -187,7 +180,7 @@ def trend(
 def _summary(nights: Sequence[tuple[float, float]], changes: Sequence[Change], unit: str) -> str:
     steps = "; ".join(dated(change) for change in changes)
     return (
-        f"{len(nights)} {'night' if len(nights) == 1 else 'nights'} from {day(nights[0][0])} to"
+        f"{counted(len(nights), 'night')} from {day(nights[0][0])} to"
         f" {day(nights[-1][0])}, the last {number(nights[-1][1])} {unit};"
         f" {steps or 'no change of the level'}"
     )
@@ -237,9 +230,7 @@ def _spark(values: Sequence[float]) -> str:
 
 def by_check(trends: Iterable[tuple[str, Trend]]) -> dict[str, list[Trend]]:
     """Return the pictures by check; those that became worse are first, then those that changed."""
-    found: dict[str, list[Trend]] = {}
-    for check, one in trends:
-        found.setdefault(check, []).append(one)
+    found = grouped(trends)
     for each in found.values():
         each.sort(key=lambda one: (not one.worse, not one.changed, one.metric))
     return found
