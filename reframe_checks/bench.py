@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from reframe.core.builtins import parameter, run_after, run_before, variable
+from reframe.core.exceptions import ReframeError
 
 from busbar import site as sites
 from busbar.engine.collect import show, split
@@ -22,6 +23,7 @@ from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.reading import Note
 from busbar.engine.results import Result
 from busbar.engine.run import Run
+from busbar.parse.events import Start
 from busbar.parse.text import Source
 from busbar.site.delivery import GPU_STACKS
 from busbar.tools.nccl_tests.report import PRIVATE, collect_json, json_option_script
@@ -41,13 +43,10 @@ _DRIVERS = {"cuda": "/sys/bus/pci/drivers/nvidia", "rocm": "/sys/bus/pci/drivers
 _ENDED = ("status=$?", AT_END, 'echo "exit_status=$status"')
 
 
-class BenchCheck(BusbarCheck, special=True):
+class LaunchesCheck(BusbarCheck, special=True):
     """A concrete check gives :meth:`launches`."""
 
-    time_limit = "10m"
     keep_files = [*BusbarCheck.keep_files, ASKED]
-    #: Which sizes: ``quick`` (tags gate and nightly) or ``full``.
-    size_set = parameter(["quick", "full"])
     #: More options of the benchmark.
     more_options = variable(str, value="")
     #: Bind each rank to all CPUs near its GPU: one core is too few for a rank with helper threads.
@@ -59,10 +58,6 @@ class BenchCheck(BusbarCheck, special=True):
     def launches(self) -> list[BenchLaunch]:
         """What the job runs, one after the other."""
         raise NotImplementedError
-
-    @run_after("init")
-    def set_tags(self) -> None:
-        self.tags |= TAGS[self.size_set]
 
     @run_after("setup")
     def leave_binding_to_script(self) -> None:
@@ -102,7 +97,7 @@ class BenchCheck(BusbarCheck, special=True):
     @property
     def added(self) -> list[str]:
         """The options that the user adds."""
-        return self.more_options.split()
+        return words_of(self.more_options, "more_options")
 
     def known_run(self) -> Run:
         stack = self.environment.stack
@@ -204,6 +199,7 @@ class BenchCheck(BusbarCheck, special=True):
             mismatch = shown.facts.first("ucx.api-mismatch")
             loaded = mismatch["loaded"] if mismatch else ""
             ucx = next(shown.facts.values("ucx.version", "version"), loaded)
+            versions |= versions_of(shown)
             versions |= {"ucx": ucx} if ucx else {}
             versions |= {launch.bench: shown.facts.version} if shown.facts.version else {}
         worked = all(result.verdict is not Verdict.FAILED for result in results)
@@ -215,3 +211,30 @@ class BenchCheck(BusbarCheck, special=True):
     def problems(self, results: list[Result]) -> Iterable[Result]:
         """What else is wrong with the launches, of which ``results`` is known."""
         return ()
+
+
+class BenchCheck(LaunchesCheck, special=True):
+    """Runs a benchmark with a set of sizes."""
+
+    time_limit = "10m"
+    #: Which sizes: ``quick`` (tags gate and nightly) or ``full``.
+    size_set = parameter(["quick", "full"])
+
+    @run_after("init")
+    def set_tags(self) -> None:
+        self.tags |= TAGS[self.size_set]
+
+
+def versions_of(shown: LaunchOutput) -> dict[str, str]:
+    """What a program of ours says really ran; nothing of another, or if it did not start."""
+    for start, _ in shown.facts.events_of(Start):
+        return {"mpi": start.mpi, "ucx": start.ucx, "gpu_driver": start.gpu_driver}
+    return {}
+
+
+def words_of(text: str, variable_name: str) -> list[str]:
+    """Split what a user sets with ``-S`` into words; quotes keep blanks, nothing is expanded."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ReframeError(f"{variable_name}: {error} in {text!r}") from error

@@ -19,7 +19,7 @@ from reframe.core.builtins import run_after, run_before, variable
 
 from busbar.delivery.environment import Image
 from busbar.engine.collect import show
-from busbar.engine.gpu_aware import judge
+from busbar.engine.judge import judge
 from busbar.engine.launch import LaunchOutput
 from busbar.engine.parity import LEAST, Parity, compare, enough
 from busbar.engine.reading import Cause, Note, Reading
@@ -27,12 +27,14 @@ from busbar.engine.results import Result
 from busbar.engine.run import Run
 from busbar.explain.containers import layer_cause
 from busbar.preflight.layers import bare_origins, differences
+from busbar.tools.gpu_aware.answer import wanted
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
+from .bench import versions_of, words_of
 from .in_image import InImage, launcher_outside
 from .judging import Judgement
-from .mpi_program import GpuAwareCheck, Sizes, versions, words_of
+from .mpi_program import GpuAwareCheck, Sizes
 from .programs import SOURCES
 
 _SIDES = ("bare", "image")
@@ -110,7 +112,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
                 shown, wrong = self.one_run(side, turn, ended.get(f"{side} {turn}", "none"))
                 found += wrong
                 turns[-1].append({_key(reading): reading for reading in shown.readings})
-                used = versions(shown) or used
+                used = versions_of(shown) or used
         return Judgement([*_once(self.name, found), *self.compared(turns)], used)
 
     def one_run(self, side: str, turn: int, status: str) -> tuple[LaunchOutput, list[Result]]:
@@ -122,27 +124,18 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         lane = self.environment.lane
         if side == "image":
             lane = self.preflighted.fingerprint.lane
-        shown = show(f"{side}-{turn}", [*lines, *log])
-        asked = replace(self.asked(), lane=lane)
-        # ``compared`` judges the readings, which have a pair.
-        wrong = [row for row in judge(asked, shown, Run()) if not row.pair]
-        if status != "0":
-            message = f"it ended with exit status {status}"
-            wrong.append(Result(self.name, Verdict.FAILED, message=message))
+        shown = show(f"{side}-{turn}", [*lines, *log, f"exit_status={status}"])
+        (launch,) = self.planned
+        # ``compared`` judges the readings.
+        rows = judge(self.name, Run(lane=lane), launch, shown)
+        wrong = [row for row in rows if row.value is None and row.verdict.is_problem]
         return shown, [replace(each, message=f"{side}: {each.message}") for each in wrong]
 
     def keys(self) -> list[_Key]:
         """Each pair at each size."""
-        asked = self.asked()
-        ranks = range(asked.ranks)
-        return [
-            (source, target, buffers, nbytes)
-            for nbytes in asked.sizes
-            for buffers in asked.buffers
-            for source in ranks
-            for target in ranks
-            if source != target
-        ]
+        (launch,) = self.planned
+        found = wanted(launch)
+        return [(one.source, one.target, one.buffers, one.nbytes) for one in found]
 
     def compared(self, turns: Sequence[Sequence[dict[_Key, Reading]]]) -> list[Result]:
         """A result for each pair and size."""
@@ -186,7 +179,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         inside |= {
             n.removeprefix(forced): v for n, v in os.environ.items() if n.startswith(forced)
         }
-        program = Path(self.program.stagedir, "gpu_aware")
+        program = Path(self.built.stagedir, "gpu_aware")
         # Its tail is what the shell makes of the caller's own.
         library_path = outside.get("LD_LIBRARY_PATH", "").partition("${")[0]
         found = differences(

@@ -70,7 +70,7 @@ class gpu_aware_hipcc(gpu_aware):  # noqa: N801 - see above
     descr = "correct data of the program that hipcc compiled"
     valid_prog_environs = ["+gpu_aware +rocm"]
     tags = {"nightly"}
-    program = fixture(BuildByHipcc, scope="environment")
+    built = fixture(BuildByHipcc, scope="environment")
 
 
 @rfm.simple_test

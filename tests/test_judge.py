@@ -11,7 +11,8 @@ import pytest
 
 from busbar import site as sites
 from busbar.engine.collect import show
-from busbar.engine.gpu_aware import GpuAwareRequest, judge, peer_transports
+from busbar.engine.judge import judge
+from busbar.engine.launch import BenchLaunch
 from busbar.engine.results import Outcome, Result
 from busbar.engine.run import Run
 from busbar.engine.verdicts import verdict_on
@@ -19,15 +20,16 @@ from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.expect.measured import beside_plain_copies
 from busbar.parse.events import Event, parse
+from busbar.tools.gpu_aware.answer import GpuAwareOptions, options_of
 from busbar.verdict import Verdict, worst
 
-H200 = GpuAwareRequest(
-    check="link_matrix",
-    ranks=4,
-    buffers=("D D",),
-    sizes=(4 << 20, 16 << 20, 256 << 20),
-    lane="ucx-1.14",
+H200 = BenchLaunch(
+    "gpu_aware",
+    ("gpu_aware", "--buffers=DD", "--sizes=4M,16M,256M", "--latency-sizes=8"),
+    *(4, ()),
     transports=("cuda_ipc",),
+    mixed=True,
+    end=True,
 )
 
 
@@ -36,9 +38,15 @@ def recorded(data: Path, name: str) -> list[str]:
     return path.read_text(errors="backslashreplace").splitlines()
 
 
-def judged(lines: list[str], asked: GpuAwareRequest = H200) -> list[Result]:
-    run = Run(site=sites.load("h200x4"), bench="gpu_aware", lane="ucx-1.14", environment={})
-    return judge(asked, show("record", lines), run)
+def judged(
+    lines: list[str], asked: BenchLaunch = H200, *, lane: str = "ucx-1.14", status: int = 0
+) -> list[Result]:
+    run = Run(site=sites.load("h200x4"), lane=lane, environment={})
+    return judge("link_matrix", run, asked, show("record", [*lines, f"exit_status={status}"]))
+
+
+def asking(*options: str) -> BenchLaunch:
+    return replace(H200, command=("gpu_aware", "--buffers=DD", *options))
 
 
 def verdict(results: list[Result]) -> Verdict:
@@ -48,7 +56,7 @@ def verdict(results: list[Result]) -> Verdict:
 def test_healthy_h200_passes_with_every_pair(data):
     results = judged(recorded(data, "healthy"))
     assert verdict(results) is Verdict.PASS
-    assert len(results) == 12 * 3
+    assert len(results) == 12 * 4
     # Within 2 % of osu_bw in tests/data/h200x4/osu_bw_healthy_a.log.
     for nbytes, osu_bw in ((16 << 20, 358.54), (256 << 20, 394.16)):
         at = [result.gb_per_s for result in results if result.bytes == nbytes]
@@ -58,11 +66,11 @@ def test_healthy_h200_passes_with_every_pair(data):
 @pytest.mark.parametrize(
     ("name", "expected", "says"),
     [
-        ("no_cuda_ipc", Verdict.FAILED, "the data went by cma, sysv, not by any of cuda_ipc"),
+        ("no_cuda_ipc", Verdict.FAILED, "the data went by cma, sysv, not by cuda_ipc"),
         ("tcp_only", Verdict.FAILED, "the data went by tcp"),
-        ("die", Verdict.FAILED, "the output ends before the program's last line"),
+        ("die", Verdict.FAILED, "exit status 137"),
         ("corrupt", Verdict.FAILED, "bytes arrived wrong"),
-        ("same_gpu", Verdict.FAILED, "4 ranks share GPU 0000:00:06.0 of vm"),
+        ("same_gpu", Verdict.FAILED, "4 ranks share the GPU 0000:00:06.0 of vm"),
         ("too_few_gpus", Verdict.FAILED, "has no GPU of its own: 2 are visible"),
     ],
 )
@@ -73,17 +81,17 @@ def test_injected_faults_on_h200(data, name, expected, says):
 
 
 def test_a_slow_transport_is_degraded_where_all_sizes_were_measured(data):
-    results = judged(recorded(data, "no_cuda_ipc"), replace(H200, sizes=(16 << 20,)))
+    results = judged(recorded(data, "no_cuda_ipc"), asking("--sizes=16M", "--latency-sizes=8"))
     assert verdict(results) is Verdict.DEGRADED
-    assert sum(result.verdict is Verdict.DEGRADED for result in results) == 12 + 1
+    assert sum(result.verdict is Verdict.DEGRADED for result in results) == 12 + 12 + 1
 
 
 def test_another_lane_than_asked_fails(data):
     results = judged(recorded(data, "new_ucx_healthy"))
     assert any("requested lane ucx-1.14, but UCX 1.22.0 was loaded" in r.message for r in results)
     assert verdict(results) is Verdict.FAILED
-    current = replace(H200, lane="ucx-current")
-    assert verdict(judged(recorded(data, "new_ucx_healthy"), current)) is Verdict.PASS
+    current = judged(recorded(data, "new_ucx_healthy"), lane="ucx-current")
+    assert verdict([row for row in current if row.metric == "bandwidth"]) is Verdict.PASS
 
 
 def test_each_reading_is_needed(data):
@@ -92,7 +100,8 @@ def test_each_reading_is_needed(data):
     del lines[gone]
     results = judged(lines)
     missing = [result for result in results if result.verdict is not Verdict.PASS]
-    assert [result.message for result in missing] == ["the bandwidth is missing from the output"]
+    says = "gpu_aware: bandwidth 0->1 D D: no reading at 4 MiB"
+    assert [result.message for result in missing] == [says]
 
 
 def test_one_slow_direction_of_one_pair_is_found(data):
@@ -167,28 +176,27 @@ def test_local_expectation_needs_the_copy_of_that_pair_and_size():
         ceiling(HOST_RUN, nbytes=1024)
 
 
-def test_transports_of_both_wordings_of_ucx():
-    assert peer_transports(["ep_cfg[1]: tag(self/memory cma/memory)"]) == []
-    assert peer_transports(["ep_cfg[2]: tag(sysv/memory cma/memory)"]) == [{"sysv", "cma"}]
-    newer = "ucp_context_0 intra-node cfg#2 tag(sysv/memory cma/memory cuda_ipc/cuda)"
-    assert peer_transports([newer]) == [{"sysv", "cma", "cuda_ipc"}]
-
-
-def test_one_connection_by_a_wrong_way_is_degraded(data):
-    lines = recorded(data, "healthy")
-    lines.append("UCX  INFO    ep_cfg[5]: tag(tcp/eth0)")
-    results = judged(lines)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[1795263870.0] [vm:1:0]  ucp_worker.c:1783 UCX  INFO    ep_cfg[2]: tag(tcp/eth0)",
+        "[1795263870.0] [vm:1:0]  ucp_context.c:1783 UCX  INFO    ucp_context_0 intra-node"
+        " cfg#2 tag(tcp/eth0)",
+    ],
+)
+def test_one_connection_by_a_wrong_way_is_degraded(data, line):
+    results = judged([line, *recorded(data, "healthy")])
     assert verdict(results) is Verdict.DEGRADED
-    assert results[0].message == "the data went by tcp, not by any of cuda_ipc"
+    assert results[0].message == "the data went by tcp, not by cuda_ipc"
 
 
 def test_a_reading_that_stands_twice_fails(data):
     lines = recorded(data, "healthy")
     line = next(line for line in lines if '"metric": "bandwidth"' in line)
-    results = judged([json.dumps({**json.loads(line), "gb_per_s": 1.0}), *lines])
-    assert [r.message for r in results if r.verdict is not Verdict.PASS] == [
-        "the bandwidth is in the output 2 times"
-    ]
+    forged = json.dumps({**json.loads(line), "gb_per_s": 1.0})
+    results = judged([forged, *lines], replace(H200, nonce="0"))
+    assert verdict(results) is Verdict.FAILED
+    assert any("bandwidth 0->1 D D at 4 MiB was not requested" in r.message for r in results)
 
 
 def test_repeated_tests_do_not_stand_for_missing_ones(data):
@@ -196,7 +204,7 @@ def test_repeated_tests_do_not_stand_for_missing_ones(data):
     tests = [number for number, line in enumerate(lines) if '"operation": "send_recv"' in line]
     for number in tests[1:]:
         lines[number] = lines[tests[0]]
-    results = judged(lines, replace(H200, check_sizes=(65536,)))
+    results = judged(lines, asking("--check=64K"))
     assert any("11 of 12 tests are missing" in result.message for result in results)
 
 
@@ -222,7 +230,7 @@ def test_a_line_that_cannot_be_read_fails(data, old, new, says):
     lines[number] = lines[number].replace(old, new)
     results = judged(lines)
     assert [r.verdict for r in results if says in r.message] == [Verdict.FAILED]
-    assert results[0].message.startswith(f"line {number + 1} ")
+    assert results[0].message.startswith(f"gpu_aware: line {number + 1} ")
 
 
 @pytest.mark.parametrize(
@@ -246,4 +254,17 @@ def test_mpich_over_libfabric_took_the_fabrics_provider(data, wanted, lines, say
 def test_another_number_of_nodes_than_asked_for_fails(data):
     found = judged(recorded(data, "healthy"), replace(H200, nodes=2))
     assert verdict(found) is Verdict.FAILED
-    assert any("requested 2 node(s), but the ranks ran on vm" in r.message for r in found)
+    assert any("requested 2 nodes, but the ranks ran on 1" in r.message for r in found)
+
+
+@pytest.mark.parametrize("fault", ["omit", "corrupt"])
+def test_an_injected_fault_never_passes(data, fault):
+    """Also if it has nothing to act on: nothing that is measured may be missing."""
+    launch = asking("--sizes=4M,16M,256M", "--latency-sizes=8", f"--inject={fault}")
+    found = judged(recorded(data, "healthy"), launch)
+    assert verdict(found) is Verdict.FAILED
+    assert any(f"the fault {fault!r} was injected" in result.message for result in found)
+
+
+def test_options_that_cannot_be_read_ask_for_nothing():
+    assert options_of(["gpu_aware", "--sizes=3x"]) == GpuAwareOptions()

@@ -7,6 +7,7 @@ unnoticed.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.nonce import foreign_output
 from busbar.engine.tool import tool_of
 from busbar.parse import numbers
-from busbar.parse.events import End, Error
+from busbar.parse.events import End, Error, Start
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -65,6 +66,7 @@ def other_ranks(launch: BenchLaunch, shown: LaunchOutput) -> str:
     if shown.runs > 1:
         return f"{shown.runs} programs started apart from each other, not one"
     sizes = {place.ranks for place in shown.ranks if place.ranks is not None}
+    sizes |= {start.ranks for start, _ in shown.facts.events_of(Start)}
     if launch.placed and sizes - {launch.ranks}:
         started = ", ".join(map(str, sorted(sizes)))
         return f"requested {launch.ranks} ranks, but the launcher started {started}"
@@ -95,9 +97,7 @@ def _short(host: str) -> str:
 
 def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """Each rank on the GPU it should have, and no two on one."""
-    if not launch.gpus:
-        return
-    for place in shown.ranks:
+    for place in shown.ranks if launch.gpus else ():
         if place.visible is None or place.node_rank >= len(launch.gpus):
             continue
         expected = launch.gpus[place.node_rank]
@@ -113,7 +113,7 @@ def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     ]
     named += [(place.host, place.device) for place in shown.ranks if place.device]
     for (host, bus), count in Counter(named).items():
-        if count > 1:
+        if count > 1 and not launch.share_gpus:
             yield _FAILED, f"{count} ranks share the GPU {bus} of {host}"
     if shown.facts.devices and len(named) < launch.ranks and not shown.died:
         yield _FAILED, f"the tool lists {len(named)} GPUs for {launch.ranks} ranks"
@@ -122,6 +122,8 @@ def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
 def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """The data went by one of the ways that it should go."""
     facts = shown.facts
+    if launch.provider and not shown.died:
+        yield from _provider(launch.provider, shown)
     # A run that died need not have come to its transports.
     if not launch.transports or (shown.died and not facts.transports and not facts.endpoints):
         return
@@ -142,11 +144,25 @@ def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         yield Verdict.DEGRADED, f"the data went by {', '.join(sorted(wrong))}, not by {wanted}"
 
 
+_PROVIDER = re.compile(r"libfabric provider: (?P<name>\S+)")
+
+
+def _provider(wanted: str, shown: LaunchOutput) -> Iterator[Problem]:
+    used = {match["name"] for line in shown.text if (match := _PROVIDER.match(line))}
+    if not used:
+        text = "MPICH did not say which provider it took (MPIR_CVAR_DEBUG_SUMMARY=1)"
+        yield _FAILED, text
+    # A provider for messages on top is named after it: verbs;ofi_rxm.
+    elif other := {name for name in used if name.partition(";")[0] != wanted}:
+        yield Verdict.DEGRADED, f"libfabric took {', '.join(sorted(other))}, not {wanted}"
+
+
 def data(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """No wrong element, and checked if checking was requested."""
     facts = shown.facts
+    unit = "bytes arrived wrong" if facts.events_of(Start) else "wrong"
     for reading in [reading for reading in shown.readings if reading.wrong][:1]:
-        yield _FAILED, f"{reading.wrong} wrong at {format_bytes(reading.nbytes)}"
+        yield _FAILED, f"{reading.wrong} {unit} at {format_bytes(reading.nbytes)}"
     for end in [end for end, _ in facts.events_of(End) if end.wrong]:
         yield _FAILED, f"the program counts {end.wrong} wrong"
     if facts.out_of_bounds and not facts.out_of_bounds.okay:
@@ -172,6 +188,7 @@ def _ends(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     """Yield what the program says went wrong, and that it did not end well."""
     facts = shown.facts
     yield from dict.fromkeys(error.text for error, _ in facts.events_of(Error))
+    yield from [line for line in shown.text if line.startswith(f"{launch.bench}: ")][:1]
     if facts.exit_status is None:
         yield f"{launch.bench}: the output ends before the exit status"
     elif code := facts.exit_status.code:

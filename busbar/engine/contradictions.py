@@ -8,6 +8,7 @@ import math
 from busbar.expect import COLLECTIVES
 from busbar.expect.bounds import factor
 from busbar.parse import events
+from busbar.units import format_bytes
 
 _SLACK = 1e-3
 """Share by which numbers may differ beyond the digits that are printed."""
@@ -48,6 +49,9 @@ def of_event(reading: events.Reading, start: events.Start | None) -> str:
         moved = reading.window * reading.nbytes
         if not math.isclose(moved, reading.value * reading.seconds * 1e9, rel_tol=_SLACK):
             return f"{reading.value:g} GB/s is not {moved} bytes over {reading.seconds:g} s"
+    if reading.verified == 0:
+        size = format_bytes(reading.nbytes)
+        return f"no message of the {reading.metric} at {size} was compared"
     return _of_collective(reading, start.ranks if start else None)
 
 

@@ -192,6 +192,18 @@ def algorithms_of(output: JobOutput) -> dict[tuple[str, int], str]:
     }
 
 
+def of_output(run: Run, output: JobOutput) -> Run:
+    """Complete what a launch asks by what its output shows of algorithms, GPUs and copies."""
+    places = {place.rank: place for place, _ in output.events_of(Rank) if place.device}
+    return replace(
+        run,
+        algorithms=algorithms_of(output),
+        gpus=_gpus_of_ranks(run, output) if places else run.gpus,
+        # Readings of mixed buffers on a host are compared with copies of the same run, or nothing.
+        copies=copies_of(output) if output.device == "host" and not run.memory else None,
+    )
+
+
 def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
     """Complete ``known`` by what the output shows.
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from busbar.engine.assertions import ASSERTIONS, other_ranks
 from busbar.engine.busy import accounts_for, excused, loads
+from busbar.engine.driver import plausible
 from busbar.engine.expectation import expectation_of
-from busbar.engine.identify import algorithms_of
+from busbar.engine.identify import of_output
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.machine import differences
 from busbar.engine.reading import Reading
@@ -28,10 +29,11 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
 
     ``run`` is what the check knows of its launches.
     """
-    run = replace(of_launch(run, launch), algorithms=algorithms_of(shown.facts))
+    run = of_output(of_launch(run, launch), shown.facts)
     tool = tool_of(launch.bench)
     shown.facts.readings += tool.of_launch(launch, shown) if tool else []
     readings = [*shown.readings, *(tool.derived(run, shown.readings) if tool else ())]
+    hosts: dict[int | None, str] = {place.rank: place.host for place in shown.ranks}
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
     row = Result(check, Verdict.FAILED, where=where, pair=launch.pair)
     problems = {name: list(check(launch, shown)) for name, check in ASSERTIONS.items()}
@@ -45,8 +47,20 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
         for name in names
         for verdict, message in problems.get(name, ())
     ]
+    tested = tool.correctness(launch, shown) if tool and "data" in names else ()
+    correct = replace(row, metric="correctness")
+    results += [
+        replace(
+            correct,
+            verdict=Verdict.FAILED if each.message else Verdict.PASS,
+            pair=each.operation,
+            buffers=each.buffers,
+            message=each.message,
+        )
+        for each in tested
+    ]
     found = loads(shown.facts, run)
-    judged_readings = against_larger(judge_readings(readings, expectation_of(run)))
+    judged_readings = against_larger(judge_readings(plausible(readings), expectation_of(run)))
     all_judged = excused(judged_readings, found)
     if launch.bands:
         for dip in dips(all_judged):
@@ -55,11 +69,14 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
             results.append(replace(row, verdict=verdict, message=dip.text))
     elif launch.validated and not results:
         # Its rates say nothing; that its data is right does.
-        results.append(replace(row, verdict=Verdict.PASS, metric="correctness"))
+        results.append(replace(correct, verdict=Verdict.PASS))
     for judged in all_judged:
         reading = judged.reading
         buffers = reading.buffers or launch.buffers
-        row = replace(row, pair=_pair(launch, reading), buffers=buffers)
+        # The sender's host first: a comparison of nodes tells directions apart.
+        ends = [hosts[end] for end in (reading.source, reading.target) if end in hosts]
+        place = ",".join(dict.fromkeys(ends)) or where
+        row = replace(row, where=place, pair=_pair(launch, reading), buffers=buffers)
         results.append(replace(result_of(judged, row), series=series_of(run, reading)))
     return results
 

@@ -39,6 +39,8 @@ class BenchLaunch:
     """Ways of which one must carry the data, as UCX or NCCL name them."""
     across: tuple[str, ...] = ()
     """Ways that may carry it between nodes instead."""
+    provider: str = ""
+    """The libfabric provider that must join the nodes, if MPICH uses libfabric."""
     log: str = ""
     """Whose log says how the data went: ``ucx`` or ``nccl``; empty where none does."""
     logs: str = "*"
@@ -49,6 +51,10 @@ class BenchLaunch:
     """Whether ``placed.sh`` starts it and says where each rank ran."""
     bands: bool = True
     """Whether the launch has a reading that a band judges; without one only the run is judged."""
+    share_gpus: bool = False
+    """Whether ranks share a GPU because the node has only one."""
+    mixed: bool = False
+    """Whether its readings are of several kinds of buffers, which they name."""
     end: bool = False
     """Whether the tool ends its output with a line that says so."""
     nonce: str = ""

@@ -33,6 +33,10 @@ def differences(run: Run, shown: LaunchOutput) -> Iterator[str]:
     if gpus:
         for output in outputs:
             yield from _of_gpus(gpus, output)
+    lane = re.match(r"ucx-(?P<version>\d+\.\d+)$", run.lane or "")
+    for start, _ in shown.facts.events_of(Start):
+        if lane and start.ucx and not start.ucx.startswith(f"{lane['version']}."):
+            yield f"requested lane {run.lane}, but UCX {start.ucx} was loaded"
     versions = {version for output in outputs for version in nccl_versions(output)}
     if len(versions) > 1:
         yield f"the output names NCCL {' and '.join(sorted(versions))}"

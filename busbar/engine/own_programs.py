@@ -5,11 +5,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
+from busbar.engine.reading import Reading
 from busbar.engine.tool import Contradiction
-from busbar.parse.events import Check, End, Idle, Rank, Reading, Start
+from busbar.parse.events import Check, End, Idle, Rank, Start
 from busbar.units import format_bytes
 
 _CLOCK_MARGIN = 0.01
@@ -19,8 +21,36 @@ _DETOUR = "_through_host"
 """So ``memory`` names a pair of GPUs that cannot read each other's memory."""
 
 
-def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
-    """Yield where the events of one of our own programs are not those of the launch."""
+class Wanted(NamedTuple):
+    """A reading that is requested."""
+
+    kind: str
+    operation: str
+    source: int | None
+    target: int | None
+    buffers: str
+    nbytes: int
+
+    @classmethod
+    def of(cls, reading: Reading, *, named: bool) -> Wanted:
+        """Return what a reading is of; ``named`` is whether requests name kind and buffers."""
+        kind, buffers = (reading.kind, reading.buffers) if named else ("", "")
+        operation = reading.operation.removesuffix(_DETOUR)
+        return cls(kind, operation, reading.source, reading.target, buffers, reading.nbytes)
+
+    def __str__(self) -> str:
+        what = self.operation or ("latency" if self.kind == "latency_us" else "bandwidth")
+        pair = "" if self.source is None else f" {self.source}->{self.target}"
+        return f"{what}{pair}{self.buffers and ' '}{self.buffers}"
+
+
+def answer(
+    launch: BenchLaunch, shown: LaunchOutput, wanted: Counter[Wanted] | None = None
+) -> Iterator[str]:
+    """Yield where the events of one of our own programs are not those of the launch.
+
+    ``wanted`` are the requested readings; without it those of the operations of the launch.
+    """
     output = shown.facts
     starts = [start for start, _ in output.events_of(Start)]
     yield from _of_starts(launch, output, starts)
@@ -29,7 +59,31 @@ def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
         yield f"ranks {', '.join(map(str, ranks))} say where they run, of {launch.ranks}"
     for reason, line in output.malformed[:1]:
         yield f"line {line.line} is not a line of {launch.bench}: {reason}"
-    yield from _of_operations(launch, output)
+    if len(output.events_of(End)) > 1:
+        yield f"the program ended {len(output.events_of(End))} times"
+    if wanted is None:
+        for statistic in {start.statistic for start in starts if start.statistic}:
+            yield f"{launch.bench} has one statistic only, the output names the {statistic}"
+    yield from _of_readings(launch, output, wanted)
+
+
+def _of_readings(
+    launch: BenchLaunch, output: JobOutput, wanted: Counter[Wanted] | None
+) -> Iterator[str]:
+    named = wanted is not None
+    if wanted is None:
+        wanted = Counter(
+            Wanted("", *operation, "", size)
+            for operation in launch.operations
+            for size in launch.sizes
+        )
+    read = Counter(Wanted.of(each, named=named) for each in output.readings)
+    if missing := list((wanted - read).elements()):
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        yield f"{missing[0]}: no reading at {format_bytes(missing[0].nbytes)}{more}"
+    # A recorded run, which no check has started, may have measured more.
+    elif (launch.nonce or not named) and (strange := list((read - wanted).elements())):
+        yield f"{strange[0]} at {format_bytes(strange[0].nbytes)} was not requested"
 
 
 def contradictions(
@@ -43,14 +97,12 @@ def contradictions(
             text = f"the clock of the readings ran at {ratio:.3g} times the kernel's"
             yield Contradiction(text, evidence)
             break
-    compared = [
-        *((c.messages, c.operation, c.nbytes, line) for c, line in output.events_of(Check)),
-        *((r.verified, r.metric, r.nbytes, line) for r, line in output.events_of(Reading)),
-    ]
-    for messages, name, nbytes, evidence in compared:
-        if messages == 0:
-            text = f"no message of the {name} at {format_bytes(nbytes)} was compared"
-            yield Contradiction(text, evidence)
+    for check, evidence in output.events_of(Check):
+        if check.messages == 0:
+            size = format_bytes(check.nbytes)
+            yield Contradiction(
+                f"no message of the {check.operation} at {size} was compared", evidence
+            )
             break
 
 
@@ -65,20 +117,3 @@ def _of_starts(launch: BenchLaunch, output: JobOutput, starts: Sequence[Start]) 
             yield "requested GPUs, but the program used none"
     if output.readings and len(starts) != 1:
         yield f"the program started {len(starts)} times"
-    for statistic in {start.statistic for start in starts if start.statistic}:
-        yield f"{launch.bench} has one statistic only, the output names the {statistic}"
-
-
-def _of_operations(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
-    asked = Counter((operation, size) for operation in launch.operations for size in launch.sizes)
-    read = Counter(
-        ((r.operation.removesuffix(_DETOUR), r.source, r.target), r.nbytes)
-        for r in output.readings
-    )
-    for (operation, source, target), nbytes in asked - read:
-        pair = "" if source is None else f" {source}->{target}"
-        yield f"{operation}{pair}: no reading at {format_bytes(nbytes)}"
-        return
-    for (operation, _, _), nbytes in read - asked:
-        yield f"{operation} at {format_bytes(nbytes)} was not requested"
-        return

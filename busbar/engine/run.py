@@ -88,5 +88,5 @@ def of_launch(known: Run, launch: BenchLaunch) -> Run:
         listed=("",),
         gpus=gpus,
         buffers=launch.buffers,
-        memory="host" if launch.buffers == "H H" else "device",
+        memory="" if launch.mixed else "host" if launch.buffers == "H H" else "device",
     )

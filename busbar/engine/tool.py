@@ -62,6 +62,15 @@ class Programs:
         return (self.pattern,) if self.pattern else self.names
 
 
+class Tested(NamedTuple):
+    """A comparison of data that the tool made beside its readings."""
+
+    operation: str
+    buffers: str
+    message: str
+    """What is wrong; empty if nothing is."""
+
+
 class Contradiction(NamedTuple):
     """Where an output does not agree with itself, and the line that shows it."""
 
@@ -148,6 +157,8 @@ class Tool:
     """Where the output differs from what was requested."""
     checked: Callable[[BenchLaunch, LaunchOutput], bool]
     """Whether the output says that the data was checked."""
+    correctness: Callable[[BenchLaunch, LaunchOutput], Iterator[Tested]] = _nothing  # type: ignore[assignment]
+    """The requested comparisons of data."""
     contradictions: Callable[[JobOutput, str | None, int | None], Iterator[Contradiction]] = (
         _nothing  # type: ignore[assignment]
     )

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.engine import gpu_aware as gpu_judge
 from busbar.engine.collect import show, split
-from busbar.engine.gpu_aware import GpuAwareRequest
 from busbar.engine.judge import judge
 from busbar.engine.launch import BenchLaunch
 from busbar.engine.results import Result
@@ -46,8 +44,12 @@ OSU_BW = BenchLaunch(
     transports=("cuda_ipc",),
     validated=True,
 )
-MATRIX = GpuAwareRequest(
-    "link_matrix", ranks=4, buffers=("D D",), sizes=(MIB, 4 * MIB), latency_sizes=(8,)
+MATRIX = BenchLaunch(
+    "gpu_aware",
+    ("gpu_aware", "--buffers=DD", "--sizes=1M,4M", "--latency-sizes=8"),
+    *(4, ()),
+    mixed=True,
+    end=True,
 )
 
 
@@ -166,24 +168,21 @@ ERROR = '{"event": "error", "rank": 0, "text": "asked for 4 ranks, MPI started 1
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        (["mpirun was unable to find the executable"], "it did not start"),
+        (["mpirun was unable to find the executable"], "exit status 1"),
         (["gpu_aware: cannot open libcuda.so.1"], "cannot open libcuda.so.1"),
-        ([start(1), ERROR] * 4, "4 programs of 1 rank(s) started, not one"),
-        ([start(1), ERROR], "asked for 4 ranks, MPI started 1"),
-        ([start(4)], "the output ends before the program's last line"),
+        ([start(1), ERROR] * 4, "4 programs started apart from each other, not one"),
+        ([start(1), ERROR], "requested 4 ranks, but the launcher started 1"),
     ],
 )
 def test_a_matrix_that_was_not_measured_is_one_result(lines, says):
-    (result,) = gpu_judge.judge(MATRIX, show("record", lines), RUN)
+    (result,) = judged(MATRIX, [*lines, "exit_status=1"])
     assert result.verdict is Verdict.FAILED
     assert says in result.message
-    assert "36 results are missing from the output" in result.message
 
 
-def test_a_matrix_without_a_reason_names_each_missing_reading():
-    """Nothing explains that they are missing."""
-    lines = [start(4), '{"event": "end", "wrong": 0, "seconds": 1}']
-    results = gpu_judge.judge(MATRIX, show("record", lines), RUN)
-    missing = [result for result in results if "is missing from the output" in result.message]
-    assert len(missing) == 36
-    assert all(result.verdict is Verdict.FAILED for result in missing)
+def test_a_matrix_that_breaks_off_says_so_and_counts_what_is_missing():
+    results = judged(MATRIX, [start(4), "exit_status=0"])
+    assert all(result.verdict is Verdict.FAILED for result in results)
+    messages = "; ".join(result.message for result in results)
+    assert "the output ends before the tool's last line" in messages
+    assert "latency 0->1 D D: no reading at 8 B and 35 more" in messages

@@ -25,7 +25,7 @@ from busbar.explain.rulebook import PATTERNS
 from busbar.site.model import Site
 
 from ..explain.test_labels import DATA, LABELS, neutral
-from ..reframe.faults import H200, GpuAwareKind
+from ..reframe.faults import H200
 from ..reframe.kinds import KINDS
 
 GIB = 1 << 30
@@ -131,7 +131,7 @@ def test_a_pair_of_an_unknown_partition_has_the_limit_of_the_fastest() -> None:
 # What ucx_perftest and fabtests print is read by the check alone.
 @pytest.mark.parametrize(
     "name",
-    [n for n, k in KINDS.items() if not (isinstance(k, GpuAwareKind) or n.startswith("fabric_"))],
+    [n for n in KINDS if not n.startswith("fabric_")],
 )
 def test_the_record_of_each_check(name: str) -> None:
     kind = KINDS[name]

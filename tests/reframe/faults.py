@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbar import site as sites
-from busbar.engine import gpu_aware as gpu_judge
 from busbar.engine.assertions import Problem
 from busbar.engine.collect import split
 from busbar.engine.launch import BenchLaunch, LaunchOutput
@@ -116,15 +115,6 @@ class Kind:
     derive: Callable[[LaunchOutput], list[Reading]] = lambda shown: []
     also: Callable[[BenchLaunch, LaunchOutput], Iterator[Problem]] = lambda launch, shown: iter(())
     """What the check asks beside what all are asked."""
-
-
-@dataclass(frozen=True)
-class GpuAwareKind:
-    """The same for checks that run our own program."""
-
-    asked: gpu_judge.GpuAwareRequest
-    text: str
-    breaks: dict[str, Break]
 
 
 def perftest(shown: LaunchOutput) -> list[Reading]:

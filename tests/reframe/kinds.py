@@ -10,7 +10,6 @@ from functools import partial
 from types import SimpleNamespace
 
 from busbar import site as sites
-from busbar.engine import gpu_aware as gpu_judge
 from busbar.engine.assertions import Problem
 from busbar.engine.collect import show
 from busbar.engine.expectation import expectation_of
@@ -33,7 +32,6 @@ from .faults import (
     NONCE,
     SIZE,
     Break,
-    GpuAwareKind,
     Kind,
     events_scaled,
     first,
@@ -262,21 +260,21 @@ CPX = rccl(
     *(64, "all_reduce_cpx64_synthetic.log", "rccl_log_cpx64_synthetic.log", {}),
     ("nranks 64 ", "nranks 8 "),
 )
-GPU_LOG = of_job((DATA / "h200x4/gpu_aware_healthy.log").read_text())
-GPU_AWARE = GpuAwareKind(
-    gpu_judge.GpuAwareRequest(
-        *("check", 4, ("D D",)),
-        sizes=(1 << 22, SIZE, 1 << 28),
-        latency_sizes=(8,),
-        check_sizes=(1 << 16,),
-        lane="ucx-1.14",
-        nonce=NONCE,
+GPU_AWARE = Kind(
+    BenchLaunch(
+        "gpu_aware",
+        ("gpu_aware", "--buffers=DD", "--sizes=4M,16M,256M", "--latency-sizes=8", "--check=64K"),
+        *(4, ()),
         transports=("cuda_ipc",),
+        mixed=True,
+        end=True,
+        nonce=NONCE,
     ),
-    GPU_LOG,
+    of_job((DATA / "h200x4/gpu_aware_healthy.log").read_text()),
+    H200,
     {
         **FOREIGN,
-        "ranks": replaced('"ranks": 4, "asked', '"ranks": 1, "asked'),
+        "ranks": replaced('"rank": 3, "host": "vm"', '"rank": 3, "host": "other"'),
         "placement": replaced("0000:00:07.0", "0000:00:06.0"),
         "transport": replaced("cuda_ipc/cuda", "cuda_copy/cuda"),
         "data": lambda text: text.replace(
@@ -284,6 +282,7 @@ GPU_AWARE = GpuAwareKind(
             '"from": 0, "to": 1, "bytes": 65536, "wrong": 9',
         ),
         "metrics": lambda text: re.sub(r'(?m)^.*"event": "end".*$', "", text),
+        "answer": replaced('D", "bytes": 8, "us": 7.71431', 'D", "bytes": 9, "us": 7.71431'),
         "low": scaled(r'"bytes": 16777216, "gb_per_s": ([\d.]+)', 0.8),
         "impossible": scaled(r'"bytes": 16777216, "gb_per_s": ([\d.]+)', 1.4),
     },
@@ -300,7 +299,7 @@ LIBFABRIC = Kind(
 )
 UCX_HOST = ucx("memory", "H H", ("sysv", "cma"))
 UCX_GPU = ucx("gpu", "D D", ("cuda_ipc",))
-KINDS: dict[str, Kind | GpuAwareKind] = {
+KINDS: dict[str, Kind] = {
     **dict.fromkeys(("pt2pt", "pt2pt_sdma"), PAIR),
     "pt2pt_host": replace(
         PAIR,

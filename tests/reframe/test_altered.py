@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pytest
 
 from .altered import HEALTHY, Altered, alterations, brief
-from .faults import GpuAwareKind
 from .test_minimum import verdict
 
 
@@ -89,7 +88,7 @@ def test_there_are_enough_of_them() -> None:
 def test_each_endpoint_goes_by_a_fast_way(name: str, tmp_path: Path) -> None:
     """One that is slow among others that are not."""
     kind = HEALTHY[name]
-    if not isinstance(kind, GpuAwareKind) and kind.launch.log == "nccl":
+    if kind.launch.log == "nccl":
         return
     line = "[1795263870.0] [vm:1:0]  ucp_worker.c:1783 UCX  INFO    ep_cfg[9]: tag(tcp/eth0)"
     assert verdict(kind, f"{line}\n{brief(kind.text)}", tmp_path).is_problem
@@ -112,7 +111,6 @@ def test_other_units_are_refused(name: str, units: str, tmp_path: Path) -> None:
 )
 def test_the_output_of_another_program_fails(asked: str, given: str, tmp_path: Path) -> None:
     kind, other = HEALTHY[asked], HEALTHY[given]
-    assert not isinstance(kind, GpuAwareKind)
     assert verdict(kind, other.text, tmp_path).is_problem
     # Also under the other name; all_gather and alltoall have the same columns.
     if {asked, given} != {"all_gather", "alltoall"}:

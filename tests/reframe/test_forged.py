@@ -40,6 +40,8 @@ FORGED = [
     ("gpu_aware", r'"backend": "cuda"', '"backend": "host"'),
     ("gpu_aware", r'"program": "gpu_aware"', '"program": "memory"'),
     ("gpu_aware", r'"asked_ranks": 4', '"asked_ranks": 8'),
+    ("gpu_aware", r'("us": [0-9.]+, )', r'\1"verified": 0, '),
+    ("gpu_aware", r'("check", "operation")', r'"check", "messages": 0, "operation"'),
     ("gpu_aware", r'"asked_ranks": 4', '"asked_ranks": 4, "share_devices": 1'),
     ("gpu_aware", r'("nonce": "[0-9a-f]+")', r'"nonce": "00", \1'),
     ("gpu_aware", r'"wrong": 0\}', '"wrong": 9, "wrong": 0}'),

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import pytest
 
 from busbar.check.causes import explained
-from busbar.engine import gpu_aware as gpu_judge
 from busbar.engine.collect import show
 from busbar.engine.judge import judge
 from busbar.engine.launch import BenchLaunch
@@ -25,7 +24,7 @@ from busbar.explain import Source
 from busbar.verdict import Verdict
 
 from .altered import HEALTHY, brief
-from .faults import H200, Break, GpuAwareKind, Kind, replaced
+from .faults import Break, Kind, replaced
 
 HALF = r" +([\d.]+) +([\d.]+) +([\d.]+)( +\S+)"
 ROW = r"^( +{size} +\d+ +\w+ +\w+ +-?\d+)" + HALF + HALF
@@ -296,18 +295,13 @@ LATER = [
 ]
 
 
-def outcome(kind: Kind | GpuAwareKind, text: str) -> Outcome:
+def outcome(kind: Kind, text: str) -> Outcome:
     """What `busbar check` keeps of the output."""
     shown = show("job", text.splitlines())
-    if isinstance(kind, GpuAwareKind):
-        run = replace(H200, bench="gpu_aware")
-        results = gpu_judge.judge(kind.asked, shown, run)
-    else:
-        shown.facts.readings += kind.derive(shown)
-        results = judge("check", kind.run, without_json(kind.launch), shown)
-        run = kind.run
+    shown.facts.readings += kind.derive(shown)
+    results = judge("check", kind.run, without_json(kind.launch), shown)
     return explained(
-        Outcome("check", "ucx-1.14", tuple(results)), [Source.from_text("job", text)], run
+        Outcome("check", "ucx-1.14", tuple(results)), [Source.from_text("job", text)], kind.run
     )
 
 

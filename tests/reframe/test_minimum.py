@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from busbar.engine import assertions, verdicts
-from busbar.engine import gpu_aware as gpu_judge
 from busbar.engine.collect import show
 from busbar.engine.judge import judge
 from busbar.engine.reading import Reading
@@ -25,7 +24,7 @@ from busbar.tools.nccl_tests.report import PRIVATE, collect_json
 from busbar.verdict import Verdict, combined
 
 from ..replay.stand_in import write_json
-from .faults import H200, GpuAwareKind, Kind
+from .faults import Kind
 from .kinds import KINDS, fabric_ofi
 
 HERE = Path(__file__).parent
@@ -34,15 +33,6 @@ MINIMUM: dict[str, list[str]] = yaml.safe_load((HERE / "minimum.yaml").read_text
 ELSEWHERE = "sweep"
 """It has a judgement of its own, which tests/cluster/test_sweep_check.py tests."""
 del MINIMUM[ELSEWHERE]
-# What judges a run of our own program is divided otherwise: by what it looks at.
-_GPU_AWARE = {
-    "ranks": "_run_problems",
-    "metrics": "_run_problems",
-    "nonce": "_nonce_problems",
-    "placement": "_place_problems",
-    "transport": "_transport_problems",
-    "data": "_correctness",
-}
 _BESIDE = {
     "mode": (mode, "not_in_use"),
     "gain": (mode, "too_small_gain"),
@@ -50,15 +40,8 @@ _BESIDE = {
 }
 
 
-def verdict(kind: Kind | GpuAwareKind, text: str, directory: Path) -> Verdict:
+def verdict(kind: Kind, text: str, directory: Path) -> Verdict:
     """What the check makes of an output."""
-    if isinstance(kind, GpuAwareKind):
-        found = gpu_judge.judge(
-            kind.asked,
-            show("record", text.splitlines()),
-            replace(H200, bench="gpu_aware"),
-        )
-        return combined(result.verdict for result in found)
     shown = show("record", text.splitlines())
     if kind.launch.json:
         path = directory / kind.launch.json
@@ -96,11 +79,11 @@ def test_only_this_assertion_notices(name, assertion, monkeypatch, tmp_path):
     broken = kind.breaks[assertion](kind.text)
     assert broken != kind.text
     assert verdict(kind, broken, tmp_path).is_problem
-    take_out(assertion, kind, monkeypatch)
+    take_out(assertion, monkeypatch)
     assert not verdict(kind, broken, tmp_path).is_problem
 
 
-def take_out(assertion, kind, monkeypatch):
+def take_out(assertion, monkeypatch):
     """Leaves one assertion out of the whole run."""
     lost = {"low": Verdict.DEGRADED, "impossible": Verdict.IMPOSSIBLE}.get(assertion)
     if lost:
@@ -111,9 +94,6 @@ def take_out(assertion, kind, monkeypatch):
             return replace(judged, verdict=Verdict.PASS) if judged.verdict is lost else judged
 
         monkeypatch.setattr(verdicts, "judge_reading", without)
-        monkeypatch.setattr(gpu_judge, "judge_reading", without)
-    elif isinstance(kind, GpuAwareKind):
-        monkeypatch.setattr(gpu_judge, _GPU_AWARE[assertion], lambda *_: iter(()))
     elif assertion in _BESIDE:
         owner, name = _BESIDE[assertion]
         monkeypatch.setattr(owner, name, lambda *_, **__: iter(()))

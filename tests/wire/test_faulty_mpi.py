@@ -16,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from busbar.engine.collect import show
-from busbar.engine.gpu_aware import GpuAwareRequest, judge
-from busbar.engine.launch import LaunchOutput
+from busbar.engine.judge import judge
+from busbar.engine.launch import BenchLaunch
 from busbar.engine.nonce import NONCE
 from busbar.engine.results import Result
 from busbar.engine.run import Run
-from busbar.units import parse_bytes
 from busbar.verdict import Verdict, combined
 
 from ..test_gpu_aware_program import environment
@@ -143,21 +142,12 @@ def judged(root, program, library):
             check=False,
         )
         text = done.stdout + done.stderr
-        asked = GpuAwareRequest(
-            "link_matrix",
-            2,
-            ("H H",),
-            sizes=tuple(map(parse_bytes, sizes.split(","))) if sizes else (),
-            latency_sizes=(8,) if sizes else (),
-            check_sizes=tuple(map(parse_bytes, check.split(","))) if check else (),
-            collectives=tuple(collectives.split(",")) if check and collectives else (),
-            nonce="0123",
+        launch = BenchLaunch(
+            *("gpu_aware", ("gpu_aware", *options), 2, ()), mixed=True, end=True, nonce="0123"
         )
-        shown: LaunchOutput = show("output", text.splitlines())
+        lines = [*text.splitlines(), f"exit_status={done.returncode}"]
         # No band, so that nothing but wrong data can fail.
-        results = judge(asked, shown, Run())
-        if done.returncode:
-            results.append(Result("link_matrix", Verdict.FAILED, message="exit status"))
+        results = judge("link_matrix", Run(), launch, show("output", lines))
         counts = re.findall(r"faulty_mpi: (\d+) faults", text)
         return results, sum(map(int, counts)), text
 

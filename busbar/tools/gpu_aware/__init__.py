@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from busbar.engine.bands import pair
-from busbar.engine.own_programs import answer, contradictions
+from busbar.engine.own_programs import contradictions
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
 from busbar.engine.tool import Feature, Programs, Tool, measured
@@ -15,6 +15,7 @@ from busbar.expect.expectation import Expectation
 from busbar.expect.measured import beside_plain_copies
 from busbar.site.delivery import Delivery
 from busbar.site.model import Site
+from busbar.tools.gpu_aware.answer import answer, correctness
 
 
 def _declared(site: Site, delivery: Delivery) -> Sequence[str]:
@@ -54,4 +55,5 @@ TOOL = Tool(
     answer=answer,
     checked=measured,
     contradictions=contradictions,
+    correctness=correctness,
 )
