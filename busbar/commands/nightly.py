@@ -177,7 +177,7 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     deadline = None if args.max_hours is None else begun + args.max_hours * _HOUR_S
     # A step of Slurm may start in another directory.
     where = str(Path(name).absolute()) if "/" in name else name
-    with one_night(grant, wish, site.operators, _tell):
+    with one_night(grant, wish, site.operators, output, _tell):
         night = last(output) if args.resume else begin(output, now)
         _tell(f"night {night.directory}: {len(grant.usable)} nodes")
         job = Job(night, where, grant, wish, choice, args.limit, deadline)

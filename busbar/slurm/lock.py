@@ -6,6 +6,9 @@ starts: its begin time is ``_LEASE_S`` ahead, and moves on while the night runs.
 whose host died becomes due and ends at once, so that nobody has to remove it. Of two nights that
 start at the same time, the one with the lower job id goes on. Anybody can submit a job of this
 name: only those of this user, of root, of Slurm's own user and of the site's operators count.
+
+No dependency of Slurm does this: ``singleton`` is for jobs of one user, and a night is no job but
+a process that submits many.
 """
 
 from __future__ import annotations
@@ -36,10 +39,7 @@ _FAILURES = 3
 _SLACK_S = 120
 """How far the clocks of a cluster may differ."""
 _FORMAT = "--Format=JobID:20,UserName:64,EligibleTime:24,Partition:64,State:16,Comment:500"
-_HOLDER = re.compile(
-    r"process (?P<process>\d{1,9}) of (?P<start>\d+) on (?P<host>[\w.-]+) (?P<namespace>\S+)",
-    re.ASCII,
-)
+_HOLDER = re.compile(r"(?P<process>process \d{1,9} on [\w.-]+) in ", re.ASCII)
 
 
 class _Lock(NamedTuple):
@@ -48,19 +48,26 @@ class _Lock(NamedTuple):
     begin: int
     partition: str
     holder: str
-    """The process that holds it, by the comment of the job."""
+    """The comment of the job: which process has it, and for which directory of nights."""
+
+    def is_of(self, holder: str) -> bool:
+        """Whether another process held it for a directory, which that of ``holder`` has now."""
+        return self.holder.partition(" on ")[2] == holder.partition(" on ")[2]
 
 
 @contextmanager
 def one_night(
-    grant: Grant, wish: Wish, operators: Sequence[str], tell: Callable[[str], None]
+    grant: Grant, wish: Wish, operators: Sequence[str], output: Path, tell: Callable[[str], None]
 ) -> Iterator[None]:
     """Keep other nights from the nodes; raise ``BusbarError`` if one tests some of them.
 
-    A job that may not submit others goes on without a lock: Slurm gives its nodes to nobody else.
+    No other process of this host has the directory ``output``, so that an earlier lock for it is
+    of a night that died. A job that may not submit others goes on without a lock: Slurm gives its
+    nodes to nobody else.
     """
     where = f"partition {grant.partition.name}"
-    job, refusal = _submit(grant, wish)
+    holder = f"process {os.getpid()} on {socket.gethostname()} in {output} {output.stat().st_ino}"
+    job, refusal = _submit(grant, wish, holder)
     if job is None:
         if not grant.held:
             raise BusbarError(
@@ -71,7 +78,7 @@ def one_night(
         tell(f"no lock, so that a second night would not be noticed: {refusal}")
     ended = threading.Event()
     try:
-        if problem := _earlier(grant, job, operators):
+        if problem := _earlier(grant, job, operators, holder):
             raise BusbarError(problem[0], where=where, hint=problem[1])
         if job is not None:
             threading.Thread(target=_renew, args=(job, ended, tell), daemon=True).start()
@@ -82,13 +89,13 @@ def one_night(
             answer("scancel", str(job))
 
 
-def _submit(grant: Grant, wish: Wish) -> tuple[int | None, str]:
+def _submit(grant: Grant, wish: Wish, holder: str) -> tuple[int | None, str]:
     """Submit a lock; return its job, or why Slurm refused it."""
     options = [
         *words_of(grant.partition, wish),
         *("--parsable", f"--job-name={NAME}", f"--begin=now+{_LEASE_S}", "--time=1"),
         *("--nodes=1", "--ntasks=1", "--no-requeue", "--chdir=/", "--output=/dev/null"),
-        *(f"--comment={_holder(os.getpid())}", "--wrap=:"),
+        *(f"--comment={holder}", "--wrap=:"),
     ]
     # Variables of sbatch would change the job.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SBATCH_")}
@@ -98,7 +105,9 @@ def _submit(grant: Grant, wish: Wish) -> tuple[int | None, str]:
     return numbers.whole(done.stdout.strip().partition(";")[0]), refusal
 
 
-def _earlier(grant: Grant, mine: int | None, operators: Sequence[str]) -> tuple[str, str] | None:
+def _earlier(
+    grant: Grant, mine: int | None, operators: Sequence[str], holder: str
+) -> tuple[str, str] | None:
     """Return what is against this night, an earlier lock on some of the nodes, and what to do."""
     locks = sorted(_locks({_user(), "root", *operators}))
     if mine is not None and mine not in [lock.job for lock in locks]:
@@ -109,10 +118,10 @@ def _earlier(grant: Grant, mine: int | None, operators: Sequence[str]) -> tuple[
         if lock.job == mine:
             break
         theirs = _nodes(lock.partition)
-        # A night that died cancels no job: anybody can write a comment. Its lock ends by itself.
-        if not _died(lock.holder) and (not theirs or not ours or theirs & ours):
-            holder = _HOLDER.match(lock.holder)
-            process = f"process {holder['process']} on {holder['host']}, " if holder else ""
+        # The lock of a night that died is not cancelled: anybody can write a comment.
+        if not lock.is_of(holder) and (not theirs or not ours or theirs & ours):
+            known = _HOLDER.match(lock.holder)
+            process = f"{known['process']}, " if known else ""
             return (
                 "another night tests nodes of this partition"
                 f" ({process}user {lock.user}, lock job {lock.job})",
@@ -157,33 +166,3 @@ def _renew(job: int, ended: threading.Event, tell: Callable[[str], None]) -> Non
         failures = failures + 1 if moved.returncode else 0
         if failures == _FAILURES:
             tell(f"lock job {job} cannot be renewed: a second night may start")
-
-
-def _holder(process: int) -> str:
-    """Return how a lock names a process; numbers are used again, containers may share a name."""
-    try:
-        # The name of a program in parentheses may contain anything.
-        stat = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2]
-        namespace = Path("/proc/self/ns/pid").readlink()
-    except OSError:
-        return ""
-    return f"process {process} of {stat.split()[19]} on {socket.gethostname()} {namespace}"
-
-
-def _died(holder: str) -> bool:
-    """Return whether this host knows that the process which holds a lock has ended."""
-    known, mine = _HOLDER.match(holder), _HOLDER.match(_holder(os.getpid()))
-    if (
-        not known
-        or not mine
-        or known.group("host", "namespace") != mine.group("host", "namespace")
-    ):
-        return False
-    process = int(known["process"])
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        pass  # it is of another user
-    return _holder(process) not in ("", holder)

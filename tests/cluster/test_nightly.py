@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import threading
 import time
 import xml.etree.ElementTree as ET
@@ -328,16 +327,17 @@ def test_a_second_start_is_refused(stages: Stages) -> None:
     assert stages.calls == []
 
 
-def holder(host: str, process: int) -> str:
+def holder(host: str, output: Path | str = "/nights 1") -> str:
     """Return the comment of a lock."""
-    namespace = os.readlink("/proc/self/ns/pid")
-    return f"process {process} of 1 on {host} {namespace}"
+    where = f"{output} {output.stat().st_ino}" if isinstance(output, Path) else output
+    return f"process 1 on {host} in {where}"
 
 
 @pytest.mark.parametrize(
     ("comment", "words"),
     [
-        (holder("login2", 1), "process 1 on login2, user root, lock job 3"),
+        (holder("login2"), "process 1 on login2, user root, lock job 3"),
+        (holder(os.uname().nodename), f"process 1 on {os.uname().nodename}, user root, lock"),
         ("", "(user root, lock job 3)"),
         ('{"host": "\x1b[2J"}', "(user root, lock job 3)"),
     ],
@@ -356,17 +356,14 @@ def test_a_night_elsewhere_on_the_same_nodes_is_not_joined(
 
 
 def test_the_lock_of_a_night_that_died_does_not_count(stages: Stages) -> None:
-    """On this host at once, elsewhere when Slurm would start its job."""
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    host = os.uname().nodename
+    """For the same directory at once, elsewhere when Slurm would start its job."""
+    stages.output.mkdir()
     for comment, how in (
-        (holder(host, ended.pid), {}),
-        (holder(host, os.getpid()), {}),  # another process had its number
-        (holder("login2", 1), {"state": "RUNNING"}),
-        (holder("login2", 1), {"begin_s": -600}),
-        (holder("login2", 1), {"begin_s": 9000}),  # none of ours
-        (holder("login2", 1), {"user": "mallory"}),  # anybody can submit such a job
+        (holder(os.uname().nodename, stages.output), {}),
+        (holder("login2"), {"state": "RUNNING"}),
+        (holder("login2"), {"begin_s": -600}),
+        (holder("login2"), {"begin_s": 9000}),  # none of ours
+        (holder("login2"), {"user": "mallory"}),  # anybody can submit such a job
     ):
         stages.queue(comment, **how)
         assert stages.run("--stages", "sweep")[0] == 0, (comment, how, stages.errors)
@@ -385,7 +382,7 @@ def test_without_a_lock_only_a_job_goes_on(
     monkeypatch.setenv("SLURM_JOB_ID", "5")
     assert stages.run("--stages", "sweep")[0] == 0
     assert "no lock, so that a second night would not be noticed: " in stages.errors
-    stages.queue(holder("login2", 1))
+    stages.queue(holder("login2"))
     assert stages.run("--stages", "sweep")[0] == 2
     stages.before("sbatch", "echo 9; exit 0")
     (stages.data / "queue").write_text("")

@@ -141,7 +141,7 @@ def test_two_nights_never_overlap(lab: Path, tmp_path: Path) -> None:
     _on_head(lab, tmp_path, "kill", "-KILL", holder["number"])
     first.communicate(timeout=60)
     _on_head(lab, tmp_path, "scancel", job)
-    third = night("third")
+    third = night("first")
     text, errors = third.communicate(timeout=120)
     (stage,) = json.loads(text)["stages"]
     assert stage["message"].startswith("4 of 4 nodes have a verdict"), errors
