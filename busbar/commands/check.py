@@ -30,7 +30,7 @@ from busbar.check.surroundings import (
 from busbar.check.target import Target, target_of, untested
 from busbar.commands.check_end import RunState, conclude
 from busbar.commands.check_options import add_options
-from busbar.commands.cluster_options import wish_of
+from busbar.commands.cluster_options import output_of, tell, wish_of
 from busbar.data import CHECKS
 from busbar.delivery import reframe as reframe_configuration
 from busbar.delivery.choice import Choice
@@ -63,29 +63,17 @@ def run_command(args: argparse.Namespace) -> int:
     if args.inject and not args.image:
         raise BusbarError("needs an image", where="--inject", hint="name it with --image")
     if variables := ignored_variables():
-        _tell(f"ignoring {', '.join(variables)}: only the options of busbar check count")
+        tell(f"ignoring {', '.join(variables)}: only the options of busbar check count")
     set_home()
     if args.list:
         with TemporaryDirectory(prefix="busbar-list-") as directory:
             refuse_unsafe(directory, "TMPDIR")
             return _list(args, Path(directory))
-    output = args.output.resolve()
-    refuse_unsafe(output, "--output")
     _choice(args)  # refuses names before anything is made
-    if args.site:
-        refuse_unsafe(args.site, "--site")
-    make_directory(output)
-    with own(output):
+    with output_of(args) as output, own(output):
         remove_old_results(output)
         refuse_without_space(output)
-        try:
-            return _run(args, output)
-        except OSError as error:
-            raise BusbarError(
-                f"cannot be used: {error.strerror or error}",
-                where=str(error.filename or output),
-                hint="make room, or choose another --output",
-            ) from error
+        return _run(args, output)
 
 
 def _choice(args: argparse.Namespace) -> Choice:
@@ -110,7 +98,7 @@ def _list(args: argparse.Namespace, output: Path) -> int:
             if args.prefix or args.delivery or args.image:
                 raise
             plan, environments = _plan(args, output, site_file, site, target, declared=True)
-            _tell(f"listing what site.yaml declares, as nothing can run here: {error.alone()}")
+            tell(f"listing what site.yaml declares, as nothing can run here: {error.alone()}")
         matches = load(plan, reframe)
     _refuse_unknown(args, matches, environments)
     matches = selected(matches, args.name, args.tag)
@@ -158,8 +146,8 @@ def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: R
     plan = replace(plan, hashes=tuple(match.hash for match in state.chosen))
     jobs = job_count(state.chosen, plan.sweep)
     ahead = f": {announced(jobs, state.chosen, earlier)}" if jobs else ""
-    _tell(f"site {state.site}, lane {state.lane}{_place(state.target)}{ahead}")
-    waits = waiting_shown(output, _tell) if state.target.nodes else nullcontext()
+    tell(f"site {state.site}, lane {state.lane}{_place(state.target)}{ahead}")
+    waits = waiting_shown(output, tell) if state.target.nodes else nullcontext()
     with args.interruption.held(), stderr().progress(jobs) as bar, waits:
 
         def progress(step: Step) -> None:
@@ -174,7 +162,7 @@ def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: R
 
 def _site(args: argparse.Namespace) -> tuple[Path, Site]:
     """Return the file of the site and the site, detected if none is named."""
-    name = args.site or default_site(args.output, _tell)
+    name = args.site or default_site(args.output, tell)
     return find(name), sites.load(name)
 
 
@@ -202,10 +190,10 @@ def _plan(
     environments = [Environment.from_configuration(each) for each in config["environments"]]
     for each in environments:
         if each.not_compared:
-            _tell(f"nothing to compare the image with: {each.not_compared}")
+            tell(f"nothing to compare the image with: {each.not_compared}")
     for each in config["systems"][0]["partitions"]:
         if not each["environs"]:
-            _tell(f"nothing runs on partition {each['name']}: {each['extras']['no_environment']}")
+            tell(f"nothing runs on partition {each['name']}: {each['extras']['no_environment']}")
     make_directory(output)
     plan = RunPlan(
         site=site,
@@ -243,11 +231,6 @@ def _refuse_unknown(
         required=args.require,
         provided=[feature for each in environments for feature in each.features],
     )
-
-
-def _tell(line: str) -> None:
-    with suppress(OSError):  # nobody reads any more, but the run goes on
-        stderr().line(f"busbar: {line}")
 
 
 def remove_old_results(output: Path) -> None:

@@ -4,11 +4,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from busbar.check.run import make_directory
 from busbar.commands.option_types import above_zero, seconds
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, Choice
+from busbar.errors import BusbarError
+from busbar.safe_path import refuse_unsafe
 from busbar.slurm.options import Wish
+from busbar.terminal import stderr
 
 
 def add_site(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +79,30 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
         help="GB/s that the links of a pair of nodes carry with all NICs; the sweep judges by it"
         " (default: the bands of the site)",
     )
+
+
+@contextmanager
+def output_of(args: argparse.Namespace) -> Iterator[Path]:
+    """Make the directory of ``--output``, which errors of the system in the block then name."""
+    output: Path = args.output.resolve()
+    refuse_unsafe(output, "--output")
+    if args.site:
+        refuse_unsafe(args.site, "--site")
+    make_directory(output)
+    try:
+        yield output
+    except OSError as error:
+        raise BusbarError(
+            f"cannot be used: {error.strerror or error}",
+            where=str(error.filename or output),
+            hint="make room, or choose another --output",
+        ) from error
+
+
+def tell(line: str) -> None:
+    """Show a line of progress."""
+    with suppress(OSError):  # nobody reads any more, but the run goes on
+        stderr().line(f"busbar: {line}")
 
 
 def wish_of(args: argparse.Namespace, nodelist: str = "") -> Wish:

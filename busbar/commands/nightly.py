@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 from busbar import site as sites
 from busbar.check.default_site import default_site
 from busbar.check.processes import Interruption
-from busbar.check.run import make_directory
 from busbar.check.surroundings import own, refuse_without_space, write
 from busbar.cluster.nightly.night import (
     STAGES,
@@ -38,16 +36,17 @@ from busbar.commands.cluster_options import (
     add_site,
     add_stack,
     choice_of,
+    output_of,
+    tell,
     wish_of,
 )
 from busbar.commands.option_types import above_zero, natural, positive
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.report.junit import junit_of_night
-from busbar.safe_path import refuse_unsafe
 from busbar.slurm.lock import one_night
 from busbar.slurm.options import granted
-from busbar.terminal import stderr, stdout
+from busbar.terminal import stdout
 from busbar.verdict import EXIT_STATUSES, exit_status
 
 _CHOICES = ("gate", "sweep", "check")
@@ -133,25 +132,13 @@ def _stages(text: str) -> tuple[str, ...]:
 
 def _run(args: argparse.Namespace) -> int:
     begun = time.monotonic()
-    output = args.output.resolve()
-    refuse_unsafe(output, "--output")
-    if args.site:
-        refuse_unsafe(args.site, "--site")
-    make_directory(output)
-    with own(output):
+    with output_of(args) as output, own(output):
         refuse_without_space(output)
-        try:
-            return _night(args, output, begun)
-        except OSError as error:
-            raise BusbarError(
-                f"cannot be used: {error.strerror or error}",
-                where=str(error.filename or output),
-                hint="make room, or choose another --output",
-            ) from error
+        return _night(args, output, begun)
 
 
 def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
-    name = args.site or default_site(output, _tell)
+    name = args.site or default_site(output, tell)
     site = sites.load(name)
     wish, choice = wish_of(args), choice_of(args)
     grant = granted(site, wish, one=True)
@@ -177,12 +164,12 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     deadline = None if args.max_hours is None else begun + args.max_hours * _HOUR_S
     # A step of Slurm may start in another directory.
     where = str(Path(name).absolute()) if "/" in name else name
-    with one_night(grant, wish, site.operators, output, _tell):
+    with one_night(grant, wish, site.operators, output, tell):
         night = last(output) if args.resume else begin(output, now)
-        _tell(f"night {night.directory}: {len(grant.usable)} nodes")
+        tell(f"night {night.directory}: {len(grant.usable)} nodes")
         job = Job(night, where, grant, wish, choice, args.limit, deadline)
         with interruption.held():
-            state = Runner(job, args.sample, interruption, _tell).run(state)
+            state = Runner(job, args.sample, interruption, tell).run(state)
             if interruption.name:
                 interruption.finish()
             return _conclude(args, night, state, interruption)
@@ -225,9 +212,9 @@ def _conclude(
         try:
             write(path, content)
         except OSError as error:  # the verdict must still be printed
-            _tell(f"{path}: cannot be written: {error.strerror}")
+            tell(f"{path}: cannot be written: {error.strerror}")
     for problem in rotate(args.output.resolve(), args.keep) if args.keep else ():
-        _tell(problem)
+        tell(problem)
     try:
         if args.json:
             stdout().document(to_json(state))
@@ -237,8 +224,3 @@ def _conclude(
     except OSError:  # nobody reads any more, but the exit status is the verdict
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return interruption.status if state.interrupted else exit_status(state.verdict)
-
-
-def _tell(line: str) -> None:
-    with suppress(OSError):  # nobody reads any more, but the night goes on
-        stderr().line(f"busbar: {line}")

@@ -12,7 +12,6 @@ from typing import Any
 from busbar import site as sites
 from busbar.check.default_site import default_site
 from busbar.check.processes import Interrupted, Interruption
-from busbar.check.run import make_directory
 from busbar.check.surroundings import own, refuse_without_space, write
 from busbar.cluster.measure import drain
 from busbar.cluster.measure.program import prepare
@@ -25,6 +24,8 @@ from busbar.commands.cluster_options import (
     add_site,
     add_stack,
     choice_of,
+    output_of,
+    tell,
     wish_of,
 )
 from busbar.commands.option_types import above_zero, natural, positive, seconds, share
@@ -32,11 +33,10 @@ from busbar.commands.sweep_report import document, print_outcome
 from busbar.data import busbar
 from busbar.document import to_json
 from busbar.errors import BusbarError
-from busbar.safe_path import refuse_unsafe
 from busbar.slurm.client import Slurm
 from busbar.slurm.options import Grant, Wish, granted, run_in_job
 from busbar.slurm.topology import Topology, read_topology
-from busbar.terminal import stderr, stdout
+from busbar.terminal import stdout
 from busbar.verdict import EXIT_STATUSES, Verdict, exit_status
 
 _MOST_ROUNDS = 8
@@ -127,29 +127,18 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    output = args.output.resolve()
-    refuse_unsafe(output, "--output")
-    if args.site:
-        refuse_unsafe(args.site, "--site")
-    make_directory(output)
-    try:
+    with output_of(args) as output:
         return _sweep(args, output)
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be used: {error.strerror or error}",
-            where=str(error.filename or output),
-            hint="make room, or choose another --output",
-        ) from error
 
 
 def _sweep(args: argparse.Namespace, output: Path) -> int:
     _refuse_earlier(output, resume=args.resume)
-    name = args.site or default_site(output, _tell)
+    name = args.site or default_site(output, tell)
     site = sites.load(name)
     wish = Wish(args.partition) if args.in_job else wish_of(args, args.nodelist)
     grant = granted(site, wish, one=True)
     for node in grant.unusable:
-        _tell(f"not measured: {node}")
+        tell(f"not measured: {node}")
     if len(grant.usable) < _FEWEST:
         raise BusbarError(
             f"a sweep needs 2 nodes, got {len(grant.usable)}",
@@ -181,7 +170,7 @@ def _refuse_earlier(output: Path, *, resume: bool) -> None:
 
 def _submit(args: argparse.Namespace, output: Path, grant: Grant, wish: Wish, site: str) -> int:
     """Run this command in a job; return its exit status."""
-    _tell(f"submitting a job on {len(grant.usable)} nodes")
+    tell(f"submitting a job on {len(grant.usable)} nodes")
     started = output / _STARTED
     started.unlink(missing_ok=True)
     args.interruption.grace = _END_S
@@ -210,7 +199,7 @@ def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Gr
         args.limit,
         args.tolerance,
     )
-    sweep = Sweep(request, grant.usable, output, _tell)
+    sweep = Sweep(request, grant.usable, output, tell)
     with suppress(Interrupted):
         sweep.prepare(resume=args.resume)
         program = prepare(site, grant.partition, choice_of(args), args.seconds, output)
@@ -243,7 +232,7 @@ def _conclude(
         try:
             write(args.drain_script, drain.script(accused, outcome.gone, outcome.nodes))
         except OSError as error:
-            _tell(f"--drain-script: {args.drain_script}: {error.strerror}")
+            tell(f"--drain-script: {args.drain_script}: {error.strerror}")
     if args.json:
         stdout().document(to_json(document(outcome, verdict, output)))
     else:
@@ -255,8 +244,3 @@ def again(args: argparse.Namespace, site: str, output: Path, grant: Grant) -> li
     """Return this command for a job on the nodes: the last one of equal options counts."""
     changed = (f"--site={site}", f"--partition={grant.partition.name}", f"--output={output}")
     return busbar(*args.command_line, *changed, "--nodelist=", "--in-job")
-
-
-def _tell(line: str) -> None:
-    with suppress(OSError):  # nobody reads any more, but the sweep goes on
-        stderr().line(f"busbar: {line}")

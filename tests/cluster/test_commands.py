@@ -189,7 +189,7 @@ def test_the_job_of_a_sweep_has_each_option_of_its_command() -> None:
     given = [n for n in options if f"--{n}" not in flags]
     words = [f"--{n.replace('_', '-')}={values.get(n, f'{n}.txt')}" for n in given]
     args = parser.parse_args(["sweep", "run", *flags, *words])
-    args.words = ["sweep", "run", *flags, *words]
+    args.command_line = ["sweep", "run", *flags, *words]
     before = vars(args).copy()
     assert [name for name in options if before[name] == usual[name]] == []
     partition = sites.load("local").partitions[0]
