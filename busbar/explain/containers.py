@@ -11,7 +11,7 @@ from busbar.explain.catalog import CAUSES, declare
 
 if TYPE_CHECKING:
     from busbar.preflight.layers import LayerDifference
-    from busbar.preflight.model import Line
+    from busbar.preflight.model import PreflightLine
 
 declare("image-broken", "image-slow-path", "deliveries-differ", "container-runtime")
 
@@ -19,7 +19,7 @@ SLOW = "image-slow-path"
 _IDS = {"slow": SLOW, "broken": "image-broken"}
 
 
-def image_causes(lines: Iterable[Line]) -> Iterator[Cause]:
+def image_causes(lines: Iterable[PreflightLine]) -> Iterator[Cause]:
     """Yield a cause for each line of preflight that is not ready."""
     for number, line in enumerate(lines, 1):
         if line.status in _IDS:

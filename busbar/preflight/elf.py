@@ -23,7 +23,7 @@ _DIGITS = 18
 _WEAK = 2  # VER_FLG_WEAK: the loader only warns if such a version is missing
 
 
-class Readable(Protocol):
+class ElfSource(Protocol):
     """A file that can be opened, and compared with others."""
 
     def open(self) -> BufferedReader:
@@ -85,7 +85,7 @@ class _File(ELFFile):
 
 
 @lru_cache(maxsize=512)
-def read(file: Readable) -> Elf | None:
+def read(file: ElfSource) -> Elf | None:
     """Read one file; return None if it is not a readable dynamic ELF object."""
     with file.open() as stream:
         try:
@@ -131,7 +131,7 @@ def _directories(values: list[str]) -> tuple[str, ...]:
     return tuple(part for value in values for part in value.split(":") if part)
 
 
-def search(file: Readable, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
+def search(file: ElfSource, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
     """Search the bytes of a file; a match has at most 1 KiB."""
     kept = b""
     with file.open() as stream:
@@ -142,7 +142,7 @@ def search(file: Readable, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None
     return None
 
 
-def mentions(file: Readable, word: bytes) -> bool:
+def mentions(file: ElfSource, word: bytes) -> bool:
     """Return whether a file contains ``word``; detects a provider that is compiled in."""
     return search(file, re.compile(re.escape(word))) is not None
 

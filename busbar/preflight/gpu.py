@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from busbar.preflight import driver, elf
 from busbar.preflight.loader import Libraries, ucx_core
-from busbar.preflight.model import Line, broken, ready
+from busbar.preflight.model import PreflightLine, broken, ready
 from busbar.preflight.plan import ImagePlan, gtl
 from busbar.site.delivery import CRAY_STACKS
 from busbar.site.model import Gpus
@@ -19,7 +19,7 @@ _DEVICES = {
 }
 
 
-def gpu_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[Line]:
+def gpu_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[PreflightLine]:
     """Yield the lines of the GPUs; one line if the site has none."""
     gpus = plan.site.node_type().gpus
     if gpus is None:
@@ -36,7 +36,7 @@ def gpu_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[Line]:
         yield _gtl(plan, gpus.vendor)
 
 
-def _devices(plan: ImagePlan, gpus: Gpus) -> Line:
+def _devices(plan: ImagePlan, gpus: Gpus) -> PreflightLine:
     missing = [
         f"{pattern.replace(chr(92) + 'd+', 'N')} ({what})"
         for pattern, what in _DEVICES[gpus.vendor].items()
@@ -61,7 +61,7 @@ def _devices(plan: ImagePlan, gpus: Gpus) -> Line:
     return ready("gpu-devices", f"{counts}; {plan.gpu_option} binds them")
 
 
-def _driver_libraries(plan: ImagePlan) -> Line:
+def _driver_libraries(plan: ImagePlan) -> PreflightLine:
     missing = [
         name
         for name in ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -76,7 +76,7 @@ def _driver_libraries(plan: ImagePlan) -> Line:
     return ready("gpu-libraries", "--nv finds libcuda and libnvidia-ml")
 
 
-def _ucx(plan: ImagePlan, libraries: Libraries, vendor: str) -> Line:
+def _ucx(plan: ImagePlan, libraries: Libraries, vendor: str) -> PreflightLine:
     name = "cuda" if vendor == "nvidia" else "rocm"
     transport = ucx_core(libraries)
     if transport is None or plan.stack in CRAY_STACKS:
@@ -100,7 +100,7 @@ def _ucx(plan: ImagePlan, libraries: Libraries, vendor: str) -> Line:
     )
 
 
-def _gtl(plan: ImagePlan, vendor: str) -> Line:
+def _gtl(plan: ImagePlan, vendor: str) -> PreflightLine:
     name = "libmpi_gtl_cuda.so" if vendor == "nvidia" else "libmpi_gtl_hsa.so"
     library = gtl(plan.view, vendor)
     if library is None:

@@ -11,18 +11,18 @@ from busbar.preflight import elf
 from busbar.preflight.gpu import gpu_lines
 from busbar.preflight.host import c_library
 from busbar.preflight.loader import ContainerFile, Libraries, View, ucx_core, version_faults
-from busbar.preflight.model import Line, Origin, PreflightReport, broken, ready
+from busbar.preflight.model import Origin, PreflightLine, PreflightReport, broken, ready, slow
 from busbar.preflight.mpi import ImageMpi, abi, pmi
 from busbar.preflight.net import network_lines
-from busbar.preflight.node import node_line
 from busbar.preflight.plan import ImagePlan, command, launch
-from busbar.site.delivery import GPU_STACKS
+from busbar.site.delivery import CRAY_STACKS, GPU_STACKS
 
 _COMMUNICATION = (
     "libmpi", "libmpi_gtl", "libopen-pal", "libpmi", "libfabric", "libcxi", "libefa",
     "libuc", "libibverbs", "librdmacm", "libmlx5", "libnccl", "librccl", "libcuda", "libamdhip64",
     "libhsa", "libnvidia-ml",
 )  # fmt: skip
+_SHARED = {"all", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 _GLIBC = re.compile(r"needs GLIBC_")
 
 
@@ -38,7 +38,7 @@ def examine(plan: ImagePlan) -> PreflightReport:
         abi(plan, mpi, libraries),
         pmi_line,
         *_missing(libraries),
-        node_line(plan, libraries),
+        _shared_memory(plan, libraries),
         *network_lines(plan, mpi, libraries),
         *gpu_lines(plan, libraries),
     ]
@@ -92,7 +92,7 @@ def loaded(view: View, program: ContainerFile | None) -> dict[str, ContainerFile
     return libraries
 
 
-def _image(plan: ImagePlan) -> Line:
+def _image(plan: ImagePlan) -> PreflightLine:
     fingerprint = plan.contents.fingerprint
     if fingerprint is None:
         return ready("fingerprint", "none; only the files of the image are examined")
@@ -108,7 +108,7 @@ def _image(plan: ImagePlan) -> Line:
     return ready("fingerprint", f"stack {stack} by {fingerprint.delivery}: {features}")
 
 
-def _glibc(plan: ImagePlan, libraries: Libraries) -> Line:
+def _glibc(plan: ImagePlan, libraries: Libraries) -> PreflightLine:
     inside, outside = c_library(plan.view), c_library(plan.host.view)
     version = elf.highest(inside.defines, "GLIBC") if inside else ()
     host_version = elf.highest(outside.defines, "GLIBC") if outside else ()
@@ -144,7 +144,7 @@ def _glibc(plan: ImagePlan, libraries: Libraries) -> Line:
     return ready("glibc", f"image {elf.dotted(version)}, host {elf.dotted(host_version)}{need}")
 
 
-def _missing(libraries: Libraries) -> Iterator[Line]:
+def _missing(libraries: Libraries) -> Iterator[PreflightLine]:
     missing = [name for name, library in libraries.items() if library is None]
     if missing:
         yield broken(
@@ -161,3 +161,27 @@ def _missing(libraries: Libraries) -> Iterator[Line]:
         )
     else:
         yield ready("libraries", f"the loader finds all {len(libraries)}")
+
+
+def _shared_memory(plan: ImagePlan, libraries: Libraries) -> PreflightLine:
+    """Check UCX's shared-memory transports; ready if MPI does not use UCX."""
+    core = ucx_core(libraries)
+    if core is None or plan.stack in CRAY_STACKS:
+        return ready("shared-memory", "MPI does not use UCX within a node")
+    chosen = plan.contents.variables.get("UCX_TLS", "all")
+    if not chosen.startswith("^") and not _SHARED & set(chosen.split(",")):
+        return slow(
+            "shared-memory",
+            f"the image sets UCX_TLS={chosen}: ranks on one node do not use shared memory",
+            "add sm to UCX_TLS, or unset it",
+        )
+    found = plan.view.ucx_modules(core, r"libuct_(?:cma|knem|xpmem)\.so\.\d+")
+    one_copy = [name for name, file in found if file and not plan.view.faults(file)]
+    if not one_copy:
+        return slow(
+            "shared-memory",
+            f"the UCX at {core.path} has no libuct_cma, libuct_knem or libuct_xpmem: each message"
+            " within a node is copied twice",
+            "use a UCX that was built with cma",
+        )
+    return ready("shared-memory", f"{', '.join(one_copy)} beside {core.path} ({core.origin})")

@@ -42,7 +42,7 @@ _SEVERITY = (Status.READY, Status.SLOW, Status.BROKEN)
 
 
 @dataclass(frozen=True)
-class Line:
+class PreflightLine:
     """One question and its answer."""
 
     name: str
@@ -84,7 +84,7 @@ class PreflightReport:
 
     image: str
     site: str
-    lines: Sequence[Line]
+    lines: Sequence[PreflightLine]
     libraries: Sequence[Origin]
     modules: Sequence[Origin]
     """Transports that UCX loads at run time from the directory beside it."""
@@ -102,16 +102,16 @@ class PreflightReport:
         return asdict(self) | {"verdict": self.verdict}
 
 
-def ready(name: str, reason: str) -> Line:
+def ready(name: str, reason: str) -> PreflightLine:
     """Return a line with status ready."""
-    return Line(name, Status.READY, reason)
+    return PreflightLine(name, Status.READY, reason)
 
 
-def slow(name: str, reason: str, remedy: str) -> Line:
+def slow(name: str, reason: str, remedy: str) -> PreflightLine:
     """Return a line with status slow."""
-    return Line(name, Status.SLOW, reason, remedy)
+    return PreflightLine(name, Status.SLOW, reason, remedy)
 
 
-def broken(name: str, reason: str, remedy: str) -> Line:
+def broken(name: str, reason: str, remedy: str) -> PreflightLine:
     """Return a line with status broken."""
-    return Line(name, Status.BROKEN, reason, remedy)
+    return PreflightLine(name, Status.BROKEN, reason, remedy)

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from busbar.mpi import NAMES, SONAMES, pmi_types
 from busbar.preflight.loader import ContainerFile, Libraries
-from busbar.preflight.model import Line, broken, ready, slow
+from busbar.preflight.model import PreflightLine, broken, ready, slow
 from busbar.preflight.plan import ImagePlan, hosts_mpirun
 from busbar.site.delivery import CRAY_STACKS, MpiFamily
 
@@ -50,7 +50,7 @@ def _pmi_types(plan: ImagePlan, soname: str, library: ContainerFile | None) -> t
     )
 
 
-def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Line:
+def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> PreflightLine:
     """Check that the MPI that is loaded has the ABI of the program."""
     if mpi is None:
         return _no_mpi(libraries)
@@ -85,7 +85,7 @@ def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Line:
     )
 
 
-def _no_mpi(libraries: Libraries) -> Line:
+def _no_mpi(libraries: Libraries) -> PreflightLine:
     if "libmpich.so.12" in libraries:
         return broken(
             "mpi-abi",
@@ -101,7 +101,7 @@ def _no_mpi(libraries: Libraries) -> Line:
     )
 
 
-def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[Line, str | None]:
+def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[PreflightLine, str | None]:
     """Check that launcher and MPI share a PMI; return the line and the ``srun --mpi`` type."""
     if plan.site.scheduler == "local" and plan.injected and plan.runtime == "apptainer":
         return _hosts_launcher(plan), None
@@ -133,7 +133,7 @@ def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[Line, str | None]:
     ), None
 
 
-def _hosts_launcher(plan: ImagePlan) -> Line:
+def _hosts_launcher(plan: ImagePlan) -> PreflightLine:
     """Check the host's mpirun, which starts ranks with an injected MPI without a scheduler."""
     if mpirun := hosts_mpirun(plan):
         return ready("pmi", f"no scheduler; {mpirun} of the host starts the ranks")

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 
 from busbar.preflight import elf
 from busbar.preflight.loader import ContainerFile, Libraries, ucx_core
-from busbar.preflight.model import Line, Status, broken, ready, slow
+from busbar.preflight.model import PreflightLine, Status, broken, ready, slow
 from busbar.preflight.mpi import ImageMpi
 from busbar.preflight.plan import ImagePlan
 
 _DEVICES = {"cxi": r"cxi\d+", "efa": r"infiniband/uverbs\d+", "verbs": r"infiniband/uverbs\d+"}
 
 
-def network_lines(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Iterator[Line]:
+def network_lines(
+    plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries
+) -> Iterator[PreflightLine]:
     """Yield the lines of the fabric; one line if the site has none."""
     fabric = plan.site.fabric
     if fabric is None:
@@ -32,7 +34,7 @@ def network_lines(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -
     yield _fabric_devices(plan, provider)
 
 
-def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> Line:
+def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightLine:
     library = libraries.get("libfabric.so.1") or plan.view.search("libfabric.so.1")
     if library is None:
         return slow(
@@ -81,7 +83,7 @@ def _provider(plan: ImagePlan, library: ContainerFile, provider: str) -> Contain
     return library if elf.mentions(library, f"FI_{provider.upper()}_".encode()) else None
 
 
-def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> Line:
+def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightLine:
     kind = "rccl" if plan.gpu_option == "--rocm" else "nccl"
     if not any(re.fullmatch(rf"lib{kind}\.so\.\d+", name) for name in libraries):
         return ready("net-plugin", f"the image has no {kind.upper()}")
@@ -95,7 +97,7 @@ def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> Line:
         faults = plan.view.faults(plugin)
         if not faults:
             return ready("net-plugin", f"{plugin.path.name} ({plugin.origin})")
-        return Line(
+        return PreflightLine(
             "net-plugin",
             status,
             f"{plugin.path} does not load, {faults[0]}: {_without(kind, forced, provider)}",
@@ -104,7 +106,7 @@ def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> Line:
     ignored = ""
     if others := [n for n in libraries if n.startswith(("libnccl-net", "librccl-net"))]:
         ignored = f"; {kind.upper()} does not load {others[0]} by that name"
-    return Line(
+    return PreflightLine(
         "net-plugin",
         status,
         f"no {names[-1]}: {_without(kind, forced, provider)}{ignored}",
@@ -119,7 +121,7 @@ def _without(kind: str, forced: str | None, provider: str) -> str:
     return f"{kind.upper()} uses sockets instead of {provider}"
 
 
-def _verbs(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Line:
+def _verbs(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> PreflightLine:
     transport = ucx_core(libraries)
     if transport is None:
         return slow(
@@ -184,7 +186,7 @@ def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> tuple
     return None
 
 
-def _fabric_devices(plan: ImagePlan, provider: str) -> Line:
+def _fabric_devices(plan: ImagePlan, provider: str) -> PreflightLine:
     pattern = re.compile(_DEVICES.get(provider, provider))
     devices = [name for name in plan.host.devices if pattern.fullmatch(name)]
     expected = plan.site.node_type().nic_count

@@ -8,12 +8,13 @@ import os
 import re
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from busbar.errors import BusbarError
 from busbar.preflight.confined import Unprivileged
 from busbar.preflight.files import LARGEST, ROOT, Directory, Files, not_readable
-from busbar.preflight.tarball import MOST_MEMBERS, is_archive, members
+from busbar.preflight.tarball import MOST_MEMBERS, Part, is_archive, members
 
 _PAGE = 4096  # a SIF aligns its file system to this
 _SQUASHFS = b"hsqs"
@@ -144,32 +145,7 @@ class Archive(_Tree):
         start, size = self._places.get(str(path), (0, LARGEST + 1))
         if self.kind(path) != "file" or size > LARGEST:
             raise not_readable(f"{self.where}: {path}")
-        return io.BufferedReader(_Slice(self._stream.fileno(), start, size))
-
-
-class _Slice(io.RawIOBase):
-    """A part of an open file."""
-
-    def __init__(self, descriptor: int, start: int, size: int) -> None:
-        self._descriptor, self._start, self._size, self._at = descriptor, start, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        self._at = max(base + offset, 0)
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        length = max(min(len(buffer), self._size - self._at), 0)
-        data = os.pread(self._descriptor, length, self._start + self._at) if length else b""
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+        return io.BufferedReader(Part(partial(os.pread, self._stream.fileno()), start, size))
 
 
 def _offset(image: Path) -> int:

@@ -11,7 +11,7 @@ import os
 import tarfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,9 +115,14 @@ def unpacked_bytes(path: Path, where: str, most: int) -> int:
     total, end = 0, time.monotonic() + _UNPACK_S
     with path.open("rb") as outer, path.open("rb") as inner:
         content = _decompressed(inner)
+
+        def read_at(length: int, position: int) -> bytes:
+            content.seek(position)
+            return content.read(length)
+
         for member in _members(outer, where, end):
             sizes: Iterable[int] = [member.size]
-            part = io.BufferedReader(_Part(content, member.offset, member.size))
+            part = io.BufferedReader(Part(read_at, member.offset, member.size))
             if member.kind == "file" and _is_tar(_decompressed(part)):
                 part.seek(0)
                 sizes = (each.size for each in _members(part, where, end))
@@ -173,11 +178,11 @@ def _decompressed(stream: BinaryIO) -> BinaryIO:
     return stream
 
 
-class _Part(io.RawIOBase):
-    """A member of an archive, which is read where it lies."""
+class Part(io.RawIOBase):
+    """A part of a file, which is read where it lies by ``read_at(length, position)``."""
 
-    def __init__(self, archive: BinaryIO, start: int, size: int) -> None:
-        self._archive, self._start, self._size, self._at = archive, start, size, 0
+    def __init__(self, read_at: Callable[[int, int], bytes], start: int, size: int) -> None:
+        self._read_at, self._start, self._size, self._at = read_at, start, size, 0
 
     def readable(self) -> bool:
         return True
@@ -192,8 +197,7 @@ class _Part(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         length = max(min(len(buffer), self._size - self._at), 0)
-        self._archive.seek(self._start + self._at)
-        data = self._archive.read(length)
+        data = self._read_at(length, self._start + self._at) if length else b""
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)

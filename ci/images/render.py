@@ -63,7 +63,7 @@ def render(stack: str, site_name: str, template: str) -> str:
     )
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Render all stacks into the repository, or one stack for a site into a directory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stack", choices=list(SITES), help="render this stack only")
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, default=ROOT / "containers", metavar="DIR", help="write into DIR"
     )
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     for stack in [args.stack] if args.stack else SITES:
         directory = args.output / stack
         directory.mkdir(parents=True, exist_ok=True)

@@ -41,7 +41,7 @@ EFA = "opt/amazon"
 
 
 @dataclass(frozen=True)
-class External:
+class FoundExternal:
     """A package that the machine has."""
 
     spec: str
@@ -54,7 +54,7 @@ class External:
 
 
 @dataclass(frozen=True)
-class Machine:
+class SpackMachine:
     """The files and the environment of a machine."""
 
     root: Path = Path("/")
@@ -90,10 +90,10 @@ class Machine:
         return done.stdout + done.stderr if done.returncode == 0 else ""
 
 
-def found_externals(machine: Machine, arch: str) -> dict[str, list[External]]:
+def found_externals(machine: SpackMachine, arch: str) -> dict[str, list[FoundExternal]]:
     """Return the externals of a machine, by package; ``arch`` is that of the GPUs of its site."""
-    result: dict[str, list[External]] = {}
-    finders: Iterable[Callable[[Machine], Iterator[tuple[str, External]]]] = (
+    result: dict[str, list[FoundExternal]] = {}
+    finders: Iterable[Callable[[SpackMachine], Iterator[tuple[str, FoundExternal]]]] = (
         cuda,
         rocm,
         rdma_core,
@@ -109,7 +109,7 @@ def found_externals(machine: Machine, arch: str) -> dict[str, list[External]]:
     return result
 
 
-def cuda(machine: Machine) -> Iterator[tuple[str, External]]:
+def cuda(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
     """Yield the toolkit of CUDA_HOME, else one of each version that is installed."""
     own = os.environ.get("CUDA_HOME")
     seen = set()
@@ -120,10 +120,10 @@ def cuda(machine: Machine) -> Iterator[tuple[str, External]]:
             machine.notes.append(f"{place} has no version.json or bin/nvcc that names a version")
         if version and version not in seen and (prefix / "bin/nvcc").exists():
             seen.add(version)
-            yield "cuda", External(f"cuda@{version}", prefix)
+            yield "cuda", FoundExternal(f"cuda@{version}", prefix)
 
 
-def _cuda_version(machine: Machine, prefix: Path) -> str:
+def _cuda_version(machine: SpackMachine, prefix: Path) -> str:
     try:
         version = str(json.loads((prefix / "version.json").read_text())["cuda"]["version"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -133,7 +133,7 @@ def _cuda_version(machine: Machine, prefix: Path) -> str:
     return _version_in(machine.printed(prefix / "bin/nvcc", "--version"), before="V")
 
 
-def rocm(machine: Machine) -> Iterator[tuple[str, External]]:
+def rocm(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
     """Yield all packages of the release in ROCM_PATH, else of the one that is installed."""
     own = os.environ.get("ROCM_PATH")
     for place in [Path(own)] if own else machine.found("opt/rocm", "opt/rocm-*"):
@@ -152,11 +152,11 @@ def rocm(machine: Machine) -> Iterator[tuple[str, External]]:
                     f"{name}: no {prefix / ROCM_FILES[name]}; install its package"
                 )
             spec, where = entry.pop("spec"), Path(entry.pop("prefix"))
-            yield name, External(spec, where, entry)
+            yield name, FoundExternal(spec, where, entry)
         return
 
 
-def rdma_core(machine: Machine) -> Iterator[tuple[str, External]]:
+def rdma_core(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
     """Yield the system's, which is also where DOCA and the EFA installer put theirs."""
     for library in machine.found("usr/lib64/libibverbs.so.1.*", "usr/lib/*/libibverbs.so.1.*"):
         # 1.14.50.0 belongs to release 50.0.
@@ -170,11 +170,14 @@ def rdma_core(machine: Machine) -> Iterator[tuple[str, External]]:
                 " Ubuntu, libibverbs-dev and librdmacm-dev"
             )
             return
-        yield "rdma-core", External(f"rdma-core@{found['release']} ~pyverbs ~man_pages", prefix)
+        yield (
+            "rdma-core",
+            FoundExternal(f"rdma-core@{found['release']} ~pyverbs ~man_pages", prefix),
+        )
         return
 
 
-def slurm(machine: Machine) -> Iterator[tuple[str, External]]:
+def slurm(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
     """Yield the Slurm on PATH, else that of a usual place."""
     on_path = machine.on_path("scontrol")
     for prefix in [*([on_path] if on_path else []), *machine.found(*SLURM_PLACES)]:
@@ -186,19 +189,19 @@ def slurm(machine: Machine) -> Iterator[tuple[str, External]]:
             machine.notes.append(f"Slurm in {prefix} has no plugin mpi_pmix; use mpirun, not srun")
         own = prefix / "etc" if (prefix / "etc/slurm.conf").exists() else Path("/etc/slurm")
         spec = f"slurm@{version.replace('.', '-')}-1 {'+' if plugin else '~'}pmix sysconfdir={own}"
-        yield "slurm", External(spec, prefix)
+        yield "slurm", FoundExternal(spec, prefix)
         return
 
 
-def openssh(machine: Machine) -> Iterator[tuple[str, External]]:
+def openssh(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
     """Yield the ssh on PATH."""
     prefix = machine.on_path("ssh")
     found = re.search(r"OpenSSH_(?P<version>\w+(\.\w+)*)", machine.printed("ssh", "-V"))
     if prefix and found:
-        yield "openssh", External(f"openssh@{found['version']}", prefix)
+        yield "openssh", FoundExternal(f"openssh@{found['version']}", prefix)
 
 
-def pmix(machine: Machine) -> Iterator[tuple[str, External]]:
+def pmix(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
     """Yield each PMIx with headers."""
     for prefix in machine.found(*PMIX_PLACES):
         text = _text(prefix / "include/pmix_version.h")
@@ -208,31 +211,31 @@ def pmix(machine: Machine) -> Iterator[tuple[str, External]]:
             if (found := re.search(rf"PMIX_VERSION_{part}\s+(?P<number>\d+)", text))
         ]
         if len(parts) == 3:
-            yield "pmix", External(f"pmix@{'.'.join(parts)}", prefix)
+            yield "pmix", FoundExternal(f"pmix@{'.'.join(parts)}", prefix)
 
 
-def efa(machine: Machine) -> Iterator[tuple[str, External]]:
+def efa(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
     """Yield what the EFA installer of AWS installs."""
     for prefix in machine.found(f"{EFA}/efa"):
         text = machine.printed(prefix / "bin/fi_info", "--version")
         if found := re.search(r"libfabric: (?P<version>\d[\w.]*)", text):
             spec = f"libfabric@{found['version']} fabrics=efa,tcp,shm,rxm +cuda +gdrcopy"
-            yield "libfabric", External(spec, prefix)
+            yield "libfabric", FoundExternal(spec, prefix)
     for prefix in machine.found(f"{EFA}/openmpi5"):
         text = machine.printed(prefix / "bin/ompi_info", "--version")
         if found := re.search(r"Open MPI v(?P<version>\d[\w.]*)", text):
             spec = f"openmpi@{found['version']} +cuda fabrics=ofi schedulers=slurm"
-            yield "openmpi", External(spec, prefix)
+            yield "openmpi", FoundExternal(spec, prefix)
     installed = _text(machine.root / EFA / "efa_installed_packages")
     found = re.search(r"libnccl-ofi[-_](?P<version>\d+(\.\d+)+)", installed)
     for prefix in machine.found(f"{EFA}/ofi-nccl", f"{EFA}/aws-ofi-nccl"):
         if found and next(prefix.glob("lib*/**/libnccl-net*.so"), None):
             spec = f"aws-ofi-nccl@{found['version']} +cuda +aws ~tests"
-            yield "aws-ofi-nccl", External(spec, prefix)
+            yield "aws-ofi-nccl", FoundExternal(spec, prefix)
             return
 
 
-def cray(machine: Machine, arch: str) -> Iterator[tuple[str, External]]:
+def cray(machine: SpackMachine, arch: str) -> Iterator[tuple[str, FoundExternal]]:
     """Yield MPICH, PMI and libfabric of the loaded modules, else the newest of PrgEnv-gnu."""
     mpich = _of_variable("CRAY_MPICH_DIR") or machine.found(
         "opt/cray/pe/mpich/[0-9]*/ofi/gnu/[0-9]*"
@@ -269,15 +272,15 @@ def cray(machine: Machine, arch: str) -> Iterator[tuple[str, External]]:
     own = f"^libfabric@{fabric[0].name} ^cray-pmi@{pmi[0].name}"
     yield (
         "cray-mpich",
-        External(
+        FoundExternal(
             f"cray-mpich@{release} +wrappers {gpus} %c=gcc {own}",
             mpich[0],
             {"modules": [module, f"cray-mpich/{release}"]},
         ),
     )
-    yield "cray-pmi", External(f"cray-pmi@{pmi[0].name}", pmi[0])
+    yield "cray-pmi", FoundExternal(f"cray-pmi@{pmi[0].name}", pmi[0])
     spec = f"libfabric@{fabric[0].name} fabrics=cxi,tcp,shm,rxm,verbs"
-    yield "libfabric", External(spec, fabric[0])
+    yield "libfabric", FoundExternal(spec, fabric[0])
 
 
 def _of_variable(name: str) -> list[Path]:

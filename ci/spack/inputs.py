@@ -16,7 +16,6 @@ from typing import Any
 
 from busbar.errors import BusbarError
 from busbar.json_text import load_json
-from busbar.site.yamlfile import load_yaml
 from busbar.spack import Lock
 from busbar.text_file import read_text
 
@@ -54,7 +53,7 @@ class LockInputs:
 def current(manifest: Manifest, lock: Lock) -> LockInputs:
     """Return the digests of the lock and of its inputs as they are now."""
     root = manifest.root
-    files = {path: text for path in manifest.files if (text := _configuration(path))}
+    files = {path: text for path, raw in manifest.files.items() if (text := _configured(raw))}
     for package in sorted({node.name for node in lock.nodes.values()}):
         own = _sources_of(manifest, package)
         files |= {path: _text(path) for path in own}
@@ -134,9 +133,8 @@ def _sources_of(manifest: Manifest, package: str) -> list[Path]:
     return [file for each in _SOURCES.get(package, ()) for file in manifest.root.glob(each)]
 
 
-def _configuration(path: Path) -> str:
+def _configured(data: Any) -> str:
     """Return the digest of what a file of configuration says, without comments; empty for none."""
-    _, data = load_yaml(path)
     text = json.dumps(_relevant(data), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest() if text != "{}" else ""
 

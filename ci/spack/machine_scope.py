@@ -21,7 +21,7 @@ import yaml
 
 from busbar import site as sites
 from busbar.errors import BusbarError, suggestion
-from ci.spack.detect import Machine, found_externals
+from ci.spack.detect import SpackMachine, found_externals
 
 HEAD = "# Written by ci/spack/machine_scope.py; add what it could not find.\n"
 WRITTEN = ("packages", "concretizer")
@@ -39,7 +39,7 @@ REQUIRED = ("cuda", "cray-mpich", "libfabric", "aws-ofi-nccl", "openmpi", "pmix"
 """What the stacks require of these holds for externals too."""
 
 
-def compiler(machine: Machine, gcc: str) -> tuple[str, dict[str, Any]]:
+def compiler(machine: SpackMachine, gcc: str) -> tuple[str, dict[str, Any]]:
     """Return version and external of a gcc, whose suffix its g++ and gfortran share."""
     version = machine.printed(gcc, "-dumpfullversion").strip()
     names = {"c": "gcc", "cxx": "g++", "fortran": "gfortran"}
@@ -58,7 +58,7 @@ def compiler(machine: Machine, gcc: str) -> tuple[str, dict[str, Any]]:
     return version, {"buildable": False, "externals": [entry]}
 
 
-def scope(machine: Machine, gcc: str, target: str, arch: str) -> dict[str, dict[str, Any]]:
+def scope(machine: SpackMachine, gcc: str, target: str, arch: str) -> dict[str, dict[str, Any]]:
     """Return the files of the scope by name. A key with a colon replaces what others say."""
     _, own = compiler(machine, gcc)
     packages: dict[str, Any] = {"gcc:": own}
@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--target", default="", help="CPU, as Spack names it (default: generic)")
     parser.add_argument("--root", type=Path, default=Path("/"), help="where the packages are")
     args = parser.parse_args(arguments)
-    machine = Machine(args.root)
+    machine = SpackMachine(args.root)
     stacks, arch = [], ""
     if args.site:
         try:

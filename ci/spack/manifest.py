@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,8 +59,8 @@ class Manifest:
     externals: frozenset[DeclaredExternal]
     variants: tuple[str, ...]
     """Those that are preferred for all packages: the architecture of the GPUs."""
-    files: tuple[Path, ...]
-    """The manifest and all files of its scopes, but for the scope of the machine."""
+    files: Mapping[Path, Any]
+    """What is in the manifest and all files of its scopes, but for the scope of the machine."""
     repositories: Mapping[str, Path]
     """The directories of recipes that are part of this repository, by namespace, in order."""
     target: str
@@ -99,10 +100,10 @@ def load(path: Path) -> Manifest:
     # `include::` replaces instead of adding; YAML reads it as the key "include:".
     hides = "include:" in body
     entries = _part(body, "include:" if hides else "include", list, str(path))
-    scopes = tuple(_scopes(path, entries))
-    sections = [(_plain(body), path.resolve())]
-    for scope in scopes:
-        sections += [(_plain(_mapping(file)), file) for file in _files(scope)]
+    read = cache(_mapping)
+    scopes = tuple(_scopes(path, entries, read))
+    files = {path.resolve(): top} | {file: read(file) for s in scopes for file in _files(s)}
+    sections = [(_plain(each.get("spack", each)), file) for file, each in files.items()]
     definitions = {
         name: specs
         for section, origin in reversed(sections)
@@ -117,7 +118,7 @@ def load(path: Path) -> Manifest:
         requirements=tuple(_requirements(sections)),
         externals=frozenset(_externals(sections)),
         variants=tuple(_variants(sections)),
-        files=tuple(file for _, file in sections),
+        files=files,
         repositories=_repositories(sections),
         target=_target(sections),
     )
@@ -158,7 +159,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _scopes(file: Path, entries: list[Any]) -> Iterator[Path]:
+def _scopes(
+    file: Path, entries: list[Any], read: Callable[[Path], dict[str, Any]]
+) -> Iterator[Path]:
     """Yield the scopes that a file includes, and those that they include themselves."""
     for entry in entries:
         optional = isinstance(entry, dict) and ("when" in entry or entry.get("optional") is True)
@@ -173,8 +176,8 @@ def _scopes(file: Path, entries: list[Any]) -> Iterator[Path]:
         if scope.exists():
             yield scope
             for each in _files(scope):
-                inner = _plain(_mapping(each))
-                yield from _scopes(each, _part(inner, "include", list, str(each)))
+                inner = _part(_plain(read(each)), "include", list, str(each))
+                yield from _scopes(each, inner, read)
         elif not optional:
             what = f"includes {name}, which does not exist"
             raise BusbarError(what, where=str(file), hint="correct the path")

@@ -14,7 +14,7 @@ from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Image
 from busbar.delivery.image_environment import image_environments
 from busbar.delivery.reframe import site_configuration, write
-from busbar.preflight.model import Fingerprint, LaunchLine, Line, PreflightReport, Status
+from busbar.preflight.model import Fingerprint, LaunchLine, PreflightLine, PreflightReport, Status
 
 from .common import ROOT
 
@@ -70,7 +70,7 @@ def imported(runtime: str, root: Path) -> str:
 def config(directory: Path, runtime: str, reference: str) -> Path:
     """The configuration of ``busbar check``; there is no MPI in the image."""
     launch = LaunchLine((), (*_ENTER[runtime], reference), (), "")
-    line = Line("fingerprint", Status.READY, "a test double")
+    line = PreflightLine("fingerprint", Status.READY, "a test double")
     image = Image(
         reference=reference,
         runtime=runtime,

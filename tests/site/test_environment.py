@@ -19,8 +19,8 @@ from busbar.errors import BusbarError
 from busbar.preflight.model import (
     Fingerprint,
     LaunchLine,
-    Line,
     Origin,
+    PreflightLine,
     PreflightReport,
     Status,
 )
@@ -37,7 +37,7 @@ IMAGE = Image(
     preflight=PreflightReport(
         image="some.sif",
         site="local",
-        lines=[Line("glibc", Status.SLOW, "a reason", "a remedy")],
+        lines=[PreflightLine("glibc", Status.SLOW, "a reason", "a remedy")],
         libraries=[Origin("libmpi.so.40", "/lib/libmpi.so.40", "image", "abc")],
         modules=[],
         launch=LaunchLine(("srun", "-n", "2"), ("apptainer", "exec"), (), "pmix"),

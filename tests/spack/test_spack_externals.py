@@ -18,7 +18,7 @@ OF_MACHINE = ("CUDA_HOME", "ROCM_PATH", "CRAY_MPICH_DIR", "CRAY_PMI_PREFIX", "CR
 
 
 @dataclass
-class Machine:
+class SpackMachine:
     """A tree with the files of a machine; `bin` is on PATH."""
 
     root: Path
@@ -52,9 +52,9 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path) -> SpackMachine:
     """A SLES with gcc-native."""
-    machine = Machine(tmp_path)
+    machine = SpackMachine(tmp_path)
     for name in ("gcc-13", "g++-13", "gfortran-13"):
         machine.program(f"bin/{name}", "13.3.0")
     machine.program("bin/ssh", "OpenSSH_9.6p1, OpenSSL 3.1.4")
@@ -72,7 +72,7 @@ def specs(scope: dict[str, Any], name: str) -> list[str]:
     return [entry["spec"] for entry in entries(scope, name)]
 
 
-def test_the_compiler_and_the_cpu(machine: Machine) -> None:
+def test_the_compiler_and_the_cpu(machine: SpackMachine) -> None:
     scope = machine.scope("--target", "zen3")
     (gcc,) = entries(scope, "gcc")
     assert gcc["spec"] == "gcc@13.3.0 languages:='c,c++,fortran'"
@@ -86,7 +86,7 @@ def test_the_compiler_and_the_cpu(machine: Machine) -> None:
     assert specs(scope, "openssh") == ["openssh@9.6p1"]
 
 
-def test_a_machine_without_a_fortran_compiler_is_told(machine: Machine) -> None:
+def test_a_machine_without_a_fortran_compiler_is_told(machine: SpackMachine) -> None:
     (machine.root / "bin/gfortran-13").unlink()
     with pytest.raises(SystemExit, match="no gfortran beside gcc-13"):
         machine.scope()
@@ -94,7 +94,7 @@ def test_a_machine_without_a_fortran_compiler_is_told(machine: Machine) -> None:
 
 @pytest.mark.parametrize("directory", ["usr/lib64", "usr/lib/x86_64-linux-gnu"])
 def test_rdma_core_of_the_system_or_doca(
-    machine: Machine, directory: str, capsys: pytest.CaptureFixture[str]
+    machine: SpackMachine, directory: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.file(f"{directory}/libibverbs.so.1.14.50.0")
     scope = machine.scope()
@@ -119,7 +119,7 @@ def test_rdma_core_of_the_system_or_doca(
     ],
 )
 def test_slurm_in_its_usual_places(
-    machine: Machine, prefix: str, plugin: str, capsys: pytest.CaptureFixture[str]
+    machine: SpackMachine, prefix: str, plugin: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.program(f"{prefix}/bin/scontrol", "slurm 24.05.4")
     scope = machine.scope()
@@ -135,7 +135,7 @@ def test_slurm_in_its_usual_places(
     assert "plugin" not in notes
 
 
-def test_pmix_is_offered_but_may_be_built(machine: Machine) -> None:
+def test_pmix_is_offered_but_may_be_built(machine: SpackMachine) -> None:
     numbers = zip(("MAJOR", "MINOR", "RELEASE"), "602", strict=True)
     text = "".join(f"#define PMIX_VERSION_{part} {number}L\n" for part, number in numbers)
     machine.file("opt/pmix/include/pmix_version.h", text)
@@ -144,7 +144,7 @@ def test_pmix_is_offered_but_may_be_built(machine: Machine) -> None:
     assert "buildable" not in scope["packages"]["pmix"]
 
 
-def test_every_cuda_is_found_and_cuda_home_is_preferred(machine: Machine) -> None:
+def test_every_cuda_is_found_and_cuda_home_is_preferred(machine: SpackMachine) -> None:
     places = ("usr/local/cuda-12.8", "usr/local/cuda-13.0")
     for place, version in zip(places, ("12.8.1", "13.0.2"), strict=True):
         machine.program(f"{place}/bin/nvcc", "release")
@@ -161,7 +161,7 @@ def test_every_cuda_is_found_and_cuda_home_is_preferred(machine: Machine) -> Non
 
 @pytest.mark.parametrize(("version", "like"), [("6.4.1", "6.3.3"), ("5.7.1", "5.4.3")])
 def test_every_package_of_a_rocm_release_is_an_external(
-    machine: Machine, version: str, like: str, capsys: pytest.CaptureFixture[str]
+    machine: SpackMachine, version: str, like: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.file(f"opt/rocm-{version}/.info/version", f"{version}-83\n")
     scope = machine.scope()
@@ -174,7 +174,7 @@ def test_every_package_of_a_rocm_release_is_an_external(
     assert "rccl: no" in notes
 
 
-def cray(machine: Machine) -> Path:
+def cray(machine: SpackMachine) -> Path:
     for version in ("8.1.9", "8.1.32"):
         machine.file(f"opt/cray/pe/mpich/{version}/ofi/gnu/12.3/lib/libmpi_gnu.so")
     machine.file("opt/cray/pe/mpich/8.1.32/gtl/lib/libmpi_gtl_hsa.so")
@@ -184,7 +184,7 @@ def cray(machine: Machine) -> Path:
 
 
 def test_the_newest_cray_mpich_for_the_gpus_of_a_site(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
+    machine: SpackMachine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = cray(machine)
     scope = machine.scope("--site", "mi250x-cray")
@@ -207,7 +207,7 @@ def test_the_newest_cray_mpich_for_the_gpus_of_a_site(
 
 
 def test_the_loaded_cray_modules_count(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
+    machine: SpackMachine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = cray(machine)
     machine.file("opt/cray/pe/mpich/9.1.0/ofi/gnu/12.3/lib/libmpi_gnu.so")
@@ -228,7 +228,7 @@ def test_the_loaded_cray_modules_count(
     assert "libmpi_gtl_cuda.so" in notes
 
 
-def test_the_packages_of_the_efa_installer(machine: Machine) -> None:
+def test_the_packages_of_the_efa_installer(machine: SpackMachine) -> None:
     machine.program("opt/amazon/efa/bin/fi_info", "fi_info: 2.1.0amzn3.0\nlibfabric: 2.1.0amzn3.0")
     machine.program("opt/amazon/openmpi5/bin/ompi_info", "Open MPI v5.0.8amzn1")
     machine.file("opt/amazon/ofi-nccl/lib/x86_64-linux-gnu/libnccl-net-ofi.so")
@@ -261,7 +261,7 @@ def test_the_packages_of_the_efa_installer(machine: Machine) -> None:
     ],
 )
 def test_a_version_that_is_none_is_told(
-    machine: Machine, capsys: pytest.CaptureFixture[str], path: str, text: str, named: str
+    machine: SpackMachine, capsys: pytest.CaptureFixture[str], path: str, text: str, named: str
 ) -> None:
     machine.file(path, text)
     assert not {"cuda", "hip"} & machine.scope()["packages"].keys()
@@ -269,7 +269,7 @@ def test_a_version_that_is_none_is_told(
 
 
 def test_a_path_that_leads_nowhere_is_told(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
+    machine: SpackMachine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (machine.root / "loop").symlink_to("loop")
     loop = str(machine.root / "loop")
@@ -277,13 +277,13 @@ def test_a_path_that_leads_nowhere_is_told(
     assert capsys.readouterr().err.count(f"{loop} has no version") == 2
 
 
-def test_output_that_is_not_text_is_read(machine: Machine) -> None:
+def test_output_that_is_not_text_is_read(machine: SpackMachine) -> None:
     file = machine.program("usr/local/cuda-12.8/bin/nvcc", "release 12.8, V12.8.93")
     file.write_bytes(file.read_bytes().replace(b"release", b"\xff release"))
     assert specs(machine.scope(), "cuda") == ["cuda@12.8.93"]
 
 
-def test_the_default_link_of_cray_and_no_accelerator_module(machine: Machine) -> None:
+def test_the_default_link_of_cray_and_no_accelerator_module(machine: SpackMachine) -> None:
     for path in ("mpich/8.1.32/ofi/gnu/12.3/bin", "mpich/8.1.32/gtl/lib", "pmi/6.1.15/lib"):
         (machine.root / "opt/cray/pe" / path).mkdir(parents=True)
     (machine.root / "opt/cray/libfabric/1.22.0").mkdir(parents=True)
@@ -292,7 +292,9 @@ def test_the_default_link_of_cray_and_no_accelerator_module(machine: Machine) ->
     assert spec.startswith("cray-mpich@8.1.32 +wrappers +rocm ~cuda amdgpu_target=gfx90a ")
 
 
-def test_files_of_the_staff_are_kept(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_the_staff_are_kept(
+    machine: SpackMachine, capsys: pytest.CaptureFixture[str]
+) -> None:
     ours = machine.file("scope/packages.yaml", "packages: {mine: {buildable: false}}\n")
     assert "concretizer" in machine.scope("--target", "zen3")
     assert ours.with_name("packages.yaml.old").read_text().startswith("packages: {mine")
@@ -304,7 +306,7 @@ def test_files_of_the_staff_are_kept(machine: Machine, capsys: pytest.CaptureFix
     assert not capsys.readouterr().err
 
 
-def test_what_cannot_be_written_or_solved_is_one_line(machine: Machine) -> None:
+def test_what_cannot_be_written_or_solved_is_one_line(machine: SpackMachine) -> None:
     cpus = "spack/lib/spack/spack/vendor/archspec/json/cpu/microarchitectures.json"
     machine.file(cpus, json.dumps({"microarchitectures": {"zen3": {}}}))
     with pytest.raises(SystemExit, match="no target 'zen33'; did you mean 'zen3'"):
@@ -318,6 +320,6 @@ def test_what_cannot_be_written_or_solved_is_one_line(machine: Machine) -> None:
         machine.scope()
 
 
-def test_an_unknown_site_is_one_line(machine: Machine) -> None:
+def test_an_unknown_site_is_one_line(machine: SpackMachine) -> None:
     with pytest.raises(SystemExit, match=r"spack: .*no site 'atlantis'"):
         machine.scope("--site", "atlantis")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ from ci.spack import check, gpu_aware_source, manifest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages/spack_repo/busbar/packages"
 STACKS = ROOT / "site/_stacks"
-MANIFESTS = [manifest.load(path) for path in sorted(STACKS.glob("**/spack.yaml"))]
+load = cache(lock.load)
+load_manifest = cache(manifest.load)
+MANIFESTS = [load_manifest(path) for path in sorted(STACKS.glob("**/spack.yaml"))]
 OF_SYSTEM = ("gcc", "gcc-runtime", "glibc")
 
 
@@ -50,7 +53,7 @@ def test_the_lock_is_what_its_manifest_and_the_mission_ask_for(
 
 def test_the_lock_was_made_with_the_pinned_spack(committed: manifest.Manifest) -> None:
     pins = (ROOT / "ci/spack/pins.env").read_text()
-    assert f"SPACK_COMMIT={lock.load(committed.lock).spack_commit}" in pins
+    assert f"SPACK_COMMIT={load(committed.lock).spack_commit}" in pins
 
 
 def test_no_path_of_a_machine_or_a_repository_is_in_the_lock(
@@ -71,7 +74,7 @@ def test_every_delivery_by_spack_has_a_lock_of_its_stack_for_each_lane() -> None
             directory = environment_directory(site, delivery, lane, BASE)
             assert directory, f"{site.name}, {lane}"
             named.add(directory)
-            item = manifest.load(directory / "spack.yaml")
+            item = load_manifest(directory / "spack.yaml")
             assert item.lock.is_file(), f"{site.name}, {lane}"
             own = {scope.name for scope in item.scopes if scope.parent.name == "lanes"}
             assert own <= {lane}, f"{site.name}, {lane}"
@@ -88,7 +91,7 @@ def test_a_site_without_a_lock_for_its_system_says_so() -> None:
                 directory = environment_directory(site, delivery, lane, site.os)
                 assert delivery.concretize_on_site == (directory is None), site.name
                 if directory:
-                    system = manifest.load(directory / "spack.yaml").system
+                    system = load_manifest(directory / "spack.yaml").system
                     assert system
                     assert system.name == site.os
 
@@ -102,7 +105,7 @@ def test_an_environment_for_another_system_is_that_for_debian_12() -> None:
     for item in others:
         assert item.system
         stack = item.path.as_posix().replace(f"-{item.system.name}/", "/")
-        base = manifest.load(Path(stack))
+        base = load_manifest(Path(stack))
         assert base.specs == item.specs, name_of(item)
         required = [[(r.package, r.any_of) for r in each.requirements] for each in (base, item)]
         assert required[0] == required[1], name_of(item)
@@ -113,7 +116,7 @@ def test_an_environment_for_another_system_is_that_for_debian_12() -> None:
         found = [
             sorted(
                 (node.name, "" if node.name in OF_SYSTEM else node.version, node.target)
-                for node in lock.load(each.lock).nodes.values()
+                for node in load(each.lock).nodes.values()
             )
             for each in (base, item)
         ]
@@ -124,7 +127,7 @@ def test_two_lanes_differ_by_their_ucx_only() -> None:
     second = [item for item in MANIFESTS if item.path.parent.name == "ucx-current"]
     assert second
     for item in second:
-        first = manifest.load(item.path.parents[1] / "spack.yaml")
+        first = load_manifest(item.path.parents[1] / "spack.yaml")
         assert first.specs == item.specs
         scopes = [[s for s in m.scopes if s.parent.name != "lanes"] for m in (first, item)]
         assert scopes[0] == scopes[1], name_of(item)
@@ -150,7 +153,7 @@ def test_a_lane_is_the_same_releases_by_wheels_and_by_spack(lane: str, requireme
     }
     for item in MANIFESTS:
         if any(scope.name == lane for scope in item.scopes):
-            nodes = lock.load(item.lock).nodes.values()
+            nodes = load(item.lock).nodes.values()
             locked = {node.name: node.version for node in nodes if node.name in wheels}
             assert locked == wheels, name_of(item)
 
@@ -177,7 +180,7 @@ def test_the_gpu_architecture_of_a_lock_is_that_of_its_sites() -> None:
             }
             built = {
                 value
-                for node in lock.load(directory / "spack.lock").nodes.values()
+                for node in load(directory / "spack.lock").nodes.values()
                 if node.prefix is None
                 for key in ("cuda_arch", "amdgpu_target")
                 for value in node.parameters.get(key, ())
@@ -211,6 +214,6 @@ def test_every_recipe_is_in_the_table_of_reasons_and_pins_its_sources() -> None:
 
 
 def test_the_host_manifest_of_the_repository_takes_the_machine_as_it_is() -> None:
-    host = manifest.load(ROOT / "spack.yaml")
+    host = load_manifest(ROOT / "spack.yaml")
     assert not host.hides_machine
-    assert set(host.specs) == set(manifest.load(STACKS / "host/spack.yaml").specs)
+    assert set(host.specs) == set(load_manifest(STACKS / "host/spack.yaml").specs)
