@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from busbar.engine.job_output import JobOutput
@@ -72,10 +71,12 @@ def _taken(facts: JobOutput) -> Iterator[tuple[str, str, Evidence]]:
 
 def interface(facts: JobOutput, lines: Iterable[Evidence]) -> Named:
     """Name the interface that was taken, the first one that other nodes do not reach."""
-    taken = list(_taken(facts))
-    for name, address, line in taken:
+    taken = [
+        (name, f"{name} ({address})" if address else name, line)
+        for name, address, line in _taken(facts)
+    ]
+    for name, where, line in taken:
         if kind := _kind(name):
-            where = f"{name} ({address})" if address else name
             return Named(f"{where} is {kind}", (line,))
     for line in lines:
         if odd := _ODD_NAME.search(line.text):
@@ -83,10 +84,7 @@ def interface(facts: JobOutput, lines: Iterable[Evidence]) -> Named:
         for network, kind in _NETWORKS:
             if found := network.search(line.text):
                 return Named(f"{found['address']} is an address of {kind}", (line,))
-    for name, address, line in taken:
-        where = f"{name} ({address})" if address else name
-        return Named(f"the interface taken is {where}", (line,))
-    return Named()
+    return next((Named(f"the interface taken is {w}", (line,)) for _, w, line in taken), Named())
 
 
 # ---- the two ends of a connection
@@ -132,48 +130,28 @@ _WORDS = {"host": "", "rank": "rank ", "device": "", "lid": "LID ", "gid": "GID 
 _NO_LID = re.compile(r"0(?:x0+)?0*")
 
 
-@dataclass
-class _Ends:
-    parts: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By end and part."""
-    lines: list[Evidence] = field(default_factory=list)
-
-    def add(self, line: Evidence) -> None:
-        """Add what a line names that no line before it did."""
-        for pattern in _PARTS:
-            for group, text in _groups(pattern, line.text):
-                end, _, part = group.partition("_")
-                if (end, part) not in self.parts and not (
-                    part == "lid" and _NO_LID.fullmatch(text)
-                ):
-                    self.parts[end, part] = text
-                    if line not in self.lines:
-                        self.lines.append(line)
-
-    def text(self, end: str) -> str:
-        """Return ``gpu01 (mlx5_0, QP 0x12)``; empty if nothing is known of an end."""
-        shown = [
-            word + self.parts[end, part]
-            for part, word in _WORDS.items()
-            if (end, part) in self.parts
-        ]
-        return " ".join([*shown[:1], *([f"({', '.join(shown[1:])})"] if shown[1:] else [])])
-
-
-def _groups(pattern: re.Pattern[str], text: str) -> Iterable[tuple[str, str]]:
-    found = pattern.search(text)
-    return found.groupdict().items() if found else ()
-
-
 def endpoints(_: JobOutput, lines: Iterable[Evidence]) -> Named:
     """Name the two ends of the connection that an error, the first of ``lines``, is about."""
-    ends = _Ends()
+    parts: dict[str, str] = {}
+    shown: dict[Evidence, None] = {}
     for line in lines:
-        ends.add(line)
-    here, there = ends.text("here"), ends.text("there")
+        for found in filter(None, (pattern.search(line.text) for pattern in _PARTS)):
+            for name, text in found.groupdict().items():
+                known = name in parts or (name.endswith("_lid") and _NO_LID.fullmatch(text))
+                if not known:
+                    parts[name] = text
+                    shown[line] = None
+    here, there = _end(parts, "here"), _end(parts, "there")
     if there:
-        return Named(f"from {here or 'this node'} to {there}", tuple(ends.lines[:3]))
-    return Named(f"from {here} to a peer that is not shown" if here else "", tuple(ends.lines[:1]))
+        return Named(f"from {here or 'this node'} to {there}", tuple(shown)[:3])
+    return Named(f"from {here} to a peer that is not shown" if here else "", tuple(shown)[:1])
+
+
+def _end(parts: Mapping[str, str], end: str) -> str:
+    """Return ``gpu01 (mlx5_0, QP 0x12)``; empty if nothing is known of an end."""
+    named = ((word, parts.get(f"{end}_{part}")) for part, word in _WORDS.items())
+    words = [word + text for word, text in named if text is not None]
+    return " ".join([*words[:1], *([f"({', '.join(words[1:])})"] if words[1:] else [])])
 
 
 NAMERS: Mapping[Subject, Callable[[JobOutput, Iterable[Evidence]], Named]] = {

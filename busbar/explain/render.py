@@ -6,14 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from busbar.engine.reading import Cause, Evidence, Note
+from busbar.engine.reading import Cause, Evidence, Note, Reading
+from busbar.engine.verdicts import Judged
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
-from busbar.explain.summary import Row, rows
 from busbar.redact import redact
 from busbar.terminal import Table, Terminal, Text
 from busbar.units import format_bytes
-from busbar.verdict import STYLES
+from busbar.verdict import STYLES, Verdict, worst
 
+_UNITS = {"bw": "GB/s", "busbw": "busbw GB/s", "latency_us": "us"}
 _MOST_ROWS = 16
 _MOST_HOSTS = 4
 _LONG_LINE = 240
@@ -44,8 +45,8 @@ def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
     out.line("verdict: ", (verdict, STYLES[verdict]))
     for cause in explanation.causes:
         _cause(cause, out, verbose)
-    if table := rows(explanation):
-        out.show(_table(table, len(table) if verbose else _MOST_ROWS))
+    if table := _table(explanation, None if verbose else _MOST_ROWS):
+        out.show(table)
     shown_lines = {line for cause in explanation.causes for line in cause.evidence}
     for note in explanation.notes:
         if note.id == "site-recognised" and explanation.site and not verbose:
@@ -111,20 +112,51 @@ def _around(text: str, summary: str) -> str:
     return f"{'...' if begin else ''}{part}{end}"
 
 
-def _table(shown: Sequence[Row], most: int) -> Table:
-    """Return a table with one line for each size."""
+def _table(explanation: Explanation, most: int | None) -> Table | None:
+    """Return a table with one line for each size, the last ``most``; None without a reading.
+
+    A line has all readings of one size that measure the same. There are none for ``algbw``.
+    """
+    groups: dict[tuple[int, str], list[Reading]] = {}
+    for reading in explanation.readings:
+        if reading.kind != "algbw":
+            words = (reading.operation, reading.buffers, _UNITS[reading.kind])
+            what = " ".join(word for word in words if word)
+            groups.setdefault((reading.nbytes, what), []).append(reading)
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for heading in ("size", "", "measured", "expected", "wrong", ""):
         table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
-    for row in shown[-most:]:
+    judged = {id(each.reading): each for each in explanation.judged}
+    shown = list(groups.items())
+    for (nbytes, what), group in shown[-most:] if most else shown:
+        found = [judged[id(reading)] for reading in group if id(reading) in judged]
+        verdict = worst(each.verdict for each in found) if found else Verdict.PASS
+        wrong = sum(reading.wrong for reading in group)
         table.add_row(
-            format_bytes(row.nbytes),
-            row.what,
-            row.measured,
-            row.expected,
-            str(row.wrong) if row.wrong else "",
-            "" if row.verdict is None else Text(row.verdict, STYLES[row.verdict]),
+            *(format_bytes(nbytes), what, _values(group), _expected(found)),
+            str(wrong) if wrong else "",
+            Text(verdict, STYLES[verdict]) if verdict.is_problem else "",
         )
-    if len(shown) > most:
+    if most and len(shown) > most:
         table.caption = f"the last {most} of {len(shown)} lines; -v shows all"
-    return table
+    return table if shown else None
+
+
+def _expected(judged: Sequence[Judged]) -> str:
+    """Return the bound that is nearest to the readings; empty without a band."""
+    bounds = sorted(each.bound for each in judged if each.expectation)
+    if not bounds:
+        return ""
+    latency = judged[0].reading.kind == "latency_us"
+    return f"<= {bounds[-1]:.4g}" if latency else f">= {bounds[0]:.4g}"
+
+
+def _values(group: Sequence[Reading]) -> str:
+    """Return out of place and in place, or the range over the pairs of ranks."""
+    values = [reading.value for reading in group]
+    if [reading.in_place for reading in group] == [False, True]:
+        return f"{values[0]:.4g} / {values[1]:.4g} in place"
+    if len(values) == 1:
+        return f"{values[0]:.4g}"
+    unit = "pairs" if group[0].source is not None else "readings"
+    return f"{min(values):.4g} to {max(values):.4g} ({len(values)} {unit})"

@@ -13,7 +13,6 @@ from busbar.explain import (  # noqa: F401 - each declares causes
     rules_machine,
     rules_mpi,
     rules_nccl,
-    select,
     without_band,
 )
 

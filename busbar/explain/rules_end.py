@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from busbar.engine.answer import contradictions
 from busbar.engine.job_output import JobOutput, Occurrence
 from busbar.engine.reading import Evidence, Reading
-from busbar.explain.catalog import cause
+from busbar.explain.catalog import cause, declare
 from busbar.explain.rules import Context, Finding, failure, finding
 from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
 from busbar.parse.messages import pattern
 from busbar.verdict import Verdict
+
+declare("above-limit", "invalid-reading", "below-band-unexplained")
 
 _TIMEOUT_STATUS = 124  # coreutils timeout
 _MEMORY_GB_PER_S = 25_000.0

@@ -14,7 +14,7 @@ from busbar.explain.rules import Context, Explains, Finding, degraded, failure, 
 from busbar.parse import numbers
 from busbar.verdict import Verdict
 
-declare("same-gpu", "below-band-unexplained")
+declare("same-gpu")
 declare("nccl-version-mismatch", "cuda-version-mismatch", "ucx-api-mismatch")
 
 _TOO_SLOW = 0.6

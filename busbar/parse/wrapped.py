@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 from busbar.parse import numbers
 
@@ -25,23 +25,20 @@ _KEYS = {
 """By the key that has the text of a line: further keys, one of which is beside it."""
 
 
-class Unwrap(Protocol):
-    """Return the lines that a block of a file holds, one for each of its lines."""
-
-    def __call__(self, block: bytes, /) -> bytes:
-        """Return a block of as many lines."""
+Unwrap: TypeAlias = Callable[[bytes], bytes]
+"""Returns the lines that a block of a file holds, one for each of its lines."""
 
 
 def wrapping(head: bytes) -> Unwrap | None:
     """Return what unwraps a file that begins with ``head``; None for plain text."""
     lines = [line for line in head.split(b"\n", _MOST_TRIED)[:_MOST_TRIED] if line.strip()]
     if lines and all(_CRI.match(line) for line in lines[1:-1] or lines):
-        return _Cri()
+        return _Cri().block
     for line in lines:
         record = _record(line)
         for key, beside in _KEYS.items():
             if record and key in record and any(each in record for each in beside):
-                return _Json(key)
+                return _Json(key).block
     return None
 
 
@@ -55,16 +52,20 @@ def _record(line: bytes) -> Mapping[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-class _Partial:
+class _Wrapped:
     """Joins the pieces of a long line; every piece but the last becomes an empty line."""
 
     def __init__(self) -> None:
         self._piece = b""
 
-    def __bool__(self) -> bool:
-        return bool(self._piece)
+    def block(self, block: bytes) -> bytes:
+        """Return a block of as many lines."""
+        return b"\n".join(map(self._line, block.split(b"\n")))
 
-    def line(self, text: bytes, *, ends: bool) -> bytes:
+    def _line(self, line: bytes) -> bytes:
+        raise NotImplementedError
+
+    def _joined(self, text: bytes, *, ends: bool) -> bytes:
         """Return the line of the file that holds ``text``."""
         if ends and not self._piece:
             return text
@@ -75,55 +76,40 @@ class _Partial:
         return whole
 
 
-class _Cri:
+class _Cri(_Wrapped):
     """``2026-11-21T07:23:34.5Z stdout F text`` of containerd and CRI-O."""
 
-    def __init__(self) -> None:
-        self._partial = _Partial()
-        self._pieces = False
-
-    def __call__(self, block: bytes, /) -> bytes:
-        if not self._pieces and b" P " not in block:
+    def block(self, block: bytes) -> bytes:
+        if not self._piece and b" P " not in block:
             return _CRI.sub(b"", block)
-        self._pieces = True
-        return b"\n".join(map(self._line, block.split(b"\n")))
+        return super().block(block)
 
     def _line(self, line: bytes) -> bytes:
         found = _CRI.match(line)
-        if not found:
-            return line
-        return self._partial.line(line[found.end() :], ends=found["tag"] == b"F")
+        return self._joined(line[found.end() :], ends=found["tag"] == b"F") if found else line
 
 
 _PLAIN = re.compile(rb'\{"log":"(?P<text>[^"\\]*)\\n","stream":"\w+","time":"[^"\\]*"\}$')
 """A record of Docker whose text needs no decoding."""
 
 
-class _Json:
+class _Json(_Wrapped):
     """A record of JSON per line, which has its text under a key."""
 
     def __init__(self, key: str) -> None:
+        super().__init__()
         self._key = key
-        self._partial = _Partial()
 
-    def __call__(self, block: bytes, /) -> bytes:
-        return b"\n".join(self._lines(block))
-
-    def _lines(self, block: bytes) -> Iterator[bytes]:
-        for line in block.split(b"\n"):
-            if (plain := _PLAIN.match(line)) and not self._partial:
-                yield plain["text"]
-                continue
-            record = _record(line)
-            text = record.get(self._key) if record else None
-            if isinstance(text, list):  # journald writes bytes that are no text as numbers
-                text = "".join(
-                    chr(each) for each in text if isinstance(each, int) and 0 < each < 256
-                )
-            if not isinstance(text, str):
-                yield line
-                continue
-            # Docker ends a line with its newline; pieces of a long one have none.
-            ends = self._key != "log" or text.endswith("\n")
-            text = text.rstrip("\r\n").replace("\n", " | ")
-            yield self._partial.line(text.encode("utf-8", "replace"), ends=ends)
+    def _line(self, line: bytes) -> bytes:
+        if (plain := _PLAIN.match(line)) and not self._piece:
+            return plain["text"]
+        record = _record(line)
+        text = record.get(self._key) if record else None
+        if isinstance(text, list):  # journald writes bytes that are no text as numbers
+            text = "".join(chr(each) for each in text if isinstance(each, int) and 0 < each < 256)
+        if not isinstance(text, str):
+            return line
+        # Docker ends a line with its newline; pieces of a long one have none.
+        ends = self._key != "log" or text.endswith("\n")
+        text = text.rstrip("\r\n").replace("\n", " | ")
+        return self._joined(text.encode("utf-8", "replace"), ends=ends)
