@@ -11,11 +11,8 @@ from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.reading import Reading
 from busbar.engine.tool import Contradiction
-from busbar.parse.events import Check, End, Idle, Rank, Start
+from busbar.parse.events import CLOCK_MARGIN, Check, End, Idle, Rank, Start
 from busbar.units import format_bytes
-
-_CLOCK_MARGIN = 0.01
-"""Share by which two clocks of a machine may differ: NTP slews one of them by 0.0005 at most."""
 
 _DETOUR = "_through_host"
 """So ``memory`` names a pair of GPUs that cannot read each other's memory."""
@@ -93,7 +90,7 @@ def contradictions(
     clocks = [(idle.clock_ratio, line) for idle, line in output.events_of(Idle)]
     clocks += [(end.clock_ratio, line) for end, line in output.events_of(End)]
     for ratio, evidence in clocks:
-        if ratio is not None and not abs(ratio - 1) < _CLOCK_MARGIN:
+        if ratio is not None and not abs(ratio - 1) < CLOCK_MARGIN:
             text = f"the clock of the readings ran at {ratio:.3g} times the kernel's"
             yield Contradiction(text, evidence)
             break

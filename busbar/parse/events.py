@@ -25,6 +25,9 @@ TRIGGERS = (r'\{"(?:event"\s*:\s*"(?:[^r]|ra)|placed")', r'"wrong"\s*:\s*[1-9]')
 READING_TRIGGER = r'\{"event'
 """Readings, which can be many."""
 
+CLOCK_MARGIN = 0.01
+"""Share by which two clocks of a machine may differ: NTP slews one of them by 0.0005 at most."""
+
 # Strict: "8" and true are not numbers.
 Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
 Number = Annotated[float, Field(strict=True)]

@@ -43,6 +43,8 @@ class PairRate:
     """Bytes."""
     lost: str
     """Why the pass did not come to its end; empty if it did."""
+    clock_ratio: FiniteFloat = 1
+    """The clock of the rate over that of the kernel."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +22,7 @@ from busbar.cluster.measure.program import InsideLink, Program
 from busbar.cluster.measure.step import ALL_RAILS, Step
 from busbar.cluster.measure.store import Store
 from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, State
+from busbar.parse.events import CLOCK_MARGIN
 from busbar.slurm.client import Slurm, few_cpus
 from busbar.slurm.steps import answering
 
@@ -57,6 +58,24 @@ class Times:
     """In passes, of which the readings themselves are a known part."""
     rounds: int = 0
     steps: int = 0
+
+
+def outcome(
+    ends: Sequence[Sequence[PairRate | None]], silent: set[str], gone: Container[str]
+) -> tuple[State, float | None]:
+    """Return how a pass of a pair ended, and the rate of its slower direction."""
+    answers = [answer for end in ends for answer in end if answer]
+    if any(answer.wrong for answer in answers):
+        return State.WRONG, None
+    if any(abs(answer.clock_ratio - 1) > CLOCK_MARGIN for answer in answers):
+        return State.ERROR, None
+    if len(answers) == sum(map(len, ends)) and not any(answer.lost for answer in answers):
+        return State.OK, min(sum(a.gb_per_s for a in end if a) for end in ends)
+    if any(node in gone for node in silent):
+        return State.DEAD, None
+    if silent or any(answer.lost == _LATE for answer in answers):
+        return State.TIMEOUT, None
+    return (State.ERROR if answers else State.SKIPPED), None
 
 
 class Rounds:
@@ -138,7 +157,7 @@ class Rounds:
             for link in self._program.inside:
                 answered = answers.get(link, {})
                 ends = [[answered.get((node, rail))] for rail in link.rails]
-                state, rate = self._outcome(ends, {node} & silent)
+                state, rate = outcome(ends, {node} & silent, self.gone)
                 rows.append(MeasuredPair(0, node, node, link.name, rate, state))
         self._store.add(rows)
         self._show(f"round 0: {len(answers)} links inside {len(nodes - again)} nodes")
@@ -219,23 +238,8 @@ class Rounds:
             used = range(len(rails)) if rail == ALL_RAILS else (rail,)
             found = answers.get(rail, {})
             ends = [[found.get((node, one)) for one in used] for node in (pair.a, pair.b)]
-            state, rate = self._outcome(ends, {pair.a, pair.b} & silent)
+            state, rate = outcome(ends, {pair.a, pair.b} & silent, self.gone)
             yield MeasuredPair(number, pair.a, pair.b, name, rate, state)
-
-    def _outcome(
-        self, ends: Sequence[Sequence[PairRate | None]], silent: set[str]
-    ) -> tuple[State, float | None]:
-        """Return how a pass of a pair ended, and the rate of its slower direction."""
-        answers = [answer for end in ends for answer in end if answer]
-        if any(answer.wrong for answer in answers):
-            return State.WRONG, None
-        if len(answers) == sum(map(len, ends)) and not any(answer.lost for answer in answers):
-            return State.OK, min(sum(a.gb_per_s for a in end if a) for end in ends)
-        if silent & self.gone.keys():
-            return State.DEAD, None
-        if silent or any(answer.lost == _LATE for answer in answers):
-            return State.TIMEOUT, None
-        return (State.ERROR if answers else State.SKIPPED), None
 
     def _skip(self, rows: Iterable[PlannedPair]) -> None:
         self._store.add(

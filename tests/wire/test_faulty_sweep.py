@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: MIT
+"""No pair of a sweep with wrong data or a wrong clock has a rate: `faulty_mpi.c` in every rank."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from busbar.cluster.measure.events import parse_event
+from busbar.cluster.measure.rounds import outcome
+from busbar.cluster.sweep.rows import State
+
+from ..cluster.test_pair_program import BIN, pairs, run  # noqa: F401 - pairs is a fixture
+
+pytestmark = pytest.mark.run
+
+FAULTS = ("flip", "half", "drop", "repeat", "past", "ahead", "early", "sent", "clock")
+
+
+@pytest.fixture(scope="module")
+def library(root, tmp_path_factory):
+    target = tmp_path_factory.mktemp("library") / "faulty_mpi.so"
+    source = root / "tests" / "wire" / "faulty_mpi.c"
+    command = [BIN / "mpicc", "-shared", "-fPIC", "-O2", source, "-o", target, "-ldl"]
+    subprocess.run(command, check=True)
+    return target
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_pair_with_a_fault_has_no_rate(pairs: Path, library, monkeypatch, fault):  # noqa: F811
+    for name, value in {
+        "LD_PRELOAD": library,
+        "FAULT": fault,
+        "FAULT_EVERY": 7,
+        "FAULT_LEAST": 4096,
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    status, lines = run(pairs, "pairs 0:1\npass 7 -1 20\nquit\n")
+    assert status == 0
+    ends = [[parse_event(json.dumps(line))] for line in lines if line["event"] == "pair"]
+    assert len(ends) == 2
+    assert outcome(ends, set(), set()) == (State.ERROR if fault == "clock" else State.WRONG, None)
