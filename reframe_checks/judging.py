@@ -24,7 +24,7 @@ from busbar.engine.reading import Cause, Note
 from busbar.engine.results import RESULTS_FILE, Outcome, Result
 from busbar.engine.run import Run
 from busbar.history.provenance import node_facts
-from busbar.history.record import Record
+from busbar.history.record import HistoryRecord
 from busbar.parse.text import Source
 from busbar.slurm.client import scheduler_of
 from busbar.slurm.hostlist import hostnames
@@ -186,7 +186,7 @@ class JudgingMixin(Configured):
             self.known_versions(),
         )
         self.outcome.write(Path(self.stagedir, RESULTS_FILE))
-        self.busbar = to_json(Record.of(self.outcome))
+        self.busbar = to_json(HistoryRecord.of(self.outcome))
 
     def provenance(self, versions: Mapping[str, str]) -> dict[str, str]:
         """Return what the run was measured with."""

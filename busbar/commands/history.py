@@ -15,9 +15,9 @@ from busbar.history import importing
 from busbar.history.baseline import BaselineFiles, baseline
 from busbar.history.compare import compare
 from busbar.history.events import Changes, find_events
-from busbar.history.model import Event, HistorySeries, HistoryShow, Series, seconds
+from busbar.history.model import Event, HistorySeries, HistoryShow, NightSeries, seconds
 from busbar.history.read import history, read_series
-from busbar.history.store import HistoryList, Pruned, Store
+from busbar.history.store import HistoryList, HistoryStore, Pruned
 from busbar.terminal import stderr, stdout
 
 _D = TypeVar("_D")
@@ -172,7 +172,7 @@ def _show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _series(store: Store, site: str, since: float | None = None) -> list[Series]:
+def _series(store: HistoryStore, site: str, since: float | None = None) -> list[NightSeries]:
     """Return the series; raise ``BusbarError`` for a site without any."""
     found = read_series(store, site, since)
     if site and not found:
@@ -185,7 +185,9 @@ def _series(store: Store, site: str, since: float | None = None) -> list[Series]
     return found
 
 
-def _events(args: argparse.Namespace, store: Store) -> tuple[list[Series], list[Event]]:
+def _events(
+    args: argparse.Namespace, store: HistoryStore
+) -> tuple[list[NightSeries], list[Event]]:
     found = _series(store, args.site)
     since = getattr(args, "since", None)
     return found, find_events(found, store.provenance(), since)
@@ -206,7 +208,7 @@ def _changes(args: argparse.Namespace) -> int:
     return EXIT_FOUND if any(event.worse for event in events) else 0
 
 
-def _warn_if_not_kept(store: Store) -> None:
+def _warn_if_not_kept(store: HistoryStore) -> None:
     if not store.kept:
         stderr().line(f"busbar history: {store.path} cannot be written; sessions are read anew")
 

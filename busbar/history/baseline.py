@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from busbar.engine.check_document import CheckDocument, ResultRow
-from busbar.history.model import Event, Key, Series, iso
+from busbar.history.model import Event, HistoryKey, NightSeries, iso
 from busbar.history.read import DAY_S
 from busbar.site.calibration import SeriesKey
 from busbar.verdict import Verdict
@@ -31,7 +31,7 @@ class BaselineFiles:
     """The files for ``busbar site calibrate``."""
     left_out: int
     """Nights with a reading outside of its band."""
-    too_new: tuple[Key, ...]
+    too_new: tuple[HistoryKey, ...]
     """Series that changed within these nights; they are not in the files."""
 
 
@@ -42,12 +42,12 @@ class Baseline:
     documents: tuple[CheckDocument, ...]
     left_out: int
     """Nights with a reading outside of its band."""
-    too_new: tuple[Key, ...]
+    too_new: tuple[HistoryKey, ...]
     """Series that changed within these nights."""
 
 
 def baseline(
-    site: str, series: Sequence[Series], events: Sequence[Event], nights: int
+    site: str, series: Sequence[NightSeries], events: Sequence[Event], nights: int
 ) -> Baseline:
     """Return the last ``nights`` of a site."""
     last = max((each.times[-1] for each in series), default=0.0)
@@ -75,7 +75,7 @@ def baseline(
     return Baseline(tuple(healthy), len(rows) - len(healthy), too_new)
 
 
-def _row(series: Series, detail: SeriesKey, value: float) -> ResultRow:
+def _row(series: NightSeries, detail: SeriesKey, value: float) -> ResultRow:
     bounds, key = series.bounds, series.key
     time = key.less_is_better
     worse = bounds.high is not None and value > bounds.high

@@ -13,11 +13,11 @@ import numpy as np
 from busbar.document import in_json, written
 from busbar.errors import BusbarError, suggestion
 from busbar.history.interval import Ratio, ratio_of
-from busbar.history.model import Key, seconds
+from busbar.history.model import HistoryKey, seconds
 from busbar.history.statistic import Array
-from busbar.history.store import Store
+from busbar.history.store import HistoryStore
 
-_OF_KEY = tuple(each.name for each in fields(Key))
+_OF_KEY = tuple(each.name for each in fields(HistoryKey))
 _RANGE = ".."
 
 
@@ -55,7 +55,7 @@ class Selection:
 class Compared:
     """One series in two selections; what these differ in is empty."""
 
-    key: Key = field(metadata=written(inline=True))
+    key: HistoryKey = field(metadata=written(inline=True))
     a: float
     """Median of the first selection."""
     b: float
@@ -88,7 +88,7 @@ class Comparison:
     """Those that both have, the largest difference first."""
 
 
-def compare(store: Store, a: str, b: str, site: str = "") -> Comparison:
+def compare(store: HistoryStore, a: str, b: str, site: str = "") -> Comparison:
     """Return the series that both selections have, the largest difference first.
 
     Raises ``BusbarError`` for a selection without readings.
@@ -109,13 +109,13 @@ def compare(store: Store, a: str, b: str, site: str = "") -> Comparison:
     return Comparison(a=a, b=b, series=tuple(found))
 
 
-def _compared(key: Key, a: Array, b: Array) -> Compared:
+def _compared(key: HistoryKey, a: Array, b: Array) -> Compared:
     return Compared(key, float(np.median(a)), float(np.median(b)), len(a), len(b), ratio_of(a, b))
 
 
 def _readings(
-    store: Store, selection: Selection, free: set[str], site: str
-) -> Mapping[Key, Array]:
+    store: HistoryStore, selection: Selection, free: set[str], site: str
+) -> Mapping[HistoryKey, Array]:
     numbers = {
         number
         for number, facts in store.provenance().items()
@@ -134,14 +134,14 @@ def _readings(
         " AND (? = '' OR source.name LIKE '%' || ? || '%') ORDER BY r.series, r.time",
         (selection.first, selection.last, selection.source, selection.source),
     )
-    found: dict[Key, list[float]] = defaultdict(list)
+    found: dict[HistoryKey, list[float]] = defaultdict(list)
     for value, provenance, series in rows:
         if series in keys and (not selection.name or of_key or provenance in numbers):
             found[keys[series]].append(value)
     return {key: np.array(values) for key, values in found.items()}
 
 
-def _hint(store: Store, text: str) -> str:
+def _hint(store: HistoryStore, text: str) -> str:
     name = text.partition("=")[0]
     names = {*_OF_KEY, *(fact for facts in store.provenance().values() for fact in facts)}
     if "=" in text and name not in names:

@@ -21,7 +21,7 @@ from statistics import fmean
 
 import numpy as np
 
-from busbar.history.model import Change, Difference, Key, Series
+from busbar.history.model import Change, Difference, HistoryKey, NightSeries
 
 _KINDS = (
     (
@@ -64,7 +64,7 @@ _Facts = dict[str, _Fact]
 def differences(
     changes: Sequence[Change],
     since: float,
-    series: Sequence[Series],
+    series: Sequence[NightSeries],
     provenance: Mapping[int, Mapping[str, str]],
 ) -> tuple[Difference, ...]:
     """Return the facts of an event, the most likely first; those that did not change come last."""
@@ -77,12 +77,16 @@ def differences(
     return tuple(sorted(found, key=lambda each: (-each.weight, not each.changed, each.name)))
 
 
-def _some(series: Sequence[Series], keys: set[Key], *, inside: bool) -> list[Series]:
+def _some(
+    series: Sequence[NightSeries], keys: set[HistoryKey], *, inside: bool
+) -> list[NightSeries]:
     chosen = [each for each in series if (each.key in keys) == inside]
     return chosen[:: max(1, len(chosen) // _MOST_SERIES)]
 
 
-def _facts(series: Series, since: float, provenance: Mapping[int, Mapping[str, str]]) -> _Facts:
+def _facts(
+    series: NightSeries, since: float, provenance: Mapping[int, Mapping[str, str]]
+) -> _Facts:
     split = int(np.searchsorted(series.times, since - _NIGHT_S / 2))
     low = max(0, split - _NIGHTS)
     numbers = series.provenance[low : split + _NIGHTS]

@@ -33,7 +33,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from busbar.history.interval import ratio_of
-from busbar.history.model import Change, Series
+from busbar.history.model import Change, NightSeries
 from busbar.history.statistic import LEAST, NORMAL, SERIES, UNKNOWN, Array, Noise
 
 WINDOWS = (12, 26)
@@ -71,7 +71,7 @@ class _Line:
 
 
 def drifts_of(
-    fellows: Sequence[Series],
+    fellows: Sequence[NightSeries],
     steps: Sequence[Change],
     count: int = SERIES,
     noise: Noise = UNKNOWN,
@@ -109,7 +109,7 @@ def drifts_of(
     return found
 
 
-def _grid(series: Series, first: int, weeks: int) -> Array:
+def _grid(series: NightSeries, first: int, weeks: int) -> Array:
     """Return the nights of each week as shares of the level; NaN for those that are missing.
 
     A week whose last night has not come is left out.
@@ -179,7 +179,7 @@ def _median(rows: Array) -> Array:
     return middle
 
 
-def _fits(series: Series, first: int, end: int, line: _Line, steps: Sequence[float]) -> bool:
+def _fits(series: NightSeries, first: int, end: int, line: _Line, steps: Sequence[float]) -> bool:
     """Return whether a line is nearer to its nights than the levels between their steps."""
     week = series.days // _WEEK - first
     inside = (week > end - line.weeks) & (week <= end)
@@ -207,7 +207,7 @@ def _episodes(lines: Mapping[int, _Line]) -> Iterator[list[tuple[int, _Line]]]:
         yield episode
 
 
-def _change(series: Series, first: int, episode: Sequence[tuple[int, _Line]]) -> Change:
+def _change(series: NightSeries, first: int, episode: Sequence[tuple[int, _Line]]) -> Change:
     (begin, line), (end, _) = episode[0], episode[-1]
     week = series.days // _WEEK - first
     start = begin - line.weeks + 1

@@ -10,7 +10,7 @@ from typing import Literal
 
 from busbar.history.differences import differences
 from busbar.history.drift import drifts_of
-from busbar.history.model import Change, Event, Key, Series
+from busbar.history.model import Change, Event, HistoryKey, NightSeries
 from busbar.history.read import DAY_S
 from busbar.history.statistic import Noise, common_noise
 from busbar.history.steps import changes_of
@@ -38,14 +38,14 @@ class Changes:
     """The latest first."""
 
     @classmethod
-    def of(cls, events: Sequence[Event], series: Sequence[Series]) -> Changes:
+    def of(cls, events: Sequence[Event], series: Sequence[NightSeries]) -> Changes:
         """Return the document of the events of some series."""
         nights = max((len(each.times) for each in series), default=0)
         return cls(series=len(series), nights=nights, events=tuple(events))
 
 
 def find_events(
-    series: Sequence[Series],
+    series: Sequence[NightSeries],
     provenance: Mapping[int, Mapping[str, str]],
     since: float | None = None,
 ) -> list[Event]:
@@ -77,7 +77,7 @@ def find_events(
 
 
 def _drifts(
-    series: Sequence[Series], steps: Sequence[Change], count: int, noise: Noise
+    series: Sequence[NightSeries], steps: Sequence[Change], count: int, noise: Noise
 ) -> list[Change]:
     """Return the drifts of the series of a site, those of one kind of reading together."""
     kinds = grouped((replace(each.key, node=""), each) for each in series)
@@ -104,7 +104,7 @@ def _together(changes: Sequence[Change], seconds: float) -> Iterator[list[Change
         yield group
 
 
-def _shared(changes: Sequence[Change], series: Sequence[Series]) -> Iterator[str]:
+def _shared(changes: Sequence[Change], series: Sequence[NightSeries]) -> Iterator[str]:
     """Yield what all series that moved have in common, and hardly any that did not."""
     last = max(change.dated for change in changes)
     moved = {change.key for change in changes}
@@ -120,7 +120,7 @@ def _shared(changes: Sequence[Change], series: Sequence[Series]) -> Iterator[str
             yield name
 
 
-def _names(key: Key) -> Iterator[str]:
+def _names(key: HistoryKey) -> Iterator[str]:
     """Yield what a series has in common with others: its nodes, its check, words of its metric."""
     yield from (f"node {node}" for node in key.node.split(",") if node)
     for what in ("partition", "check", "lane", "delivery"):

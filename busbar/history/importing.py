@@ -19,8 +19,8 @@ from busbar.errors import BusbarError
 from busbar.history import json_lines, perflog, reframe
 from busbar.history.model import seconds
 from busbar.history.read import SESSION
-from busbar.history.record import Measured, Record, measured
-from busbar.history.store import Store
+from busbar.history.record import HistoryRecord, Measured, measured
+from busbar.history.store import HistoryStore
 from busbar.parse import numbers
 from busbar.parse.text import Source
 from busbar.text_file import read_text
@@ -66,7 +66,7 @@ class Imports:
     """The files."""
 
 
-def import_file(store: Store, path: Path, place: ImportPlace) -> Imported:
+def import_file(store: HistoryStore, path: Path, place: ImportPlace) -> Imported:
     """Add the readings of a file, all or none; what the history has already is not added again.
 
     Raises ``BusbarError`` for a file that is not of a known kind, or has an error.
@@ -88,7 +88,7 @@ def import_file(store: Store, path: Path, place: ImportPlace) -> Imported:
         ) from error
 
 
-def _parsed(path: Path, place: ImportPlace) -> tuple[str, str, Iterable[Record]]:
+def _parsed(path: Path, place: ImportPlace) -> tuple[str, str, Iterable[HistoryRecord]]:
     """Return the kind of a file, the name of its source, and its readings."""
     text = read_text(path, _MOST_BYTES, errors="replace").removeprefix("\ufeff")
     source = "file " + _digest(text)
@@ -148,12 +148,12 @@ def _document(text: str) -> Any:
         return None
 
 
-def _checked(document: CheckDocument) -> Iterator[Record]:
+def _checked(document: CheckDocument) -> Iterator[HistoryRecord]:
     time = seconds(document.time)
     of_nodes = document.node_provenance
     for row in document.results:
         facts = document.provenance.get(row.check, {})
-        yield Record(
+        yield HistoryRecord(
             site=document.site,
             time=time,
             check=row.check.partition(" ")[0],
@@ -165,14 +165,16 @@ def _checked(document: CheckDocument) -> Iterator[Record]:
         )
 
 
-def _printed(path: Path, place: ImportPlace, time: float) -> Iterator[Record]:
+def _printed(path: Path, place: ImportPlace, time: float) -> Iterator[HistoryRecord]:
     """Yield the readings of what benchmarks printed; raise ``ValueError`` if it has none."""
     found = False
     for run in read(Source.from_path(path)):
         rows = tuple(_row(run, each, place) for each in run.readings if each.value > 0)
         found |= bool(rows)
         check = run.tool or ""
-        yield Record(site=place.site, partition=place.partition, check=check, time=time, rows=rows)
+        yield HistoryRecord(
+            site=place.site, partition=place.partition, check=check, time=time, rows=rows
+        )
     if not found:
         raise ValueError("it has no readings of a benchmark")
 

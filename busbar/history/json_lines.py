@@ -13,7 +13,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from busbar.history.model import seconds
 from busbar.history.provenance import flat
-from busbar.history.record import Measured, Record
+from busbar.history.record import HistoryRecord, Measured
 from busbar.parse import numbers
 
 _Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
@@ -21,7 +21,7 @@ _Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else va
 _NO_FACTS: dict[str, str] = {}
 
 
-class Line(BaseModel):
+class JsonLine(BaseModel):
     """One reading. Other keys are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -58,7 +58,7 @@ class Line(BaseModel):
     """What it was measured with: ``{"driver": "570.86", "lock": {"libfabric": "2.0"}}``."""
 
 
-def parse(lines: Iterable[str]) -> Iterator[Record]:
+def parse(lines: Iterable[str]) -> Iterator[HistoryRecord]:
     """Parse lines; raise ``ValueError`` with the number of the first wrong one."""
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -79,12 +79,12 @@ def _refused(error: ValidationError) -> str:
     first = error.errors()[0]
     key = str(first["loc"][0]) if first["loc"] else "the line"
     # Of a key with several types, pydantic names only the first one.
-    alternatives = len(first["loc"]) > 1 and key in Line.model_fields
+    alternatives = len(first["loc"]) > 1 and key in JsonLine.model_fields
     return f"{key}: has the wrong type" if alternatives else f"{key}: {first['msg']}"
 
 
-def _record(text: str) -> Record:
-    line = Line.model_validate(numbers.load_json(text))
+def _record(text: str) -> HistoryRecord:
+    line = JsonLine.model_validate(numbers.load_json(text))
     if not math.isfinite(line.value):
         raise ValueError("value: is not a finite number")
     row = Measured(
@@ -97,7 +97,7 @@ def _record(text: str) -> Record:
         high=line.high,
         limit=line.limit,
     )
-    return Record(
+    return HistoryRecord(
         site=line.site,
         partition=line.partition,
         check=line.check,

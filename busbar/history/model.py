@@ -51,7 +51,7 @@ def seconds(time: str | int | float) -> float:
 
 
 @dataclass(frozen=True, order=True)
-class Key:
+class HistoryKey:
     """What the readings of a series have in common."""
 
     site: str
@@ -95,7 +95,7 @@ TIMES = frozenset({"us", "ms", "s", "ns", "seconds", "min"})
 
 
 @dataclass(frozen=True)
-class Bounds:
+class HistoryBounds:
     """What the last judged reading was compared with, in the unit of the series."""
 
     low: float | None = None
@@ -108,14 +108,14 @@ class Bounds:
     """What links and family call typical if it is."""
 
 
-NO_BOUNDS = Bounds()
+NO_BOUNDS = HistoryBounds()
 
 
 @dataclass(frozen=True)
-class Series:
+class NightSeries:
     """The readings of one series, one for each night: the median of that night's readings."""
 
-    key: Key
+    key: HistoryKey
     times: NDArray[np.float64]
     """Time of the last reading of each night, in seconds since 1970, ascending."""
     values: NDArray[np.float64]
@@ -123,7 +123,7 @@ class Series:
     """The number of the provenance of each night; 0 if it is not known."""
     days: NDArray[np.int64]
     """The day of each night: consecutive nights have consecutive numbers."""
-    bounds: Bounds = NO_BOUNDS
+    bounds: HistoryBounds = NO_BOUNDS
     readings: int = 0
     """Readings of all nights."""
     detail: SeriesKey | None = None
@@ -138,7 +138,7 @@ def _to_thousandths(value: float) -> float:
 class HistorySeries:
     """One series with its nights."""
 
-    key: Key = field(metadata=written(inline=True))
+    key: HistoryKey = field(metadata=written(inline=True))
     low: float | None
     """Start of the band of the last judged reading."""
     typical: float | None
@@ -157,7 +157,7 @@ class HistorySeries:
     """Of the last night."""
 
     @classmethod
-    def of(cls, series: Series, facts: Mapping[int, Mapping[str, str]]) -> HistorySeries:
+    def of(cls, series: NightSeries, facts: Mapping[int, Mapping[str, str]]) -> HistorySeries:
         """Return the document of a series."""
         bounds = series.bounds
         return cls(
@@ -187,7 +187,7 @@ class HistoryShow:
 class Change:
     """A step of one series, or a drift. Times are seconds since 1970."""
 
-    key: Key = field(metadata=written(inline=True))
+    key: HistoryKey = field(metadata=written(inline=True))
     since: float = field(metadata=written(by=iso))
     """The first night at the new level, ISO 8601; of a drift, of the weeks that showed it."""
     last_before: float = field(metadata=written(by=iso))
@@ -208,7 +208,7 @@ class Change:
     """The statistic over its threshold."""
     worse: bool
     """Whether it is a change for the worse."""
-    bounds: Bounds = field(default=NO_BOUNDS, metadata=written(hidden=True))
+    bounds: HistoryBounds = field(default=NO_BOUNDS, metadata=written(hidden=True))
 
     @property
     def dated(self) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
 from busbar.history.model import seconds
-from busbar.history.record import Measured, Record
+from busbar.history.record import HistoryRecord, Measured
 from busbar.history.reframe import bounds
 from busbar.parse import numbers
 
@@ -26,7 +26,9 @@ def is_perflog(head: str) -> bool:
     return "|" in head and _TIME in head.split("|")
 
 
-def parse(lines: Iterable[str], path: PurePath, site: str, partition: str) -> Iterator[Record]:
+def parse(
+    lines: Iterable[str], path: PurePath, site: str, partition: str
+) -> Iterator[HistoryRecord]:
     """Parse a log; raise ``ValueError`` with the number of the first wrong line.
 
     Site and partition are fields of the log, or the directories above it, as ReFrame's default is
@@ -48,7 +50,7 @@ def parse(lines: Iterable[str], path: PurePath, site: str, partition: str) -> It
                 raise ValueError(f"line {number}: {error}") from error
 
 
-def _record(row: Mapping[str, str], path: PurePath, site: str, partition: str) -> Record:
+def _record(row: Mapping[str, str], path: PurePath, site: str, partition: str) -> HistoryRecord:
     above = path.absolute().parts if hasattr(path, "absolute") else path.parts
     site = site or row.get("system", "").partition(":")[0] or (above[-3] if len(above) > 2 else "")
     partition = partition or row.get("partition", "") or (above[-2] if len(above) > 1 else "")
@@ -68,7 +70,7 @@ def _record(row: Mapping[str, str], path: PurePath, site: str, partition: str) -
                     **vars(bounds(*map(numbers.real, ends))),
                 )
             )
-    return Record(
+    return HistoryRecord(
         site=site,
         partition=partition,
         check=check.partition(" ")[0],

@@ -13,9 +13,9 @@ import numpy as np
 from busbar.data import history_directory
 from busbar.errors import BusbarError
 from busbar.history import reframe
-from busbar.history.model import NO_BOUNDS, Bounds, Key, Series
+from busbar.history.model import NO_BOUNDS, HistoryBounds, HistoryKey, NightSeries
 from busbar.history.statistic import Array
-from busbar.history.store import Store, open_store
+from busbar.history.store import HistoryStore, open_store
 from busbar.site.calibration import SeriesKey
 
 DAY_S = 86400
@@ -24,7 +24,7 @@ SESSION = "session "
 
 
 @contextmanager
-def history(where: Path | None = None, *, to_write: bool = False) -> Iterator[Store]:
+def history(where: Path | None = None, *, to_write: bool = False) -> Iterator[HistoryStore]:
     """Open the store, and add the sessions that ReFrame has stored since."""
     path = where or history_directory()
     with open_store(path, to_write=to_write) as store:
@@ -41,7 +41,9 @@ def history(where: Path | None = None, *, to_write: bool = False) -> Iterator[St
         yield store
 
 
-def read_series(store: Store, site: str = "", since: float | None = None) -> list[Series]:
+def read_series(
+    store: HistoryStore, site: str = "", since: float | None = None
+) -> list[NightSeries]:
     """Return the series of the store, or of one site; ``since`` leaves out earlier nights."""
     known = store.series()
     bounds = store.bounds() | {0: NO_BOUNDS}
@@ -59,7 +61,7 @@ def read_series(store: Store, site: str = "", since: float | None = None) -> lis
     return sorted(found, key=lambda series: series.key)
 
 
-def _rows(store: Store, since: float | None) -> Array:
+def _rows(store: HistoryStore, since: float | None) -> Array:
     """Return number, time, value, provenance and bounds of all readings, by series and time."""
     query = (
         "SELECT series, time, value, ifnull(provenance, 0), ifnull(bounds, 0) FROM reading"
@@ -81,12 +83,12 @@ def _night_end(times: Array) -> float:
 
 
 def _series(
-    key: Key,
+    key: HistoryKey,
     detail: SeriesKey | None,
     rows: Array,
     night_end: float,
-    bounds: Mapping[int, Bounds],
-) -> Series:
+    bounds: Mapping[int, HistoryBounds],
+) -> NightSeries:
     _, times, values, provenance, judged = rows.T
     days = np.floor((times - night_end) / DAY_S)
     order = np.lexsort((values, days))
@@ -94,7 +96,7 @@ def _series(
     count = np.diff(first, append=len(days))
     ordered = values[order]
     last = first + count - 1
-    return Series(
+    return NightSeries(
         key=key,
         times=times[last],
         values=ordered[first + (count - 1) // 2] / 2 + ordered[first + count // 2] / 2,

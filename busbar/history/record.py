@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from busbar.document import written
 from busbar.engine.results import Outcome, Result
-from busbar.history.model import Bounds, Key
+from busbar.history.model import HistoryBounds, HistoryKey
 from busbar.site.calibration import SeriesKey
 from busbar.units import format_bytes
 
@@ -22,7 +22,7 @@ VARIABLE = "busbar"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured(Bounds):
+class Measured(HistoryBounds):
     """One reading."""
 
     node: str
@@ -34,7 +34,7 @@ class Measured(Bounds):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class HistoryRecord:
     """The readings of one outcome and what they were measured with."""
 
     check: str
@@ -48,7 +48,7 @@ class Record:
     """Seconds since 1970. ReFrame states site and time of each test case."""
 
     @classmethod
-    def of(cls, outcome: Outcome) -> Record:
+    def of(cls, outcome: Outcome) -> HistoryRecord:
         """Return what is kept of an outcome."""
         return cls(
             check=outcome.check.partition(" ")[0],
@@ -59,9 +59,9 @@ class Record:
             provenance=dict(outcome.provenance),
         )
 
-    def key(self, row: Measured) -> Key:
+    def key(self, row: Measured) -> HistoryKey:
         """Return the series of a reading."""
-        return Key(
+        return HistoryKey(
             site=self.site,
             partition=self.partition,
             node=row.node,

@@ -21,8 +21,8 @@ from typing import Any, TypeGuard
 
 from busbar.document import parse_document
 from busbar.errors import BusbarError
-from busbar.history.model import Bounds, seconds
-from busbar.history.record import VARIABLE, Measured, Record
+from busbar.history.model import HistoryBounds, seconds
+from busbar.history.record import VARIABLE, HistoryRecord, Measured
 from busbar.parse import numbers
 
 FILE = "results.db"
@@ -38,7 +38,7 @@ class Session:
 
     uuid: str
     host: str
-    records: tuple[Record, ...]
+    records: tuple[HistoryRecord, ...]
 
 
 def parse_report(text: str) -> Session:
@@ -55,11 +55,11 @@ def parse_report(text: str) -> Session:
         raise ValueError("a report of ReFrame with keys of another type") from error
 
 
-def _record(case: Mapping[str, Any], ended: float) -> Record:
+def _record(case: Mapping[str, Any], ended: float) -> HistoryRecord:
     time = seconds(case.get("job_completion_time_unix") or ended)
     site = str(case["system"])
     if case.get(VARIABLE):
-        return replace(parse_document(Record, case[VARIABLE]), site=site, time=time)
+        return replace(parse_document(HistoryRecord, case[VARIABLE]), site=site, time=time)
     nodes = ",".join(sorted(map(str, case.get("job_nodelist") or ())))
     rows = []
     for name, fields in (case.get("perfvalues") or {}).items():
@@ -74,7 +74,7 @@ def _record(case: Mapping[str, Any], ended: float) -> Record:
                     node=nodes, metric=metric, unit=str(unit or ""), value=float(value), **band
                 )
             )
-    return Record(
+    return HistoryRecord(
         site=site,
         time=time,
         partition=str(case.get("partition") or ""),
@@ -84,12 +84,12 @@ def _record(case: Mapping[str, Any], ended: float) -> Record:
     )
 
 
-def bounds(reference: object, lower: object, upper: object) -> Bounds:
+def bounds(reference: object, lower: object, upper: object) -> HistoryBounds:
     """Return a reference of ReFrame, whose thresholds are shares of it."""
     if not _is_number(reference) or not reference:
-        return Bounds()
+        return HistoryBounds()
     ends = [reference * (1 + each) if _is_number(each) else None for each in (lower, upper)]
-    return Bounds(ends[0], float(reference), ends[1])
+    return HistoryBounds(ends[0], float(reference), ends[1])
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.history.interval import ratio_of
-from busbar.history.model import Change, Series
+from busbar.history.model import Change, NightSeries
 from busbar.history.statistic import BASELINE, SERIES, UNKNOWN, Array, Noise, scan
 from busbar.robust import DEVIATION
 
@@ -35,7 +35,7 @@ class _Step:
     """The nights at the old level."""
 
 
-def changes_of(series: Series, count: int = SERIES, noise: Noise = UNKNOWN) -> list[Change]:
+def changes_of(series: NightSeries, count: int = SERIES, noise: Noise = UNKNOWN) -> list[Change]:
     """Return the changes of a series, the oldest first; ``count`` is how many series there are."""
     steps = _steps(series.values, series.days, lambda v, d: scan(v, d, count, noise).score)
     ends = [*(step.start for step in steps), len(series.values)][1:]
@@ -102,7 +102,7 @@ def _return(
     return int(whole[0]) if len(whole) else None
 
 
-def _change(series: Series, step: _Step, end: int) -> Change:
+def _change(series: NightSeries, step: _Step, end: int) -> Change:
     old = series.values[step.old[-BASELINE:]]
     new = series.values[step.start : max(end, step.start + 1)]
     before, after = float(np.median(old)), float(np.median(new))

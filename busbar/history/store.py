@@ -24,15 +24,15 @@ from typing import Literal, TypeVar
 
 from busbar.document import parse_document, to_json, written
 from busbar.errors import BusbarError
-from busbar.history.model import NO_BOUNDS, Bounds, Key, iso
-from busbar.history.record import Record
+from busbar.history.model import NO_BOUNDS, HistoryBounds, HistoryKey, iso
+from busbar.history.record import HistoryRecord
 from busbar.site.calibration import SeriesKey
 
 FILE = "busbar.db"
 _VERSION = 1
 _WAIT_S = 30
-_KEY = {each.name: each.name for each in fields(Key)} | {"check": "check_name"}
-_BOUNDS = {each.name: each.name for each in fields(Bounds)} | {"limit": "most"}
+_KEY = {each.name: each.name for each in fields(HistoryKey)} | {"check": "check_name"}
+_BOUNDS = {each.name: each.name for each in fields(HistoryBounds)} | {"limit": "most"}
 """Columns by field: some fields are words of SQL."""
 _SCHEMA = f"""
 CREATE TABLE series (id INTEGER PRIMARY KEY, {", ".join(_KEY.values())}, detail TEXT,
@@ -91,7 +91,7 @@ class Pruned:
     """And after."""
 
 
-class Store:
+class HistoryStore:
     """The open store."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, *, kept: bool) -> None:
@@ -105,7 +105,7 @@ class Store:
         rows = self.connection.execute("SELECT 1 FROM source WHERE name = ?", (source,))
         return rows.fetchone() is not None
 
-    def add(self, source: str, label: str, records: Iterable[Record]) -> int:
+    def add(self, source: str, label: str, records: Iterable[HistoryRecord]) -> int:
         """Add the readings of a source; return how many were new.
 
         Raises ``BusbarError`` if they cannot be written; then none is.
@@ -117,16 +117,16 @@ class Store:
                 ((*row, number) for row in self._rows(records)),
             ).rowcount
 
-    def _rows(self, records: Iterable[Record]) -> Iterator[tuple[object, ...]]:
+    def _rows(self, records: Iterable[HistoryRecord]) -> Iterator[tuple[object, ...]]:
         """Yield the columns of each reading before its source."""
 
         @cache
-        def series(key: Key, detail: SeriesKey | None) -> int:
+        def series(key: HistoryKey, detail: SeriesKey | None) -> int:
             text = json.dumps(to_json(detail)) if detail else None
             return self._number("series", _columns(_KEY, key), detail=text)
 
         @cache
-        def bounds(of: Bounds) -> int | None:
+        def bounds(of: HistoryBounds) -> int | None:
             return None if of == NO_BOUNDS else self._number("bounds", _columns(_BOUNDS, of))
 
         # By identity: the readings of a night share one mapping of a hundred facts.
@@ -145,7 +145,7 @@ class Store:
                     record.time,
                     row.value,
                     known[id(facts)][1],
-                    bounds(Bounds(**{name: getattr(row, name) for name in _BOUNDS})),
+                    bounds(HistoryBounds(**{name: getattr(row, name) for name in _BOUNDS})),
                 )
 
     def _number(self, table: str, key: Mapping[str, object], **more: object) -> int:
@@ -159,16 +159,16 @@ class Store:
         insert = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})"  # noqa: S608
         return int(self.connection.execute(insert, (*row.values(),)).lastrowid or 0)
 
-    def series(self) -> dict[int, tuple[Key, SeriesKey | None]]:
+    def series(self) -> dict[int, tuple[HistoryKey, SeriesKey | None]]:
         """Return key and detail of each series by its number."""
         details = self.connection.execute("SELECT id, detail FROM series WHERE detail NOTNULL")
         known = {number: parse_document(SeriesKey, json.loads(text)) for number, text in details}
-        keys = self._table("series", Key, _KEY)
+        keys = self._table("series", HistoryKey, _KEY)
         return {number: (key, known.get(number)) for number, key in keys.items()}
 
-    def bounds(self) -> dict[int, Bounds]:
+    def bounds(self) -> dict[int, HistoryBounds]:
         """Return all bounds by their number."""
-        return self._table("bounds", Bounds, _BOUNDS)
+        return self._table("bounds", HistoryBounds, _BOUNDS)
 
     def _table(
         self, table: str, kind: Callable[..., _T], columns: Mapping[str, str]
@@ -223,7 +223,7 @@ def _columns(columns: Mapping[str, str], value: object) -> dict[str, object]:
 
 
 @contextmanager
-def open_store(where: Path, *, to_write: bool = False) -> Iterator[Store]:
+def open_store(where: Path, *, to_write: bool = False) -> Iterator[HistoryStore]:
     """Open the store in a directory; it is made if it is missing.
 
     Without ``to_write``, a store that cannot be written or locked is copied to memory. Raises
@@ -231,11 +231,11 @@ def open_store(where: Path, *, to_write: bool = False) -> Iterator[Store]:
     """
     path = where / FILE
     try:
-        store = Store(path, _writable(path), kept=True)
+        store = HistoryStore(path, _writable(path), kept=True)
     except (OSError, sqlite3.Error) as error:
         if to_write or not _only_unwritable(error):
             raise _refusal(path, error) from error
-        store = Store(path, _copied(path), kept=False)
+        store = HistoryStore(path, _copied(path), kept=False)
     try:
         yield store
     finally:

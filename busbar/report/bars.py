@@ -21,7 +21,7 @@ _MOST_MARKS = 64
 
 
 @dataclass(frozen=True)
-class Bar:
+class BarPicture:
     """Readings of one kind and size on an axis that begins at zero."""
 
     label: str
@@ -39,7 +39,7 @@ class Bar:
     limit_at: float | None
 
 
-def bar(label: str, rows: Sequence[Result]) -> Bar:
+def bar(label: str, rows: Sequence[Result]) -> BarPicture:
     """Return the bar of readings of one kind, unit and size; without any the bar is empty."""
     readings = sorted((row for row in rows if row.value is not None), key=quality)
     verdict = worst(row.verdict for row in rows)
@@ -56,7 +56,7 @@ def bar(label: str, rows: Sequence[Result]) -> Bar:
     end = _at(max(value or 0 for value in highs), top) if banded else 0.0
     text = f"{number(first.value)} {first.unit}" if first.value is not None else ""
     limit = first.shown_limit
-    return Bar(
+    return BarPicture(
         label=label,
         size=format_bytes(first.bytes) if first.bytes else "",
         measured=text,

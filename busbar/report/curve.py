@@ -41,7 +41,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Curve:
+class CurvePicture:
     """Geometry and text of the picture; the template draws it."""
 
     title: str
@@ -67,7 +67,7 @@ def line_of(row: Result) -> tuple[str, str]:
     return (row.where, row.pair)
 
 
-def curve(title: str, results: Sequence[Result]) -> Curve | None:
+def curve(title: str, results: Sequence[Result]) -> CurvePicture | None:
     """Return the picture of readings of one unit; None if they have fewer than two sizes."""
     rows = [row for row in results if drawable(row.value) and 0 < (row.bytes or 0) < 2**70]
     sizes = sorted({row.bytes or 0 for row in rows})
@@ -79,7 +79,7 @@ def curve(title: str, results: Sequence[Result]) -> Curve | None:
     many = len(lines) > _MOST_LINES
     bad = sorted((row for row in rows if row.verdict.is_problem), key=quality)
     marked = bad[:_MOST_MARKS] if many else rows
-    return Curve(
+    return CurvePicture(
         title=title,
         unit=rows[0].unit,
         summary=_summary(rows, sizes, len(lines)),

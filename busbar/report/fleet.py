@@ -17,7 +17,7 @@ _MOST_LISTED = 200
 
 
 @dataclass(frozen=True)
-class Node:
+class FleetNode:
     """One node of the map."""
 
     name: str
@@ -32,7 +32,7 @@ class Leaf:
     """The nodes of one switch, or of a run."""
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[FleetNode, ...]
     height: int
     summary: str
 
@@ -43,7 +43,7 @@ class Fleet:
 
     leaves: tuple[Leaf, ...]
     counts: tuple[tuple[Verdict, int], ...]
-    listed: tuple[Node, ...]
+    listed: tuple[FleetNode, ...]
     more: int
     """Nodes that are not a pass and have no place in the table."""
     total: int
@@ -56,7 +56,7 @@ class Fleet:
 
 
 @dataclass
-class State:
+class NodeState:
     """What is known of one node."""
 
     verdict: Verdict = Verdict.PASS
@@ -65,18 +65,18 @@ class State:
 
 def of_outcomes(outcomes: Iterable[Outcome]) -> Fleet | None:
     """Return the map of the nodes of a run; None for fewer than two."""
-    states: dict[str, State] = {}
+    states: dict[str, NodeState] = {}
     for outcome in outcomes:
         for row in outcome.results:
             for name in filter(None, row.where.split(",")):
-                state = states.setdefault(name, State())
+                state = states.setdefault(name, NodeState())
                 state.verdict = worst([state.verdict, row.verdict])
                 if row.verdict.is_problem and short_name(outcome.check) not in state.reasons:
                     state.reasons.append(short_name(outcome.check))
     return fleet(states, {"": list(states)}) if len(states) > 1 else None
 
 
-def fleet(states: Mapping[str, State], leaves: Mapping[str, Sequence[str]]) -> Fleet:
+def fleet(states: Mapping[str, NodeState], leaves: Mapping[str, Sequence[str]]) -> Fleet:
     """Return the map of nodes, the leaf with the worst one first."""
     drawn = [_leaf(name, nodes, states) for name, nodes in leaves.items() if nodes]
     drawn.sort(key=lambda leaf: -max(node.verdict.severity for node in leaf.nodes))
@@ -95,12 +95,12 @@ def fleet(states: Mapping[str, State], leaves: Mapping[str, Sequence[str]]) -> F
     )
 
 
-def _leaf(name: str, names: Sequence[str], states: Mapping[str, State]) -> Leaf:
+def _leaf(name: str, names: Sequence[str], states: Mapping[str, NodeState]) -> Leaf:
     nodes = []
     for n, each in enumerate(names):
-        state = states.get(each, State(Verdict.NOT_RUN))
+        state = states.get(each, NodeState(Verdict.NOT_RUN))
         nodes.append(
-            Node(
+            FleetNode(
                 each,
                 state.verdict,
                 "; ".join(state.reasons),

@@ -47,7 +47,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Line:
+class MatrixLine:
     """A line of the drawing of a node."""
 
     x1: float
@@ -61,7 +61,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class End:
+class MatrixEnd:
     """A GPU or rank in the drawing of a node."""
 
     x: float
@@ -70,7 +70,7 @@ class End:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class MatrixPicture:
     """Both pictures of the pairs of one node, one metric and one size."""
 
     title: str
@@ -86,13 +86,13 @@ class Matrix:
     """Of the heat map."""
     height: float
     cells: tuple[Cell, ...]
-    labels: tuple[End, ...]
-    ends: tuple[End, ...]
-    links: tuple[Line, ...]
+    labels: tuple[MatrixEnd, ...]
+    ends: tuple[MatrixEnd, ...]
+    links: tuple[MatrixLine, ...]
     """The physical links."""
     hub: bool
     """Whether the links end at a switch in the centre."""
-    pairs: tuple[Line, ...]
+    pairs: tuple[MatrixLine, ...]
     """The readings, the worst last, above the others."""
     worst: Verdict
     least: float
@@ -108,7 +108,7 @@ def ends_of(row: Result) -> tuple[int, int] | None:
     return (source, target) if max(source, target) < _MOST_ENDS else None
 
 
-def matrix(title: str, results: Sequence[Result], gpus: Gpus | None) -> Matrix | None:
+def matrix(title: str, results: Sequence[Result], gpus: Gpus | None) -> MatrixPicture | None:
     """Return the pictures of readings of one metric, size and node; None for fewer than 3 ends.
 
     ``gpus`` has the links of the node, if it is known.
@@ -130,7 +130,7 @@ def matrix(title: str, results: Sequence[Result], gpus: Gpus | None) -> Matrix |
     unit = next(iter(readings.values())).unit
     ordered = sorted(readings, key=lambda ends: shares[ends])
     lowest = readings[ordered[0]]
-    return Matrix(
+    return MatrixPicture(
         title=title,
         summary=f"{len(readings)} pairs of {count}; the worst is {reading_text(lowest)};"
         f" the best is {reading_text(readings[ordered[-1]])}",
@@ -152,7 +152,7 @@ def matrix(title: str, results: Sequence[Result], gpus: Gpus | None) -> Matrix |
             for (source, target), row in readings.items()
         ),
         labels=tuple(_labels(count, sources, side)),
-        ends=tuple(End(*_place(n, count), str(n)) for n in range(count)),
+        ends=tuple(MatrixEnd(*_place(n, count), str(n)) for n in range(count)),
         links=tuple(_links(known, count)),
         hub=bool(known and known.links and known.links.switched),
         pairs=tuple(_pairs(readings, ordered, steps, count)),
@@ -181,12 +181,12 @@ def _shares(
     return shares, f"{'longer' if latency else 'less'} than the {meaning}"
 
 
-def _labels(count: int, sources: Sequence[int], side: float) -> Iterator[End]:
+def _labels(count: int, sources: Sequence[int], side: float) -> Iterator[MatrixEnd]:
     every = math.ceil(count / 16)
     for n in range(0, count, every):
-        yield End(round(_MARGIN + (n + 0.5) * side, 1), _MARGIN - 8, str(n))
+        yield MatrixEnd(round(_MARGIN + (n + 0.5) * side, 1), _MARGIN - 8, str(n))
     for n in range(0, len(sources), every):
-        yield End(_MARGIN - 9, round(_MARGIN + (n + 0.5) * side + 4, 1), str(sources[n]))
+        yield MatrixEnd(_MARGIN - 9, round(_MARGIN + (n + 0.5) * side + 4, 1), str(sources[n]))
 
 
 def _place(number: int, count: int) -> tuple[float, float]:
@@ -197,21 +197,21 @@ def _place(number: int, count: int) -> tuple[float, float]:
     )
 
 
-def _links(gpus: Gpus | None, count: int) -> Iterator[Line]:
+def _links(gpus: Gpus | None, count: int) -> Iterator[MatrixLine]:
     links = gpus.links if gpus else None
     if links is None:
         return
     if links.switched:
         for n in range(count):
-            yield Line(*_place(n, count), _CENTRE, _CENTRE, width=6)
+            yield MatrixLine(*_place(n, count), _CENTRE, _CENTRE, width=6)
         return
     inside = links.package.devices if links.package else 1
     for link in links.direct(count // inside):
         one, other = (_middle(package, inside, count) for package in link.between)
-        yield Line(*one, *other, width=2.0 + 2 * min(link.count, 8))
+        yield MatrixLine(*one, *other, width=2.0 + 2 * min(link.count, 8))
     for first in range(0, count, inside):
         for device in range(first + 1, first + inside):
-            yield Line(*_place(first, count), *_place(device, count), width=12)
+            yield MatrixLine(*_place(first, count), *_place(device, count), width=12)
 
 
 def _middle(package: int, inside: int, count: int) -> tuple[float, float]:
@@ -228,14 +228,14 @@ def _pairs(
     ordered: Sequence[tuple[int, int]],
     steps: Mapping[tuple[int, int], int],
     count: int,
-) -> Iterator[Line]:
+) -> Iterator[MatrixLine]:
     """Yield a line for each two ends: the worse direction decides its colour."""
-    drawn: dict[frozenset[int], Line] = {}
+    drawn: dict[frozenset[int], MatrixLine] = {}
     for ends in ordered:
         if ends[0] == ends[1] or frozenset(ends) in drawn:
             continue
         both = [readings[each] for each in (ends, ends[::-1]) if each in readings]
-        drawn[frozenset(ends)] = Line(
+        drawn[frozenset(ends)] = MatrixLine(
             *_place(ends[0], count),
             *_place(ends[1], count),
             step=steps[ends],

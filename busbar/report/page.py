@@ -18,7 +18,7 @@ from busbar.check.snapshot import Snapshot
 from busbar.engine.results import Outcome
 from busbar.report.failures import Failure, failures
 from busbar.report.fleet import Fleet, of_outcomes
-from busbar.report.matrix import Matrix
+from busbar.report.matrix import MatrixPicture
 from busbar.report.news import News
 from busbar.report.rows import Namer, namer
 from busbar.report.scale import number
@@ -212,7 +212,7 @@ def _rendered(template: str, **values: object) -> str:
     )
 
 
-def drawing(picture: Matrix) -> str:
+def drawing(picture: MatrixPicture) -> str:
     """Return a heat map as an SVG file."""
     environment = _environment()
     style = environment.get_template("style.css.j2").render()

@@ -11,10 +11,10 @@ from busbar.check.snapshot import Snapshot
 from busbar.engine.reading import Cause
 from busbar.engine.results import Outcome, Result
 from busbar.history.record import metric_of
-from busbar.report.bars import Bar, bar
-from busbar.report.curve import Curve, curve
+from busbar.report.bars import BarPicture, bar
+from busbar.report.curve import CurvePicture, curve
 from busbar.report.failures import repeat
-from busbar.report.matrix import Matrix, ends_of, matrix
+from busbar.report.matrix import MatrixPicture, ends_of, matrix
 from busbar.report.rows import namer, quality
 from busbar.report.trend import Trend
 from busbar.site.model import Gpus, Site
@@ -44,15 +44,15 @@ class CheckSection:
     where: str
     place: str
     """Partition and environment."""
-    headline: Bar | None
+    headline: BarPicture | None
     """The worst reading."""
     value: float | None
     """Its value."""
     reading: str
     readings: int
-    curves: tuple[Curve, ...]
-    bars: tuple[Bar, ...]
-    matrices: tuple[Matrix, ...]
+    curves: tuple[CurvePicture, ...]
+    bars: tuple[BarPicture, ...]
+    matrices: tuple[MatrixPicture, ...]
     rows: tuple[Result, ...]
     """The worst first."""
     left_out: int
@@ -244,7 +244,7 @@ def _groups(results: Iterable[Result]) -> list[tuple[str, list[Result]]]:
     ]
 
 
-def _worst_of_each(matrices: Iterable[tuple[str, Matrix]]) -> list[Matrix]:
+def _worst_of_each(matrices: Iterable[tuple[str, MatrixPicture]]) -> list[MatrixPicture]:
     """Return all matrices with a problem, and of each kind without any the worst one."""
     kept = []
     for several in grouped(matrices).values():
@@ -254,7 +254,7 @@ def _worst_of_each(matrices: Iterable[tuple[str, Matrix]]) -> list[Matrix]:
     return sorted(kept, key=lambda each: (-each.worst.severity, each.least))
 
 
-def _matrices(results: Iterable[Result], gpus: Gpus | None) -> Iterator[tuple[str, Matrix]]:
+def _matrices(results: Iterable[Result], gpus: Gpus | None) -> Iterator[tuple[str, MatrixPicture]]:
     pairs = [row for row in results if row.value is not None and ends_of(row)]
     found = grouped(((row.where, row.metric, row.buffers), row) for row in pairs)
     for (where, metric, buffers), rows in found.items():

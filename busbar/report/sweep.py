@@ -15,7 +15,7 @@ from busbar.cluster.sweep.document import SweepRun
 from busbar.document import parse_document
 from busbar.errors import file_error
 from busbar.parse import numbers
-from busbar.report.fleet import Fleet, State, fleet
+from busbar.report.fleet import Fleet, NodeState, fleet
 from busbar.report.scale import number
 from busbar.text_file import read_text
 from busbar.verdict import Verdict, worst
@@ -75,13 +75,13 @@ def map_of(sweep: Analysis | SweepRun, rates: Rates, leaf_of: Mapping[str, str])
     """Return the nodes by leaf: only a node with a reading that nothing speaks against passes."""
     planned = sweep.nodes if isinstance(sweep, SweepRun) else ()
     nodes = list(dict.fromkeys([*planned, *rates.of]))
-    states = {node: State(at_best(sweep), [rates.text(node)]) for node in nodes}
+    states = {node: NodeState(at_best(sweep), [rates.text(node)]) for node in nodes}
     for node, values in rates.of.items():
         if not values:
-            states[node] = State(Verdict.NOT_RUN, ["no reading"])
+            states[node] = NodeState(Verdict.NOT_RUN, ["no reading"])
     for verdict, names, reason in _findings(sweep, set(nodes)):
         for node in names:
-            state = states.setdefault(node, State())
+            state = states.setdefault(node, NodeState())
             if verdict.severity > state.verdict.severity:
                 state.reasons = [each for each in state.reasons if each.startswith("median")]
             state.verdict = worst([state.verdict, verdict])

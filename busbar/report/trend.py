@@ -14,7 +14,7 @@ from busbar.report.scale import Tick, drawable, number, value_ticks, values_scal
 from busbar.words import counted, grouped, names_text
 
 if TYPE_CHECKING:  # numpy takes a while to load, and a run without history does not need it
-    from busbar.history.model import Change, Event, Series
+    from busbar.history.model import Change, Event, NightSeries
 
 _NIGHT = 86400.0
 _MOST_POINTS = 400
@@ -25,7 +25,7 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 
 
 @dataclass(frozen=True)
-class Step:
+class TrendStep:
     """A change of the level."""
 
     x: float
@@ -61,7 +61,7 @@ class Trend:
     band_top: float | None
     band_height: float
     limit: float | None
-    steps: tuple[Step, ...]
+    steps: tuple[TrendStep, ...]
     signs: tuple[Sign, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
@@ -110,7 +110,7 @@ def dated(change: Change) -> str:
 
 
 def trend(
-    series: Series,
+    series: NightSeries,
     events: Sequence[Event],
     facts: Mapping[int, Mapping[str, str]],
     since: float | None = None,
@@ -153,7 +153,7 @@ def trend(
         band_height=round(y.at(bounds.low or 1) - top, 1) if top is not None else 0.0,
         limit=y.at(bounds.limit or 1) if near else None,
         steps=tuple(
-            Step(
+            TrendStep(
                 x=x(change.since if change.until else (change.last_before + change.since) / 2),
                 until=None if change.until is None else x(change.until),
                 before_from=LEFT + 8,
@@ -187,7 +187,7 @@ def _summary(nights: Sequence[tuple[float, float]], changes: Sequence[Change], u
 
 
 def _signs(
-    series: Series,
+    series: NightSeries,
     facts: Mapping[int, Mapping[str, str]],
     x: Callable[[float], float],
     first: float,

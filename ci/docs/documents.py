@@ -44,7 +44,7 @@ class ShownSite(Site):
     launch_rules: tuple[LaunchRule, ...] = ()
 
 
-class Document(NamedTuple):
+class JsonDocument(NamedTuple):
     """A JSON document that a command prints."""
 
     name: str
@@ -76,16 +76,16 @@ class Document(NamedTuple):
 
 
 DOCUMENTS = (
-    Document("busbar-check/1", "busbar check --json", CheckDocument),
-    Document(
+    JsonDocument("busbar-check/1", "busbar check --json", CheckDocument),
+    JsonDocument(
         "busbar-check-list/1",
         "busbar check --list --json",
         list[Match],
         {"runs": {"type": "boolean", "description": "Whether it runs in any environment."}},
     ),
-    Document("busbar-explain/1", "busbar explain --json", Explanation | list[Explanation]),
-    Document("busbar-expect/1", "busbar expect --json", ExpectDocument | MatrixDocument),
-    Document(
+    JsonDocument("busbar-explain/1", "busbar explain --json", Explanation | list[Explanation]),
+    JsonDocument("busbar-expect/1", "busbar expect --json", ExpectDocument | MatrixDocument),
+    JsonDocument(
         "busbar-preflight/1",
         "busbar preflight --json",
         PreflightReport,
@@ -94,24 +94,26 @@ DOCUMENTS = (
             "verdict": {"enum": [*Status], "description": "The worst of the lines."},
         },
     ),
-    Document("busbar-gate/1", "busbar gate --format json", GateDocument),
-    Document("busbar-nightly/1", "busbar nightly --json", NightlyDocument),
-    Document("busbar-nodeverdict/1", "busbar gate --format nodeverdict", NodeVerdictDocument),
-    Document("busbar-site-list/1", "busbar site list --json", list[ListedSite]),
-    Document("busbar-site/1", "busbar site show --json", ShownSite, mode="validation"),
-    Document("busbar-site-env/1", "busbar site env --json", dict[str, str]),
-    Document("busbar-site-lint/1", "busbar site lint --json", list[LintFinding]),
-    Document("busbar-site-compare/1", "busbar site detect --compare --json", list[SiteDifference]),
-    Document("busbar-changes/1", "busbar history changes --json", Changes),
-    Document("busbar-history-list/1", "busbar history list --json", HistoryList),
-    Document("busbar-history-show/1", "busbar history show --json", HistoryShow),
-    Document("busbar-history-compare/1", "busbar history compare --json", Comparison),
-    Document("busbar-history-import/1", "busbar history import --json", Imports),
-    Document("busbar-history-baseline/1", "busbar history baseline --json", BaselineFiles),
-    Document("busbar-history-prune/1", "busbar history prune --json", Pruned),
-    Document("busbar-sweep/1", "busbar sweep analyse --json", Analysis),
-    Document("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
-    Document("busbar-sweep-run/1", "busbar sweep run --json", SweepRun),
+    JsonDocument("busbar-gate/1", "busbar gate --format json", GateDocument),
+    JsonDocument("busbar-nightly/1", "busbar nightly --json", NightlyDocument),
+    JsonDocument("busbar-nodeverdict/1", "busbar gate --format nodeverdict", NodeVerdictDocument),
+    JsonDocument("busbar-site-list/1", "busbar site list --json", list[ListedSite]),
+    JsonDocument("busbar-site/1", "busbar site show --json", ShownSite, mode="validation"),
+    JsonDocument("busbar-site-env/1", "busbar site env --json", dict[str, str]),
+    JsonDocument("busbar-site-lint/1", "busbar site lint --json", list[LintFinding]),
+    JsonDocument(
+        "busbar-site-compare/1", "busbar site detect --compare --json", list[SiteDifference]
+    ),
+    JsonDocument("busbar-changes/1", "busbar history changes --json", Changes),
+    JsonDocument("busbar-history-list/1", "busbar history list --json", HistoryList),
+    JsonDocument("busbar-history-show/1", "busbar history show --json", HistoryShow),
+    JsonDocument("busbar-history-compare/1", "busbar history compare --json", Comparison),
+    JsonDocument("busbar-history-import/1", "busbar history import --json", Imports),
+    JsonDocument("busbar-history-baseline/1", "busbar history baseline --json", BaselineFiles),
+    JsonDocument("busbar-history-prune/1", "busbar history prune --json", Pruned),
+    JsonDocument("busbar-sweep/1", "busbar sweep analyse --json", Analysis),
+    JsonDocument("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
+    JsonDocument("busbar-sweep-run/1", "busbar sweep run --json", SweepRun),
 )
 JSON_INTRO = """\
 # JSON documents

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from busbar.history.drift import drifts_of
-from busbar.history.model import Key, Series
+from busbar.history.model import HistoryKey, NightSeries
 from busbar.history.statistic import SERIES, common_noise
 from busbar.terminal import stdout
 from tests.bench.change_points import nights, percent, wilson
@@ -23,13 +23,13 @@ from tests.bench.change_points import nights, percent, wilson
 DAY_S = 86400.0
 
 
-def series_of(file: Path) -> list[Series]:
+def series_of(file: Path) -> list[NightSeries]:
     """Return the series of a file."""
     found = []
     for number, row in enumerate(np.load(file)):
         values, days = nights(row)
-        key = Key("simulated", "", f"n{number}", "", "bandwidth", "GB/s")
-        found.append(Series(key, days * DAY_S, values, np.zeros_like(days), days))
+        key = HistoryKey("simulated", "", f"n{number}", "", "bandwidth", "GB/s")
+        found.append(NightSeries(key, days * DAY_S, values, np.zeros_like(days), days))
     return found
 
 

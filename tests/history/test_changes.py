@@ -19,7 +19,7 @@ from busbar import cli
 from busbar.commands import history_show as show
 from busbar.history.events import Changes, find_events
 from busbar.history.interval import Ratio, ratio_of
-from busbar.history.model import Key, Series
+from busbar.history.model import HistoryKey, NightSeries
 from busbar.history.statistic import Array, Noise, common_noise, scan
 from busbar.history.steps import changes_of
 
@@ -31,10 +31,10 @@ def quiet(nights: int, seed: int = 0) -> Array:
     return 100 * (1 + 0.01 * np.random.default_rng(seed).normal(size=nights))
 
 
-def series(values: Sequence[float] | Array, unit: str = "GB/s") -> Series:
+def series(values: Sequence[float] | Array, unit: str = "GB/s") -> NightSeries:
     days = np.arange(len(values))
-    return Series(
-        Key("alpha", "gpu", "n1", "xccl", "busbw", unit),
+    return NightSeries(
+        HistoryKey("alpha", "gpu", "n1", "xccl", "busbw", unit),
         FIRST.timestamp() + days * DAY_S,
         np.asarray(values, dtype=np.float64),
         np.zeros(len(values), dtype=np.int64),

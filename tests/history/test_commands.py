@@ -12,9 +12,9 @@ import pytest
 from busbar import cli
 from busbar.history.baseline import baseline
 from busbar.history.events import find_events
-from busbar.history.model import Bounds
+from busbar.history.model import HistoryBounds
 from busbar.history.read import history, read_series
-from busbar.history.record import Measured, Record
+from busbar.history.record import HistoryRecord, Measured
 from busbar.history.store import open_store
 from busbar.site.calibration import SeriesKey
 
@@ -55,10 +55,10 @@ def fill(directory: Path, factor: float = 1.0, nights: int = 40) -> None:
                     unit="GB/s",
                     value=100 * (1 + 0.01 * rng.normal()) * (factor if number else 1),
                     series=SERIES,
-                    **vars(Bounds(90, 100, 110, 200)),
+                    **vars(HistoryBounds(90, 100, 110, 200)),
                 )
                 records.append(
-                    Record(
+                    HistoryRecord(
                         check="xccl",
                         partition="gpu",
                         lane="ucx-1.14",

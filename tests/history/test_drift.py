@@ -14,7 +14,7 @@ from busbar.commands import history_show as show
 from busbar.document import to_json
 from busbar.history.drift import drifts_of
 from busbar.history.events import Changes, find_events
-from busbar.history.model import Key, Series
+from busbar.history.model import HistoryKey, NightSeries
 from busbar.history.statistic import Array
 from busbar.history.steps import changes_of
 from busbar.report.news import news
@@ -30,18 +30,18 @@ def quiet(nights: int = NIGHTS, seed: int = 0) -> Array:
     return 100 * (1 + 0.01 * np.random.default_rng(seed).normal(size=nights))
 
 
-def series(values: Array, node: str = "n1", unit: str = "GB/s") -> Series:
+def series(values: Array, node: str = "n1", unit: str = "GB/s") -> NightSeries:
     days = np.arange(len(values))
-    key = Key("alpha", "gpu", node, "xccl", "busbw", unit)
-    return Series(key, FIRST + days * DAY_S, values, np.zeros_like(days), days + 20_000)
+    key = HistoryKey("alpha", "gpu", node, "xccl", "busbw", unit)
+    return NightSeries(key, FIRST + days * DAY_S, values, np.zeros_like(days), days + 20_000)
 
 
-def fleet(shared: Array, nodes: int = 12) -> list[Series]:
+def fleet(shared: Array, nodes: int = 12) -> list[NightSeries]:
     """Nodes whose nights all have the factor of the night."""
     return [series(quiet(len(shared), n) * shared, f"n{n:02}") for n in range(nodes)]
 
 
-def without_n3(found: Sequence[Series]) -> list[Series]:
+def without_n3(found: Sequence[NightSeries]) -> list[NightSeries]:
     """The same, and node n03 loses 10 % beside it."""
     lost = np.concatenate([np.zeros(len(found[0].values) - NIGHTS), LOST])
     return [

@@ -19,16 +19,16 @@ from busbar import cli
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.history import reframe
-from busbar.history.model import Bounds, Key
+from busbar.history.model import HistoryBounds, HistoryKey
 from busbar.history.read import history, read_series
-from busbar.history.record import Measured, Record
+from busbar.history.record import HistoryRecord, Measured
 from busbar.history.store import FILE, open_store
 
 MOUNTED = pytest.mark.skipif(
     os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0,
     reason="mounts need root",
 )
-BOUNDS = Bounds(90, 100, 110, 120)
+BOUNDS = HistoryBounds(90, 100, 110, 120)
 ROW = '{"time": "2026-01-%02dT02:00:00Z", "site": "alpha", "metric": "bw", "value": %d}\n'
 
 
@@ -58,7 +58,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def report(uuid: str, value: float, time: float = 1767232800.0) -> str:
     """Return a report of ReFrame with one reading of a check of ours and one of another."""
     row = Measured(node="n1", metric="busbw 16 MiB", unit="GB/s", value=value, **vars(BOUNDS))
-    record = Record(
+    record = HistoryRecord(
         check="xccl",
         partition="gpu",
         lane="ucx-1.14",
@@ -98,7 +98,7 @@ def test_sessions_of_reframe_are_read_once(store: Path, tmp_path: Path) -> None:
     for _ in range(2):
         with history() as opened:
             latency, busbw = read_series(opened)
-            assert busbw.key == Key(
+            assert busbw.key == HistoryKey(
                 "alpha", "gpu", "n1", "xccl", "busbw 16 MiB", "GB/s", "ucx-1.14", "spack"
             )
             assert busbw.values.tolist() == [100.0, 101.0]
@@ -202,7 +202,7 @@ def test_a_store_without_locks_is_refused_in_one_line(
 
     with open_store(store, to_write=True) as opened:
         row = Measured(node="", metric="m", unit="us", value=2.0)
-        opened.add("file x", "x", [Record(site="a", check="c", time=1.0, rows=(row,))])
+        opened.add("file x", "x", [HistoryRecord(site="a", check="c", time=1.0, rows=(row,))])
     monkeypatch.setattr(sqlite3, "connect", without_locks)
     assert run("show") == 0
     assert "2" in capsys.readouterr().out

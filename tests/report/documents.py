@@ -14,7 +14,7 @@ import numpy as np
 from busbar.check.snapshot import Snapshot, read
 from busbar.engine.results import Result
 from busbar.history.interval import Ratio
-from busbar.history.model import Bounds, Change, Difference, Event, Key, Series
+from busbar.history.model import Change, Difference, Event, HistoryBounds, HistoryKey, NightSeries
 from busbar.verdict import Verdict
 
 DAY = 86400.0
@@ -114,17 +114,17 @@ def curve_rows(check: str = "xccl", where: str = "n1", **more: Any) -> Iterator[
         )
 
 
-def series(check: str = "xccl", nights: int = 30, step: int = 20, node: str = "n1") -> Series:
+def series(check: str = "xccl", nights: int = 30, step: int = 20, node: str = "n1") -> NightSeries:
     """A series that is 18 % lower from night ``step`` on, when another provenance begins."""
     numbers = np.arange(nights)
     noise = 1 + 0.004 * np.sin(numbers * 12.9)
-    return Series(
-        key=Key("h200x4", "gpu", node, check, "busbw all_reduce 256 MiB", "GB/s"),
+    return NightSeries(
+        key=HistoryKey("h200x4", "gpu", node, check, "busbw all_reduce 256 MiB", "GB/s"),
         times=FIRST + DAY * numbers,
         values=400.0 * noise * np.where(numbers >= step, 0.82, 1.0),
         provenance=np.where(numbers >= step, 2, 1),
         days=numbers,
-        bounds=Bounds(low=380.0, typical=400.0, high=430.0, limit=480.0),
+        bounds=HistoryBounds(low=380.0, typical=400.0, high=430.0, limit=480.0),
         readings=nights,
     )
 
@@ -133,7 +133,7 @@ FACTS = {1: {"lock.libfabric": "2.0"}, 2: {"lock.libfabric": "2.2"}}
 """The provenance of the nights before and from the step."""
 
 
-def event(*of: Series, step: int = 20) -> Event:
+def event(*of: NightSeries, step: int = 20) -> Event:
     """The step of these series."""
     return Event(
         since=float(of[0].times[step]),
