@@ -7,18 +7,18 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
 from busbar.commands.option_types import natural, positive
+from busbar.document import read_document
 from busbar.errors import BusbarError
 from busbar.parse import numbers
 from busbar.slurm.hostlist import MOST_NODES, expand
 from busbar.slurm.topology import Topology, read_topology
 from busbar.terminal import stdout
-from busbar.text_file import read_text
 
 _FEWEST = 2
-_MOST_BYTES = 1 << 28
 
 
 def add_parser(actions: Any) -> None:
@@ -76,18 +76,9 @@ def _run(args: argparse.Namespace) -> int:
 def _suspects(path: Path) -> tuple[list[SuspectPair], int]:
     """Return the suspects in the document of an analysis, and the first round of the next pass."""
     hint = "give the output of `busbar sweep analyse --json`"
-    try:
-        document = numbers.load_json(read_text(path, _MOST_BYTES))
-        pairs = [SuspectPair(one["a"], one["b"]) for one in document["suspects"]]
-        pairs = [pair for pair in pairs if pair.a != pair.b]  # links inside a node have no partner
-        first = numbers.json_whole(document["last_round"]) + 1
-    except OSError as error:
-        raise BusbarError(error.strerror or str(error), where=str(path), hint=hint) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise BusbarError("is not an analysis of a sweep", where=str(path), hint=hint) from error
-    if not all(isinstance(node, str) and node for pair in pairs for node in (pair.a, pair.b)):
-        raise BusbarError("names a suspect that is not a node", where=str(path), hint=hint)
-    return pairs, first
+    found: Analysis = read_document(path, hint, Analysis)
+    # Links inside a node have no partner.
+    return [pair for pair in found.suspects if pair.a != pair.b], found.last_round + 1
 
 
 def _nodes(text: str, topology: Topology) -> list[str]:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.document import SweepRun
-from busbar.document import parse_document
+from busbar.cluster.sweep.rows import result_row
 from busbar.errors import file_error
 from busbar.parse import numbers
 from busbar.report.fleet import Fleet, NodeState, fleet
@@ -29,14 +28,6 @@ def at_best(sweep: Analysis | SweepRun) -> Verdict:
     if isinstance(sweep, Analysis):
         return Verdict.PASS if sweep.decided else Verdict.UNJUDGED
     return Verdict.UNJUDGED if sweep.verdict is Verdict.UNJUDGED else Verdict.PASS
-
-
-@dataclass(frozen=True)
-class _Row:
-    a: str
-    b: str | None = None
-    gb_per_s: float | None = None
-    state: str = ""
 
 
 @dataclass
@@ -58,16 +49,15 @@ def read_rates(path: Path) -> Rates:
         text = read_text(path, _MOST_BYTES, errors="replace")
     for line in text.splitlines():
         try:
-            row = parse_document(_Row, numbers.load_json(line))
+            row = result_row(numbers.load_json(line))
         except ValueError:
             continue
-        if row.a == row.b:
+        if row.inside:
             continue  # a link inside the node, which is faster than its NICs
         for node in filter(None, (row.a, row.b)):
             values = rates.of.setdefault(node, [])
-            rate = row.gb_per_s
-            if row.state == "ok" and rate is not None and math.isfinite(rate) and rate > 0:
-                values.append(rate)
+            if row.gb_per_s:
+                values.append(row.gb_per_s)
     return rates
 
 

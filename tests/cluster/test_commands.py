@@ -77,8 +77,8 @@ def test_plan_prints_rows(run: Run, tmp_path: Path) -> None:
         (["--nodes", "8", "--rounds", "99999999"], "a plan has at most"),
         (["--rounds", "2"], "one of the arguments --nodes --suspects is required"),
         (["--nodes", "8", "--rounds", "2", "--topology", "/none"], "/none: No such file"),
-        (["--suspects", "/none"], "/none: No such file"),
-        (["--suspects", "pyproject.toml"], "is not an analysis of a sweep"),
+        (["--suspects", "/none"], "/none: cannot be read: No such file"),
+        (["--suspects", "pyproject.toml"], "pyproject.toml: Expecting value"),
     ],
 )
 def test_plan_refuses(run: Run, words: list[str], message: str) -> None:

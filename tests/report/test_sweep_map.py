@@ -103,7 +103,7 @@ def test_what_only_a_limit_can_judge_is_no_pass(tmp_path: Path) -> None:
     document, rows = tmp_path / "sweep.json", tmp_path / "rows.jsonl"
     sweep = {"schema": "busbar-sweep/1", "accused": [], "suspects": [], "unmeasured": []}
     document.write_text(json.dumps(sweep | {"decided": False}))
-    rows.write_text('{"a": "n1", "b": "n2", "gb_per_s": 5, "state": "ok"}\n')
+    rows.write_text('{"round": 1, "a": "n1", "b": "n2", "gb_per_s": 5, "state": "ok"}\n')
     drawn = map_of(read_sweep(document), read_rates(rows), {})
     assert {node.verdict for leaf in drawn.leaves for node in leaf.nodes} == {Verdict.UNJUDGED}
     assert sentence(drawn) == "2 nodes were compared with each other only"

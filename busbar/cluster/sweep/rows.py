@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Annotated, BinaryIO, TypeVar
 
+from pydantic import BeforeValidator, Field, Strict
+
+from busbar.document import parse_document
 from busbar.errors import BusbarError, file_error
 from busbar.parse import numbers
 
@@ -43,15 +46,24 @@ class State(StrEnum):
 
 
 _STATES = {str(state): state for state in State}
+Round = Annotated[int, Strict(), Field(ge=0, le=numbers.MOST)]
+Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+_NameOrNone = Annotated[str, Field(max_length=LONGEST_NAME), BeforeValidator(lambda v: v or "")]
+_Rate = Annotated[float, Strict()] | None
+_StateOrNew = Annotated[
+    State,
+    BeforeValidator(lambda v: _STATES.get(v, State.ERROR) if v and isinstance(v, str) else v),
+]
+_LEFT_OUT = {"b": None, "nic": None, "gb_per_s": None}
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedPair:
     """Two nodes that measure together in a round; in one round a node is in one row at most."""
 
-    round: int
-    a: str
-    b: str
+    round: Round
+    a: Name
+    b: Name
 
     def line(self) -> str:
         """Return the row as a line of JSON, with its newline."""
@@ -62,16 +74,16 @@ class PlannedPair:
 class MeasuredPair:
     """What one pair measured in a round."""
 
-    round: int
-    a: str
-    b: str
+    round: Round
+    a: Name
+    b: _NameOrNone
     """The other node; empty if the row names none."""
-    nic: str | None
+    nic: Name | None
     """NIC or rail that both ends used, or link inside a node; None for all NICs at once."""
-    gb_per_s: float | None
+    gb_per_s: _Rate
     """Rate of the pair in 1e9 bytes per second and direction; None unless it is finite and
     above 0, and ``state`` is ``ok``."""
-    state: State
+    state: _StateOrNew
 
     @property
     def inside(self) -> bool:
@@ -149,38 +161,26 @@ def read_results(path: Path) -> Results:
     return Results(tuple(rows), tuple(cut))
 
 
-def plan_row(value: Mapping[str, Any]) -> PlannedPair:
+def plan_row(value: object) -> PlannedPair:
     """Return a row of a plan; raise ``ValueError`` for what is not one."""
-    a, b = _node(value, "a"), _node(value, "b")
-    if a == b:
-        raise ValueError(f"a and b are the same node {a}")
-    return PlannedPair(_round(value), a, b)
+    row = parse_document(PlannedPair, value)
+    if row.a == row.b:
+        raise ValueError(f"a and b are the same node {row.a}")
+    return row
 
 
-def result_row(value: Mapping[str, Any]) -> MeasuredPair:
+def result_row(value: object) -> MeasuredPair:
     """Return a row of results; raise ``ValueError`` for what is not one.
 
     A row without a partner and a rate that is not positive are accepted and not measured.
     """
-    a = _node(value, "a")
-    b = _node(value, "b") if value.get("b") is not None else ""
-    number = _round(value)
-    if a == b and number:
-        raise ValueError(f"a and b are the same node {a}, which only round 0 allows")
-    state = _state(value.get("state"))
-    rate = value.get("gb_per_s")
-    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int | float)):
-        raise ValueError(f"gb_per_s must be a number or null, got {str(rate)[:40]!r}")
-    measured = state is State.OK and rate is not None and math.isfinite(rate) and rate > 0 and b
-    nic = value.get("nic")
-    return MeasuredPair(
-        round=number,
-        a=a,
-        b=b,
-        nic=None if nic is None else _node(value, "nic"),
-        gb_per_s=float(rate) if measured and rate is not None else None,
-        state=state,
-    )
+    row = parse_document(MeasuredPair, _LEFT_OUT | value if isinstance(value, dict) else value)
+    if row.inside and row.round:
+        raise ValueError(f"a and b are the same node {row.a}, which only round 0 allows")
+    rate = row.gb_per_s
+    if rate is None or (row.state is State.OK and row.b and math.isfinite(rate) and rate > 0):
+        return row
+    return replace(row, gb_per_s=None)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -214,37 +214,9 @@ def _after_a_cut(line: bytes) -> bytes | None:
     return None if line.endswith(b"}") else b""
 
 
-def _parsed(
-    line: bytes, parse: Callable[[Mapping[str, Any]], _Row], path: Path, number: int
-) -> _Row:
+def _parsed(line: bytes, parse: Callable[[object], _Row], path: Path, number: int) -> _Row:
     try:
-        value = numbers.load_json(line.decode())
+        return parse(numbers.load_json(line.decode()))
     except ValueError as error:
-        what = f"not a line of JSON: {str(error)[:100]}"
+        what = f"not a row of a sweep: {str(error)[:160]}"
         raise BusbarError(what, where=f"{path}:{number}", hint=_HINT) from error
-    try:
-        if not isinstance(value, dict):
-            raise ValueError(f"a row must be a JSON object, got {type(value).__name__}")
-        return parse(value)
-    except ValueError as error:
-        raise BusbarError(str(error), where=f"{path}:{number}", hint=_HINT) from error
-
-
-def _round(value: Mapping[str, Any]) -> int:
-    number = value.get("round")
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= numbers.MOST:
-        raise ValueError(f"round must be a whole number of 0 or more, got {str(number)[:40]!r}")
-    return number
-
-
-def _node(value: Mapping[str, Any], key: str) -> str:
-    name = value.get(key)
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-        raise ValueError(f"{key} must be a name, got {str(name)[:40]!r}")
-    return name
-
-
-def _state(word: object) -> State:
-    if not isinstance(word, str) or not word:
-        raise ValueError(f"state must be a word, got {str(word)[:40]!r}")
-    return _STATES.get(word, State.ERROR)

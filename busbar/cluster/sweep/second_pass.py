@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from busbar.cluster.sweep.rows import PlannedPair
+from busbar.cluster.sweep.rows import Name, PlannedPair
 
 PARTNERS = 4
 """Measurements of each suspect, with different partners."""
@@ -19,9 +19,9 @@ REPEATS = 6
 class SuspectPair:
     """Two nodes that the second pass should measure together; a node twice for its own links."""
 
-    a: str
+    a: Name
     """The suspect, or one end of a suspected link."""
-    b: str
+    b: Name
     """A node that is known to be good, or the other end."""
 
 
