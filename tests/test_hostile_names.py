@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 from busbar import site as sites
 from busbar.cli import main
+from busbar.commands.cluster_options import output_of
 from busbar.data import CHECKS
 from busbar.delivery.choice import Choice
 from busbar.delivery.environments import Parts, environment_of
@@ -182,3 +184,24 @@ def test_words_of_a_wrapper_are_not_expanded(tmp_path: Path, own_site: Path) -> 
     words = "env 'A=b c' 'X=$(touch${IFS}pwned)' 'Y=`id`' 'Z=;id'"
     assert words in text, done.stdout
     assert "'--x=$(id)'" in text
+
+
+def test_an_output_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He could lead `reframe.log` to a file of ours by a link."""
+    output = tmp_path / "output"
+    output.mkdir()
+    args = argparse.Namespace(output=output, site=None)
+    with output_of(args) as accepted:
+        assert accepted == output
+    output.chmod(0o777)
+    with pytest.raises(BusbarError, match="anyone can write to"), output_of(args):
+        pass
+    output.chmod(0o700)
+    if os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: 99999)
+    else:
+        os.chown(output, 65534, -1)
+    with pytest.raises(BusbarError, match="who could lead the files"), output_of(args):
+        pass

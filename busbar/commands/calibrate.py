@@ -17,7 +17,7 @@ from busbar.delivery.choice import DEFAULT_LANE
 from busbar.document import read_document, to_json
 from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
-from busbar.safe_path import refuse_unsafe
+from busbar.safe_path import refuse_foreign, refuse_unsafe
 from busbar.site.calibration import load, write
 from busbar.site.load import ships
 from busbar.site.model import Site
@@ -119,6 +119,7 @@ def _runs(args: argparse.Namespace, runs: int) -> list[Path]:
         )
     output = args.output.resolve()
     refuse_unsafe(output, "--output")
+    refuse_foreign(output, "--output")
     make_directory(output)
     with own(output):
         return [_run(args, run, runs, output / str(run)) for run in range(1, runs + 1)]

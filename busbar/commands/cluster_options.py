@@ -12,7 +12,7 @@ from busbar.check.run import make_directory
 from busbar.commands.option_types import above_zero, seconds
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, Choice
 from busbar.errors import BusbarError
-from busbar.safe_path import refuse_unsafe
+from busbar.safe_path import refuse_foreign, refuse_unsafe
 from busbar.slurm.options import Wish
 from busbar.terminal import stderr
 
@@ -86,6 +86,7 @@ def output_of(args: argparse.Namespace) -> Iterator[Path]:
     """Make the directory of ``--output``, which errors of the system in the block then name."""
     output: Path = args.output.resolve()
     refuse_unsafe(output, "--output")
+    refuse_foreign(output, "--output")
     if args.site:
         refuse_unsafe(args.site, "--site")
     make_directory(output)
