@@ -18,6 +18,7 @@ from busbar.engine.run import Run, of_launch
 from busbar.engine.series import series_of
 from busbar.engine.tool import tool_of
 from busbar.engine.verdicts import against_larger, dips, judge_readings
+from busbar.parse.events import Check
 from busbar.verdict import Verdict
 
 _OF_THE_START = ("ranks", "placement", "metrics")
@@ -41,7 +42,8 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
     if problems.get("ranks") and (reason := other_ranks(launch, shown)):
         return [replace(row, message=reason)]
     # What did not run is a failure of `metrics`; that it printed nothing else says no more.
-    names = problems if shown.readings or not shown.died else _OF_THE_START
+    measured = shown.readings or shown.facts.events_of(Check)
+    names = problems if measured or not shown.died else _OF_THE_START
     results = [
         replace(row, verdict=verdict, message=message)
         for name in names

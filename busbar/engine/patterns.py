@@ -72,6 +72,7 @@ class Patterns:
             *plugin,
             *launch.TABLE,
             *nvidia_smi.TABLE,
+            *(row for reader in reader_types() for row in reader.messages),
             *(row for row in more if not row.info),
         )
         """For lines without a prefix of NCCL."""

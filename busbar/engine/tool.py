@@ -8,7 +8,6 @@ part that a package lacks is an error there.
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -23,6 +22,7 @@ from busbar.engine.run import Run
 from busbar.engine.runs import Runs
 from busbar.errors import BusbarError
 from busbar.expect.expectation import Expectation
+from busbar.parse.messages import Pattern
 from busbar.site.delivery import Delivery
 from busbar.site.model import Site
 
@@ -88,6 +88,8 @@ class Reader:
     plain_row_trigger = ""
     """A text in rows that look like much else: they are read only after a header of the tool."""
 
+    messages: tuple[Pattern, ...] = ()
+    """What else it prints, from its ``messages.yaml``."""
     row_line = b""
     """An expression for a line with a row and nothing else: of so many that no more are kept."""
 
@@ -177,35 +179,53 @@ class Tool:
     """The ranks that its output shows."""
     collective: bool = False
     """Whether the bands of collectives judge it, and not those of links."""
-    causes: tuple[str, ...] = ()
-    """The causes that are declared in its ``causes.yaml``."""
+    files: tuple[str, ...] = ()
+    """Its ``messages.yaml``, ``causes.yaml`` and ``examples.yaml``, as far as it has them."""
 
 
 def discover(path: Iterable[str]) -> dict[str, Tool]:
     """Return the tools below ``path``; raise ``BusbarError`` if one lacks a part."""
-    found: dict[str, Tool] = {}
-    for module in pkgutil.iter_modules(path):
-        name = f"{_PACKAGE}.{module.name}"
-        where = f"busbar/tools/{module.name}"
-        try:
-            tool = importlib.import_module(name).TOOL
-        except ModuleNotFoundError as error:
-            if not (error.name or "").startswith(name):
-                raise
-            part = (error.name or "").removeprefix(f"{name}.")
-            raise BusbarError(
-                f"the tool {module.name} has no part {part!r}",
-                where=where,
-                hint=f"write {where}/{part}.py; CONTRIBUTING.md lists the parts of a tool",
-            ) from error
-        except (AttributeError, TypeError, ImportError) as error:
-            raise BusbarError(
-                f"the tool {module.name} is not complete: {error}",
-                where=where,
-                hint="CONTRIBUTING.md lists the parts of a tool",
-            ) from error
-        found[module.name] = tool
-    return found
+    packages = [each for top in path for each in sorted(Path(top).iterdir()) if _is_tool(each)]
+    return {each.name: _load(each) for each in packages}
+
+
+def _is_tool(directory: Path) -> bool:
+    return any((*directory.glob("*.py"), *directory.glob("*.yaml")))
+
+
+def _load(directory: Path) -> Tool:
+    """Import the tool of a directory, and compare the files that it has with those it names."""
+    name, module = directory.name, f"{_PACKAGE}.{directory.name}"
+    part = "" if (directory / "__init__.py").exists() else "__init__.py"
+    try:
+        tool: Tool = importlib.import_module(module).TOOL
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(f"{module}."):
+            raise
+        part = (error.name or "").removeprefix(f"{module}.") + ".py"
+    except KeyError as error:
+        part = "messages.yaml"
+        if (directory / part).exists():
+            raise _incomplete(name, f"has a {part} without the table {error}") from error
+    except (AttributeError, TypeError, ImportError) as error:
+        if not part:
+            raise _incomplete(name, f"is not complete: {error}") from error
+    if part:
+        raise _incomplete(name, f"has no part {part}")
+    present = {each.name for each in directory.glob("*.yaml")}
+    for missing in sorted({*tool.files} - present):
+        raise _incomplete(name, f"has no part {missing}, which it names in its `files`")
+    for strange in sorted(present - {*tool.files}):
+        raise _incomplete(name, f"has {strange}, but does not name it in its `files`")
+    return tool
+
+
+def _incomplete(name: str, reason: str) -> BusbarError:
+    return BusbarError(
+        f"the tool {name} {reason}",
+        where=f"busbar/tools/{name}",
+        hint='CONTRIBUTING.md, "Add a benchmark", lists the parts of a tool',
+    )
 
 
 def tools() -> dict[str, Tool]:
@@ -221,8 +241,3 @@ def tool_of(name: str) -> Tool | None:
         if any(fnmatchcase(name, each) for each in (*tool.benches, *tool.outputs)):
             return tool
     return None
-
-
-def directory_of(name: str) -> Path:
-    """Return the directory of a tool."""
-    return Path(__file__).parents[1] / "tools" / name

@@ -98,7 +98,8 @@ def checks_page() -> str:
             lines += [f"## {plain(question)}", ""]
             lines += ["```", runs.strip(), "```", ""] if runs else []
         lines += [f"### {kind.__name__}", "", _summary(each[0].descr, plain(kind.__doc__)), ""]
-        lines += table(("property", "value"), _check_rows(kind, each, minimum[kind.__name__]))
+        asserts = minimum.get(kind.__name__, [*ASSERTIONS])
+        lines += table(("property", "value"), _check_rows(kind, each, asserts))
     lines += ["## Tags", ""]
     lines += table(("tag", "selects", "time"), ((f"`{k}`", *v) for k, v in TAGS.items()))
     lines += ["## Parameters", ""]

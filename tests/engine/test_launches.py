@@ -186,3 +186,11 @@ def test_a_matrix_that_breaks_off_says_so_and_counts_what_is_missing():
     messages = "; ".join(result.message for result in results)
     assert "the output ends before the tool's last line" in messages
     assert "latency 0->1 D D: no reading at 8 B and 35 more" in messages
+
+
+def test_an_output_that_no_tool_answers_for_fails():
+    """Nothing would compare it with the request."""
+    launch = BenchLaunch("unheard_of", ("unheard_of",), 1, (), placed=False)
+    (result,) = judged(launch, ["$ unheard_of", "all is well", "exit_status=0"])
+    assert result.verdict is Verdict.FAILED
+    assert "no tool knows this benchmark" in result.message

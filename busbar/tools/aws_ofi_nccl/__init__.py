@@ -57,4 +57,5 @@ TOOL = Tool(
     answer=_answer,
     checked=measured,
     ranks=_ranks,
+    files=("messages.yaml", "causes.yaml", "examples.yaml"),
 )

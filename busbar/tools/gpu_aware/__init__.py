@@ -56,4 +56,5 @@ TOOL = Tool(
     checked=measured,
     contradictions=contradictions,
     correctness=correctness,
+    files=("causes.yaml", "examples.yaml"),
 )

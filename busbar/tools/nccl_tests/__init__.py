@@ -59,4 +59,5 @@ TOOL = Tool(
     lone=lone,
     harness=_harness,
     collective=True,
+    files=("messages.yaml", "causes.yaml", "examples.yaml"),
 )

@@ -52,4 +52,5 @@ TOOL = Tool(
     bands=lambda run, reading: [between_two(run, reading)],
     answer=_answer,
     checked=measured,
+    files=("messages.yaml", "causes.yaml", "examples.yaml"),
 )

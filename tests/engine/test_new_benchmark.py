@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: MIT
+"""A new benchmark is one directory and one check file, and each part that it lacks is named.
+
+In a copy of the tree an invented benchmark, ``copybench``, is added as CONTRIBUTING.md says. Its
+program is a double: a script that prints what such a benchmark would print.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent / "copybench"
+PARTS = sorted(path.name for path in (HERE / "tool").iterdir() if path.is_file())
+
+
+@pytest.fixture(scope="module")
+def tree(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree with the directory of the tool and the file of its check."""
+    copy = tmp_path_factory.mktemp("tree")
+    for name in ("busbar", "reframe_checks", "ci", "site"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(root / name, copy / name, symlinks=True, ignore=ignored)
+    for name in ("tests", "docs/reference", "pyproject.toml"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).symlink_to(root / name)
+    shutil.copytree(HERE / "tool", copy / "busbar/tools/copybench")
+    shutil.copy(HERE / "check.py", copy / "reframe_checks/copybench.py")
+    return copy
+
+
+def run(tree: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "200", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def check(tree: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    prefix = ("--site", "local", "--prefix", str(HERE / "prefix"))
+    return run(tree, "busbar", "check", *prefix, "-n", "copybench", *words, **variables)
+
+
+@pytest.mark.run
+def test_it_is_listed(tree: Path) -> None:
+    done = check(tree, "--list")
+    assert "copybench" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.run
+@pytest.mark.parametrize(
+    ("mode", "verdict", "says"),
+    [
+        ("healthy", "pass", ""),
+        ("slow", "degraded", "2 GB/s"),
+        ("other-size", "failed", "64 KiB was not requested"),
+        ("corrupt", "failed", "1 wrong at 1 MiB"),
+        ("refused", "failed", "exit status 1"),
+    ],
+)
+def test_it_is_run_judged_and_explained(
+    tree: Path, tmp_path: Path, mode: str, verdict: str, says: str
+) -> None:
+    done = check(tree, "--json", "--output", str(tmp_path), COPYBENCH=mode)
+    document = json.loads(done.stdout)
+    assert document["verdict"] == verdict, done.stdout + done.stderr
+    messages = [row["message"] for row in document["results"]]
+    assert any(says in message for message in messages), messages
+    causes = [cause["id"] for cause in document["causes"]]
+    assert ("copybench-no-memory" in causes) == (mode == "refused"), causes
+
+
+def test_its_message_is_explained(tree: Path, tmp_path: Path) -> None:
+    log = tmp_path / "job.out"
+    log.write_text("copybench 0.1\ncopybench: no memory for 1048576 bytes\nexit_status=1\n")
+    document = json.loads(run(tree, "busbar", "explain", "--json", str(log)).stdout)
+    (explained,) = document.get("runs", [document])
+    assert [cause["id"] for cause in explained["causes"]] == ["copybench-no-memory"]
+
+
+def test_it_is_documented(tree: Path, tmp_path: Path) -> None:
+    done = run(tree, "ci.docs.reference", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    pages = {path.name: path.read_text() for path in tmp_path.rglob("*.md")}
+    assert "Does a copy reach" in pages["checks.md"]
+    assert "| `copybench` | the invented benchmark |" in pages["checks.md"]
+    assert "copybench-no-memory" in "".join(pages.values())
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_missing_part_is_named(tree: Path, part: str) -> None:
+    here = tree / "busbar/tools/copybench"
+    (here / part).unlink()
+    try:
+        done = run(tree, "busbar", "explain", str(here / "parse.py"))
+    finally:
+        shutil.copy(HERE / "tool" / part, here / part)
+    assert done.returncode == 2
+    assert f"the tool copybench has no part {part}" in done.stdout + done.stderr
