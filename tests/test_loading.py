@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.check.order import Order
+from busbar.check.places import Order
 from busbar.check.reframe import ReFrame
 from busbar.delivery.choice import Choice
 from busbar.delivery.reframe import configuration, write

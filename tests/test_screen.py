@@ -19,7 +19,6 @@ from busbar import site as sites
 from busbar.check.causes import explained
 from busbar.check.features import needs
 from busbar.check.listing import Match, skips
-from busbar.check.run import overall
 from busbar.engine.collect import show, split
 from busbar.engine.judge import judge
 from busbar.engine.launch import BenchLaunch, powers
@@ -28,7 +27,7 @@ from busbar.engine.run import Run
 from busbar.parse.text import Source
 from busbar.report.terminal import print_run
 from busbar.terminal import Column, Terminal
-from busbar.verdict import Verdict
+from busbar.verdict import Verdict, combined
 
 from .engine.test_launches import ALL_REDUCE, lone_process
 
@@ -124,7 +123,7 @@ def screen(
 ) -> list[str]:
     """The lines, without colours."""
     print_run(
-        overall(outcomes),
+        combined(each.verdict for each in outcomes),
         "",
         outcomes,
         skipped,
@@ -149,7 +148,7 @@ def test_the_screen(name, width, monkeypatch):
         golden.write_text("\n".join(lines) + "\n")
     assert lines == golden.read_text().splitlines()
     assert max(map(len, lines[1 : 2 + len(outcomes)])) <= width
-    assert lines[0].startswith(f"verdict: {overall(outcomes)} (")
+    assert lines[0].startswith(f"verdict: {combined(each.verdict for each in outcomes)} (")
     assert lines[-1] == "report: busbar-report/report.html"
     assert "%" not in "".join(re.sub(r"\d+(\.\d+)?%", "", line) for line in lines)
 

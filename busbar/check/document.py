@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from busbar.check.listing import Match
-from busbar.check.run import RunPlan, overall
+from busbar.check.run import RunPlan
 from busbar.delivery.environment import Environment
 from busbar.engine.check_document import (
     CheckCause,
@@ -19,6 +19,7 @@ from busbar.engine.check_document import (
     Skipped,
 )
 from busbar.engine.results import Outcome
+from busbar.verdict import combined
 
 
 def document_of(
@@ -53,7 +54,7 @@ def document_of(
         **_provenance(outcomes),
         sessions=tuple(sessions),
         interrupted=interrupted or None,
-        verdict=overall(outcomes),
+        verdict=combined(outcome.verdict for outcome in outcomes),
     )
 
 

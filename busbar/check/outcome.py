@@ -34,6 +34,8 @@ def outcome_of(
     directory = Path(kept) if kept else output  # a skipped check has no directory
     left = directory / RESULTS_FILE
     name = case["name"].split(" ")[0]
+    partition, environment = case["partition"] or "", case["environ"] or ""
+    none = Outcome(name, lane, (), partition, environment)
     if case["result"] == "abort":
         return interrupted(name, lane, f"it was interrupted; see {directory}")
     if kept and left.exists() and case["fail_phase"] in _JUDGED:
@@ -44,13 +46,7 @@ def outcome_of(
         if case["result"] == "pass" or outcome.verdict.is_problem:
             return outcome
     if refusal := _not_run(case, directory):
-        return Outcome(
-            check=name,
-            partition=case["partition"] or "",
-            environment=case["environ"] or "",
-            lane=lane,
-            results=(Result(name, Verdict.NOT_RUN, message=refusal),),
-        )
+        return replace(none, results=(Result(name, Verdict.NOT_RUN, message=refusal),))
     message = _reason(case, directory)
     files = [
         directory / case[key]
@@ -59,31 +55,19 @@ def outcome_of(
     ]
     run = Run(site=site, partition=case["partition"])
     late = _TIMED_OUT in message and starved(files, run)
-    outcome = Outcome(
-        check=name,
-        partition=case["partition"] or "",
-        environment=case["environ"] or "",
-        lane=lane,
-        results=(
-            Result(
-                name,
-                Verdict.UNKNOWN if late else Verdict.FAILED,
-                where=",".join(case["job_nodelist"] or ()),
-                message=f"{message}; see {directory}",
-            ),
-        ),
-        nodes=nodes if case["job_nodelist"] else "",
+    result = Result(
+        name,
+        Verdict.UNKNOWN if late else Verdict.FAILED,
+        where=",".join(case["job_nodelist"] or ()),
+        message=f"{message}; see {directory}",
     )
+    outcome = replace(none, results=(result,), nodes=nodes if case["job_nodelist"] else "")
     if not files:
         return outcome
     # What explains takes a while to load, and a run that ends well has no need of it here.
     from busbar.check.causes import explained  # noqa: PLC0415
 
-    return explained(
-        outcome,
-        [*files, Source.from_text("reframe.log", message)],
-        run,
-    )
+    return explained(outcome, [*files, Source.from_text("reframe.log", message)], run)
 
 
 def _not_run(case: dict[str, Any], directory: Path) -> str:

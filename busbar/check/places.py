@@ -53,3 +53,13 @@ def ring(nodes: Sequence[str]) -> list[tuple[str, ...]]:
         return [tuple(nodes)] if len(nodes) == 2 else []
     pairs = [(node, nodes[(n + 1) % len(nodes)]) for n, node in enumerate(nodes)]
     return [*pairs[::2], *pairs[1::2]]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the process of ReFrame gets after it has loaded the checks: what to run, and where."""
+
+    hashes: tuple[str, ...]
+    """ReFrame's hashes."""
+    sweep: Sweep | None = None
+    """The nodes to test; None leaves the nodes to the scheduler."""

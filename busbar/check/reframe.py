@@ -16,7 +16,7 @@ from typing import Self
 from pydantic import TypeAdapter
 
 from busbar.check.listing import CHOSEN, MATCHES, Match
-from busbar.check.order import Order
+from busbar.check.places import Order
 from busbar.check.surroundings import environment_of_jobs
 from busbar.data import PYTHON
 from busbar.errors import BusbarError

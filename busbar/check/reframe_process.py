@@ -19,7 +19,7 @@ from reframe.frontend.loader import RegressionCheckLoader
 
 import busbar.check.causes  # noqa: F401 - the checks import it
 from busbar.check.listing import CHOSEN, MATCHES, Match, match
-from busbar.check.order import Order
+from busbar.check.places import Order
 from busbar.check.processes import adopt_orphans, end_descendants, end_with_parent
 from busbar.check.spread import spread
 

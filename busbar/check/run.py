@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,9 +15,8 @@ from typing import Any
 
 from busbar.check.listing import Match
 from busbar.check.names import without_place
-from busbar.check.order import Order
 from busbar.check.outcome import outcome_of
-from busbar.check.places import Place, Sweep
+from busbar.check.places import Order, Place, Sweep
 from busbar.check.processes import Interruption
 from busbar.check.progress import Progress, Step, cases_of, step_of
 from busbar.check.reframe import ReFrame
@@ -28,7 +28,6 @@ from busbar.errors import BusbarError
 from busbar.site import Site
 from busbar.slurm.hostlist import hostnames
 from busbar.terminal import stderr
-from busbar.verdict import Verdict, combined
 
 
 @dataclass(frozen=True)
@@ -61,11 +60,14 @@ class RunPlan:
 
 _Found = list[tuple[dict[str, Any] | None, Outcome]]
 """ReFrame's case and what came of it; no case where ReFrame itself failed."""
+_Repeated = dict[tuple[str, str, str], list[tuple[str, Place]]]
+"""Checks to repeat, each at a place, by nodes, partition and environment."""
 
 
 _NOT_STORED = re.compile(r"failed to store results in the database: (?P<why>.+)")
 """ReFrame's warning."""
 
+_COMPLAINT = re.compile(r"(?P<level>ERROR|WARNING): (?P<text>.+)")
 _STOPPED = re.compile(r"ERROR: run session stopped: (?P<why>.+)")
 """What ReFrame says if an error in one check, such as a failed assertion, ends all of them."""
 
@@ -102,38 +104,24 @@ def run(
     """
     again = plan.output / "reframe" / "again"
     shutil.rmtree(again, ignore_errors=True)  # of an earlier run
+
+    def repeated(name: str, places: _Repeated, why: str) -> Iterator[_Found]:
+        for number, ((nodes, *within), checks) in enumerate(places.items()):
+            progress(Step(f"again: {why}", counts=False))
+            output = again / f"{name}-{number}"
+            more = replace(plan, output=output, nodes=nodes, within=(within[0], within[1]))
+            yield _repeat(more, checks, progress, interruption)
+
     found = _run_once(plan, progress, reframe, interruption)
     for attempt in range(1, plan.retries + 2 if plan.retries else 1):
-        places: dict[tuple[str, str, str], list[tuple[str, Place]]] = {}
-        for case, outcome in found:
-            # On other nodes than before they would say nothing.
-            if (
-                case
-                and only_below_band(outcome)
-                and (attempt <= plan.retries or disagree(outcome))
-                and (outcome.nodes or plan.site.scheduler == "local")
-            ):
-                nodes = "" if plan.sweep else outcome.nodes
-                place = Place(case["partition"], hostnames(outcome.nodes))
-                key = (nodes, case["partition"], case["environ"])
-                places.setdefault(key, []).append((_name(case), place))
-        for number, ((nodes, partition, environment), repeated) in enumerate(places.items()):
-            progress(Step("again: readings below their band", counts=False))
-            more = replace(
-                plan,
-                output=again / f"{attempt}-{number}",
-                nodes=nodes,
-                within=(partition, environment),
-            )
-            found = _merged(found, _repeat(more, repeated, progress, interruption))
+        low = _below_band(plan, found, last=attempt > plan.retries)
+        for repeats in repeated(f"{attempt}", low, "readings below their band"):
+            found = _merged(found, repeats)
     confirms = bool(plan.sweep and plan.retries)
     again_measured: set[str] = set()
     for attempt in range(1, _CONFIRMATIONS + 1 if confirms else 1):
-        suspects = _suspects([outcome for _, outcome in found], first=attempt == 1)
-        for number, (within, repeated) in enumerate(suspects.items()):
-            progress(Step("again: nodes below the fastest", counts=False))
-            more = replace(plan, output=again / f"peers-{attempt}-{number}", within=within)
-            repeats = _repeat(more, repeated, progress, interruption)
+        suspects = _suspects(plan, [outcome for _, outcome in found], first=attempt == 1)
+        for repeats in repeated(f"peers-{attempt}", suspects, "nodes below the fastest"):
             found += repeats
             again_measured |= measured_nodes(outcome for _, outcome in repeats)
     outcomes = [outcome for _, outcome in found]
@@ -142,16 +130,27 @@ def run(
     return [*outcomes, *outcomes_of_slow(outcomes, again_measured if confirms else None)]
 
 
+def _below_band(plan: RunPlan, found: _Found, *, last: bool) -> _Repeated:
+    """Return what to measure again; at ``last`` only where the runs before disagree."""
+    places: _Repeated = defaultdict(list)
+    for case, outcome in found:
+        # On other nodes than before they would say nothing.
+        somewhere = outcome.nodes or plan.site.scheduler == "local"
+        if case and somewhere and only_below_band(outcome) and (disagree(outcome) or not last):
+            place = Place(case["partition"], hostnames(outcome.nodes))
+            nodes = "" if plan.sweep else outcome.nodes
+            places[nodes, case["partition"], case["environ"]].append((_name(case), place))
+    return places
+
+
 _CONFIRMATIONS = 4
 """How often nodes that are far below the fastest are measured again, at most: once if that makes
 clear which of them are slow. The best reading counts."""
 
 
-def _suspects(
-    outcomes: Sequence[Outcome], *, first: bool
-) -> dict[tuple[str, str], list[tuple[str, Place]]]:
-    """Return what to measure again by partition and environment: doubtful nodes with fast ones."""
-    suspects: dict[tuple[str, str], dict[tuple[str, Place], None]] = {}
+def _suspects(plan: RunPlan, outcomes: Sequence[Outcome], *, first: bool) -> _Repeated:
+    """Return what to measure again: doubtful nodes with fast ones."""
+    suspects: _Repeated = defaultdict(list)
     for series, readings in series_of(outcomes).items():
         nodes = doubtful(readings)
         if not first and {*nodes} <= {slow.node for slow in slow_nodes(readings)}:
@@ -162,9 +161,10 @@ def _suspects(
         for node, partner in zip(nodes, cycle(partners)):
             pair = len(fast[0].nodes) > 1
             place = Place(series.partition, tuple(sorted((node, partner))) if pair else (node,))
-            key = (series.partition, series.environment)
-            suspects.setdefault(key, {})[series.check, place] = None
-    return {key: list(places) for key, places in suspects.items()}
+            suspects[plan.nodes, series.partition, series.environment].append(
+                (series.check, place)
+            )
+    return {key: list(dict.fromkeys(places)) for key, places in suspects.items()}
 
 
 def _repeat(
@@ -234,28 +234,33 @@ def _run_once(
     found: _Found = [
         (c, outcome_of(c, plan.site, plan.lane, plan.output, plan.nodes))
         for c in cases
-        if not _is_quiet_fixture(c)
+        if not (c["fixture"] and c["result"] == "pass")
     ]
     if not cases:  # ReFrame writes its report at the end
         for path, _ in sorted(_left(plan) - earlier):
             with suppress(OSError, ValueError):
                 found.append((None, Outcome.read(path)))
-    left = len(set(plan.hashes) - {case["hashcode"] for case in cases})
-    if reframe.killed_by and not interruption.name:
-        message = f"{reframe.killed_by} ended ReFrame (see {log})"
-        found.append((None, Outcome.failed("reframe", plan.lane, message)))
-    elif left and (stopped := _stopped(lines)) and not interruption.name:
-        lost = f"{left} of {len(plan.hashes)} checks did not run"
-        message = f"ReFrame gave up: {stopped}; {lost} (see {log})"
-        found.append((None, Outcome.failed("reframe", plan.lane, message)))
-    elif all(case["fixture"] for case in cases) and not interruption.name:
-        found += [(None, outcome) for outcome in _refused(plan, lines, log)]
+    if message := "" if interruption.name else _broken(plan, cases, lines, reframe.killed_by):
+        found.append((None, Outcome.failed("reframe", plan.lane, f"{message} (see {log})")))
     return found
 
 
-def _stopped(lines: Sequence[str]) -> str:
-    """Return why ReFrame ended before its checks did; empty if it did not."""
-    return next((match["why"] for line in lines if (match := _STOPPED.match(line))), "")
+def _broken(
+    plan: RunPlan, cases: Sequence[dict[str, Any]], lines: Sequence[str], killed_by: str
+) -> str:
+    """Return why ReFrame ended before its checks did, or ran none; empty if all went well."""
+    left = len(set(plan.hashes) - {case["hashcode"] for case in cases})
+    stopped = next((match["why"] for line in lines if (match := _STOPPED.match(line))), "")
+    if killed_by:
+        return f"{killed_by} ended ReFrame"
+    if left and stopped:
+        lost = f"{left} of {len(plan.hashes)} checks did not run"
+        return f"ReFrame gave up: {stopped}; {lost}"
+    if not all(case["fixture"] for case in cases):
+        return ""
+    said = [match for line in lines if (match := _COMPLAINT.match(line))]
+    errors = [match["text"] for match in said if match["level"] == "ERROR"]
+    return next(iter([*errors, *(match["text"] for match in said)]), "")
 
 
 def _left(plan: RunPlan) -> set[tuple[Path, int]]:
@@ -272,6 +277,11 @@ def report(plan: RunPlan) -> Path:
 
 
 def _arguments(plan: RunPlan) -> list[str]:
+    within: list[str] = []
+    if plan.within:
+        partition, environment = plan.within
+        system = f"{plan.site.name}:{partition}"
+        within = ["--system", system, "-p", f"^{re.escape(environment)}$"]
     return [
         *("-C", str(plan.config)),
         *(part for path in plan.checks for part in ("-c", str(path))),
@@ -284,31 +294,6 @@ def _arguments(plan: RunPlan) -> list[str]:
         *(part for assignment in plan.variables for part in ("-S", assignment)),
         *(["-J", f"nodelist={plan.nodes}"] if plan.nodes and not plan.sweep else []),
         *plan.options,
-        *_within(plan),
+        *within,
         "-r",
     ]
-
-
-def _within(plan: RunPlan) -> list[str]:
-    if not plan.within:
-        return []
-    partition, environment = plan.within
-    return ["--system", f"{plan.site.name}:{partition}", "-p", f"^{re.escape(environment)}$"]
-
-
-def _is_quiet_fixture(case: dict[str, Any]) -> bool:
-    return bool(case["fixture"]) and case["result"] == "pass"
-
-
-def _refused(plan: RunPlan, lines: Sequence[str], log: Path) -> Iterator[Outcome]:
-    """Yield a failure for a run without a check that ReFrame has an error or a warning for."""
-    text = "".join(lines)
-    errors = re.findall(r"^ERROR: (?P<text>.+)$", text, re.MULTILINE)
-    warnings = re.findall(r"^WARNING: (?P<text>.+)$", text, re.MULTILINE)
-    for message in (errors or warnings)[:1]:
-        yield Outcome.failed("reframe", plan.lane, f"{message} (see {log})")
-
-
-def overall(outcomes: Sequence[Outcome]) -> Verdict:
-    """Return the verdict of the whole run."""
-    return combined(outcome.verdict for outcome in outcomes)
