@@ -19,7 +19,15 @@ SOURCES = Path(__file__).resolve().parents[1] / "reframe_checks" / "src"
 UNTIL = "until {condition}; do sleep 0.1; done"
 """A program that ends when the recorder has seen enough, however busy this machine is."""
 RECORDED = UNTIL.format(condition="grep -q {word} busy-record.* 2>/dev/null")
-SPIN = "import time; end = time.time() + {seconds}\nwhile time.time() < end: pass"
+SLEEP = shutil.which("sleep") or "sleep"
+BRIEFLY = f"""\
+#!/bin/sh
+case "$1" in
+0.1 | 0.25 | 0.5) exec {SLEEP} 0.03 ;;
+*) exec {SLEEP} "$@" ;;
+esac
+"""
+SPIN = "while True: pass"
 # Synthetic: no output of these queries is recorded. Fields and order are those that are asked for.
 NVIDIA_SMI = """\
 #!/bin/sh
@@ -65,36 +73,58 @@ def record(directory: Path, *command: str, **variables: str) -> Busy | None:
     return event
 
 
+@pytest.fixture(autouse=True)
+def _the_recorder_pauses_briefly(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path_factory.mktemp("tools") / "sleep"
+    program.write_text(BRIEFLY)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
     """A busy program that is not the job's."""
-    with subprocess.Popen(["python3", "-c", SPIN.format(seconds=60)]) as process:
+    with subprocess.Popen(["python3", "-c", SPIN]) as process:
         yield process
         process.kill()
 
 
 def test_others_are_told_from_the_job(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
     # Two processes of the job, one of them started by the other: neither is "others".
-    job = f"python3 -c '{SPIN.format(seconds=2)}' & python3 -c '{SPIN.format(seconds=2)}'; wait"
-    busy = record(tmp_path, "sh", "-c", job)
+    # Ticks are of 10 ms, and processes are read one after the other: a second evens that out.
+    busy = record(tmp_path, "sh", "-c", spin_until(tmp_path, 2, '"seconds": [1-9].*"wait"'))
     assert busy
     assert busy.own > 0.01
     assert busy.others > 0.1
     assert busy.own + busy.others <= busy.cpus * 1.1
     assert busy.cpus == len(os.sched_getaffinity(0))
     assert busy.wait is not None
-    assert "-c" not in str(busy.processes)  # other arguments are not recorded
+    # Other arguments are not recorded.
+    assert not [process.command for process in busy.processes if " -" in process.command]
     pids = {process.pid for process in busy.processes}
     assert other.pid in pids or len(pids) == 3
 
 
 def test_a_job_alone_is_not_its_own_load(tmp_path: Path) -> None:
     """Twice as many busy processes as CPUs, all of the job."""
-    spin = f"python3 -c '{SPIN.format(seconds=2)}' &"
-    busy = record(tmp_path, "sh", "-c", spin * 2 * (os.cpu_count() or 1) + " wait")
+    script = spin_until(tmp_path, 2 * (os.cpu_count() or 1), '"waiting": [0-9.]*[1-9]')
+    busy = record(tmp_path, "sh", "-c", script)
     assert busy
     assert busy.waiting
-    assert not any("python3 -c" in process.command for process in busy.processes)
+    assert not any(OWN in process.command for process in busy.processes)
+
+
+OWN = "load-of-the-job"
+
+
+def spin_until(directory: Path, processes: int, recorded: str) -> str:
+    """A script that keeps processes of its own busy until the record has a text."""
+    (directory / OWN).symlink_to(shutil.which("sh") or "sh")
+    spin = f'./{OWN} -c "while :; do :; done" & own="$own $!"\n' * processes
+    until = RECORDED.format(word=f"'{recorded}'")
+    return f"{spin}{until}\nkill $own"
 
 
 @pytest.mark.parametrize(("launcher", "known"), [("prterun", True), ("other", False)])
@@ -108,7 +138,7 @@ def test_ranks_that_enter_containers_are_not_strangers(
     wait.write_text(f"#!/bin/sh\n{RECORDED.format(word='gpu_processes')}\n")
     wait.chmod(0o755)
     rank = f'sh -c "{SOURCES / "busy.sh"} {wait}; true"'
-    script = f"sleep 600 & export STRANGER=$!; {rank}; kill $STRANGER"
+    script = f"{SLEEP} 600 & export STRANGER=$!; {rank}; kill $STRANGER"
     environment = {
         **os.environ,
         "PATH": f"{tools}:{os.environ['PATH']}",
@@ -119,7 +149,9 @@ def test_ranks_that_enter_containers_are_not_strangers(
     (file,) = tmp_path.glob("busy-record.*")
     busy = parse(file.read_text())
     assert isinstance(busy, Busy)
-    assert [process.command for process in busy.gpu_processes] == ([] if known else ["sleep 600"])
+    assert [process.command for process in busy.gpu_processes] == (
+        [] if known else [f"{SLEEP} 600"]
+    )
 
 
 def nvidia_smi(directory: Path) -> Path:
@@ -146,7 +178,7 @@ def test_the_program_is_unchanged(tmp_path: Path, status: int) -> None:
 
 
 def test_only_the_first_rank_of_a_node_records(tmp_path: Path) -> None:
-    record(tmp_path, "sleep", "0.5", OMPI_COMM_WORLD_LOCAL_RANK="1")
+    record(tmp_path, "true", OMPI_COMM_WORLD_LOCAL_RANK="1")
     assert not list(tmp_path.glob("busy-record.*"))
 
 
@@ -175,7 +207,7 @@ def test_a_printed_record_is_not_written_again(tmp_path: Path) -> None:
 def wait_for(event: Callable[[], object]) -> None:
     """Wait for an event; the limit of the test ends it."""
     while not event():
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def recorded(directory: Path) -> bool:
