@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +82,9 @@ Tags, parameters, features, assertions and variables are described at the end of
 
 def checks_page() -> str:
     """Every check by its file; then the assertions and the variables."""
-    config = reframe.core.config.load_config("<builtin>")
-    config.select_subconfig()
-    reframe.core.runtime.init_runtime(config)
-    tests = RegressionCheckLoader([str(ROOT / "reframe_checks")]).load_all()
     minimum = yaml.safe_load((ROOT / "tests/reframe/minimum.yaml").read_text(encoding="utf-8"))
     variants: dict[type, list[Any]] = {}
-    for test in sorted(tests, key=lambda test: sys.modules[type(test).__module__].__file__):
+    for test in sorted(_checks(), key=lambda test: sys.modules[type(test).__module__].__file__):
         if not test.is_fixture():
             variants.setdefault(type(test), []).append(test)
     lines, module = [CHECKS_INTRO], ""
@@ -112,6 +109,15 @@ def checks_page() -> str:
     lines += ["## Variables", "", "Set them with `-S [CHECK.]VARIABLE=VALUE`.", ""]
     lines += table(("variable", "default", "of", "meaning"), _variable_rows(variants))
     return "\n".join(lines)
+
+
+@cache
+def _checks() -> list[Any]:
+    config = reframe.core.config.load_config("<builtin>")
+    config.select_subconfig()
+    reframe.core.runtime.init_runtime(config)
+    checks: list[Any] = RegressionCheckLoader([str(ROOT / "reframe_checks")]).load_all()
+    return checks
 
 
 def _summary(description: str, docstring: str) -> str:

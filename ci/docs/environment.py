@@ -49,7 +49,7 @@ def variables_read() -> Iterator[str]:
             text = path.read_text(encoding="utf-8", errors="ignore")
             yield from re.findall(r"\bBUSBAR_[A-Z_]*[A-Z]\b", text)
             # The programs in src/ read what launchers set for each rank.
-            if re.fullmatch(r"(busbar/.*|reframe_checks/\w+)\.py", name):
+            if "environ" in text and re.fullmatch(r"(busbar/.*|reframe_checks/\w+)\.py", name):
                 yield from _python_reads(ast.parse(text), name)
 
 
