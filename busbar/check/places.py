@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Place:
+class NodePlace:
     """Nodes of one partition that a job takes."""
 
     partition: str
@@ -16,14 +16,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class NodeSweep:
     """The nodes to test, by partition."""
 
     nodes: dict[str, tuple[str, ...]]
-    only: tuple[Place, ...] = ()
+    only: tuple[NodePlace, ...] = ()
     """The places to repeat; empty for all."""
 
-    def places(self, partition: str, count: int) -> list[Place]:
+    def places(self, partition: str, count: int) -> list[NodePlace]:
         """Return the places for a check that takes ``count`` nodes of a partition.
 
         Neighbours in a ring are the pairs: each node is in two, and half of them have no node in
@@ -44,7 +44,7 @@ class Sweep:
             groups = ring(nodes)
         else:
             groups = [tuple(nodes[:count])]
-        return [Place(partition, group) for group in groups]
+        return [NodePlace(partition, group) for group in groups]
 
 
 def ring(nodes: Sequence[str]) -> list[tuple[str, ...]]:
@@ -61,5 +61,5 @@ class Order:
 
     hashes: tuple[str, ...]
     """ReFrame's hashes."""
-    sweep: Sweep | None = None
+    sweep: NodeSweep | None = None
     """The nodes to test; None leaves the nodes to the scheduler."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from busbar.check.listing import Match
 from busbar.check.names import short_name
-from busbar.check.places import Sweep
+from busbar.check.places import NodeSweep
 
 _STEP = re.compile(
     r"\[\s*(?P<word>RUN|OK|FAIL|SKIP)\s*\]\s+(?:\(\s*\d+/\d+\)\s+)?"
@@ -65,7 +65,7 @@ def earlier_seconds(report: Path) -> dict[tuple[str, str], float]:
         return {}
 
 
-def job_count(matches: Sequence[Match], sweep: Sweep | None) -> int:
+def job_count(matches: Sequence[Match], sweep: NodeSweep | None) -> int:
     """Return the number of jobs; each place of a sweep has one of each check."""
     pairs = [(match, place.partition("+")[0]) for match in matches for place in match.runs_in]
     if sweep is None:

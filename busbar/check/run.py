@@ -16,7 +16,7 @@ from typing import Any
 from busbar.check.listing import Match
 from busbar.check.names import without_place
 from busbar.check.outcome import outcome_of
-from busbar.check.places import Order, Place, Sweep
+from busbar.check.places import NodePlace, NodeSweep, Order
 from busbar.check.processes import Interruption
 from busbar.check.progress import Progress, Step, cases_of, step_of
 from busbar.check.reframe import ReFrame
@@ -50,7 +50,7 @@ class RunPlan:
     """How often readings below their band are measured again; once more if the runs disagree."""
     nodes: str = ""
     """Slurm's list of the nodes to run on; empty for any."""
-    sweep: Sweep | None = None
+    sweep: NodeSweep | None = None
     """The nodes to test; None leaves the nodes to the scheduler."""
     options: tuple[str, ...] = ()
     """More options of ReFrame."""
@@ -60,7 +60,7 @@ class RunPlan:
 
 _Found = list[tuple[dict[str, Any] | None, Outcome]]
 """ReFrame's case and what came of it; no case where ReFrame itself failed."""
-_Repeated = dict[tuple[str, str, str], list[tuple[str, Place]]]
+_Repeated = dict[tuple[str, str, str], list[tuple[str, NodePlace]]]
 """Checks to repeat, each at a place, by nodes, partition and environment."""
 
 
@@ -137,7 +137,7 @@ def _below_band(plan: RunPlan, found: _Found, *, last: bool) -> _Repeated:
         # On other nodes than before they would say nothing.
         somewhere = outcome.nodes or plan.site.scheduler == "local"
         if case and somewhere and only_below_band(outcome) and (disagree(outcome) or not last):
-            place = Place(case["partition"], hostnames(outcome.nodes))
+            place = NodePlace(case["partition"], hostnames(outcome.nodes))
             nodes = "" if plan.sweep else outcome.nodes
             places[nodes, case["partition"], case["environ"]].append((_name(case), place))
     return places
@@ -160,7 +160,9 @@ def _suspects(plan: RunPlan, outcomes: Sequence[Outcome], *, first: bool) -> _Re
         # With one partner each, they are measured at the same time.
         for node, partner in zip(nodes, cycle(partners)):
             pair = len(fast[0].nodes) > 1
-            place = Place(series.partition, tuple(sorted((node, partner))) if pair else (node,))
+            place = NodePlace(
+                series.partition, tuple(sorted((node, partner))) if pair else (node,)
+            )
             suspects[plan.nodes, series.partition, series.environment].append(
                 (series.check, place)
             )
@@ -169,7 +171,7 @@ def _suspects(plan: RunPlan, outcomes: Sequence[Outcome], *, first: bool) -> _Re
 
 def _repeat(
     plan: RunPlan,
-    repeated: Sequence[tuple[str, Place]],
+    repeated: Sequence[tuple[str, NodePlace]],
     progress: Progress,
     interruption: Interruption,
 ) -> _Found:

@@ -15,7 +15,7 @@ from reframe.core.pipeline import RegressionTest
 from reframe.core.runtime import runtime
 
 from busbar.check.names import PLACE
-from busbar.check.places import Place, Sweep
+from busbar.check.places import NodePlace, NodeSweep
 from busbar.parse import numbers
 
 _DEFAULT_NODES = "2"
@@ -24,7 +24,7 @@ _DEFAULT_NODES = "2"
 def spread(
     checks: Iterable[RegressionTest],
     partitions: Mapping[str, Iterable[str]],
-    sweep: Sweep,
+    sweep: NodeSweep,
     variables: Mapping[str, str],
 ) -> list[RegressionTest]:
     """Return copies of the checks for all their places, with the fixtures of these.
@@ -44,7 +44,7 @@ def spread(
     return registry.instantiate_all(external_vars=dict(variables))
 
 
-def _add(registry: TestRegistry, check: RegressionTest, places: list[Place]) -> None:
+def _add(registry: TestRegistry, check: RegressionTest, places: list[NodePlace]) -> None:
     cls = type(check)
     clone = make_test(
         cls.__name__,
@@ -73,7 +73,7 @@ def _pin_nodes(check: RegressionTest) -> None:
     check.job.pin_nodes = list(getattr(check, PLACE).nodes)
 
 
-def _node_count(check: RegressionTest, sweep: Sweep, partition: str) -> int:
+def _node_count(check: RegressionTest, sweep: NodeSweep, partition: str) -> int:
     """Return the nodes that a check takes; a number that the user sets takes precedence."""
     if getattr(check, "any_nodes", False) and getattr(check, "nodes", "") != _DEFAULT_NODES:
         count = numbers.whole(getattr(check, "nodes", ""))

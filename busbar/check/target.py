@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from busbar.check.places import Sweep
+from busbar.check.places import NodeSweep
 from busbar.engine.results import Outcome, Result
 from busbar.errors import BusbarError
 from busbar.site import Site
@@ -22,7 +22,7 @@ class Target:
 
     nodes: tuple[Node, ...] = ()
     """All nodes that the request is about."""
-    sweep: Sweep | None = None
+    sweep: NodeSweep | None = None
     allocation: Allocation | None = None
     options: tuple[str, ...] = ()
     """Options of ReFrame."""
@@ -58,7 +58,7 @@ def target_of(site: Site, wish: Wish, *, every_node: bool = False) -> Target:
     }
     return Target(
         tuple({node.name: node for part in grant.nodes.values() for node in part}.values()),
-        Sweep(usable) if grant.held or spread else None,
+        NodeSweep(usable) if grant.held or spread else None,
         grant.held,
         tuple(options),
         named=bool(wish.nodelist) and not grant.held,

@@ -29,7 +29,7 @@ from busbar.cluster.nightly.night import (
 from busbar.cluster.nightly.output import summary
 from busbar.cluster.nightly.process import GRACE_S
 from busbar.cluster.nightly.run import Runner
-from busbar.cluster.nightly.stages import Job
+from busbar.cluster.nightly.stages import NightJob
 from busbar.commands.cluster_options import (
     add_job,
     add_limit,
@@ -167,7 +167,7 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     with one_night(grant, wish, site.operators, output, tell):
         night = last(output) if args.resume else begin(output, now)
         tell(f"night {night.directory}: {len(grant.usable)} nodes")
-        job = Job(night, where, grant, wish, choice, args.limit, deadline)
+        job = NightJob(night, where, grant, wish, choice, args.limit, deadline)
         with interruption.held():
             state = Runner(job, args.sample, interruption, tell).run(state)
             if interruption.name:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from busbar.cluster.measure.run import Outcome
+from busbar.cluster.measure.run import SweepOutcome
 from busbar.cluster.sweep.document import GoneNode, RunAccusation, SweepRun
-from busbar.cluster.sweep.rows import State
+from busbar.cluster.sweep.rows import PairState
 from busbar.slurm.hostlist import fold
 from busbar.terminal import stdout
 from busbar.verdict import STYLES, Verdict
@@ -15,7 +15,7 @@ from busbar.verdict import STYLES, Verdict
 _SHOWN = 10
 
 
-def document(outcome: Outcome, verdict: Verdict, output: Path) -> SweepRun:
+def document(outcome: SweepOutcome, verdict: Verdict, output: Path) -> SweepRun:
     """Return the JSON document."""
     found = outcome.analysis
     times = outcome.times
@@ -42,19 +42,19 @@ def document(outcome: Outcome, verdict: Verdict, output: Path) -> SweepRun:
     )
 
 
-def unmeasured(outcome: Outcome) -> list[str]:
+def unmeasured(outcome: SweepOutcome) -> list[str]:
     """Return what could not be measured: nodes, NICs and pairs."""
     if not outcome.analysis:
         return list(outcome.nodes)
     missing = dict.fromkeys([*outcome.gone, *outcome.absent, *outcome.analysis.unmeasured])
-    measured = [row for row in outcome.rows if row.state is State.OK and not row.inside]
+    measured = [row for row in outcome.rows if row.state is PairState.OK and not row.inside]
     seen = {node for row in measured for node in (row.a, row.b)}
     missing |= dict.fromkeys(node for node in outcome.nodes if node not in seen)
     pairs = (f"{row.a}-{row.b}" for row in outcome.left if not {row.a, row.b} & missing.keys())
     return list(missing | dict.fromkeys(pairs))
 
 
-def print_outcome(outcome: Outcome, verdict: Verdict, output: Path) -> None:
+def print_outcome(outcome: SweepOutcome, verdict: Verdict, output: Path) -> None:
     """Print the verdict on one screen."""
     terminal = stdout()
     analysis = outcome.analysis
@@ -76,7 +76,7 @@ def print_outcome(outcome: Outcome, verdict: Verdict, output: Path) -> None:
     terminal.line(f"results: {output}")
 
 
-def _print_findings(outcome: Outcome) -> None:
+def _print_findings(outcome: SweepOutcome) -> None:
     """Print what is slow, wrong, gone or not measured."""
     terminal = stdout()
     if outcome.median:

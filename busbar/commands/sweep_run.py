@@ -15,7 +15,7 @@ from busbar.check.processes import Interrupted, Interruption
 from busbar.check.surroundings import own, refuse_without_space, write
 from busbar.cluster.measure import drain
 from busbar.cluster.measure.program import prepare
-from busbar.cluster.measure.run import Outcome, Request, Sweep
+from busbar.cluster.measure.run import SweepOutcome, SweepRequest, SweepRunner
 from busbar.cluster.measure.store import PLAN, RESULTS
 from busbar.cluster.sweep.analyse import TOLERANCE
 from busbar.commands.cluster_options import (
@@ -190,7 +190,7 @@ def _submit(args: argparse.Namespace, output: Path, grant: Grant, wish: Wish, si
 def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Grant) -> int:
     interruption: Interruption = args.interruption
     rounds = args.rounds or min(_MOST_ROUNDS, len(grant.usable) - 1)
-    request = Request(
+    request = SweepRequest(
         site,
         _topology(args.topology, output),
         rounds,
@@ -199,7 +199,7 @@ def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Gr
         args.limit,
         args.tolerance,
     )
-    sweep = Sweep(request, grant.usable, output, tell)
+    sweep = SweepRunner(request, grant.usable, output, tell)
     with suppress(Interrupted):
         sweep.prepare(resume=args.resume)
         program = prepare(site, grant.partition, choice_of(args), args.seconds, output)
@@ -222,7 +222,7 @@ def _topology(file: Path | None, output: Path) -> Topology:
 
 
 def _conclude(
-    args: argparse.Namespace, output: Path, outcome: Outcome, interruption: Interruption
+    args: argparse.Namespace, output: Path, outcome: SweepOutcome, interruption: Interruption
 ) -> int:
     verdict = outcome.verdict
     if interruption.name and verdict in (Verdict.PASS, Verdict.UNJUDGED):

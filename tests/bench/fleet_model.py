@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, State
+from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
 from busbar.slurm.topology import Topology
 
 FaultKind = Literal["node", "nic", "link", "uplink"]
@@ -54,7 +54,7 @@ class Fleet:
             for nic in names:
                 factor = max(0.01, 1 + self.noise * next(draws))
                 rate = _GB_PER_S * min(self._shares(row.a, row.b, nic)) * factor
-                yield MeasuredPair(row.round, row.a, row.b, nic, rate, State.OK)
+                yield MeasuredPair(row.round, row.a, row.b, nic, rate, PairState.OK)
 
     def _shares(self, a: str, b: str, nic: str | None) -> Iterable[float]:
         yield self.slow_links.get(frozenset((a, b)), 1.0)

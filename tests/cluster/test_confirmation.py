@@ -12,9 +12,9 @@ import pytest
 from busbar import site as sites
 from busbar.cluster.measure import run
 from busbar.cluster.measure.program import Program
-from busbar.cluster.measure.rounds import Times
-from busbar.cluster.measure.run import Request, Sweep
-from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, State
+from busbar.cluster.measure.rounds import SweepTimes
+from busbar.cluster.measure.run import SweepRequest, SweepRunner
+from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
 from busbar.slurm.topology import Topology
 
 NODES = [f"n{number}" for number in range(1, 9)]
@@ -29,7 +29,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], ru
 
     def measured(share: Callable[[int, set[str]], float]) -> run.Outcome:
         class Fleet:
-            times = Times()
+            times = SweepTimes()
             gone: ClassVar[dict[str, str]] = {}
             absent: ClassVar[dict[str, str]] = {}
             stopped = ""
@@ -39,7 +39,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], ru
 
             def measure(self, plan: Iterable[PlannedPair]) -> None:
                 self.store.add(
-                    MeasuredPair(row.round, row.a, row.b, None, rate, State.OK)
+                    MeasuredPair(row.round, row.a, row.b, None, rate, PairState.OK)
                     for row in plan
                     for uplink in [TOPOLOGY.leaf_of[row.a] != TOPOLOGY.leaf_of[row.b]]
                     for rate in [0.05 if uplink else share(row.round, {row.a, row.b})]
@@ -50,8 +50,8 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], ru
             def close(self) -> None: ...
 
         monkeypatch.setattr(run, "Rounds", Fleet)
-        request = Request(sites.load("local"), TOPOLOGY, FIRST_PASS, 0, 60, limit=1.0)
-        found = Sweep(request, NODES, tmp_path, print)
+        request = SweepRequest(sites.load("local"), TOPOLOGY, FIRST_PASS, 0, 60, limit=1.0)
+        found = SweepRunner(request, NODES, tmp_path, print)
         found.prepare(resume=False)
         found.measure(cast("Program", type("P", (), {"seconds": 1})), NODES)
         return found.conclude()

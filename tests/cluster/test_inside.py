@@ -15,7 +15,7 @@ from busbar.cluster.sweep.analyse import Analysis, analyse
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.limits import inside_of_site
 from busbar.cluster.sweep.plan import plan
-from busbar.cluster.sweep.rows import MeasuredPair, Results, State
+from busbar.cluster.sweep.rows import MeasuredPair, PairState, Results
 from busbar.slurm.topology import Topology
 
 NODES = [f"n{n}" for n in range(1, 9)]
@@ -23,7 +23,7 @@ LINKS = {"gpu0-host": 50.0, "gpu1-host": 40.0, "gpu2-host": 50.0}
 LINKS |= {f"gpu{a}-gpu{b}": 360.0 for a, b in ((0, 1), (0, 2), (1, 2))}
 
 
-def row(node: str, link: str, rate: float | None, state: State = State.OK) -> MeasuredPair:
+def row(node: str, link: str, rate: float | None, state: PairState = PairState.OK) -> MeasuredPair:
     return MeasuredPair(0, node, node, link, rate, state)
 
 
@@ -106,8 +106,8 @@ def test_a_core_at_another_clock_is_no_slow_memory() -> None:
     assert accused(found([each for each in rows if each.a != "n3"] + broken)) == [("node", "n3")]
 
 
-@pytest.mark.parametrize("state", [State.TIMEOUT, State.WRONG, State.DEAD])
-def test_what_has_no_rate_is_listed(state: State) -> None:
+@pytest.mark.parametrize("state", [PairState.TIMEOUT, PairState.WRONG, PairState.DEAD])
+def test_what_has_no_rate_is_listed(state: PairState) -> None:
     rows = [each for each in fleet() if (each.a, each.nic) != ("n3", "gpu0-host")]
     analysis = found([*rows, row("n3", "gpu0-host", None, state)])
     assert (accused(analysis), analysis.unmeasured) == ([], ("n3/gpu0-host",))
@@ -115,7 +115,7 @@ def test_what_has_no_rate_is_listed(state: State) -> None:
 
 def test_rows_inside_do_not_change_what_pairs_show() -> None:
     pairs = [
-        MeasuredPair(p.round, p.a, p.b, None, 5.0 if "n5" in (p.a, p.b) else 25.0, State.OK)
+        MeasuredPair(p.round, p.a, p.b, None, 5.0 if "n5" in (p.a, p.b) else 25.0, PairState.OK)
         for p in plan(NODES, Topology(), 7, 1)
     ]
     both = found([*fleet(of("n3", "gpu0-gpu1")), *pairs])

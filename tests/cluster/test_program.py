@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.cluster.measure.events import PairRate, Rank, Start, parse_event
+from busbar.cluster.measure.events import PairRank, PairRate, PairStart, parse_event
 from busbar.cluster.measure.program import Program, Rail, links_inside, message_bytes, rails_of
 from busbar.delivery.choice import Choice
 from busbar.delivery.environments import environments
@@ -76,9 +76,9 @@ def test_events_are_parsed_and_everything_else_is_ignored() -> None:
     start = (
         '{"event": "start", "program": "sweep", "nonce": "x", "node": "n1", "rail": 0, "step": 3}'
     )
-    assert parse_event(start) == Start("n1", 0, 3, "x")
+    assert parse_event(start) == PairStart("n1", 0, 3, "x")
     rank = '{"event": "rank", "rank": 1, "node": "n1", "rail": 1, "device": "", "nic": ""}'
-    assert parse_event(rank) == Rank(1, "n1", 1, "")
+    assert parse_event(rank) == PairRank(1, "n1", 1, "")
     pair = (
         '{"event": "pair", "pass": 2, "rank": 1, "partner": 3, "gb_per_s": 1.5, "messages": 9,'
         ' "seconds": 0.25, "wrong": 0, "lost": ""}'

@@ -14,9 +14,9 @@ from busbar import site as sites
 from busbar.cluster.measure import rounds as module
 from busbar.cluster.measure.events import PairRate
 from busbar.cluster.measure.program import InsideLink, Program, Rail, links_inside
-from busbar.cluster.measure.rounds import Limits, Rounds
+from busbar.cluster.measure.rounds import RoundLimits, Rounds
 from busbar.cluster.measure.store import Store
-from busbar.cluster.sweep.rows import PlannedPair, State
+from busbar.cluster.sweep.rows import PairState, PlannedPair
 from busbar.delivery.choice import Choice
 from busbar.delivery.environments import environments
 
@@ -46,7 +46,7 @@ class Cluster:
 
 
 class Step:
-    """As `busbar.cluster.measure.step.Step`."""
+    """As `busbar.cluster.measure.step.PairStep`."""
 
     cluster: Cluster
 
@@ -94,7 +94,7 @@ class Step:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster()
     monkeypatch.setattr(Step, "cluster", made, raising=False)
-    monkeypatch.setattr(module, "Step", Step)
+    monkeypatch.setattr(module, "PairStep", Step)
     monkeypatch.setattr(module, "job_runs", lambda: True)
     monkeypatch.setattr(module, "answering", set)
     return made
@@ -109,11 +109,11 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def rounds(cluster: Cluster, store: Store, tmp_path: Path) -> Rounds:
-    limits = Limits(launch=9, reading=9, end=time.monotonic() + 9000)
+    limits = RoundLimits(launch=9, reading=9, end=time.monotonic() + 9000)
     return Rounds(PROGRAM, NODES, store, limits=limits, log=tmp_path / "log", show=lambda _: None)
 
 
-def states(store: Store) -> dict[tuple[int, str, str, str | None], State]:
+def states(store: Store) -> dict[tuple[int, str, str, str | None], PairState]:
     return {(row.round, row.a, row.b, row.nic): row.state for row in store.rows}
 
 
@@ -123,7 +123,7 @@ def test_each_link_of_each_node_is_measured_once(
     rounds.measure_inside(NODES)
     links = ("gpu0-host", "gpu1-host", "gpu0-gpu1")
     assert cluster.measured == [(link, NODES) for link in links]
-    ok = {(0, node, node, link): State.OK for node in NODES for link in links}
+    ok = {(0, node, node, link): PairState.OK for node in NODES for link in links}
     assert states(store) == ok
     rounds.measure_inside(NODES)
     assert len(cluster.measured) == 3
@@ -138,8 +138,8 @@ def test_a_node_that_hangs_costs_one_deadline_and_its_links_are_listed(
     rounds.measure_inside(NODES)
     assert [nodes for _, nodes in cluster.measured] == [NODES, ("n1", "n3"), ("n1", "n3")]
     found = states(store)
-    assert {state for key, state in found.items() if key[1] != "n2"} == {State.OK}
-    assert [state for key, state in found.items() if key[1] == "n2"] == [State.TIMEOUT] * 3
+    assert {state for key, state in found.items() if key[1] != "n2"} == {PairState.OK}
+    assert [state for key, state in found.items() if key[1] == "n2"] == [PairState.TIMEOUT] * 3
     rounds.measure(PLAN)
     assert len(cluster.steps) == 3
 
@@ -150,7 +150,7 @@ def test_a_step_that_ends_among_the_links_is_replaced(
     cluster.dies_before = "gpu0-gpu1"
     rounds.measure_inside(NODES)
     assert len(cluster.steps) == 2
-    assert set(states(store).values()) == {State.OK}
+    assert set(states(store).values()) == {PairState.OK}
     assert len(states(store)) == 9
 
 
@@ -162,7 +162,7 @@ def test_a_step_that_ends_between_two_rounds_is_replaced(
     cluster.steps[0].ended = True
     rounds.measure(PLAN[1:])
     assert len(cluster.steps) == 2
-    assert states(store)[2, "n1", "n3", None] is State.OK
+    assert states(store)[2, "n1", "n3", None] is PairState.OK
     assert not rounds.gone
 
 
@@ -175,5 +175,8 @@ def test_a_step_that_ends_before_the_first_pass_of_a_round_is_replaced(
     monkeypatch.setattr(Step, "pair_up", die)
     rounds.measure(PLAN)
     assert len(cluster.steps) == 2
-    assert {key[0]: state for key, state in states(store).items()} == {1: State.OK, 2: State.OK}
+    assert {key[0]: state for key, state in states(store).items()} == {
+        1: PairState.OK,
+        2: PairState.OK,
+    }
     assert not rounds.gone

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, State, read_plan, read_results
+from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, read_plan, read_results
 from busbar.errors import BusbarError
 
 GOOD = '{"round": 1, "a": "n1", "b": "n2", "nic": null, "gb_per_s": 25.0, "state": "ok"}'
@@ -23,8 +23,8 @@ def test_rows_come_back_as_they_were_written(file: Path) -> None:
     planned = [PlannedPair(1, "n1", "n2"), PlannedPair(1, "n3", "n4")]
     file.write_text("".join(row.line() for row in planned))
     assert read_plan(file) == planned
-    measured = [MeasuredPair(1, "n1", "n2", "mlx5_0", 24.5, State.OK)]
-    measured += [MeasuredPair(2, "n1", "n2", None, None, state) for state in State]
+    measured = [MeasuredPair(1, "n1", "n2", "mlx5_0", 24.5, PairState.OK)]
+    measured += [MeasuredPair(2, "n1", "n2", None, None, state) for state in PairState]
     file.write_text("".join(row.line() for row in measured))
     assert list(read_results(file).rows) == measured
 

@@ -12,7 +12,7 @@ import pytest
 from busbar.cluster.sweep.analyse import Analysis, analyse
 from busbar.cluster.sweep.limits import of_limit
 from busbar.cluster.sweep.plan import plan
-from busbar.cluster.sweep.rows import MeasuredPair, Results, State
+from busbar.cluster.sweep.rows import MeasuredPair, PairState, Results
 from busbar.cluster.sweep.second_pass import plan_suspects
 from busbar.slurm.topology import Topology
 
@@ -31,7 +31,7 @@ def swept(leaves: dict[str, int], rate: Rate, limit: float | None = None) -> Ana
     rows: list[MeasuredPair] = []
     for number in range(3):
         rows += [
-            MeasuredPair(row.round, row.a, row.b, None, rate(row.a, row.b) * noise, State.OK)
+            MeasuredPair(row.round, row.a, row.b, None, rate(row.a, row.b) * noise, PairState.OK)
             for at, row in enumerate(planned)
             for noise in [1 + (at * 7 % 5 - 2) * 0.005]  # up to one percent
         ]

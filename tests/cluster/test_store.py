@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from busbar.cluster.measure.store import CannotWriteError, Store
-from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, State, read_results
+from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, read_results
 
 PLAN = [PlannedPair(1, "a", "b"), PlannedPair(2, "a", "c"), PlannedPair(3, "b", "c")]
 
 
-def row(pair: PlannedPair, state: State = State.OK, nic: str | None = None) -> MeasuredPair:
-    rate = 1.5 if state is State.OK else None
+def row(
+    pair: PlannedPair, state: PairState = PairState.OK, nic: str | None = None
+) -> MeasuredPair:
+    rate = 1.5 if state is PairState.OK else None
     return MeasuredPair(pair.round, pair.a, pair.b, nic, rate, state)
 
 
@@ -43,7 +45,7 @@ def test_a_killed_writer_costs_the_line_that_it_wrote(
 
 
 def test_pairs_that_were_not_started_are_measured_again(store: Store, tmp_path: Path) -> None:
-    store.add([row(PLAN[0]), row(PLAN[1], State.SKIPPED), row(PLAN[2], State.TIMEOUT)])
+    store.add([row(PLAN[0]), row(PLAN[1], PairState.SKIPPED), row(PLAN[2], PairState.TIMEOUT)])
     assert resumed(tmp_path) == [PLAN[1]]
     assert [each.state for each in read_results(store.results_file).rows] == ["ok", "timeout"]
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from busbar.cluster.measure.run import Outcome
+from busbar.cluster.measure.run import SweepOutcome
 from busbar.cluster.sweep.analyse import Accusation, Analysis
-from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, State
+from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
 from busbar.cluster.sweep.second_pass import SuspectPair
 
 CLEAN = Analysis(accused=(), suspects=(), unmeasured=())
 SLOW = Accusation("n3", "node", "slow", ("n3",))
 
 
-def row(a: str, b: str, rate: float | None, state: State = State.OK) -> MeasuredPair:
+def row(a: str, b: str, rate: float | None, state: PairState = PairState.OK) -> MeasuredPair:
     return MeasuredPair(1, a, b, None, rate, state)
 
 
@@ -30,10 +30,10 @@ AT_TIMES = [row("n3", f"n{n}", 0.2) for n in (1, 2, 4)]
         ({}, "pass"),
         ({"judged": False}, "unjudged"),
         ({"rows": [], "analysis": None}, "not run"),
-        ({"rows": [row("n1", "n2", None, State.SKIPPED)]}, "not run"),
-        ({"rows": [row("n1", "n2", None, State.TIMEOUT)]}, "failed"),
-        ({"rows": [*GOOD, row("n1", "n2", None, State.WRONG)]}, "failed"),
-        ({"rows": [*GOOD, row("n1", "n2", None, State.TIMEOUT)]}, "failed"),
+        ({"rows": [row("n1", "n2", None, PairState.SKIPPED)]}, "not run"),
+        ({"rows": [row("n1", "n2", None, PairState.TIMEOUT)]}, "failed"),
+        ({"rows": [*GOOD, row("n1", "n2", None, PairState.WRONG)]}, "failed"),
+        ({"rows": [*GOOD, row("n1", "n2", None, PairState.TIMEOUT)]}, "failed"),
         ({"gone": {"n3": "down"}}, "failed"),
         ({"analysis": replace(CLEAN, accused=(SLOW,))}, "degraded"),
         (
@@ -49,9 +49,9 @@ AT_TIMES = [row("n3", f"n{n}", 0.2) for n in (1, 2, 4)]
 )
 def test_what_is_open_is_no_pass(changes: dict[str, object], verdict: str) -> None:
     known: dict[str, object] = {"analysis": CLEAN, "rows": GOOD, "judged": True} | changes
-    outcome = Outcome(("n1", "n2"), **known)  # type: ignore[arg-type]
+    outcome = SweepOutcome(("n1", "n2"), **known)  # type: ignore[arg-type]
     assert outcome.verdict == verdict
 
 
 def test_the_node_that_is_slow_at_times_is_named_and_not_its_partners() -> None:
-    assert Outcome((), CLEAN, rows=[*GOOD, *AT_TIMES]).unsteady == ["n3"]
+    assert SweepOutcome((), CLEAN, rows=[*GOOD, *AT_TIMES]).unsteady == ["n3"]

@@ -9,7 +9,7 @@ import pytest
 
 from busbar import site as sites
 from busbar.check import run as check_run
-from busbar.check.places import Place, Sweep, ring
+from busbar.check.places import NodePlace, NodeSweep, ring
 from busbar.check.processes import Interruption
 from busbar.check.reframe import ReFrame
 from busbar.check.run import RunPlan
@@ -118,13 +118,13 @@ def test_each_node_is_in_two_pairs_and_half_of_them_run_at_once():
     assert pairs == [("a", "b"), ("c", "d"), ("b", "c"), ("d", "a")]
     assert ring(["a", "b"]) == [("a", "b")]
     assert ring(["a"]) == []
-    sweep = Sweep({"lab": ("a", "b", "c")})
+    sweep = NodeSweep({"lab": ("a", "b", "c")})
     assert [place.nodes for place in sweep.places("lab", 1)] == [("a",), ("b",), ("c",)]
     assert sweep.places("lab", 4) == []
-    assert sweep.places("lab", 3) == [Place("lab", ("a", "b", "c"))]
+    assert sweep.places("lab", 3) == [NodePlace("lab", ("a", "b", "c"))]
     assert sweep.places("other", 1) == []
-    again = Sweep({}, (Place("lab", ("a",)), Place("big", ("b",))))
-    assert again.places("lab", 1) == [Place("lab", ("a",))]
+    again = NodeSweep({}, (NodePlace("lab", ("a",)), NodePlace("big", ("b",))))
+    assert again.places("lab", 1) == [NodePlace("lab", ("a",))]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,12 @@ def test_a_node_is_degraded_only_if_it_was_measured_again(
     interruption = Interruption()
     interruption.name = signal_name
     plan = RunPlan(
-        sites.load("local"), tmp_path, "", tmp_path, retries=1, sweep=Sweep({"lab": tuple(rates)})
+        sites.load("local"),
+        tmp_path,
+        "",
+        tmp_path,
+        retries=1,
+        sweep=NodeSweep({"lab": tuple(rates)}),
     )
     outcomes = check_run.run(plan, lambda _: None, ReFrame.__new__(ReFrame), interruption)
     found = [(r.where, r.verdict) for o in outcomes for r in o.results if r.message]

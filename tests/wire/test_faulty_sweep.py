@@ -11,7 +11,7 @@ import pytest
 
 from busbar.cluster.measure.events import parse_event
 from busbar.cluster.measure.rounds import outcome
-from busbar.cluster.sweep.rows import State
+from busbar.cluster.sweep.rows import PairState
 
 from ..cluster.test_pair_program import BIN, pairs, run  # noqa: F401 - pairs is a fixture
 
@@ -42,4 +42,7 @@ def test_a_pair_with_a_fault_has_no_rate(pairs: Path, library, monkeypatch, faul
     assert status == 0
     ends = [[parse_event(json.dumps(line))] for line in lines if line["event"] == "pair"]
     assert len(ends) == 2
-    assert outcome(ends, set(), set()) == (State.ERROR if fault == "clock" else State.WRONG, None)
+    assert outcome(ends, set(), set()) == (
+        PairState.ERROR if fault == "clock" else PairState.WRONG,
+        None,
+    )

@@ -12,7 +12,7 @@ from busbar.parse import numbers
 
 
 @dataclass(frozen=True)
-class Start:
+class PairStart:
     """A rank before MPI starts."""
 
     node: str
@@ -22,7 +22,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Rank:
+class PairRank:
     """A rank that takes orders."""
 
     rank: int
@@ -55,8 +55,8 @@ class ProgramError:
     text: str
 
 
-Event = Start | Rank | PairRate | ProgramError
-_NAMES = {"start": Start, "rank": Rank, "pair": PairRate, "error": ProgramError}
+Event = PairStart | PairRank | PairRate | ProgramError
+_NAMES = {"start": PairStart, "rank": PairRank, "pair": PairRate, "error": ProgramError}
 _ADAPTERS: dict[str, TypeAdapter[Event]] = {
     name: TypeAdapter(kind) for name, kind in _NAMES.items()
 }

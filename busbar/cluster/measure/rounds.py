@@ -19,9 +19,9 @@ from pathlib import Path
 
 from busbar.cluster.measure.events import PairRate
 from busbar.cluster.measure.program import InsideLink, Program
-from busbar.cluster.measure.step import ALL_RAILS, Step
+from busbar.cluster.measure.step import ALL_RAILS, PairStep
 from busbar.cluster.measure.store import Store
-from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, State
+from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
 from busbar.parse.events import CLOCK_MARGIN
 from busbar.slurm.client import Slurm, few_cpus
 from busbar.slurm.steps import answering
@@ -36,7 +36,7 @@ Answers = dict[int, dict[tuple[str, int], PairRate]]
 
 
 @dataclass(frozen=True)
-class Limits:
+class RoundLimits:
     """How long the parts of a sweep may take, in seconds."""
 
     launch: float
@@ -50,7 +50,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Times:
+class SweepTimes:
     """What a sweep spent its time with, in seconds."""
 
     launch: float = 0
@@ -62,20 +62,20 @@ class Times:
 
 def outcome(
     ends: Sequence[Sequence[PairRate | None]], silent: set[str], gone: Container[str]
-) -> tuple[State, float | None]:
+) -> tuple[PairState, float | None]:
     """Return how a pass of a pair ended, and the rate of its slower direction."""
     answers = [answer for end in ends for answer in end if answer]
     if any(answer.wrong for answer in answers):
-        return State.WRONG, None
+        return PairState.WRONG, None
     if any(abs(answer.clock_ratio - 1) > CLOCK_MARGIN for answer in answers):
-        return State.ERROR, None
+        return PairState.ERROR, None
     if len(answers) == sum(map(len, ends)) and not any(answer.lost for answer in answers):
-        return State.OK, min(sum(a.gb_per_s for a in end if a) for end in ends)
+        return PairState.OK, min(sum(a.gb_per_s for a in end if a) for end in ends)
     if any(node in gone for node in silent):
-        return State.DEAD, None
+        return PairState.DEAD, None
     if silent or any(answer.lost == _LATE for answer in answers):
-        return State.TIMEOUT, None
-    return (State.ERROR if answers else State.SKIPPED), None
+        return PairState.TIMEOUT, None
+    return (PairState.ERROR if answers else PairState.SKIPPED), None
 
 
 class Rounds:
@@ -87,11 +87,11 @@ class Rounds:
         nodes: Iterable[str],
         store: Store,
         *,
-        limits: Limits,
+        limits: RoundLimits,
         log: Path,
         show: Callable[[str], None],
     ) -> None:
-        self.times = Times()
+        self.times = SweepTimes()
         self.gone: dict[str, str] = {}
         """Nodes that are not used any more, and why."""
         self.absent: dict[str, str] = {}
@@ -104,7 +104,7 @@ class Rounds:
         self._limits = limits
         self._log = log
         self._show = show
-        self._step: Step | None = None
+        self._step: PairStep | None = None
         self._strikes: Counter[str] = Counter()
         self._few_cpus = few_cpus(len(program.rails))
 
@@ -133,7 +133,7 @@ class Rounds:
             left = self._inside(step, present, last=tries > 0) if present else set()
             tries += 1
 
-    def _inside(self, step: Step, nodes: set[str], *, last: bool) -> set[str]:
+    def _inside(self, step: PairStep, nodes: set[str], *, last: bool) -> set[str]:
         """Measure each link once; return the nodes to measure again, in another step."""
         began = time.monotonic()
         answers: dict[InsideLink, Mapping[tuple[str, int], PairRate]] = {}
@@ -249,12 +249,12 @@ class Rounds:
                 row.b,
                 None,
                 None,
-                State.DEAD if {row.a, row.b} & self.gone.keys() else State.SKIPPED,
+                PairState.DEAD if {row.a, row.b} & self.gone.keys() else PairState.SKIPPED,
             )
             for row in rows
         )
 
-    def _running(self) -> Step | None:
+    def _running(self) -> PairStep | None:
         """Return a step with all nodes that are left; None if there can be no more."""
         if self._step and self._step.ended:
             self.close()
@@ -275,7 +275,7 @@ class Rounds:
     def _start(self, nodes: list[str]) -> None:
         began = time.monotonic()
         patience = max(self._limits.end - began, 1) + self._limits.grace
-        step = Step(
+        step = PairStep(
             self._program, nodes, self._log, few_cpus=self._few_cpus, patience=round(patience)
         )
         complete = step.wait_for_ranks(min(began + self._limits.launch, self._limits.end))
@@ -292,7 +292,7 @@ class Rounds:
         step.close(kill=True)
         self._strike(unheard or set(missing), among=len(nodes))
 
-    def _replace(self, step: Step, silent: set[str], *, broken: bool) -> None:
+    def _replace(self, step: PairStep, silent: set[str], *, broken: bool) -> None:
         """End a step with nodes that do not answer; the next round starts another one."""
         step.close(kill=True)
         self._step = None

@@ -10,14 +10,14 @@ from pathlib import Path
 from statistics import median
 
 from busbar.cluster.measure.program import Program
-from busbar.cluster.measure.rounds import Limits, Rounds, Times
+from busbar.cluster.measure.rounds import RoundLimits, Rounds, SweepTimes
 from busbar.cluster.measure.store import CannotWriteError, Store
 from busbar.cluster.sweep.analyse import TOLERANCE, Accusation, Analysis, analyse
 from busbar.cluster.sweep.inside import READINGS, judge_inside
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.limits import inside_of_site, of_limit, of_site
 from busbar.cluster.sweep.plan import plan
-from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, Results, State
+from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, Results
 from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
 from busbar.site import Site
 from busbar.slurm.topology import Topology
@@ -34,7 +34,7 @@ _READING_S = 15
 
 
 @dataclass(frozen=True)
-class Request:
+class SweepRequest:
     """What to measure, and what it is compared with."""
 
     site: Site
@@ -48,7 +48,7 @@ class Request:
 
 
 @dataclass
-class Outcome:
+class SweepOutcome:
     """What a sweep found."""
 
     nodes: tuple[str, ...]
@@ -63,7 +63,7 @@ class Outcome:
     """Why the sweep ended early; empty if it did not."""
     judged: bool = False
     """Whether a limit or a band was known."""
-    times: Times = field(default_factory=Times)
+    times: SweepTimes = field(default_factory=SweepTimes)
     rows: Sequence[MeasuredPair] = ()
     left: Sequence[PlannedPair] = ()
     """Pairs of the plan that have no result."""
@@ -75,7 +75,7 @@ class Outcome:
     @property
     def wrong(self) -> list[MeasuredPair]:
         """The pairs whose data arrived wrong."""
-        return [row for row in self.rows if row.state is State.WRONG]
+        return [row for row in self.rows if row.state is PairState.WRONG]
 
     @property
     def median(self) -> float | None:
@@ -104,15 +104,15 @@ class Outcome:
     def verdict(self) -> Verdict:
         """The verdict of the sweep."""
         states = {row.state for row in self._between}
-        if not self.analysis or State.OK not in states:
-            failed = states - {State.SKIPPED}
+        if not self.analysis or PairState.OK not in states:
+            failed = states - {PairState.SKIPPED}
             return Verdict.FAILED if failed or self.gone else Verdict.NOT_RUN
         if self.wrong or self.gone:
             return Verdict.FAILED
         if self.analysis.accused:
             return Verdict.DEGRADED
         states |= {row.state for row in self.rows}
-        if states & {State.TIMEOUT, State.DEAD, State.ERROR}:
+        if states & {PairState.TIMEOUT, PairState.DEAD, PairState.ERROR}:
             return Verdict.FAILED
         open_ends = self.analysis.unmeasured or self.analysis.suspects or self.unsteady
         if self.stopped or self.left or open_ends:
@@ -120,13 +120,17 @@ class Outcome:
         return Verdict.PASS if self.judged else Verdict.UNJUDGED
 
 
-class Sweep:
+class SweepRunner:
     """Measures a plan, the suspects and the accused; what was measured outlives an exception."""
 
     def __init__(
-        self, request: Request, nodes: Sequence[str], directory: Path, show: Callable[[str], None]
+        self,
+        request: SweepRequest,
+        nodes: Sequence[str],
+        directory: Path,
+        show: Callable[[str], None],
     ) -> None:
-        self.outcome = Outcome(tuple(nodes))
+        self.outcome = SweepOutcome(tuple(nodes))
         self._request = request
         self._store = Store(directory)
         self._log = directory / LOG
@@ -154,7 +158,7 @@ class Sweep:
             program,
             nodes,
             self._store,
-            limits=Limits(
+            limits=RoundLimits(
                 launch=min(_LAUNCH_S, self._request.seconds_in_all / 2),
                 reading=_READING_S + 2 * program.seconds,
                 end=time.monotonic() + self._request.seconds_in_all,
@@ -168,7 +172,7 @@ class Sweep:
         except CannotWriteError as error:
             rounds.stopped = str(error)
 
-    def conclude(self, ended_by: str = "") -> Outcome:
+    def conclude(self, ended_by: str = "") -> SweepOutcome:
         """End the step, and analyse what there is. ``ended_by`` is a signal."""
         self.outcome.stopped = f"{ended_by} ended the sweep" if ended_by else ""
         if rounds := self._rounds:

@@ -13,7 +13,14 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from busbar.cluster.measure.events import Event, PairRate, ProgramError, Rank, Start, parse_event
+from busbar.cluster.measure.events import (
+    Event,
+    PairRank,
+    PairRate,
+    PairStart,
+    ProgramError,
+    parse_event,
+)
 from busbar.cluster.measure.program import InsideLink, Program
 from busbar.engine.nonce import NONCE
 from busbar.slurm.steps import kill_step
@@ -24,7 +31,7 @@ _KILL_S = 5
 ALL_RAILS = -1
 
 
-class Step:
+class PairStep:
     """A running step. Its methods return at their deadline, whatever the nodes do."""
 
     def __init__(
@@ -37,7 +44,7 @@ class Step:
         """What ranks gave as the reason of their end."""
         self.ended = False
         self._program = program
-        self._ranks: dict[int, Rank] = {}
+        self._ranks: dict[int, PairRank] = {}
         self._nonce = secrets.token_hex(8)
         self._number: int | None = None
         self._passes = 0
@@ -157,10 +164,10 @@ class Step:
 
     def _remember(self, event: Event) -> None:
         match event:
-            case Start() if event.nonce == self._nonce:
+            case PairStart() if event.nonce == self._nonce:
                 self.started.add(event.node)
                 self._number = event.step
-            case Rank() if event.node in self.started:
+            case PairRank() if event.node in self.started:
                 self._ranks[event.rank] = event
             case ProgramError():
                 self.errors.append(event.text)

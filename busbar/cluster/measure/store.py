@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from busbar.check.surroundings import write
-from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, State, read_plan, read_results
+from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, read_plan, read_results
 from busbar.errors import BusbarError
 
 PLAN = "plan.jsonl"
@@ -46,7 +46,7 @@ class Store:
         if self.results_file.exists() and self.results_file.stat().st_size:
             rows = read_results(self.results_file).rows
             # What was not started is measured now, and does not count as a failure.
-            self._remember([row for row in rows if row.state is not State.SKIPPED])
+            self._remember([row for row in rows if row.state is not PairState.SKIPPED])
             write(self.results_file, "".join(row.line() for row in self.rows))
             self._size = self.results_file.stat().st_size
         return plan
@@ -85,7 +85,7 @@ class Store:
         self._finished |= {
             (row.round, row.a, row.b)
             for row in rows
-            if row.nic is None and row.state is not State.SKIPPED
+            if row.nic is None and row.state is not PairState.SKIPPED
         }
 
     def _cut_to(self, size: int) -> None:

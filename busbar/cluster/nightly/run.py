@@ -13,7 +13,7 @@ from busbar.check.processes import Interruption
 from busbar.cluster.measure.store import RESULTS
 from busbar.cluster.nightly.night import Night, NightlyDocument, NightStage, StageName, finished
 from busbar.cluster.nightly.process import run
-from busbar.cluster.nightly.stages import SWEEP_VERDICT, Job, measure, sample_of
+from busbar.cluster.nightly.stages import SWEEP_VERDICT, NightJob, measure, sample_of
 from busbar.data import busbar
 from busbar.engine.results import RESULTS_FILE
 from busbar.errors import file_error
@@ -26,7 +26,7 @@ _REPORT_S = 600
 class Runner:
     """Runs what is left of a night."""
 
-    job: Job
+    job: NightJob
     sample: int
     interruption: Interruption
     tell: Callable[[str], None]
@@ -92,7 +92,7 @@ class Runner:
             night.save(state)
 
 
-def _report_words(job: Job, state: NightlyDocument) -> Sequence[str]:
+def _report_words(job: NightJob, state: NightlyDocument) -> Sequence[str]:
     """Return what the report shows: this night, and what the night before knew; empty if nothing
     was measured."""
     words: list[str] = []

@@ -31,7 +31,7 @@ _MOST_FINDINGS = 1000
 
 
 @dataclass(frozen=True)
-class Job:
+class NightJob:
     """What the stages have in common."""
 
     night: Night
@@ -71,7 +71,7 @@ def sample_of(nodes: Sequence[str], count: int, day: date) -> tuple[str, ...]:
     return tuple(nodes[(first + n) % len(nodes)] for n in range(count))
 
 
-def measure(name: StageName, job: Job, nodes: Sequence[str]) -> NightStage:
+def measure(name: StageName, job: NightJob, nodes: Sequence[str]) -> NightStage:
     """Run a stage on nodes."""
     begun = datetime.now(UTC).isoformat(timespec="seconds")
     try:
@@ -87,7 +87,7 @@ def measure(name: StageName, job: Job, nodes: Sequence[str]) -> NightStage:
     )
 
 
-def _gate(job: Job, nodes: Sequence[str]) -> NightStage:
+def _gate(job: NightJob, nodes: Sequence[str]) -> NightStage:
     output = job.night.path("gate")
     shutil.rmtree(output, ignore_errors=True)  # an earlier attempt
     make_directory(output)
@@ -114,7 +114,7 @@ def _gate(job: Job, nodes: Sequence[str]) -> NightStage:
     )
 
 
-def _sweep(job: Job, nodes: Sequence[str]) -> NightStage:
+def _sweep(job: NightJob, nodes: Sequence[str]) -> NightStage:
     output = job.night.path("sweep")
     out = job.night.path(SWEEP_VERDICT)
     limit = [] if job.limit is None else [f"--limit={job.limit}"]
@@ -140,7 +140,9 @@ def _sweep(job: Job, nodes: Sequence[str]) -> NightStage:
     return _stage("sweep", ended, found.verdict, _sentence(text, findings), findings)
 
 
-def _checks(name: StageName, tags: Sequence[str], job: Job, nodes: Sequence[str]) -> NightStage:
+def _checks(
+    name: StageName, tags: Sequence[str], job: NightJob, nodes: Sequence[str]
+) -> NightStage:
     output = job.night.path(name)
     results = output / RESULTS_FILE
     results.unlink(missing_ok=True)  # of an earlier attempt

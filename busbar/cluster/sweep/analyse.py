@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from busbar.cluster.sweep.inside import Inside, judge_inside
-from busbar.cluster.sweep.judge_pairs import Judge, Judged, Least
+from busbar.cluster.sweep.judge_pairs import Judge, JudgedPairs, Least
 from busbar.cluster.sweep.readings import Readings, readings
 from busbar.cluster.sweep.rows import Results
 from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
@@ -177,7 +177,7 @@ class _Analyser:
             nics += [
                 Accusation(f"{node}/{nic}", "nic", text, (node,)) for nic, text in certain.items()
             ]
-        at_once = self._judged.get(None, Judged()).nodes
+        at_once = self._judged.get(None, JudgedPairs()).nodes
         for end, evidence in at_once.items():
             if end not in slow and end not in suspected:
                 whole[end] = f"all NICs at once: {evidence}" if has[end] else evidence
@@ -190,7 +190,7 @@ class _Analyser:
 
     def _score(self, end: int, nic: str) -> float:
         """Return the score of a NIC of a node, NaN if there is none."""
-        scores = self._judged.get(nic, Judged()).scores
+        scores = self._judged.get(nic, JudgedPairs()).scores
         return float(scores[end]) if len(scores) else math.nan
 
     def _nics_of_nodes(self) -> list[set[str]]:

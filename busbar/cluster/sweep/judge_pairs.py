@@ -47,7 +47,7 @@ class Least:
 
 
 @dataclass
-class Judged:
+class JudgedPairs:
     """What one kind of reading shows; ends are numbers of nodes."""
 
     nodes: dict[int, str] = field(default_factory=dict)
@@ -91,9 +91,9 @@ class Judge:
     tests: int
     """Ends in all kinds of readings, by which the chance of an error is divided."""
 
-    def judge(self, pairs: Pairs, least: Least | None) -> Judged:
+    def judge(self, pairs: Pairs, least: Least | None) -> JudgedPairs:
         """Return what the readings of one kind show."""
-        found = Judged()
+        found = JudgedPairs()
         known = (self.leaf[pairs.a] >= 0) & (self.leaf[pairs.b] >= 0)
         crossing = known & (self.leaf[pairs.a] != self.leaf[pairs.b])
         if least:
@@ -115,7 +115,7 @@ class Judge:
         found.suspects -= found.nodes.keys()
         return found
 
-    def _add(self, found: Judged, one: _Pass) -> Bools:
+    def _add(self, found: JudgedPairs, one: _Pass) -> Bools:
         """Add what one pass shows to what was found; return which readings uplinks explain."""
         explained = self._add_uplinks(found, one)
         rest, rates = one.residuals.where(~explained), one.rates.where(~explained)
@@ -138,7 +138,7 @@ class Judge:
         self._add_links(found, one, located, rest, rates)
         return explained
 
-    def _add_uplinks(self, found: Judged, one: _Pass) -> Bools:
+    def _add_uplinks(self, found: JudgedPairs, one: _Pass) -> Bools:
         """Add slow uplinks; return which readings they explain."""
         pairs = one.rates
         explained = np.zeros(len(pairs), bool)
@@ -156,7 +156,9 @@ class Judge:
         return explained
 
     @staticmethod
-    def _add_links(found: Judged, one: _Pass, located: Located, rest: Pairs, rates: Pairs) -> None:
+    def _add_links(
+        found: JudgedPairs, one: _Pass, located: Located, rest: Pairs, rates: Pairs
+    ) -> None:
         bad = located.candidates.copy()
         bad[[*found.nodes, *located.suspects]] = True
         culprits = repeated(rest, one.cut, ~bad)
@@ -227,7 +229,7 @@ def _faster(rest: Pairs, rates: Pairs, cut: float) -> str:
     )
 
 
-def _note_slow_crossing(found: Judged, rates: Floats, crossing: Bools, cut: float) -> None:
+def _note_slow_crossing(found: JudgedPairs, rates: Floats, crossing: Bools, cut: float) -> None:
     if crossing.all() or not crossing.any():
         return
     across, inside = evidence.gb_per_s(rates[crossing]), evidence.gb_per_s(rates[~crossing])

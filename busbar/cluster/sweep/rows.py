@@ -28,7 +28,7 @@ _HINT = "write rows as `busbar sweep plan` and `busbar sweep run` do"
 _Row = TypeVar("_Row", "PlannedPair", "MeasuredPair")
 
 
-class State(StrEnum):
+class PairState(StrEnum):
     """How the measurement of a pair ended. Only ``ok`` has a rate."""
 
     OK = "ok"
@@ -45,14 +45,14 @@ class State(StrEnum):
     """Not started: the sweep was cancelled or out of time, or an end was known to be gone."""
 
 
-_STATES = {str(state): state for state in State}
+_STATES = {str(state): state for state in PairState}
 Round = Annotated[int, Strict(), Field(ge=0, le=numbers.MOST)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 _NameOrNone = Annotated[str, Field(max_length=LONGEST_NAME), BeforeValidator(lambda v: v or "")]
 _Rate = Annotated[float, Strict()] | None
 _StateOrNew = Annotated[
-    State,
-    BeforeValidator(lambda v: _STATES.get(v, State.ERROR) if v and isinstance(v, str) else v),
+    PairState,
+    BeforeValidator(lambda v: _STATES.get(v, PairState.ERROR) if v and isinstance(v, str) else v),
 ]
 _LEFT_OUT = {"b": None, "nic": None, "gb_per_s": None}
 
@@ -178,7 +178,7 @@ def result_row(value: object) -> MeasuredPair:
     if row.inside and row.round:
         raise ValueError(f"a and b are the same node {row.a}, which only round 0 allows")
     rate = row.gb_per_s
-    if rate is None or (row.state is State.OK and row.b and math.isfinite(rate) and rate > 0):
+    if rate is None or (row.state is PairState.OK and row.b and math.isfinite(rate) and rate > 0):
         return row
     return replace(row, gb_per_s=None)
 
