@@ -36,25 +36,24 @@ from busbar.history.interval import ratio_of
 from busbar.history.model import Change, NightSeries
 from busbar.history.statistic import LEAST, NORMAL, SERIES, UNKNOWN, Array, Noise
 
-WINDOWS = (12, 26)
-"""Weeks that a line is laid through."""
-FELLOWS = 5
-"""Series of other nodes and of the node itself whose median slope is that of all."""
-_WEEK = 7
-_FEWEST_NIGHTS = 3
-"""Nights of a week that has a median."""
-_KNOWN = 0.7
-"""Share of the weeks that must have one."""
-_NEAREST = 0.9
-_BOUND = 2.5
-_UPPER = 1.64
-"""Deviations that are added to the correlation of a series that has no others beside it."""
-_MOST_CORRELATION = 0.95
-_THRESHOLD = 5.8
-_ENDS = 2
-"""Weeks at both ends of a drift that its readings before and after are of."""
-_LEAST_LOSS = 0.02
-"""Least share that a series moves in the weeks of a line."""
+# The constants: value, meaning, and what determined the value.
+#   years   simulated years: python -m tests.bench.simulate_nights DIR
+#           && python -m tests.bench.drifts DIR; for fewer false alarms than steps have
+#   method  part of the method, with the sources above
+WINDOWS = (12, 26)  # years: weeks that a line is laid through
+FELLOWS = (
+    5  # years: series of other nodes and of the node itself whose median slope is that of all
+)
+_WEEK = 7  # method: nights
+_FEWEST_NIGHTS = 3  # years: nights of a week that has a median
+_KNOWN = 0.7  # years: share of the weeks that must have one
+_NEAREST = 0.9  # method: share of the nights that are the middle
+_BOUND = 2.5  # method: deviations that bound a night where correlations are estimated
+_UPPER = 1.64  # method: deviations added to the correlation of a series without others beside it
+_MOST_CORRELATION = 0.95  # method: of nights; more would make the error infinite
+_THRESHOLD = 5.8  # years: slope over its error
+_ENDS = 2  # method: weeks at both ends of a drift that its readings before and after are of
+_LEAST_LOSS = 0.02  # years: least share that a series moves in the weeks of a line
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from busbar.parse import numbers
 _Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 """Text; null is none."""
 _NO_FACTS: dict[str, str] = {}
+_OF_RECORD = ("site", "partition", "check", "lane", "delivery")
+_OF_ROW = ("node", "metric", "unit", "low", "typical", "high", "limit")
 
 
 class JsonLine(BaseModel):
@@ -87,25 +89,12 @@ def _record(text: str) -> HistoryRecord:
     line = JsonLine.model_validate(numbers.load_json(text))
     if not math.isfinite(line.value):
         raise ValueError("value: is not a finite number")
-    row = Measured(
-        node=line.node,
-        metric=line.metric,
-        unit=line.unit,
-        value=float(line.value),
-        low=line.low,
-        typical=line.typical,
-        high=line.high,
-        limit=line.limit,
-    )
+    row = Measured(value=float(line.value), **{name: getattr(line, name) for name in _OF_ROW})
     return HistoryRecord(
-        site=line.site,
-        partition=line.partition,
-        check=line.check,
-        lane=line.lane,
-        delivery=line.delivery,
         time=_seconds(line.time),
         rows=(row,),
         provenance=_facts(json.dumps(line.provenance)) if line.provenance else _NO_FACTS,
+        **{name: getattr(line, name) for name in _OF_RECORD},
     )
 
 

@@ -107,6 +107,11 @@ class HistoryBounds:
     model: float | None = None
     """What links and family call typical if it is."""
 
+    @classmethod
+    def of(cls, row: object) -> HistoryBounds:
+        """Return those of anything that has them."""
+        return cls(**{name: getattr(row, name) for name in cls.__dataclass_fields__})
+
 
 NO_BOUNDS = HistoryBounds()
 

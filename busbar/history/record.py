@@ -82,13 +82,8 @@ def measured(result: Result) -> Iterator[Measured]:
             metric=metric,
             unit=result.unit,
             value=result.value,
-            low=result.low,
-            typical=result.typical,
-            high=result.high,
-            limit=result.limit,
-            calibrated=result.calibrated,
-            model=result.model,
             series=result.series,
+            **vars(HistoryBounds.of(result)),
         )
 
 

@@ -60,49 +60,47 @@ from numpy.typing import NDArray
 
 from busbar.robust import DEVIATION
 
-WINDOWS = (4, 5, 6, 7, 10, 14)
-"""Nights at the new level."""
-BASELINE = 180
-"""Most nights that a window is compared with."""
-SHORTEST = 20
-"""Fewest nights that a window is compared with."""
-SERIES = 500
-"""Series that the threshold is for."""
-_TRIMMED = 0.1
-_NEAREST = 0.9
-NORMAL = 1.267
-"""The deviation of a normal distribution over the root mean square of its middle nine tenths."""
-_FAR = 5.0
-"""Deviations of a slow night."""
-_APART = 4.0
-"""Deviations between nights of one level."""
-_HEAVY_BOUND = 3.0
-_MARGIN, _MARGIN_WITH_FAR = 2.5, 2.0
-"""Slow nights of some deviations are credited with less."""
-_ALL_AWAY, _AWAY, _BEYOND = 5, 2.2, 2.0
-_USUAL = 4.66
-_FOUR = 5.1
-"""For windows of 4 nights, of which 3 slow ones are a majority."""
-_HEAVY = 5.3
-_BETWEEN, _BETWEEN_SHORT, _BETWEEN_SHARE = 3, 0, 0.012
-"""Nights beyond 3 deviations that normal noise has: beside slow nights, there in fewer than 100
-nights, and otherwise the share of all, to which one is added."""
-_LONGER = 1.06
-"""Longer windows than those that find a step in 5 nights find smaller steps, and have time."""
-_ESTIMATED = 6
-_SHORT, _VERY_SHORT = 90, 60
-"""Nights of a baseline that does not show its noise."""
-_FEWEST_SERIES = 10
-_COMMON_CORRELATION, _COMMON_MIDDLE, _COMMON_FAR = 0.1, 0.015, 0.003
-LEAST = 2e-3
-"""Least deviation over the mean: readings are printed with few digits."""
-_TINY = 1e-9
-"""Least deviation of a series of zeros."""
-_WEEKS = 6
-"""Weeks of a baseline that can show a weekly pattern."""
-_WEEKLY_F = 6.0
-"""F of the weekdays (6 and more than 35 degrees of freedom): one in 10,000 series without a week
-has more."""
+# The constants: value, meaning, and what determined the value.
+#   years   simulated years: python -m tests.bench.simulate_nights DIR
+#           && python -m tests.bench.change_points DIR; all of them together, for less than one
+#           false alarm a year in SERIES series, then for the shortest delay
+#   normal  computed for normal noise
+#   method  part of the method, with the sources above
+WINDOWS = (4, 5, 6, 7, 10, 14)  # years: nights at the new level
+BASELINE = 180  # years: most nights that a window is compared with
+SHORTEST = 20  # years: fewest nights that a window is compared with
+SERIES = 500  # years: series that the threshold is for
+NORMAL = 1.267  # normal: deviation over the root mean square of the middle nine tenths
+LEAST = 2e-3  # method: least deviation over the mean, as readings are printed with few digits
+_TINY = 1e-9  # method: least deviation of a series of zeros
+_TRIMMED = 0.1  # method: share outside of the trimmed mean, on each side
+_NEAREST = 0.9  # method: share of the nights that are the middle
+_FAR = 5.0  # years: deviations of a slow night
+_APART = 4.0  # years: deviations between nights of one level
+_HEAVY_BOUND = 3.0  # years: deviations that a night of heavy noise is credited with
+_MARGIN = 2.5  # years: what a night is credited with above the second weakest one
+_MARGIN_WITH_FAR = 2.0  # years: the same beside slow nights
+_ALL_AWAY = 5  # years: nights of a window that are a step if all of them are away
+_AWAY = 2.2  # years: deviations of each of them
+_BEYOND = 2.0  # method: the same in heavy noise, over the farthest night of the baseline
+_USUAL = 4.66  # years: threshold
+_FOUR = 5.1  # years: threshold of windows of 4 nights, of which 3 slow ones are a majority
+_HEAVY = 5.3  # years: threshold in heavy noise
+_LONGER = 1.06  # years: factor for longer windows, which find smaller steps and have time
+_ESTIMATED = 6  # years: by how much a threshold grows, over the independent nights of a baseline
+_BETWEEN = 3  # years: nights beyond 3 deviations that normal noise has beside slow nights
+_BETWEEN_SHORT = 0  # years: the same in fewer than 100 nights
+_BETWEEN_SHARE = 0.012  # years: the same without slow nights, as a share to which one is added
+_SHORT = 90  # years: nights of a baseline that does not show its noise
+_VERY_SHORT = 60  # years: nights of a baseline that does not show slow nights
+_FEWEST_SERIES = 10  # years: series that show the noise of a site
+_COMMON_CORRELATION = 0.1  # years: least correlation of a site that is one
+_COMMON_MIDDLE = 0.015  # years: share of nights between 3 and _FAR deviations of heavy noise
+_COMMON_FAR = 0.003  # years: share of slow nights of a site that has some
+_WEEKS = 6  # method: weeks of a baseline that can show a weekly pattern
+_WEEKLY_F = (
+    6.0  # normal: F of the weekdays (6, over 35): 1 in 10,000 series without a week has more
+)
 
 Array = NDArray[np.float64]
 

@@ -145,7 +145,7 @@ class HistoryStore:
                     record.time,
                     row.value,
                     known[id(facts)][1],
-                    bounds(HistoryBounds(**{name: getattr(row, name) for name in _BOUNDS})),
+                    bounds(HistoryBounds.of(row)),
                 )
 
     def _number(self, table: str, key: Mapping[str, object], **more: object) -> int:

@@ -207,6 +207,7 @@ def nights(
             provenance = {
                 **facts,
                 **(moved if after else {}),
+                "firmware.bmc": str(night >= step),  # changed just then, of all nodes
                 "kernel": f"6.1.{night // 30}",  # changed before, and then
                 "jobid": str(night),
                 "lock": {"libfabric": "2.2" if after else "2.0", "ucx": f"1.{night // 50}"},
@@ -284,3 +285,15 @@ def test_a_size_is_one_thing_that_series_share() -> None:
     ]
     (event,) = find_events(found, {})
     assert event.shared == ("metric 1 GiB",)
+
+
+def test_what_others_have_as_well_is_not_what_series_share() -> None:
+    """One of the four series of a node moved."""
+    nights = {(f"n{n % 4}", f"m{n}"): quiet(200, n) for n in range(16)}
+    nights["n0", "m0"][150:] *= 0.9
+    found = [
+        replace(series(values), key=replace(series(values).key, node=node, metric=metric))
+        for (node, metric), values in nights.items()
+    ]
+    (event,) = find_events(found, {})
+    assert event.shared == ("metric m0",)
