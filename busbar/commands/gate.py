@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
         "--compile",
         type=Path,
         metavar="FILE",
-        help="write all that the gate needs of --site to FILE, which python -P -m busbar.gate"
+        help="write all that the gate needs of --site to FILE, which python -I -m busbar.gate"
         " reads in no time, and exit",
     )
     parser.set_defaults(run=_run)

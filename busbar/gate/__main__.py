@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``python -P -m busbar.gate``: the gate with the standard library alone."""
+"""``python -I -m busbar.gate``: the gate with the standard library alone."""
 
 import sys
 

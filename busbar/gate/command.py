@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The options of ``busbar gate``, and the gate by itself: ``python -P -m busbar.gate``.
+"""The options of ``busbar gate``, and the gate by itself: ``python -I -m busbar.gate``.
 
 It imports the standard library alone, so that it starts in an instant, and reads what
 ``busbar gate --compile`` wrote of the site.

@@ -20,6 +20,7 @@ PASS = "n1: pass"
 LINE = f'echo "{PASS}"'
 MISTAKES: dict[str, tuple[tuple[str, str], str, str]] = {
     "none": (("", ""), LINE, ""),
+    "another form of the gate": (("GATE_SBATCH=", 'GATE="busbar itself"'), LINE, ""),
     "a misspelt key": (("GATE_OPTIONS", "GATE_OPTION"), LINE, "gate.conf:3:GATE_OPTION="),
     "words beside the settings": (("# a", "a"), LINE, "gate.conf:1:a comment: is no setting"),
     "blanks around =": (("BUSBAR=", "BUSBAR ="), LINE, "gate.conf:2:BUSBAR ="),

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from busbar import site as sites
 
 from .cases import Case
 from .trees import (
@@ -21,6 +24,14 @@ from .trees import (
     rdma,
     variables,
 )
+
+_LOAD = cache(sites.load)
+
+
+@pytest.fixture(autouse=True)
+def _sites(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test changes a site, so that each is read once."""
+    monkeypatch.setattr(sites, "load", _LOAD)
 
 
 @pytest.fixture(autouse=True)
