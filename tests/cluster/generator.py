@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from busbar.cluster.sweep.analyse import Analysis, analyse
 from busbar.cluster.sweep.judge_pairs import Least
-from busbar.cluster.sweep.rows import read_results
+from busbar.cluster.sweep.rows import Results, result_row
 from busbar.slurm.topology import Topology
 
 Row = dict[str, Any]
@@ -59,13 +57,11 @@ def slower(factors: dict[str, float], full: float = 25.0) -> Rate:
 
 
 def found(
-    path: Path,
     rows: Iterable[Row],
     leaves: dict[str, str] | None = None,
     least: float | None = None,
 ) -> Analysis:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    results = read_results(path)
+    results = Results(tuple(map(result_row, rows)))
     nics = {row.nic for row in results.rows}
     limits = {nic: Least(least, "test") for nic in nics} if least else {}
     return analyse(results, Topology(leaves or {}), limits)
