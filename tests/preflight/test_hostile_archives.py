@@ -11,6 +11,7 @@ import lzma
 import os
 import tarfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -241,25 +242,22 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("packing", PACKED)
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_header_bombs_are_one_line(
-    tmp_path: Path, bomb: str, packing: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, bomb: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "image.tar"
     first = header("first", tarfile.REGTYPE, 0)
     for data in (BOMBS[bomb](), first + BOMBS[bomb]()):
-        path.write_bytes(PACKED[packing](data))
-        assert main(["preflight", str(path), "--site", "local"]) == 2
-        said = capfd.readouterr()
-        assert said.err.count("\n") == 1, said.err
-        if not packing:
-            try:
-                archive = Archive(path, "image")
-            except BusbarError:
-                continue
-            for name in archive.names(PurePosixPath("/")):
-                assert len(name) < 4096
+        for packing, pack in PACKED.items():
+            path.write_bytes(pack(data))
+            assert main(["preflight", str(path), "--site", "local"]) == 2, packing
+            said = capfd.readouterr()
+            assert said.err.count("\n") == 1, (packing, said.err)
+        path.write_bytes(data)
+        with suppress(BusbarError):
+            names = Archive(path, "image").names(PurePosixPath("/"))
+            assert all(len(name) < 4096 for name in names)
 
 
 @pytest.mark.parametrize("packing", ["gz", "bz2", "xz"])

@@ -116,12 +116,15 @@ FIELDS += [
 ]
 
 
-@pytest.mark.parametrize("value", [0, 1, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, -1])
-@pytest.mark.parametrize("field", FIELDS)
-def test_a_crafted_field_ends_in_time(field: str, value: int) -> None:
-    start = time.process_time()
-    elf.read(Bytes(crafted(field, value)))
-    assert time.process_time() - start < 20
+def test_a_crafted_field_ends_in_time() -> None:
+    slow = []
+    for field in FIELDS:
+        for value in (0, 1, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, -1):
+            start = time.process_time()
+            elf.read(Bytes(crafted(field, value)))
+            if time.process_time() - start > 20:
+                slow.append((field, value))
+    assert slow == []
 
 
 def test_a_loop_of_versions_ends_in_time() -> None:
