@@ -12,7 +12,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Literal
 
+from busbar.document import in_json, written
 from busbar.engine.check_document import CheckDocument, ResultRow
 from busbar.errors import BusbarError
 from busbar.robust import DEVIATION
@@ -43,15 +45,19 @@ class _Measured:
 
 
 @dataclass(frozen=True)
-class Line:
+class CalibratedSeries:
     """What became of one series."""
 
     series: SeriesKey
+    """The series."""
     readings: int
+    """Its readings in all runs."""
     typical: float
+    """Their median, in GB/s, or in us for a latency."""
     spread: float
-    model: float | None
-    """Median over what the site's model calls typical; None if it has no band."""
+    """Their standard deviation over the median, by the median absolute deviation."""
+    model: float | None = field(metadata=written("of_model"))
+    """Median over what the site's model calls typical; null if it has no band."""
     refused: str = ""
     """Why the series gets no band."""
 
@@ -66,11 +72,22 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Result:
-    """The calibration, and each series with or without a band."""
+class CalibrationResult:
+    """Each series with or without a band."""
 
-    calibration: Calibration
-    lines: tuple[Line, ...] = field(default_factory=tuple)
+    schema: Literal["busbar-calibration/1"] = field(default="busbar-calibration/1", kw_only=True)
+    """The schema of this document."""
+    calibration: Calibration = field(metadata=written(hidden=True))
+    file: str | None = field(default=None, kw_only=True)
+    """The file that was written; null if no series got a band."""
+    lines: tuple[CalibratedSeries, ...] = field(metadata=written("series"))
+    """The series."""
+
+    @property
+    @in_json(after="schema")
+    def site(self) -> str:
+        """Name of the site."""
+        return self.calibration.site
 
 
 @dataclass(frozen=True)
@@ -89,7 +106,7 @@ def calibrate(
     site: str,
     former: Calibration | None = None,
     accept: Accept = Accept(),
-) -> Result:
+) -> CalibrationResult:
     """Return the bands of ``documents``, each named by its file.
 
     ``former`` is the calibration that the result replaces; it keeps the bands of series that were
@@ -131,11 +148,11 @@ def calibrate(
         versions=_versions(documents),
         bands=tuple({**before, **bands}.values()) if bands else (),
     )
-    return Result(calibration, lines)
+    return CalibrationResult(calibration, lines)
 
 
 def _refuse_lower(
-    lines: Sequence[Line],
+    lines: Sequence[CalibratedSeries],
     bands: Mapping[SeriesKey, CalibratedBand],
     judged_anew: Collection[SeriesKey],
     accept: Accept,
@@ -233,18 +250,18 @@ def _quality(series: SeriesKey, value: float, typical: float) -> float:
     return typical / value if series.kind == "latency_us" else value / typical
 
 
-def _line(series: SeriesKey, found: Sequence[_Measured]) -> Line:
+def _line(series: SeriesKey, found: Sequence[_Measured]) -> CalibratedSeries:
     values = [each.value for each in found]
     typical = median(values)
     spread = DEVIATION * median(abs(value - typical) for value in values) / typical
     # The model can depend on the run: the band of a latency follows the driver's speed.
     ratios = [each.value / each.model for each in found if each.model]
     model = median(ratios) if ratios else None
-    line = Line(series, len(values), typical, spread, model)
+    line = CalibratedSeries(series, len(values), typical, spread, model)
     return replace(line, refused="; ".join(_reasons(line, found)))
 
 
-def _reasons(line: Line, found: Sequence[_Measured]) -> Iterator[str]:
+def _reasons(line: CalibratedSeries, found: Sequence[_Measured]) -> Iterator[str]:
     runs = len({each.run for each in found})
     if runs < FEWEST_RUNS:
         yield f"read in {runs} runs, {FEWEST_RUNS} are needed"
@@ -260,7 +277,7 @@ def _width(spread: float) -> float:
     return max(_NARROWEST, _SIGMAS * spread)
 
 
-def _band(line: Line, last: str, former: CalibratedBand | None) -> CalibratedBand:
+def _band(line: CalibratedSeries, last: str, former: CalibratedBand | None) -> CalibratedBand:
     width = _width(line.spread)
     replaced: tuple[Replaced, ...] = ()
     if former:
@@ -296,7 +313,7 @@ def _versions(documents: Mapping[str, CheckDocument]) -> dict[str, str]:
     return found
 
 
-def below_model(lines: Iterable[Line]) -> list[Line]:
+def below_model(lines: Iterable[CalibratedSeries]) -> list[CalibratedSeries]:
     """Return the series whose median is worse than the model says by more than a twentieth."""
     return [
         line

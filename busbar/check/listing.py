@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from busbar.check.features import needs
 from busbar.check.names import short_name
 from busbar.delivery.environment import Environment, PartitionFacts
+from busbar.document import in_json
 
 if TYPE_CHECKING:
     from reframe.core.pipeline import RegressionTest
@@ -43,6 +44,12 @@ class Match:
     """ReFrame's hash."""
     nodes: int = 1
     """The nodes that it takes."""
+
+    @property
+    @in_json()
+    def runs(self) -> bool:
+        """Whether it runs in any environment."""
+        return bool(self.runs_in)
 
     @property
     def test(self) -> str:

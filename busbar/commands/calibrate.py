@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import argparse
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.check.calibrate import FEWEST_RUNS, Accept, Line, below_model, calibrate
+from busbar.check.calibrate import FEWEST_RUNS, Accept, CalibratedSeries, below_model, calibrate
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own
 from busbar.data import busbar
@@ -20,7 +21,6 @@ from busbar.errors import BusbarError
 from busbar.safe_path import refuse_foreign, refuse_unsafe
 from busbar.site.calibration import load, write
 from busbar.site.load import ships
-from busbar.site.model import Site
 from busbar.terminal import Table, stderr, stdout
 
 EXIT_REFUSED = 1
@@ -103,7 +103,7 @@ def run_command(args: argparse.Namespace) -> int:
     bands = found.calibration.bands
     path = write(found.calibration, site.directory) if bands else None
     if args.json:
-        _print_json(site, path, found.lines)
+        stdout().document(to_json(replace(found, file=str(path) if path else None)))
     else:
         _print(path, found.lines)
     return 0 if bands else EXIT_REFUSED
@@ -158,7 +158,7 @@ def _document(path: Path) -> CheckDocument:
     return document
 
 
-def _print(path: Path | None, lines: tuple[Line, ...]) -> None:
+def _print(path: Path | None, lines: tuple[CalibratedSeries, ...]) -> None:
     out = stdout(log_width=120)
     table = Table(box=None, pad_edge=False)
     for name in ("series", "readings", "typical", "spread", "of the model", ""):
@@ -178,24 +178,3 @@ def _print(path: Path | None, lines: tuple[Line, ...]) -> None:
         out.line(f"wrote {path}; next, run: busbar check --site {path.parent}")
     else:
         out.line("no series got a band; nothing was written")
-
-
-def _print_json(site: Site, path: Path | None, lines: tuple[Line, ...]) -> None:
-    rows = [
-        {
-            "series": to_json(line.series),
-            "readings": line.readings,
-            "typical": line.typical,
-            "spread": line.spread,
-            "of_model": line.model,
-            "refused": line.refused,
-        }
-        for line in lines
-    ]
-    document = {
-        "schema": "busbar-calibration/1",
-        "site": site.name,
-        "file": str(path) if path else None,
-        "series": rows,
-    }
-    stdout().document(document)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,6 +35,7 @@ from busbar.data import CHECKS
 from busbar.delivery import reframe as reframe_configuration
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
+from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.safe_path import refuse_unsafe
 from busbar.site import Site
@@ -105,8 +106,7 @@ def _list(args: argparse.Namespace, output: Path) -> int:
     if not matches:
         refuse_nothing(args.checks, args.name, args.tag)
     if args.json:
-        rows = [{**asdict(match), "runs": bool(match.runs_in)} for match in matches]
-        stdout().document(rows)
+        stdout().document(to_json(matches))
     else:
         for line in lines(matches):
             stdout().line(line)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.document import to_json
 from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
 from busbar.preflight.model import PreflightReport, Status
@@ -63,7 +64,7 @@ def _run(args: argparse.Namespace) -> int:
     contents = Contents.of_file(args.image)
     report = examine(make_plan(contents, site, host, args.inject, args.program))
     if args.json:
-        stdout().document({"schema": "busbar-preflight/1", **report.document}, indent=2)
+        stdout().document(to_json(report), indent=2)
     else:
         _show(report)
     return 0 if report.verdict is Status.READY else 1

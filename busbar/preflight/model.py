@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from busbar.document import in_json
 from busbar.site.delivery import Stack
 from busbar.site.model import Name
 
@@ -82,6 +83,8 @@ class LaunchLine:
 class PreflightReport:
     """The result of preflight for one image on one site."""
 
+    schema: Literal["busbar-preflight/1"] = field(default="busbar-preflight/1", kw_only=True)
+    """The schema of this document."""
     image: str
     site: str
     lines: Sequence[PreflightLine]
@@ -92,14 +95,10 @@ class PreflightReport:
     command: str
 
     @property
+    @in_json()
     def verdict(self) -> Status:
-        """The status of the worst line."""
+        """The worst of the lines."""
         return max((line.status for line in self.lines), key=_SEVERITY.index)
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The JSON document."""
-        return asdict(self) | {"verdict": self.verdict}
 
 
 def ready(name: str, reason: str) -> PreflightLine:

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pydantic import ConfigDict
 
+from busbar.check.calibrate import CalibrationResult
 from busbar.check.listing import Match
 from busbar.cluster.nightly.night import NightlyDocument
 from busbar.cluster.sweep.analyse import Analysis
@@ -27,7 +27,7 @@ from busbar.history.events import Changes
 from busbar.history.importing import Imports
 from busbar.history.model import HistoryShow
 from busbar.history.store import HistoryList, Pruned
-from busbar.preflight.model import PreflightReport, Status
+from busbar.preflight.model import PreflightReport
 from busbar.site.family import LaunchRule, OperatorStep
 from busbar.site.model import Site
 
@@ -50,8 +50,6 @@ class JsonDocument(NamedTuple):
     name: str
     command: str
     kind: object
-    extra: Mapping[str, Any] = {}
-    """Keys that the command adds to those of the type."""
     mode: str = "serialization"
 
     @property
@@ -61,44 +59,26 @@ class JsonDocument(NamedTuple):
 
     def schema(self) -> dict[str, Any]:
         """Its JSON schema; each object may get more keys in a later release."""
-        schema = schema_of(self.kind, self.mode)
-        items = schema.get("items", {}).get("$ref", "").rpartition("/")[2]
-        target = schema["$defs"][items] if items else schema
-        if self.extra:
-            target["properties"] = {**self.extra, **target["properties"]}
-            target["required"] = [*self.extra, *target["required"]]
         head = {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "$id": f"urn:{self.name.replace('/', ':')}",
             "title": self.command,
         }
-        return head | schema
+        return head | schema_of(self.kind, self.mode)
 
 
 DOCUMENTS = (
     JsonDocument("busbar-check/1", "busbar check --json", CheckDocument),
-    JsonDocument(
-        "busbar-check-list/1",
-        "busbar check --list --json",
-        list[Match],
-        {"runs": {"type": "boolean", "description": "Whether it runs in any environment."}},
-    ),
+    JsonDocument("busbar-check-list/1", "busbar check --list --json", list[Match]),
     JsonDocument("busbar-explain/1", "busbar explain --json", Explanation | list[Explanation]),
     JsonDocument("busbar-expect/1", "busbar expect --json", ExpectDocument | MatrixDocument),
-    JsonDocument(
-        "busbar-preflight/1",
-        "busbar preflight --json",
-        PreflightReport,
-        {
-            "schema": {"const": "busbar-preflight/1"},
-            "verdict": {"enum": [*Status], "description": "The worst of the lines."},
-        },
-    ),
+    JsonDocument("busbar-preflight/1", "busbar preflight --json", PreflightReport),
     JsonDocument("busbar-gate/1", "busbar gate --format json", GateDocument),
     JsonDocument("busbar-nightly/1", "busbar nightly --json", NightlyDocument),
     JsonDocument("busbar-nodeverdict/1", "busbar gate --format nodeverdict", NodeVerdictDocument),
     JsonDocument("busbar-site-list/1", "busbar site list --json", list[ListedSite]),
     JsonDocument("busbar-site/1", "busbar site show --json", ShownSite, mode="validation"),
+    JsonDocument("busbar-calibration/1", "busbar site calibrate --json", CalibrationResult),
     JsonDocument("busbar-site-env/1", "busbar site env --json", dict[str, str]),
     JsonDocument("busbar-site-lint/1", "busbar site lint --json", list[LintFinding]),
     JsonDocument(
