@@ -38,6 +38,8 @@ class BusbarCheck(
     asked_environs = variable(typ.List[str], value=[], loggable=True)
     #: Readings and provenance, which ReFrame stores with the other variables (busbar history).
     busbar = variable(dict, value={}, loggable=True)
+    #: The SHA-256 of the outcome that it left; `busbar check` believes no other.
+    outcome_digest = variable(str, value="", loggable=True)
 
     @run_after("init", always_last=True)
     def set_asked_features(self) -> None:

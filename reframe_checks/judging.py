@@ -16,12 +16,13 @@ from reframe.core.builtins import run_before, sanity_function
 
 from busbar import site as sites
 from busbar.check.causes import explained
+from busbar.check.ends import EndedJob, end_of
 from busbar.check.outcome import starved
 from busbar.data import commit
 from busbar.delivery.environment import Image
 from busbar.document import to_json
 from busbar.engine.reading import Cause, Note
-from busbar.engine.results import RESULTS_FILE, Outcome, Result
+from busbar.engine.results import RESULTS_FILE, Outcome, Result, digest_of
 from busbar.engine.run import Run
 from busbar.history.provenance import node_facts
 from busbar.history.record import HistoryRecord
@@ -41,16 +42,6 @@ class Judgement(NamedTuple):
     versions: dict[str, str]
 
 
-def _printed(results: Sequence[Result]) -> list[Result]:
-    """Return the results of what a program printed: if it was ended, the rest is not its fault."""
-    return [
-        row
-        for row in results
-        if row.metric
-        and (row.verdict is not Verdict.FAILED or row.value or row.metric == "correctness")
-    ]
-
-
 class JudgingMixin(Configured):
     """Leaves the outcome in ``results.json``; a concrete check gives :meth:`judgement`."""
 
@@ -59,6 +50,7 @@ class JudgingMixin(Configured):
     node_count: int
     outcome: Outcome
     busbar: dict[str, object]
+    outcome_digest: str
 
     @property
     def site(self) -> sites.Site:
@@ -109,34 +101,30 @@ class JudgingMixin(Configured):
         scheduler = scheduler_of(self.current_partition.scheduler.registered_name)
         if end := scheduler.job_end(self.job.jobid):
             end = end.with_state(self.job.state or "")
-        # A job that somebody ended, or that never started, says nothing of the machine.
-        if end and end.refused:
-            limit = self.job.max_pending_time
-            waited = bool(limit and not end.nodes and time.time() - self.job.submit_time >= limit)
-            why = f"{end.refused}, after --max-pending" if waited else end.refused
-            row = Result(self.name, Verdict.NOT_RUN, message=why)
-            self.conclude(Judgement([row], {}), [])
+        completing = end and end.state == self.job.state == "COMPLETING"
+        limit = self.job.max_pending_time
+        job = EndedJob(
+            self.name,
+            self.job.exitcode,
+            end,
+            waited=bool(
+                limit and end and not end.nodes and time.time() - self.job.submit_time >= limit
+            ),
+            # ReFrame does not wait for it.
+            held=scheduler.held_nodes(self.job.jobid) if completing else None,
+            starved=bool(end and end.state == "TIMEOUT")
+            and starved([output, errors], self.known_run()),
+        )
+        if job.refused:
+            self.conclude(Judgement(job.refused, {}), [])
             return
-        results, versions = self.judgement(_lines(output), _lines(errors))
-        results += self.elsewhere(results, end)
+        judged = self.judgement(_lines(output), _lines(errors))
+        results = end_of(job, [*judged.results, *self.elsewhere(judged.results, end)])
         files: list[Path | Source] = [output, errors, *self.logs()]
-        passed = not any(result.verdict.is_problem for result in results)
-        status = f"the job ended with exit status {self.job.exitcode}" if self.job.exitcode else ""
-        # An exit status says nothing new where the output has said what is wrong.
-        if end and end.problem and (passed or end.state != "FAILED"):
-            results.insert(0, Result(self.name, Verdict.FAILED, message=end.problem))
+        if end and end.problem in (result.message for result in results):
             files.append(Source.from_text("scontrol", end.line + "\n"))
-        elif status and passed:
-            results.append(Result(self.name, Verdict.FAILED, message=status))
         nodes = end.nodes if end else ",".join(self.job.pin_nodes or ())
-        if end and end.state == self.job.state == "COMPLETING":  # ReFrame does not wait for it
-            message = end.lost(scheduler.held_nodes(self.job.jobid))
-            results = [Result(self.name, Verdict.FAILED, message=message), *_printed(results)]
-            files = []
-        elif end and end.state == "TIMEOUT" and starved([output, errors], self.known_run()):
-            late = Result(self.name, Verdict.UNKNOWN, message=end.problem)
-            results = [late, *_printed(results)]
-        self.conclude(Judgement(results, versions), files, nodes)
+        self.conclude(Judgement(results, judged.versions), [] if completing else files, nodes)
 
     def elsewhere(self, results: Sequence[Result], end: JobEnd | None) -> Iterator[Result]:
         """Yield a failure if ranks say that they ran on hosts that are not of the job."""
@@ -185,7 +173,9 @@ class JudgingMixin(Configured):
             self.known_causes(),
             self.known_versions(),
         )
-        self.outcome.write(Path(self.stagedir, RESULTS_FILE))
+        left = Path(self.stagedir, RESULTS_FILE)
+        self.outcome.write(left)
+        self.outcome_digest = digest_of(left)
         self.busbar = to_json(HistoryRecord.of(self.outcome))
 
     def provenance(self, versions: Mapping[str, str]) -> dict[str, str]:

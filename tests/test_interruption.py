@@ -25,9 +25,9 @@ MARK = "MARK_OF_TEST"
 # A check that leaves readings. Where they are below their band its repetition does not end.
 # The report of many readings takes a while.
 LEAVES = """
-import json, os
+import hashlib, json, os
 import reframe as rfm
-from reframe.core.builtins import run_before, sanity_function
+from reframe.core.builtins import run_before, sanity_function, variable
 import reframe.utility.sanity as sn
 
 @rfm.simple_test
@@ -36,6 +36,7 @@ class leaves(rfm.RunOnlyRegressionTest):
     valid_prog_environs = ["*"]
     executable = "sh"
     keep_files = ["results.json"]
+    outcome_digest = variable(str, value="", loggable=True)
 
     @run_before("run")
     def set_command(self):
@@ -45,8 +46,10 @@ class leaves(rfm.RunOnlyRegressionTest):
                    "results": [{{**row, "bytes": 8 + n}} for n in range({rows})],
                    "partition": self.current_partition.name,
                    "environment": self.current_environ.name}}
+        text = json.dumps(outcome)
+        self.outcome_digest = hashlib.sha256(text.encode()).hexdigest()
         with open(os.path.join(self.stagedir, "left.json"), "w") as file:
-            json.dump(outcome, file)
+            file.write(text)
         again = "again" in self.stagedir
         self.executable_opts = ["-c", "'" + ("sleep 600 & wait" if again else
                                 "cp left.json results.json") + "'"]

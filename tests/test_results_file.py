@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from busbar.check.ends import EndedJob, end_of
 from busbar.check.outcome import outcome_of
 from busbar.document import to_json
-from busbar.engine.results import Outcome, Result
+from busbar.engine.results import DIGEST, Outcome, Result, digest_of
+from busbar.slurm.jobs import JobEnd
 from busbar.verdict import Verdict, exit_status
 
 ROW = Result("x", Verdict.PASS, metric="bandwidth", bytes=1, gb_per_s=1.0)
@@ -19,9 +22,11 @@ LEFT = Outcome("x", "ucx-1.14", (ROW,), "gpu", "spack", "spack")
 SITE: Any = None
 
 
-def read(directory: Path, text: str) -> Outcome:
-    (directory / "results.json").write_text(text)
+def read(directory: Path, text: str, digest: str | None = None) -> Outcome:
+    file = directory / "results.json"
+    file.write_text(text)
     case = {
+        DIGEST: digest_of(file) if digest is None else digest,
         **dict.fromkeys(("outputdir", "stagedir"), str(directory)),
         **dict.fromkeys(("name", "display_name"), "x"),
         "partition": "gpu",
@@ -64,6 +69,60 @@ def test_an_older_document_is_read(tmp_path: Path) -> None:
 )
 def test_anything_else_fails(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, text).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize("digest", ["", "0" * 64])
+def test_the_file_of_another_test_or_run_fails(tmp_path: Path, digest: str) -> None:
+    """A test of others leaves no digest; an earlier run left another."""
+    kept = read(tmp_path, left(), digest)
+    assert kept.verdict is Verdict.FAILED
+    assert "is not the one that this run of the check wrote" in kept.results[0].message
+
+
+def test_right_data_is_no_judgement_of_rates() -> None:
+    correct = Result("x", Verdict.PASS, metric="correctness")
+    rate = replace(ROW, verdict=Verdict.UNJUDGED)
+    assert replace(LEFT, results=(correct, rate)).verdict is Verdict.UNJUDGED
+    assert replace(LEFT, results=(correct, rate, ROW)).verdict is Verdict.PASS
+    assert replace(LEFT, results=(correct,)).verdict is Verdict.PASS
+
+
+def ended(state: str, nodes: str = "n1", **more: Any) -> EndedJob:
+    return EndedJob("x", end=JobEnd("JobId=1", state, 0, nodes, run_time="00:01:00"), **more)
+
+
+@pytest.mark.parametrize(
+    ("job", "verdicts", "says"),
+    [
+        (EndedJob("x", 0), ["pass"], ""),
+        (EndedJob("x", 3), ["pass", "failed"], "the job ended with exit status 3"),
+        (ended("COMPLETED"), ["pass"], ""),
+        (ended("NODE_FAIL"), ["failed", "pass"], "Slurm ended the job on n1"),
+        (ended("TIMEOUT"), ["failed", "pass"], "TIMEOUT"),
+        (ended("TIMEOUT", starved=True), ["unknown", "pass"], "TIMEOUT"),
+        (ended("COMPLETING", held="n1"), ["failed", "pass"], "n1 does not answer Slurm"),
+    ],
+)
+def test_the_end_of_a_job_counts(job: EndedJob, verdicts: list[str], says: str) -> None:
+    found = end_of(job, [ROW])
+    assert [row.verdict for row in found] == verdicts
+    assert any(says in row.message for row in found)
+
+
+def test_what_a_program_could_not_print_is_not_its_fault() -> None:
+    missing = Result("x", Verdict.FAILED, message="no reading at 1 MiB")
+    wrong = Result("x", Verdict.FAILED, metric="correctness", message="9 bytes arrived wrong")
+    kept = end_of(ended("TIMEOUT", starved=True), [missing, wrong, ROW])
+    assert kept[1:] == [wrong, ROW]
+    assert len(end_of(ended("FAILED"), [missing])) == 1
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_a_job_that_somebody_ended_did_not_run(waited: bool) -> None:
+    (row,) = ended("CANCELLED", nodes="" if waited else "n1", waited=waited).refused
+    assert row.verdict is Verdict.NOT_RUN
+    assert ("after --max-pending" in row.message) == waited
+    assert not ended("NODE_FAIL").refused
 
 
 def test_bands_can_be_required() -> None:

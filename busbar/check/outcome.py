@@ -10,7 +10,7 @@ from typing import Any
 
 from busbar.check.names import without_place
 from busbar.engine.busy import loads
-from busbar.engine.results import RESULTS_FILE, Outcome, Result
+from busbar.engine.results import DIGEST, RESULTS_FILE, Outcome, Result, digest_of
 from busbar.engine.run import Run
 from busbar.parse.submission import no_space, not_run
 from busbar.parse.text import Source
@@ -40,6 +40,8 @@ def outcome_of(
         return interrupted(name, lane, f"it was interrupted; see {directory}")
     if kept and left.exists() and case["fail_phase"] in _JUDGED:
         try:
+            if case.get(DIGEST) != digest_of(left):
+                raise ValueError(f"{RESULTS_FILE} is not the one that this run of the check wrote")
             outcome = _of_case(Outcome.read(left), case)
         except ValueError as error:
             return Outcome.failed(name, lane, f"{error}; see {directory}")

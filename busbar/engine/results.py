@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field, fields, replace
 from math import isfinite
@@ -18,6 +19,13 @@ from busbar.verdict import Verdict, combined
 
 RESULTS_FILE = "results.json"
 """Where a check leaves its outcome in ReFrame's stage directory."""
+DIGEST = "outcome_digest"
+"""The variable of a check that tells its own file from that of another test or run."""
+
+
+def digest_of(file: Path) -> str:
+    """Return the SHA-256 of an outcome that was left."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 _SHOWN = 3
@@ -132,7 +140,11 @@ class Outcome:
     @property
     def verdict(self) -> Verdict:
         """Return the verdict of the check from those of its results; ``failed`` without any."""
-        return combined(result.verdict for result in self.results)
+        found = combined(result.verdict for result in self.results)
+        measured = [row for row in self.results if row.value is not None]
+        compared = any(row.verdict is not Verdict.UNJUDGED for row in measured)
+        # That its data is right says nothing of the rates that a check measured.
+        return Verdict.UNJUDGED if found is Verdict.PASS and measured and not compared else found
 
     def sentence(self) -> str:
         """The verdict, its first reasons, and the causes with their remedies; for one log line."""
