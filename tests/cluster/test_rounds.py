@@ -55,36 +55,28 @@ class Step:
         self.started = set(nodes)
         self.errors: list[str] = []
         self.ended = False
+        self.link: InsideLink | None = None
         self.cluster.steps.append(self)
 
     def wait_for_ranks(self, _: float) -> bool:
         return True
 
     def pair_up(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self.pairs = list(pairs)
+        self.link = None
+
+    def choose(self, link: InsideLink) -> None:
+        self.link = link
 
     def measure(
-        self, pairs: Sequence[tuple[str, str]], rail: int, *_: float
+        self, expected: set[tuple[str, int]], *_: float
     ) -> dict[tuple[str, int], PairRate]:
-        rails = (0, 1) if rail < 0 else (rail,)
-        return self._answers((node for pair in pairs for node in pair), rails)
-
-    def measure_inside(
-        self, nodes: Iterable[str], link: InsideLink, *_: float
-    ) -> dict[tuple[str, int], PairRate]:
-        nodes = sorted(nodes)
-        self.cluster.measured.append((link.name, tuple(nodes)))
-        if link.name == self.cluster.dies_before and len(self.cluster.steps) == 1:
-            self.ended = True
-            return {}
-        return self._answers(nodes, link.rails)
-
-    def _answers(
-        self, nodes: Iterable[str], rails: Iterable[int]
-    ) -> dict[tuple[str, int], PairRate]:
+        if self.link:
+            self.cluster.measured.append((self.link.name, tuple(sorted({n for n, _ in expected}))))
+            if self.link.name == self.cluster.dies_before and len(self.cluster.steps) == 1:
+                self.ended = True
+                return {}
         rate = PairRate(1, 0, 0, 2.0, 0, "")
-        answering = [node for node in nodes if node != self.cluster.hangs]
-        return {(node, rail): rate for node in answering for rail in rails}
+        return {key: rate for key in expected if key[0] != self.cluster.hangs}
 
     def close(self, *, kill: bool = False) -> None:
         self.ended = True

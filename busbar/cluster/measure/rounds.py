@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from busbar.cluster.measure.events import PairRate
 from busbar.cluster.measure.program import InsideLink, Program
@@ -31,8 +32,23 @@ _MOST_STEPS = 8
 _LOOKS, _LOOK_S = 20, 3
 _MOST_LOG = 1 << 20
 _LATE = "no answer before the deadline"
-Answers = dict[int, dict[tuple[str, int], PairRate]]
-"""By rail, then by node and rail."""
+Group = tuple[str, ...]
+"""The nodes that measure together: a pair, or one that measures its own links."""
+
+
+class Pass(NamedTuple):
+    """What all groups measure at the same time."""
+
+    name: str | None
+    """NIC, or link inside a node; None for all NICs at once."""
+    rails: tuple[int, ...]
+    link: InsideLink | None = None
+
+    def ends(self, group: Group) -> list[list[tuple[str, int]]]:
+        """Return the nodes and rails of both ends."""
+        if self.link:
+            return [[(group[0], rail)] for rail in self.rails]
+        return [[(node, rail) for rail in self.rails] for node in group]
 
 
 @dataclass(frozen=True)
@@ -127,41 +143,13 @@ class Rounds:
         links = self._program.inside
         left = {n for n in nodes if any((n, link.name) not in done for link in links)}
         left -= self.absent.keys()
+        passes = [Pass(link.name, link.rails, link) for link in links]
         tries = 0
         while left and not self.stopped and (step := self._running()):
-            present = left & set(step.nodes)
-            left = self._inside(step, present, last=tries > 0) if present else set()
+            present = [(node,) for node in sorted(left & set(step.nodes))]
+            repeated = self._measure(step, 0, present, passes, last=tries > 0)
+            left = {node for (node,) in repeated}
             tries += 1
-
-    def _inside(self, step: PairStep, nodes: set[str], *, last: bool) -> set[str]:
-        """Measure each link once; return the nodes to measure again, in another step."""
-        began = time.monotonic()
-        answers: dict[InsideLink, Mapping[tuple[str, int], PairRate]] = {}
-        silent: set[str] = set()
-        for link in self._program.inside:
-            if step.ended or self._out_of_time():
-                break
-            asked = nodes - silent
-            found = step.measure_inside(asked, link, self._limits.reading, self._limits.grace)
-            answers[link] = found
-            silent |= {node for node in asked for rail in link.rails if (node, rail) not in found}
-        self._spent(began)
-        broken = step.ended
-        if broken and len(answers) < len(self._program.inside):
-            silent |= nodes
-        if silent:
-            self._replace(step, silent, broken=broken)
-        again = silent if self.stopped or (broken and not last) else set()
-        rows = []
-        for node in sorted(nodes - again):
-            for link in self._program.inside:
-                answered = answers.get(link, {})
-                ends = [[answered.get((node, rail))] for rail in link.rails]
-                state, rate = outcome(ends, {node} & silent, self.gone)
-                rows.append(MeasuredPair(0, node, node, link.name, rate, state))
-        self._store.add(rows)
-        self._show(f"round 0: {len(answers)} links inside {len(nodes - again)} nodes")
-        return again
 
     def leave_out(self, nodes: Iterable[str], why: str) -> None:
         """Keep nodes of the plan out of the steps."""
@@ -183,39 +171,61 @@ class Rounds:
         self._skip(row for row in rows if row not in now)
         if not now:
             return []
+        step.pair_up([(row.a, row.b) for row in now])
+        rails = [Pass(rail.name, (number,)) for number, rail in enumerate(self._program.rails)]
+        together = Pass(None, tuple(range(len(rails))))
+        passes = [*(rails if len(rails) > 1 else ()), together]
+        again = self._measure(step, number, [(row.a, row.b) for row in now], passes, last=last)
+        return [row for row in now if (row.a, row.b) in again]
+
+    def _measure(
+        self,
+        step: PairStep,
+        number: int,
+        groups: Sequence[Group],
+        passes: Sequence[Pass],
+        *,
+        last: bool,
+    ) -> list[Group]:
+        """Measure a round; return the groups to measure again, in another step."""
+        if not groups:
+            return []
         began = time.monotonic()
-        pairs = [(row.a, row.b) for row in now]
-        step.pair_up(pairs)
-        answers: Answers = {}
+        answers: list[Mapping[tuple[str, int], PairRate]] = []
         silent: set[str] = set()
-        rails = len(self._program.rails)
-        for rail in [*(range(rails) if rails > 1 else ()), ALL_RAILS]:
+        for one in passes:
             if step.ended or self._out_of_time():
                 break
-            asked = [pair for pair in pairs if silent.isdisjoint(pair)]
-            answers[rail] = step.measure(asked, rail, self._limits.reading, self._limits.grace)
-            used = range(rails) if rail == ALL_RAILS else (rail,)
-            silent |= {
-                node
-                for pair in asked
-                for node in pair
-                if any((node, one) not in answers[rail] for one in used)
-            }
-        self._spent(began, rounds=1)
+            if one.link:
+                step.choose(one.link)
+            asked = [group for group in groups if silent.isdisjoint(group)]
+            expected = {key for group in asked for end in one.ends(group) for key in end}
+            rail = one.rails[0] if one.name and not one.link else ALL_RAILS
+            found = step.measure(expected, rail, self._limits.reading, self._limits.grace)
+            answers.append(found)
+            silent |= {node for node, _ in expected - found.keys()}
+        self._spent(began, rounds=int(number > 0))
         broken = step.ended
-        if broken and ALL_RAILS not in answers:
-            silent |= {node for pair in pairs for node in pair}
+        if broken and len(answers) < len(passes):
+            silent |= {node for group in groups for node in group}
         if silent:
             self._replace(step, silent, broken=broken)
-        again = []
-        if self.stopped or (broken and not last):
-            again = [row for row in now if not silent.isdisjoint((row.a, row.b))]
-        measured = [row for row in now if row not in again]
+        repeats = self.stopped or (broken and not last)
+        again = [group for group in groups if repeats and not silent.isdisjoint(group)]
+        measured = [group for group in groups if group not in again]
+        found_by_pass = [*answers, *({} for _ in passes[len(answers) :])]
         self._store.add(
-            row for pair in measured for row in self._rows(number, pair, answers, silent)
+            MeasuredPair(number, group[0], group[-1], one.name, rate, state)
+            for group in measured
+            for one, found in zip(passes, found_by_pass, strict=True)
+            for ends in [[[found.get(key) for key in end] for end in one.ends(group)]]
+            for state, rate in [outcome(ends, silent.intersection(group), self.gone)]
         )
-        slow = f", {len(silent)} nodes did not answer" if silent else ""
-        self._show(f"round {number}: {len(measured)} pairs{slow}")
+        if number:
+            slow = f", {len(silent)} nodes did not answer" if silent else ""
+            self._show(f"round {number}: {len(measured)} pairs{slow}")
+        else:
+            self._show(f"round 0: {len(answers)} links inside {len(measured)} nodes")
         return again
 
     def _spent(self, began: float, rounds: int = 0) -> None:
@@ -226,20 +236,6 @@ class Rounds:
         )
         if self._out_of_time():
             self.stopped = self.stopped or "the time of the sweep is over"
-
-    def _rows(
-        self, number: int, pair: PlannedPair, answers: Answers, silent: set[str]
-    ) -> Iterable[MeasuredPair]:
-        """Return the results of a pair: of each rail, and of all together."""
-        rails = self._program.rails
-        for rail, name in [*enumerate(rail.name for rail in rails), (ALL_RAILS, None)]:
-            if len(rails) == 1 and rail != ALL_RAILS:
-                continue
-            used = range(len(rails)) if rail == ALL_RAILS else (rail,)
-            found = answers.get(rail, {})
-            ends = [[found.get((node, one)) for one in used] for node in (pair.a, pair.b)]
-            state, rate = outcome(ends, {pair.a, pair.b} & silent, self.gone)
-            yield MeasuredPair(number, pair.a, pair.b, name, rate, state)
 
     def _skip(self, rows: Iterable[PlannedPair]) -> None:
         self._store.add(

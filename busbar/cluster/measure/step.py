@@ -84,25 +84,14 @@ class PairStep:
         words = (f"{index[a]}:{index[b]}" for a, b in pairs)
         self._order(f"pairs {' '.join(words)}")
 
-    def measure(
-        self, pairs: Sequence[tuple[str, str]], rail: int, seconds: float, grace: float
-    ) -> dict[tuple[str, int], PairRate]:
-        """Measure one pass; return the answers by node and rail, none of the ranks that hang."""
-        rails = range(len(self._program.rails)) if rail == ALL_RAILS else (rail,)
-        expected = {(node, number) for pair in pairs for node in pair for number in rails}
-        return self._pass(expected, rail, seconds, grace)
-
-    def measure_inside(
-        self, nodes: Iterable[str], link: InsideLink, seconds: float, grace: float
-    ) -> dict[tuple[str, int], PairRate]:
-        """Measure a link inside each node at the same time, as :meth:`measure` does with pairs."""
+    def choose(self, link: InsideLink) -> None:
+        """Measure a link inside each node from now on, until nodes are paired again."""
         self._order(f"rails {link.rails[0]}:{link.rails[-1]}")
-        expected = {(node, rail) for node in nodes for rail in link.rails}
-        return self._pass(expected, ALL_RAILS, seconds, grace)
 
-    def _pass(
+    def measure(
         self, expected: set[tuple[str, int]], rail: int, seconds: float, grace: float
     ) -> dict[tuple[str, int], PairRate]:
+        """Measure one pass; return the answers by node and rail, none of the ranks that hang."""
         self._passes += 1
         answers: dict[tuple[str, int], PairRate] = {}
         self._order(f"pass {self._passes} {rail} {seconds}")
