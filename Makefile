@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test test-fast lint lock bench fuzz docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
+.PHONY: help setup check test test-fast lint lock bench fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -98,6 +98,9 @@ bench: setup ## measure the run times that have a limit: busbar explain on a log
 
 fuzz: setup ## feed a million altered inputs to every parser, in under an hour of one core (COUNT=, ARGS=targets of tests/fuzz/targets.py)
 	@$(BIN)/python -m tests.fuzz $(or $(COUNT),1000000) $(ARGS)
+
+mutants: setup ## change the code that judges in 100 ways, one at a time, and list the changes that no test notices (ARGS="--count 300 --seed 1")
+	@$(BIN)/python ci/mutants.py $(ARGS)
 
 docs: setup ## write the pages of docs/reference/ from the code
 	@$(BIN)/python -m ci.docs.reference

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT
+"""Run the tests on small changes of the code, and list the changes that no test notices.
+
+    ci/mutants.py [--count 100] [--seed 1] [busbar/engine=tests/engine,tests/reframe ...]
+
+mutmut leaves constants of modules alone, and cosmic-ray starts Python and all tests again for each
+change. Both are too slow or too blind here, where constants of modules decide verdicts.
+
+Changes are made in a copy of the tree. Each is first given to the test files that import its
+module, then to the other tests of its package. A process with all libraries loaded forks for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# What is changed, and the tests that have to notice.
+TARGETS = {
+    "busbar/engine": "tests/engine,tests/reframe,tests/replay,tests/test_judge.py",
+    "busbar/expect": "tests/expect",
+    "busbar/cluster/sweep": "tests/cluster",
+    "busbar/history": "tests/history,tests/report",
+}
+LIBRARIES = (
+    *("ClusterShell.NodeSet", "hypothesis", "jinja2", "jsonschema", "networkx", "numpy"),
+    *("prometheus_client", "pydantic", "pytest", "re2", "reframe.core.runtime", "rich.console"),
+)
+CPU_SECONDS = 400  # what takes longer loops: the slowest set of tests takes a quarter
+_PAIRS = (
+    *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn)),
+    *((ast.Is, ast.IsNot), (ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)),
+)
+SWAPPED: dict[type[ast.AST], type[Any]] = dict(_PAIRS) | {b: a for a, b in _PAIRS}
+
+
+class Mutant(NamedTuple):
+    """One change: the expression at a position, and what replaces it."""
+
+    file: str
+    line: int
+    start: int
+    end: int
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        old, new = (" ".join(text.split())[:60] for text in (self.old, self.new))
+        return f"{self.file}:{self.line}: {old} -> {new}"
+
+
+def changed(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    """Yield the expressions of a node that can change, each with its new text."""
+    match node:
+        case ast.Constant(value=bool(value)):
+            yield node, str(not value)
+        case ast.Constant(value=int(value)):
+            yield node, str(value + 1)
+        case ast.Constant(value=float(value)):
+            yield node, str(value * 2)
+            yield node, str(value / 10)
+        case ast.Compare(ops=[operator]):
+            swap = SWAPPED[type(operator)]()
+            yield node, ast.unparse(ast.Compare(node.left, [swap], node.comparators))
+        case ast.BoolOp(op=operator):
+            yield node, ast.unparse(ast.BoolOp(SWAPPED[type(operator)](), node.values))
+        case ast.BinOp(op=operator) if type(operator) in SWAPPED:
+            yield node, ast.unparse(ast.BinOp(node.left, SWAPPED[type(operator)](), node.right))
+        case ast.UnaryOp(op=ast.Not()):
+            yield node, ast.unparse(node.operand)
+        case ast.Return(value=ast.expr() as value) if ast.unparse(value) != "None":
+            yield value, "None"
+        case ast.If(test=test) if ast.unparse(test) != "TYPE_CHECKING":
+            yield test, "False"
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes below one, except for annotations and formatted text."""
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name not in {"annotation", "returns"}:
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr):
+                    yield from walk(child)
+
+
+def mutants(path: Path) -> Iterator[Mutant]:
+    """Yield every change of a file."""
+    text = path.read_bytes()
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for node in walk(ast.parse(text)):
+        for place, new in changed(node):
+            start = starts[place.lineno - 1] + place.col_offset
+            end = starts[place.end_lineno - 1] + place.end_col_offset  # type: ignore[operator]
+            yield Mutant(str(path), place.lineno, start, end, text[start:end].decode(), f"({new})")
+
+
+def importers(tests: Sequence[str], file: str) -> list[str]:
+    """Return the test files that import a module by name."""
+    package, name = file.removesuffix(".py").replace("/", ".").rsplit(".", 1)
+    words = (f"{package}.{name}", f"from {package} import {name}")
+    files = [Path(test) for test in tests if test.endswith(".py")]
+    files += [path for test in tests for path in sorted(Path(test).rglob("test_*.py"))]
+    return [str(path) for path in files if any(word in path.read_text() for word in words)]
+
+
+def run(tests: Sequence[str], *options: str) -> int:
+    """Run tests in a fork of this process; return the exit status, negative for a signal."""
+    child = os.fork()
+    if not child:
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+        os.dup2(os.open("pytest.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+        os.dup2(1, 2)
+        fixed = ["-q", "-pno:cacheprovider", "--hypothesis-seed=0", "--timeout=600"]
+        fixed += ["-m", "not run and not lab", "--basetemp=basetemp", *options, *tests]
+        os._exit(int(import_module("pytest").main(fixed)))
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def judged(mutant: Mutant, tests: Sequence[str], failing: Sequence[str]) -> str:
+    """Return what the tests make of a change: killed, timeout or survived."""
+    path, near = Path(mutant.file), importers(tests, mutant.file)
+    text, times = path.read_bytes(), path.stat()
+    path.write_bytes(text[: mutant.start] + mutant.new.encode() + text[mutant.end :])
+    skipped = [f"--deselect={test}" for test in failing]
+    rest = [f"--ignore={test}" for test in near]
+    try:
+        for chosen, options in ((near, []), (tests, rest)):
+            status = run(chosen, "-x", *skipped, *options) if chosen else 0
+            if status not in {0, 5}:  # 5: no tests
+                return "killed" if status > 0 else "timeout"
+        return "survived"
+    finally:
+        path.write_bytes(text)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def main() -> None:
+    """Run a sample of all changes and print the score."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", default=time.strftime("%Y%m%d"))
+    parser.add_argument("targets", nargs="*", help="DIRECTORY=TESTS,...")
+    options = parser.parse_args()
+    targets = dict(word.split("=") for word in options.targets) or TARGETS
+    listed = subprocess.run(["git", "ls-files", "-z"], check=True, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory(prefix="mutants-") as copy:
+        for name in filter(os.path.isfile, listed.stdout.split("\0")):
+            (Path(copy) / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(name, Path(copy) / name)
+        os.chdir(copy)
+        os.environ |= {"PYTHONPATH": copy, "PYTHONDONTWRITEBYTECODE": "1"}
+        sys.path[0], sys.dont_write_bytecode = copy, True
+        for library in LIBRARIES:
+            import_module(library)
+        chosen: list[tuple[Mutant, list[str]]] = []
+        for directory, tests in targets.items():
+            files = sorted(Path(directory).glob("**/*.py"))
+            found = [(mutant, tests.split(",")) for path in files for mutant in mutants(path)]
+            print(f"{directory}: {len(found)} possible", flush=True)
+            chosen += found
+        chosen = random.Random(options.seed).sample(chosen, min(options.count, len(chosen)))  # noqa: S311
+        print(f"seed {options.seed}: {len(chosen)} mutants", flush=True)
+        run(sorted({test for _, tests in chosen for test in tests}))
+        lines = Path("pytest.log").read_text().splitlines()
+        failing = [line.split()[1] for line in lines if line.startswith(("FAILED", "ERROR"))]
+        print(*[f"fails without a change: {test}" for test in failing], lines[-1:], sep="\n")
+        count: Counter[str] = Counter()
+        for mutant, tests in chosen:
+            outcome = judged(mutant, tests, failing)
+            count[outcome] += 1
+            print(f"{outcome:<9}{mutant}", flush=True)
+        print(f"{count.total() - count['survived']} of {count.total()} noticed: {dict(count)}")
+
+
+if __name__ == "__main__":
+    main()
