@@ -4,47 +4,43 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from busbar.document import read_document
-from busbar.engine.check_document import CheckDocument, Skipped
+from busbar.engine.check_document import CheckDocument, ResultRow
 from busbar.engine.results import Outcome, Result
 from busbar.verdict import Verdict, combined, worst
+from busbar.words import grouped
 
 _PACKAGE = "lock."
 """Before the name of a package of the lock, among what a run ran with."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """One run as a report shows it."""
+@dataclass(frozen=True, kw_only=True)
+class Snapshot(CheckDocument):
+    """One run as a report shows it.
 
-    site: str
-    time: str
-    verdict: Verdict
-    outcomes: tuple[Outcome, ...]
-    skipped: tuple[Skipped, ...] = ()
-    versions: tuple[tuple[str, str], ...] = ()
-    """What it ran with: of the document, and what all checks have in common."""
-    delivery: str = ""
-    lane: str = ""
-    coverage: str = ""
-    interrupted: str = ""
+    Its ``versions`` also have what all checks have in common; its verdict is never better than
+    its readings.
+    """
+
+    results: tuple[ResultRow, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    """The results, causes and notes by check."""
 
     @property
-    def facts(self) -> tuple[tuple[str, str], ...]:
+    def facts(self) -> list[tuple[str, str | None]]:
         """What it ran with, but for the packages of the lock."""
-        return tuple(each for each in self.versions if not each[0].startswith(_PACKAGE))
+        return [each for each in self.versions.items() if not each[0].startswith(_PACKAGE)]
 
     @property
-    def packages(self) -> tuple[tuple[str, str], ...]:
+    def packages(self) -> list[tuple[str, str | None]]:
         """Name and version of each package of the lock."""
-        locked = (each for each in self.versions if each[0].startswith(_PACKAGE))
-        return tuple((name.removeprefix(_PACKAGE), text) for name, text in locked)
+        every = self.versions.items()
+        return [(n.removeprefix(_PACKAGE), text) for n, text in every if n.startswith(_PACKAGE)]
 
     @property
     def when(self) -> str:
@@ -67,9 +63,9 @@ def read(path: Path) -> Snapshot:
 
 def of_document(document: CheckDocument) -> Snapshot:
     """Return the run of a document."""
-    rows: defaultdict[tuple[str, str, str], list[Result]] = defaultdict(list)
-    for row in document.results:
-        rows[row.check, row.partition, row.environment].append(_believable(row))
+    rows = grouped(
+        ((row.check, row.partition, row.environment), _believable(row)) for row in document.results
+    )
     outcomes = [
         Outcome(
             check=check,
@@ -84,19 +80,10 @@ def of_document(document: CheckDocument) -> Snapshot:
         for (check, partition, environment), results in rows.items()
     ]
     measured = combined(outcome.verdict for outcome in outcomes)
-    return Snapshot(
-        site=document.site,
-        time=document.time,
-        # A file that claims a better verdict than its readings have is not believed.
-        verdict=worst([document.verdict, measured]) if measured.is_problem else document.verdict,
-        outcomes=tuple(outcomes),
-        skipped=document.skipped,
-        versions=tuple(_facts(document)),
-        delivery=document.delivery,
-        lane=document.lane,
-        coverage=document.coverage,
-        interrupted=document.interrupted or "",
-    )
+    # A file that claims a better verdict than its readings have is not believed.
+    verdict = worst([document.verdict, measured]) if measured.is_problem else document.verdict
+    known = {"outcomes": tuple(outcomes), "verdict": verdict, "versions": dict(_facts(document))}
+    return Snapshot(**vars(document) | known)
 
 
 def _facts(document: CheckDocument) -> Iterator[tuple[str, str]]:

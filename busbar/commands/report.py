@@ -160,10 +160,9 @@ def _without_checks(name: str, known: Past, sweep: Fleet | None) -> Snapshot:
         verdicts.append(Verdict.DEGRADED)
     time = datetime.fromtimestamp(known.last, UTC) if known.last else datetime.now(UTC)
     return Snapshot(
-        name or "sweep",
-        time.isoformat(timespec="seconds"),
-        worst(verdicts or [Verdict.UNJUDGED]),
-        (),
+        site=name or "sweep",
+        time=time.isoformat(timespec="seconds"),
+        verdict=worst(verdicts or [Verdict.UNJUDGED]),
     )
 
 

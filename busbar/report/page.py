@@ -175,8 +175,8 @@ def _unmeasured(run: Snapshot, name: Namer) -> Iterator[tuple[str, str]]:
 
 
 def _differs(before: Snapshot, run: Snapshot) -> Iterator[str]:
-    old = dict(before.versions)
-    for name, text in run.versions:
+    old = before.versions
+    for name, text in run.versions.items():
         if name != "nodes" and old.get(name, text) != text:
             yield f"{name} {old[name]} -> {text}"
 

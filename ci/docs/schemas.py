@@ -82,7 +82,9 @@ class _Schema(GenerateJsonSchema):
     def _field(self, kind: type, rule: JsonKey, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return the schema of one key."""
         function = getattr(getattr(kind, rule.attribute, None), "fget", None)
-        docs = DOCS[kind.__name__].get(rule.attribute) or getattr(function, "__doc__", None)
+        docs = DOCS.get(kind.__name__, {}).get(rule.attribute) or getattr(
+            function, "__doc__", None
+        )
         field = dict(own.get(rule.attribute, ()))
         field.pop("default", None)
         if converted := function or rule.by:

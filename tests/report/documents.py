@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ def row(check: str = "xccl", value: float | None = None, **more: Any) -> dict[st
     """A row of results.json, in GB/s unless it is a latency."""
     metric = more.setdefault("metric", "bandwidth")
     more.setdefault("verdict", Verdict.PASS)
-    result = asdict(
+    result = vars(
         Result(
             check=check,
             us=value if metric == "latency" else None,
