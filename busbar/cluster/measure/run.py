@@ -24,13 +24,15 @@ from busbar.slurm.topology import Topology
 from busbar.verdict import Verdict
 
 LOG = "srun.log"
-_PARTNERS = 3
-"""Known good nodes that confirm each accusation."""
-_SECOND_PASSES = 2
-_AT_TIMES, _OFTEN = 0.5, 3
-"""So many readings below this share of the median are no coincidence, as with packet loss."""
-_LAUNCH_S = 300
-_READING_S = 15
+# The constants: value, meaning, and how to see what another value costs.
+#   lab     pytest tests/lab/test_sweep.py, on links that are shaped
+#   method  part of the method
+_PARTNERS = 3  # method: good nodes that confirm each accusation
+_SECOND_PASSES = 2  # lab: passes of suspects
+_AT_TIMES = 0.5  # lab: share of the median below which a node is slow at times, by packet loss
+_OFTEN = 3  # lab: so many such readings are no coincidence
+_LAUNCH_S = 300  # method: limit for the start of all ranks
+_READING_S = 15  # method: limit for the set-up of the connections of one pass
 
 
 @dataclass(frozen=True)

@@ -29,13 +29,14 @@ from busbar.slurm.hostlist import fold
 from busbar.slurm.topology import Topology
 
 Kind = Literal["node", "nic", "link", "uplink"]
-TOLERANCE = 0.1
-_SMALLEST_LEAF = 3
-_MOST_OF_LEAF = 0.75
-"""Accused nodes of a leaf that is slow as a whole; the others are suspects."""
-_FEWEST_SUSPECT_LINKS = 50
-_MOST_SUSPECT_LINKS = 0.1
-"""By node; the slowest come first."""
+# The constants: value, meaning, and how to see what another value costs.
+#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep.md
+#   method  part of the method, with the reason above
+TOLERANCE = 0.1  # method: how far below the limit, or the fleet, a healthy pair may be
+_SMALLEST_LEAF = 3  # method: nodes of a leaf that can be slow as a whole
+_MOST_OF_LEAF = 0.75  # fleets: accused nodes of such a leaf; the others are suspects
+_FEWEST_SUSPECT_LINKS = 50  # fleets: links to measure again, the slowest first
+_MOST_SUSPECT_LINKS = 0.1  # fleets: the same by node
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,13 @@ from busbar.cluster.sweep.localise import (
     suspicious,
 )
 
-_LARGE = 30
-"""Pairs of a round that have a rate of their own."""
-_UPPER = 0.75
-_REPEATS = 3
-_KINDS = 2
+# The constants: value, meaning, and how to see what another value costs.
+#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep.md
+#   method  part of the method, with the reason above
+_LARGE = 30  # fleets: pairs of a round that have a rate of their own
+_UPPER = 0.75  # method: quantile of the first estimate
+_REPEATS = 3  # fleets: estimates, each without the ends that the one before found slow
+_KINDS = 2  # method: pairs inside a leaf, and across leaves
 
 
 def healthy_rates(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) -> Floats:

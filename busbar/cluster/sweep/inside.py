@@ -23,14 +23,14 @@ MEMORY = "memory"
 HOST = "host"
 MESSAGE = 16 << 20
 """Bytes of a message between two GPUs of a node. Every link class with a band has one for it."""
-READINGS = 3
-"""Of a link that is accused."""
-_FEWEST_NODES = 4
-_DEVIATIONS = 6
-_MEMORY_TOLERANCE = 0.5
-"""A core copies at another rate if its clock is another."""
-_MOST_SLOW = 0.1
-"""More slow nodes than this part, and than two, may be nodes of another kind."""
+# The constants: value, meaning, and how to see what another value costs.
+#   lab     pytest tests/lab/test_sweep.py, whose nodes share their cores with other programs
+#   method  part of the method, with the reason above
+READINGS = 3  # method: readings of a link that is accused
+_FEWEST_NODES = 4  # method: of fewer nodes, nobody knows which is the slow one
+_DEVIATIONS = 6  # lab: how far below the same link of the others a slow one is
+_MEMORY_TOLERANCE = 0.5  # lab: a core copies at another rate if its clock is another
+_MOST_SLOW = 0.1  # method: share of slow nodes beyond which, and beyond two, they are another kind
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,14 @@ from busbar.cluster.sweep.localise import (
 )
 from busbar.cluster.sweep.uplinks import slow_uplinks, touching
 
-_FEW = 2
-"""So many slow ends are faults, however small the fleet is, if most are well."""
-_MINORITY = 0.1
-"""A larger share of slow ends may be another kind of node."""
-_FASTER = 0.01
-"""A larger share of much faster pairs shows a faster kind of node."""
-_WELL = 0.25
-"""The share of readings with others in which the ends of a slow link must be fast."""
-_COMPARABLE = 4
-"""Of fewer nodes, nobody knows which is the slow one."""
+# The constants: value, meaning, and how to see what another value costs.
+#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep.md
+#   method  part of the method, with the reason above
+_FEW = 2  # fleets: slow ends that are faults, however small the fleet is, if most are well
+_MINORITY = 0.1  # method: share of slow ends beyond which they may be another kind of node
+_FASTER = 0.01  # method: share of much faster pairs that shows a faster kind of node
+_WELL = 0.25  # fleets: share of readings with others in which the ends of a slow link are fast
+_COMPARABLE = 4  # method: of fewer nodes, nobody knows which is the slow one
 Link = tuple[int, int]
 
 

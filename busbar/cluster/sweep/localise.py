@@ -36,22 +36,18 @@ from numpy.typing import NDArray
 
 from busbar.robust import DEVIATION
 
-FEWEST = 3
-"""Pairs with different partners that an accusation needs."""
-ALPHA = 1e-3
-"""Chance of a false accusation in one analysis."""
-BURST = 0.01
-"""Share of readings that something else may disturb, whatever the others show."""
-_FREE = 4
-"""One of so many readings of an end may be better than its score."""
-_FREE_IN_COMMON = 8
-"""The same for ends that are slow together: only their fast readings tell them apart."""
-_MANY = 10
-"""So many healthy readings show their scatter by the median absolute deviation."""
-_DEGREES = 3
-"""Degrees of freedom of noise with a heavy tail."""
-_SUSPECT_DEVIATIONS = 3
-_SUSPECT_SHARE = 0.5
+# The constants: value, meaning, and how to see what another value costs.
+#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep.md
+#   method  part of the method, with the reason above
+FEWEST = 3  # method: pairs with different partners that an accusation needs
+ALPHA = 1e-3  # method: chance of a false accusation in one analysis
+BURST = 0.01  # fleets: share of readings that something else may disturb, whatever others show
+_FREE = 4  # fleets: one of so many readings of an end may be better than its score
+_FREE_IN_COMMON = 8  # fleets: the same for ends that are slow together
+_MANY = 10  # fleets: healthy readings that show their scatter by the median absolute deviation
+_DEGREES = 3  # method: degrees of freedom of noise with a heavy tail
+_SUSPECT_DEVIATIONS = 3  # fleets: how far below the healthy scores an end is a suspect
+_SUSPECT_SHARE = 0.5  # fleets: the same as a share of the tolerance
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 from busbar.cluster.sweep.rows import Name, PlannedPair
 
-PARTNERS = 4
-"""Measurements of each suspect, with different partners."""
-REPEATS = 6
-"""Measurements of a suspected link: its first reading proves nothing (`localise.repeated`)."""
+# The constants: `python -m tests.bench.sweep_fleet` shows what other values cost.
+PARTNERS = 4  # measurements of each suspect, with different partners
+REPEATS = 6  # of a suspected link, as its first reading proves nothing (`localise.repeated`)
 
 
 @dataclass(frozen=True)
