@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ LONGEST_TEXT = 4096
 LONGEST = 400
 """Characters kept of one field: no setting, name or number is longer."""
 MIN_NEEDLE = 2
+_UNNAMED = re.compile(r"(?<!\\)\((?!\?)")
+"""A parenthesis that may begin a group without a name, if it is not one of a set."""
 HEAD_BYTES = 4
 """Bytes of the beginning of an INFO message by which its patterns are looked up."""
 
@@ -43,12 +45,17 @@ class Pattern:
 
     kind: str
     needle: bytes
-    regex: re.Pattern[str]
+    source: str
     info: tuple[bytes, ...] = ()
     anchored: bool = False
     """Whether the message begins its line."""
     in_context: bool = False
     """Whether the lines around it are kept: they name what it is about."""
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        """The compiled expression; most of the hundreds are not needed for a file."""
+        return re.compile(self.source)
 
 
 def pattern(
@@ -68,15 +75,21 @@ def pattern(
     first byte. A pattern without it is not searched in INFO lines, which are nearly all lines
     of a large log.
     """
-    compiled = re.compile(regex or re.escape(needle))
-    if compiled.groups != len(compiled.groupindex):
+    new = Pattern(
+        kind,
+        needle.encode(),
+        regex or re.escape(needle),
+        tuple(head.encode() for head in info),
+        regex.startswith("^"),
+        in_context,
+    )
+    if _UNNAMED.search(regex) and new.regex.groups != len(new.regex.groupindex):
         raise ValueError(f"pattern {kind!r}: every group needs a name: {regex}")
-    heads = tuple(head.encode() for head in info)
-    if any(len(head) not in (1, HEAD_BYTES) for head in heads):
-        raise ValueError(f"pattern {kind!r}: a head has 1 or {HEAD_BYTES} bytes: {heads}")
+    if any(len(head) not in (1, HEAD_BYTES) for head in new.info):
+        raise ValueError(f"pattern {kind!r}: a head has 1 or {HEAD_BYTES} bytes: {new.info}")
     if len(needle) < MIN_NEEDLE:
         raise ValueError(f"pattern {kind!r}: the needle {needle!r} is in too many lines")
-    return Pattern(kind, needle.encode(), compiled, heads, regex.startswith("^"), in_context)
+    return new
 
 
 def load_yaml(file: Path) -> Any:
