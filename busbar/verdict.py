@@ -68,6 +68,18 @@ def exit_status(verdict: Verdict, *, require_bands: bool = False) -> int:
     return int(verdict.is_problem)
 
 
+def verdict_on_rate(value: float, limit: float, low: float, *, floor: bool) -> Verdict:
+    """Compare a rate with what the links can carry and with the start of its band."""
+    if not value > 0:  # NaN too: a reading that is not a number is not a measurement
+        return Verdict.FAILED
+    if value > limit:
+        return Verdict.IMPOSSIBLE
+    if value < low:
+        return Verdict.DEGRADED
+    # Above a floor nothing says that it is fast enough.
+    return Verdict.UNJUDGED if floor else Verdict.PASS
+
+
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the most severe verdict; ``failed`` for none: no measurement is never a pass."""
     return max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.FAILED)

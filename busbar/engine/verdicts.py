@@ -15,7 +15,7 @@ from busbar.errors import BusbarError
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.units import format_bytes
-from busbar.verdict import Verdict
+from busbar.verdict import Verdict, verdict_on_rate
 
 Expect = Callable[[Reading], Expectation]
 """Return the limit and band of a reading; ``NoExpectation`` if no band is known."""
@@ -61,18 +61,14 @@ class Judged:
 
 def verdict_on(expectation: Expectation, value: float) -> Verdict:
     """Compare one reading, in the unit of ``expectation``, with its limit and band."""
-    if not value > 0:  # NaN too: a reading that is not a number is not a measurement
+    limit, low, high = expectation.limit, expectation.low, expectation.high
+    if expectation.unit != "us":
+        return verdict_on_rate(value, limit, low, floor=expectation.floor)
+    if not value > 0:
         return Verdict.FAILED
-    if expectation.unit == "us":
-        if value < expectation.limit:
-            return Verdict.IMPOSSIBLE
-        return Verdict.DEGRADED if value > expectation.high else Verdict.PASS
-    if value > expectation.limit:
+    if value < limit:
         return Verdict.IMPOSSIBLE
-    if value < expectation.low:
-        return Verdict.DEGRADED
-    # Above a floor nothing says that it is fast enough.
-    return Verdict.UNJUDGED if expectation.floor else Verdict.PASS
+    return Verdict.DEGRADED if value > high else Verdict.PASS
 
 
 def judge_reading(reading: Reading, expect: Expect) -> Judged:

@@ -12,7 +12,7 @@ from functools import partial
 from busbar.gate.bounded import Output, Task, finish, program
 from busbar.gate.copies import CopyReading, GpuDevice, between_gpus, between_host_and_gpu
 from busbar.gate.engine import Cuda, GpuEngine, Hip
-from busbar.gate.findings import GateFinding, unknown
+from busbar.gate.findings import GateFinding, compared, unknown
 from busbar.gate.others import Others, cpu_clock
 from busbar.gate.passive import SMI, Facts, parsed
 from busbar.gate.site import CopyBand, GateCheck, NodeKind
@@ -194,9 +194,9 @@ def _data(readings: Sequence[CopyReading]) -> Iterator[GateFinding]:
     wrong = [each for each in checked if each.wrong]
     for each in wrong:
         where = _where(each.gpu, each.peer, each.buffers)
-        yield GateFinding("copy_data", Verdict.FAILED, where, f"{each.wrong} wrong bytes", "0")
+        yield compared("copy_data", False, where, f"{each.wrong} wrong bytes", "0")
     if checked and not wrong:
-        yield GateFinding("copy_data", Verdict.PASS, value="0 wrong bytes", band="0")
+        yield compared("copy_data", True, "", "0 wrong bytes", "0")
 
 
 def _where(gpu: int, peer: int | None, buffers: str = "") -> str:

@@ -111,6 +111,11 @@ class GateFinding:
     severity: GateSeverity | None = None
 
 
+def compared(check: GateCheck, good: bool, where: str, value: str, band: str) -> GateFinding:
+    """Return the finding of a check that passes or fails."""
+    return GateFinding(check, Verdict.PASS if good else Verdict.FAILED, where, value, band)
+
+
 def unknown(check: GateCheck, why: str, where: str = "") -> GateFinding:
     """Return the finding of a check that could not run."""
     return GateFinding(check, Verdict.UNKNOWN, where, note=why)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from busbar.gate.bounded import finish, output_of, program
-from busbar.gate.findings import GateFinding, unknown
+from busbar.gate.findings import GateFinding, compared, unknown
 from busbar.gate.site import NodeKind, NodePort
 from busbar.gate.sysfs import PortState
 from busbar.parse import numbers
@@ -86,9 +87,9 @@ def _counted(ports: Sequence[PortState], node: NodeKind) -> GateFinding:
 
 
 def _state(port: PortState) -> GateFinding:
-    verdict = Verdict.PASS if port.active else Verdict.FAILED
     note = ", ".join(f"{name} {count}" for name, count in port.counters)
-    return GateFinding("nic_state", verdict, port.name, port.state.lower(), "active", note)
+    found = compared("nic_state", port.active, port.name, port.state.lower(), "active")
+    return replace(found, note=note)
 
 
 def _rate(port: PortState, nic: NodePort) -> GateFinding:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
 from busbar.errors import BusbarError
-from busbar.verdict import Verdict
+from busbar.verdict import Verdict, verdict_on_rate
 
 GateCheck = Literal[
     "cpu_count",
@@ -118,15 +119,10 @@ class CopyBand:
         """Compare a reading with limit and band."""
         if self.wrong:
             return Verdict.UNKNOWN
-        if self.limit is not None and gb_per_s > self.limit:
-            return Verdict.IMPOSSIBLE
+        limit = inf if self.limit is None else self.limit
         if self.low is None:
-            return Verdict.UNJUDGED
-        if not gb_per_s > 0:
-            return Verdict.FAILED
-        if gb_per_s < self.low:
-            return Verdict.DEGRADED
-        return Verdict.UNJUDGED if self.floor else Verdict.PASS
+            return Verdict.IMPOSSIBLE if gb_per_s > limit else Verdict.UNJUDGED
+        return verdict_on_rate(gb_per_s, limit, self.low, floor=self.floor)
 
     @property
     def text(self) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from busbar.gate.findings import GateFinding, unknown
+from busbar.gate.findings import GateFinding, compared, unknown
 from busbar.gate.kernel_log import KernelError
 from busbar.gate.passive import Facts
 from busbar.gate.site import UNKNOWN_XID, GateAction, NodeGpus, NodeKind, Rules, Xid
@@ -68,8 +68,7 @@ def _cpus(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
         value = "" if online is None else str(online)
         yield GateFinding("cpu_count", Verdict.UNJUDGED, value=value, note=_NO_SITE)
     else:
-        verdict = Verdict.PASS if online >= cores else Verdict.FAILED
-        yield GateFinding("cpu_count", verdict, value=str(online), band=f"{cores} or more")
+        yield compared("cpu_count", online >= cores, "", str(online), f"{cores} or more")
 
 
 def _count(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[GateFinding]:
@@ -118,8 +117,7 @@ def _driver(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[Gat
     if not found:
         yield unknown("driver_version", f"the version of the module {module} is not known")
         return
-    verdict = Verdict.PASS if f"{found}.".startswith(f"{wanted}.") else Verdict.FAILED
-    yield GateFinding("driver_version", verdict, value=found, band=wanted)
+    yield compared("driver_version", f"{found}.".startswith(f"{wanted}."), "", found, wanted)
 
 
 def _gpu(where: str, gpu: SmiGpu, gpus: NodeGpus | None) -> Iterator[GateFinding]:
@@ -128,8 +126,7 @@ def _gpu(where: str, gpu: SmiGpu, gpus: NodeGpus | None) -> Iterator[GateFinding
         yield unknown("gpu_recovery", "the driver has lost the GPU", where)
         return
     if gpus and gpus.model and gpu.model:
-        verdict = Verdict.PASS if gpu.model == gpus.model else Verdict.FAILED
-        yield GateFinding("gpu_model", verdict, where, gpu.model, gpus.model)
+        yield compared("gpu_model", gpu.model == gpus.model, where, gpu.model, gpus.model)
     if gpu.recovery is not None:
         action, remedy = _RECOVERIES.get(gpu.recovery, ("reset_gpu", ""))
         needed = gpu.recovery != "None"
@@ -139,11 +136,9 @@ def _gpu(where: str, gpu: SmiGpu, gpus: NodeGpus | None) -> Iterator[GateFinding
             action=action if needed else None,
             remedy=remedy if needed else "",
         )
-    if gpu.uncorrectable is not None:
-        verdict = Verdict.FAILED if gpu.uncorrectable else Verdict.PASS
-        yield GateFinding("gpu_ecc", verdict, where, f"{gpu.uncorrectable} errors", "0")
+    yield from _uncorrectable(where, gpu.uncorrectable)
     if gpu.remap_failed:
-        yield GateFinding("gpu_remap", Verdict.FAILED, where, "failed", "no failure")
+        yield compared("gpu_remap", False, where, "failed", "no failure")
     elif gpu.remap_pending:
         yield GateFinding(
             *("gpu_remap", Verdict.FAILED, where, "pending", "none pending"),
@@ -152,7 +147,7 @@ def _gpu(where: str, gpu: SmiGpu, gpus: NodeGpus | None) -> Iterator[GateFinding
             remedy="reset the GPU when it is idle",
         )
     elif gpu.ecc:
-        yield GateFinding("gpu_remap", Verdict.PASS, where, "none", "none pending")
+        yield compared("gpu_remap", True, where, "none", "none pending")
     at = f" at {gpu.clocks[0]:.0f} of {gpu.clocks[1]:.0f} MHz" if gpu.clocks else ""
     verdict = Verdict.DEGRADED if gpu.limits else Verdict.PASS
     value = f"{', '.join(gpu.limits)}{at}" if gpu.limits else f"no limit{at}"
@@ -161,9 +156,12 @@ def _gpu(where: str, gpu: SmiGpu, gpus: NodeGpus | None) -> Iterator[GateFinding
     if gpu.fabric_state is not None:
         done = gpu.fabric_state == "Completed" and gpu.fabric_status in (None, "Success")
         value = " ".join(filter(None, (gpu.fabric_state, gpu.fabric_status))).lower()
-        yield GateFinding(
-            "nvlink_fabric", Verdict.PASS if done else Verdict.FAILED, where, value, "completed"
-        )
+        yield compared("nvlink_fabric", done, where, value, "completed")
+
+
+def _uncorrectable(where: str, count: int | None) -> Iterator[GateFinding]:
+    if count is not None:
+        yield compared("gpu_ecc", not count, where, f"{count} errors", "0")
 
 
 def _link(
@@ -186,11 +184,7 @@ def _of_kernel(facts: Facts) -> Iterator[GateFinding]:
     for index, gpu in enumerate(gpus):
         if not facts.smi:
             yield from _link(f"gpu{index}", gpu.width, gpu.generation)
-        if gpu.uncorrectable is not None:
-            verdict = Verdict.FAILED if gpu.uncorrectable else Verdict.PASS
-            yield GateFinding(
-                "gpu_ecc", verdict, f"gpu{index}", f"{gpu.uncorrectable} errors", "0"
-            )
+        yield from _uncorrectable(f"gpu{index}", gpu.uncorrectable)
 
 
 def _errors(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
@@ -270,13 +264,8 @@ def _nvlinks(facts: Facts, gpus: NodeGpus | None) -> Iterator[GateFinding]:
         return
     for index, active in enumerate(facts.nvlinks):
         count = wanted[min(index, len(wanted) - 1)]
-        yield GateFinding(
-            "nvlink_links",
-            Verdict.PASS if active >= count else Verdict.FAILED,
-            f"gpu{index}",
-            f"{active} active",
-            str(count),
-        )
+        value = f"{active} active"
+        yield compared("nvlink_links", active >= count, f"gpu{index}", value, str(count))
 
 
 def _mounts(facts: Facts) -> Iterator[GateFinding]:
@@ -286,10 +275,9 @@ def _mounts(facts: Facts) -> Iterator[GateFinding]:
         if state.problem:
             yield unknown("mount", state.problem, wanted.path)
         elif not state.type:
-            yield GateFinding("mount", Verdict.FAILED, wanted.path, "not mounted", band)
-        elif wanted.type and state.type != wanted.type:
-            yield GateFinding("mount", Verdict.FAILED, wanted.path, state.type, band)
-        elif state.read_only and not wanted.read_only:
-            yield GateFinding("mount", Verdict.FAILED, wanted.path, "read-only", "read-write")
+            yield compared("mount", False, wanted.path, "not mounted", band)
+        elif wanted.type in (None, state.type) and state.read_only and not wanted.read_only:
+            yield compared("mount", False, wanted.path, "read-only", "read-write")
         else:
-            yield GateFinding("mount", Verdict.PASS, wanted.path, state.type, band)
+            right = wanted.type in (None, state.type)
+            yield compared("mount", right, wanted.path, state.type, band)
