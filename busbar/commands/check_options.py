@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from busbar.commands.cluster_options import add_job, add_site, add_stack
@@ -11,6 +12,7 @@ from busbar.commands.cluster_options import add_job, add_site, add_stack
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
+    several = partial(parser.add_argument, action="append", default=[])
     add_site(parser)
     add_job(parser)
     _add_nodes(parser)
@@ -21,18 +23,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="run the checks in this image: a SIF, a sandbox, an OCI archive, or a name in the"
         " store of Docker or Podman",
     )
-    parser.add_argument(
+    several(
         "--inject",
-        action="append",
-        default=[],
         metavar="DIR",
         help="a library directory of the host that the image takes before its own, as with"
         " busbar preflight (repeatable)",
     )
-    parser.add_argument(
+    several(
         "--require",
-        action="append",
-        default=[],
         metavar="FEATURE",
         help="fail if no environment has this feature: osu, xccl, torch... (repeatable)",
     )
@@ -42,36 +40,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="print which checks can run, with the stack that a run would take, and why others"
         " cannot; if the site has no stack on this machine, with those that it declares",
     )
-    parser.add_argument(
+    several(
         "-n",
         "--name",
-        action="append",
-        default=[],
         help="only checks of this name, as --list or ReFrame prints it, or a regular expression"
         " (repeatable); without -t in their smallest set of sizes",
     )
-    parser.add_argument(
+    several(
         "-t",
         "--tag",
-        action="append",
-        default=[],
         help="only checks with this tag: gate, nightly, full (repeatable; default: gate, or with"
         " -n the first of these that the check has)",
     )
-    parser.add_argument(
+    several(
         "-c",
         "--checks",
-        action="append",
         type=_existing,
-        default=[],
         metavar="PATH",
         help="file or directory of checks, instead of reframe_checks/ (repeatable)",
     )
-    parser.add_argument(
+    several(
         "-S",
         "--setvar",
-        action="append",
-        default=[],
         metavar="[CHECK.]VAR=VALUE",
         help="set a variable of the checks, as reframe -S does (repeatable)",
     )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Evidence
@@ -40,42 +41,46 @@ class Crossing:
         return "<->".join(sorted((self.source_nic, self.target_nic)))
 
 
-@dataclass(frozen=True)
-class _Place:
-    host: str
-    device: int
+_Place: TypeAlias = tuple[str, int]
+"""Host, and device on it."""
+_Nic: TypeAlias = tuple[str, int]
+"""Name and rail."""
 
 
-def places(facts: JobOutput) -> dict[int, _Place]:
+def _places(facts: JobOutput) -> dict[int, _Place]:
     """Return host and local device of each rank, by the device list or NCCL's own lines."""
-    listed = {d.rank: _Place(d.host, d.device) for d in facts.devices.values()}
-    if listed:
-        return listed
-    for seen in facts.seen("nccl.init"):
-        if numbers.is_whole(seen["device"]):
-            host = seen.evidence.text.split(":", 1)[0].rsplit(" ", 1)[-1]
-            listed[numbers.count(seen["rank"])] = _Place(host, numbers.count(seen["device"]))
-    return listed
+    listed = {d.rank: (d.host, d.device) for d in facts.devices.values()}
+    return listed or {
+        numbers.count(seen["rank"]): (
+            seen.evidence.text.split(":", 1)[0].rsplit(" ", 1)[-1],
+            numbers.count(seen["device"]),
+        )
+        for seen in facts.seen("nccl.init")
+        if numbers.is_whole(seen["device"])
+    }
 
 
 def crossings(facts: JobOutput, node: NodeType | None) -> list[Crossing]:
     """Return the pairs of ring neighbours on two nodes, in the order of the channels."""
-    where = places(facts)
+    where = _places(facts)
     ends = _named_ends(facts)
     listed = _listed_nics(facts)
     pairs: dict[tuple[int, int], Crossing] = {}
     for source, target, channel, evidence in _neighbours(facts):
         if (source, target) in pairs or source not in where or target not in where:
             continue
-        if where[source].host == where[target].host:
+        (here, device), (there, other) = where[source], where[target]
+        if here == there:
             continue
-        ranks = (where[source], where[target])
-        nics = _nics(ends.get((channel, source, target), (None, None)), ranks, node, listed)
-        if nics is None:
-            pairs[source, target] = Crossing(source, target, "", "", None, evidence)
-            continue
-        (first, first_rail), (second, second_rail) = nics
-        same = first_rail == second_rail
+        # NCCL prints the NICs, or else they are those near the GPUs by the site.
+        send, receive = ends.get((channel, source, target), (None, None))
+        if send is not None and receive is not None:
+            nics = _numbered_nic(node, send, listed), _numbered_nic(node, receive, listed)
+        else:
+            near, far = _near_nic(node, device), _near_nic(node, other)
+            nics = (near, far) if near and far else (("", 0), ("", 0))
+        (first, rail), (second, other_rail) = nics
+        same = rail == other_rail if first or second else None
         pairs[source, target] = Crossing(source, target, first, second, same, evidence)
     return list(pairs.values())
 
@@ -91,11 +96,11 @@ def _neighbours(facts: JobOutput) -> Iterator[tuple[int, int, int, Evidence]]:
         yield path.source, path.target, path.channel, evidence
 
 
-_Ends = dict[tuple[int, int, int], tuple[int | None, int | None]]
-
-
-def _named_ends(facts: JobOutput) -> _Ends:
-    ends: _Ends = {}
+def _named_ends(
+    facts: JobOutput,
+) -> dict[tuple[int, int, int], tuple[int | None, int | None]]:
+    """Return NCCL's numbers of the NICs that send and receive, by channel and ranks."""
+    ends: dict[tuple[int, int, int], tuple[int | None, int | None]] = {}
     for path in facts.paths:
         if path.network.startswith("Socket"):
             continue
@@ -103,24 +108,6 @@ def _named_ends(facts: JobOutput) -> _Ends:
         send, receive = ends.get(key, (None, None))
         ends[key] = (send, path.device) if path.receives else (path.device, receive)
     return ends
-
-
-_Nic = tuple[str, int]
-"""Name and rail."""
-
-
-def _nics(
-    ends: tuple[int | None, int | None],
-    pair: tuple[_Place, _Place],
-    node: NodeType | None,
-    listed: dict[int, str],
-) -> tuple[_Nic, _Nic] | None:
-    """Return the NICs that NCCL prints, or else those near the GPUs by the site."""
-    send, receive = ends
-    if send is not None and receive is not None:
-        return _numbered_nic(node, send, listed), _numbered_nic(node, receive, listed)
-    first, second = (_near_nic(node, place.device) for place in pair)
-    return (first, second) if first and second else None
 
 
 def _numbered_nic(node: NodeType | None, index: int, listed: dict[int, str]) -> _Nic:
