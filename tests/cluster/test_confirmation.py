@@ -24,10 +24,10 @@ FIRST_PASS = 5
 
 
 @pytest.fixture
-def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], run.Outcome]:
+def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], run.SweepOutcome]:
     """Runs a sweep of eight nodes that do not exist; pairs across leaves have a twentieth."""
 
-    def measured(share: Callable[[int, set[str]], float]) -> run.Outcome:
+    def measured(share: Callable[[int, set[str]], float]) -> run.SweepOutcome:
         class Fleet:
             times = SweepTimes()
             gone: ClassVar[dict[str, str]] = {}
@@ -59,18 +59,18 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], ru
     return measured
 
 
-def accused(outcome: run.Outcome) -> dict[str, bool]:
+def accused(outcome: run.SweepOutcome) -> dict[str, bool]:
     assert outcome.analysis
     return {one.id: one.id in outcome.confirmed for one in outcome.analysis.accused}
 
 
-def test_a_slow_link_is_confirmed(sweep: Callable[[Any], run.Outcome]) -> None:
+def test_a_slow_link_is_confirmed(sweep: Callable[[Any], run.SweepOutcome]) -> None:
     outcome = sweep(lambda _, ends: 0.5 if ends == LINK else 1.0)
     assert accused(outcome) == {"n1-n3": True, "leaf1-leaf2": False}
 
 
 def test_what_disturbs_a_link_for_a_while_does_not_accuse_it(
-    sweep: Callable[[Any], run.Outcome],
+    sweep: Callable[[Any], run.SweepOutcome],
 ) -> None:
     """The second pass alone shows a slow link: it measures the pair six times in a row."""
     disturbed = range(FIRST_PASS + 7)
@@ -79,7 +79,7 @@ def test_what_disturbs_a_link_for_a_while_does_not_accuse_it(
     assert outcome.verdict == "degraded"
 
 
-def test_a_slow_end_is_not_taken_for_a_slow_link(sweep: Callable[[Any], run.Outcome]) -> None:
+def test_a_slow_end_is_not_taken_for_a_slow_link(sweep: Callable[[Any], run.SweepOutcome]) -> None:
     """Which the second pass, that measures it with one partner only, cannot tell."""
     outcome = sweep(
         lambda number, ends: 0.5 if "n1" in ends and (number > FIRST_PASS or ends == LINK) else 1.0
