@@ -68,7 +68,9 @@ class Tables:
         if first == b"#" and _COMMENT.match(line):
             self.repeats = self._facts.launches.dropped > 0
             text = decode(line)
-            return any(reader.comment(number, text) for reader in self._readers)
+            known = any(reader.comment(number, text) for reader in self._readers)
+            # A remark has no messages; ucx_info prints its versions like one.
+            return known or not ("Library version" in text or "API headers version" in text)
         if first == b"{" and line.lstrip().startswith(_EVENTS):
             self._event(number, line)
             return True
