@@ -66,7 +66,7 @@ def from_environment() -> SlurmContext:
 
 
 @dataclass(frozen=True)
-class NodeState:
+class DrainState:
     """A node as Slurm has it."""
 
     states: frozenset[str]
@@ -79,7 +79,7 @@ class NodeState:
         return bool(self.states & {"drain", "drained", "draining", "drng"})
 
 
-def state_of(node: str) -> tuple[NodeState | None, str]:
+def state_of(node: str) -> tuple[DrainState | None, str]:
     """Return the state of a node, or why it is not known."""
     text, problem = _run("sinfo", "--noheader", f"--nodes={node}", "--format=%T|%E")
     line = text.splitlines()[0] if text.strip() else ""
@@ -87,7 +87,7 @@ def state_of(node: str) -> tuple[NodeState | None, str]:
         return None, problem or f"sinfo does not list the node {node}"
     state, _, reason = line.partition("|")
     words = frozenset(state.lower().rstrip("*~#!%$@^-+").split("+"))
-    return NodeState(words, "" if reason.strip().lower() == "none" else reason.strip()), ""
+    return DrainState(words, "" if reason.strip().lower() == "none" else reason.strip()), ""
 
 
 def drain_node(result: GateDocument, slurm: SlurmContext) -> str:
