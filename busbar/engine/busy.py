@@ -32,9 +32,9 @@ from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Evidence, Reading
 from busbar.engine.run import Run
 from busbar.engine.verdicts import LARGE_BYTES, Judged
-from busbar.parse.busy import Busy, Gpu, GpuProcess
+from busbar.parse.busy import Busy, BusyGpu, GpuProcess
 from busbar.parse.cpulist import parse_cpu_list
-from busbar.parse.events import Place, Rank
+from busbar.parse.events import Rank, RankPlace
 from busbar.verdict import Verdict
 
 LoadKind = Literal["cpu-busy", "cpu-quota", "gpu-busy", "gpu-throttled", "nic-busy"]
@@ -269,7 +269,7 @@ def _explained(facts: JobOutput, run: Run) -> float | None:
     return top.value * times * _HEADERS
 
 
-def _of_gpus(busy: Busy, used: dict[int, Gpu], evidence: Evidence) -> Iterator[Load]:
+def _of_gpus(busy: Busy, used: dict[int, BusyGpu], evidence: Evidence) -> Iterator[Load]:
     """Yield what slows the GPUs of a run down.
 
     The clock of a GPU that others use follows from their load, and is no fault of its own.
@@ -294,7 +294,7 @@ def _of_gpus(busy: Busy, used: dict[int, Gpu], evidence: Evidence) -> Iterator[L
         yield Load("gpu-throttled", clocks[number], summary, evidence)
 
 
-def _is_throttled(gpu: Gpu) -> bool:
+def _is_throttled(gpu: BusyGpu) -> bool:
     return 0 < gpu.mhz < _SLOW_CLOCK * gpu.max_mhz
 
 
@@ -374,11 +374,11 @@ def _cpu_summary(busy: Busy, lost: float) -> str:
     return f"{text}: {named}" if named else text
 
 
-def _used_gpus(busy: Busy, facts: JobOutput) -> dict[int, Gpu]:
+def _used_gpus(busy: Busy, facts: JobOutput) -> dict[int, BusyGpu]:
     """Return the GPUs of a node that the run uses; all if the output does not show which."""
     buses = {d.bus for d in facts.devices.values() if ":" in d.bus}
     visible: set[str] = set()
-    for place, _ in facts.events_of(Place):
+    for place, _ in facts.events_of(RankPlace):
         buses |= {place.device} if place.device else set()
         visible |= set((place.visible or "").split(",")) - {""}
     by_bus = {g.gpu: g for g in busy.gpus if any(_same_bus(g.bus, bus) for bus in buses)}
@@ -392,14 +392,14 @@ def _same_bus(one: str, other: str) -> bool:
     return parts[0][-3:] == parts[1][-3:] or parts[0][-3:-1] == parts[1][-2:]
 
 
-def _may_be_active(gpu: Gpu) -> bool:
+def _may_be_active(gpu: BusyGpu) -> bool:
     """Whether a process on a GPU used it, or nothing shows that it was idle."""
     if gpu.percent >= _ACTIVE_PERCENT or gpu.link_gb_per_s is None:
         return True
     return gpu.link_gb_per_s >= _ACTIVE_GB_PER_S
 
 
-def _gpu_summary(busy: Busy, active: Sequence[GpuProcess], used: dict[int, Gpu]) -> str:
+def _gpu_summary(busy: Busy, active: Sequence[GpuProcess], used: dict[int, BusyGpu]) -> str:
     text = "; ".join(
         f"{each} on GPU {each.gpu} of {busy.host} ({each.mib:.0f} MiB)" for each in active[:3]
     )
@@ -410,7 +410,7 @@ def _gpu_summary(busy: Busy, active: Sequence[GpuProcess], used: dict[int, Gpu])
     return text
 
 
-def _throttle_summary(busy: Busy, gpu: Gpu) -> str:
+def _throttle_summary(busy: Busy, gpu: BusyGpu) -> str:
     reasons = ", ".join(name for bit, name in _REASONS.items() if gpu.throttle & bit)
     return (
         f"GPU {gpu.gpu} of {busy.host} ran at {gpu.mhz:.0f} of {gpu.max_mhz:.0f} MHz:"

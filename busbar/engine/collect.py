@@ -16,7 +16,7 @@ from busbar.engine.reading import Evidence
 from busbar.engine.tool import tools
 from busbar.errors import BusbarError
 from busbar.parse import nccl_monitor
-from busbar.parse.events import Place
+from busbar.parse.events import RankPlace
 from busbar.parse.mentions import is_document
 from busbar.parse.messages import Pattern
 from busbar.parse.text import BLOCK_BYTES, Source, blocks
@@ -118,5 +118,7 @@ def show(name: str, lines: Sequence[str], logs: Sequence[Source] = ()) -> Launch
         facts.merge_context(more)
         facts.readings += more.readings
         facts.finished = facts.finished or more.finished
-    ranks = sorted((place for place, _ in facts.events_of(Place)), key=lambda place: place.rank)
+    ranks = sorted(
+        (place for place, _ in facts.events_of(RankPlace)), key=lambda place: place.rank
+    )
     return LaunchOutput(facts, tuple(ranks), tuple(lines))

@@ -41,7 +41,7 @@ def product_of(rate: float, factor: float, product: float, decimals: tuple[int, 
     return agrees(product, decimals[1], (rate - unit) * factor, (rate + unit) * factor)
 
 
-def of_event(reading: events.Reading, start: events.Start | None) -> str:
+def of_event(reading: events.ReadingEvent, start: events.Start | None) -> str:
     """Return what is wrong with a reading of our own programs, which ``start`` begins."""
     if start and reading.statistic not in ("", start.statistic):
         return f"a reading is the {reading.statistic}, the program measures the {start.statistic}"
@@ -55,7 +55,7 @@ def of_event(reading: events.Reading, start: events.Start | None) -> str:
     return _of_collective(reading, start.ranks if start else None)
 
 
-def _of_collective(reading: events.Reading, ranks: int | None) -> str:
+def _of_collective(reading: events.ReadingEvent, ranks: int | None) -> str:
     """Return what is wrong with a line of ``torch_collectives``, which has time and two rates."""
     algbw, places = reading.algbw_gb_per_s, (_JSON_DECIMALS, _JSON_DECIMALS)
     if reading.metric != "busbw" or algbw is None:

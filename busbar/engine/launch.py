@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Reading
-from busbar.parse.events import Place
+from busbar.parse.events import RankPlace
 from busbar.parse.launch import parse_exit_status
 
 Operation = tuple[str, int | None, int | None]
@@ -96,7 +96,7 @@ class LaunchOutput:
     """What one launch printed."""
 
     facts: JobOutput
-    ranks: tuple[Place, ...] = ()
+    ranks: tuple[RankPlace, ...] = ()
     """Where ranks ran, as ``placed.sh`` or our own programs say, in the order of the ranks."""
     text: tuple[str, ...] = field(default=(), repr=False)
     report: Report | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from busbar.engine.job_output import MOST_READINGS, JobOutput
 from busbar.engine.reading import Evidence, Reading
-from busbar.parse.nccl_monitor import Operation, Place, Ras
+from busbar.parse.nccl_monitor import InspectedOperation, InspectedPlace, Ras
 
 _NAMES = {"AllReduce": "all_reduce", "AllGather": "all_gather", "ReduceScatter": "reduce_scatter"}
 
@@ -40,7 +40,10 @@ def from_ras(ras: Ras, file: str, text: str) -> JobOutput:
 
 
 def note_record(
-    facts: JobOutput, place: Place | None, operation: Operation | None, evidence: Evidence
+    facts: JobOutput,
+    place: InspectedPlace | None,
+    operation: InspectedOperation | None,
+    evidence: Evidence,
 ) -> None:
     """Add a record of the Inspector to ``facts``."""
     facts.tool = facts.tool or "nccl-inspector"

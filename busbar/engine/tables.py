@@ -10,7 +10,7 @@ from busbar.engine.contradictions import of_event
 from busbar.engine.job_output import MOST_READINGS, MOST_VALUES, JobOutput
 from busbar.engine.reading import Evidence, Kind, Reading
 from busbar.engine.runs import Runs
-from busbar.engine.tool import Reader, tools
+from busbar.engine.tool import TableReader, tools
 from busbar.parse import events
 from busbar.parse.busy import Busy
 from busbar.parse.text import decode
@@ -28,7 +28,7 @@ _DEVICES = {"host": "host", "cuda": "CUDA", "hip": "ROCM"}
 
 
 @cache
-def reader_types() -> tuple[type[Reader], ...]:
+def reader_types() -> tuple[type[TableReader], ...]:
     """Return what reads the lines of the tools."""
     return tuple(tool.reader for tool in tools().values() if tool.reader)
 
@@ -101,16 +101,16 @@ class Tables:
             facts = self._start(event, evidence)
         elif not isinstance(event, events.Placed | Busy):
             facts.tool = facts.tool or _PROGRAM
-        if isinstance(event, events.Reading):
+        if isinstance(event, events.ReadingEvent):
             self._event_reading(event, evidence)
         elif isinstance(event, events.End) or len(facts.events) < MOST_READINGS:
             facts.events.append((event, evidence))
         if isinstance(event, events.End):
             facts.finished = evidence
-        elif isinstance(event, events.Place):
+        elif isinstance(event, events.RankPlace):
             self._place(event)
 
-    def _place(self, place: events.Place) -> None:
+    def _place(self, place: events.RankPlace) -> None:
         self._facts.hosts.setdefault(place.host)
         if isinstance(place, events.Rank):
             self._facts.processes.add((place.host, place.pid))
@@ -133,7 +133,7 @@ class Tables:
         self._runs.begin_table(None)
         return facts
 
-    def _event_reading(self, reading: events.Reading, evidence: Evidence) -> None:
+    def _event_reading(self, reading: events.ReadingEvent, evidence: Evidence) -> None:
         self._facts.note_contradiction(of_event(reading, self._last_start), evidence)
         if self._facts.full and not reading.wrong:
             self._facts.dropped_from = self._facts.dropped_from or evidence

@@ -78,7 +78,7 @@ class Contradiction(NamedTuple):
     evidence: Evidence | None
 
 
-class Reader:
+class TableReader:
     """Reads the lines of one file that are a tool's; a tool overrides what it prints."""
 
     triggers: tuple[str, ...] = ()
@@ -148,7 +148,7 @@ class Tool:
     """What environments with its programs have, by the name that checks require."""
     declared: Callable[[Site, Delivery], Iterable[str]] = _nothing
     """The features that a delivery brings without listing them in ``site.yaml``."""
-    reader: type[Reader] | None
+    reader: type[TableReader] | None
     """None for our own programs: their lines are events, which the engine reads."""
     document: Callable[[str, str], JobOutput | None] | None = None
     """Reads a JSON document: the name of the file and its text."""

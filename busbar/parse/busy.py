@@ -14,7 +14,7 @@ _Text = Annotated[str, Field(max_length=200)]
 
 
 @dataclass(frozen=True)
-class Process:
+class BusyProcess:
     """A program of others."""
 
     pid: _Count
@@ -28,7 +28,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class CpuProcess(Process):
+class CpuProcess(BusyProcess):
     """One that used CPUs."""
 
     cpus: _Figure
@@ -36,7 +36,7 @@ class CpuProcess(Process):
 
 
 @dataclass(frozen=True)
-class GpuProcess(Process):
+class GpuProcess(BusyProcess):
     """One that has a context on a GPU."""
 
     gpu: _Count
@@ -44,7 +44,7 @@ class GpuProcess(Process):
 
 
 @dataclass(frozen=True)
-class Gpu:
+class BusyGpu:
     """One GPU of the node."""
 
     gpu: _Count
@@ -62,7 +62,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Nic:
+class BusyNic:
     """A network port that carried data."""
 
     name: _Text
@@ -110,6 +110,6 @@ class Busy:
     """Tasks that were ready to run, mean of the samples."""
     processes: tuple[CpuProcess, ...] = ()
     """The three that used most, but none below one percent of a CPU."""
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[BusyGpu, ...] = ()
     gpu_processes: tuple[GpuProcess, ...] = ()
-    nics: tuple[Nic, ...] = ()
+    nics: tuple[BusyNic, ...] = ()

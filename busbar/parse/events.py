@@ -90,7 +90,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Where a rank runs."""
 
     rank: Count
@@ -108,7 +108,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Rank(Place):
+class Rank(RankPlace):
     """Where a rank of our own programs runs."""
 
     preloaded: str = ""
@@ -116,12 +116,12 @@ class Rank(Place):
 
 
 @dataclass(frozen=True)
-class Placed(Place):
+class Placed(RankPlace):
     """Where a rank of another program runs, as ``placed.sh`` says."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingEvent:
     """One measurement."""
 
     metric: Literal["bandwidth", "latency", "busbw"]
@@ -238,7 +238,7 @@ class End:
     """The clock of the readings over that of the kernel."""
 
 
-Event = Start | Rank | Placed | Reading | Copy | Flag | Check | Error | Idle | End | Busy
+Event = Start | Rank | Placed | ReadingEvent | Copy | Flag | Check | Error | Idle | End | Busy
 
 
 def _tag(document: Any) -> str | None:
@@ -253,7 +253,7 @@ def _events() -> TypeAdapter[Event]:
             Annotated[Start, Tag("start")]
             | Annotated[Rank, Tag("rank")]
             | Annotated[Placed, Tag("placed")]
-            | Annotated[Reading, Tag("reading")]
+            | Annotated[ReadingEvent, Tag("reading")]
             | Annotated[Copy, Tag("copy")]
             | Annotated[Flag, Tag("flag")]
             | Annotated[Check, Tag("check")]

@@ -86,7 +86,7 @@ def parse_exit_status(line: str) -> int | None:
     return numbers.count(status["code"]) if status else None
 
 
-class Setting(NamedTuple):
+class ShellVariable(NamedTuple):
     """A variable in a line of its own."""
 
     name: str
@@ -95,14 +95,14 @@ class Setting(NamedTuple):
     """Whether the line shows that a shell set it; a library may print its variables, too."""
 
 
-def parse_export(line: str) -> Setting | None:
+def parse_export(line: str) -> ShellVariable | None:
     """Parse ``$ export NAME=value``, or ``NAME=value`` for a variable of a library."""
     export = _EXPORT.match(line)
     if not export:
         return None
     name = export["name"] or export["bare"]
     value: str = export["value"] if export["name"] else export["setting"]
-    return Setting(name, value.strip("\"'"), bool(export["name"] or export["prompt"]))
+    return ShellVariable(name, value.strip("\"'"), bool(export["name"] or export["prompt"]))
 
 
 def parse_command(line: str) -> CommandLine | None:

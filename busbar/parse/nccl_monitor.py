@@ -49,7 +49,7 @@ class Ras:
 
 
 @dataclass(frozen=True)
-class Operation:
+class InspectedOperation:
     """One operation that the Inspector recorded; waiting for other ranks counts as its time."""
 
     name: str
@@ -59,7 +59,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Place:
+class InspectedPlace:
     """The process whose operations the Inspector recorded."""
 
     host: str
@@ -118,7 +118,7 @@ def _behind(ranks: Sequence[Mapping[str, Any]]) -> Iterator[Behind]:
                 yield Behind(whole(rank["rank"]), operation, whole(count), most[operation])
 
 
-def parse_record(line: bytes) -> tuple[Place | None, Operation | None] | None:
+def parse_record(line: bytes) -> tuple[InspectedPlace | None, InspectedOperation | None] | None:
     """Parse a line of the Inspector; None for others.
 
     Before version 4.3 of its format each line names its process, then only the first of a dump.
@@ -129,7 +129,7 @@ def parse_record(line: bytes) -> tuple[Place | None, Operation | None] | None:
         place = operation = None
         if "header" in record and "metadata" in record:
             header, metadata = record["header"], record["metadata"]
-            place = Place(
+            place = InspectedPlace(
                 str(metadata["hostname"]),
                 whole(metadata["pid"]),
                 whole(header["n_ranks"]),
@@ -137,7 +137,7 @@ def parse_record(line: bytes) -> tuple[Place | None, Operation | None] | None:
             )
         if "coll_perf" in record:
             row = record["coll_perf"]
-            operation = Operation(
+            operation = InspectedOperation(
                 str(row["coll"]),
                 whole(row["coll_msg_size_bytes"]),
                 real(row["coll_busbw_gbs"]),

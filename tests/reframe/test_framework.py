@@ -13,7 +13,7 @@ import pytest
 
 from busbar.data import CHECKS
 from busbar.delivery.programs import python_with_torch
-from busbar.parse.events import Error, Rank, Reading, parse
+from busbar.parse.events import Error, Rank, ReadingEvent, parse
 
 pytestmark = pytest.mark.run
 
@@ -103,7 +103,7 @@ def test_the_program_takes_its_place_from_torchrun(tmp_path):
     lines = [line[line.find("{") :] for line in done.stdout.splitlines() if "{" in line]
     events = [parse(line) for line in lines]
     assert sorted(e.rank for e in events if isinstance(e, Rank)) == [0, 1], done.stderr
-    readings = {e.operation: e for e in events if isinstance(e, Reading)}
+    readings = {e.operation: e for e in events if isinstance(e, ReadingEvent)}
     assert set(readings) == {"all_reduce", "broadcast", "sendrecv"}
     assert all(e.wrong == 0 and e.value > 0 for e in readings.values())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.parse.events import Reading, parse
+from busbar.parse.events import ReadingEvent, parse
 
 pytestmark = pytest.mark.run
 
@@ -32,7 +32,7 @@ def run(program, *arguments):
 def test_copies_are_measured_and_checked(program):
     status, events = run(program, "0", "8M")
     assert status == 0
-    readings = {e.operation: e for e in events if isinstance(e, Reading)}
+    readings = {e.operation: e for e in events if isinstance(e, ReadingEvent)}
     assert set(readings) == {"one_core", "all_cores"}
     for reading in readings.values():
         assert reading.wrong == 0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from busbar.engine.job_output import JobOutput, OutOfBounds
 from busbar.engine.reading import Evidence, Reading
 from busbar.engine.runs import Runs
-from busbar.engine.tool import Reader
+from busbar.engine.tool import TableReader
 from busbar.parse.text import decode
 from busbar.tools.nccl_tests import options, parse
 
@@ -40,7 +40,7 @@ class _Pending(NamedTuple):
     """Numbers of its lines."""
 
 
-class NcclReader(Reader):
+class NcclReader(TableReader):
     """Reads the table of one file."""
 
     triggers = (

@@ -10,7 +10,7 @@ from busbar.engine.contradictions import agrees, half_unit
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Evidence, Reading
 from busbar.engine.runs import Runs
-from busbar.engine.tool import Reader
+from busbar.engine.tool import TableReader
 from busbar.parse import numbers
 from busbar.parse.text import decode
 
@@ -145,7 +145,7 @@ def parse_rank_complaint(line: str) -> str | None:
     return complaint["ranks"] if complaint else None
 
 
-class OsuReader(Reader):
+class OsuReader(TableReader):
     """Reads tables; a row is two numbers, so it counts only after a title."""
 
     triggers = (r"#[ \t]*(?:OSU|Size|Datatype|\[)", "Send Buffer on", "This test requires")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from busbar.engine.reading import Evidence, Reading
-from busbar.engine.tool import Reader
+from busbar.engine.tool import TableReader
 from busbar.parse import numbers
 from busbar.parse.text import decode
 
@@ -63,7 +63,7 @@ def final_row(lines: Iterable[str]) -> UcxRow | None:
     return last
 
 
-class UcxReader(Reader):
+class UcxReader(TableReader):
     """Takes the last row, whose size only the command line has."""
 
     row_triggers = (r"Final:[ \t]+\d",)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from busbar.engine.reading import Evidence, Reading
-from busbar.engine.tool import Reader
+from busbar.engine.tool import TableReader
 from busbar.parse import numbers
 from busbar.parse.messages import table
 from busbar.parse.text import decode
@@ -16,7 +16,7 @@ _ROW = re.compile(
 )
 
 
-class CopybenchReader(Reader):
+class CopybenchReader(TableReader):
     """Reads its rows."""
 
     triggers = ("^copybench ",)
