@@ -76,8 +76,18 @@ def add_limit(parser: argparse.ArgumentParser) -> None:
         "--limit",
         type=above_zero,
         metavar="GBPS",
-        help="GB/s that the links of a pair of nodes carry with all NICs; the sweep judges by it"
-        " (default: the bands of the site)",
+        help="GB/s that the links of a pair of nodes carry with all NICs, if they were measured at"
+        " once; the sweep judges by it (default: the bands of the site)",
+    )
+
+
+def add_topology(parser: argparse.ArgumentParser, without: str) -> None:
+    """Declare ``--topology``; ``without`` says what counts without it."""
+    parser.add_argument(
+        "--topology",
+        type=Path,
+        metavar="FILE",
+        help=f"topology.conf or topology.yaml of Slurm ({without})",
     )
 
 

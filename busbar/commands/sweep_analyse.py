@@ -13,7 +13,8 @@ from busbar.cluster.sweep import limits
 from busbar.cluster.sweep.analyse import TOLERANCE, Analysis, analyse
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.rows import read_results
-from busbar.commands.option_types import above_zero, share
+from busbar.commands.cluster_options import add_limit, add_topology
+from busbar.commands.option_types import share
 from busbar.document import to_json
 from busbar.slurm.topology import Topology, read_topology
 from busbar.terminal import stdout
@@ -36,19 +37,15 @@ def add_parser(actions: Any) -> None:
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="results of `busbar sweep run`")
     parser.add_argument("--site", help="name or directory of a site, whose bands judge the rates")
-    parser.add_argument(
-        "--topology",
-        type=Path,
-        metavar="FILE",
-        help="topology.conf or topology.yaml of Slurm; without it no uplink can be named",
-    )
-    parser.add_argument(
-        "--limit",
-        type=above_zero,
-        metavar="GBPS",
-        help="GB/s that the links of a pair carry, with all NICs if they were measured at once;"
-        " replaces the bands of --site",
-    )
+    add_topology(parser, "without it no uplink can be named")
+    add_limit(parser)
+    add_tolerance(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=_run)
+
+
+def add_tolerance(parser: argparse.ArgumentParser) -> None:
+    """Declare how exactly pairs must reach what they are compared with."""
     parser.add_argument(
         "--tolerance",
         type=share,
@@ -56,8 +53,6 @@ def add_parser(actions: Any) -> None:
         metavar="SHARE",
         help="how far below --limit, or below the fleet, a pair may be (default: 0.1)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_run)
 
 
 def _run(args: argparse.Namespace) -> int:

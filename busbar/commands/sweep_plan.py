@@ -10,6 +10,7 @@ from typing import Any
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
+from busbar.commands.cluster_options import add_topology
 from busbar.commands.option_types import natural, positive
 from busbar.document import read_document
 from busbar.errors import BusbarError
@@ -45,12 +46,7 @@ def add_parser(actions: Any) -> None:
         metavar="FILE",
         help="plan the second pass instead: the output of `busbar sweep analyse --json`",
     )
-    parser.add_argument(
-        "--topology",
-        type=Path,
-        metavar="FILE",
-        help="topology.conf or topology.yaml of Slurm (default: all nodes on one switch)",
-    )
+    add_topology(parser, "default: all nodes on one switch")
     parser.add_argument("--rounds", type=positive, metavar="R", help="number of rounds")
     parser.add_argument(
         "--seed", type=natural, default=0, help="the same seed gives the same plan (default: 0)"

@@ -17,18 +17,19 @@ from busbar.cluster.measure import drain
 from busbar.cluster.measure.program import prepare
 from busbar.cluster.measure.run import SweepOutcome, SweepRequest, SweepRunner
 from busbar.cluster.measure.store import PLAN, RESULTS
-from busbar.cluster.sweep.analyse import TOLERANCE
 from busbar.commands.cluster_options import (
     add_job,
     add_limit,
     add_site,
     add_stack,
+    add_topology,
     choice_of,
     output_of,
     tell,
     wish_of,
 )
-from busbar.commands.option_types import above_zero, natural, positive, seconds, share
+from busbar.commands.option_types import above_zero, natural, positive, seconds
+from busbar.commands.sweep_analyse import add_tolerance
 from busbar.commands.sweep_report import document, print_outcome
 from busbar.data import busbar
 from busbar.document import to_json
@@ -91,12 +92,7 @@ def add_parser(actions: Any) -> None:
 
 
 def _add_measurement(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--topology",
-        type=Path,
-        metavar="FILE",
-        help="topology.conf or topology.yaml (default: what scontrol shows)",
-    )
+    add_topology(parser, "default: what scontrol shows")
     parser.add_argument(
         "--rounds",
         type=positive,
@@ -117,13 +113,7 @@ def _add_measurement(parser: argparse.ArgumentParser) -> None:
         help="end within this time, as in 30m or 2h (default: 10 minutes and one more per round)",
     )
     add_limit(parser)
-    parser.add_argument(
-        "--tolerance",
-        type=share,
-        default=TOLERANCE,
-        metavar="SHARE",
-        help="how far below --limit, or below the fleet, a pair may be (default: 0.1)",
-    )
+    add_tolerance(parser)
 
 
 def _run(args: argparse.Namespace) -> int:
