@@ -136,7 +136,9 @@ def parse_document(kind: Callable[..., _T], data: object) -> _T:
 def wrong_key(error: ValidationError) -> str:
     """Return the first key that is wrong, and what is wrong with it."""
     first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'document'}: {first['msg']}"
+    # pydantic names our class there.
+    what = "is not an object" if first["type"] == "dataclass_type" else first["msg"]
+    return f"{'.'.join(map(str, first['loc'])) or 'document'}: {what}"
 
 
 def read_document(path: Path, hint: str, *kinds: Any) -> Any:

@@ -344,7 +344,7 @@ def test_a_shipped_site_is_not_calibrated(tmp_path, capfd):
     ("text", "says"),
     [
         ("{", "Expecting property name"),
-        ("[]", "document: Input should be a dictionary"),
+        ("[]", "document: is not an object"),
         ('{"schema": "x"}', "has the schema 'x', not busbar-check/1"),
     ],
 )

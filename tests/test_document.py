@@ -82,7 +82,7 @@ def test_the_schema_has_the_keys_that_are_written() -> None:
         ('{"schema": 3, "name": "x"}', "schema: Input should be 'busbar-other/1'"),
         ('{"schema": "busbar-other/1", "name": 3}', "name: Input should be a valid string"),
         ("{}", "name: Field required"),
-        ("[]", "document: Input should be a dictionary"),
+        ("[]", "document: is not an object"),
         ("{", "Expecting"),
         (None, "cannot be read: No such file"),
     ],

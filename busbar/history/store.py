@@ -34,12 +34,11 @@ _WAIT_S = 30
 _KEY = {each.name: each.name for each in fields(HistoryKey)} | {"check": "check_name"}
 _BOUNDS = {each.name: each.name for each in fields(HistoryBounds)} | {"limit": "most"}
 """Columns by field: some fields are words of SQL."""
+_KEY_COLUMNS, _BOUNDS_COLUMNS = ", ".join(_KEY.values()), ", ".join(_BOUNDS.values())
 _SCHEMA = f"""
-CREATE TABLE series (id INTEGER PRIMARY KEY, {", ".join(_KEY.values())}, detail TEXT,
-  UNIQUE ({", ".join(_KEY.values())}));
+CREATE TABLE series (id INTEGER PRIMARY KEY, {_KEY_COLUMNS}, detail TEXT, UNIQUE ({_KEY_COLUMNS}));
 CREATE TABLE provenance (id INTEGER PRIMARY KEY, facts TEXT UNIQUE);
-CREATE TABLE bounds (id INTEGER PRIMARY KEY, {", ".join(_BOUNDS.values())},
-  UNIQUE ({", ".join(_BOUNDS.values())}));
+CREATE TABLE bounds (id INTEGER PRIMARY KEY, {_BOUNDS_COLUMNS}, UNIQUE ({_BOUNDS_COLUMNS}));
 CREATE TABLE source (id INTEGER PRIMARY KEY, name TEXT UNIQUE, label TEXT);
 CREATE TABLE reading (series INTEGER, time REAL, value REAL, provenance INTEGER, bounds INTEGER,
   source INTEGER, PRIMARY KEY (series, time, value)) WITHOUT ROWID;
