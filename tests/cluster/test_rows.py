@@ -66,8 +66,8 @@ def test_a_killed_run_loses_one_line(
 
 BROKEN = {
     "hello": "not a row of a sweep: Expecting value",
-    "[]": "document: Input should be a dictionary",
-    "3": "document: Input should be a dictionary",
+    "[]": "document: is not an object",
+    "3": "document: is not an object",
     "{}": "round: Field required",
     GOOD.replace("1", '"1"', 1): "round: Input should be a valid integer",
     GOOD.replace("1", "-1", 1): "round: Input should be greater than or equal to 0",
