@@ -149,6 +149,15 @@ def test_what_an_allocation_does_not_have_is_refused(wish, site, message, monkey
         target_of(sites.load(site), wish)
 
 
+def test_a_heterogeneous_job_is_refused(tmp_path: Path, monkeypatch) -> None:
+    """A step has the nodes of one component only: the ranks of the others would be missing."""
+    line = "JobId=7 HetJobId=7 HetJobOffset=0 JobState=RUNNING Partition=gpu NodeList=n1"
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{line}'\n")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with pytest.raises(BusbarError, match="job 7 is a heterogeneous job"):
+        target_of(SITE, Wish())
+
+
 def test_the_options_of_sbatch() -> None:
     assert access_of("--account=ops -p big --comment='a b'") == (
         "--account=ops",
