@@ -137,6 +137,22 @@ def test_a_week_is_no_change() -> None:
     assert not changes_of(series(values))
 
 
+def test_a_week_does_not_hide_a_step() -> None:
+    for seed in range(8, 12):
+        values = quiet(250, seed)
+        values[np.arange(250) % 7 >= 3] *= 0.98
+        values[200:] *= 0.98
+        assert len(changes_of(series(values))) == 1, seed
+
+
+def test_two_slow_nights_beside_others_are_no_change_where_nights_are_slow_at_times() -> None:
+    for seed in (0, 2, 4, 5, 6, 7, 9):
+        values = quiet(200, seed)
+        values[10:150:31] *= 0.9
+        values[150:154] = 98.5, 95.5, 98.5, 95.5
+        assert not changes_of(series(values)), seed
+
+
 @pytest.mark.parametrize(
     "values",
     [[], [1.0], [100.0] * 300, [0.0] * 100, [100.0, 100.1] * 100, list(range(3))],
