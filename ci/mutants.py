@@ -36,7 +36,7 @@ TARGETS = {
     "busbar/history": "tests/history,tests/report",
 }
 LIBRARIES = (
-    *("ClusterShell.NodeSet", "hypothesis", "jinja2", "jsonschema", "networkx", "numpy"),
+    *("ClusterShell.NodeSet", "jinja2", "jsonschema", "networkx", "numpy"),
     *("prometheus_client", "pydantic", "pytest", "re2", "reframe.core.runtime", "rich.console"),
 )
 CPU_SECONDS = 400  # what takes longer loops: the slowest set of tests takes a quarter

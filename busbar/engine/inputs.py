@@ -12,6 +12,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeAlias, cast
 
@@ -136,16 +137,19 @@ class Stream:
         """Why a compressed file could not be read to its end; empty if it could."""
         self._name = source.name
         self._file = source.open()
-        head = self._file.read(HEAD_BYTES)
-        self._packed = _Packed(head, self._file)
         self._text: _Text | None = None
         self._nbytes = 0
-        if opener := next((opener for magic, opener in _OPENERS if head.startswith(magic)), None):
-            self._text = opener(cast(BinaryIO, self._packed))
-            head = self._unpack(HEAD_BYTES)
+        with ExitStack() as if_refused:
+            if_refused.callback(self._file.close)
+            head = self._file.read(HEAD_BYTES)
+            self._packed = _Packed(head, self._file)
+            if opener := next((each for magic, each in _OPENERS if head.startswith(magic)), None):
+                self._text = opener(cast(BinaryIO, self._packed))
+                head = self._unpack(HEAD_BYTES)
+            _refuse(head, source.name, self._text is not None)
+            if_refused.pop_all()
         self.head = self._ahead = head
         """The first bytes of the text, which `read` returns again."""
-        _refuse(head, source.name, self._text is not None)
 
     def __enter__(self) -> Stream:
         return self

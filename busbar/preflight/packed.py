@@ -7,6 +7,7 @@ import io
 import os
 import re
 import tempfile
+import weakref
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -113,6 +114,7 @@ class Archive(_Tree):
     def __init__(self, archive: Path, image: str) -> None:
         super().__init__(image)
         self._stream = archive.open("rb")
+        weakref.finalize(self, self._stream.close)
         self._places: dict[str, tuple[int, int]] = {}
         for member in members(archive, image):
             parts = [part for part in member.name.split("/") if part not in ("", ".")]

@@ -123,7 +123,12 @@ def test_standard_input() -> None:
 def test_pipes_of_a_shell() -> None:
     """As ``<(command)`` and ``/dev/stdin`` name them."""
     reader, writer = os.pipe()
-    thread = threading.Thread(target=lambda: os.fdopen(writer, "wb").write(FAULTY.read_bytes()))
+
+    def write() -> None:
+        with os.fdopen(writer, "wb") as stream:
+            stream.write(FAULTY.read_bytes())
+
+    thread = threading.Thread(target=write)
     thread.start()
     assert causes(Path(f"/dev/fd/{reader}")) == ["nccl-p2p-off"]
     thread.join()
