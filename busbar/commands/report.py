@@ -25,7 +25,7 @@ from busbar.report.sections import Frame
 from busbar.report.sweep import Rates, map_of, read_rates
 from busbar.site import Site
 from busbar.site.model import NAME_PATTERN
-from busbar.slurm.topology import Topology, read_topology
+from busbar.slurm.topology import SwitchTopology, read_topology
 from busbar.terminal import stderr, stdout
 from busbar.verdict import Verdict, worst
 
@@ -135,7 +135,7 @@ def _page(args: argparse.Namespace) -> Page:
 
 def _sweep(args: argparse.Namespace) -> Fleet:
     rates = read_rates(args.rows) if args.rows else Rates()
-    topology = read_topology(args.topology) if args.topology else Topology()
+    topology = read_topology(args.topology) if args.topology else SwitchTopology()
     return map_of(read_sweep(args.sweep), rates, topology.leaf_of)
 
 

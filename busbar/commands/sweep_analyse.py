@@ -16,7 +16,7 @@ from busbar.cluster.sweep.rows import read_results
 from busbar.commands.cluster_options import add_limit, add_topology
 from busbar.commands.option_types import share
 from busbar.document import to_json
-from busbar.slurm.topology import Topology, read_topology
+from busbar.slurm.topology import SwitchTopology, read_topology
 from busbar.terminal import stdout
 from busbar.verdict import EXIT_UNJUDGED
 
@@ -57,7 +57,7 @@ def add_tolerance(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> int:
     results = read_results(args.file)
-    topology = read_topology(args.topology) if args.topology else Topology()
+    topology = read_topology(args.topology) if args.topology else SwitchTopology()
     nics = list(dict.fromkeys(row.nic for row in results.between))
     notes: list[str] = []
     least: dict[str | None, Least] = {}

@@ -16,7 +16,7 @@ from busbar.document import read_document
 from busbar.errors import BusbarError
 from busbar.parse import numbers
 from busbar.slurm.hostlist import MOST_NODES, expand
-from busbar.slurm.topology import Topology, read_topology
+from busbar.slurm.topology import SwitchTopology, read_topology
 from busbar.terminal import stdout
 
 _FEWEST = 2
@@ -63,7 +63,7 @@ def _run(args: argparse.Namespace) -> int:
             hint="add --rounds 8, which suffices for one fault in 10,000 nodes",
         )
     else:
-        topology = read_topology(args.topology) if args.topology else Topology()
+        topology = read_topology(args.topology) if args.topology else SwitchTopology()
         rows = plan(_nodes(args.nodes, topology), topology, args.rounds, args.seed)
     stdout().text("".join(row.line() for row in rows))
     return 0
@@ -77,7 +77,7 @@ def _suspects(path: Path) -> tuple[list[SuspectPair], int]:
     return [pair for pair in found.suspects if pair.a != pair.b], found.last_round + 1
 
 
-def _nodes(text: str, topology: Topology) -> list[str]:
+def _nodes(text: str, topology: SwitchTopology) -> list[str]:
     """Return the names in ``--nodes``; a number stands for the first ones of the topology."""
     count = numbers.whole(text)
     if count is None:

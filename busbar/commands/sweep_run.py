@@ -36,7 +36,7 @@ from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.slurm.client import Slurm
 from busbar.slurm.options import Grant, Wish, granted, run_in_job
-from busbar.slurm.topology import Topology, read_topology
+from busbar.slurm.topology import SwitchTopology, read_topology
 from busbar.terminal import stdout
 from busbar.verdict import EXIT_STATUSES, Verdict, exit_status
 
@@ -201,14 +201,14 @@ def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Gr
         return _conclude(args, output, outcome, interruption)
 
 
-def _topology(file: Path | None, output: Path) -> Topology:
+def _topology(file: Path | None, output: Path) -> SwitchTopology:
     """Return the topology of a file, else what Slurm knows; a resumed sweep keeps its own."""
     if file:
         return read_topology(file)
     kept = output / _TOPOLOGY
     if not kept.exists():
         write(kept, Slurm().topology())
-    return read_topology(kept) if kept.stat().st_size else Topology()
+    return read_topology(kept) if kept.stat().st_size else SwitchTopology()
 
 
 def _conclude(

@@ -26,7 +26,7 @@ _HINT = "see topology.conf(5) and topology.yaml(5) of Slurm"
 
 
 @dataclass(frozen=True)
-class Topology:
+class SwitchTopology:
     """Which leaf each node is on."""
 
     leaf_of: Mapping[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ def leaf_switches_in(text: str) -> str:
     return "".join(f"{line}\n" for line in text.splitlines() if _LEAF.match(line.strip()))
 
 
-def read_topology(path: Path) -> Topology:
+def read_topology(path: Path) -> SwitchTopology:
     """Read a file of Slurm; raise ``BusbarError`` for one that names no leaf with nodes."""
     try:
         text = read_text(path, _MOST_BYTES)
@@ -61,7 +61,7 @@ def read_topology(path: Path) -> Topology:
             leaf_of.setdefault(node, leaf)
     if not leaf_of:
         raise BusbarError("names no switch or block with nodes", where=str(path), hint=_HINT)
-    return Topology(leaf_of)
+    return SwitchTopology(leaf_of)
 
 
 def _of_conf(text: str, path: Path) -> Iterator[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
-from busbar.slurm.topology import Topology
+from busbar.slurm.topology import SwitchTopology
 
 FaultKind = Literal["node", "nic", "link", "uplink"]
 Noise = Literal["normal", "t3", "lognormal"]
@@ -32,7 +32,7 @@ class Fleet:
     """Nodes, their leaves and what is slow."""
 
     nodes: tuple[str, ...]
-    topology: Topology
+    topology: SwitchTopology
     nics: tuple[str, ...] = ()
     """NICs that are measured one by one; empty: all at once."""
     noise: float = 0.03

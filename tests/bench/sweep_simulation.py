@@ -16,7 +16,7 @@ from busbar.cluster.sweep.analyse import Analysis, analyse
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, Results, read_results
 from busbar.cluster.sweep.second_pass import plan_suspects
-from busbar.slurm.topology import Topology
+from busbar.slurm.topology import SwitchTopology
 
 from .fleet_model import FaultKind, Fleet, Noise
 
@@ -67,7 +67,9 @@ class Outcome:
 def simulate(scenario: Scenario) -> Outcome:
     """Run a sweep with its second pass; raise ``ValueError`` for more faults than places."""
     nodes = [f"n{number}" for number in range(scenario.nodes)]
-    topology = Topology({node: f"leaf{n // scenario.leaf_size}" for n, node in enumerate(nodes)})
+    topology = SwitchTopology(
+        {node: f"leaf{n // scenario.leaf_size}" for n, node in enumerate(nodes)}
+    )
     noise = np.random.default_rng(scenario.seed)
     start = process_time()
     first = plan(nodes, topology, scenario.rounds, scenario.seed)
@@ -89,7 +91,7 @@ def simulate(scenario: Scenario) -> Outcome:
     )
 
 
-def _from_file(rows: Iterable[MeasuredPair], topology: Topology) -> tuple[Analysis, float]:
+def _from_file(rows: Iterable[MeasuredPair], topology: SwitchTopology) -> tuple[Analysis, float]:
     """Return the analysis of rows that were written, and the time to read and analyse them."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "results.jsonl"

@@ -10,7 +10,7 @@ from typing import Any
 from busbar.cluster.sweep.analyse import Analysis, analyse
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.rows import Results, result_row
-from busbar.slurm.topology import Topology
+from busbar.slurm.topology import SwitchTopology
 
 Row = dict[str, Any]
 Rate = Callable[[str, str, str | None], float]
@@ -64,7 +64,7 @@ def found(
     results = Results(tuple(map(result_row, rows)))
     nics = {row.nic for row in results.rows}
     limits = {nic: Least(least, "test") for nic in nics} if least else {}
-    return analyse(results, Topology(leaves or {}), limits)
+    return analyse(results, SwitchTopology(leaves or {}), limits)
 
 
 def ids(analysis: Analysis) -> list[tuple[str, str]]:

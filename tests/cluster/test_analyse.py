@@ -11,7 +11,7 @@ import pytest
 
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.second_pass import plan_suspects
-from busbar.slurm.topology import Topology
+from busbar.slurm.topology import SwitchTopology
 
 from .generator import Rate, Row, found, ids, matchings, measured, names, round_robin, slower
 
@@ -153,7 +153,7 @@ def test_the_uplinks_of_one_leaf_of_four(least: float | None) -> None:
     def rate(a: str, b: str, _: str | None) -> float:
         return 10.0 if leaves[a] != leaves[b] and "s2" in (leaves[a], leaves[b]) else 25.0
 
-    rows = [vars_of(row) for row in plan(names(16), Topology(leaves), 8, 1)]
+    rows = [vars_of(row) for row in plan(names(16), SwitchTopology(leaves), 8, 1)]
     analysis = found(measured(rows, rate, gaussian(2)), leaves, least)
     assert ids(analysis) == [("uplink", "s2")]
 
@@ -242,7 +242,7 @@ def vars_of(row: object) -> Row:
 
 def test_suspects_meet_good_nodes_of_their_leaf() -> None:
     leaves = {node: f"s{n // 8}" for n, node in enumerate(names(64))}
-    rows = [vars_of(row) for row in plan(names(64), Topology(leaves), 2, 1)]
+    rows = [vars_of(row) for row in plan(names(64), SwitchTopology(leaves), 2, 1)]
     analysis = found(measured(rows, slower({"n9": 0.5, "n20": 0.5}), gaussian(1)), leaves)
     assert analysis.accused == ()
     suspects = {one.a for one in analysis.suspects} & {"n9", "n20"}
@@ -293,7 +293,7 @@ def test_hostile_noise(
         draw = seeded(seed)
         slow = dict.fromkeys(draw.sample(nodes, bad), 0.8)
         disturb = noise(draw, leaves)
-        planned = [vars_of(row) for row in plan(nodes, Topology(leaves), 8, seed)]
+        planned = [vars_of(row) for row in plan(nodes, SwitchTopology(leaves), 8, seed)]
         rows = measured(planned, slower(slow), disturb)
         rows = [row for row in rows if draw.random() >= missing]
         first = found(rows, leaves)
@@ -368,7 +368,7 @@ def test_pairs_across_leaves_may_be_slower() -> None:
     def rate(a: str, b: str, name: str | None) -> float:
         return factors(a, b, name) * (1 if leaves[a] == leaves[b] else 0.5)
 
-    rows = [vars_of(row) for row in plan(names(128), Topology(leaves), 8, 1)]
+    rows = [vars_of(row) for row in plan(names(128), SwitchTopology(leaves), 8, 1)]
     for known in (leaves, None):
         analysis = found(measured(rows, rate, gaussian(1)), known)
         assert ids(analysis) == [("node", "n100")]

@@ -15,10 +15,10 @@ from busbar.cluster.measure.program import Program
 from busbar.cluster.measure.rounds import SweepTimes
 from busbar.cluster.measure.run import SweepRequest, SweepRunner
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
-from busbar.slurm.topology import Topology
+from busbar.slurm.topology import SwitchTopology
 
 NODES = [f"n{number}" for number in range(1, 9)]
-TOPOLOGY = Topology({node: f"leaf{1 + n // 4}" for n, node in enumerate(NODES)})
+TOPOLOGY = SwitchTopology({node: f"leaf{1 + n // 4}" for n, node in enumerate(NODES)})
 LINK = {"n1", "n3"}
 FIRST_PASS = 5
 

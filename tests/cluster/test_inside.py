@@ -16,7 +16,7 @@ from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.limits import inside_of_site
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, Results
-from busbar.slurm.topology import Topology
+from busbar.slurm.topology import SwitchTopology
 
 NODES = [f"n{n}" for n in range(1, 9)]
 LINKS = {"gpu0-host": 50.0, "gpu1-host": 40.0, "gpu2-host": 50.0}
@@ -38,7 +38,7 @@ def fleet(slow: Iterable[str] = (), share: float = 0.5, readings: int = 3) -> li
 
 
 def found(rows: list[MeasuredPair], **least: Least) -> Analysis:
-    return analyse(Results(tuple(rows)), Topology(), dict(least))
+    return analyse(Results(tuple(rows)), SwitchTopology(), dict(least))
 
 
 def accused(analysis: Analysis) -> list[tuple[str, str]]:
@@ -116,7 +116,7 @@ def test_what_has_no_rate_is_listed(state: PairState) -> None:
 def test_rows_inside_do_not_change_what_pairs_show() -> None:
     pairs = [
         MeasuredPair(p.round, p.a, p.b, None, 5.0 if "n5" in (p.a, p.b) else 25.0, PairState.OK)
-        for p in plan(NODES, Topology(), 7, 1)
+        for p in plan(NODES, SwitchTopology(), 7, 1)
     ]
     both = found([*fleet(of("n3", "gpu0-gpu1")), *pairs])
     assert accused(both) == [("node", "n5"), ("link", "n3/gpu0-gpu1")]

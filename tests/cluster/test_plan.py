@@ -11,16 +11,16 @@ import pytest
 from busbar.cluster.sweep.plan import MOST_ROWS, plan
 from busbar.cluster.sweep.rows import PlannedPair
 from busbar.errors import BusbarError
-from busbar.slurm.topology import Topology
+from busbar.slurm.topology import SwitchTopology
 
 
 def names(count: int) -> list[str]:
     return [f"n{number}" for number in range(count)]
 
 
-def leaves(*sizes: int) -> Topology:
+def leaves(*sizes: int) -> SwitchTopology:
     of = [f"leaf{leaf}" for leaf, size in enumerate(sizes) for _ in range(size)]
-    return Topology({f"n{number}": leaf for number, leaf in enumerate(of)})
+    return SwitchTopology({f"n{number}": leaf for number, leaf in enumerate(of)})
 
 
 def by_round(rows: list[PlannedPair]) -> list[list[tuple[str, str]]]:
@@ -55,7 +55,7 @@ def test_rounds_are_matchings(rounds: int) -> None:
 
 def test_everybody_meets_everybody_without_leaves() -> None:
     for count in (2, 5, 8, 9, 64):
-        rows = plan(names(count), Topology(), count - 1 + count % 2, seed=1)
+        rows = plan(names(count), SwitchTopology(), count - 1 + count % 2, seed=1)
         pairs = {frozenset((row.a, row.b)) for row in rows}
         assert len(pairs) == len(rows) == count * (count - 1) / 2
 
@@ -98,4 +98,4 @@ def test_nodes_outside_the_topology_are_paired() -> None:
 
 def test_a_plan_is_bounded() -> None:
     with pytest.raises(BusbarError, match="at most"):
-        plan(names(10), Topology(), MOST_ROWS, 0)
+        plan(names(10), SwitchTopology(), MOST_ROWS, 0)

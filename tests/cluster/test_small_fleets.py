@@ -14,7 +14,7 @@ from busbar.cluster.sweep.limits import of_limit
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, Results
 from busbar.cluster.sweep.second_pass import plan_suspects
-from busbar.slurm.topology import Topology
+from busbar.slurm.topology import SwitchTopology
 
 from ..bench.fleet_model import FaultKind
 from ..bench.sweep_simulation import Scenario, simulate
@@ -25,7 +25,7 @@ Rate = Callable[[str, str], float]
 def swept(leaves: dict[str, int], rate: Rate, limit: float | None = None) -> Analysis:
     """Return what a sweep of leaves with so many nodes finds, after its second passes."""
     of_node = {f"{leaf}n{n}": leaf for leaf, count in sorted(leaves.items()) for n in range(count)}
-    topology, nodes = Topology(of_node), list(of_node)
+    topology, nodes = SwitchTopology(of_node), list(of_node)
     least = of_limit(limit, 0.1, [None]) if limit else {}
     planned = plan(nodes, topology, min(8, len(nodes) - 1), 0)
     rows: list[MeasuredPair] = []

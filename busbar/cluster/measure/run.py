@@ -20,7 +20,7 @@ from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, Results
 from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
 from busbar.site import Site
-from busbar.slurm.topology import Topology
+from busbar.slurm.topology import SwitchTopology
 from busbar.verdict import Verdict
 
 LOG = "srun.log"
@@ -40,7 +40,7 @@ class SweepRequest:
     """What to measure, and what it is compared with."""
 
     site: Site
-    topology: Topology
+    topology: SwitchTopology
     rounds: int
     seed: int
     seconds_in_all: float

@@ -26,7 +26,7 @@ from busbar.cluster.sweep.rows import Results
 from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
 from busbar.cluster.sweep.unmeasured import unmeasured
 from busbar.slurm.hostlist import fold
-from busbar.slurm.topology import Topology
+from busbar.slurm.topology import SwitchTopology
 
 Kind = Literal["node", "nic", "link", "uplink"]
 # The constants: value, meaning, and how to see what another value costs.
@@ -77,7 +77,7 @@ class Analysis:
 
 def analyse(
     results: Results,
-    topology: Topology,
+    topology: SwitchTopology,
     least: Mapping[str | None, Least],
     tolerance: float = TOLERANCE,
 ) -> Analysis:
@@ -95,7 +95,7 @@ class _Analyser:
     def __init__(
         self,
         measured: Readings,
-        topology: Topology,
+        topology: SwitchTopology,
         least: Mapping[str | None, Least],
         tolerance: float,
     ) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from busbar.cluster.sweep.rows import PlannedPair
 from busbar.errors import BusbarError
-from busbar.slurm.topology import Topology
+from busbar.slurm.topology import SwitchTopology
 
 MOST_ROWS = 10_000_000
 _SMALL = 128
@@ -28,7 +28,7 @@ Pairs = list[tuple[int, int]]
 
 
 def plan(
-    nodes: Sequence[str], topology: Topology, rounds: int, seed: int, first_round: int = 1
+    nodes: Sequence[str], topology: SwitchTopology, rounds: int, seed: int, first_round: int = 1
 ) -> list[PlannedPair]:
     """Return the pairs of every round; the same arguments give the same plan."""
     if rounds * (len(nodes) // 2) > MOST_ROWS:
@@ -42,7 +42,7 @@ def plan(
     ]
 
 
-def _leaf_numbers(nodes: Sequence[str], topology: Topology) -> list[int]:
+def _leaf_numbers(nodes: Sequence[str], topology: SwitchTopology) -> list[int]:
     """Return a number for the leaf of each node; one without a known leaf has its own."""
     numbers: dict[str, int] = {}
     return [
