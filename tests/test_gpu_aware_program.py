@@ -208,15 +208,17 @@ def test_a_singleton_says_so(root, program):
     assert "asked for 2 ranks, MPI started 1" in done.stderr
 
 
-def lanes(run):
+def lanes(text: str) -> set[tuple[str, ...]]:
     """What joins the ranks, by UCX's own log."""
-    return {each.lanes for each in run.facts.endpoints if not each.loopback}
+    facts = show("output", text.splitlines()).facts
+    return {each.lanes for each in facts.endpoints if not each.loopback}
 
 
 def test_transport_is_named_by_ucx(launch):
-    _, healthy, _ = launch(2, "--ranks=2", "--sizes=64K", *FAST)
+    _, _, healthy = launch(2, "--ranks=2", "--sizes=64K", *FAST)
+    assert lanes(healthy)
     assert all({*used} & {"sysv", "posix"} for used in lanes(healthy))
-    _, forced, _ = launch(2, "--ranks=2", "--sizes=64K", *FAST, UCX_TLS="tcp,self")
+    _, _, forced = launch(2, "--ranks=2", "--sizes=64K", *FAST, UCX_TLS="tcp,self")
     assert lanes(forced) == {("tcp",)}
 
 

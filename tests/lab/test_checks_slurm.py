@@ -300,7 +300,7 @@ def test_singletons_fail(cluster: Cluster, tmp_path: Path, mpich: dict[str, Path
         *("-S", f"gpu_aware.wrapper={wrapper}"),
     )
     assert (status, document["verdict"]) == (1, "failed")
-    assert "2 programs of 1 rank(s) started, not one" in messages(document)
+    assert "2 programs started apart from each other, not one" in messages(document)
     assert "singletons" in {cause["id"] for cause in document["causes"]}
 
 
