@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test test-fast lint lock bench fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
+.PHONY: help setup check test test-fast lint lock coverage bench fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,9 @@ ifdef ARGS
 else
 	@ci/test.sh $(WORKERS)
 endif
+
+coverage: setup ## run the tests of test-fast, and print the share of lines that they cover
+	@$(BIN)/pytest $(WORKERS) -m "not run and not lab" --cov
 
 # SC1097: in a job script NCCL_IB_HCA==NAME is right, it matches the whole name of a port.
 lint: setup ## check format, style, types, import contracts and shell scripts

@@ -25,6 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,9 +73,8 @@ def changed(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
         case ast.Constant(value=float(value)):
             yield node, str(value * 2)
             yield node, str(value / 10)
-        case ast.Compare(ops=[operator]):
-            swap = SWAPPED[type(operator)]()
-            yield node, ast.unparse(ast.Compare(node.left, [swap], node.comparators))
+        case ast.Compare(left, [operator], others):
+            yield node, ast.unparse(ast.Compare(left, [SWAPPED[type(operator)]()], others))
         case ast.BoolOp(op=operator):
             yield node, ast.unparse(ast.BoolOp(SWAPPED[type(operator)](), node.values))
         case ast.BinOp(op=operator) if type(operator) in SWAPPED:
@@ -100,9 +100,7 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 def mutants(path: Path) -> Iterator[Mutant]:
     """Yield every change of a file."""
     text = path.read_bytes()
-    starts = [0]
-    for line in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
+    starts = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
     for node in walk(ast.parse(text)):
         for place, new in changed(node):
             start = starts[place.lineno - 1] + place.col_offset
@@ -177,10 +175,12 @@ def main() -> None:
             chosen += found
         chosen = random.Random(options.seed).sample(chosen, min(options.count, len(chosen)))  # noqa: S311
         print(f"seed {options.seed}: {len(chosen)} mutants", flush=True)
-        run(sorted({test for _, tests in chosen for test in tests}))
-        lines = Path("pytest.log").read_text().splitlines()
-        failing = [line.split()[1] for line in lines if line.startswith(("FAILED", "ERROR"))]
-        print(*[f"fails without a change: {test}" for test in failing], lines[-1:], sep="\n")
+        status = run(sorted({test for _, tests in chosen for test in tests}))
+        log = Path("pytest.log").read_text()
+        if status not in {0, 1}:  # every change would seem to be noticed
+            sys.exit(f"pytest ends with {status} without a change: {log}")
+        failing = [row.split()[1] for row in log.splitlines() if row.startswith(("FAILED", "ERR"))]
+        print(*[f"fails without a change: {test}" for test in failing], sep="\n")
         count: Counter[str] = Counter()
         for mutant, tests in chosen:
             outcome = judged(mutant, tests, failing)
