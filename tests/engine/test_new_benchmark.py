@@ -88,6 +88,7 @@ def test_its_message_is_explained(tree: Path, tmp_path: Path) -> None:
     assert [cause["id"] for cause in explained["causes"]] == ["copybench-no-memory"]
 
 
+@pytest.mark.run
 def test_it_is_documented(tree: Path, tmp_path: Path) -> None:
     done = run(tree, "ci.docs.reference", str(tmp_path))
     assert done.returncode == 0, done.stderr
