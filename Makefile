@@ -27,7 +27,7 @@ else
 	@ci/test.sh $(WORKERS)
 endif
 
-coverage: setup ## run the tests of test-fast, and print the share of lines that they cover
+coverage: setup ## run the tests of test-fast, and refuse a share of covered lines below the floor
 	@$(BIN)/pytest $(WORKERS) -m "not run and not lab" --cov
 
 # SC1097: in a job script NCCL_IB_HCA==NAME is right, it matches the whole name of a port.
