@@ -179,7 +179,8 @@ def few_cpus(ranks: int) -> bool:
     ``SLURM_JOB_CPUS_PER_NODE`` has the form ``4(x3),2``.
     """
     text = os.environ.get("SLURM_JOB_CPUS_PER_NODE", "")
-    return min(map(int, re.findall(r"(?:^|,)(\d{1,9})", text)), default=ranks) < ranks
+    counts = re.finditer(r"(?:^|,)(?P<cpus>\d{1,9})", text)
+    return min((int(each["cpus"]) for each in counts), default=ranks) < ranks
 
 
 def cancel_jobs(directory: Path) -> None:
