@@ -75,7 +75,7 @@ pair() {
 
 matrix=("--sizes=1M,16M" --latency-sizes=8)
 pair healthy right DD -- --sizes=1M,4M,16M,64M,256M --latency-sizes=8
-checks=(--check=1,8,257,4099,65543,1M)
+checks=("--check=1,8,257,4099,65543,1M")
 pair healthy-kinds right DD,HD,DH,HH -- "${checks[@]}" --sizes=1M --latency-sizes=8
 payload=FAULT_TAG=1  # tag_data of exchange.hpp
 for fault in flip half drop repeat swap truncate past ahead early; do
