@@ -70,7 +70,7 @@ def mpi_types() -> tuple[str, ...] | None:
     done = call(["srun", "--mpi=list"])
     if done.returncode == NO_ANSWER:
         raise BusbarError(
-            f"srun --mpi=list: {done.stderr}",
+            done.stderr,
             where="this host",
             hint="run busbar on a host where `srun --mpi=list` ends",
         )

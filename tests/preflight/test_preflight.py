@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from busbar import cli
+from busbar.slurm.client import call
 
 from .cases import REAL_LIBRARIES, Case
 from .trees import (
@@ -255,10 +257,10 @@ def test_an_srun_that_hangs_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     (tmp_path / "bin" / "srun").write_text("#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr("busbar.mpi._TIMEOUT_S", 0.2)
+    monkeypatch.setattr("busbar.slurm.steps.call", partial(call, seconds=0.2))
     words = ["preflight", str(cuda.image), "--site", cuda.site, "--host-root", str(cuda.host)]
     assert cli.main(words) == 2
-    assert "srun --mpi=list does not answer" in capsys.readouterr().err
+    assert "srun: does not answer within 0.2 s; run busbar" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
