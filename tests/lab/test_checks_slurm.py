@@ -273,7 +273,7 @@ def test_a_host_whose_key_is_unknown_gets_no_rank(cluster: Cluster, tmp_path: Pa
     finally:
         known.write_text(kept)
     assert (status, document["verdict"]) == (1, "failed")
-    output = "".join(p.read_text() for p in tmp_path.glob("reframe/stage/**/rfm_job.err"))
+    output = "".join(p.read_text() for p in tmp_path.glob("reframe/stage/**/rfm_job.out"))
     assert "Host key verification failed" in output
 
 

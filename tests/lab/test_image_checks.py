@@ -19,9 +19,10 @@ pytestmark = pytest.mark.lab
 
 
 def job_script(site: Path, name: str) -> str:
-    """The last line of the job, which starts it."""
+    """The line of the job that starts the program."""
     found = list((site.parent / "out" / "reframe").rglob(f"{name}*/rfm_job.sh"))
-    return found[0].read_text().splitlines()[-1]
+    lines = found[0].read_text().splitlines()
+    return next(line for line in lines if "--ranks=" in line and not line.startswith("printf"))
 
 
 def causes(document: dict[str, Any]) -> list[str]:
