@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -65,7 +66,8 @@ class Sif(_Tree):
         super().__init__(str(image))
         self._tool = Unprivileged(image, "unsquashfs")
         self._offset = str(_offset(image))
-        self._scratch = tempfile.TemporaryDirectory(prefix="busbar-preflight-")
+        self._scratch = tempfile.mkdtemp(prefix="busbar-preflight-")
+        weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         self._sizes: dict[str, int] = {}
         self._extracted: dict[str, Files] = {}
         listing = self._tool.output("-lln", "-offset", self._offset, self._tool.file)
@@ -100,7 +102,7 @@ class Sif(_Tree):
                     f"needs more than {_MOST_EXTRACTED >> 30} GiB of libraries to be read",
                     where=self.where,
                 )
-            directory = tempfile.mkdtemp(dir=self._scratch.name)
+            directory = tempfile.mkdtemp(dir=self._scratch)
             escaped = re.sub(r"[\\*?\[\]]", r"\\\g<0>", name.removeprefix("/"))
             options = ("-no-xattrs", "-offset", self._offset, "-dest", "out", self._tool.file)
             self._tool.run(Path(directory), *options, escaped)

@@ -58,6 +58,7 @@ def judged(collectives: str, **faults: str) -> tuple[list[str], list[Reading]]:
         validated=True,
         end=True,
         nonce="0123",
+        operations=tuple((name, None, None) for name in collectives.split(",")),
     )
     shown = show("output", [*output.splitlines(), f"exit_status={status}"])
     results = judge("framework", Run(), launch, shown)
