@@ -20,10 +20,11 @@ from busbar.commands.cluster_options import output_of
 from busbar.data import CHECKS
 from busbar.delivery.choice import Choice
 from busbar.delivery.environments import Parts, environment_of
-from busbar.detect.write import REFRAME_FILE
 from busbar.errors import BusbarError
 from busbar.mpi import MpiInstall
 from busbar.safe_path import refuse_unsafe, refuse_unsafe_reference
+
+from .small_site import small_site
 
 ALLOWED = "_@%+=./~-"
 PUNCTUATION = [c for c in string.punctuation if c not in ALLOWED]
@@ -79,15 +80,7 @@ def test_names_of_images(name: str, taken: bool) -> None:
 @pytest.fixture
 def own_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    site = tmp_path / "one"
-    site.mkdir()
-    (site / "site.yaml").write_text(
-        "name: one\ndescription: a machine\nfamily: generic\nscheduler: local\n"
-        "partitions: [{name: host, node_type: node, launcher: mpirun}]\n"
-        "node_types: {node: {cores: 2}}\ndeliveries: [{kind: wheels, stack: host}]\n"
-    )
-    (site / "reframe.py").write_text(REFRAME_FILE)
-    return site
+    return small_site(tmp_path)
 
 
 @pytest.mark.run

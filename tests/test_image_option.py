@@ -10,23 +10,10 @@ from pathlib import Path
 import pytest
 
 from busbar.cli import main
-from busbar.detect.write import REFRAME_FILE
+
+from .small_site import small_site
 
 pytestmark = pytest.mark.run  # ReFrame is loaded while an image is looked at
-
-SITE = """\
-name: one
-description: a machine
-family: generic
-scheduler: {scheduler}
-partitions:
-  - {{name: host, node_type: node, launcher: mpirun}}
-node_types:
-  node: {{cores: 2}}
-deliveries:
-  - {{kind: wheels, stack: host}}
-containers: {{runtime: {runtime}}}
-"""
 
 
 @pytest.fixture
@@ -40,11 +27,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     monkeypatch.setenv("PATH", str(tools), prepend=":")
 
     def run(*options: object, runtime: str = "apptainer", scheduler: str = "local") -> str:
-        site = tmp_path / "one"
-        site.mkdir(exist_ok=True)
-        text = SITE.format(runtime=runtime, scheduler=scheduler)
-        (site / "site.yaml").write_text(text)
-        (site / "reframe.py").write_text(REFRAME_FILE)
+        site = small_site(tmp_path, scheduler=scheduler, runtime=runtime)
         words = ["check", "--site", site, "--output", tmp_path / "out", *options]
         assert main([str(word) for word in words]) == 2
         said = capfd.readouterr()

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""An image on a host, what is asked of preflight, and what it must say."""
+"""An image on a host, what is asked of preflight, and what it says."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from busbar import cli
+
+from .trees import executable
 
 REAL_LIBRARIES = [
     pytest.mark.run,
@@ -22,37 +23,44 @@ REAL_LIBRARIES = [
 
 @dataclass
 class Case:
-    """One image, one host, one site."""
+    """One image, one host, one site; ``root`` has ``image``, ``host`` and the tools on PATH."""
 
-    image: Path
-    host: Path
+    root: Path
+    capsys: pytest.CaptureFixture[str]
     site: str = "mi250x-cray"
-    inject: list[str] = field(default_factory=list)
 
-    def run(self, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    def __post_init__(self) -> None:
+        self.image, self.host = self.root / "image", self.root / "host"
+
+    def srun(self, *plugins: str) -> None:
+        """An srun that lists these interfaces for MPI."""
+        listed = "".join(f"\\n\\t{plugin}" for plugin in plugins)
+        executable(self.root / "bin/srun", f"printf 'MPI plugin types are...{listed}\\n'")
+
+    def words(self, *more: str) -> list[str]:
+        host = ["--site", self.site, "--host-root", str(self.host)]
+        return ["preflight", str(self.image), *host, "--program", "/usr/bin/app", *more]
+
+    def run(self, *more: str) -> dict[str, Any]:
         """The report of ``busbar preflight --json``, its exit status among it."""
-        words = ["preflight", str(self.image), "--site", self.site, "--json"]
-        words += ["--host-root", str(self.host), "--program", "/usr/bin/app"]
-        for directory in self.inject:
-            words += ["--inject", directory]
-        status = cli.main(words)
-        report: dict[str, Any] = json.loads(capsys.readouterr().out)
+        status = cli.main(self.words("--json", *more))
+        report: dict[str, Any] = json.loads(self.capsys.readouterr().out)
         report["status"] = status
         report["by_name"] = {line["name"]: line for line in report["lines"]}
         return report
 
+    def ready(self) -> dict[str, Any]:
+        """The report; preflight finds nothing."""
+        report = self.run()
+        assert report["verdict"] == "ready", report["lines"]
+        assert report["status"] == 0
+        return report
 
-Fault = tuple[Callable[[Case], None], str, str, str]
-"""What breaks it, the line that says so, its status, words of its reason."""
-
-
-def names(cases: list[Fault]) -> list[str]:
-    return [case[0].__name__.strip("_") for case in cases]
-
-
-def assert_line(report: dict[str, Any], line: str, status: str, words: str) -> None:
-    found = report["by_name"][line]
-    assert found["status"] == status, found
-    assert words in found["reason"]
-    assert report["verdict"] in (status, "broken")
-    assert report["status"] == 1
+    def finds(self, line: str, status: str, words: str, *more: str) -> None:
+        """Preflight ends with this status, and the line says why."""
+        report = self.run(*more)
+        found = report["by_name"][line]
+        assert found["status"] == status, found
+        assert words in found["reason"]
+        assert report["verdict"] in (status, "broken")
+        assert report["status"] == 1

@@ -18,10 +18,10 @@ from .trees import (
     devices,
     fingerprint,
     library,
-    mpi,
     nvidia,
     program,
     rdma,
+    rocm,
     variables,
 )
 
@@ -34,31 +34,25 @@ def _sites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sites, "load", _LOAD)
 
 
-@pytest.fixture(autouse=True)
-def _srun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An srun that lists what that of an HPE Cray EX does."""
-    srun = tmp_path / "bin" / "srun"
-    srun.parent.mkdir()
-    srun.write_text("#!/bin/sh\nprintf 'MPI plugin types are...\\n\\tnone\\n\\tcray_shasta\\n'\n")
-    srun.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{srun.parent}:{os.environ['PATH']}")
-
-
-def _several(device: str, count: int) -> list[str]:
-    """The ports of a node, as many as its site says."""
-    return [f"{device}{n}" for n in range(count)]
+@pytest.fixture
+def case(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Case:
+    """A host and an image with a C library."""
+    case = Case(tmp_path, capsys)
+    c_library(case.image, "2.36")
+    c_library(case.host, "2.36")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return case
 
 
 @pytest.fixture
-def cray(tmp_path: Path) -> Case:
+def cray(case: Case) -> Case:
     """An MPICH program with RCCL, and a Cray host whose libraries fit it."""
-    image, host = tmp_path / "image", tmp_path / "host"
-    c_library(image, "2.36")
-    own = mpi(image, "libmpi.so.12")
-    plugin = library(image / LIB / "librccl-net.so")
+    image, host = case.image, case.host
+    library(image / LIB / "librccl-net.so")
     library(image / LIB / "librccl.so.1")
-    program(image, [own])
-    assert plugin.exists()
+    program(image, [library(image / LIB / "libmpi.so.12")])
 
     c = c_library(host, "2.31")
     cray_lib = host / "opt/cray/pe/lib64"
@@ -70,24 +64,30 @@ def cray(tmp_path: Path) -> Case:
         defines="FABRIC_1.5",
     )
     pmi2 = library(cray_lib / "libpmi2.so.0")
-    library(
-        host / "opt/cray/pe/mpich/default/ofi/gnu/12.3/lib-abi-mpich/libmpi.so.12",
-        needed=[fabric, pmi2, c],
-        uses="GLIBC_2.31",
-    )
-    library(host / "opt/cray/pe/mpich/default/gtl/lib/libmpi_gtl_hsa.so.0")
-    devices(host, "kfd", *(f"dri/renderD{128 + n}" for n in range(8)), *_several("cxi", 4))
-    release = host / "opt/rocm-6.3.3/.info/version"
-    release.parent.mkdir(parents=True)
-    release.write_text("6.3.3-74\n")
-    return Case(image, host)
+    mpich = host / "opt/cray/pe/mpich/default"
+    abi = mpich / "ofi/gnu/12.3/lib-abi-mpich/libmpi.so.12"
+    library(abi, needed=[fabric, pmi2, c], uses="GLIBC_2.31")
+    library(mpich / "gtl/lib/libmpi_gtl_hsa.so.0")
+    devices(host, "kfd", *(f"dri/renderD{128 + n}" for n in range(8)))
+    devices(host, *(f"cxi{n}" for n in range(4)))
+    rocm(host, "6.3.3")
+    case.srun("none", "cray_shasta")
+    return case
+
+
+def _with_nvidia(case: Case, site: str, ports: int, module: str) -> Case:
+    """The same on a host with GPUs of NVIDIA and RDMA devices, as many as its site says."""
+    nvidia(case.host, "570.86.15")
+    devices(case.host, *(f"infiniband/uverbs{n}" for n in range(ports)))
+    rdma(case.host, module)
+    case.site = site
+    return case
 
 
 @pytest.fixture
-def cuda(tmp_path: Path) -> Case:
+def cuda(case: Case) -> Case:
     """An Open MPI program with UCX and CUDA, and a host with GPUs and InfiniBand devices."""
-    image, host = tmp_path / "image", tmp_path / "host"
-    c_library(image, "2.36")
+    image = case.image
     verbs = library(image / LIB / "libibverbs.so.1", defines="IBVERBS_PRIVATE_34")
     library(image / LIB / "libmlx5.so.1")
     (image / LIB / "libibverbs").mkdir()
@@ -95,24 +95,17 @@ def cuda(tmp_path: Path) -> Case:
     library(image / LIB / "ucx/libuct_ib.so.0", needed=[verbs])
     library(image / LIB / "ucx/libuct_cuda.so.0")
     library(image / LIB / "ucx/libuct_cma.so.0")
-    uct = library(image / LIB / "libuct.so.0")
-    own = mpi(image, "libmpi.so.40", needed=[uct])
+    own = library(image / LIB / "libmpi.so.40", needed=[library(image / LIB / "libuct.so.0")])
     program(image, [own, library(image / LIB / "libcudart.so.12")])
-    c_library(host, "2.36")
-    nvidia(host, "570.86.15")
-    devices(host, *_several("infiniband/uverbs", 4))
-    rdma(host, "mlx5_core")
     fingerprint(image, "cuda")
-    srun = tmp_path / "bin" / "srun"
-    srun.write_text("#!/bin/sh\nprintf 'MPI plugin types are...\\n\\tpmix\\n\\tpmi2\\n'\n")
-    return Case(image, host, site="h20-roce")
+    case.srun("pmix", "pmi2")
+    return _with_nvidia(case, "h20-roce", 4, "mlx5_core")
 
 
 @pytest.fixture
-def efa(tmp_path: Path) -> Case:
+def efa(case: Case) -> Case:
     """An Open MPI program with NCCL and its plugin for EFA, and a host with EFA."""
-    image, host = tmp_path / "image", tmp_path / "host"
-    c_library(image, "2.36")
+    image = case.image
     verbs = library(image / LIB / "libibverbs.so.1", defines="IBVERBS_PRIVATE_34")
     efa = library(image / LIB / "libefa.so.1", needed=[verbs])
     library(image / LIB / "libibverbs/libefa-rdmav34.so")
@@ -121,11 +114,6 @@ def efa(tmp_path: Path) -> Case:
     library(image / "opt/amazon/ofi-nccl/lib64/libnccl-net.so", needed=[fabric])
     library(image / LIB / "libnccl.so.2", text="NCCL version 2.27.7+cuda12.8")
     variables(image, LD_LIBRARY_PATH="/opt/amazon/efa/lib64:/opt/amazon/ofi-nccl/lib64")
-    program(image, [mpi(image, "libmpi.so.40", needed=[fabric])])
-    c_library(host, "2.36")
-    nvidia(host, "570.86.15")
-    devices(host, *_several("infiniband/uverbs", 32))
-    rdma(host, "efa")
-    srun = tmp_path / "bin" / "srun"
-    srun.write_text("#!/bin/sh\nprintf 'MPI plugin types are...\\n\\tpmix\\n'\n")
-    return Case(image, host, site="p5")
+    program(image, [library(image / LIB / "libmpi.so.40", needed=[fabric])])
+    case.srun("pmix")
+    return _with_nvidia(case, "p5", 32, "efa")

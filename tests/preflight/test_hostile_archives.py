@@ -17,11 +17,13 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from busbar.cli import main
-from busbar.detect.write import REFRAME_FILE
 from busbar.errors import BusbarError
 from busbar.preflight import packed, tarball
 from busbar.preflight.loader import View
 from busbar.preflight.packed import Archive, archive_kind
+
+from ..small_site import small_site
+from .trees import executable
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -54,7 +56,6 @@ def written(path: Path, entries: Iterable[Entry], **options: object) -> Path:
 
 
 STORE = """\
-#!/bin/sh
 case "$1 $2" in
 "image inspect") cat "{inspected}" ;;
 "create "*) echo container ;;
@@ -66,25 +67,14 @@ esac
 @pytest.fixture
 def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
     """The line that ``busbar check`` refuses an image of a store with; podman is a stand-in."""
-    tools = tmp_path / "store"
-    tools.mkdir()
-    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    site = tmp_path / "one"
-    site.mkdir()
-    (site / "site.yaml").write_text(
-        "name: one\ndescription: a machine\nfamily: generic\nscheduler: local\n"
-        "partitions: [{name: host, node_type: node, launcher: mpirun}]\n"
-        "node_types: {node: {cores: 2}}\ndeliveries: [{kind: wheels, stack: host}]\n"
-        "containers: {runtime: podman}\n"
-    )
-    (site / "reframe.py").write_text(REFRAME_FILE)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'store'}:{os.environ['PATH']}")
+    site = small_site(tmp_path, runtime="podman")
 
     def run(archive: Path, env: Iterable[str] = ()) -> str:
         inspected = tmp_path / "inspected"
         inspected.write_text(json.dumps([{"Config": {"Env": list(env)}}]))
-        podman = tools / "podman"
-        podman.write_text(STORE.format(inspected=inspected, archive=archive))
-        podman.chmod(0o755)
+        store = STORE.format(inspected=inspected, archive=archive)
+        executable(tmp_path / "store/podman", store)
         out = tmp_path / "out"
         words = ["check", "--site", site, "--output", out, "--image", "evil:latest"]
         assert main([str(word) for word in words]) == 2
@@ -220,7 +210,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
         pax(("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.name", "f"))
         + header("f", tarfile.REGTYPE, 512)
         + b"99999999999\n"
-        + b"0\n" * 2**18
+        + b"0\n" * 2**15
     ),
     "sparse size": lambda: (
         pax(("GNU.sparse.size", str(2**60)), ("GNU.sparse.map", "0,1," * 1000 + "0,1"))

@@ -38,16 +38,24 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def refused_or_blind(image: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+Judged = Callable[..., str]
+
+
+@pytest.fixture
+def judged(capsys: pytest.CaptureFixture[str]) -> Judged:
     """Preflight ends with a verdict or with one line, and says nothing of the host's files."""
-    status = cli.main(["preflight", str(image), "--site", "local", *words])
-    said = capsys.readouterr()
-    assert status in (1, 2), said
-    if status == 2:
-        assert not said.out
-        assert said.err.count("\n") == 1, said.err
-    assert SECRET not in said.out + said.err
-    return said.err
+
+    def run(image: Path, *words: str) -> str:
+        status = cli.main(["preflight", str(image), "--site", "local", *words])
+        said = capsys.readouterr()
+        assert status in (1, 2), said
+        if status == 2:
+            assert not said.out
+            assert said.err.count("\n") == 1, said.err
+        assert SECRET not in said.out + said.err
+        return said.err
+
+    return run
 
 
 def put(path: Path, make: Callable[[Path], object]) -> None:
@@ -85,10 +93,10 @@ SPECIAL: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("packed", [False, True])
 def test_special_files_are_refused(
-    image: Path, file: str, kind: str, packed: bool, capsys: pytest.CaptureFixture[str]
+    image: Path, file: str, kind: str, packed: bool, judged: Judged
 ) -> None:
     put(image / file, SPECIAL[kind])
-    error = refused_or_blind(_packed(image) if packed else image, capsys)
+    error = judged(_packed(image) if packed else image)
     assert "not a regular file" in error
 
 
@@ -105,14 +113,14 @@ TARGETS = {
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("packed", [False, True])
 def test_links_are_resolved_inside(
-    image: Path, file: str, target: str, packed: bool, capsys: pytest.CaptureFixture[str]
+    image: Path, file: str, target: str, packed: bool, judged: Judged
 ) -> None:
     secret = image.parent / "secret"
     path = image / file
     path.symlink_to(TARGETS[target].format(secret=secret, file=f"/{file}"))
     if packed:
         image = _packed(image)
-    refused_or_blind(image, capsys)
+    judged(image)
     view = View.of(open_image(image))
     assert SECRET not in view.text(PurePosixPath("/", file))
 
@@ -120,7 +128,7 @@ def test_links_are_resolved_inside(
 @pytest.mark.parametrize("directory", [".singularity.d", ".singularity.d/env", "opt", "etc"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_linked_directories_stay_inside(
-    image: Path, directory: str, packed: bool, capsys: pytest.CaptureFixture[str]
+    image: Path, directory: str, packed: bool, judged: Judged
 ) -> None:
     host = image.parent / "host"
     for name in (directory, ""):
@@ -134,7 +142,7 @@ def test_linked_directories_stay_inside(
     (image / directory).symlink_to(host)
     if packed:
         image = _packed(image)
-    refused_or_blind(image, capsys)
+    judged(image)
     contents = Contents.of_file(image)
     assert contents.fingerprint is None
     assert SECRET not in str(contents.variables)
@@ -187,14 +195,12 @@ LOADERS = {
 
 
 @pytest.mark.parametrize("case", LOADERS)
-def test_odd_loader_configurations_end(
-    image: Path, case: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_odd_loader_configurations_end(image: Path, case: str, judged: Judged) -> None:
     for name, text in LOADERS[case].items():
         (image / name).parent.mkdir(parents=True, exist_ok=True)
         (image / name).write_text(text)
     (image / "etc/again").symlink_to(".")
-    refused_or_blind(image, capsys)
+    judged(image)
     assert PurePosixPath("/opt/own") in View.of(Directory(image)).directories
 
 
@@ -228,33 +234,29 @@ def test_blank_lines_are_read_in_linear_time(image: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [2**20 + 1, 2**43])
-def test_large_files_are_refused(
-    image: Path, size: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_large_files_are_refused(image: Path, size: int, judged: Judged) -> None:
     try:
         for file in FILES:
             with (image / file).open("wb") as sparse:
                 sparse.truncate(size)
     except OSError:
         pytest.skip("the file system has no file of that size")
-    assert "ore than 1 MiB" in (error := refused_or_blind(image, capsys)) or "at most" in error
+    assert "ore than 1 MiB" in (error := judged(image)) or "at most" in error
 
 
 @pytest.mark.parametrize(
     "text",
     ["[" * 10**5, '{"a":' * 10**5, '{"stack": 1e400}', '{"stack": ' + "1" * 10**5 + "}", "NaN"],
 )
-def test_json_that_is_hard_to_read(
-    image: Path, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_that_is_hard_to_read(image: Path, text: str, judged: Judged) -> None:
     (image / FINGERPRINT).write_text(text)
-    assert "not valid JSON" in refused_or_blind(image, capsys)
+    assert "not valid JSON" in judged(image)
 
 
 @pytest.mark.parametrize("path", ["//opt/x", "opt/x", "../opt/x", "/opt/../opt/x", "x" * 300])
-def test_programs_by_odd_names(image: Path, path: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_by_odd_names(image: Path, path: str, judged: Judged) -> None:
     (image / "opt/x").write_text("#!/bin/sh\n")
-    error = refused_or_blind(image, capsys, "--program", path)
+    error = judged(image, "--program", path)
     assert "--program" in error
 
 
@@ -297,10 +299,10 @@ def test_an_odd_sif_is_read(image: Path) -> None:
         assert stream.read() == b"right"
 
 
-def test_a_damaged_sif_is_one_line(image: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_sif_is_one_line(image: Path, judged: Judged) -> None:
     sif = _packed(image)
     data = bytearray(sif.read_bytes())
     for start in range(96, len(data), 7):
         data[start] ^= 0xFF
     sif.write_bytes(data)
-    assert "unsquashfs" in refused_or_blind(sif, capsys)
+    assert "unsquashfs" in judged(sif)

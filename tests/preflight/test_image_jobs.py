@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from busbar.delivery.reframe import site_configuration, write
 from busbar.preflight.model import Fingerprint, PreflightReport
 
 from .cases import REAL_LIBRARIES, Case
-from .trees import fingerprint
+from .trees import fingerprint, written
 
 pytestmark = REAL_LIBRARIES
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,11 +29,8 @@ PROGRAM = "/opt/busbar/bin/gpu_aware"
 
 @pytest.fixture
 def script(
-    cuda: Case,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-):
+    cuda: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], list[str]]:
     """The script of one check, with an image of which preflight has said how it is launched."""
     fingerprint(cuda.image, "cuda")
     image = Image(
@@ -43,12 +41,11 @@ def script(
         ),
         programs={"gpu_aware": PROGRAM},
         settings={},
-        preflight=TypeAdapter(PreflightReport).validate_python(cuda.run(capsys)),
+        preflight=TypeAdapter(PreflightReport).validate_python(cuda.run()),
     )
     # The other delivery is that of the wheels; a dry run compiles nothing with this CUDA.
     for name in ("include/cuda_runtime_api.h", "lib64/libcudart.so"):
-        (tmp_path / "toolkit" / name).parent.mkdir(parents=True)
-        (tmp_path / "toolkit" / name).touch()
+        written(tmp_path / "toolkit" / name)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
     site = sites.load("h20-roce")
     environments = image_environments(site, Choice(image=image.reference), image, 8)

@@ -83,32 +83,35 @@ def c_library(root: Path, version: str) -> Path:
     return library(root / LIB / "libc.so.6", defines=" ".join(versions))
 
 
-def mpi(root: Path, soname: str, needed: Sequence[Path] = ()) -> Path:
-    """An MPI in the default directory."""
-    return library(root / LIB / soname, needed=needed)
+def program(root: Path, needed: Sequence[Path]) -> None:
+    """The program of an image, which needs these libraries."""
+    library(root / "usr/bin/app", needed=needed)
 
 
-def program(root: Path, needed: Sequence[Path]) -> str:
-    """A program that needs these libraries; its path inside."""
-    path = root / "usr/bin/app"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    library(path, needed=needed)
-    return "/usr/bin/app"
+def written(file: Path, text: str = "") -> Path:
+    """A file, in directories that are made if they are missing."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def executable(file: Path, script: str) -> Path:
+    """A program in the language of the shell."""
+    written(file, f"#!/bin/sh\n{script}\n").chmod(0o755)
+    return file
 
 
 def fingerprint(root: Path, stack: str) -> None:
     """What one of our images says of itself."""
-    file = root / "opt/busbar/fingerprint.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"stack": stack, "delivery": "wheels", "features": [stack]}))
+    says = {"stack": stack, "delivery": "wheels", "features": [stack]}
+    written(root / "opt/busbar/fingerprint.json", json.dumps(says))
 
 
 def variables(root: Path, **values: str) -> None:
     """What the image sets, as Apptainer keeps it of an OCI image."""
-    file = root / ".singularity.d/env/10-docker2singularity.sh"
-    file.parent.mkdir(parents=True, exist_ok=True)
     lines = [f'export {name}="${{{name}:-"{value}"}}"\n' for name, value in values.items()]
-    file.write_text("#!/bin/sh\n" + "".join(lines))
+    script = "#!/bin/sh\n" + "".join(lines)
+    written(root / ".singularity.d/env/10-docker2singularity.sh", script)
 
 
 def rdma(root: Path, module: str) -> None:
@@ -122,16 +125,18 @@ def rdma(root: Path, module: str) -> None:
 def devices(root: Path, *names: str) -> None:
     """Entries of /dev; plain files, since preflight only looks whether they are there."""
     for name in names:
-        file = root / "dev" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
+        written(root / "dev" / name)
 
 
 def nvidia(root: Path, driver: str) -> None:
     """A host with an NVIDIA driver and eight GPUs."""
     devices(root, *(f"nvidia{n}" for n in range(8)), "nvidiactl", "nvidia-uvm")
-    version = root / "proc/driver/nvidia/version"
-    version.parent.mkdir(parents=True)
-    version.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Mon Jan 1\n")
+    says = f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Mon Jan 1\n"
+    written(root / "proc/driver/nvidia/version", says)
     library(root / LIB / "libcuda.so.1")
     library(root / LIB / "libnvidia-ml.so.1")
+
+
+def rocm(root: Path, version: str) -> None:
+    """A release of ROCm in its directory."""
+    written(root / f"opt/rocm-{version}/.info/version", f"{version}-74\n")
