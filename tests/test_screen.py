@@ -17,14 +17,18 @@ import pytest
 
 from busbar import site as sites
 from busbar.check.causes import explained
+from busbar.check.document import document_of
 from busbar.check.features import needs
 from busbar.check.listing import Match, skips
+from busbar.check.snapshot import of_document
 from busbar.engine.collect import show, split
 from busbar.engine.judge import judge
 from busbar.engine.launch import BenchLaunch, powers
 from busbar.engine.results import Outcome, Result
 from busbar.engine.run import Run
 from busbar.parse.text import Source
+from busbar.report.page import page_of
+from busbar.report.sections import Frame
 from busbar.report.terminal import print_run
 from busbar.terminal import Column, Terminal
 from busbar.verdict import Verdict, combined
@@ -122,12 +126,14 @@ def screen(
     skipped: Sequence[Match] = SKIPPED,
 ) -> list[str]:
     """The lines, without colours."""
+    document = document_of(SITE.name, "ucx-1.14", outcomes, skipped)
     print_run(
         combined(each.verdict for each in outcomes),
         "",
         outcomes,
         skipped,
         Terminal(stream),
+        headline=page_of(Frame(of_document(document), SITE)).headline,
         seconds=12.3,
         report=Path("busbar-report/report.html"),
         verbose=verbose,
@@ -147,9 +153,12 @@ def test_the_screen(name, width, monkeypatch):
         golden.parent.mkdir(exist_ok=True)
         golden.write_text("\n".join(lines) + "\n")
     assert lines == golden.read_text().splitlines()
-    assert max(map(len, lines[1 : 2 + len(outcomes)])) <= width
-    assert lines[0].startswith(f"verdict: {combined(each.verdict for each in outcomes)} (")
-    assert lines[-1] == "report: busbar-report/report.html"
+    assert (
+        max(len(line) for line in lines if line.startswith(("check ", "pt2pt ", "xccl ", "link_")))
+        <= width
+    )
+    assert lines[0].startswith(f"{combined(each.verdict for each in outcomes)}: ")
+    assert lines[-1].endswith("; report: busbar-report/report.html")
     assert "%" not in "".join(re.sub(r"\d+(\.\d+)?%", "", line) for line in lines)
 
 
@@ -183,8 +192,8 @@ def test_a_row_is_the_worst_reading_of_its_check():
     assert "5 GB/s" in shown[2]
     degraded = replace(rows[1], verdict=Verdict.DEGRADED, message="below")
     shown = screen([replace(unjudged(), results=(*rows, degraded))], io.StringIO())
-    assert shown[2].endswith("degraded")
-    assert "9 GB/s" in shown[2]
+    assert shown[3].endswith("degraded")
+    assert "9 GB/s" in shown[3]
 
 
 def test_limits_of_picoseconds_are_not_shown():
@@ -213,7 +222,7 @@ def test_a_reason_and_a_cause_of_several_checks_is_shown_once():
     assert reason.startswith(
         "failed xccl all_reduce, xccl all_gather, xccl alltoall and 2 more: each of 4 processes"
     )
-    assert sum("remedy: " in line for line in shown) == 1
+    assert sum("Use a launcher that speaks" in line for line in shown) == 1
 
 
 def test_the_environments_of_a_check_are_told_apart():

@@ -63,11 +63,10 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
             coverage=_coverage(state.target, outcomes),
             sessions=_sessions(output),
         )
+        page = page_of(Frame(of_document(document), state.model))
         try:
             write(output / "results.json", json.dumps(to_json(document), indent=1) + "\n")
-            write(
-                output / "report.html", render(page_of(Frame(of_document(document), state.model)))
-            )
+            write(output / "report.html", render(page))
         except OSError as error:
             failure = error
         if interruption.name == name:
@@ -79,7 +78,7 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
         if args.json:
             stdout().document(to_json(document))
         elif args.summary:
-            stdout().line(summary(document.verdict, document.coverage, outcomes))
+            stdout().line(summary(document.verdict, document.coverage, page.headline))
         else:
             print_run(
                 document.verdict,
@@ -87,6 +86,7 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
                 outcomes,
                 skipped,
                 stdout(),
+                headline=page.headline,
                 seconds=time.monotonic() - state.begun,
                 report=output / "report.html",
                 verbose=args.verbose,

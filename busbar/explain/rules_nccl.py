@@ -20,6 +20,7 @@ from busbar.tools.nccl_tests.parse import NcclRow
 from busbar.tools.nccl_tests.read import rows_of
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
+from busbar.words import counted
 
 _LARGE = 1 << 24
 """From this size on NCCL by default uses SIMPLE on NVLink and on networks."""
@@ -90,13 +91,13 @@ def few_channels(context: Context) -> Finding | None:
         if limit >= _ENOUGH_CHANNELS or (channels and count is not None and limit > count):
             setting = configured = None
     if setting or configured:
-        many = count if count is not None else "an unknown number of"
+        many = "an unknown number of channels" if count is None else counted(count, "channel")
         certain = count is not None and count <= _LIMITED_CHANNELS
-        summary = f"{many} channels{words_of(setting)}"
+        summary = f"{many}{words_of(setting)}"
         return finding(summary, setting or configured, line, certain=certain)
     direct = any(way.startswith("P2P") for way in facts.transports)
     if direct and facts.first("nccl.nvlink") and count is not None and count <= _FEW_CHANNELS:
-        return finding(f"{count} channels", line, certain=False)
+        return finding(counted(count, "channel"), line, certain=False)
     return None
 
 

@@ -28,7 +28,7 @@ def mail(page: Page) -> list[str]:
 
 def _lines(page: Page) -> Iterator[str]:
     run = page.run
-    yield f"{run.site}: {run.verdict}: {page.sentence}"
+    yield f"{run.site}: {run.verdict}: {page.headline.text}"
     yield ", ".join(filter(None, (run.when, page.judged, run.coverage)))
     recent = [each for each in page.news if each.recent]
     for each in recent[:_MOST_NEWS]:

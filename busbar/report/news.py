@@ -12,7 +12,7 @@ from busbar.report.scale import number
 from busbar.report.trend import dated, day, percent
 
 if TYPE_CHECKING:
-    from busbar.history.model import Change, Event
+    from busbar.history.model import Change, Event, HistoryKey
 
 _RECENT = 7 * 86400.0
 _MOST_DIFFERENCES = 3
@@ -38,6 +38,8 @@ class News:
     more: int
     """Series that are not listed."""
     below_band: bool
+    open: bool
+    """Whether a series that became worse has not become better since."""
 
 
 def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
@@ -45,6 +47,7 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
 
     ``last`` is the time of the last night.
     """
+    repaired: set[HistoryKey] = set()
     for event in sorted(events, key=lambda event: (-event.since, not event.worse)):
         if not event.changes:
             continue
@@ -73,7 +76,9 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
             series=tuple(_line(change) for change in changes[:_MOST_SERIES]),
             more=max(0, count - _MOST_SERIES),
             below_band=any(change.below_band for change in changes),
+            open=any(change.worse and change.key not in repaired for change in changes),
         )
+        repaired |= {change.key for change in changes if not change.worse}
 
 
 def _line(change: Change) -> str:

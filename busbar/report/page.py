@@ -18,12 +18,12 @@ from busbar.check.snapshot import Snapshot
 from busbar.engine.results import Outcome
 from busbar.report.failures import Failure, failures
 from busbar.report.fleet import Fleet, of_outcomes
+from busbar.report.headline import Headline, headline
 from busbar.report.matrix import MatrixPicture
 from busbar.report.news import News
 from busbar.report.rows import Namer, namer
 from busbar.report.scale import number
 from busbar.report.sections import CheckSection, Frame, sections
-from busbar.report.sweep import sentence as of_sweep
 from busbar.report.trend import Trend
 from busbar.terminal import visible
 from busbar.units import format_bytes
@@ -38,7 +38,7 @@ class Page:
     """One page of a report."""
 
     run: Snapshot
-    sentence: str
+    headline: Headline
     counts: tuple[tuple[Verdict, int], ...]
     news: tuple[News, ...]
     """What the history says has changed."""
@@ -91,7 +91,12 @@ def page_of(
     readings = [row for each in run.outcomes for row in each.results if row.value is not None]
     return Page(
         run=run,
-        sentence=_sentence(frame, news, sweep),
+        headline=headline(
+            *(run, name, found),
+            news=news,
+            sweep=sweep,
+            series=sum(map(len, frame.trends.values())),
+        ),
         counts=counts(run.outcomes),
         news=tuple(news),
         before=before,
@@ -112,45 +117,6 @@ def counts(outcomes: Iterable[Outcome]) -> tuple[tuple[Verdict, int], ...]:
     """Return how many checks have each verdict, the worst first."""
     found = Counter(outcome.verdict for outcome in outcomes)
     return tuple(sorted(found.items(), key=lambda each: -each[0].severity))
-
-
-def sentence(run: Snapshot) -> str:
-    """Return the verdict of a run in one line."""
-    total = len(run.outcomes)
-    found = counts(run.outcomes)
-    bad = [(verdict, count) for verdict, count in found if verdict.is_problem]
-    if bad:
-        (verdict, count), *others = bad
-        words = [f"{count} of {counted(total, 'check')}{_verb(verdict, count)}"]
-        return ", ".join([*words, *(f"{count} {verdict}" for verdict, count in others)])
-    passed = dict(found).get(Verdict.PASS, 0)
-    left = total - passed
-    if not passed:
-        return f"{counted(left, 'check')} measured, no band is known"
-    text = f"{counted(passed, 'check')} pass{'es' if passed == 1 else ''}"
-    return f"{text}, {left} without a band" if left else text
-
-
-def _sentence(frame: Frame, news: Sequence[News], sweep: Fleet | None) -> str:
-    """Return the first line of the page: of the checks, else of the sweep, else of the history."""
-    worse = sum(each.worse and each.recent for each in news)
-    changes = f"{counted(worse, 'change')} for the worse" if worse else ""
-    if frame.run.outcomes or sweep:
-        text = of_sweep(sweep) if sweep and not frame.run.outcomes else sentence(frame.run)
-        return f"{text}; {changes}" if changes else text
-    count = sum(map(len, frame.trends.values()))
-    # A run without a reading is failed, whatever earlier nights have measured.
-    if not count or frame.run.verdict is Verdict.FAILED:
-        return "nothing was measured"
-    return f"{count} series in the history, {changes or 'no change for the worse within a week'}"
-
-
-def _verb(verdict: Verdict, count: int) -> str:
-    if verdict is Verdict.FAILED:
-        return " failed"
-    if verdict is Verdict.NOT_RUN:
-        return " did not run"
-    return f" {'is' if count == 1 else 'are'} {verdict}"
 
 
 def _notes(outcomes: Iterable[Outcome], name: Namer) -> Iterator[tuple[str, tuple[str, ...]]]:

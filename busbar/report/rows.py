@@ -50,11 +50,14 @@ def _place(outcome: Outcome) -> str:
 
 def rows_of_check(name: str, outcome: Outcome) -> list[list[Part]]:
     """Return one row for a whole check, with its worst reading."""
-    verdict = outcome.verdict
-    deciding = [row for row in outcome.results if row.verdict is verdict]
-    readings = [row for row in deciding if row.value is not None] or deciding
-    row = min(readings, key=lambda row: (quality(row), -(row.bytes or 0)), default=None)
-    return [_cells(name, row, verdict, outcome)]
+    return [_cells(name, deciding(outcome), outcome.verdict, outcome)]
+
+
+def deciding(outcome: Outcome) -> Result | None:
+    """Return the worst of the results that have the verdict of their check, readings first."""
+    rows = [row for row in outcome.results if row.verdict is outcome.verdict]
+    readings = [row for row in rows if row.value is not None] or rows
+    return min(readings, key=lambda row: (quality(row), -(row.bytes or 0)), default=None)
 
 
 def rows_of_readings(name: str, outcome: Outcome) -> list[list[Part]]:

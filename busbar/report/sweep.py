@@ -122,22 +122,3 @@ def _nodes(name: str, known: set[str]) -> Iterator[str]:
             yield from (name[:at], name[at + 1 :])
             return
     yield name
-
-
-def sentence(fleet: Fleet) -> str:
-    """Return what a sweep found in one line."""
-    bad = [(count, verdict) for verdict, count in fleet.counts if verdict.is_problem]
-    if not fleet.total:
-        return "no node was measured"
-    if any(verdict is Verdict.UNJUDGED for verdict, _ in fleet.counts) and not bad:
-        return f"{fleet.total} nodes were compared with each other only"
-    if not bad:
-        return f"no node of {fleet.total} is slow"
-    words = {
-        Verdict.FAILED: "with wrong data",
-        Verdict.DEGRADED: "slow",
-        Verdict.UNKNOWN: "undecided",
-        Verdict.NOT_RUN: "not measured",
-    }
-    parts = (f"{count} {words.get(verdict, verdict)}" for count, verdict in bad)
-    return f"of {fleet.total} nodes {', '.join(parts)}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from busbar.check.listing import Match, skips
 from busbar.engine.results import Outcome, Result
+from busbar.report.headline import Headline
 from busbar.report.rows import (
     COLUMNS,
     Namer,
@@ -33,37 +34,28 @@ def print_run(
     skipped: Sequence[Match],
     out: Terminal,
     *,
+    headline: Headline,
     seconds: float,
     report: Path,
     verbose: bool = False,
 ) -> None:
-    """Print the verdict of a run first, then all that led to it; fit one screen."""
-    out.line(
-        (f"verdict: {verdict}", f"bold {STYLES[verdict]}"),
-        f"{', ' if coverage else ''}{coverage} ({_counts(outcomes, seconds)})",
-    )
-    print_verdicts(outcomes, out, verbose=verbose)
+    """Print what was found in one sentence, then all that led to it; fit one screen."""
+    out.line((verdict, f"bold {STYLES[verdict]}"), f": {headline.text}")
+    if headline.next:
+        out.line(("next", "bold"), f": {headline.next}")
+    print_verdicts(outcomes, out, verbose=verbose, told=headline.next)
     if verbose:
         for match in skipped:
             out.line(f"skipped {match.short}: {match.reason}")
     else:
         for line in skips(skipped):
             out.line(line)
-    out.line(f"report: {report}")
+    out.line(f"{coverage}{', ' if coverage else ''}{_counts(outcomes, seconds)}; report: {report}")
 
 
-def summary(verdict: Verdict, coverage: str, outcomes: Sequence[Outcome]) -> str:
+def summary(verdict: Verdict, coverage: str, headline: Headline) -> str:
     """Return one line for mail, a monitor, or the reason of a drained node."""
-    reasons = [
-        f"{outcome.check}: {message}"
-        for outcome in sorted(outcomes, key=lambda outcome: -outcome.verdict.severity)
-        for _, message in _reasons(outcome.results)
-        if message
-    ]
-    shown = [f"verdict: {verdict}", *([coverage] if coverage else []), *reasons[:_MAX_SHOWN]]
-    if left := len(reasons) - _MAX_SHOWN:
-        shown += [f"and {left} more"] if left > 0 else []
-    return "; ".join(shown)
+    return f"{verdict}: {headline}" + (f"; {coverage}" if coverage else "")
 
 
 def _counts(outcomes: Sequence[Outcome], seconds: float) -> str:
@@ -75,16 +67,19 @@ def _counts(outcomes: Sequence[Outcome], seconds: float) -> str:
     return ", ".join([*parts, counted(checks, "check"), f"{seconds:.0f} s"])
 
 
-def print_verdicts(outcomes: Sequence[Outcome], out: Terminal, *, verbose: bool = False) -> None:
+def print_verdicts(
+    outcomes: Sequence[Outcome], out: Terminal, *, verbose: bool = False, told: str = ""
+) -> None:
     """Print one row per check, then what is wrong with its causes, then the notes.
 
-    ``verbose`` prints one row per size and buffers (of the worst pair), and all reasons.
+    ``verbose`` prints one row per size and buffers (of the worst pair), and all reasons. The
+    remedy that was ``told`` is not repeated.
     """
     name = namer(outcomes)
     rows_of = rows_of_readings if verbose else rows_of_check
     out.fitted(COLUMNS, [row for each in outcomes for row in rows_of(name(each), each)])
     _print_reasons(outcomes, name, out, verbose=verbose)
-    _print_causes(outcomes, name, out, verbose=verbose)
+    _print_causes(outcomes, name, out, verbose=verbose, told=told)
     # Most notes apply to every check; their evidence is in the JSON only.
     for text in dict.fromkeys(f"note {n.id}: {n.summary}" for o in outcomes for n in o.notes):
         out.line(text)
@@ -126,7 +121,7 @@ def _reasons(results: Iterable[Result]) -> Iterator[tuple[Verdict, str]]:
 
 
 def _print_causes(
-    outcomes: Sequence[Outcome], name: Namer, out: Terminal, *, verbose: bool
+    outcomes: Sequence[Outcome], name: Namer, out: Terminal, *, verbose: bool, told: str
 ) -> None:
     """Print each cause once: what it is in which checks, the evidence, the remedy."""
     causes = grouped((c.id, (name(outcome), c)) for outcome in outcomes for c in outcome.causes)
@@ -140,5 +135,5 @@ def _print_causes(
         )
         for line in list(evidence)[: None if verbose else _MAX_SHOWN]:
             out.line(line)
-        for remedy in dict.fromkeys(cause.remedy for _, cause in found):
+        for remedy in dict.fromkeys(c.remedy for _, c in found if c.remedy != told):
             out.line(f"  remedy: {remedy}")

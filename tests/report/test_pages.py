@@ -65,24 +65,24 @@ def with_history(run: Snapshot) -> Page:
 @pytest.mark.parametrize(
     ("rows", "says", "text"),
     [
-        ([row(value=1.0)], "pass", "1 check passes"),
-        ([row(value=1.0), row("b", 1.0)], "pass", "2 checks pass"),
+        ([row(value=1.0)], "pass", "no reading of 1 check is below its band"),
+        ([row(value=1.0), row("b", 1.0)], "pass", "no reading of 2 checks is below its band"),
         ([row(value=1.0, verdict=Verdict.UNJUDGED)], "unjudged", "1 check measured"),
-        ([row(value=1.0, verdict=Verdict.DEGRADED)], "degraded", "1 of 1 check is degraded"),
+        ([row(value=1.0, verdict=Verdict.DEGRADED)], "degraded", "xccl shows 1 GB/s"),
         # A file does not make a run better than its readings.
-        ([row(value=nan)], "failed", "1 of 1 check failed"),
-        ([row(value=inf)], "failed", "1 of 1 check failed"),
-        ([row(value=0.0)], "failed", "1 of 1 check failed"),
-        ([row()], "failed", "1 of 1 check failed"),
+        ([row(value=nan)], "failed", "xccl: "),
+        ([row(value=inf)], "failed", "xccl: "),
+        ([row(value=0.0)], "failed", "xccl: "),
+        ([row()], "failed", "xccl: "),
         ([], "failed", "nothing was measured"),
-        ([row("b", verdict=Verdict.NOT_RUN)], "not run", "1 of 1 check did not run"),
+        ([row("b", verdict=Verdict.NOT_RUN)], "not run", "b: no reason is recorded"),
     ],
 )
 def test_the_first_line(rows: list, says: str, text: str, tmp_path: Path) -> None:
     claimed = "pass" if says == "failed" else says
     shown = page(snapshot(tmp_path, rows, verdict=claimed))
     assert shown.run.verdict == says
-    assert shown.sentence.startswith(text)
+    assert shown.headline.text.startswith(text)
     assert f"{says}</span>: {text}" in render(shown)
 
 
@@ -323,7 +323,7 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
     text = "\n".join(lines)
     assert text.replace("\n", "").isprintable()
     assert "62 of 64 nodes tested" in text.replace("\n  ", " ")
-    assert "failed: 40 of 40 checks failed" in text.replace("\n  ", " ")
+    assert "failed: check 0: GPU 2" in text.replace("\n  ", " ")
     assert "and 37 more causes" in text
 
 

@@ -12,7 +12,8 @@ import pytest
 from busbar import cli
 from busbar.cluster.sweep.document import read_sweep
 from busbar.errors import BusbarError
-from busbar.report.sweep import map_of, read_rates, sentence
+from busbar.report.headline import of_sweep
+from busbar.report.sweep import map_of, read_rates
 from busbar.verdict import Verdict
 
 
@@ -52,7 +53,9 @@ def test_states_by_leaf(tmp_path: Path) -> None:
         "gpu-a7": Verdict.UNKNOWN,
     }
     assert [node.name for node in drawn.leaves[1].nodes][-2:] == ["gpu-a10", "gpu-a11"]
-    assert sentence(drawn) == "of 12 nodes 1 slow, 1 undecided, 1 not measured"
+    assert of_sweep(drawn) == (
+        "gpu-a5 is slow; gpu-a7 is undecided; gpu-a3 was not measured; 12 nodes in all"
+    )
 
 
 def test_nobody_passes_without_rows(tmp_path: Path) -> None:
@@ -70,7 +73,7 @@ def test_the_page_of_a_sweep(tmp_path: Path, capsys, monkeypatch) -> None:
     assert "nic gpu-a5/mlx5_0: 23 of 46 GB/s" in text
     assert "gpu-a3-gpu-a4</strong>: not measured by the sweep" in text
     assert "1 line was cut off" in text
-    assert capsys.readouterr().out.startswith("sweep: degraded: of 12 nodes 1 slow")
+    assert capsys.readouterr().out.startswith("sweep: degraded: gpu-a5 is slow")
 
 
 def test_the_page_of_a_sweep_by_leaf(tmp_path: Path, capsys, monkeypatch) -> None:
@@ -106,4 +109,4 @@ def test_what_only_a_limit_can_judge_is_no_pass(tmp_path: Path) -> None:
     rows.write_text('{"round": 1, "a": "n1", "b": "n2", "gb_per_s": 5, "state": "ok"}\n')
     drawn = map_of(read_sweep(document), read_rates(rows), {})
     assert {node.verdict for leaf in drawn.leaves for node in leaf.nodes} == {Verdict.UNJUDGED}
-    assert sentence(drawn) == "2 nodes were compared with each other only"
+    assert of_sweep(drawn) == "2 nodes were compared with each other only"

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""The first sentence about a run: which part, by how much, why, and what to do next."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from busbar.check.snapshot import Snapshot
+from busbar.engine.results import Outcome, Result
+from busbar.report.failures import Failure
+from busbar.report.fleet import Fleet
+from busbar.report.matrix import ends_of
+from busbar.report.news import News
+from busbar.report.rows import Namer, deciding
+from busbar.units import format_bytes
+from busbar.verdict import Verdict
+from busbar.words import counted, names_text
+
+_LONGEST_REASON = 160
+_COPIES = {
+    "to_gpu": "host memory to GPU {}",
+    "from_gpu": "GPU {} to host memory",
+    "local": "copies within GPU {}",
+}
+"""What the program ``memory`` measures, with the GPU."""
+_ENDS = {"D": "GPU", "H": "rank"}
+_OF_NODES = {
+    Verdict.FAILED: "{} moved wrong data",
+    Verdict.DEGRADED: "{} is slow",
+    Verdict.UNKNOWN: "{} is undecided",
+    Verdict.NOT_RUN: "{} was not measured",
+}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What a reader learns first."""
+
+    text: str
+    """Which part, by how much, why; or that nothing is wrong."""
+    next: str = ""
+    """What to do, if something is wrong."""
+
+    def __str__(self) -> str:
+        """Return both as one text."""
+        return f"{self.text.rstrip('.')}. Next: {self.next}" if self.next else self.text
+
+
+def headline(
+    run: Snapshot,
+    name: Namer,
+    failures: Sequence[Failure],
+    *,
+    news: Sequence[News] = (),
+    sweep: Fleet | None = None,
+    series: int = 0,
+) -> Headline:
+    """Return the sentence: of what failed, else of the sweep, else of the history.
+
+    ``failures`` has the worst first; ``series`` counts those of the history.
+    """
+    worse = [each for each in news if each.worse and each.open]
+    changes = f"{worse[0].title} {worse[0].when}" if worse else ""
+    if changes and len(worse) > 1:
+        changes += f", and {counted(len(worse) - 1, 'change')} more for the worse"
+    if failures:
+        found = _of_failures(run, name, failures)
+    elif run.outcomes:
+        found = Headline(_of_passes(run.outcomes))
+    elif sweep:
+        found = Headline(of_sweep(sweep))
+    # A run without a reading is failed, whatever earlier nights have measured.
+    elif not series or run.verdict is Verdict.FAILED:
+        return Headline("nothing was measured")
+    else:
+        return Headline(changes or f"nothing became worse in {counted(series, 'series')}")
+    if not changes:
+        return found
+    first = (found.text, changes) if failures or sweep else (changes, found.text)
+    return Headline("; ".join(first), found.next)
+
+
+def _of_failures(run: Snapshot, name: Namer, failures: Sequence[Failure]) -> Headline:
+    """Return the sentence of the worst failure."""
+    worst = failures[0]
+    outcome = max(
+        (each for each in run.outcomes if name(each) in worst.checks),
+        key=lambda each: each.verdict.severity,
+    )
+    why = textwrap.shorten(worst.shown_summaries[0], _LONGEST_REASON, placeholder=" ...")
+    row = deciding(outcome)
+    where = f"{row.where}: " if row and row.where else ""
+    if row and row.value and outcome.verdict in (Verdict.DEGRADED, Verdict.IMPOSSIBLE):
+        text = where + _of_reading(row, name(outcome)) + (f": {why}" if worst.id else "")
+    else:
+        text = f"{where}{name(outcome)}: {why}"
+    others = Counter(
+        each.verdict for each in run.outcomes if each.verdict.is_problem and each is not outcome
+    )
+    rest = (f"{counted(others[v], 'other check')} {v}" for v in sorted(others, reverse=True))
+    return Headline(", ".join([text, *rest]), worst.remedy or worst.repeat)
+
+
+def _of_reading(row: Result, check: str) -> str:
+    what = _part(row) or _collective(row) or check
+    size = f" at {format_bytes(row.bytes)}" if row.bytes else ""
+    value = f"{row.value:.4g}"
+    if row.verdict is Verdict.IMPOSSIBLE:
+        limit = f"the limit of {row.shown_limit:.4g} {row.unit}" if row.shown_limit else "possible"
+        return f"{what} shows {value} {row.unit}{size}, beyond {limit}"
+    edge = row.high if row.metric == "latency" else row.low
+    if edge is None:
+        return f"{what} shows {value} {row.unit}{size}"
+    if row.metric == "latency":
+        return f"{what} takes {value} us{size} instead of at most {edge:.4g}"
+    return f"{what} reaches {value} of {edge:.4g} {row.unit}{size}"
+
+
+def _part(row: Result) -> str:
+    """Return the part of the machine that a reading is of; empty if it is no pair of ends."""
+    kind, _, index = row.pair.partition(" ")
+    if kind in _COPIES:
+        return _COPIES[kind].format(index)
+    ends = ends_of(row)
+    buffers = row.buffers.split()
+    if not ends or len(buffers) != 2 or not set(buffers) <= _ENDS.keys():
+        return ""
+    return " to ".join(f"{_ENDS[b]} {end}" for b, end in zip(buffers, ends, strict=True))
+
+
+def _collective(row: Result) -> str:
+    series = row.series
+    if not series or series.kind != "busbw" or not series.ranks:
+        return ""
+    return f"{series.operation or series.bench} of {series.ranks} GPUs"
+
+
+def _of_passes(outcomes: Sequence[Outcome]) -> str:
+    passed = sum(outcome.verdict is Verdict.PASS for outcome in outcomes)
+    left = len(outcomes) - passed
+    if not passed:
+        return f"{counted(left, 'check')} measured, no band is known"
+    text = f"no reading of {counted(passed, 'check')} is below its band"
+    return f"{text}, {counted(left, 'check')} without a band" if left else text
+
+
+def of_sweep(fleet: Fleet) -> str:
+    """Return the sentence of a sweep, with the nodes of each verdict."""
+    bad = [(count, verdict) for verdict, count in fleet.counts if verdict.is_problem]
+    if not fleet.total:
+        return "no node was measured"
+    if any(verdict is Verdict.UNJUDGED for verdict, _ in fleet.counts) and not bad:
+        return f"{fleet.total} nodes were compared with each other only"
+    if not bad:
+        return f"no node of {fleet.total} is slow"
+    parts = []
+    for count, verdict in bad:
+        nodes = [node.name for node in fleet.listed if node.verdict is verdict]
+        text = _OF_NODES.get(verdict, f"{{}} is {verdict}").format(names_text(nodes))
+        parts.append(text if count == 1 else f"{text} ({count} nodes)")
+    return f"{'; '.join(parts)}; {fleet.total} nodes in all"
