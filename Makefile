@@ -105,7 +105,7 @@ fuzz: setup ## feed a million altered inputs to every parser, in under an hour o
 mutants: setup ## change the code that judges in 100 ways, one at a time, and list the changes that no test notices (ARGS="--count 300 --seed 1")
 	@$(BIN)/python ci/mutants.py $(ARGS)
 
-docs: setup ## write the pages of docs/reference/ from the code
+docs: setup ## write docs/reference/ and docs/pictures/ from the code
 	@$(BIN)/python -m ci.docs.reference
 
 clean: ## remove generated files

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Write the pages of docs/reference/ from the code: ``python -m ci.docs.reference [DIRECTORY]``.
+"""Write docs/reference/ and docs/pictures/ from the code: ``python -m ci.docs.reference``.
 
 It ends with an error if the code holds something that no page describes, such as an environment
 variable without an entry in environment.yaml.
@@ -18,6 +18,7 @@ from .cli import cli_page
 from .documents import DOCUMENTS, json_page
 from .environment import environment_page
 from .gate import gate_page
+from .pictures import PICTURES, picture
 from .site_yaml import site_page
 from .sites import sites_page
 
@@ -34,7 +35,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def main() -> None:
-    """Write every page and every schema."""
+    """Write every page, every schema and every picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", nargs="?", type=Path, default=Path("docs/reference"))
     directory: Path = parser.parse_args().directory
@@ -45,6 +46,10 @@ def main() -> None:
     for document in DOCUMENTS:
         text = json.dumps(document.schema(), indent=2) + "\n"
         (directory / "schemas" / document.file).write_text(text, encoding="utf-8")
+    pictures = directory.parent / "pictures"
+    pictures.mkdir(exist_ok=True)
+    for name, command in PICTURES.items():
+        (pictures / name).write_text(picture(command), encoding="utf-8")
 
 
 if __name__ == "__main__":
