@@ -8,6 +8,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import tarfile
 import time
 import zlib
@@ -23,6 +24,9 @@ MOST_MEMBERS = 1_000_000
 _MOST_NAME = 4096  # PATH_MAX of Linux
 _MOST_HEADER = 2**18
 """Bytes of the headers of one member; Docker and Podman write a few hundred."""
+# tarfile of Python before 3.11.10 searches a header for numbers, in a time that grows with the
+# square of their length: minutes for 250,000 digits. No file name has as many as these.
+_NUMBER = re.compile(rb"[0-9]{256}")
 _BLOCK = 2**20
 _SECONDS = 120.0
 _UNPACK_S = 1800.0
@@ -70,6 +74,8 @@ class _Limited:
         self._check_time()
         data = self._stream.read(size)
         self._at += len(data)
+        if _NUMBER.search(data):
+            raise _refused(self._where, "a header has a number of more than 255 digits")
         return data
 
     def seek(self, position: int) -> None:

@@ -19,9 +19,6 @@ mkdir -p "$dir"
 paths=(LICENSE containers reframe_checks/src)
 [[ $delivery != spack ]] || paths+=(packages site ci/spack ci/images/small locks)
 git ls-files -z --cached --others --exclude-standard "${paths[@]}" | tar -c --null -T - | tar -x -C "$dir"
-"$python" ci/images/render.py --stack "$stack" --output "$dir/rendered" ${site:+--site "$site"}
-mv "$dir/rendered/$stack"/* "$dir/"
-rmdir "$dir/rendered/$stack" "$dir/rendered"
 
 unpack() { # NAMES LOCK...: unpacks the wheels of these names in requirements.lock, and all wheels of each LOCK
     local names=$1 lock
@@ -67,6 +64,9 @@ spack)
     ;;
 *) die "DELIVERY must be wheels or spack, got '$delivery'" ;;
 esac
+"$python" ci/images/render.py --stack "$stack" --output "$dir/rendered" ${site:+--site "$site"}
+mv "$dir/rendered/$stack"/* "$dir/"
+rmdir "$dir/rendered/$stack" "$dir/rendered"
 # Normalize modes and times: the image must not depend on the umask or the clock of its builder.
 chmod -R u=rwX,go=rX "$dir"
 find "$dir" -exec touch --no-dereference --date "@${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}" {} +

@@ -13,7 +13,7 @@ import pytest
 
 from busbar import cli
 
-from .trees import executable
+from ..files import executable
 
 REAL_LIBRARIES = [
     pytest.mark.run,

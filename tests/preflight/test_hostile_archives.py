@@ -22,8 +22,8 @@ from busbar.preflight import packed, tarball
 from busbar.preflight.loader import View
 from busbar.preflight.packed import Archive, archive_kind
 
+from ..files import executable
 from ..small_site import small_site
-from .trees import executable
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -205,7 +205,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "nested": lambda: header("x", tarfile.XHDTYPE, 0) * 5000,
     "pax size": lambda: pax(("size", str(2**62))) + header("f", tarfile.REGTYPE, 0),
     "negative size": lambda: pax(("size", "-1024")) + header("f", tarfile.REGTYPE, 0) * 3,
-    "digits": lambda: pax(("size", "9" * 5000)) + header("f", tarfile.REGTYPE, 0),
+    "digits": lambda: pax(("size", "9" * 250_000)) + header("f", tarfile.REGTYPE, 0),
     "sparse map": lambda: (
         pax(("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.name", "f"))
         + header("f", tarfile.REGTYPE, 512)

@@ -19,8 +19,9 @@ from busbar.delivery.image_environment import image_environments
 from busbar.delivery.reframe import site_configuration, write
 from busbar.preflight.model import Fingerprint, PreflightReport
 
+from ..files import written
 from .cases import REAL_LIBRARIES, Case
-from .trees import fingerprint, written
+from .trees import fingerprint
 
 pytestmark = REAL_LIBRARIES
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,9 @@ import pytest
 from busbar import cli
 from busbar.slurm.client import call
 
+from ..files import executable, written
 from .cases import REAL_LIBRARIES, Case
-from .trees import LIB, executable, library, program, rocm, variables, written
+from .trees import LIB, library, program, rocm, variables
 
 pytestmark = REAL_LIBRARIES
 

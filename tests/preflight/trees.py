@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+from ..files import written
+
 LIB = "usr/lib/x86_64-linux-gnu"
 
 
@@ -86,19 +88,6 @@ def c_library(root: Path, version: str) -> Path:
 def program(root: Path, needed: Sequence[Path]) -> None:
     """The program of an image, which needs these libraries."""
     library(root / "usr/bin/app", needed=needed)
-
-
-def written(file: Path, text: str = "") -> Path:
-    """A file, in directories that are made if they are missing."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text)
-    return file
-
-
-def executable(file: Path, script: str) -> Path:
-    """A program in the language of the shell."""
-    written(file, f"#!/bin/sh\n{script}\n").chmod(0o755)
-    return file
 
 
 def fingerprint(root: Path, stack: str) -> None:

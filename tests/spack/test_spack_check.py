@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +18,73 @@ from busbar.errors import BusbarError
 from ci.spack import check, inputs, locks, manifest
 from ci.spack.check import unmet
 
+from ..files import written
+
 ROOT = Path(__file__).resolve().parents[2]
 STACK = "site/_stacks/rocm-gfx942"
-Lock = dict[str, Any]
+SCOPES = "site/_families/spack"
+RECIPES = "packages/spack_repo/busbar/packages"
+UCX = f"{RECIPES}/ucx/package.py"
+Data = dict[str, Any]
+Change = Callable[[Data], object]
+
+
+@dataclass
+class Copy:
+    """A copy of a ROCm stack, the one with the most rules, and of all that determined its lock."""
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        self.directory = self.root / STACK
+        self.lock = self.directory / lock.FILE
+
+    def manifest(self) -> manifest.Manifest:
+        return manifest.load(self.directory / "spack.yaml")
+
+    def problems(self, words: str = "") -> list[str]:
+        """The problems that have these words."""
+        return [each for each in check.judge(self.manifest()).problems if words in each]
+
+    def replace(self, name: str, old: str, new: str) -> None:
+        text = (self.root / name).read_text()
+        assert old in text
+        written(self.root / name, text.replace(old, new))
+
+    def rewrite(self, *changes: Change) -> None:
+        """Change the lock."""
+        data = json.loads(self.lock.read_text())
+        for change in changes:
+            change(data)
+        self.lock.write_text(json.dumps(data))
+
+    @contextmanager
+    def kept(self, name: str) -> Iterator[Path]:
+        """Put back a file, or its absence, after it was changed."""
+        path = self.root / name
+        before = path.read_text() if path.exists() else None
+        yield path
+        path.unlink()
+        if before is not None:
+            path.write_text(before)
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A copy of a ROCm stack, the one with the most rules, and of all that determined its lock."""
-    for part in (STACK, "site/_families/spack", "packages", "reframe_checks/src", "ci/spack"):
+def copy(tmp_path: Path) -> Copy:
+    for part in (STACK, SCOPES, "packages", "reframe_checks/src", "ci/spack"):
         shutil.copytree(ROOT / part, tmp_path / part)
-    return tmp_path / STACK
+    return Copy(tmp_path)
 
 
-def problems(directory: Path) -> tuple[str, ...]:
-    return check.judge(manifest.load(directory / "spack.yaml")).problems
-
-
-def node(data: Lock, name: str) -> dict[str, Any]:
+def node(data: Data, name: str) -> dict[str, Any]:
     (found,) = [entry for entry in data["concrete_specs"].values() if entry["name"] == name]
     return found  # type: ignore[no-any-return]
 
 
-def set_in(package: str, *path: str, to: Any) -> Callable[[Lock], None]:
+def set_in(package: str, *path: str, to: Any) -> Change:
     """Change one value of a package."""
 
-    def change(data: Lock) -> None:
+    def change(data: Data) -> None:
         *above, last = path
         place = node(data, package)
         for key in above:
@@ -52,37 +94,38 @@ def set_in(package: str, *path: str, to: Any) -> Callable[[Lock], None]:
     return change
 
 
-def root_dropped(data: Lock) -> None:
+def root_dropped(data: Data) -> None:
     data["roots"] = [root for root in data["roots"] if not root["spec"].startswith("ucc")]
 
 
-def root_renamed(data: Lock) -> None:
+def root_renamed(data: Data) -> None:
     root = next(root for root in data["roots"] if root["spec"].startswith("ucx"))
     root["spec"] = root["spec"].replace("ucx", "ucx2")
 
 
-def amdclang_everywhere(data: Lock) -> None:
+def amdclang_everywhere(data: Data) -> None:
     clang = node(data, "llvm-amdgpu")["hash"]
     for edge in node(data, "ucx")["dependencies"]:
         if "cxx" in edge["parameters"]["virtuals"]:
             edge.update(name="llvm-amdgpu", hash=clang)
 
 
-def no_wrapper(data: Lock) -> None:
+def no_wrapper(data: Data) -> None:
     tests = node(data, "rccl-tests")
     tests["dependencies"] = [e for e in tests["dependencies"] if e["name"] != "compiler-wrapper"]
 
 
-def second_ucx(data: Lock) -> None:
+def second_ucx(data: Data) -> None:
     data["concrete_specs"]["a" * 32] = {**node(data, "ucx"), "hash": "a" * 32}
 
 
-def branch_of_rccl_tests(data: Lock) -> None:
+def branch_of_rccl_tests(data: Data) -> None:
     del node(data, "rccl-tests")["parameters"]["commit"]
 
 
 home_prefix = set_in("hip", "external", "path", to="/home/someone/rocm")
-PINNED: list[tuple[Callable[[Lock], None], str]] = [
+other_gpu = set_in("ucc", "parameters", "amdgpu_target", to=["gfx90a"])
+PINNED: list[tuple[Change, str]] = [
     (set_in("ucx", "version", to="1.14.0"), "ucx@1.14.0"),
     (set_in("ucx", "parameters", "rocm", to=False), "+rocm"),
     (set_in("openmpi", "parameters", "schedulers", to=["none"]), "schedulers=slurm"),
@@ -100,49 +143,26 @@ DAMAGE = [
     (set_in("hip", "version", to="6.4.0"), "hip@6.4.0"),
     (root_renamed, "ucx2 %["),
     (set_in("ucx", "namespace", to="builtin"), "from the recipes builtin, not from busbar"),
-    (
-        set_in("ucc", "parameters", "amdgpu_target", to=["gfx90a"]),
-        "amdgpu_target=['gfx90a'], not amdgpu_target=gfx942",
-    ),
+    (other_gpu, "amdgpu_target=['gfx90a'], not amdgpu_target=gfx942"),
 ]
 
 
-@contextmanager
-def written(path: Path, text: str) -> Iterator[None]:
-    """Change a file for a while."""
-    before = path.read_text() if path.exists() else None
-    path.write_text(text)
-    yield
-    if before is None:
-        path.unlink()
-    else:
-        path.write_text(before)
-
-
-def test_damage_is_found(copy: Path) -> None:
-    path, missed = copy / "spack.lock", {}
-    whole = path.read_text()
+def test_damage_is_found(copy: Copy) -> None:
+    missed = {}
     for damage, named in DAMAGE:
-        data = json.loads(whole)
-        damage(data)
-        path.write_text(json.dumps(data))
-        found = problems(copy)
-        if not any(named in sentence for sentence in found):
-            missed[named] = found
+        with copy.kept(f"{STACK}/{lock.FILE}"):
+            copy.rewrite(damage)
+            if not copy.problems(named):
+                missed[named] = copy.problems()
     assert missed == {}
-
-
-def test_a_sound_copy_has_no_finding(copy: Path) -> None:
-    assert check.judge(manifest.load(copy / "spack.yaml")) == check.LockVerdict((), made_for="")
-
-
-SCOPES = "site/_families/spack"
-RECIPES = "packages/spack_repo/busbar/packages"
+    copy.rewrite(set_in("pmix", "parameters", "munge", to=True))
+    (edited,) = copy.problems("was edited")
+    assert "pmix@6.0.0" in edited
 
 
 INPUTS = [
     (f"{RECIPES}/osu_micro_benchmarks/package.py", '"--enable-rocm"', '"--enable-rocr"'),
-    (f"{RECIPES}/ucx/package.py", "1.22.0", "1.22.1"),
+    (UCX, "1.22.0", "1.22.1"),
     ("reframe_checks/src/gpu_aware.cpp", "#include", "// x\n#include"),
     ("reframe_checks/src/support.hpp", "#include", "// x\n#include"),
     (f"{SCOPES}/gpus/gfx942/packages.yaml", "gfx942", "gfx950"),
@@ -161,70 +181,66 @@ INPUTS = [
 ]
 
 
-def test_every_change_of_an_input_is_found(copy: Path) -> None:
+def test_every_change_of_an_input_is_found(copy: Copy) -> None:
     missed = []
     for name, old, new in INPUTS:
-        path = copy.parents[2] / name
-        text = path.read_text()
-        assert old in text
-        with written(path, text.replace(old, new)):
-            if not any(s.startswith(f"{name} has changed") for s in problems(copy)):
+        with copy.kept(name):
+            copy.replace(name, old, new)
+            if not any(s.startswith(f"{name} has changed") for s in copy.problems()):
                 missed.append((name, old))
     assert missed == []
-
-
-def test_the_order_of_repositories_is_an_input(copy: Path) -> None:
-    path = copy.parents[2] / SCOPES / "common/repos.yaml"
+    # The order of repositories, too.
     line = "  busbar: ../../../../packages/spack_repo/busbar\n"
-    path.write_text(path.read_text().replace(line, "") + line)
-    assert any("common/repos.yaml has changed" in sentence for sentence in problems(copy))
+    with copy.kept(f"{SCOPES}/common/repos.yaml") as path:
+        path.write_text(path.read_text().replace(line, "") + line)
+        assert copy.problems("common/repos.yaml has changed")
+    # A requirement is named by its package.
+    copy.replace(f"{SCOPES}/lanes/ucx-1.14/packages.yaml", "1.14.1", "1.15.0")
+    assert copy.problems("does not meet '@1.15.0'")
 
 
-def test_what_a_scope_includes_is_an_input(copy: Path) -> None:
-    scopes = copy.parents[2] / SCOPES
-    (scopes / "common/include.yaml").write_text("include: [../extra]\n")
-    (scopes / "extra").mkdir()
-    (scopes / "extra/packages.yaml").write_text("packages: {hwloc: {require: [+cairo]}}\n")
-    found = problems(copy)
-    assert any("extra/packages.yaml has changed" in sentence for sentence in found)
-    assert any("does not meet '+cairo'" in sentence for sentence in found)
+def test_what_a_scope_includes_is_an_input(copy: Copy) -> None:
+    written(copy.root / SCOPES / "common/include.yaml", "include: [../extra]\n")
+    extra = "packages: {hwloc: {require: [+cairo]}}\n"
+    written(copy.root / SCOPES / "extra/packages.yaml", extra)
+    assert copy.problems("extra/packages.yaml has changed")
+    assert copy.problems("does not meet '+cairo'")
 
 
-def test_a_linked_file_is_the_same_input(copy: Path, tmp_path: Path) -> None:
-    scope = copy.parents[2] / SCOPES / "cluster/packages.yaml"
-    scope.rename(tmp_path / "elsewhere.yaml")
-    scope.symlink_to(tmp_path / "elsewhere.yaml")
-    assert problems(copy) == ()
-
-
-def test_a_new_file_of_a_scope_or_recipe_is_found(copy: Path) -> None:
-    root = copy.parents[2]
-    (root / SCOPES / "cluster/concretizer.yaml").write_text("concretizer: {unify: false}\n")
-    (root / RECIPES / "pmix").mkdir()
-    (root / RECIPES / "pmix/package.py").write_text("# ours\n")
-    (root / RECIPES / "ucx/patches").mkdir()
-    (root / RECIPES / "ucx/patches/fix.patch").write_text("--- a\n")
-    (root / RECIPES / "ucx/package.py~").write_text("# an editor's copy\n")
-    found = [sentence for sentence in problems(copy) if "has changed" in sentence]
+def test_a_new_file_of_a_scope_or_recipe_is_found(copy: Copy) -> None:
+    for name, text in {
+        f"{SCOPES}/cluster/concretizer.yaml": "concretizer: {unify: false}\n",
+        f"{RECIPES}/pmix/package.py": "# ours\n",
+        f"{RECIPES}/ucx/patches/fix.patch": "--- a\n",
+        f"{RECIPES}/ucx/package.py~": "# an editor's copy\n",
+    }.items():
+        written(copy.root / name, text)
+    found = copy.problems("has changed")
     assert len(found) == 3, found
 
 
-def test_what_no_solve_reads_is_no_change(copy: Path) -> None:
-    root = copy.parents[2]
+def test_what_no_solve_reads_is_no_change(copy: Copy, tmp_path: Path) -> None:
+    assert check.judge(copy.manifest()) == check.LockVerdict((), made_for="")
     for name in ("common/modules.yaml", "common/packages.yaml"):
-        path = root / SCOPES / name
+        path = copy.root / SCOPES / name
         path.write_text(path.read_text().replace("hash_length: 7", "hash_length: 9") + "# x\n")
-    (root / "reframe_checks/src/memory.cpp").write_text("int main() {}\n")
-    assert problems(copy) == ()
+    written(copy.root / "reframe_checks/src/memory.cpp", "int main() {}\n")
+    # A linked file is the same input.
+    scope = copy.root / SCOPES / "cluster/packages.yaml"
+    scope.rename(tmp_path / "elsewhere.yaml")
+    scope.symlink_to(tmp_path / "elsewhere.yaml")
+    # An external may have modules only, and a requirement a condition: both can be read.
+    text = """packages:
+  slurm: {externals: [{spec: slurm@25-05, modules: [slurm]}]}
+  ucx: {require: [{spec: '@9', when: +cuda}, '@1.14:']}
+"""
+    assert copy.problems() == []
+    written(copy.root / SCOPES / "cluster/more.yaml", text)
+    (found,) = copy.problems()
+    assert "cluster/more.yaml has changed" in found
 
 
-def test_a_changed_requirement_is_named_by_its_package(copy: Path) -> None:
-    scope = copy.parents[1] / "_families/spack/lanes/ucx-1.14/packages.yaml"
-    scope.write_text(scope.read_text().replace("1.14.1", "1.15.0"))
-    assert [sentence for sentence in problems(copy) if "does not meet '@1.15.0'" in sentence]
-
-
-def concretized_again(data: Lock) -> None:
+def concretized_again(data: Data) -> None:
     """What Spack does on another system: its compiler and hashes differ in every package."""
     renamed: dict[str, str] = {}
     nodes = data["concrete_specs"]
@@ -245,189 +261,135 @@ def concretized_again(data: Lock) -> None:
         root["hash"] = renamed[root["hash"]]
 
 
-def rewrite(directory: Path, *changes: Callable[[Lock], None]) -> None:
-    data = json.loads((directory / "spack.lock").read_text())
-    for change in changes:
-        change(data)
-    (directory / "spack.lock").write_text(json.dumps(data))
-
-
 @pytest.fixture
-def own(copy: Path) -> Callable[..., Path]:
+def own(copy: Copy) -> Callable[..., Copy]:
     """What a SLES concretizes for itself: its manifest, lock and record."""
-    path = copy / "spack.yaml"
-    path.write_text(path.read_text().replace("systems/debian12", "systems/sles15"))
-    gcc = copy.parents[2] / SCOPES / "systems/sles15/packages.yaml"
-    gcc.write_text(gcc.read_text().replace("gcc@13.3.0", "gcc@12.2.0"))
+    copy.replace(f"{STACK}/spack.yaml", "systems/debian12", "systems/sles15")
+    copy.replace(f"{SCOPES}/systems/sles15/packages.yaml", "gcc@13.3.0", "gcc@12.2.0")
 
-    def made(*changes: Callable[[Lock], None]) -> Path:
-        rewrite(copy, *changes, concretized_again)
-        inputs.write(manifest.load(path), lock.load(copy / "spack.lock"), machine=True)
+    def made(*changes: Change) -> Copy:
+        copy.rewrite(*changes, concretized_again)
+        inputs.write(copy.manifest(), lock.load(copy.lock), machine=True)
         return copy
 
     return made
 
 
-def test_a_lock_of_another_system_is_checked_too(own: Callable[..., Path]) -> None:
-    item = manifest.load(own() / "spack.yaml")
-    assert check.judge(item) == check.LockVerdict((), made_for="sles15, zen3")
-
-
-def test_an_input_of_a_lock_of_another_system_is_an_input_too(own: Callable[..., Path]) -> None:
+def test_a_lock_of_another_system_is_checked_too(own: Callable[..., Copy]) -> None:
     copy = own()
-    recipe = copy.parents[2] / RECIPES / "ucx/package.py"
-    recipe.write_text(recipe.read_text() + "# x\n")
-    (found,) = problems(copy)
+    assert check.judge(copy.manifest()) == check.LockVerdict((), made_for="sles15, zen3")
+    copy.replace(UCX, "\nclass ", "\n# x\nclass ")
+    (found,) = copy.problems()
     assert "ucx/package.py has changed" in found
     assert "`make spack-concretize`" in found
 
 
-def test_a_lock_that_its_record_does_not_describe_is_found(copy: Path) -> None:
-    rewrite(copy, concretized_again)
-    found = problems(copy)
-    assert any("not the lock that inputs.json describes" in sentence for sentence in found)
-    assert "is for sles15, but its manifest is for debian12" in found
-    (copy / "inputs.json").unlink()
-    assert any("has no inputs.json" in sentence for sentence in problems(copy))
+def test_a_lock_that_its_record_does_not_describe_is_found(copy: Copy) -> None:
+    copy.rewrite(concretized_again)
+    assert copy.problems("not the lock that inputs.json describes")
+    assert "is for sles15, but its manifest is for debian12" in copy.problems()
+    (copy.directory / "inputs.json").unlink()
+    assert copy.problems("has no inputs.json")
 
 
-def test_a_lock_of_another_system_must_keep_the_pins(own: Callable[..., Path], copy: Path) -> None:
-    whole = (copy / "spack.lock").read_text()
+def test_a_lock_of_another_system_must_keep_the_pins(own: Callable[..., Copy], copy: Copy) -> None:
     for change, named in PINNED:
-        (copy / "spack.lock").write_text(whole)
-        found = problems(own(change))
-        assert any(named in sentence for sentence in found), found
-        assert not [sentence for sentence in found if "was edited" in sentence]
+        with copy.kept(f"{STACK}/{lock.FILE}"):
+            own(change)
+            assert copy.problems(named), copy.problems()
+            assert not copy.problems("was edited")
 
 
 def test_an_external_of_the_machine_is_declared_by_its_scope(
-    own: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: Callable[..., Copy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = own(home_prefix)
-    (found,) = problems(copy)
+    (found,) = copy.problems()
     assert "/home/someone/rocm, which no scope declares" in found
     monkeypatch.setenv("BUSBAR_SPACK_SCOPE", str(tmp_path))
     for form in ("packages: {hip: %s}", "packages: {'hip:': %s}", "'packages:': {hip: %s}"):
         for key in ("externals", "'externals:'"):
             externals = f"{{{key}: [{{spec: hip@6.3.3, prefix: /home/someone/rocm}}]}}"
             (tmp_path / "packages.yaml").write_text(form % externals)
-            assert not problems(copy), (form, key)
+            assert not copy.problems(), (form, key)
 
 
-def test_an_edited_package_is_found(copy: Path) -> None:
-    rewrite(copy, lambda data: node(data, "pmix")["parameters"].update(munge=True))
-    assert any("pmix@6.0.0" in s and "was edited" in s for s in problems(copy))
-
-
-def test_a_record_is_not_renewed_for_new_sources_if_another_input_changed(copy: Path) -> None:
-    item = manifest.load(copy / "spack.yaml")
-    program = copy.parents[2] / "reframe_checks/src/gpu_aware.cpp"
-    program.write_text(program.read_text() + "// x\n")
+def test_a_record_is_not_renewed_for_new_sources_if_another_input_changed(copy: Copy) -> None:
+    item = copy.manifest()
+    copy.replace("reframe_checks/src/gpu_aware.cpp", "#include", "// x\n#include")
     inputs.write(item, lock.load(item.lock), solved=False)
-    assert problems(copy) == ()
-    recipe = copy.parents[2] / RECIPES / "ucx/package.py"
-    recipe.write_text(recipe.read_text() + "# x\n")
+    assert copy.problems() == []
+    copy.replace(UCX, "\nclass ", "\n# x\nclass ")
     with pytest.raises(BusbarError, match=r"ucx/package\.py changed since the lock was solved"):
         inputs.write(item, lock.load(item.lock), solved=False)
 
 
-def test_a_wrong_record_is_named(copy: Path) -> None:
-    for text in ("", "[]", "{}", '{"lock": 1}', '{"lock": "x", "inputs": 3}'):
-        (copy / "inputs.json").write_text(text)
-        with pytest.raises(BusbarError, match=r"inputs\.json"):
-            problems(copy)
+def test_configuration_of_the_machine_is_kept_out(copy: Copy) -> None:
+    copy.replace(f"{STACK}/spack.yaml", "include::", "include:")
+    assert "include::" in copy.problems()[0]
 
 
-def test_configuration_of_the_machine_is_kept_out(copy: Path) -> None:
-    path = copy / "spack.yaml"
-    path.write_text(path.read_text().replace("include::", "include:"))
-    assert "include::" in problems(copy)[0]
-
-
-def test_a_wrong_manifest_is_named(copy: Path) -> None:
-    path = copy / "spack.yaml"
-    whole = path.read_text()
-    for old, new, named in (
-        ("_families/spack/cluster", "_families/spack/gone", "_families/spack/gone"),
-        ("- $rocm", "- $rocks", "$rocks"),
-        ("spack:", "stack:", "has no `spack:`"),
-        ("spack:", "spack: [", "invalid YAML"),
-    ):
-        path.write_text(whole.replace(old, new, 1))
-        with pytest.raises(BusbarError, match=r"spack\.yaml") as caught:
-            problems(copy)
-        assert named in str(caught.value)
-
-
-WRONG_SCOPES = [
-    ("packages:", "packages: must be a mapping"),
-    ("packages: {slurm: }", "packages.slurm: must be a mapping"),
-    ("packages: {slurm: {externals: }}", "packages.slurm: externals: must be a list"),
-    ("packages: {slurm: {require: 3}}", "packages.slurm.require: must be a list"),
-    ("packages: {slurm: {require: [{message: x}]}}", "packages.slurm.require: must be text"),
-    ("packages: {all: {target: zen3}}", "packages.all: target: must be a list"),
-    ("definitions: {x: [ucx]}", "definitions: must be a list"),
-    ("include: [{git: x}]", "which Busbar cannot read"),
-    ("packages: {ucx: {require: ['%gcc']}}", "cannot be checked without Spack"),
+RECORD, SCOPE = f"{STACK}/inputs.json", f"{SCOPES}/cluster/wrong.yaml"
+SETTINGS = "packages.slurm"
+WRONG = [
+    *[(RECORD, text, "") for text in ("", "[]", "{}", '{"lock": 1}')],
+    (RECORD, '{"lock": "x", "inputs": 3}', ""),
+    *[(f"{STACK}/{lock.FILE}", text, "") for text in ("", "{}", "[]")],
+    (f"{STACK}/{lock.FILE}", '{"_meta": {"lockfile-version": 5}}', ""),
+    (SCOPE, "packages:", "packages: must be a mapping"),
+    (SCOPE, "packages: {slurm: }", f"{SETTINGS}: must be a mapping"),
+    (SCOPE, "packages: {slurm: {externals: }}", f"{SETTINGS}: externals: must be a list"),
+    (SCOPE, "packages: {slurm: {require: 3}}", f"{SETTINGS}.require: must be a list"),
+    (SCOPE, "packages: {slurm: {require: [{message: x}]}}", f"{SETTINGS}.require: must be text"),
+    (SCOPE, "packages: {all: {target: zen3}}", "packages.all: target: must be a list"),
+    (SCOPE, "definitions: {x: [ucx]}", "definitions: must be a list"),
+    (SCOPE, "include: [{git: x}]", "which Busbar cannot read"),
+    (SCOPE, "packages: {ucx: {require: ['%gcc']}}", "cannot be checked without Spack"),
+]
+WRONG_MANIFESTS = [
+    ("_families/spack/cluster", "_families/spack/gone", "_families/spack/gone"),
+    ("- $rocm", "- $rocks", "$rocks"),
+    ("spack:", "stack:", "has no `spack:`"),
+    ("spack:", "spack: [", "invalid YAML"),
 ]
 
 
-def test_a_wrong_scope_is_named(copy: Path) -> None:
-    for text, named in WRONG_SCOPES:
-        (copy.parents[2] / SCOPES / "cluster/wrong.yaml").write_text(f"{text}\n")
-        with pytest.raises(BusbarError, match=r"wrong\.yaml") as caught:
-            problems(copy)
-        assert named in str(caught.value)
-
-
-def test_an_external_may_have_modules_only_and_a_requirement_a_condition(copy: Path) -> None:
-    text = """packages:
-  slurm: {externals: [{spec: slurm@25-05, modules: [slurm]}]}
-  ucx: {require: [{spec: '@9', when: +cuda}, '@1.14:']}
-"""
-    (copy.parents[2] / SCOPES / "cluster/more.yaml").write_text(text)
-    (found,) = problems(copy)
-    assert "cluster/more.yaml has changed" in found
-
-
-def test_a_wrong_package_of_a_lock_is_named(copy: Path) -> None:
-    whole = (copy / "spack.lock").read_text()
+def test_a_file_that_cannot_be_read_is_named(copy: Copy) -> None:
+    whole = (copy.directory / "spack.yaml").read_text()
+    manifests = [
+        (f"{STACK}/spack.yaml", whole.replace(old, new, 1), named)
+        for old, new, named in WRONG_MANIFESTS
+    ]
+    for name, text, named in [*WRONG, *manifests]:
+        with copy.kept(name) as path:
+            path.write_text(f"{text}\n" if text else "")
+            with pytest.raises(BusbarError) as caught:
+                copy.problems()
+            assert path.name in str(caught.value)
+            assert named in str(caught.value)
     for key in ("parameters", "version", "name", "arch"):
-        (copy / "spack.lock").write_text(whole)
-        rewrite(copy, set_in("ucx", key, to=3))
-        with pytest.raises(BusbarError, match=r"spack\.lock: not a lock of Spack"):
-            problems(copy)
+        with copy.kept(f"{STACK}/{lock.FILE}"):
+            copy.rewrite(set_in("ucx", key, to=3))
+            with pytest.raises(BusbarError, match=r"spack\.lock: not a lock of Spack"):
+                copy.problems()
 
 
-def test_a_wrong_lock_is_named(tmp_path: Path) -> None:
-    for text in ("", "{}", "[]", '{"_meta": {"lockfile-version": 5}}'):
-        (tmp_path / "spack.lock").write_text(text)
-        with pytest.raises(BusbarError, match=r"spack\.lock"):
-            lock.load(tmp_path / "spack.lock")
-
-
-def test_a_difference_is_told_by_package(copy: Path) -> None:
-    old = lock.load(copy / "spack.lock")
-    data = json.loads((copy / "spack.lock").read_text())
+def test_a_difference_is_told_by_package(copy: Copy) -> None:
+    old = lock.load(copy.lock)
+    data = json.loads(copy.lock.read_text())
+    # The order is no difference.
+    data["roots"].reverse()
+    data["concrete_specs"] = dict(reversed(data["concrete_specs"].items()))
+    copy.lock.write_text(json.dumps(data, indent=1))
+    assert locks.differences(old, lock.load(copy.lock)) == []
     changed = node(data, "ucx")
     key = changed["hash"]
     changed.update(version="1.14.0", hash="b" * 32)
     changed["parameters"]["dc"] = False
-    text = json.dumps(data).replace(key, "b" * 32)
-    (copy / "spack.lock").write_text(text)
-    lines = locks.differences(old, lock.load(copy / "spack.lock"))
-    assert lines == [
+    copy.lock.write_text(json.dumps(data).replace(key, "b" * 32))
+    assert locks.differences(old, lock.load(copy.lock)) == [
         f"ucx@1.14.1/{key[:7]} -> ucx@1.14.0/bbbbbbb: version 1.14.1 -> 1.14.0; dc=True -> False"
     ]
-
-
-def test_order_is_no_difference(copy: Path) -> None:
-    old = lock.load(copy / "spack.lock")
-    data = json.loads((copy / "spack.lock").read_text())
-    data["roots"].reverse()
-    data["concrete_specs"] = dict(reversed(data["concrete_specs"].items()))
-    (copy / "spack.lock").write_text(json.dumps(data, indent=1))
-    assert locks.differences(old, lock.load(copy / "spack.lock")) == []
 
 
 def test_the_check_takes_environments_and_sites(capsys: pytest.CaptureFixture[str]) -> None:
@@ -446,14 +408,13 @@ def test_the_environment_beside_a_site_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stack = tmp_path / "_stacks/ours"
-    stack.mkdir(parents=True)
-    shutil.copy(ROOT / "site/_stacks/host/spack.lock", stack)
     text = (ROOT / "site/_stacks/host/spack.yaml").read_text()
-    (stack / "spack.yaml").write_text(text.replace("../../_families", f"{ROOT}/site/_families"))
+    text = text.replace("../../_families", f"{ROOT}/site/_families")
+    written(stack / "spack.yaml", text)
+    shutil.copy(ROOT / "site/_stacks/host/spack.lock", stack)
     text = (ROOT / "site/local/site.yaml").read_text().replace("name: local", "name: mine")
     text = text.replace("environment: host\n    lanes: [ucx-1.14, ucx-current]", OWN)
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/site.yaml").write_text(text)
+    written(tmp_path / "mine/site.yaml", text)
     monkeypatch.setenv("BUSBAR_SITE_PATH", str(tmp_path))
     assert locks.main(["check", "mine"]) == 1
     assert "has no inputs.json" in capsys.readouterr().out
@@ -463,29 +424,24 @@ def test_the_environment_beside_a_site_is_checked(
 
 
 def test_the_command_tells_by_its_exit_status(
-    copy: Path, capsys: pytest.CaptureFixture[str]
+    copy: Copy, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mine, other = ROOT / STACK / "spack.lock", ROOT / "site/_stacks/rocm-gfx90a-5.4/spack.lock"
-    assert locks.main(["diff", str(mine), str(copy / "spack.lock")]) == 0
+    assert locks.main(["diff", str(mine), str(copy.lock)]) == 0
     assert "the same" in capsys.readouterr().out
     assert locks.main(["diff", str(mine), str(other)]) == 1
     assert "6.3.3 -> 5.4.3" in capsys.readouterr().out
-    assert locks.main(["diff", str(mine), str(copy / "none")]) == 2
+    assert locks.main(["diff", str(mine), str(copy.root / "none")]) == 2
     assert locks.main(["check", "atlantis"]) == 2
+
+
+VERSIONS = {"5:": 1, "4.1:5.0": 1, ":4": 0, "5.1:": 0, "4,5.0": 1, "=5.0": 0}
 
 
 def test_versions_match_as_in_spack() -> None:
     found = next(iter(lock.load(ROOT / "site/_stacks/host/spack.lock").named("openmpi")))
     assert unmet(found, "openmpi@5.0 fabrics=ucx ~cuda") == []
     assert unmet(found, "@5.1 +cuda fabrics=ofi") == ["@5.1", "+cuda", "fabrics=ofi"]
-    for wanted, met in (
-        ("5:", 1),
-        ("4.1:5.0", 1),
-        (":4", 0),
-        ("5.1:", 0),
-        ("4,5.0", 1),
-        ("=5.0", 0),
-    ):
-        assert (unmet(found, f"@{wanted}") == []) == met, wanted
+    assert {wanted: unmet(found, f"@{wanted}") == [] for wanted in VERSIONS} == VERSIONS
     with pytest.raises(BusbarError, match="without Spack"):
         unmet(found, "openmpi ^ucx@1.14")
