@@ -27,15 +27,15 @@ class Verdict(StrEnum):
     @property
     def severity(self) -> int:
         """0 for ``pass``, more for each worse verdict."""
-        return _ORDER.index(self)
+        return _SEVERITY[self]
 
     @property
     def is_problem(self) -> bool:
         """Whether it speaks against the machine or the measurement."""
-        return self.severity > _ORDER.index(Verdict.UNJUDGED)
+        return self.severity > _SEVERITY[Verdict.UNJUDGED]
 
 
-_ORDER = tuple(Verdict)
+_SEVERITY = {verdict: severity for severity, verdict in enumerate(Verdict)}
 STYLES: Mapping[Verdict, str] = {
     Verdict.PASS: "green",
     Verdict.UNJUDGED: "blue",

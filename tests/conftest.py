@@ -6,6 +6,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests.said import Command, Said
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -104,3 +107,19 @@ def no_variables_of_reframe(monkeypatch):
     """Loading a site sets one, and ``busbar check`` says that it ignores it."""
     for name in [name for name in os.environ if name.startswith("RFM_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def busbar(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Call a command: the words of a line, and more of them, which can have spaces."""
+    from busbar.cli import main
+
+    def call(line: str, *more: object) -> Said:
+        capsys.readouterr()
+        try:
+            status = main([*shlex.split(line), *map(str, more)])
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return Said(status, *capsys.readouterr())
+
+    return call

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 
@@ -137,7 +138,7 @@ class Outcome:
         """Return the outcome of a check that never came to its own judgement."""
         return cls(check, lane, (Result(check, Verdict.FAILED, message=message),))
 
-    @property
+    @cached_property
     def verdict(self) -> Verdict:
         """Return the verdict of the check from those of its results; ``failed`` without any."""
         found = combined(result.verdict for result in self.results)

@@ -76,7 +76,7 @@ def headline(
     elif not series or run.verdict is Verdict.FAILED:
         return Headline("nothing was measured")
     else:
-        return Headline(changes or f"nothing became worse in {counted(series, 'series')}")
+        return Headline(changes or f"nothing became worse in {series} series")
     if not changes:
         return found
     first = (found.text, changes) if failures or sweep else (changes, found.text)

@@ -161,7 +161,7 @@ def test_a_site_with_a_slash_whose_readings_make_no_band(
     assert run("baseline", "--site", "up/down", "--output", tmp_path / "out") == 2
     assert "no readings that bands are made of" in capsys.readouterr().err
     assert cli.main(["report", "--site", "up/down", "--summary"]) == 0
-    assert "up/down: unjudged: 2 series in the history" in capsys.readouterr().out
+    assert "up/down: unjudged: nothing became worse in 2 series\n" in capsys.readouterr().out
     assert run("list", "--site", "down") == 2
 
 

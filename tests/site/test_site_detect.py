@@ -8,14 +8,16 @@ import os
 import re
 import threading
 import time
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from pydantic import TypeAdapter
 
 from busbar import site as sites
-from busbar.cli import main
 from busbar.detect.compare import differences
 from busbar.detect.detected import Detected
 from busbar.detect.gather import Outputs, gather
@@ -25,23 +27,120 @@ from busbar.expect.lint import lint
 from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi
 from busbar.slurm.nodes import parse_hardware
 from tests.cases import cases
+from tests.said import Command
 
-from .saved import DATA, detect_text, h200_outputs, inventory, text
+from .saved import DATA, detect_text, h200_outputs, inventory, wrong
+
+Machine = tuple[Outputs, str | None, dict[str, object]]
 
 
-def test_recorded_h200_equals_the_site_in_every_fact_it_shows() -> None:
-    detected = compose(Outputs(h200_outputs()))
-    assert detected.remarks == ()
-    assert differences(detected, sites.load("h200x4")) == []
-    gpus = detected.site.node.gpus
-    assert (gpus.model, gpus.arch, gpus.count, gpus.memory_mib) == (
-        *("NVIDIA H200", "sm_90", 4),
-        143771,
-    )
-    assert gpus.links.switched.count == 18
-    assert detected.site.node.cores == 64
-    assert detected.site.family == "nvlink4"
-    assert match(detected) == "h200x4"
+def machine(
+    site: str | None, text: dict[str, str], more: dict[str, Any], **facts: object
+) -> Machine:
+    return Outputs(text, **more), site, facts
+
+
+ONE_H200, A100 = inventory("NVIDIA H200", "Hopper", 143771, 1), "NVIDIA A100-SXM4-40GB"
+TOPO, TOPO_H20 = (
+    h200_outputs()["nvidia-smi topo"],
+    detect_text("nvidia-smi-topo-h20-synthetic.txt"),
+)
+TOPO_V100 = detect_text("nvidia-smi-topo-v100-synthetic.txt")
+SWITCHED, RDMA = {"link_class": "nvlink4", "count": 18}, detect_text("ibstat-synthetic.txt")
+H200 = {"model": "NVIDIA H200", "arch": "sm_90", "count": 4, "memory": 143771, "cores": 64}
+AMD = {
+    "amd-smi topology": detect_text("amd-smi-topology-26.0-synthetic.json"),
+    "amd-smi static": detect_text("amd-smi-static-26.0-synthetic.json"),
+}
+MI300X = {"rocm-smi": detect_text("rocm-smi-showtopo-6.0-synthetic.json")}
+V100 = {
+    "nvidia-smi topo": TOPO_V100,
+    "nvidia-smi -q": inventory("Tesla V100-SXM2-32GB", "Volta", 32768, 8),
+}
+H20 = {
+    "nvidia-smi topo": TOPO_H20,
+    "nvidia-smi -q": inventory("NVIDIA H20", "Hopper", 97871, 8),
+    "ibstat": RDMA,
+    "scontrol": detect_text("scontrol-show-node-23.11-synthetic.txt"),
+}
+P4D = {
+    "nvidia-smi topo": TOPO_H20.replace("NV18", "NV12").split("NIC Legend")[0],
+    "nvidia-smi -q": inventory(A100, "Ampere", 40960, 8),
+    "fi_info": detect_text("fi_info-efa-1.21-synthetic.txt"),
+}
+EFA = ["rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27"]
+FOUR_A100 = {
+    "nvidia-smi topo": TOPO.replace("NV18", "NV4"),
+    "nvidia-smi -q": inventory(A100, "Ampere", 40960, 4),
+}
+NVLINK3, XGMI = {"link_class": "nvlink3", "count": 4}, {"link_class": "xgmi-mi300x", "count": 1}
+RAILS = {"near": [(0, 1), (2, 3), (4, 5), (6, 7)], "classes": ["roce-400g"] * 4}
+# The site that a machine is, what its tools print and what else is known, and what is found.
+MACHINES: list[Machine] = [
+    machine("h200x4", h200_outputs(), {}, form={"switched": SWITCHED}, remarks=(), **H200),
+    machine("h200x4", h200_outputs(), {}, family="nvlink4", host="pcie5-x16"),
+    machine("mi250x", AMD, {"rdma_listed": True}),  # and not mi250x-cray, which has NICs
+    machine("mi300x", MI300X, {}, model="AMD Instinct MI300X", count=8, form={"all_pairs": XGMI}),
+    machine("p3dn", V100, {"instance_type": "p3dn.24xlarge"}, family="efa"),
+    machine("h20-roce", H20, {}, family="roce", scheduler="slurm", launcher="srun", **RAILS),
+    machine("p4d", P4D, {"instance_type": "p4d.24xlarge"}, nics=EFA, family="efa"),
+    machine("a100x4-slingshot", FOUR_A100, {}, form={"all_pairs": NVLINK3}),
+    machine(
+        None, {"nvidia-smi -q": ONE_H200}, {"cpus": (0, 1)}, remarks=(), count=1, stack="cuda"
+    ),
+    machine(None, h200_outputs() | {"ibstat": RDMA}, {}, family="roce"),
+]
+
+
+@cases(("outputs", "site", "facts"), MACHINES)
+def test_machines(outputs: Outputs, site: str | None, facts: dict[str, object]) -> None:
+    detected = compose(outputs)
+    assert wrong(detected, match=site, **facts) == {}
+    if site in ("h200x4", "mi250x", "p3dn"):
+        assert differences(detected, sites.load(site)) == []
+
+
+# What is changed in the output of a tool, and the facts that then differ from the site.
+CHANGES = [
+    ("", "", "", [], "h200x4", {}),
+    ("nvidia-smi topo", "NV18", "NV12", ["gpus.links"], None, {}),
+    ("nvidia-smi topo", "0-63", "0-31", ["cores"], "h200x4", {}),
+    ("nvidia-smi -q", ": 5\n", ": 4\n", ["gpus.host_link"], "h200x4", {"host": "pcie4-x16"}),
+    ("nvidia-smi -q", ": 16x", ": 8x", [], "h200x4", {"host": None}),
+    ("nvidia-smi -q", ": 16x", ": N/A", [], "h200x4", {"host": None}),
+    ("ibstat", "", RDMA, ["nics"], None, {}),
+]
+
+
+@cases(("tool", "old", "new", "differ", "site", "facts"), CHANGES)
+def test_differences_from_a_site(  # noqa: PLR0917 - one change a row
+    tool: str, old: str, new: str, differ: list[str], site: str | None, facts: dict[str, object]
+) -> None:
+    outputs = h200_outputs()
+    if tool:
+        outputs[tool] = outputs.get(tool, "").replace(old, new)
+    detected = compose(Outputs(outputs))
+    found = [difference.key for difference in differences(detected, sites.load("h200x4"))]
+    assert [key for key in found if key in differ] == differ
+    assert tool == "nvidia-smi topo" or found == differ
+    assert wrong(detected, match=site, **facts) == {}
+
+
+def test_cpx_devices_are_grouped_by_accelerator() -> None:
+    static = json.loads(detect_text("amd-smi-static-26.0-synthetic.json"))["gpu_data"][0]
+    static["asic"] |= {"market_name": "AMD Instinct MI300X", "target_graphics_version": "gfx942"}
+    static["partition"] = {"compute_partition": "CPX", "memory_partition": "NPS4"}
+    devices = [static | {"gpu": index} for index in range(64)]
+    link = {"link_type": "XGMI", "num_hops": 1, "bandwidth": "64000-64000"}
+    links = [
+        {"gpu": index, "links": [link | {"gpu": peer} for peer in range(64) if peer != index]}
+        for index in range(64)
+    ]
+    outputs = {"amd-smi static": json.dumps(devices), "amd-smi topology": json.dumps(links)}
+    detected = compose(Outputs(outputs))
+    found = differences(detected, sites.load("mi300x"), "cpx")
+    assert [d.key for d in found if d.key != "gpus.memory_mib"] == []
+    assert match(detected) == "mi300x"
 
 
 def test_a_broken_site_in_the_search_path_is_left_out_and_told_of(
@@ -56,239 +155,75 @@ def test_a_broken_site_in_the_search_path_is_left_out_and_told_of(
     assert "no_such_key" in said or "description" in said
 
 
-@cases(
-    ("old", "new", "key"),
-    [
-        ("NV18", "NV12", "gpus.links"),
-        ("0-63", "0-31", "cores"),
-    ],
-)
-def test_a_changed_fact_is_a_difference(old: str, new: str, key: str) -> None:
-    outputs = h200_outputs()
-    outputs["nvidia-smi topo"] = outputs["nvidia-smi topo"].replace(old, new)
-    detected = compose(Outputs(outputs))
-    found = differences(detected, sites.load("h200x4"))
-    assert key in [difference.key for difference in found]
-    assert match(detected) == (None if key == "gpus.links" else "h200x4")
+@pytest.fixture(scope="module")
+def here() -> Outputs:
+    return gather()
 
 
-@cases(
-    ("old", "new", "stated", "found"),
-    [
-        ("", "", "pcie5-x16", []),
-        (": 5\n", ": 4\n", "pcie4-x16", ["gpus.host_link"]),
-        (": 16x", ": 8x", None, []),
-        (": 16x", ": N/A", None, []),
-    ],
-)
-def test_how_the_gpus_reach_their_host(old: str, new: str, stated: str, found: list[str]) -> None:
-    outputs = h200_outputs()
-    outputs["nvidia-smi -q"] = outputs["nvidia-smi -q"].replace(old, new)
-    detected = compose(Outputs(outputs))
-    link = detected.site.node.gpus.host_link
-    assert (link.link_class if link else None) == stated
-    differs = differences(detected, sites.load("h200x4"))
-    assert [difference.key for difference in differs] == found
-    assert match(detected) == "h200x4"
-
-
-def test_rdma_devices_where_the_site_has_none_are_a_difference() -> None:
-    outputs = h200_outputs() | {"ibstat": detect_text("ibstat-synthetic.txt")}
-    detected = compose(Outputs(outputs))
-    assert [d.key for d in differences(detected, sites.load("h200x4"))] == ["nics"]
-    assert detected.site.family == "roce"
-
-
-def test_mi250x_from_amd_smi() -> None:
-    detected = compose(
-        Outputs(
-            {
-                "amd-smi topology": detect_text("amd-smi-topology-26.0-synthetic.json"),
-                "amd-smi static": detect_text("amd-smi-static-26.0-synthetic.json"),
-            },
-            rdma_listed=True,
-        )
-    )
-    assert differences(detected, sites.load("mi250x")) == []
-    assert match(detected) == "mi250x"  # and not mi250x-cray, which has NICs
-
-
-def test_mi300x_from_rocm_smi() -> None:
-    detected = compose(Outputs({"rocm-smi": detect_text("rocm-smi-showtopo-6.0-synthetic.json")}))
-    gpus = detected.site.node.gpus
-    assert (gpus.model, gpus.count) == ("AMD Instinct MI300X", 8)
-    assert gpus.links.all_pairs.link_class == "xgmi-mi300x"
-    assert match(detected) == "mi300x"
-
-
-def test_cpx_devices_are_grouped_by_accelerator() -> None:
-    static = json.loads(detect_text("amd-smi-static-26.0-synthetic.json"))["gpu_data"][0]
-    static["asic"] |= {"market_name": "AMD Instinct MI300X", "target_graphics_version": "gfx942"}
-    static["partition"] = {"compute_partition": "CPX", "memory_partition": "NPS4"}
-    devices = [static | {"gpu": index} for index in range(64)]
-    links = [
-        {
-            "gpu": index,
-            "links": [
-                {"gpu": peer, "link_type": "XGMI", "num_hops": 1, "bandwidth": "64000-64000"}
-                for peer in range(64)
-                if peer != index
-            ],
-        }
-        for index in range(64)
-    ]
-    detected = compose(
-        Outputs({"amd-smi static": json.dumps(devices), "amd-smi topology": json.dumps(links)})
-    )
-    found = differences(detected, sites.load("mi300x"), "cpx")
-    assert [d.key for d in found if d.key != "gpus.memory_mib"] == []
-    assert match(detected) == "mi300x"
-
-
-def test_hybrid_cube_mesh_and_instance_type() -> None:
-    detected = compose(
-        Outputs(
-            {
-                "nvidia-smi topo": detect_text("nvidia-smi-topo-v100-synthetic.txt"),
-                "nvidia-smi -q": inventory("Tesla V100-SXM2-32GB", "Volta", 32768, 8),
-            },
-            instance_type="p3dn.24xlarge",
-        )
-    )
-    assert differences(detected, sites.load("p3dn")) == []
-    assert detected.site.family == "efa"
-    assert match(detected) == "p3dn"
-
-
-def test_h20_with_rails() -> None:
-    detected = compose(
-        Outputs(
-            {
-                "nvidia-smi topo": detect_text("nvidia-smi-topo-h20-synthetic.txt"),
-                "nvidia-smi -q": inventory("NVIDIA H20", "Hopper", 97871, 8),
-                "ibstat": detect_text("ibstat-synthetic.txt"),
-                "scontrol": detect_text("scontrol-show-node-23.11-synthetic.txt"),
-            }
-        )
-    )
-    site = detected.site
-    assert [nic.near_gpus for nic in site.node.nics] == [(0, 1), (2, 3), (4, 5), (6, 7)]
-    assert {nic.link_class for nic in site.node.nics} == {"roce-400g"}
-    assert (site.family, site.scheduler, site.partitions[0].launcher) == ("roce", "slurm", "srun")
-    assert match(detected) == "h20-roce"
-
-
-def test_efa_adapters_from_libfabric() -> None:
-    topology = detect_text("nvidia-smi-topo-h20-synthetic.txt").replace("NV18", "NV12")
-    detected = compose(
-        Outputs(
-            {
-                "nvidia-smi topo": topology.split("NIC Legend")[0],
-                "nvidia-smi -q": inventory("NVIDIA A100-SXM4-40GB", "Ampere", 40960, 8),
-                "fi_info": detect_text("fi_info-efa-1.21-synthetic.txt"),
-            },
-            instance_type="p4d.24xlarge",
-        )
-    )
-    assert [nic.name for nic in detected.site.node.nics] == [
-        *("rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27"),
-    ]
-    assert detected.site.family == "efa"
-    assert match(detected) == "p4d"
-
-
-def test_four_gpus_joined_directly_are_no_switch() -> None:
-    topology = text("h200x4/nvidia-smi-topo.log").replace("NV18", "NV4")
-    found = compose(
-        Outputs(
-            {
-                "nvidia-smi topo": topology,
-                "nvidia-smi -q": inventory("NVIDIA A100-SXM4-40GB", "Ampere", 40960, 4),
-            }
-        )
-    )
-    assert found.site.node.gpus.links.all_pairs.count == 4
-
-
-def test_one_gpu() -> None:
-    detected = compose(
-        Outputs({"nvidia-smi -q": inventory("NVIDIA H200", "Hopper", 143771, 1)}, cpus=(0, 1))
-    )
-    assert detected.remarks == ()
-    assert detected.site.node.gpus.count == 1
-    assert detected.site.deliveries[0].stack == "cuda"
-    assert match(detected) is None
-
-
-def test_this_machine() -> None:
+def test_this_machine(here: Outputs) -> None:
     """For real: whatever runs these tests gets a usable site."""
-    outputs = gather()
-    assert len(outputs.cpus) == len(os.sched_getaffinity(0))
-    detected = compose(outputs)
-    assert detected.site.node.cores == len(outputs.cpus)
+    assert len(here.cpus) == len(os.sched_getaffinity(0))
+    detected = compose(here)
+    assert detected.site.node.cores == len(here.cpus)
     if detected.site.node.gpus is None:
         assert match(detected) == "local"
         assert differences(detected, sites.load("local")) == []
+    # As a job hands it over.
+    outputs = TypeAdapter(Outputs)
+    assert outputs.validate_json(outputs.dump_json(here)) == here
 
 
-def test_match_is_fast_without_gpu_tools() -> None:
-    outputs = gather()
-    if any(
-        name.startswith(("nvidia", "amd", "rocm")) for name in (*outputs.text, *outputs.failed)
-    ):
+def test_match_is_fast_without_gpu_tools(here: Outputs) -> None:
+    if any(name.startswith(("nvidia", "amd", "rocm")) for name in (*here.text, *here.failed)):
         pytest.skip("this machine has GPU tools, whose own time counts")
     begin = time.process_time()
     match()
     assert time.process_time() - begin < 30
 
 
+def written(root: Path, files: dict[str, str]) -> None:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{content}\n")
+
+
 def test_instance_type_is_asked_of_nobody_else(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("asked"))
-    vendor = tmp_path / "sys/class/dmi/id/sys_vendor"
-    vendor.parent.mkdir(parents=True)
-    vendor.write_text("QEMU\n")
+    written(tmp_path, {"sys/class/dmi/id/sys_vendor": "QEMU"})
     assert gather(tmp_path).instance_type is None
 
 
-def test_rates_of_the_kernel(tmp_path: Path) -> None:
-    port = tmp_path / "sys/class/infiniband/mlx5_7/ports/1"
-    port.mkdir(parents=True)
-    (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
-    (port / "link_layer").write_text("InfiniBand\n")
-    (nic,) = compose(gather(tmp_path)).site.node.nics
-    assert (nic.name, nic.link_class) == ("mlx5_7", "ib-400g")
+PORT = "sys/class/infiniband/mlx5_7/ports/1"
 
 
-def interface(root: Path, name: str, mbit: int, *parts: str, state: str = "up") -> Path:
+def interface(root: Path, name: str, mbit: int, *parts: str, state: str = "up") -> None:
     """Write an interface of the kernel, with directories such as ``device``."""
     path = root / "sys/class/net" / name
     for part in parts or ("device",):
         (path / part).mkdir(parents=True)
-    for file, value in {"type": "1", "operstate": state, "speed": str(mbit)}.items():
-        (path / file).write_text(f"{value}\n")
-    return path
+    written(path, {"type": "1", "operstate": state, "speed": str(mbit)})
 
 
-def test_ethernet_without_rdma_is_the_network_of_a_node_that_has_no_other(tmp_path: Path) -> None:
+def test_the_network_of_the_kernel(tmp_path: Path) -> None:
+    """Ethernet without RDMA is that of a node that has no other."""
     interface(tmp_path, "eno1", 1000)
     interface(tmp_path, "ens1f0", 25000)
     interface(tmp_path, "ens1f1", 25000, state="down")
     interface(tmp_path, "virbr0", 10000, "bridge")
     interface(tmp_path, "tap0", -1)
     detected = compose(gather(tmp_path))
-    (nic,) = detected.site.node.nics
-    assert (nic.name, nic.link_class) == ("ens1f0", "eth-25g")
-    assert detected.site.fabric
-    assert (detected.site.fabric.provider, detected.site.fabric.rails) == ("tcp", 1)
-    assert any("messages between nodes take TCP" in remark for remark in detected.remarks)
-    assert any("eno1 are omitted" in remark for remark in detected.remarks)
+    expected = {"nics": ["ens1f0"], "classes": ["eth-25g"], "provider": "tcp", "rails": 1}
+    assert wrong(detected, **expected) == {}
+    for words in ("messages between nodes take TCP", "eno1 are omitted"):
+        assert any(words in remark for remark in detected.remarks)
     assert not [each for each in differences(detected, sites.load("local")) if each.key == "nics"]
-    port = tmp_path / "sys/class/infiniband/mlx5_7/ports/1"
-    port.mkdir(parents=True)
-    (port / "rate").write_text("200 Gb/sec (4X HDR)\n")
-    (port / "link_layer").write_text("InfiniBand\n")
-    (nic,) = compose(gather(tmp_path)).site.node.nics
-    assert nic.link_class == "ib-200g"
+    for rate, link_class in (
+        ("400 Gb/sec (4X NDR)", "ib-400g"),
+        ("200 Gb/sec (4X HDR)", "ib-200g"),
+    ):
+        written(tmp_path / PORT, {"rate": rate, "link_layer": "InfiniBand"})
+        detected = compose(gather(tmp_path))
+        assert wrong(detected, nics=["mlx5_7"], classes=[link_class]) == {}
 
 
 def test_a_bond_stands_for_its_ports_and_ports_without_a_route_carry_nothing(
@@ -299,32 +234,33 @@ def test_a_bond_stands_for_its_ports_and_ports_without_a_route_carry_nothing(
     interface(tmp_path, "bond0", 50000, "bonding")
     interface(tmp_path, "ens2", 100000)
     interface(tmp_path, "ens3", 100000, "device/infiniband")  # its RDMA port is not active
-    nics = compose(gather(tmp_path)).site.node.nics
-    assert [(nic.name, nic.link_class) for nic in nics] == [("ens2", "eth-100g")]
-    routes = tmp_path / "proc/net/route"
-    routes.parent.mkdir(parents=True)
-    routes.write_text("Iface\tDestination\tGateway\nbond0\t0000000A\t00000000\n")
-    nics = compose(gather(tmp_path)).site.node.nics
-    assert [(nic.name, nic.link_class) for nic in nics] == [("bond0", "eth-50g")]
+    assert wrong(compose(gather(tmp_path)), nics=["ens2"], classes=["eth-100g"]) == {}
+    routes = "Iface\tDestination\tGateway\nbond0\t0000000A\t00000000"
+    written(tmp_path, {"proc/net/route": routes})
+    assert wrong(compose(gather(tmp_path)), nics=["bond0"], classes=["eth-50g"]) == {}
 
 
-def test_command_writes_a_site_that_lints(tmp_path: Path, capsys) -> None:
+def test_the_command(tmp_path: Path, busbar: Command) -> None:
     directory = tmp_path / "here"
-    assert main(["site", "detect", "--output", str(directory)]) == 0
+    assert busbar("site detect --output", directory).status == 0
     assert lint(directory) == []
-    assert main(["site", "detect", "--output", str(directory)]) == 2
-    assert "already exists" in capsys.readouterr().err
+    again = busbar("site detect --output", directory)
+    assert again.status == 2
+    assert "already exists" in again.err
+    said = busbar("site detect --compare p5")
+    assert said.status == 1
+    assert "gpus.count: the machine has" in said.out
+    assert yaml.safe_load(busbar("site detect").out)["name"] == "detected"
 
 
-def test_command_reads_saved_outputs_by_what_they_say(tmp_path: Path, capsys) -> None:
-    files = []
-    for number, content in enumerate(h200_outputs().values()):
-        files.append(tmp_path / f"{number}.txt")
-        files[-1].write_text(content)
-    arguments = ["site", "detect", "--from", *map(str, files)]
-    assert main([*arguments, "--compare", "h200x4"]) == 0
-    assert main(["site", "detect", "--from", __file__]) == 2
-    assert "not a recognised tool output" in capsys.readouterr().err
+def test_command_reads_saved_outputs_by_what_they_say(tmp_path: Path, busbar: Command) -> None:
+    files = [tmp_path / f"{number}.txt" for number in range(3)]
+    for file, content in zip(files, h200_outputs().values(), strict=True):
+        file.write_text(content)
+    assert busbar("site detect --compare h200x4 --from", *files).status == 0
+    said = busbar("site detect --from", __file__)
+    assert said.status == 2
+    assert "not a recognised tool output" in said.err
 
 
 @cases("file", sorted((DATA / "detect").glob("*synthetic*")))
@@ -361,11 +297,10 @@ class Metadata(BaseHTTPRequestHandler):
 
 
 def test_instance_type_by_the_metadata_service(tmp_path: Path, monkeypatch) -> None:
-    vendor = tmp_path / "sys/class/dmi/id/sys_vendor"
-    vendor.parent.mkdir(parents=True)
-    vendor.write_text("Amazon EC2\n")
+    written(tmp_path, {"sys/class/dmi/id/sys_vendor": "Amazon EC2"})
     with HTTPServer(("127.0.0.1", 0), Metadata) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        serve = partial(server.serve_forever, poll_interval=0.01)
+        threading.Thread(target=serve, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}/latest"
         monkeypatch.setattr("busbar.detect.gather._IMDS", address)
         assert gather(tmp_path).instance_type == "p5.48xlarge"
@@ -373,23 +308,12 @@ def test_instance_type_by_the_metadata_service(tmp_path: Path, monkeypatch) -> N
     assert gather(tmp_path).instance_type is None  # and no answer is no fault
 
 
-def test_command_prints_yaml_and_compares(capsys) -> None:
-    assert main(["site", "detect"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["name"] == "detected"
-    status = main(["site", "detect", "--compare", "p5"])
-    printed = capsys.readouterr().out
-    assert status == 1
-    assert "gpus.count: the machine has" in printed
-
-
 def test_detected_sites_lint(tmp_path: Path) -> None:
     site = compose(Outputs(h200_outputs())).site
-    file = tmp_path / "detected" / "site.yaml"
-    file.parent.mkdir()
     facts = site.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    file.write_text(yaml.safe_dump(facts))
-    file.with_name("reframe.py").write_text(REFRAME_FILE)
-    assert lint(file.parent) == []
+    directory = tmp_path / "detected"
+    written(directory, {"site.yaml": yaml.safe_dump(facts), "reframe.py": REFRAME_FILE})
+    assert lint(directory) == []
     assert isinstance(compose(Outputs()), Detected)
 
 

@@ -8,19 +8,18 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.cli import main
 from busbar.detect.write import REFRAME_FILE
 from busbar.expect.lint import lint
 from tests.cases import cases
+from tests.said import Command
 
 
 @cases("like", sites.names())
-def test_a_site_like_another_is_clean(
-    like: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["site", "new", "mine", "--like", like, "--output", str(tmp_path)]) == 0
+def test_a_site_like_another_is_clean(like: str, tmp_path: Path, busbar: Command) -> None:
+    said = busbar(f"site new mine --like {like} --output", tmp_path)
     directory = tmp_path / "mine"
-    assert f"busbar site lint {directory}" in capsys.readouterr().out
+    assert said.status == 0
+    assert f"busbar site lint {directory}" in said.out
     assert lint(directory) == []
     site, model = sites.load(directory), sites.load(like)
     assert (site.name, site.proof, site.references) == ("mine", "none", ())
@@ -32,14 +31,14 @@ def test_a_site_like_another_is_clean(
 
 
 def test_it_goes_to_the_first_directory_of_the_search_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busbar: Command
 ) -> None:
     own = tmp_path / "own"
     own.mkdir()
     monkeypatch.chdir(tmp_path)
-    assert main(["site", "new", "here", "--like", "p5"]) == 0
+    assert busbar("site new here --like p5").status == 0
     monkeypatch.setenv("BUSBAR_SITE_PATH", str(own))
-    assert main(["site", "new", "there", "--like", "p5"]) == 0
+    assert busbar("site new there --like p5").status == 0
     assert (tmp_path / "here" / "site.yaml").is_file()
     assert (own / "there" / "site.yaml").is_file()
     assert "there" in sites.names()
@@ -48,15 +47,14 @@ def test_it_goes_to_the_first_directory_of_the_search_path(
 @cases(
     ("words", "message"),
     [
-        (["My_Site", "--like", "p5"], "invalid site name 'My_Site'"),
-        (["mine", "--like", "p6"], "no site 'p6'"),
-        (["taken", "--like", "p5"], "already exists"),
+        ("My_Site --like p5", "invalid site name 'My_Site'"),
+        ("mine --like p6", "no site 'p6'"),
+        ("taken --like p5", "already exists"),
     ],
 )
-def test_what_it_refuses(
-    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_it_refuses(words: str, message: str, tmp_path: Path, busbar: Command) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "site.yaml").write_text("name: taken\n")
-    assert main(["site", "new", *words, "--output", str(tmp_path)]) == 2
-    assert message in capsys.readouterr().err
+    said = busbar(f"site new {words} --output", tmp_path)
+    assert said.status == 2
+    assert message in said.err

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,13 @@ import pytest
 import yaml
 
 from busbar import site as sites
-from busbar.cli import main
 from busbar.data import SITES
 from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose, match
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
 from busbar.site.load import find, ships
+from tests.said import Command
 from tests.site.saved import h200_outputs
 
 
@@ -41,27 +40,27 @@ def copied(root: Path, site: str, name: str, **changes: Any) -> Path:
     return root / name
 
 
-def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
-    assert main(["site", "list", "--json"]) == 0
-    return {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+def listed_from(busbar: Command) -> dict[str, str]:
+    return {row["name"]: row["from"] for row in busbar("site list --json").json}
 
 
-def test_own_sites_add_to_what_ships(center: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_sites_add_to_what_ships(center: Path, busbar: Command) -> None:
     before = sites.names()
     copied(center, "h200x4", "big")
     assert sites.names() == sorted([*before, "big"])
-    listed = rows(capsys)
-    assert (listed["big"]["from"], listed["p5"]["from"]) == (str(center), "busbar")
-    assert main(["expect", "--site", "big", "--from", "0", "--to", "1"]) == 0
-    assert main(["site", "lint"]) == 0
-    assert f"{len(before) + 1} sites, 0 findings" in capsys.readouterr().out
+    listed = listed_from(busbar)
+    assert (listed["big"], listed["p5"]) == (str(center), "busbar")
+    assert busbar("expect --site big --from 0 --to 1").status == 0
+    said = busbar("site lint")
+    assert said.status == 0
+    assert f"{len(before) + 1} sites, 0 findings" in said.out
 
 
-def test_an_own_site_wins_by_name(center: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_own_site_wins_by_name(center: Path, busbar: Command) -> None:
     copied(center, "h200x4", "h200x4", description="ours")
     assert sites.load("h200x4").description == "ours"
     assert not ships(sites.load("h200x4"))
-    assert rows(capsys)["h200x4"]["from"] == str(center)
+    assert listed_from(busbar)["h200x4"] == str(center)
 
 
 def test_the_first_directory_wins(center: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,12 +71,11 @@ def test_the_first_directory_wins(center: Path, monkeypatch: pytest.MonkeyPatch)
     assert find("big").parent.parent == other
 
 
-def test_lint_names_the_file_of_an_own_site(
-    center: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lint_names_the_file_of_an_own_site(center: Path, busbar: Command) -> None:
     copied(center, "h200x4", "big", colour="green")
-    assert main(["site", "lint"]) == 1
-    assert f"{center}/big/site.yaml:" in capsys.readouterr().out
+    said = busbar("site lint")
+    assert said.status == 1
+    assert f"{center}/big/site.yaml:" in said.out
 
 
 def test_an_own_family_serves_own_sites_only(center: Path) -> None:
@@ -113,24 +111,20 @@ def test_this_machine_is_the_own_site_before_one_that_ships(center: Path) -> Non
 
 
 def test_a_log_is_of_the_own_site_before_one_that_ships(
-    center: Path, data: Path, capsys: pytest.CaptureFixture[str]
+    center: Path, data: Path, busbar: Command
 ) -> None:
-    log = str(data / "h200x4" / "nccl_healthy_a.log")
-    main(["explain", log, "--json"])
-    assert json.loads(capsys.readouterr().out)["site"] == "h200x4"
+    log = data / "h200x4" / "nccl_healthy_a.log"
+    assert busbar("explain --json", log).json["site"] == "h200x4"
     copied(center, "h200x4", "x-ours")
-    main(["explain", log, "--json"])
-    assert json.loads(capsys.readouterr().out)["site"] == "x-ours"
+    assert busbar("explain --json", log).json["site"] == "x-ours"
 
 
-def test_a_directory_that_is_not_there_is_refused(
-    center: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_directory_that_is_not_there_is_refused(center: Path, busbar: Command) -> None:
     center.rmdir()
-    for command in (["site", "list"], ["site", "lint"], ["site", "show", "p5"]):
-        assert main(command) == 2
-        message = f"BUSBAR_SITE_PATH: {str(center)!r} is not a directory"
-        assert message in capsys.readouterr().err
+    for command in ("site list", "site lint", "site show p5"):
+        said = busbar(command)
+        assert said.status == 2
+        assert f"BUSBAR_SITE_PATH: {str(center)!r} is not a directory" in said.err
     with pytest.raises(BusbarError, match="is not a directory"):
         find("p5")
 
@@ -145,8 +139,8 @@ link_classes:
 """
 
 
-def test_a_site_adds_link_classes_and_bands_of_its_own(tmp_path: Path) -> None:
-    assert main(["site", "new", "mine", "--like", "h200x4", "--output", str(tmp_path)]) == 0
+def test_a_site_adds_link_classes_and_bands_of_its_own(tmp_path: Path, busbar: Command) -> None:
+    assert busbar("site new mine --like h200x4 --output", tmp_path).status == 0
     families = tmp_path / "mine" / "_families"
     families.mkdir()
     (families / "links.yaml").write_text(BAND)
