@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.boundary import refuse_foreign, refuse_unsafe
 from busbar.check.calibrate import FEWEST_RUNS, Accept, CalibratedSeries, below_model, calibrate
 from busbar.check.run import make_directory
 from busbar.check.surroundings import own
@@ -18,7 +19,6 @@ from busbar.delivery.choice import DEFAULT_LANE
 from busbar.document import read_document, to_json
 from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
-from busbar.safe_path import refuse_foreign, refuse_unsafe
 from busbar.site.calibration import load, write
 from busbar.site.load import ships
 from busbar.terminal import Table, stderr, stdout

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from busbar import site as sites
+from busbar.boundary import refuse_unsafe
 from busbar.check.default_site import default_site
 from busbar.check.document import missing_features
 from busbar.check.listing import Match, lines
@@ -37,7 +38,6 @@ from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
 from busbar.document import to_json
 from busbar.errors import BusbarError
-from busbar.safe_path import refuse_unsafe
 from busbar.site import Site
 from busbar.site.load import find
 from busbar.slurm.client import cancel_jobs, waiting_shown

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from busbar.boundary import refuse_foreign, refuse_unsafe
 from busbar.check.run import make_directory
 from busbar.commands.option_types import above_zero, seconds
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, Choice
 from busbar.errors import BusbarError
-from busbar.safe_path import refuse_foreign, refuse_unsafe
 from busbar.slurm.options import Wish
 from busbar.terminal import stderr
 

@@ -12,6 +12,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from busbar.boundary import replace_file
 from busbar.errors import BusbarError
 from busbar.gate import site as compiled
 from busbar.gate.command import DESCRIPTION, add_options, run_gate
@@ -29,7 +30,6 @@ from busbar.gate.site import (
     Xid,
 )
 from busbar.gate.slurm import SlurmContext, from_environment
-from busbar.safe_path import replace_file
 from busbar.site.gate import Gate
 from busbar.site.load import link_classes, load, names
 from busbar.site.model import Gpus, NodeType, Site

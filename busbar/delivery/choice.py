@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.safe_path import refuse_unsafe, refuse_unsafe_reference
+from busbar.boundary import refuse_unsafe, refuse_unsafe_reference
 
 DEFAULT_LANE = "ucx-1.14"
 LANES = (DEFAULT_LANE, "ucx-current")

@@ -18,6 +18,7 @@ from typing import IO
 
 from pydantic import BaseModel, Field, TypeAdapter
 
+from busbar.boundary import refuse_unsafe, refuse_unsafe_reference
 from busbar.data import busbar
 from busbar.delivery.bounds import MOST_BYTES, SECONDS, refuse_too_large, run_bounded
 from busbar.delivery.environment import Image
@@ -37,7 +38,6 @@ from busbar.preflight.plan import (
     make_plan,
 )
 from busbar.preflight.tarball import is_archive
-from busbar.safe_path import refuse_unsafe, refuse_unsafe_reference
 from busbar.site.model import Site
 from busbar.slurm.steps import on_a_node
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from busbar import site as sites
+from busbar.boundary import refuse_command, refuse_foreign_code, refuse_unsafe, texts
 from busbar.data import SITES, history_directory
 from busbar.delivery import hardware
 from busbar.delivery.choice import Choice
@@ -25,7 +26,6 @@ from busbar.delivery.image import inspect
 from busbar.delivery.image_environment import image_environments
 from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus
 from busbar.errors import BusbarError
-from busbar.safe_path import refuse_unsafe
 from busbar.site.backends import unusable
 from busbar.site.model import NodeType, Partition, Site
 from busbar.slurm.client import setting
@@ -92,7 +92,14 @@ def _configuration(directory: Path, choice: Choice) -> dict[str, Any]:
     errors = [each for each in found.values() if isinstance(each, BusbarError)]
     if len(errors) == len(found):
         raise errors[0]
-    return site_configuration(site, directory, found, choice)
+    config = site_configuration(site, directory, found, choice)
+    for text in texts(config):
+        try:
+            refuse_command(text)
+        except ValueError as error:
+            what, _, hint = str(error).partition("; ")
+            raise BusbarError(what, where=site.name, hint=hint) from error
+    return config
 
 
 def _listed(site: Site) -> Site:
@@ -158,6 +165,7 @@ def load(site_file: Path, choice: Choice) -> dict[str, Any]:
             where=str(file),
             hint=f"it is the same for all sites: cp {SITES}/local/reframe.py {site_file.parent}",
         )
+    refuse_foreign_code(file)
     token = _CHOICE.set(choice)
     try:
         return dict(runpy.run_path(str(file))["site_configuration"])

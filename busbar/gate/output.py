@@ -9,10 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from busbar.boundary import replace_file
 from busbar.gate.findings import CHECKS, Category, GateDocument, GateRow
 from busbar.gate.site import GateAction
 from busbar.plain import Column, Part, Plain
-from busbar.safe_path import replace_file
 from busbar.verdict import STYLES, Verdict
 
 DRAIN = "drain: "

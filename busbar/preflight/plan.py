@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from pydantic import ValidationError
 
 from busbar import site as sites
+from busbar.boundary import refuse_unsafe
 from busbar.errors import BusbarError
 from busbar.json_text import load_json
 from busbar.preflight import elf
@@ -21,7 +22,6 @@ from busbar.preflight.host import Host
 from busbar.preflight.loader import ContainerFile, Mount, View
 from busbar.preflight.model import Fingerprint, LaunchLine
 from busbar.preflight.packed import open_image
-from busbar.safe_path import refuse_unsafe
 from busbar.site.delivery import CRAY_STACKS, Stack
 from busbar.site.model import Site
 from busbar.site.plain import explained

@@ -17,7 +17,6 @@ from busbar.site.model import (
     PointBench,
     Positive,
     Proof,
-    Value,
 )
 from busbar.site.record import Record
 
@@ -211,7 +210,7 @@ class Variable(Record):
 
     name: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9_]*$")]
     """Name of the variable."""
-    value: Value
+    value: str
     """Its value."""
     stacks: tuple[Stack, ...] = ()
     """Empty: all."""

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
+from busbar.boundary import refuse_command
 from busbar.errors import BusbarError
 from busbar.parse.cpulist import checked_cpu_list
 from busbar.site import backends
@@ -26,7 +27,7 @@ InNode = Annotated[int, Field(ge=1, le=128)]
 """A number per node; at most twice that of the largest node among the shipped sites."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
-Value = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]*$")]
+Value = Annotated[str, AfterValidator(refuse_command)]
 """The value of an environment variable: one line, as scripts and job prologues print it."""
 Proof = Literal["run", "replay", "none"]
 PartitionFeature = Literal["efa", "cxi", "ib", "roce", "cpx"]

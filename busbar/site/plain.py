@@ -43,7 +43,6 @@ _PATTERNS = {
     r"^(sm_\d+[a-z]?|gfx[0-9a-f]+)$": "must be an architecture such as sm_90 or gfx942",
     r"^[A-Z][A-Z0-9_]*$": "must be the name of a variable, in capitals",
     r"^[A-Z][A-Za-z0-9_]*$": "must be the name of a variable",
-    r"^[^\x00-\x1f\x7f]*$": "must be one line without control characters",
 }
 
 

@@ -108,7 +108,7 @@ FAMILY = [
     ("name: A_B", "name: a b", "variables[0].name: must be the name of a variable"),
     ("name: A_B", "nam: A_B", "variables[0].nam: unknown key; did you mean 'name'?"),
     ('value: "1"', "value: 1", "variables[0].value: must be text, got 1; write it in quotes"),
-    ('value: "1"', 'value: "a\\nb"', "must be one line without control characters"),
+    ('value: "1"', 'value: "a\\nb"', "which a job script would execute"),
     ("stacks: [cuda]", "stacks: [cudda]", "variables[0].stacks[0]: must be 'host'"),
     ("stacks: [cuda]", "stacks: cuda", "variables[0].stacks: must be a list, got 'cuda'"),
     ("buffers: any", "buffers: gpu", "buffers: must be 'device' or 'any', got 'gpu'"),

@@ -130,7 +130,7 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
     ),
     "a variable of two lines": (
         *("h20-roce", "tuning.NCCL_SOCKET_IFNAME", "a\nexport LD_PRELOAD=b"),
-        "must be one line without control characters",
+        "which a job script would execute",
     ),
     "a latency in GB/s": (
         *("h200x4", "references[1]|.bench", "osu_latency", "osu_latency needs us"),
