@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
+from busbar.cli import main
 from ci.images import render
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,12 +36,11 @@ def test_hadolint_finds_nothing() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_the_base_is_one_digest(stack: str) -> None:
+def test_the_base_is_one_digest() -> None:
     base = (ROOT / "containers" / "base.env").read_text().split("\nBASE=")[1].strip()
     assert re.fullmatch(r"[a-z/.-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}", base)
-    for name in ("Dockerfile", "apptainer.def"):
-        text = (ROOT / "containers" / stack / name).read_text()
+    for name in [f"{stack}/{name}" for stack in STACKS for name in render.FILES]:
+        text = (ROOT / "containers" / name).read_text()
         assert set(re.findall(r"BASE=(\S+:\S+)", text)) == {base}
 
 
@@ -76,42 +76,49 @@ def test_another_site_brings_its_tuning(tmp_path: Path) -> None:
     assert "install.sh cuda p5 " in text
 
 
-@pytest.mark.parametrize(
-    ("wishes", "message"),
-    [
-        ({"FORMAT": "iso"}, "FORMAT must be sif or oci, got 'iso'"),
-        ({"STACK": "tpu"}, "STACK must be one of: cuda host rocm"),
-        ({"DELIVERY": "pip"}, "DELIVERY must be wheels or spack, got 'pip'"),
-        ({"STACK": "rocm", "DELIVERY": "wheels"}, "the ROCm stack has no wheels"),
-        ({"LANE": "ucx-9"}, "no lane ucx-9"),
-        ({"BUILDER": "kaniko"}, "BUILDER must be docker, podman or buildah, got 'kaniko'"),
-        ({"DELIVERY": "spack", "ENVIRONMENT": "site"}, "no site/spack.lock"),
-        ({"DELIVERY": "spack", "SUPPLY": "/nowhere"}, "SUPPLY=/nowhere is not a directory"),
-    ],
-)
-def test_wrong_wishes_are_told(wishes: dict[str, str], message: str, tmp_path: Path) -> None:
-    environment = os.environ | {"WORK": str(tmp_path), "PYTHON": sys.executable} | wishes
-    command = [ROOT / "ci/images/build.sh"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert message in done.stderr
+WRONG = [
+    ({"FORMAT": "iso"}, "FORMAT must be sif or oci, got 'iso'"),
+    ({"STACK": "tpu"}, "STACK must be one of: cuda host rocm"),
+    ({"DELIVERY": "pip"}, "DELIVERY must be wheels or spack, got 'pip'"),
+    ({"STACK": "rocm", "DELIVERY": "wheels"}, "the ROCm stack has no wheels"),
+    ({"LANE": "ucx-9"}, "no lane ucx-9"),
+    ({"BUILDER": "kaniko"}, "BUILDER must be docker, podman or buildah, got 'kaniko'"),
+    ({"DELIVERY": "spack", "ENVIRONMENT": "site"}, "no site/spack.lock"),
+    ({"DELIVERY": "spack", "SUPPLY": "/nowhere"}, "SUPPLY=/nowhere is not a directory"),
+]
 
 
-@pytest.mark.parametrize("stack", ["host", "cuda", "rocm"])
-def test_the_context_of_spack_holds_the_lock_and_its_tools(stack: str, tmp_path: Path) -> None:
-    context = tmp_path / "context"
-    command = [ROOT / "ci/images/context.sh", stack, "spack", "ucx-1.14", context]
-    environment = os.environ | {"PYTHON": sys.executable}
-    subprocess.run([str(word) for word in command], env=environment, check=True)
-    site = {"host": "local", "cuda": "h200x4", "rocm": "mi250x"}[stack]
-    environment = {"host": "host", "cuda": "cuda-sm_90-local", "rocm": "rocm-gfx90a-5.4"}[stack]
+def test_wrong_wishes_are_told(tmp_path: Path) -> None:
+    common = {"WORK": str(tmp_path), "PYTHON": sys.executable, "ENVIRONMENT": "site/_stacks/host"}
+    for wishes, message in WRONG:
+        environment = os.environ | common | {"LANE": "ucx-1.14"} | wishes
+        done = subprocess.run(
+            ROOT / "ci/images/build.sh",
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert message in done.stderr
+
+
+ENVIRONMENTS = {"host": "host", "cuda": "cuda-sm_90-local", "rocm": "rocm-gfx90a-5.4"}
+
+
+def test_each_stack_has_an_environment_of_spack(capsys: pytest.CaptureFixture[str]) -> None:
+    for stack, environment in ENVIRONMENTS.items():
+        assert main(["spack", "path", render.SITES[stack], "--image"]) == 0
+        assert capsys.readouterr().out == f"site/_stacks/{environment}\n"
+
+
+def test_the_context_of_spack_holds_the_lock_and_its_tools(tmp_path: Path) -> None:
+    context, environment = tmp_path / "context", ENVIRONMENTS["cuda"]
+    command = [str(ROOT / "ci/images/context.sh"), "cuda", "spack", "ucx-1.14", str(context)]
+    subprocess.run(command, env=os.environ | {"PYTHON": sys.executable}, check=True)
     assert (context / "environment.txt").read_text() == f"site/_stacks/{environment}\n"
-    for name in (
-        f"site/_stacks/{environment}/spack.lock",
-        "ci/spack/setup.sh",
-        "packages",
-        "containers/spack.sh",
-    ):
+    lock = f"site/_stacks/{environment}/spack.lock"
+    for name in (lock, "ci/spack/setup.sh", "packages", "containers/spack.sh"):
         assert (context / name).exists(), name
-    assert f"install.sh {stack} {site} " in (context / "Dockerfile").read_text()
+    assert "install.sh cuda h200x4 " in (context / "Dockerfile").read_text()
     assert not (context / "wheels").exists()
