@@ -3,21 +3,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
+import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from busbar.errors import BusbarError
+from busbar.preflight.confined import run_limited
 from busbar.preflight.tarball import unpacked_bytes
 
 MOST_BYTES = 128 * 2**30
 SECONDS = 1800
-# `ulimit -f` counts blocks of 512 bytes.
-_LIMITED = 'ulimit -f "$0" && exec "$@"'
 
 
 def refuse_too_large(archive: Path, directories: Iterable[Path]) -> None:
@@ -34,44 +31,15 @@ def refuse_too_large(archive: Path, directories: Iterable[Path]) -> None:
 
 
 def run_bounded(command: Sequence[str], where: str) -> str:
-    """Run a command with a limit of time and for the size of each file; return its output.
-
-    Raises ``BusbarError`` if it fails. Nothing of it is left running.
-    """
-    limited = ["sh", "-c", _LIMITED, str(MOST_BYTES // 512), *command]
-    name = " ".join(command[:2])
-    with subprocess.Popen(
-        limited,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
-        try:
-            output, errors = process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            raise BusbarError(
-                f"{name} took more than {SECONDS} s",
-                where=where,
-                hint="convert or load the image by hand",
-            ) from None
-        except BaseException:  # an interruption, too, must not leave it running
-            _kill(process)
-            raise
-    if process.returncode:
-        lines = (errors or output).strip().splitlines()
-        raise BusbarError(
-            f"{name} failed: {lines[-1] if lines else 'without output'}",
-            where=where,
-            hint="run that command by hand to see more",
-        )
-    return output
+    """Run a command of the runtime; return its output."""
+    hint = "run that command by hand to see more"
+    with tempfile.TemporaryFile() as printed:
+        run_limited(command, printed, where, hint, SECONDS, MOST_BYTES)
+        printed.seek(0)
+        return printed.read().decode(errors="replace")
 
 
-def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill the command with the programs that it has started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+def export(command: Sequence[str], where: str, archive: IO[bytes]) -> None:
+    """Run a command of the runtime that prints an image; write it to a file."""
+    hint = "use a smaller image, or convert it with apptainer build"
+    run_limited(command, archive, where, hint, SECONDS, MOST_BYTES)

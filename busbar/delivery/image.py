@@ -10,17 +10,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from pydantic import BaseModel, Field, TypeAdapter
 
 from busbar.boundary import refuse_unsafe, refuse_unsafe_reference
 from busbar.data import busbar
-from busbar.delivery.bounds import MOST_BYTES, SECONDS, refuse_too_large, run_bounded
+from busbar.delivery.bounds import export, refuse_too_large, run_bounded
 from busbar.delivery.environment import Image
 from busbar.delivery.programs import patterns
 from busbar.errors import BusbarError
@@ -43,7 +41,6 @@ from busbar.slurm.steps import on_a_node
 
 _PROGRAMS = PurePosixPath("/opt/busbar")
 _MOST_FILES = 100_000
-_BLOCK = 2**20
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PINNED = re.compile(r"@sha256:(?P<hex>[0-9a-f]{64})$")
 _RUNTIMES = ("apptainer", "docker", "podman")
@@ -224,43 +221,15 @@ def _exported(runtime: str, reference: str, scratch: Path) -> Contents:
     """Export an image of a store into one archive, which preflight reads without unpacking it."""
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=scratch, suffix=".tar") as archive:
-        container = _must([runtime, "create", reference, "true"], reference).split()[-1]
+        container = run_bounded([runtime, "create", reference, "true"], reference).split()[-1]
         try:
-            _export(runtime, container, archive, reference)
-        except OSError as error:
-            what = f"its files cannot be written: {error.strerror}"
-            raise BusbarError(what, where=str(scratch), hint="choose another --output") from error
+            export([runtime, "export", container], reference, archive)
         finally:
             _do([runtime, "rm", container])
         files = Archive(Path(archive.name), reference)  # it stays readable once it is removed
-    output = _must([runtime, "image", "inspect", reference], reference)
+    output = run_bounded([runtime, "image", "inspect", reference], reference)
     variables = variables_of(output, reference)
     return Contents(reference, files, fingerprint_of(View.of(files), reference), variables)
-
-
-def _export(runtime: str, container: str, archive: IO[bytes], reference: str) -> None:
-    command = [runtime, "export", container]
-    end = time.monotonic() + SECONDS
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as export:
-        assert export.stdout
-        try:
-            while block := export.stdout.read(_BLOCK):
-                if archive.tell() > MOST_BYTES or time.monotonic() > end:
-                    raise BusbarError(
-                        f"its files are more than {MOST_BYTES >> 30} GiB, or their export takes"
-                        f" more than {SECONDS // 60} minutes",
-                        where=reference,
-                        hint="use a smaller image, or convert it with apptainer build",
-                    )
-                archive.write(block)
-            archive.flush()
-        except BaseException:  # an interruption, too, must not leave the export running
-            export.kill()
-            raise
-    if export.returncode:
-        raise BusbarError(
-            f"{runtime} export failed", where=reference, hint=f"see the log of {runtime}"
-        )
 
 
 def variables_of(inspected: str, reference: str) -> dict[str, str]:
@@ -339,18 +308,6 @@ def _on_a_node(image: str, site: Site, inject: Sequence[str]) -> PreflightReport
             where=f"site {site.name}",
             hint=f"the nodes must see the Python environment {sys.prefix}",
         ) from error
-
-
-def _must(command: Sequence[str], where: str) -> str:
-    done = _do(command)
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise BusbarError(
-            f"{' '.join(command[:2])} failed: {lines[-1] if lines else 'without output'}",
-            where=where,
-            hint="run that command by hand to see more",
-        )
-    return done.stdout
 
 
 def _do(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""Run a tool on an untrusted image without root's rights and within limits."""
+"""Run a program on an untrusted image within limits; one that reads it has no rights of root."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import signal
 import stat
 import subprocess
 import tempfile
 import weakref
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +25,62 @@ _LAST = 4096
 # `ulimit -f` counts blocks of 512 bytes. It sets the limit in the child: a hook of subprocess
 # that runs between fork and exec is not safe with threads.
 _LIMITED = 'ulimit -c 0 && ulimit -f "$0" && exec "$@"'
+
+
+def run_limited(  # noqa: PLR0917 - each is a limit or a part of the error
+    command: Sequence[str],
+    printed: IO[bytes],
+    where: str,
+    hint: str,
+    seconds: float,
+    most: int,
+    **options: Any,
+) -> None:
+    """Run a command with a limit of time and for the size of each file; it prints to ``printed``.
+
+    Raises ``BusbarError`` if it fails. Nothing of it is left running.
+    """
+    limited = ["sh", "-c", _LIMITED, str(most // 512), *command]
+    name = " ".join(command[:2])
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(
+                limited,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=errors,
+                start_new_session=True,
+                **options,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise BusbarError(f"{name} cannot run: {error}", where=where, hint=hint) from error
+        with process:
+            try:
+                process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                _kill(process)
+                what = f"{name} took more than {seconds} s"
+                raise BusbarError(what, where=where, hint=hint) from None
+            except BaseException:  # an interruption, too, must not leave it running
+                _kill(process)
+                raise
+        if process.returncode:
+            lines = _last_lines(errors) or _last_lines(printed)
+            what = f"{name} failed: {lines[-1] if lines else 'without output'}"
+            if printed.seek(0, os.SEEK_END) >= most // 512 * 512:
+                what = f"{name} printed more than {most >> 30} GiB"
+            raise BusbarError(what, where=where, hint=hint)
+
+
+def _last_lines(stream: IO[bytes]) -> list[str]:
+    stream.seek(max(stream.seek(0, os.SEEK_END) - _LAST, 0))
+    return stream.read().decode(errors="replace").strip().splitlines()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the command with the programs that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 class Unprivileged:
@@ -52,55 +111,30 @@ class Unprivileged:
 
     def output(self, *options: str) -> str:
         """Return what the tool prints."""
-        with tempfile.TemporaryFile() as printed:
-            self._start(Path("/"), options, printed, _MOST_LISTING)
-            printed.seek(0)
-            return printed.read().decode(errors="surrogateescape")
+        return self._run(Path("/"), options, _MOST_LISTING)
 
     def run(self, directory: Path, *options: str) -> None:
         """Run the tool in a directory that it may write to."""
         if self._as:
             os.chown(directory, self._as["user"], self._as["group"])
-        with tempfile.TemporaryFile() as printed:
-            self._start(directory, options, printed, LARGEST)
+        self._run(directory, options, LARGEST)
 
-    def _start(
-        self, directory: Path, options: tuple[str, ...], printed: IO[bytes], most: int
-    ) -> None:
-        command = ["sh", "-c", _LIMITED, str(most // 512), self._tool, *options]
-        try:
-            with tempfile.TemporaryFile() as errors:
-                done = subprocess.run(
-                    command,
-                    cwd=directory,
-                    stdin=subprocess.DEVNULL,
-                    stdout=printed,
-                    stderr=errors,
-                    pass_fds=(self._descriptor,),
-                    timeout=_SECONDS,
-                    check=False,
-                    **self._as,
-                )
-                errors.seek(max(errors.tell() - _LAST, 0))
-                lines = errors.read().decode(errors="replace").strip().splitlines()
-        except subprocess.TimeoutExpired as error:
-            what = f"{self._tool} does not end within {_SECONDS} s"
-            raise BusbarError(what, where=str(self._image)) from error
-        except (OSError, subprocess.SubprocessError) as error:
-            raise BusbarError(
-                f"{self._tool} cannot run as nobody: {error}",
-                where=str(self._image),
-                hint="give a sandbox directory, or run as an ordinary user",
-            ) from error
-        if done.returncode == 127:
-            raise BusbarError(
-                f"{self._tool} is needed to read a SIF",
-                where=str(self._image),
-                hint="install squashfs-tools, or give a sandbox directory",
+    def _run(self, directory: Path, options: tuple[str, ...], most: int) -> str:
+        hint = (
+            "check that the file is complete (apptainer sif list) and that squashfs-tools are"
+            " installed, or give a sandbox directory"
+        )
+        with tempfile.TemporaryFile() as printed:
+            run_limited(
+                [self._tool, *options],
+                printed,
+                str(self._image),
+                hint,
+                _SECONDS,
+                most,
+                cwd=directory,
+                pass_fds=(self._descriptor,),
+                **self._as,
             )
-        if done.returncode:
-            raise BusbarError(
-                f"{self._tool} cannot read it ({lines[-1] if lines else done.returncode})",
-                where=str(self._image),
-                hint="check that the file is complete with apptainer sif list",
-            )
+            printed.seek(0)
+            return printed.read().decode(errors="surrogateescape")

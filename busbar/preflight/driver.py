@@ -13,7 +13,7 @@ from busbar.preflight import elf
 from busbar.preflight.elf import dotted, numbers
 from busbar.preflight.host import rocm_release
 from busbar.preflight.loader import ContainerFile, Libraries, View
-from busbar.preflight.model import PreflightLine, broken, ready
+from busbar.preflight.model import Answer, broken, ready
 from busbar.preflight.plan import ImagePlan
 
 Version = tuple[int, ...]
@@ -30,11 +30,11 @@ _NCCL_CUDA = re.compile(rb"NCCL version [\d.]{1,32}\+cuda(?P<version>\d{1,4}\.\d
 _TABLE = "add it to the table in busbar/preflight/drivers.yaml"
 
 
-def cuda(plan: ImagePlan, libraries: Libraries) -> PreflightLine:
+def cuda(plan: ImagePlan, libraries: Libraries) -> Answer:
     """Check that the driver supports every CUDA version that the program loads."""
     driver = plan.host.nvidia_driver
     if driver is None:
-        return _broken(
+        return broken(
             "no NVIDIA driver on this host (/sys/module/nvidia/version)",
             "run preflight on a compute node",
         )
@@ -51,24 +51,23 @@ def cuda(plan: ImagePlan, libraries: Libraries) -> PreflightLine:
             return fault
         toolkits.append(f"CUDA {dotted(toolkit or ())} ({source})")
     return ready(
-        "gpu-driver",
         f"{driver_text} runs {', '.join(toolkits)}"
         if toolkits
-        else f"{driver_text}; the program loads no CUDA",
+        else f"{driver_text}; the program loads no CUDA"
     )
 
 
-def _libcuda_fault(libcuda: ContainerFile, driver: Version) -> PreflightLine | None:
+def _libcuda_fault(libcuda: ContainerFile, driver: Version) -> Answer | None:
     """Check a libcuda of the image that the loader finds before the driver's."""
     remedy = f"remove {libcuda.path.parent} from LD_LIBRARY_PATH and /etc/ld.so.conf.d"
     reason = f"{libcuda.path} in the image hides the libcuda that --nv binds"
     if "stubs" in libcuda.path.parts:
-        return _broken(f"{reason}; it is a stub for linking", remedy)
+        return broken(f"{reason}; it is a stub for linking", remedy)
     version = re.fullmatch(r"libcuda\.so\.(?P<version>\d+(?:\.\d+)+)", libcuda.path.name)
     if version is None:
-        return _broken(f"{reason}; its name does not give a driver version", remedy)
+        return broken(f"{reason}; its name does not give a driver version", remedy)
     if numbers(version["version"]) < driver:
-        return _broken(
+        return broken(
             f"{reason}; it is cuda-compat {version['version']}, older than the driver"
             f" {dotted(driver)}, so CUDA fails with a driver mismatch (error 803)",
             remedy,
@@ -78,19 +77,19 @@ def _libcuda_fault(libcuda: ContainerFile, driver: Version) -> PreflightLine | N
 
 def _toolkit_fault(
     toolkit: Version | None, source: str, driver: Version, driver_text: str
-) -> PreflightLine | None:
+) -> Answer | None:
     """Check one CUDA version against the driver."""
     if toolkit is None:
-        return _broken(
+        return broken(
             f"{source} contains a CUDA runtime of unknown version",
             "set CUDA_VERSION in the image, as NVIDIA's images do, or link libcudart.so",
         )
     oldest = _OLDEST_DRIVER.get(toolkit[:1]) or _OLDEST_DRIVER.get(toolkit[:2])
     if oldest is None:
         reason = f"the oldest driver for CUDA {dotted(toolkit)} ({source}) is unknown"
-        return _broken(reason, _TABLE)
+        return broken(reason, _TABLE)
     if driver < oldest:
-        return _broken(
+        return broken(
             f"CUDA {dotted(toolkit)} ({source}) needs driver {dotted(oldest)} or newer; found"
             f" {driver_text}",
             "use a CUDA that the driver supports; cuda-compat works on data center GPUs only",
@@ -118,29 +117,29 @@ def _toolkits(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[Version |
         yield (numbers(version)[:2] if version else None), str(plan.program.path)
 
 
-def rocm(plan: ImagePlan, libraries: Libraries) -> PreflightLine:
+def rocm(plan: ImagePlan, libraries: Libraries) -> Answer:
     """Check that AMD supports the image's ROCm on the host's driver."""
     outside = plan.host.rocm
     if outside is None:
-        return _broken(
+        return broken(
             "no ROCm on this host (/opt/rocm*/.info/version), so the driver release is unknown",
             "run preflight on a compute node",
         )
     inside = rocm_release(View.of(plan.contents.files)) or _hip_release(libraries)
     if inside is None:
-        return ready("gpu-driver", "the image does not contain ROCm")
+        return ready("the image does not contain ROCm")
     supported = _ROCM.get(outside[:2])
     releases = f"ROCm {dotted(inside)} in the image, {dotted(outside)} on the host"
     if supported is None:
-        return _broken(f"{releases}: what the host's driver supports is unknown", _TABLE)
+        return broken(f"{releases}: what the host's driver supports is unknown", _TABLE)
     oldest, newest = supported
     length = len(inside[:2])  # a soname gives only the major version
     if not oldest[:length] <= inside[:2] <= newest[:length]:
-        return _broken(
+        return broken(
             f"{releases}: this driver supports {dotted(oldest)} to {dotted(newest)}",
             f"build the image with ROCm {dotted(oldest)} to {dotted(newest)}",
         )
-    return ready("gpu-driver", releases)
+    return ready(releases)
 
 
 def _hip_release(libraries: Libraries) -> Version | None:
@@ -149,7 +148,3 @@ def _hip_release(libraries: Libraries) -> Version | None:
         if library and (hip := re.fullmatch(r"libamdhip64\.so\.(?P<major>\d+)", name)):
             return numbers(hip["major"])
     return None
-
-
-def _broken(reason: str, remedy: str) -> PreflightLine:
-    return broken("gpu-driver", reason, remedy)

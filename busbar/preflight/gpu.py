@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from busbar.preflight import driver, elf
 from busbar.preflight.loader import Libraries, ucx_core
-from busbar.preflight.model import PreflightLine, broken, ready
+from busbar.preflight.model import Answer, broken, ready
 from busbar.preflight.plan import ImagePlan, gtl
 from busbar.site.delivery import CRAY_STACKS
 from busbar.site.model import Gpus
@@ -19,24 +19,24 @@ _DEVICES = {
 }
 
 
-def gpu_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[PreflightLine]:
+def gpu_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, Answer]]:
     """Yield the lines of the GPUs; one line if the site has none."""
     gpus = plan.site.node_type().gpus
     if gpus is None:
-        yield ready("gpu", "the site has no GPUs")
+        yield "gpu", ready("the site has no GPUs")
         return
-    yield _devices(plan, gpus)
+    yield "gpu-devices", _devices(plan, gpus)
     if gpus.vendor == "nvidia":
-        yield _driver_libraries(plan)
-        yield driver.cuda(plan, libraries)
+        yield "gpu-libraries", _driver_libraries(plan)
+        yield "gpu-driver", driver.cuda(plan, libraries)
     else:
-        yield driver.rocm(plan, libraries)
-    yield _ucx(plan, libraries, gpus.vendor)
+        yield "gpu-driver", driver.rocm(plan, libraries)
+    yield "ucx-gpu", _ucx(plan, libraries, gpus.vendor)
     if plan.environment.get("MPICH_GPU_SUPPORT_ENABLED") == "1":
-        yield _gtl(plan, gpus.vendor)
+        yield "gtl", _gtl(plan, gpus.vendor)
 
 
-def _devices(plan: ImagePlan, gpus: Gpus) -> PreflightLine:
+def _devices(plan: ImagePlan, gpus: Gpus) -> Answer:
     missing = [
         f"{pattern.replace(chr(92) + 'd+', 'N')} ({what})"
         for pattern, what in _DEVICES[gpus.vendor].items()
@@ -44,7 +44,6 @@ def _devices(plan: ImagePlan, gpus: Gpus) -> PreflightLine:
     ]
     if missing:
         return broken(
-            "gpu-devices",
             f"this host lacks /dev/{', /dev/'.join(missing)}, which {plan.gpu_option} binds",
             "run preflight on a compute node",
         )
@@ -54,14 +53,13 @@ def _devices(plan: ImagePlan, gpus: Gpus) -> PreflightLine:
     counts = f"{present} GPUs on this host, {gpus.count} in site.yaml"
     if present < gpus.packages:
         return broken(
-            "gpu-devices",
             counts,
             "run preflight on a whole compute node; if this is one, look for a GPU that failed",
         )
-    return ready("gpu-devices", f"{counts}; {plan.gpu_option} binds them")
+    return ready(f"{counts}; {plan.gpu_option} binds them")
 
 
-def _driver_libraries(plan: ImagePlan) -> PreflightLine:
+def _driver_libraries(plan: ImagePlan) -> Answer:
     missing = [
         name
         for name in ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -69,51 +67,46 @@ def _driver_libraries(plan: ImagePlan) -> PreflightLine:
     ]
     if missing:
         return broken(
-            "gpu-libraries",
             f"the host's loader does not find {', '.join(missing)}, so --nv cannot bind it",
             "run preflight on a compute node; if this is one, install the driver's libraries",
         )
-    return ready("gpu-libraries", "--nv finds libcuda and libnvidia-ml")
+    return ready("--nv finds libcuda and libnvidia-ml")
 
 
-def _ucx(plan: ImagePlan, libraries: Libraries, vendor: str) -> PreflightLine:
+def _ucx(plan: ImagePlan, libraries: Libraries, vendor: str) -> Answer:
     name = "cuda" if vendor == "nvidia" else "rocm"
     transport = ucx_core(libraries)
     if transport is None or plan.stack in CRAY_STACKS:
-        return ready("ucx-gpu", "MPI does not pass device buffers to UCX")
+        return ready("MPI does not pass device buffers to UCX")
     found = plan.view.ucx_modules(transport, rf"libuct_{name}\.so.*")
     module = found[0][1] if found else None
     faults = plan.view.faults(module) if module else []
     if module and not faults:
-        return ready("ucx-gpu", f"libuct_{name} beside {transport.path} ({transport.origin})")
+        return ready(f"libuct_{name} beside {transport.path} ({transport.origin})")
     effect = "MPI reads a device pointer as host memory, and the program crashes"
     if module:
         return broken(
-            "ucx-gpu",
             f"{module.path} does not load, {faults[0]}: {effect}",
             f"install it in the image; libraries of the driver come with {plan.gpu_option}",
         )
     return broken(
-        "ucx-gpu",
         f"the UCX at {transport.path} has no libuct_{name}: {effect}",
         f"put a UCX with {name} first in LD_LIBRARY_PATH",
     )
 
 
-def _gtl(plan: ImagePlan, vendor: str) -> PreflightLine:
+def _gtl(plan: ImagePlan, vendor: str) -> Answer:
     name = "libmpi_gtl_cuda.so" if vendor == "nvidia" else "libmpi_gtl_hsa.so"
     library = gtl(plan.view, vendor)
     if library is None:
         return broken(
-            "gtl",
             f"MPICH_GPU_SUPPORT_ENABLED=1 without {name}: MPI_Init of Cray MPICH aborts",
             "inject the gtl directory of Cray MPICH with --inject",
         )
     if faults := plan.view.faults(library):
         return broken(
-            "gtl",
             f"{library.path} does not load, {faults[0]}: MPI_Init aborts",
             "build the image with the GPU runtime that this GTL was linked with",
         )
     how = "preloaded, as the program does not link it" if plan.preload else "linked by the program"
-    return ready("gtl", f"{library.path} ({library.origin}), {how}")
+    return ready(f"{library.path} ({library.origin}), {how}")

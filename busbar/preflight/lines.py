@@ -5,13 +5,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
 
 from busbar.preflight import elf
 from busbar.preflight.gpu import gpu_lines
 from busbar.preflight.host import c_library
 from busbar.preflight.loader import ContainerFile, Libraries, View, ucx_core, version_faults
-from busbar.preflight.model import Origin, PreflightLine, PreflightReport, broken, ready, slow
+from busbar.preflight.model import (
+    Answer,
+    Origin,
+    PreflightLine,
+    PreflightReport,
+    broken,
+    ready,
+    slow,
+)
 from busbar.preflight.mpi import ImageMpi, abi, pmi
 from busbar.preflight.net import network_lines
 from busbar.preflight.plan import ImagePlan, command, launch
@@ -30,22 +37,22 @@ def examine(plan: ImagePlan) -> PreflightReport:
     """Check one launch: the lines, the origin of each communication library, the command."""
     libraries = loaded(plan.view, plan.program)
     mpi = ImageMpi.of(plan, libraries)
-    pmi_line, mpi_type = pmi(plan, mpi)
+    launcher, mpi_type = pmi(plan, mpi)
     launch_line = launch(plan, mpi_type)
-    lines = [
-        _image(plan),
-        _glibc(plan, libraries),
-        abi(plan, mpi, libraries),
-        pmi_line,
-        *_missing(libraries),
-        _shared_memory(plan, libraries),
-        *network_lines(plan, mpi, libraries),
+    answers = [
+        ("fingerprint", _image(plan)),
+        ("glibc", _glibc(plan, libraries)),
+        ("mpi-abi", abi(plan, mpi, libraries)),
+        ("pmi", launcher),
+        ("libraries", _missing(libraries)),
+        ("shared-memory", _shared_memory(plan, libraries)),
+        *network_lines(plan, libraries),
         *gpu_lines(plan, libraries),
     ]
     return PreflightReport(
         image=plan.contents.reference,
         site=plan.site.name,
-        lines=lines,
+        lines=[PreflightLine(name, *answer) for name, answer in answers],
         libraries=origins(libraries),
         modules=modules(plan.view, libraries),
         launch=launch_line,
@@ -92,37 +99,34 @@ def loaded(view: View, program: ContainerFile | None) -> dict[str, ContainerFile
     return libraries
 
 
-def _image(plan: ImagePlan) -> PreflightLine:
+def _image(plan: ImagePlan) -> Answer:
     fingerprint = plan.contents.fingerprint
     if fingerprint is None:
-        return ready("fingerprint", "none; only the files of the image are examined")
+        return ready("none; only the files of the image are examined")
     stack = fingerprint.stack
     suitable = (plan.stack, GPU_STACKS.get(plan.stack, plan.stack))
     if stack not in suitable:
         return broken(
-            "fingerprint",
             f"the image contains stack {stack}, but the site needs stack {plan.stack}",
             f"build it with STACK={plan.stack}",
         )
     features = ", ".join(fingerprint.features)
-    return ready("fingerprint", f"stack {stack} by {fingerprint.delivery}: {features}")
+    return ready(f"stack {stack} by {fingerprint.delivery}: {features}")
 
 
-def _glibc(plan: ImagePlan, libraries: Libraries) -> PreflightLine:
+def _glibc(plan: ImagePlan, libraries: Libraries) -> Answer:
     inside, outside = c_library(plan.view), c_library(plan.host.view)
     version = elf.highest(inside.defines, "GLIBC") if inside else ()
     host_version = elf.highest(outside.defines, "GLIBC") if outside else ()
     if not inside or not version:
-        return broken("glibc", "the image has no readable C library", "")
+        return broken("the image has no readable C library", "")
     if not outside or not host_version:
         return broken(
-            "glibc",
             f"image {elf.dotted(version)}; this host has no readable C library",
             "run preflight on a compute node, or give its whole root file system",
         )
     if inside.machine != outside.machine:
         return broken(
-            "glibc",
             f"the C library of the image is for {inside.machine}, the host's for"
             f" {outside.machine}",
             "build the image for the machine of the site",
@@ -135,43 +139,37 @@ def _glibc(plan: ImagePlan, libraries: Libraries) -> PreflightLine:
             required, user = needed, name
     if required > version:
         return broken(
-            "glibc",
             f"{user} of the host needs glibc {elf.dotted(required)}, the image has"
             f" {elf.dotted(version)}",
             "build the image on a base as new as the host, or inject libraries built for older",
         )
     need = f"; libraries of the host need {elf.dotted(required)}" if required else ""
-    return ready("glibc", f"image {elf.dotted(version)}, host {elf.dotted(host_version)}{need}")
+    return ready(f"image {elf.dotted(version)}, host {elf.dotted(host_version)}{need}")
 
 
-def _missing(libraries: Libraries) -> Iterator[PreflightLine]:
+def _missing(libraries: Libraries) -> Answer:
     missing = [name for name, library in libraries.items() if library is None]
     if missing:
-        yield broken(
-            "libraries",
+        return broken(
             f"the loader does not find {', '.join(missing)}",
             "install them in the image, or bind the host's directory with --inject",
         )
     # The C library has its own line.
-    elif lacking := [f for f in version_faults(libraries) if not _GLIBC.search(f)]:
-        yield broken(
-            "libraries",
-            "; ".join(lacking[:3]),
-            "take both libraries from the same side: image or host",
+    if lacking := [f for f in version_faults(libraries) if not _GLIBC.search(f)]:
+        return broken(
+            "; ".join(lacking[:3]), "take both libraries from the same side: image or host"
         )
-    else:
-        yield ready("libraries", f"the loader finds all {len(libraries)}")
+    return ready(f"the loader finds all {len(libraries)}")
 
 
-def _shared_memory(plan: ImagePlan, libraries: Libraries) -> PreflightLine:
+def _shared_memory(plan: ImagePlan, libraries: Libraries) -> Answer:
     """Check UCX's shared-memory transports; ready if MPI does not use UCX."""
     core = ucx_core(libraries)
     if core is None or plan.stack in CRAY_STACKS:
-        return ready("shared-memory", "MPI does not use UCX within a node")
+        return ready("MPI does not use UCX within a node")
     chosen = plan.contents.variables.get("UCX_TLS", "all")
     if not chosen.startswith("^") and not _SHARED & set(chosen.split(",")):
         return slow(
-            "shared-memory",
             f"the image sets UCX_TLS={chosen}: ranks on one node do not use shared memory",
             "add sm to UCX_TLS, or unset it",
         )
@@ -179,9 +177,8 @@ def _shared_memory(plan: ImagePlan, libraries: Libraries) -> PreflightLine:
     one_copy = [name for name, file in found if file and not plan.view.faults(file)]
     if not one_copy:
         return slow(
-            "shared-memory",
             f"the UCX at {core.path} has no libuct_cma, libuct_knem or libuct_xpmem: each message"
             " within a node is copied twice",
             "use a UCX that was built with cma",
         )
-    return ready("shared-memory", f"{', '.join(one_copy)} beside {core.path} ({core.origin})")
+    return ready(f"{', '.join(one_copy)} beside {core.path} ({core.origin})")

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -101,16 +102,14 @@ class PreflightReport:
         return max((line.status for line in self.lines), key=_SEVERITY.index)
 
 
-def ready(name: str, reason: str) -> PreflightLine:
-    """Return a line with status ready."""
-    return PreflightLine(name, Status.READY, reason)
+class Answer(NamedTuple):
+    """What is said of one question."""
+
+    status: Status
+    reason: str
+    remedy: str = ""
 
 
-def slow(name: str, reason: str, remedy: str) -> PreflightLine:
-    """Return a line with status slow."""
-    return PreflightLine(name, Status.SLOW, reason, remedy)
-
-
-def broken(name: str, reason: str, remedy: str) -> PreflightLine:
-    """Return a line with status broken."""
-    return PreflightLine(name, Status.BROKEN, reason, remedy)
+ready = partial(Answer, Status.READY)
+slow = partial(Answer, Status.SLOW)
+broken = partial(Answer, Status.BROKEN)

@@ -8,37 +8,33 @@ from collections.abc import Iterator
 
 from busbar.preflight import elf
 from busbar.preflight.loader import ContainerFile, Libraries, ucx_core
-from busbar.preflight.model import PreflightLine, Status, broken, ready, slow
-from busbar.preflight.mpi import ImageMpi
+from busbar.preflight.model import Answer, Status, broken, ready, slow
 from busbar.preflight.plan import ImagePlan
 
 _DEVICES = {"cxi": r"cxi\d+", "efa": r"infiniband/uverbs\d+", "verbs": r"infiniband/uverbs\d+"}
 
 
-def network_lines(
-    plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries
-) -> Iterator[PreflightLine]:
+def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, Answer]]:
     """Yield the lines of the fabric; one line if the site has none."""
     fabric = plan.site.fabric
     if fabric is None:
         several = any(partition.nodes > 1 for partition in plan.site.partitions)
         unchecked = "site.yaml has no fabric, so libraries of the network were not checked"
-        yield ready("fabric", unchecked if several else "the site has no fabric between nodes")
+        yield "fabric", ready(unchecked if several else "the site has no fabric between nodes")
         return
     provider = fabric.provider
     if provider in ("cxi", "efa"):
-        yield _libfabric(plan, libraries, provider)
-        yield _plugin(plan, libraries, provider)
+        yield "libfabric", _libfabric(plan, libraries, provider)
+        yield "net-plugin", _plugin(plan, libraries, provider)
     else:
-        yield _verbs(plan, mpi, libraries)
-    yield _fabric_devices(plan, provider)
+        yield "ucx", _verbs(plan, libraries)
+    yield "fabric-devices", _fabric_devices(plan, provider)
 
 
-def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightLine:
+def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> Answer:
     library = libraries.get("libfabric.so.1") or plan.view.search("libfabric.so.1")
     if library is None:
         return slow(
-            "libfabric",
             f"no libfabric is loaded: traffic uses TCP instead of {provider}",
             "inject the host's libfabric, or install one with the provider in the image",
         )
@@ -50,21 +46,18 @@ def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> Prefligh
         lacking = sorted(v for v in required - defines if v.startswith("FABRIC_"))
         if lacking:
             return broken(
-                "libfabric",
                 f"{name} needs {lacking[-1]}, which {library.path} does not define",
                 "use a newer libfabric",
             )
     source = _provider(plan, library, provider)
     if source is None:
         return slow(
-            "libfabric",
             f"{library.path} ({library.origin}) has no provider {provider}: it silently falls"
             " back to tcp or sockets",
             "inject the host's libfabric with --inject DIRECTORY",
         )
     if faults := plan.view.faults(source):
         return slow(
-            "libfabric",
             f"provider {provider} ({source.path}) does not load, {faults[0]}:"
             " libfabric silently falls back to tcp",
             "bind the directory of that library too",
@@ -72,8 +65,8 @@ def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> Prefligh
     verbs = plan.view.resolve(source).get("libibverbs.so.1")
     effect = f"{provider} sees no device, and tcp is used"
     if verbs and (lack := _verbs_driver(plan, verbs, effect)):
-        return slow("libfabric", *lack)
-    return ready("libfabric", f"provider {provider} in {source.path} ({source.origin})")
+        return slow(*lack)
+    return ready(f"provider {provider} in {source.path} ({source.origin})")
 
 
 def _provider(plan: ImagePlan, library: ContainerFile, provider: str) -> ContainerFile | None:
@@ -83,10 +76,10 @@ def _provider(plan: ImagePlan, library: ContainerFile, provider: str) -> Contain
     return library if elf.mentions(library, f"FI_{provider.upper()}_".encode()) else None
 
 
-def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightLine:
+def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> Answer:
     kind = "rccl" if plan.gpu_option == "--rocm" else "nccl"
     if not any(re.fullmatch(rf"lib{kind}\.so\.\d+", name) for name in libraries):
-        return ready("net-plugin", f"the image has no {kind.upper()}")
+        return ready(f"the image has no {kind.upper()}")
     # NCCL loads libnccl-net.so, or the file that NCCL_NET_PLUGIN gives by its name or suffix.
     chosen = plan.environment.get("NCCL_NET_PLUGIN", "")
     names = [chosen, f"lib{kind}-net-{chosen}.so"] if chosen else [f"lib{kind}-net.so"]
@@ -96,9 +89,8 @@ def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightLi
     if plugin:
         faults = plan.view.faults(plugin)
         if not faults:
-            return ready("net-plugin", f"{plugin.path.name} ({plugin.origin})")
-        return PreflightLine(
-            "net-plugin",
+            return ready(f"{plugin.path.name} ({plugin.origin})")
+        return Answer(
             status,
             f"{plugin.path} does not load, {faults[0]}: {_without(kind, forced, provider)}",
             "bind the directory of that library too",
@@ -106,8 +98,7 @@ def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightLi
     ignored = ""
     if others := [n for n in libraries if n.startswith(("libnccl-net", "librccl-net"))]:
         ignored = f"; {kind.upper()} does not load {others[0]} by that name"
-    return PreflightLine(
-        "net-plugin",
+    return Answer(
         status,
         f"no {names[-1]}: {_without(kind, forced, provider)}{ignored}",
         "inject the directory of aws-ofi-nccl with --inject (AWS: /opt/amazon/ofi-nccl/lib*), or"
@@ -121,11 +112,10 @@ def _without(kind: str, forced: str | None, provider: str) -> str:
     return f"{kind.upper()} uses sockets instead of {provider}"
 
 
-def _verbs(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> PreflightLine:
+def _verbs(plan: ImagePlan, libraries: Libraries) -> Answer:
     transport = ucx_core(libraries)
     if transport is None:
         return slow(
-            "ucx",
             "the program does not load UCX, so MPI uses its own TCP transport",
             "use an MPI with UCX",
         )
@@ -133,13 +123,11 @@ def _verbs(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Prefl
     module = next((file for _, file in found if file), None)
     if module is None:
         return slow(
-            "ucx",
             f"the UCX at {transport.path} has no libuct_ib: it uses TCP between nodes",
             "build UCX with verbs",
         )
     if faults := plan.view.faults(module):
         return slow(
-            "ucx",
             f"{module.path} does not load, {faults[0]}: UCX uses TCP",
             "install rdma-core in the image",
         )
@@ -148,8 +136,8 @@ def _verbs(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Prefl
     library = needs.get("libibverbs.so.1")
     effect = "UCX sees no device, and uses TCP"
     if library and (lack := _verbs_driver(plan, library, effect)):
-        return slow("ucx", *lack)
-    return ready("ucx", f"{module.path} ({module.origin})")
+        return slow(*lack)
+    return ready(f"{module.path} ({module.origin})")
 
 
 def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> tuple[str, str] | None:
@@ -186,21 +174,17 @@ def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> tuple
     return None
 
 
-def _fabric_devices(plan: ImagePlan, provider: str) -> PreflightLine:
+def _fabric_devices(plan: ImagePlan, provider: str) -> Answer:
     pattern = re.compile(_DEVICES.get(provider, provider))
     devices = [name for name in plan.host.devices if pattern.fullmatch(name)]
     expected = plan.site.node_type().nic_count
     if not devices:
         return broken(
-            "fabric-devices",
-            f"this host has no {provider} device under /dev",
-            "run preflight on a compute node",
+            f"this host has no {provider} device under /dev", "run preflight on a compute node"
         )
     counts = f"{len(devices)} {provider} devices under /dev, {expected} in site.yaml"
     if len(devices) < expected:
         return slow(
-            "fabric-devices",
-            counts,
-            "run preflight on a compute node; if this is one, look for a port that failed",
+            counts, "run preflight on a compute node; if this is one, look for a port that failed"
         )
-    return ready("fabric-devices", counts)
+    return ready(counts)

@@ -281,11 +281,11 @@ def test_a_large_file_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.run
 def test_a_large_export_is_refused(tmp_path: Path, checked, monkeypatch) -> None:
-    monkeypatch.setattr("busbar.delivery.image.MOST_BYTES", 2**20)
+    monkeypatch.setattr("busbar.delivery.bounds.MOST_BYTES", 2**20)
     archive = tmp_path / "large.tar"
     with archive.open("wb") as stream:
         stream.truncate(2**26)
-    assert "its files are more than" in checked(archive)
+    assert "podman export printed more than 0 GiB; use a smaller image" in checked(archive)
 
 
 def test_an_image_that_is_a_fifo_is_refused(
