@@ -26,16 +26,6 @@ from busbar.site.stacks import environment_directory
 from busbar.slurm.steps import mpi_types
 
 
-@dataclass(frozen=True)
-class BuildFlags:
-    """How our own programs are compiled for a stack."""
-
-    cxxflags: tuple[str, ...] = ()
-    ldflags: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
-    """The library directories of the GPU run time."""
-
-
 @dataclass
 class Parts:
     """The parts of an environment, collected step by step."""
@@ -45,7 +35,9 @@ class Parts:
     variables: dict[str, str] = field(default_factory=dict)
     programs: dict[str, str] = field(default_factory=dict)
     features: list[str] = field(default_factory=list)
-    flags: BuildFlags = field(default_factory=BuildFlags)
+    cxxflags: list[str] = field(default_factory=list)
+    ldflags: list[str] = field(default_factory=list)
+    """How our own programs are compiled for the stack."""
 
 
 def installed_ucx(name: str) -> Path:
@@ -148,12 +140,13 @@ def _declared(site: Site, delivery: Delivery, choice: Choice) -> Environment:
     install = mpi.MpiInstall(delivery.mpi)
     parts.variables = site_variables(site, delivery, lane, install)
     if GPU_STACKS.get(delivery.stack) != "cuda":  # its prefix is only known on the machine itself
-        parts.flags = _build_flags(site, delivery.stack)
+        _add_flags(parts, site, delivery.stack)
     return environment_of(site, delivery, lane, parts, install)
 
 
 def _present(site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int) -> Environment:
-    parts = Parts(flags=_build_flags(site, delivery.stack))
+    parts = Parts()
+    run_time = _add_flags(parts, site, delivery.stack)
     own_mpi = False
     if delivery.kind == "modules":
         parts.programs = programs.on_path()
@@ -184,7 +177,7 @@ def _present(site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
     else:
         _add_wheels(parts, delivery, installed_ucx(choice.lane))
         parts.variables |= _oversubscribe(ranks_per_node)
-    parts.libraries += parts.flags.libraries
+    parts.libraries += run_time
     parts.variables |= install.variables(slurm=site.scheduler != "local")
     parts.variables |= site_variables(site, delivery, lane, install)
     if delivery.stack != "host" and (python := programs.python_with_torch()):
@@ -234,27 +227,22 @@ def site_variables(
     return {name: value for name, value in chosen.items() if install.takes(name)}
 
 
-def _build_flags(site: Site, stack: Stack) -> BuildFlags:
-    gtl = _gtl(site) if stack in CRAY_STACKS else ()
+def _add_flags(parts: Parts, site: Site, stack: Stack) -> list[str]:
+    """Add how programs are compiled; return the library directories of the GPU run time."""
+    libraries: list[str] = []
     if GPU_STACKS.get(stack) == "cuda":
-        cuda = find_cuda()
-        return BuildFlags(
-            cxxflags=("-DGPU_CUDA", f"-I{shlex.quote(str(cuda.include))}"),
-            ldflags=(f"-L{shlex.quote(str(cuda.lib))}", "-lcudart", "-ldl", *gtl),
-            libraries=(str(cuda.lib),),
-        )
-    if GPU_STACKS.get(stack) == "rocm":
-        rocm = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
-        quoted = shlex.quote(str(rocm))
-        return BuildFlags(
-            cxxflags=("-DGPU_HIP", "-D__HIP_PLATFORM_AMD__", f"-I{quoted}/include"),
-            ldflags=(
-                *(f"-L{quoted}/lib", "-lamdhip64", "-lhsa-runtime64", "-ldl"),
-                *gtl,
-            ),
-            libraries=(f"{rocm}/lib",),
-        )
-    return BuildFlags(ldflags=("-ldl",))
+        include, lib = map(str, find_cuda())
+        libraries = [lib]
+        parts.cxxflags = ["-DGPU_CUDA", f"-I{shlex.quote(include)}"]
+        parts.ldflags = [f"-L{shlex.quote(lib)}", "-lcudart"]
+    elif GPU_STACKS.get(stack) == "rocm":
+        rocm = str(Path(os.environ.get("ROCM_PATH", "/opt/rocm")))
+        libraries = [f"{rocm}/lib"]
+        quoted = shlex.quote(rocm)
+        parts.cxxflags = ["-DGPU_HIP", "-D__HIP_PLATFORM_AMD__", f"-I{quoted}/include"]
+        parts.ldflags = [f"-L{quoted}/lib", "-lamdhip64", "-lhsa-runtime64"]
+    parts.ldflags += ["-ldl", *(_gtl(site) if stack in CRAY_STACKS else ())]
+    return libraries
 
 
 def _gtl(site: Site) -> list[str]:
@@ -330,8 +318,8 @@ def environment_of(
         provider=install.provider(site),
         srun=install.srun_options(site, offered),
         programs=parts.programs,
-        cxxflags=parts.flags.cxxflags,
-        ldflags=parts.flags.ldflags,
+        cxxflags=tuple(parts.cxxflags),
+        ldflags=tuple(parts.ldflags),
     )
 
 

@@ -45,7 +45,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class ContainerFile:
-    """A file that the container sees."""
+    """A place in the file system that the container sees."""
 
     path: PurePosixPath
     """In the container, with links resolved."""
@@ -55,6 +55,11 @@ class ContainerFile:
     """Its path there."""
     origin: str
     """``image``, ``injected``, ``driver`` or ``host``."""
+
+    @property
+    def kind(self) -> str:
+        """``file``, ``directory``, ``special``, or empty if it is missing."""
+        return self.files.kind(self.inside)
 
     def open(self) -> BufferedReader:
         """Open it for reading."""
@@ -115,23 +120,20 @@ class View:
                 remaining += reversed(PurePosixPath(target).parts)
         return at
 
+    def _at(self, path: PurePosixPath) -> ContainerFile | None:
+        """Return what is at ``path``, if anything, with links resolved."""
+        found = self.resolved(path)
+        return ContainerFile(found, *self._place(found)) if found else None
+
     def find(self, path: PurePosixPath) -> ContainerFile | None:
         """Return the regular file at ``path``, with links resolved; None if there is none."""
-        found = self.resolved(path)
-        if found is None:
-            return None
-        files, inside, origin = self._place(found)
-        if files.kind(inside) != "file":
-            return None
-        return ContainerFile(found, files, inside, origin)
+        found = self._at(path)
+        return found if found and found.kind == "file" else None
 
     def kind(self, path: PurePosixPath) -> str:
         """Return ``file``, ``directory``, ``special`` or empty, with links followed."""
-        found = self.resolved(path)
-        if found is None:
-            return ""
-        files, inside, _ = self._place(found)
-        return files.kind(inside)
+        found = self._at(path)
+        return found.kind if found else ""
 
     def ucx_modules(
         self, core: ContainerFile, pattern: str
@@ -151,12 +153,10 @@ class View:
 
     def names(self, directory: PurePosixPath) -> list[str]:
         """Return the entries of a directory, with links followed; empty if it is missing."""
-        found = self.resolved(directory)
-        if found is None:
+        if not (found := self._at(directory)):
             return []
-        files, inside, _ = self._place(found)
-        mounted = {m.target.name for m in self._mounts if m.target.parent == found}
-        return sorted(mounted.union(files.names(inside)))
+        mounted = {m.target.name for m in self._mounts if m.target.parent == found.path}
+        return sorted(mounted.union(found.files.names(found.inside)))
 
     def text(self, path: PurePosixPath) -> str:
         """Read a text file; return an empty text if it is missing.

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from busbar.errors import BusbarError
 from busbar.preflight.confined import Unprivileged
 from busbar.preflight.files import LARGEST, ROOT, Directory, Files, not_readable
-from busbar.preflight.tarball import MOST_MEMBERS, Part, is_archive, members
+from busbar.preflight.tarball import MOST_MEMBERS, Part, is_archive, kind_of, members
 
 _PAGE = 4096  # a SIF aligns its file system to this
 _SQUASHFS = b"hsqs"
@@ -127,13 +127,13 @@ class Archive(_Tree):
             path = "/" + "/".join(parts)
             if path == "/":
                 continue
-            kind, place = member.kind, (member.offset, member.size)
+            kind, place = kind_of(member), (member.offset_data, member.size)
             if kind == "hard":
-                target = "/" + member.target.removeprefix("./").strip("/")
+                target = "/" + member.linkname.removeprefix("./").strip("/")
                 kind, place = self.kinds.get(target, "special"), self._places.get(target, (0, 0))
                 kind = "file" if kind == "file" else "special"
             self._add_parents(parts)
-            self.add(path, kind, member.target)
+            self.add(path, kind, member.linkname)
             if kind == "file":
                 self._places[path] = place
 

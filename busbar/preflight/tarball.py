@@ -14,7 +14,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -36,20 +35,6 @@ _DAMAGE = (
     *(tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError),
     *(RecursionError, MemoryError, OverflowError, KeyError, IndexError, TypeError),
 )
-
-
-@dataclass(frozen=True)
-class Member:
-    """A member of an archive."""
-
-    name: str
-    kind: str
-    """``file``, ``directory``, ``link`` (symbolic), ``hard`` (link) or ``special``."""
-    target: str
-    """Target of a link."""
-    offset: int
-    """Start of the content of a file in the uncompressed archive."""
-    size: int
 
 
 class _Limited:
@@ -103,7 +88,7 @@ def _refused(where: str, what: str) -> BusbarError:
     return BusbarError(what, where=where, hint="rebuild the image; this one is damaged or hostile")
 
 
-def members(path: Path, where: str) -> Iterator[Member]:
+def members(path: Path, where: str) -> Iterator[tarfile.TarInfo]:
     """Yield the members of an archive, which may be compressed; errors name it ``where``.
 
     Raises ``BusbarError`` for a damaged archive and for one that exceeds a limit.
@@ -128,8 +113,8 @@ def unpacked_bytes(path: Path, where: str, most: int) -> int:
 
         for member in _members(outer, where, end):
             sizes: Iterable[int] = [member.size]
-            part = io.BufferedReader(Part(read_at, member.offset, member.size))
-            if member.kind == "file" and _is_tar(_decompressed(part)):
+            part = io.BufferedReader(Part(read_at, member.offset_data, member.size))
+            if kind_of(member) == "file" and _is_tar(_decompressed(part)):
                 part.seek(0)
                 sizes = (each.size for each in _members(part, where, end))
             for size in sizes:
@@ -139,7 +124,7 @@ def unpacked_bytes(path: Path, where: str, most: int) -> int:
     return total
 
 
-def _members(file: BinaryIO, where: str, end: float) -> Iterator[Member]:
+def _members(file: BinaryIO, where: str, end: float) -> Iterator[tarfile.TarInfo]:
     try:
         with closing(_decompressed(file)) as stream:
             limited = _Limited(stream, where, end)
@@ -151,7 +136,7 @@ def _members(file: BinaryIO, where: str, end: float) -> Iterator[Member]:
                     raise _refused(where, f"has more than {MOST_MEMBERS:,} members")
                 if max(len(info.name), len(info.linkname)) > _MOST_NAME:
                     raise _refused(where, f"a name has more than {_MOST_NAME} characters")
-                yield Member(info.name, _kind(info), info.linkname, info.offset_data, info.size)
+                yield info
                 # tarfile would keep them all in memory.
                 archive.members.clear()  # type: ignore[attr-defined]
                 archive.pax_headers = {}
@@ -209,13 +194,11 @@ class Part(io.RawIOBase):
         return len(data)
 
 
-def _kind(info: tarfile.TarInfo) -> str:
-    if info.issparse():
+def kind_of(member: tarfile.TarInfo) -> str:
+    """Return ``file``, ``directory``, ``link`` (symbolic), ``hard`` (link) or ``special``."""
+    if member.issparse():
         return "special"  # its content is not in one piece
-    kinds = {
-        "file": info.isreg(),
-        "directory": info.isdir(),
-        "link": info.issym(),
-        "hard": info.islnk(),
-    }
-    return next((kind for kind, is_it in kinds.items() if is_it), "special")
+    if member.isreg():
+        return "file"
+    kinds = {tarfile.DIRTYPE: "directory", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "hard"}
+    return kinds.get(member.type, "special")

@@ -8,8 +8,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -40,17 +42,12 @@ CUDA_PLACES = ("usr/local/cuda", "usr/local/cuda-*", "opt/nvidia/hpc_sdk/Linux_*
 EFA = "opt/amazon"
 
 
-@dataclass(frozen=True)
-class FoundExternal:
-    """A package that the machine has."""
+External = dict[str, Any]
+"""A package that the machine has, as an entry of Spack's packages.yaml."""
 
-    spec: str
-    prefix: Path
-    more: Mapping[str, Any] = field(default_factory=dict)
 
-    def entry(self) -> dict[str, Any]:
-        """Return it as Spack's packages.yaml has it."""
-        return {"spec": self.spec, "prefix": str(self.prefix), **self.more}
+def external(spec: str, prefix: Path, **more: Any) -> External:
+    return {"spec": spec, "prefix": str(prefix), **more}
 
 
 @dataclass(frozen=True)
@@ -90,26 +87,16 @@ class SpackMachine:
         return done.stdout + done.stderr if done.returncode == 0 else ""
 
 
-def found_externals(machine: SpackMachine, arch: str) -> dict[str, list[FoundExternal]]:
+def found_externals(machine: SpackMachine, arch: str) -> dict[str, list[External]]:
     """Return the externals of a machine, by package; ``arch`` is that of the GPUs of its site."""
-    result: dict[str, list[FoundExternal]] = {}
-    finders: Iterable[Callable[[SpackMachine], Iterator[tuple[str, FoundExternal]]]] = (
-        cuda,
-        rocm,
-        rdma_core,
-        slurm,
-        openssh,
-        pmix,
-        efa,
-        lambda machine: cray(machine, arch),
-    )
-    for finder in finders:
-        for name, external in finder(machine):
-            result.setdefault(name, []).append(external)
+    result: dict[str, list[External]] = {}
+    finders = (cuda, rocm, rdma_core, slurm, openssh, pmix, efa, partial(cray, arch=arch))
+    for found in chain.from_iterable(finder(machine) for finder in finders):
+        result.setdefault(found["spec"].partition("@")[0], []).append(found)
     return result
 
 
-def cuda(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
+def cuda(machine: SpackMachine) -> Iterator[External]:
     """Yield the toolkit of CUDA_HOME, else one of each version that is installed."""
     own = os.environ.get("CUDA_HOME")
     seen = set()
@@ -120,7 +107,7 @@ def cuda(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
             machine.notes.append(f"{place} has no version.json or bin/nvcc that names a version")
         if version and version not in seen and (prefix / "bin/nvcc").exists():
             seen.add(version)
-            yield "cuda", FoundExternal(f"cuda@{version}", prefix)
+            yield external(f"cuda@{version}", prefix)
 
 
 def _cuda_version(machine: SpackMachine, prefix: Path) -> str:
@@ -133,7 +120,7 @@ def _cuda_version(machine: SpackMachine, prefix: Path) -> str:
     return _version_in(machine.printed(prefix / "bin/nvcc", "--version"), before="V")
 
 
-def rocm(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
+def rocm(machine: SpackMachine) -> Iterator[External]:
     """Yield all packages of the release in ROCM_PATH, else of the one that is installed."""
     own = os.environ.get("ROCM_PATH")
     for place in [Path(own)] if own else machine.found("opt/rocm", "opt/rocm-*"):
@@ -151,12 +138,11 @@ def rocm(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
                 machine.notes.append(
                     f"{name}: no {prefix / ROCM_FILES[name]}; install its package"
                 )
-            spec, where = entry.pop("spec"), Path(entry.pop("prefix"))
-            yield name, FoundExternal(spec, where, entry)
+            yield entry
         return
 
 
-def rdma_core(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
+def rdma_core(machine: SpackMachine) -> Iterator[External]:
     """Yield the system's, which is also where DOCA and the EFA installer put theirs."""
     for library in machine.found("usr/lib64/libibverbs.so.1.*", "usr/lib/*/libibverbs.so.1.*"):
         # 1.14.50.0 belongs to release 50.0.
@@ -170,14 +156,11 @@ def rdma_core(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
                 " Ubuntu, libibverbs-dev and librdmacm-dev"
             )
             return
-        yield (
-            "rdma-core",
-            FoundExternal(f"rdma-core@{found['release']} ~pyverbs ~man_pages", prefix),
-        )
+        yield external(f"rdma-core@{found['release']} ~pyverbs ~man_pages", prefix)
         return
 
 
-def slurm(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
+def slurm(machine: SpackMachine) -> Iterator[External]:
     """Yield the Slurm on PATH, else that of a usual place."""
     on_path = machine.on_path("scontrol")
     for prefix in [*([on_path] if on_path else []), *machine.found(*SLURM_PLACES)]:
@@ -189,19 +172,19 @@ def slurm(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
             machine.notes.append(f"Slurm in {prefix} has no plugin mpi_pmix; use mpirun, not srun")
         own = prefix / "etc" if (prefix / "etc/slurm.conf").exists() else Path("/etc/slurm")
         spec = f"slurm@{version.replace('.', '-')}-1 {'+' if plugin else '~'}pmix sysconfdir={own}"
-        yield "slurm", FoundExternal(spec, prefix)
+        yield external(spec, prefix)
         return
 
 
-def openssh(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
+def openssh(machine: SpackMachine) -> Iterator[External]:
     """Yield the ssh on PATH."""
     prefix = machine.on_path("ssh")
     found = re.search(r"OpenSSH_(?P<version>\w+(\.\w+)*)", machine.printed("ssh", "-V"))
     if prefix and found:
-        yield "openssh", FoundExternal(f"openssh@{found['version']}", prefix)
+        yield external(f"openssh@{found['version']}", prefix)
 
 
-def pmix(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
+def pmix(machine: SpackMachine) -> Iterator[External]:
     """Yield each PMIx with headers."""
     for prefix in machine.found(*PMIX_PLACES):
         text = _text(prefix / "include/pmix_version.h")
@@ -211,31 +194,31 @@ def pmix(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
             if (found := re.search(rf"PMIX_VERSION_{part}\s+(?P<number>\d+)", text))
         ]
         if len(parts) == 3:
-            yield "pmix", FoundExternal(f"pmix@{'.'.join(parts)}", prefix)
+            yield external(f"pmix@{'.'.join(parts)}", prefix)
 
 
-def efa(machine: SpackMachine) -> Iterator[tuple[str, FoundExternal]]:
+def efa(machine: SpackMachine) -> Iterator[External]:
     """Yield what the EFA installer of AWS installs."""
     for prefix in machine.found(f"{EFA}/efa"):
         text = machine.printed(prefix / "bin/fi_info", "--version")
         if found := re.search(r"libfabric: (?P<version>\d[\w.]*)", text):
             spec = f"libfabric@{found['version']} fabrics=efa,tcp,shm,rxm +cuda +gdrcopy"
-            yield "libfabric", FoundExternal(spec, prefix)
+            yield external(spec, prefix)
     for prefix in machine.found(f"{EFA}/openmpi5"):
         text = machine.printed(prefix / "bin/ompi_info", "--version")
         if found := re.search(r"Open MPI v(?P<version>\d[\w.]*)", text):
             spec = f"openmpi@{found['version']} +cuda fabrics=ofi schedulers=slurm"
-            yield "openmpi", FoundExternal(spec, prefix)
+            yield external(spec, prefix)
     installed = _text(machine.root / EFA / "efa_installed_packages")
     found = re.search(r"libnccl-ofi[-_](?P<version>\d+(\.\d+)+)", installed)
     for prefix in machine.found(f"{EFA}/ofi-nccl", f"{EFA}/aws-ofi-nccl"):
         if found and next(prefix.glob("lib*/**/libnccl-net*.so"), None):
             spec = f"aws-ofi-nccl@{found['version']} +cuda +aws ~tests"
-            yield "aws-ofi-nccl", FoundExternal(spec, prefix)
+            yield external(spec, prefix)
             return
 
 
-def cray(machine: SpackMachine, arch: str) -> Iterator[tuple[str, FoundExternal]]:
+def cray(machine: SpackMachine, arch: str) -> Iterator[External]:
     """Yield MPICH, PMI and libfabric of the loaded modules, else the newest of PrgEnv-gnu."""
     mpich = _of_variable("CRAY_MPICH_DIR") or machine.found(
         "opt/cray/pe/mpich/[0-9]*/ofi/gnu/[0-9]*"
@@ -270,17 +253,11 @@ def cray(machine: SpackMachine, arch: str) -> Iterator[tuple[str, FoundExternal]
     gpus = f"~rocm +cuda cuda_arch={number}" if nvidia else f"+rocm ~cuda amdgpu_target={number}"
     module = f"craype-accel-nvidia{number}" if nvidia else f"craype-accel-amd-{number}"
     own = f"^libfabric@{fabric[0].name} ^cray-pmi@{pmi[0].name}"
-    yield (
-        "cray-mpich",
-        FoundExternal(
-            f"cray-mpich@{release} +wrappers {gpus} %c=gcc {own}",
-            mpich[0],
-            {"modules": [module, f"cray-mpich/{release}"]},
-        ),
-    )
-    yield "cray-pmi", FoundExternal(f"cray-pmi@{pmi[0].name}", pmi[0])
+    spec = f"cray-mpich@{release} +wrappers {gpus} %c=gcc {own}"
+    yield external(spec, mpich[0], modules=[module, f"cray-mpich/{release}"])
+    yield external(f"cray-pmi@{pmi[0].name}", pmi[0])
     spec = f"libfabric@{fabric[0].name} fabrics=cxi,tcp,shm,rxm,verbs"
-    yield "libfabric", FoundExternal(spec, fabric[0])
+    yield external(spec, fabric[0])
 
 
 def _of_variable(name: str) -> list[Path]:

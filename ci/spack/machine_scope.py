@@ -62,8 +62,7 @@ def scope(machine: SpackMachine, gcc: str, target: str, arch: str) -> dict[str, 
     """Return the files of the scope by name. A key with a colon replaces what others say."""
     _, own = compiler(machine, gcc)
     packages: dict[str, Any] = {"gcc:": own}
-    for name, externals in found_externals(machine, arch).items():
-        entries = [external.entry() for external in externals]
+    for name, entries in found_externals(machine, arch).items():
         if name in REQUIRED:
             packages[name] = {"externals:": entries}
             if name not in PINNED:

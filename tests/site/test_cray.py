@@ -11,7 +11,6 @@ import yaml
 from busbar import site as sites
 from busbar.delivery import environments
 from busbar.delivery.choice import Choice
-from busbar.delivery.toolkit import Toolkit
 from busbar.detect.gather import Software
 from busbar.detect.machine import deliveries
 from busbar.expect.lint import lint
@@ -48,7 +47,7 @@ def on_nvidia(copy: Path) -> Path:
 
 
 def test_cray_on_nvidia_is_a_stack_of_cuda(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = Toolkit(Path("/opt/cuda/include"), Path("/opt/cuda/lib64"))
+    cuda = Path("/opt/cuda/include"), Path("/opt/cuda/lib64")
     monkeypatch.setattr(environments, "find_cuda", lambda: cuda)
     on_nvidia(copy)
     site = sites.load("mi250x-cray")
@@ -58,17 +57,17 @@ def test_cray_on_nvidia_is_a_stack_of_cuda(copy: Path, monkeypatch: pytest.Monke
     assert {"cuda", "cray"} <= set(environment.features)
     assert "rocm" not in environment.features
     assert environment.variables["MPICH_GPU_SUPPORT_ENABLED"] == "1"
-    flags = environments._build_flags(site, "cray-cuda")
+    environments._add_flags(flags := environments.Parts(), site, "cray-cuda")
     assert "-DGPU_CUDA" in flags.cxxflags
-    assert flags.ldflags[-3:] == (
-        *("-Wl,--no-as-needed", "$PE_MPICH_GTL_DIR_nvidia80", "$PE_MPICH_GTL_LIBS_nvidia80"),
-    )
+    assert flags.ldflags[-3:] == [
+        *("-Wl,--no-as-needed", "$PE_MPICH_GTL_DIR_nvidia80", "$PE_MPICH_GTL_LIBS_nvidia80")
+    ]
 
 
 def test_cray_on_amd_is_a_stack_of_rocm() -> None:
     site = sites.load("mi250x-cray")
     assert {delivery.stack for delivery in site.deliveries} == {"cray"}
-    flags = environments._build_flags(site, "cray")
+    environments._add_flags(flags := environments.Parts(), site, "cray")
     assert "-DGPU_HIP" in flags.cxxflags
     assert "$PE_MPICH_GTL_LIBS_amd_gfx90a" in flags.ldflags
 
