@@ -6,18 +6,18 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from tests.said import Command, Said
+if TYPE_CHECKING:
+    from tests.said import Command
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -111,15 +111,7 @@ def no_variables_of_reframe(monkeypatch):
 
 @pytest.fixture
 def busbar(capsys: pytest.CaptureFixture[str]) -> Command:
-    """Call a command: the words of a line, and more of them, which can have spaces."""
-    from busbar.cli import main
+    """Call commands as a user does."""
+    from tests.said import Command
 
-    def call(line: str, *more: object) -> Said:
-        capsys.readouterr()
-        try:
-            status = main([*shlex.split(line), *map(str, more)])
-        except SystemExit as end:
-            status = int(end.code or 0)
-        return Said(status, *capsys.readouterr())
-
-    return call
+    return Command(capsys)

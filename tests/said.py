@@ -4,9 +4,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+import shlex
 from dataclasses import dataclass
 from typing import Any
+
+import pytest
+
+from busbar.cli import main
 
 
 @dataclass(frozen=True)
@@ -28,5 +33,24 @@ class Said:
         return self.err.splitlines()[-1]
 
 
-Command = Callable[..., Said]
-"""The fixture ``busbar``: ``busbar("site show", path, "--json")``."""
+@dataclass(frozen=True)
+class Command:
+    """The fixture ``busbar``: ``busbar("site show --json", path)``."""
+
+    printed: pytest.CaptureFixture[str]
+
+    def __call__(self, line: str, *more: object) -> Said:
+        """Call a command: the words of a line, and more of them, which can have spaces."""
+        self.printed.readouterr()
+        try:
+            status = main([*shlex.split(line), *map(str, more)])
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return Said(status, *self.printed.readouterr())
+
+    def refuses(self, words: str, line: str, *more: object) -> Said:
+        """Call a command that must end with status 2 and such an error, of one line in all."""
+        said = self(line, *more)
+        assert (said.status, words in said.last) == (2, True), said
+        assert not re.search(r"Traceback|internal error|pydantic", said.err)
+        return said

@@ -7,11 +7,10 @@ import math
 import random
 from collections.abc import Callable
 
-import pytest
-
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.second_pass import plan_suspects
 from busbar.slurm.topology import SwitchTopology
+from tests.cases import cases
 
 from .generator import Rate, Row, found, ids, matchings, measured, names, round_robin, slower
 
@@ -91,9 +90,9 @@ def test_two_nics() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("least", [None, LEAST])
-@pytest.mark.parametrize("factors", [{}, {"n1": 0.2}, {"n1": 0.2, "n2": 0.2, "n3": 0.2}])
+@cases("count", [2, 3])
+@cases("least", [None, LEAST])
+@cases("factors", [{}, {"n1": 0.2}, {"n1": 0.2, "n2": 0.2, "n3": 0.2}])
 def test_two_and_three_nodes_are_never_accused(
     count: int, least: float | None, factors: dict[str, float]
 ) -> None:
@@ -146,7 +145,7 @@ def test_the_path_between_two_leaves() -> None:
     assert any("give --limit" in note for note in relative.notes)
 
 
-@pytest.mark.parametrize("least", [None, LEAST])
+@cases("least", [None, LEAST])
 def test_the_uplinks_of_one_leaf_of_four(least: float | None) -> None:
     leaves = {node: f"s{n // 4}" for n, node in enumerate(names(16))}
 
@@ -166,7 +165,7 @@ def test_a_fleet_that_is_slow_as_a_whole_needs_a_limit() -> None:
     assert "common" in analysis.accused[0].evidence
 
 
-@pytest.mark.parametrize("share", [0.2, 0.3, 0.5, 0.7, 0.8])
+@cases("share", [0.2, 0.3, 0.5, 0.7, 0.8])
 def test_two_kinds_of_nodes_are_not_accused_without_a_limit(share: float) -> None:
     nodes = names(120)
     slow = dict.fromkeys(nodes[: int(share * len(nodes))], 0.5)
@@ -201,7 +200,7 @@ def test_a_link_is_accused_after_the_second_pass() -> None:
     assert (well.accused, well.suspects) == ((), ())
 
 
-@pytest.mark.parametrize("count", [4, 8])
+@cases("count", [4, 8])
 def test_slow_links_accuse_no_node_however_often_they_repeat(count: int) -> None:
     links = [{"n1", "n2"}, {"n1", "n3"}][: count // 4]
 
@@ -220,8 +219,8 @@ def test_slow_links_accuse_no_node_however_often_they_repeat(count: int) -> None
         assert (seed, ids(found(rows))) == (seed, accused)
 
 
-@pytest.mark.parametrize("least", [None, LEAST])
-@pytest.mark.parametrize("names_of_nics", [("x0", "x1"), ("x0", "x1", None)])
+@cases("least", [None, LEAST])
+@cases("names_of_nics", [("x0", "x1"), ("x0", "x1", None)])
 def test_a_node_at_the_tolerance_is_not_taken_for_one_of_its_nics(
     names_of_nics: tuple[str | None, ...], least: float | None
 ) -> None:
@@ -279,9 +278,9 @@ def by_leaf(draw: random.Random, leaves: dict[str, str]) -> Callable[[Row], floa
     return noise
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.1])
-@pytest.mark.parametrize("noise", [lognormal, by_leaf])
-@pytest.mark.parametrize("bad", [0, 6])
+@cases("missing", [0.0, 0.1])
+@cases("noise", [lognormal, by_leaf])
+@cases("bad", [0, 6])
 def test_hostile_noise(
     bad: int,
     noise: Callable[[random.Random, dict[str, str]], Callable[[Row], float]],

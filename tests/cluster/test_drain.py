@@ -6,10 +6,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from busbar.cluster.measure.drain import script
 from busbar.cluster.sweep.analyse import Accusation
+from tests.cases import cases
 
 NODES = [f"n{n}" for n in range(1, 9)]
 
@@ -34,7 +33,7 @@ def run(text: str, directory: Path) -> list[list[str]]:
     return [call.splitlines() for call in calls]
 
 
-@pytest.mark.parametrize(
+@cases(
     "evil",
     ["$(touch pwned)", "`touch pwned`", "'; touch pwned #", '"\ntouch pwned\n', "\x1b[2J\\"],
 )
@@ -50,7 +49,7 @@ def test_nothing_in_a_reason_or_name_runs(evil: str, tmp_path: Path) -> None:
     assert len(calls[0]) == 4
 
 
-@pytest.mark.parametrize("name", ["ALL", "all", "n[1-8]", "n1,n2", "n1 n2", "n1\n", ""])
+@cases("name", ["ALL", "all", "n[1-8]", "n1,n2", "n1 n2", "n1\n", ""])
 def test_only_names_of_one_node_are_drained(name: str, tmp_path: Path) -> None:
     accused = [Accusation(name, "node", "slow", (name,))]
     assert run(script(accused, {"all2": "lost"}, NODES), tmp_path)[0][1] == "nodename=all2"

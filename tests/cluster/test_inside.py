@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
-import pytest
-
-from busbar import cli
 from busbar import site as sites
 from busbar.cluster.sweep.analyse import Analysis, analyse
 from busbar.cluster.sweep.judge_pairs import Least
@@ -17,6 +13,8 @@ from busbar.cluster.sweep.limits import inside_of_site
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, Results
 from busbar.slurm.topology import SwitchTopology
+from tests.cases import cases
+from tests.said import Command
 
 NODES = [f"n{n}" for n in range(1, 9)]
 LINKS = {"gpu0-host": 50.0, "gpu1-host": 40.0, "gpu2-host": 50.0}
@@ -49,7 +47,7 @@ def of(node: str, *links: str) -> set[str]:
     return {f"{node}/{link}" for link in links}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("slow", "expected"),
     [
         (set(), []),
@@ -106,7 +104,7 @@ def test_a_core_at_another_clock_is_no_slow_memory() -> None:
     assert accused(found([each for each in rows if each.a != "n3"] + broken)) == [("node", "n3")]
 
 
-@pytest.mark.parametrize("state", [PairState.TIMEOUT, PairState.WRONG, PairState.DEAD])
+@cases("state", [PairState.TIMEOUT, PairState.WRONG, PairState.DEAD])
 def test_what_has_no_rate_is_listed(state: PairState) -> None:
     rows = [each for each in fleet() if (each.a, each.nic) != ("n3", "gpu0-host")]
     analysis = found([*rows, row("n3", "gpu0-host", None, state)])
@@ -141,16 +139,14 @@ def test_a_healthy_node_of_two_h200_is_not_accused() -> None:
 
 
 def test_the_command_reads_them_and_a_second_pass_leaves_them_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, busbar: Command
 ) -> None:
-    file = tmp_path / "results.jsonl"
+    file, document = tmp_path / "results.jsonl", tmp_path / "first.json"
     file.write_text("".join(each.line() for each in fleet(of("n3", "gpu0-gpu1"), readings=1)))
-    assert cli.main(["sweep", "analyse", str(file), "--json"]) == 1
-    document = tmp_path / "first.json"
-    document.write_text(capsys.readouterr().out)
-    assert json.loads(document.read_text())["suspects"] == [{"a": "n3", "b": "n3"}]
-    assert cli.main(["sweep", "plan", "--suspects", str(document)]) == 0
-    assert capsys.readouterr().out == ""
+    said = busbar("sweep analyse --json", file)
+    assert (said.status, said.json["suspects"]) == (1, [{"a": "n3", "b": "n3"}])
+    document.write_text(said.out)
+    said = busbar("sweep plan --suspects", document)
+    assert (said.status, said.out) == (0, "")
     file.write_text(row("n3", "gpu0-host", 5.0).line().replace('"round": 0', '"round": 1'))
-    assert cli.main(["sweep", "analyse", str(file)]) == 2
-    assert "which only round 0 allows" in capsys.readouterr().err
+    busbar.refuses("which only round 0 allows", "sweep analyse", file)

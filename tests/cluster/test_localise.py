@@ -11,11 +11,12 @@ import pytest
 
 from busbar.cluster.sweep.localise import Pairs, chance_of, locate, repeated
 from busbar.cluster.sweep.uplinks import slow_uplinks
+from tests.cases import cases
 
 LINKS, AGAIN, SLOW = 1000, 100, -0.15
 
 
-@pytest.mark.parametrize(("disturbed", "accused"), [(0, [1]), (AGAIN, [])])
+@cases(("disturbed", "accused"), [(0, [1]), (AGAIN, [])])
 def test_links_measured_again_do_not_hide_how_often_readings_are_slow(disturbed, accused):
     """Link 0-1 is slow in five of six; ``disturbed`` other links were slow once, then well."""
     a, b = np.arange(0, 2 * LINKS, 2), np.arange(1, 2 * LINKS, 2)

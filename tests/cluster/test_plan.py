@@ -12,6 +12,7 @@ from busbar.cluster.sweep.plan import MOST_ROWS, plan
 from busbar.cluster.sweep.rows import PlannedPair
 from busbar.errors import BusbarError
 from busbar.slurm.topology import SwitchTopology
+from tests.cases import cases
 
 
 def names(count: int) -> list[str]:
@@ -34,7 +35,7 @@ SHAPES = [(2,), (3,), (9,), (64,), (4, 4), (3, 3), (1, 4, 4), (5, 2, 1, 7), (1, 
 SHAPES += [(16,) * 8, (1,) * 7, (7, 7, 7)]
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 7, 20])
+@cases("rounds", [1, 2, 7, 20])
 def test_rounds_are_matchings(rounds: int) -> None:
     for sizes in SHAPES:
         count = sum(sizes)

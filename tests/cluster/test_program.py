@@ -7,13 +7,12 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from busbar import site as sites
 from busbar.cluster.measure.events import PairRank, PairRate, PairStart, parse_event
 from busbar.cluster.measure.program import Program, Rail, links_inside, message_bytes, rails_of
 from busbar.delivery.choice import Choice
 from busbar.delivery.environments import environments
+from tests.cases import cases
 
 SITE = sites.load("h20-roce")
 ENVIRONMENT = environments(SITE, Choice(declared=True), 1)[0]
@@ -56,9 +55,7 @@ def test_each_link_inside_a_node_is_measured() -> None:
     assert len({link.name for link in many}) == len(many) == 128
 
 
-@pytest.mark.parametrize(
-    ("rate", "size"), [(None, 1 << 20), (0.025, 1 << 16), (1.0, 1 << 19), (50.0, 1 << 22)]
-)
+@cases(("rate", "size"), [(None, 1 << 20), (0.025, 1 << 16), (1.0, 1 << 19), (50.0, 1 << 22)])
 def test_messages_suit_the_rate(rate: float | None, size: int) -> None:
     assert message_bytes(rate) == size
 

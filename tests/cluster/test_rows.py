@@ -10,6 +10,7 @@ import pytest
 
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, read_plan, read_results
 from busbar.errors import BusbarError
+from tests.cases import cases
 
 GOOD = '{"round": 1, "a": "n1", "b": "n2", "nic": null, "gb_per_s": 25.0, "state": "ok"}'
 
@@ -29,15 +30,13 @@ def test_rows_come_back_as_they_were_written(file: Path) -> None:
     assert list(read_results(file).rows) == measured
 
 
-@pytest.mark.parametrize(
-    "rate", ["NaN", "Infinity", "-Infinity", "-3", "0", "-0.0", "null"], ids=str
-)
+@cases("rate", ["NaN", "Infinity", "-Infinity", "-3", "0", "-0.0", "null"])
 def test_a_rate_that_is_none_is_not_measured(file: Path, rate: str) -> None:
     file.write_text(GOOD.replace("25.0", rate))
     assert [row.gb_per_s for row in read_results(file).rows] == [None]
 
 
-@pytest.mark.parametrize("change", [('"ok"', '"timeout"'), ('"ok"', '"new"'), ('"n2"', "null")])
+@cases("change", [('"ok"', '"timeout"'), ('"ok"', '"new"'), ('"n2"', "null")])
 def test_other_states_and_missing_partners_are_not_measured(
     file: Path, change: tuple[str, str]
 ) -> None:
@@ -45,7 +44,7 @@ def test_other_states_and_missing_partners_are_not_measured(
     assert [row.gb_per_s for row in read_results(file).rows] == [None]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "cut", "rows"),
     [
         (f"{GOOD}\n{GOOD[:40]}", (2,), 1),

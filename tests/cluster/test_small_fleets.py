@@ -15,6 +15,7 @@ from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, Results
 from busbar.cluster.sweep.second_pass import plan_suspects
 from busbar.slurm.topology import SwitchTopology
+from tests.cases import cases
 
 from ..bench.fleet_model import FaultKind
 from ..bench.sweep_simulation import Scenario, simulate
@@ -65,7 +66,7 @@ def test_two_nodes_that_are_fast_together_are_not_slow() -> None:
     assert not {"cn0", "cn1"} & set(ids(swept({"a": 1, "b": 3, "c": 2}, rate)))
 
 
-@pytest.mark.parametrize("count", [3, 4, 6])
+@cases("count", [3, 4, 6])
 def test_the_links_of_a_slow_leaf_are_not_named_for_it(count: int) -> None:
     """Without a limit pairs across leaves are no slower than others of them."""
     found = swept({"a": count, "b": count}, lambda *ends: 0.5 if "a" in map(leaf, ends) else 1)
@@ -76,7 +77,7 @@ def test_the_links_of_a_slow_leaf_are_not_named_for_it(count: int) -> None:
 SIXTY_FOUR = Scenario(nodes=64, bad=1, leaf_size=16)
 
 
-@pytest.mark.parametrize(
+@cases(
     "scenario",
     [
         *(replace(SIXTY_FOUR, kind="uplink", seed=seed) for seed in (4, 11, 12, 14)),
@@ -84,7 +85,6 @@ SIXTY_FOUR = Scenario(nodes=64, bad=1, leaf_size=16)
         Scenario(nodes=16, bad=1, kind="nic", nics=1),  # the only NIC of a node is the node
         Scenario(nodes=600, bad=3, tail="t3", slow_leaf=True),
     ],
-    ids=str,
 )
 def test_each_fault_of_a_model_is_found_and_nothing_else(scenario: Scenario) -> None:
     found = simulate(scenario)

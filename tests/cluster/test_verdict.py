@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from busbar.cluster.measure.run import SweepOutcome
 from busbar.cluster.sweep.analyse import Accusation, Analysis
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
 from busbar.cluster.sweep.second_pass import SuspectPair
+from tests.cases import cases
 
 CLEAN = Analysis(accused=(), suspects=(), unmeasured=())
 SLOW = Accusation("n3", "node", "slow", ("n3",))
@@ -24,7 +23,7 @@ GOOD = [row(f"n{a}", f"n{b}", 1.0) for a in range(8) for b in range(a)]
 AT_TIMES = [row("n3", f"n{n}", 0.2) for n in (1, 2, 4)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changes", "verdict"),
     [
         ({}, "pass"),

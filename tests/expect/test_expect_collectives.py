@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from busbar import site as sites
-from busbar.cli import main
 from busbar.engine.verdicts import verdict_on
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, collective, expect
@@ -18,6 +18,7 @@ from busbar.expect.curves import compute_mode
 from busbar.expect.lint import question_of
 from busbar.verdict import Verdict
 from tests.cases import cases
+from tests.said import Command
 
 from .fits import fit_time
 from .recorded_runs import DATA, nccl
@@ -26,16 +27,8 @@ MIB, GIB = 2**20, 2**30
 
 # aws-samples/awsome-distributed-training, micro-benchmarks/nccl-tests/README.md: MiB, busbw
 P4DE = {128: 64.31, 256: 69.89, 512: 74.28, 1024: 76.79, 2048: 78.33}
-P5 = {
-    128: 289.16,
-    256: 342.81,
-    512: 393.34,
-    1024: 436.95,
-    2048: 443.72,
-    4096: 465.87,
-    8192: 479.28,
-    16384: 487.09,
-}
+P5 = {128: 289.16, 256: 342.81, 512: 393.34, 1024: 436.95}
+P5 |= {2048: 443.72, 4096: 465.87, 8192: 479.28, 16384: 487.09}
 
 REFERENCES = [
     (name, index) for name in sites.names() for index in range(len(sites.load(name).references))
@@ -95,17 +88,8 @@ def test_p4d_is_judged_as_the_collective_that_it_is() -> None:
     assert len(rows) == 4
     for nbytes, count, busbw in rows:
         assert count == nbytes // 4 // 16  # elements of one rank: reduce_scatter, not all_reduce
-        band = collective(
-            site,
-            Question(
-                bench="reduce_scatter",
-                nodes=2,
-                nbytes=nbytes,
-                algo="ring",
-                protocol="simple",
-                plugin="aws-ofi-nccl-1",
-            ),
-        )
+        asked = Question(bench="reduce_scatter", nodes=2, nbytes=nbytes, plugin="aws-ofi-nccl-1")
+        band = collective(site, replace(asked, algo="ring", protocol="simple"))
         assert band.limit == 50
         assert band.low <= busbw <= band.high
     as_all_reduce = collective(site, Question(bench="all_reduce", nodes=2, nbytes=GIB))
@@ -219,17 +203,8 @@ def test_mi300x_harnesses_have_their_own_bands() -> None:
     site = sites.load("mi300x")
 
     def band(harness: str, profile: str | None = None):
-        return collective(
-            site,
-            Question(
-                bench="all_reduce",
-                ranks=8,
-                nbytes=GIB,
-                harness=harness,
-                profile=profile,
-                partition="cpx",
-            ),
-        )
+        asked = Question(bench="all_reduce", ranks=8, nbytes=GIB, partition="cpx")
+        return collective(site, replace(asked, harness=harness, profile=profile))
 
     assert verdict_on(band("rccl-tests", "mscclpp"), 340) is Verdict.PASS
     assert verdict_on(band("rccl-tests", "mscclpp"), 170) is Verdict.DEGRADED
@@ -262,160 +237,131 @@ def test_bad_questions(options: dict[str, int | str], text: str) -> None:
         collective(sites.load("h200x4"), Question(bench="all_reduce", **options))
 
 
-def run_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
-    assert main(["expect", *arguments, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
+def answer(busbar: Command, line: str) -> dict:
+    said = busbar(f"expect --json --site {line}")
+    assert said.status == 0
+    return said.json
 
 
-def test_command_for_a_collective(capsys: pytest.CaptureFixture[str]) -> None:
-    document = run_json(
-        capsys, "--site", "p5", "--bench", "all_reduce", "--nodes", "2", "--bytes", "2G"
-    )
+def test_command_for_a_collective(busbar: Command) -> None:
+    document = answer(busbar, "p5 --bench all_reduce --nodes 2 --bytes 2G")
     keys = {f"{name}_gb_per_s" for name in ("limit", "low", "typical", "high")}
     assert keys | {"path", "sources", "proof"} <= set(document)
     assert document["limit_gb_per_s"] == 750
     assert document["low_gb_per_s"] <= 443 <= document["high_gb_per_s"]
 
 
-def test_command_without_band_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    document = run_json(capsys, "--site", "p3dn", "--bench", "all_reduce", "--nodes", "2")
+def test_command_without_band_says_why(busbar: Command) -> None:
+    document = answer(busbar, "p3dn --bench all_reduce --nodes 2")
     assert document["limit_gb_per_s"] == pytest.approx(12.5 * 15 / 8)
     assert document["typical_gb_per_s"] is None
     assert "no data" in document["reason"]
     assert any("staged through host memory" in text for text in document["path"])
 
 
-def test_command_for_latency(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--site", "h200x4", "--bench", "osu_latency", "--from", "0", "--to", "1"]
-    document = run_json(capsys, *arguments, "--bytes", "1")
-    assert document["low_us"] <= 7.91 <= document["high_us"]
-    assert document["limit_us"] < document["low_us"]
-
-
-def test_command_between_nodes(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--site", "mi250x-cray", "--from", "5", "--to", "0", "--nodes", "2"]
-    document = run_json(capsys, *arguments)
+def test_command_for_pairs(busbar: Command) -> None:
+    document = answer(busbar, "h200x4 --bench osu_latency --from 0 --to 1 --bytes 1")
+    assert document["limit_us"] < document["low_us"] <= 7.91 <= document["high_us"]
+    document = answer(busbar, "mi250x-cray --from 5 --to 0 --nodes 2")
     assert document["limit_gb_per_s"] == 25
     assert document["path"][0].startswith("gpu5-hsn2: 1 x slingshot-11 = 25 GB/s")
     assert document["low_gb_per_s"] <= 23.82 <= document["high_gb_per_s"]
-
-
-def test_command_draws_the_matrix(tmp_path) -> None:
-    picture = tmp_path / "matrix.svg"
-    assert main(["expect", "--site", "mi250x", "--plot", str(picture)]) == 0
-    content = picture.read_text()
-    assert ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314
-    assert "sending GPU" in content
-    assert content.count(">150</text>") == 8
-
-
-def test_every_limit_names_the_links_that_it_comes_from(capsys) -> None:
-    between = run_json(capsys, "--site", "p5", "--bench", "all_gather", "--nodes", "2")
-    assert [text.split(":")[0] for text in between["sources"][:2]] == ["efa-100g", "nvlink4"]
-    inside = run_json(capsys, "--site", "mi300x", "--bench", "all_reduce")
-    assert not any(text.startswith("roce-400g") for text in inside["sources"])
-    one = run_json(capsys, "--site", "p5", "--bench", "all_gather", "--nodes", "2", "--ranks", "2")
-    assert one["sources"][0].startswith("efa-100g:")
-    assert not any(text.startswith("nvlink4:") for text in one["sources"])
-
-
-@cases(
-    ("arguments", "unit", "limit"),
-    [
-        (["--bench", "osu_latency", "--from", "0", "--to", "1"], "us", 8 / 200 * 1e-3),
-        (["--bench", "osu_bibw", "--from", "0", "--to", "1"], "gb_per_s", 400),
-        # GCDs 0 to 3 have 7, 6, 7 and 6 links, the others 7, 6, 7 and 6
-        (["--bench", "osu_mbw_mr"], "gb_per_s", 26 * 50),
-    ],
-)
-def test_benchmarks_without_a_band_have_a_limit(
-    arguments: list[str], unit: str, limit: float, capsys
-) -> None:
-    document = run_json(capsys, "--site", "mi250x", *arguments)
-    assert document[f"limit_{unit}"] == pytest.approx(limit)
-    assert [document[f"{name}_{unit}"] for name in ("low", "typical", "high")] == [None] * 3
-    assert document["reason"]
-    assert document["path"]
-    assert main(["expect", "--site", "mi250x", *arguments]) == 0
-    assert "no band: " in capsys.readouterr().out
-
-
-def test_a_latency_without_data_is_of_a_stated_size(capsys) -> None:
-    document = run_json(capsys, "--site", "mi250x", "--bench", "osu_latency")
+    # A latency without data is of a stated size.
+    document = answer(busbar, "mi250x --bench osu_latency")
     assert {pair["bytes"] for pair in document["pairs"]} == {8}
     assert len(document["pairs"]) == 56
 
 
+def test_command_draws_the_matrix(tmp_path: Path, busbar: Command) -> None:
+    picture = tmp_path / "matrix.svg"
+    assert busbar("expect --site mi250x --plot", picture).status == 0
+    content = picture.read_text()
+    root = ElementTree.fromstring(content)  # noqa: S314
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert not [each for each in root.iter() if each.tag.endswith(("image", "script"))]
+    assert "sending GPU" in content
+    assert content.count(">150</text>") == 8
+
+
+def test_every_limit_names_the_links_that_it_comes_from(busbar: Command) -> None:
+    between = answer(busbar, "p5 --bench all_gather --nodes 2")["sources"]
+    assert [text.split(":")[0] for text in between[:2]] == ["efa-100g", "nvlink4"]
+    inside = answer(busbar, "mi300x --bench all_reduce")["sources"]
+    assert not any(text.startswith("roce-400g") for text in inside)
+    one = answer(busbar, "p5 --bench all_gather --nodes 2 --ranks 2")["sources"]
+    assert one[0].startswith("efa-100g:")
+    assert not any(text.startswith("nvlink4:") for text in one)
+
+
 @cases(
-    ("arguments", "fitted", "readings", "few"),
+    ("line", "unit", "limit"),
     [
-        (["--site", "p5", "--bench", "all_reduce"], 1, 1, False),
-        (["--site", "p5", "--bench", "all_reduce", "--nodes", "2"], 2, 8, True),
-        (["--site", "h200x4", "--bench", "all_reduce"], 2, 12, True),
-        (["--site", "mi250x", "--from", "0", "--to", "1"], 4, 14, True),
-        (["--site", "mi250x-cray", "--from", "0", "--to", "1", "--nodes", "2"], 3, 6, False),
-        (["--site", "mi300x", "--bench", "all_reduce", "--ranks", "2"], 0, 0, False),
+        ("mi250x --bench osu_latency --from 0 --to 1", "us", 8 / 200 * 1e-3),
+        ("mi250x --bench osu_bibw --from 0 --to 1", "gb_per_s", 400),
+        # GCDs 0 to 3 have 7, 6, 7 and 6 links, the others 7, 6, 7 and 6
+        ("mi250x --bench osu_mbw_mr", "gb_per_s", 26 * 50),
+    ],
+)
+def test_benchmarks_without_a_band_have_a_limit(
+    line: str, unit: str, limit: float, busbar: Command
+) -> None:
+    document = answer(busbar, line)
+    assert document[f"limit_{unit}"] == pytest.approx(limit)
+    assert [document[f"{name}_{unit}"] for name in ("low", "typical", "high")] == [None] * 3
+    assert document["reason"]
+    assert document["path"]
+    said = busbar(f"expect --site {line}")
+    assert (said.status, "no band: " in said.out) == (0, True)
+
+
+@cases(
+    ("line", "fitted", "readings", "few"),
+    [
+        ("p5 --bench all_reduce", 1, 1, False),
+        ("p5 --bench all_reduce --nodes 2", 2, 8, True),
+        ("h200x4 --bench all_reduce", 2, 12, True),
+        ("mi250x --from 0 --to 1", 4, 14, True),
+        ("mi250x-cray --from 0 --to 1 --nodes 2", 3, 6, False),
+        ("mi300x --bench all_reduce --ranks 2", 0, 0, False),
     ],
 )
 def test_every_answer_counts_what_was_fitted(
-    arguments: list[str], fitted: int, readings: int, few: bool, capsys
+    line: str, fitted: int, readings: int, few: bool, busbar: Command
 ) -> None:
-    document = run_json(capsys, *arguments)
+    document = answer(busbar, line)
     assert (document["fitted_parameters"], document["readings"]) == (fitted, readings)
     assert document["fewer_than_half_the_readings"] is few
-    assert main(["expect", *arguments]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-    number = f"{fitted} number{'' if fitted == 1 else 's'} fitted to"
-    assert number in printed
+    printed = " ".join(busbar(f"expect --site {line}").out.split())
+    assert f"{fitted} number{'' if fitted == 1 else 's'} fitted to" in printed
     assert ("predicts nothing" in printed) is (not few and readings > 0)
 
 
 @cases(
-    ("arguments", "text"),
+    ("line", "text"),
     [
-        (["--bench", "all_reduce", "--from", "0", "--to", "1"], "--from: does not apply to all"),
-        (["--bench", "all_reduce", "--engine", "sdma"], "--engine: does not apply"),
-        (["--bench", "all_reduce", "--buffers", "H D"], "--buffers: does not apply"),
-        (["--bench", "osu_bw", "--algo", "ring"], "--algo: does not apply to osu_bw"),
-        (["--bench", "osu_bw", "--ranks", "2"], "--ranks: does not apply to osu_bw"),
-        (["--bench", "osu_mbw_mr", "--harness", "pytorch"], "--harness: does not apply"),
-        (["--engine", "sdma", "--nodes", "2"], "--engine: does not apply between nodes"),
-        (["--lane", "nope"], "no lane 'nope'; known: ucx-1.14, ucx-current"),
-        (["--profile", "nope"], "no profile 'nope'; known: npkit, pcie-peers"),
-        (["--profile", "npkit", "--env", "A=1"], "--env and --profile exclude each other"),
-        (["--bench", "all_reduce", "--harness", "nope"], "known: nccl-tests, pytorch"),
-        (["--bench", "all_reduce", "--protocol", "nope"], "known: simple, ll, ll128"),
+        ("mi250x --bench all_reduce --from 0 --to 1", "--from: does not apply to all"),
+        ("mi250x --bench all_reduce --engine sdma", "--engine: does not apply"),
+        ("mi250x --bench all_reduce --buffers 'H D'", "--buffers: does not apply"),
+        ("mi250x --bench osu_bw --algo ring", "--algo: does not apply to osu_bw"),
+        ("mi250x --bench osu_bw --ranks 2", "--ranks: does not apply to osu_bw"),
+        ("mi250x --bench osu_mbw_mr --harness pytorch", "--harness: does not apply"),
+        ("mi250x --engine sdma --nodes 2", "--engine: does not apply between nodes"),
+        ("mi250x --lane nope", "no lane 'nope'; known: ucx-1.14, ucx-current"),
+        ("mi250x --profile nope", "no profile 'nope'; known: npkit, pcie-peers"),
+        ("mi250x --profile npkit --env A=1", "--env and --profile exclude each other"),
+        ("mi250x --bench all_reduce --harness nope", "known: nccl-tests, pytorch"),
+        ("mi250x --bench all_reduce --protocol nope", "known: simple, ll, ll128"),
+        # A picture that cannot be is refused before anything is printed.
+        ("mi250x --plot matrix.gif", "matrix.gif: unknown picture format"),
+        ("h200x4 --plot matrix.gif", "matrix.gif: unknown picture format"),
+        ("mi250x --plot nowhere/matrix.svg", "nowhere"),
+        ("nowhere", "no site 'nowhere'"),
+        ("local", "compare the reading with a copy"),
+        ("mi250x --from 0", "--from and --to must be given together"),
+        ("mi250x --from 0 --to 9", "no GPU 9"),
+        ("mi250x --env HSA", "'HSA' has no '='"),
+        ("p5 --partition cpu", "no partition 'cpu'"),
     ],
 )
-def test_options_that_do_not_apply_and_unknown_names(
-    arguments: list[str], text: str, capsys
-) -> None:
-    assert main(["expect", "--site", "mi250x", *arguments]) == 2
-    assert text in capsys.readouterr().err
-
-
-@cases("name", ["matrix.gif", "nowhere/matrix.svg"])
-def test_a_picture_that_cannot_be_is_refused_before_anything_is_printed(
-    name: str, tmp_path, capsys
-) -> None:
-    assert main(["expect", "--site", "mi250x", "--plot", str(tmp_path / name)]) == 2
-    assert capsys.readouterr().out == ""
-
-
-@cases(
-    ("arguments", "text"),
-    [
-        (["--site", "nowhere"], "no site 'nowhere'"),
-        (["--site", "local"], "compare the reading with a copy"),
-        (["--site", "mi250x", "--from", "0"], "--from and --to must be given together"),
-        (["--site", "mi250x", "--from", "0", "--to", "9"], "no GPU 9"),
-        (["--site", "mi250x", "--env", "HSA"], "'HSA' has no '='"),
-        (["--site", "h200x4", "--plot", "matrix.gif"], "matrix.gif: unknown picture format"),
-        (["--site", "p5", "--partition", "cpu"], "no partition 'cpu'"),
-    ],
-)
-def test_command_with_bad_input(
-    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["expect", *arguments]) == 2
-    assert text in capsys.readouterr().err
+def test_what_the_command_refuses(line: str, text: str, busbar: Command) -> None:
+    assert busbar.refuses(text, f"expect --site {line}").out == ""

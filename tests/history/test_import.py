@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from busbar import cli
 from busbar.check.document import document_of
 from busbar.check.snapshot import read
 from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
 from busbar.history.json_lines import parse
+from busbar.history.model import NightSeries
 from busbar.history.provenance import flat
 from busbar.history.read import history, read_series
 from busbar.history.record import metric_of
 from busbar.verdict import Verdict
+from tests.cases import cases
+from tests.said import Command
 
 DATA = Path(__file__).parents[1] / "data"
 LINE = {
@@ -35,51 +38,35 @@ LINE = {
 }
 
 
-@pytest.fixture(autouse=True)
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "history"))
-    return tmp_path / "history"
-
-
 def lines(*changes: dict[str, object]) -> str:
     return "".join(json.dumps({**LINE, **change}) + "\n" for change in changes)
 
 
-def run(*words: object) -> int:
-    return cli.main(["history", *map(str, words)])
+def imported() -> list[NightSeries]:
+    """The series of the history."""
+    with history() as store:
+        return read_series(store)
 
 
-def test_order_and_duplicates_do_not_matter(tmp_path: Path) -> None:
+def test_order_and_duplicates_do_not_matter(tmp_path: Path, busbar: Command) -> None:
     rows = [{"time": f"2026-01-{day:02}T02:00:00Z", "value": day} for day in range(1, 29)]
     rows = rows[::3] + rows[1::3] + rows[2::3]
-    file = tmp_path / "a.jsonl"
+    file, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     file.write_text(lines(*rows, *rows[:5]) + "\n\n")
-    assert run("import", file) == 0
-    other = tmp_path / "b.jsonl"
+    assert busbar("history import", file).status == 0
     other.write_text(lines(*rows[:9], {"time": 1767225600.0, "value": 0.5}))
-    assert run("import", other, file) == 0
-    with history() as store:
-        (series,) = read_series(store)
+    assert busbar("history import", other, file).status == 0
+    (series,) = imported()
     assert series.readings == 29
     assert series.values.tolist() == [0.75, *range(2, 29)]  # two readings of the first night
 
 
-def test_what_editors_and_strangers_write(tmp_path: Path) -> None:
+def test_what_editors_and_strangers_write(tmp_path: Path, busbar: Command) -> None:
     file = tmp_path / "a.jsonl"
     with_separator = json.dumps({**LINE, "node": "n\u2028\x85"}, ensure_ascii=False)
     file.write_text(f"\ufeff{with_separator}\r\n" + lines({}), encoding="utf-8", newline="")
-    assert run("import", file) == 0
-    with history() as store:
-        assert len(read_series(store)) == 2
-
-
-def test_the_first_line_can_be_the_broken_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_text("oops\n" + lines({}))
-    assert run("import", file) == 2
-    assert "line 1: is not JSON" in capsys.readouterr().err
+    assert busbar("history import", file).status == 0
+    assert len(imported()) == 2
 
 
 def test_system_is_another_name_of_site() -> None:
@@ -88,57 +75,94 @@ def test_system_is_another_name_of_site() -> None:
     assert record.site == "beta"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"value": "fast"}, "line 2: value: has the wrong type"),
-        ({"time": True}, "line 2: time: has the wrong type"),
-        ({"metric": ""}, "line 2: metric"),
-        ({"value": None}, "line 2: value"),
-        ({"value": float("nan")}, "line 2:"),
-        ({"time": "yesterday"}, "line 2: time: 'yesterday' is not ISO 8601"),
-        ({"time": -5}, "between the years"),
-        ({"metric": 3}, "line 2: metric"),
-        ({"provenance": "x"}, "line 2: provenance"),
-    ],
-)
-def test_a_bad_file_is_one_error_and_good_ones_are_kept(
-    change: dict[str, object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bad, good = tmp_path / "bad.jsonl", tmp_path / "good.jsonl"
-    bad.write_text(lines({}, change, {"time": "2026-01-05"}))
-    good.write_text(lines({"node": "n2"}))
-    assert run("import", bad, good) == 2
-    errors = capsys.readouterr().err.splitlines()
-    assert len(errors) == 1
-    assert words in errors[0]
-    assert "bad.jsonl" in errors[0]
-    with history() as store:
-        assert [series.key.node for series in read_series(store)] == ["n2"]
-
-
-@pytest.mark.parametrize("depth", [700, 5000])
-def test_a_nested_provenance_is_refused(
-    depth: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "file"
+def nested(depth: int) -> str:
     deep = '{"a":' * depth + "1" + "}" * depth
-    file.write_text(json.dumps(LINE)[:-1] + f', "provenance": {deep}}}')
-    assert run("import", file) == 2
-    assert "internal error" not in capsys.readouterr().err
+    return json.dumps(LINE)[:-1] + f', "provenance": {deep}}}'
 
 
-@pytest.mark.parametrize("content", ["", "hello\n", "{", "[1, 2]", '{"a": 1}', "\x00\x01"])
-def test_other_files_are_refused(
-    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def report_of(fields: list[object], time: object = 1.7e9) -> str:
+    """A report of ReFrame with one reading."""
+    case = {"system": "s", "partition": "p", "name": "n", "perfvalues": {"a:b:c": fields}}
+    info = {"uuid": "1", "hostname": "h", "time_end_unix": time}
+    return json.dumps({"session_info": info, "runs": [{"testcases": [case]}]})
+
+
+def logged(line: str) -> str:
+    """A performance log of ReFrame."""
+    head = "job_completion_time|display_name|bw_value|bw_unit"
+    return f"{head}\n2026-01-01|x|inf|GB/s\n{line}\n"
+
+
+def checked(**keys: object) -> str:
+    document = {"schema": "busbar-check/1", "site": "alpha", "verdict": "pass"}
+    return json.dumps(document | keys)
+
+
+FIVE = [1, 2, 3, 4, "u"]
+# Content of a file, and what its error says.
+REFUSED = [
+    *(
+        (lines({}, change, {"time": "2026-01-05"}), words)
+        for change, words in [
+            ({"value": "fast"}, "line 2: value: has the wrong type"),
+            ({"time": True}, "line 2: time: has the wrong type"),
+            ({"metric": ""}, "line 2: metric"),
+            ({"value": None}, "line 2: value"),
+            ({"value": float("nan")}, "line 2:"),
+            ({"time": "yesterday"}, "line 2: time: 'yesterday' is not ISO 8601"),
+            ({"time": -5}, "between the years"),
+            ({"metric": 3}, "line 2: metric"),
+            ({"provenance": "x"}, "line 2: provenance"),
+        ]
+    ),
+    ("oops\n" + lines({}), "line 1: is not JSON"),
+    (nested(700), ""),
+    (nested(5000), ""),
+    *((text, "") for text in ("", "hello\n", "{", "[1, 2]", '{"a": 1}', "\x00\x01")),
+    (logged("2026-01-01|x"), "line 3: "),
+    (logged("2026-01-01|x|1|GB/s|more"), "line 3: "),
+    (logged("soon|x|1|GB/s"), "line 3: "),
+    ('{"session_info": []}', "keys of another type"),
+    ('{"session_info": {"time_end_unix": 1}}', "without 'runs'"),
+    (report_of([1]), "'a:b:c' has 1 fields, not 5"),
+    (report_of(FIVE, time=-5e9), "is not between the years"),
+    (report_of(FIVE, time=float("nan")), "is not between the years"),
+    (report_of(FIVE, time="soon"), "is not ISO 8601"),
+    (checked(time="now", results=[]), "time: 'now' is not ISO 8601"),
+    (
+        checked(time="2026-11-01", results=[{"check": "net"}]),
+        "results.0.verdict: Field required",
+    ),
+]
+
+
+@cases(("content", "words"), REFUSED)
+def test_a_bad_file_is_one_error_and_good_ones_are_kept(
+    content: str, words: str, tmp_path: Path, busbar: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "file"
-    file.write_text(content)
-    assert run("import", file, tmp_path / "missing", tmp_path) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 3
+    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "history"))
+    bad, good = tmp_path / "bad", tmp_path / "good.jsonl"
+    bad.write_text(content)
+    good.write_text(lines({"node": "n2"}))
+    error = busbar.refuses(words, "history import", bad, good).err
+    assert len(error.splitlines()) == 1
+    assert str(bad) in error
+    assert [series.key.node for series in imported()] == ["n2"]
 
 
-@pytest.mark.parametrize(
+def test_what_is_no_file_is_refused(tmp_path: Path, busbar: Command) -> None:
+    said = busbar.refuses("", "history import", tmp_path / "missing", tmp_path)
+    assert len(said.err.splitlines()) == 2
+
+
+def test_truth_and_infinity_are_no_readings(tmp_path: Path, busbar: Command) -> None:
+    for n, value in enumerate((True, float("inf"), None, "4")):
+        (tmp_path / f"{n}.json").write_text(report_of([value, 2, 3, 4, "u"]))
+        assert busbar("history import", tmp_path / f"{n}.json").status == 0
+    assert not imported()
+
+
+@cases(
     ("file", "check", "metric", "unit"),
     [
         ("h200x4/nccl_healthy_a.log", "nccl-tests", "busbw", "GB/s"),
@@ -146,17 +170,20 @@ def test_other_files_are_refused(
         ("h200x4/osu_allreduce_host.log", "osu_allreduce", "latency", "us"),
     ],
 )
-def test_outputs_of_benchmarks(file: str, check: str, metric: str, unit: str) -> None:
+def test_outputs_of_benchmarks(  # noqa: PLR0917 - one output a row
+    file: str, check: str, metric: str, unit: str, busbar: Command, store: Path
+) -> None:
+    shutil.rmtree(store, ignore_errors=True)
     for _ in range(2):
-        assert run("import", DATA / file, "--site", "alpha", "--time", "2026-01-01") == 0
-    with history() as store:
-        found = read_series(store)
+        line = "history import --site alpha --time 2026-01-01"
+        assert busbar(line, DATA / file).status == 0
+    found = imported()
     assert {series.key.check for series in found} == {check}
     assert any(metric in series.key.metric and series.key.unit == unit for series in found)
     assert sum(series.readings for series in found) == sum(len(s.values) for s in found)
 
 
-def test_a_performance_log(tmp_path: Path) -> None:
+def test_a_performance_log(tmp_path: Path, busbar: Command) -> None:
     log = tmp_path / "alpha" / "gpu" / "xccl.log"
     log.parent.mkdir(parents=True)
     log.write_text(
@@ -167,16 +194,15 @@ def test_a_performance_log(tmp_path: Path) -> None:
         "result|job_completion_time|display_name|job_nodelist|lat_value|lat_unit\n"
         "pass|2026-01-02T02:00:00|xccl|n1|3.5|us\n"
     )
-    assert run("import", log) == 0
-    with history() as store:
-        bandwidth, latency = read_series(store)
+    assert busbar("history import", log).status == 0
+    bandwidth, latency = imported()
     assert (bandwidth.key.site, bandwidth.key.partition) == ("alpha", "gpu")
     assert bandwidth.key.check == "xccl"
     assert (bandwidth.bounds.low, bandwidth.bounds.high) == (90.0, pytest.approx(110.0))
     assert (latency.key.metric, latency.values.tolist()) == ("lat", [3.5])
 
 
-def test_jobs_of_one_check_keep_what_they_had(tmp_path: Path) -> None:
+def test_jobs_of_one_check_keep_what_they_had(tmp_path: Path, busbar: Command) -> None:
     drivers = {"n1,n2": "570", "n3,n4": "580"}
     outcomes = [
         Outcome(
@@ -191,7 +217,7 @@ def test_jobs_of_one_check_keep_what_they_had(tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     file.write_text(json.dumps(to_json(document)))
     assert document.provenance == {"net": {"kernel": "6.1"}}
-    assert run("import", file) == 0
+    assert busbar("history import", file).status == 0
     with history() as store:
         facts = store.provenance()
         found = {each.key.node: facts[int(each.provenance[0])] for each in read_series(store)}
@@ -201,7 +227,9 @@ def test_jobs_of_one_check_keep_what_they_had(tmp_path: Path) -> None:
     }
 
 
-def test_results_of_an_older_version_are_imported_as_a_report_shows_them(tmp_path: Path) -> None:
+def test_results_of_an_older_version_are_imported_as_a_report_shows_them(
+    tmp_path: Path, busbar: Command
+) -> None:
     """They lack keys; a reading without one has no share, lane, band..."""
     row = {"check": "net", "verdict": "pass", "where": "n1", "metric": "bandwidth"}
     row |= {"bytes": 8, "gb_per_s": 1.5}
@@ -210,27 +238,9 @@ def test_results_of_an_older_version_are_imported_as_a_report_shows_them(tmp_pat
     file.write_text(json.dumps({"schema": "busbar-check/1", **document, "results": [row]}))
     (outcome,) = read(file).outcomes
     assert outcome.results[0].gb_per_s == 1.5
-    assert run("import", file) == 0
-    with history() as store:
-        (series,) = read_series(store)
+    assert busbar("history import", file).status == 0
+    (series,) = imported()
     assert (series.key.node, series.key.check, series.values.tolist()) == ("n1", "net", [1.5])
-
-
-def test_results_without_a_time_or_with_a_wrong_key_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = {"schema": "busbar-check/1", "site": "alpha", "verdict": "pass"}
-    file = tmp_path / "results.json"
-    for more, words in (
-        ({"time": "now", "results": []}, "time: 'now' is not ISO 8601"),
-        (
-            {"time": "2026-11-01", "results": [{"check": "net"}]},
-            "results.0.verdict: Field required",
-        ),
-    ):
-        file.write_text(json.dumps({**document, **more}))
-        assert run("import", file) == 2
-        assert words in capsys.readouterr().err
 
 
 def test_provenance_is_flat_and_has_no_secrets() -> None:
@@ -256,34 +266,24 @@ def test_provenance_is_flat_and_has_no_secrets() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("bench", "operation", "pair", "half", "words"),
-    [
-        ("memory", "one_core", "one_core 0", None, "memory one_core bandwidth 0 D D 1 KiB"),
-        (
-            "fi_pingpong",
-            "fi_pingpong tcp",
-            "fi_pingpong tcp",
-            None,
-            "fi_pingpong tcp bandwidth D D 1 KiB",
-        ),
+SAME = [
+    ("memory", "one_core", "one_core 0", None, "memory one_core bandwidth 0 D D 1 KiB"),
+    ("osu_bw", "", "0->1", None, "osu_bw bandwidth 0->1 D D 1 KiB"),
+    *(
         (
             "xccl",
             "all_reduce",
-            "all_reduce in place",
-            True,
-            "xccl all_reduce bandwidth D D in place 1 KiB",
-        ),
-        (
-            "xccl",
-            "all_reduce",
-            "all_reduce out of place",
-            False,
-            "xccl all_reduce bandwidth D D out of place 1 KiB",
-        ),
-        ("osu_bw", "", "0->1", None, "osu_bw bandwidth 0->1 D D 1 KiB"),
-    ],
-)
+            f"all_reduce {half}",
+            place,
+            f"xccl all_reduce bandwidth D D {half} 1 KiB",
+        )
+        for half, place in (("in place", True), ("out of place", False))
+    ),
+    ("tool", "tool tcp", "tool tcp", None, "tool tcp bandwidth D D 1 KiB"),
+]
+
+
+@cases(("bench", "operation", "pair", "half", "words"), SAME)
 def test_a_metric_says_nothing_twice(
     bench: str, operation: str, pair: str, half: bool | None, words: str
 ) -> None:
@@ -291,62 +291,14 @@ def test_a_metric_says_nothing_twice(
     assert metric_of("bandwidth", pair, "D D", 1024, row) == words
 
 
-def test_a_copy_of_an_output_is_the_same_output(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_copy_of_an_output_is_the_same_output(tmp_path: Path, busbar: Command) -> None:
     text = (DATA / "p4d-efa/all_reduce_2x8.log").read_text()
-    for name, time in (("a.log", 1.7e9), ("b.log", 1.8e9)):
+    for name, time, new in (("a.log", 1.7e9, True), ("b.log", 1.8e9, False)):
         (tmp_path / name).write_text(text)
         os.utime(tmp_path / name, (time, time))
-        assert run("import", tmp_path / name, "--site", "alpha") == 0
-    assert "b.log: output of a benchmark, nothing new" in capsys.readouterr().out
-    assert run("import", tmp_path / "b.log", "--site", "beta") == 0
-    assert run("import", tmp_path / "b.log", "--site", "alpha", "--time", "2026-01-01") == 0
-    assert "nothing new" not in capsys.readouterr().out
-
-
-def report_of(fields: list[object], time: object = 1.7e9) -> dict[str, object]:
-    case = {"system": "s", "partition": "p", "name": "n", "perfvalues": {"a:b:c": fields}}
-    return {
-        "session_info": {"uuid": "1", "hostname": "h", "time_end_unix": time},
-        "runs": [{"testcases": [case]}],
-    }
-
-
-def test_truth_and_infinity_are_no_readings(tmp_path: Path) -> None:
-    for n, value in enumerate((True, float("inf"), None, "4")):
-        (tmp_path / f"{n}.json").write_text(json.dumps(report_of([value, 2, 3, 4, "u"])))
-        assert run("import", tmp_path / f"{n}.json") == 0
-    with history() as store:
-        assert not read_series(store)
-
-
-@pytest.mark.parametrize("line", ["2026-01-01|x", "2026-01-01|x|1|GB/s|more", "soon|x|1|GB/s"])
-def test_a_broken_line_of_a_performance_log(
-    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    head = "job_completion_time|display_name|bw_value|bw_unit"
-    (tmp_path / "a.log").write_text(f"{head}\n2026-01-01|x|inf|GB/s\n{line}\n")
-    assert run("import", tmp_path / "a.log") == 2
-    assert "line 3: " in capsys.readouterr().err
-    with history() as store:
-        assert not read_series(store)
-
-
-@pytest.mark.parametrize(
-    ("report", "words"),
-    [
-        ({"session_info": []}, "keys of another type"),
-        ({"session_info": {"time_end_unix": 1}}, "without 'runs'"),
-        (report_of([1]), "'a:b:c' has 1 fields, not 5"),
-        (report_of([1, 2, 3, 4, "u"], time=-5e9), "is not between the years"),
-        (report_of([1, 2, 3, 4, "u"], time=float("nan")), "is not between the years"),
-        (report_of([1, 2, 3, 4, "u"], time="soon"), "is not ISO 8601"),
-    ],
-)
-def test_a_broken_report_of_reframe(
-    report: dict[str, object], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a.json").write_text(json.dumps(report))
-    assert run("import", tmp_path / "a.json") == 2
-    assert words in capsys.readouterr().err
+        said = busbar("history import --site alpha", tmp_path / name)
+        assert said.status == 0
+        assert ("b.log: output of a benchmark, nothing new" in said.out) is not new
+    for more in ("--site beta", "--site alpha --time 2026-01-01"):
+        said = busbar(f"history import {more}", tmp_path / "b.log")
+        assert (said.status, "nothing new" in said.out) == (0, False)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from busbar import cli
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.history import reframe
@@ -23,24 +22,15 @@ from busbar.history.model import HistoryBounds, HistoryKey
 from busbar.history.read import history, read_series
 from busbar.history.record import HistoryRecord, Measured
 from busbar.history.store import FILE, open_store
+from tests.said import Command
 
 MOUNTED = pytest.mark.skipif(
     os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0,
     reason="mounts need root",
 )
+FACTS = {"driver": "570.86", "lock.libfabric": "2.0"}
 BOUNDS = HistoryBounds(90, 100, 110, 120)
 ROW = '{"time": "2026-01-%02dT02:00:00Z", "site": "alpha", "metric": "bw", "value": %d}\n'
-
-
-def run(*words: object) -> int:
-    return cli.main(["history", *map(str, words)])
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    directory = tmp_path / "history"
-    monkeypatch.setenv("BUSBAR_HISTORY", str(directory))
-    return directory
 
 
 @pytest.fixture
@@ -58,14 +48,8 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def report(uuid: str, value: float, time: float = 1767232800.0) -> str:
     """Return a report of ReFrame with one reading of a check of ours and one of another."""
     row = Measured(node="n1", metric="busbw 16 MiB", unit="GB/s", value=value, **vars(BOUNDS))
-    record = HistoryRecord(
-        check="xccl",
-        partition="gpu",
-        lane="ucx-1.14",
-        delivery="spack",
-        rows=(row,),
-        provenance={"driver": "570.86", "lock.libfabric": "2.0"},
-    )
+    stack = {"lane": "ucx-1.14", "delivery": "spack", "provenance": FACTS}
+    record = HistoryRecord(check="xccl", partition="gpu", rows=(row,), **stack)
     case = {"name": "x", "system": "alpha", "partition": "gpu", "job_completion_time_unix": time}
     other = {**case, "perfvalues": {"alpha:gpu:lat": [3.5, 3, -0.1, 0.1, "us", "pass"]}}
     return json.dumps(
@@ -93,7 +77,7 @@ def reframe_db(directory: Path, *reports: str, version: str = "1.0") -> None:
             db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", row)
 
 
-def test_sessions_of_reframe_are_read_once(store: Path, tmp_path: Path) -> None:
+def test_sessions_of_reframe_are_read_once(store: Path, tmp_path: Path, busbar: Command) -> None:
     reframe_db(store, report("one", 100.0), report("two", 101.0, 1767319200.0))
     for _ in range(2):
         with history() as opened:
@@ -104,11 +88,11 @@ def test_sessions_of_reframe_are_read_once(store: Path, tmp_path: Path) -> None:
             assert busbw.values.tolist() == [100.0, 101.0]
             assert busbw.bounds == BOUNDS
             facts = opened.provenance()[int(busbw.provenance[0])]
-            assert facts == {"driver": "570.86", "lock.libfabric": "2.0"}
+            assert facts == FACTS
             assert latency.key.unit == "us"
     file = tmp_path / "report.json"
     file.write_text(report("one", 100.0))
-    assert run("import", file) == 0  # the same session
+    assert busbar("history import", file).status == 0  # the same session
     with history() as opened:
         assert [series.readings for series in read_series(opened)] == [2, 2]
 
@@ -124,14 +108,13 @@ def test_a_store_of_another_version_is_refused(store: Path) -> None:
         pass
 
 
-def test_what_is_no_store_is_one_error(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_store_is_one_error(store: Path, busbar: Command) -> None:
     store.mkdir()
     (store / FILE).write_text("hello " * 1000)
-    assert run("changes") == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert len(busbar.refuses("", "history changes").err.splitlines()) == 1
     (store / FILE).unlink()
     (store / reframe.FILE).write_text("hello " * 1000)
-    assert run("list", "--json") == 2
+    busbar.refuses("", "history list --json")
 
 
 def test_the_version_of_reframe_that_is_locked() -> None:
@@ -140,30 +123,26 @@ def test_the_version_of_reframe_that_is_locked() -> None:
     assert _SqliteStorage.SCHEMA_VERSION == "1.0"
 
 
-def test_prune(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prune(store: Path, tmp_path: Path, busbar: Command) -> None:
     reframe_db(store, report("one", 100.0), report("two", 101.0, 1767319200.0))
-    assert run("list") == 0
-    assert run("prune", "--before", "2026-01-02", "--json") == 0
-    assert '"readings": 2' in capsys.readouterr().out
+    assert busbar("history list").status == 0
+    said = busbar("history prune --before 2026-01-02 --json")
+    assert (said.status, said.json["readings"]) == (0, 2)
     with history() as opened:  # what was pruned does not come back
         assert [series.values.tolist() for series in read_series(opened)] == [[3.5], [101.0]]
 
 
 @MOUNTED
 def test_a_full_disk_loses_nothing_that_was_stored(
-    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Path, tmp_path: Path, busbar: Command
 ) -> None:
     good, large = tmp_path / "good.jsonl", tmp_path / "large.jsonl"
     good.write_text("".join(ROW % (day, day) for day in range(1, 20)))
     large.write_text("".join(ROW % (n % 28 + 1, n) for n in range(1, 8000)))
-    assert run("import", good) == 0
-    assert run("import", large) == 2
-    error = capsys.readouterr().err
-    assert "full" in error
-    assert "BUSBAR_HISTORY" in error
-    assert "internal error" not in error
-    assert run("import", good) == 0
-    assert run("show", "--json") == 0
+    assert busbar("history import", good).status == 0
+    assert "BUSBAR_HISTORY" in busbar.refuses("full", "history import", large).err
+    assert busbar("history import", good).status == 0
+    assert busbar("history show --json").status == 0
     with history() as opened:
         assert read_series(opened)[0].readings == 19
 
@@ -171,26 +150,25 @@ def test_a_full_disk_loses_nothing_that_was_stored(
 @MOUNTED
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_read_only_store_is_read(
-    begun: bool, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    begun: bool, small: Path, tmp_path: Path, busbar: Command
 ) -> None:
     reframe_db(small, report("one", 100.0))
     if begun:
-        assert run("list") == 0
+        assert busbar("history list").status == 0
         reframe_db(small, report("two", 101.0, 1767319200.0))
     subprocess.run(["mount", "-o", "remount,ro", str(small)], check=True)
     with history() as opened:
         assert not opened.kept
         assert len(read_series(opened)[1].values) == 1 + begun
-    assert run("changes") == 0
-    assert "cannot be written" in capsys.readouterr().err
+    said = busbar("history changes")
+    assert (said.status, "cannot be written" in said.err) == (0, True)
     file = tmp_path / "a.jsonl"
     file.write_text(ROW % (1, 1))
-    assert run("import", file) == 2
-    assert "busbar history: " in capsys.readouterr().err
+    busbar.refuses("busbar history: ", "history import", file)
 
 
 def test_a_store_without_locks_is_refused_in_one_line(
-    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: Path, monkeypatch: pytest.MonkeyPatch, busbar: Command
 ) -> None:
     # The kernel refuses locks like this on some network file systems.
     connect = sqlite3.connect
@@ -204,15 +182,14 @@ def test_a_store_without_locks_is_refused_in_one_line(
         row = Measured(node="", metric="m", unit="us", value=2.0)
         opened.add("file x", "x", [HistoryRecord(site="a", check="c", time=1.0, rows=(row,))])
     monkeypatch.setattr(sqlite3, "connect", without_locks)
-    assert run("show") == 0
-    assert "2" in capsys.readouterr().out
-    assert run("prune", "--before", "2026-01-01") == 2
-    assert "local disk" in capsys.readouterr().err
+    said = busbar("history show")
+    assert (said.status, "2" in said.out) == (0, True)
+    busbar.refuses("local disk", "history prune --before 2026-01-01")
 
 
 @pytest.mark.run
 @MOUNTED
-def test_a_run_outlives_a_full_history(small: Path, tmp_path: Path) -> None:
+def test_a_run_outlives_a_full_history(small: Path, tmp_path: Path, busbar: Command) -> None:
     (small / "ballast").write_bytes(bytes(240 << 10))
     output = tmp_path / "report"
     command = [sys.executable, "-P", "-m", "busbar", "check", "--site", "local", "-n", "memory"]
@@ -223,7 +200,7 @@ def test_a_run_outlives_a_full_history(small: Path, tmp_path: Path) -> None:
     assert "this run is not in the history" in done.stderr
     (small / "ballast").unlink()
     for file in (output / "reframe.json", output / "results.json"):
-        assert run("import", file) == 0
+        assert busbar("history import", file).status == 0
     with history() as opened:
         found = read_series(opened)
         assert found

@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from busbar import cli
 from busbar.report.prometheus import metrics
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 from .documents import MARKUP, document, matrix_rows, row, snapshot
 
@@ -118,7 +119,7 @@ def expressions(node: Any) -> list[str]:
     return own + [each for part in node.values() for each in expressions(part)]
 
 
-@pytest.mark.parametrize("name", ["alerts.yaml", "alerts.test.yaml", "grafana.json"])
+@cases("name", ["alerts.yaml", "alerts.test.yaml", "grafana.json"])
 def test_alerts_and_board_use_what_is_written(name: str, tmp_path: Path) -> None:
     rows = [*matrix_rows(), row("net", 2.0, metric="latency", limit=1.0, low=1.0, high=3.0)]
     found = samples(metrics(snapshot(tmp_path, rows)))

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -29,6 +28,7 @@ from busbar.report.sections import Frame
 from busbar.report.trend import by_check, trend
 from busbar.units import parse_bytes
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 from .documents import (
     FACTS,
@@ -62,7 +62,7 @@ def with_history(run: Snapshot) -> Page:
     return page_of(Frame(run, SITE, trends), list(news(events)))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rows", "says", "text"),
     [
         ([row(value=1.0)], "pass", "no reading of 1 check is below its band"),
@@ -86,7 +86,7 @@ def test_the_first_line(rows: list, says: str, text: str, tmp_path: Path) -> Non
     assert f"{says}</span>: {text}" in render(shown)
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         *("", "{", "[]", "null", "[" * 9999, '{"schema": "busbar-check/1"}', "\xff", "\0"),
@@ -144,7 +144,7 @@ def test_sizes_are_thinned_to_powers_of_two_that_were_measured() -> None:
     assert all(parse_bytes(label).bit_count() == 1 for label in odd)
 
 
-@pytest.mark.parametrize("values", [[1.0], [100, 101], [1e-3, 5e5], [0.3, 0.31, 0.4], []])
+@cases("values", [[1.0], [100, 101], [1e-3, 5e5], [0.3, 0.31, 0.4], []])
 def test_a_value_axis_has_room_and_ticks(values: list[float]) -> None:
     scale = values_scale(values, 200, 0)
     assert scale.high / scale.low > 1.5
@@ -285,7 +285,7 @@ def many_series(tmp_path: Path, checks: int) -> Snapshot:
     return snapshot(tmp_path, found)
 
 
-@pytest.mark.parametrize("checks", [1, 500])
+@cases("checks", [1, 500])
 def test_500_series_are_less_than_3_mb(checks: int, tmp_path: Path) -> None:
     run = many_series(tmp_path, checks)
     assert len(render(page(run)).encode()) < MOST_BYTES
@@ -327,7 +327,7 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
     assert "and 37 more causes" in text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "text"),
     [
         ([], "nothing to do"),
@@ -358,13 +358,6 @@ def test_wrong_arguments(
     assert status == 2
     assert text in capsys.readouterr().err
     assert not (tmp_path / "history").exists()  # reading makes no store
-
-
-def test_the_svg_of_the_expected_matrix_is_one_file(tmp_path: Path) -> None:
-    picture = tmp_path / "matrix.svg"
-    assert cli.main(["expect", "--site", "mi250x", "--plot", str(picture)]) == 0
-    root = ET.fromstring(picture.read_text())  # noqa: S314
-    assert not [each for each in root.iter() if each.tag.endswith(("image", "script"))]
 
 
 def test_latencies_of_a_healthy_node_do_not_look_like_a_fault(tmp_path: Path) -> None:

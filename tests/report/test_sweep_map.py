@@ -15,6 +15,7 @@ from busbar.errors import BusbarError
 from busbar.report.headline import of_sweep
 from busbar.report.sweep import map_of, read_rates
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 
 def files(tmp_path: Path, nodes: int = 12, **verdict: Any) -> tuple[Path, Path]:
@@ -95,7 +96,7 @@ def test_the_page_of_a_sweep_by_leaf(tmp_path: Path, capsys, monkeypatch) -> Non
     assert cli.main(["report", "--sweep", str(verdict), *output]) == 2
 
 
-@pytest.mark.parametrize("change", [{"schema": "x"}, {"accused": [1]}, {"unmeasured": None}])
+@cases("change", [{"schema": "x"}, {"accused": [1]}, {"unmeasured": None}])
 def test_a_file_that_is_no_sweep(change: dict[str, Any], tmp_path: Path) -> None:
     verdict, _ = files(tmp_path, **change)
     with pytest.raises(BusbarError):

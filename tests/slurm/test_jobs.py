@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from busbar.slurm.client import Slurm
 from busbar.slurm.jobs import parse_end
+from tests.cases import cases
 
 # As Slurm 22.05.8 prints it, the fields between left out.
 LINE = "JobId=7 JobName=rfm_link_matrix JobState={state} Reason=None ExitCode={code}:0 NodeList=n1"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("state", "code", "problem"),
     [
         ("COMPLETED", 0, ""),
@@ -29,7 +28,7 @@ def test_the_end_of_a_job(state, code, problem):
     assert end.problem == problem
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "refused", "problem"),
     [
         (

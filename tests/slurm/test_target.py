@@ -14,6 +14,7 @@ from busbar.errors import BusbarError
 from busbar.slurm.nodes import Node, parse_nodes
 from busbar.slurm.options import Wish, access_of
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 # As Slurm 22.05.8 prints it with --format='%N|%T|%E'; a reason may contain the separator.
 SINFO = """\
@@ -118,7 +119,7 @@ def test_inside_an_allocation_all_of_its_nodes_are_taken(monkeypatch) -> None:
     assert named.sweep.nodes == {"gpu": ("n2",)}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wish", "site", "message"),
     [
         (Wish(nodelist="n9"), "h20-roce", "n9 not in gpu"),
@@ -133,7 +134,7 @@ def test_what_does_not_fit_is_refused(wish, site, message) -> None:
         target_of(sites.load(site), wish)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("wish", "site", "message"),
     [
         (Wish(nodelist="n4"), "h20-roce", "n4 not among the nodes of job 7"),

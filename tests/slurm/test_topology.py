@@ -10,6 +10,7 @@ import pytest
 from busbar.errors import BusbarError
 from busbar.slurm.hostlist import expand, fold
 from busbar.slurm.topology import leaf_switches_in, read_topology
+from tests.cases import cases
 
 TREE = {"a1": "s1", "a2": "s1", "b1": "s2", "b3": "s2"}
 BLOCK = {"n1": "b1", "n2": "b1", "n3": "b2"}
@@ -38,14 +39,14 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@cases("name", FILES)
 def test_leaves(tmp_path: Path, name: str) -> None:
     text, leaves = FILES[name]
     (tmp_path / name).write_text(text)
     assert read_topology(tmp_path / name).leaf_of == leaves
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "text", "message"),
     [
         ("empty.conf", "", "names no switch"),
@@ -66,7 +67,7 @@ def test_errors_name_the_place(tmp_path: Path, name: str, text: str, message: st
     assert str(tmp_path / name) in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "names"),
     [
         ("n[1-3]", ["n1", "n2", "n3"]),
@@ -81,7 +82,7 @@ def test_lists_of_slurm(text: str, names: list[str]) -> None:
     assert expand(fold(names), "here") == names
 
 
-@pytest.mark.parametrize(
+@cases(
     "text", ["", "n[", "n]", "n[2-1]", "n[a]", "@all", "n1!n1", "n1&n2", "n*", "n;x", "n[1-4/2]"]
 )
 def test_what_slurm_refuses(text: str) -> None:
@@ -89,7 +90,7 @@ def test_what_slurm_refuses(text: str) -> None:
         expand(text, "here")
 
 
-@pytest.mark.parametrize("text", ["n[0-999999999999]", "r[1-9999]n[1-9999]", "a[1-9]" * 40])
+@cases("text", ["n[0-999999999999]", "r[1-9999]n[1-9999]", "a[1-9]" * 40])
 def test_a_list_is_bounded_before_it_is_expanded(text: str) -> None:
     with pytest.raises(BusbarError, match="more than 100,000 nodes"):
         expand(text, "here")
