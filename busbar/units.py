@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Parse and format sizes: GB is 1e9 bytes, MiB is 2**20 bytes."""
+"""Parse and format sizes and times: GB is 1e9 bytes, MiB is 2**20 bytes."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 MIB = 2**20
 GIB = 2**30
+FIRST_S, LAST_S = 946684800, 4102444800
+"""Nothing was measured before the year 2000, or is after 2099: the clock or the file is wrong."""
 _SUFFIXES = {"": 1, "K": 2**10, "M": MIB, "G": GIB, "T": 2**40}
 
 
@@ -35,3 +38,23 @@ def format_bytes(count: int) -> str:
         if count >= unit and count % unit == 0:
             return f"{count // unit} {suffix}"
     return f"{count} B"
+
+
+def seconds(time: str | int | float) -> float:
+    """Return a time as seconds since 1970; raise ``ValueError`` for anything else.
+
+    A time without a zone is UTC.
+    """
+    if not isinstance(time, str):
+        found = float(time)
+    else:
+        try:
+            moment = datetime.fromisoformat(time.strip())
+        except ValueError:
+            raise ValueError(f"time: {time[:40]!r} is not ISO 8601") from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        found = moment.timestamp()
+    if not FIRST_S <= found < LAST_S:
+        raise ValueError(f"time: {time!r} is not between the years 2000 and 2100")
+    return found

@@ -12,6 +12,7 @@ from pathlib import Path
 from busbar.document import read_document
 from busbar.engine.check_document import CheckDocument, ResultRow
 from busbar.engine.results import Outcome, Result
+from busbar.units import seconds
 from busbar.verdict import Verdict, combined, worst
 from busbar.words import grouped
 
@@ -79,6 +80,10 @@ def of_document(document: CheckDocument) -> Snapshot:
         )
         for (check, partition, environment), results in rows.items()
     ]
+    try:
+        seconds(document.time)
+    except ValueError as error:
+        outcomes.append(Outcome.failed("the time of the run", document.lane, str(error)))
     measured = combined(outcome.verdict for outcome in outcomes)
     # A file that claims a better verdict than its readings have is not believed.
     verdict = worst([document.verdict, measured]) if measured.is_problem else document.verdict

@@ -15,10 +15,11 @@ from busbar.history import importing
 from busbar.history.baseline import BaselineFiles, baseline
 from busbar.history.compare import compare
 from busbar.history.events import Changes, find_events
-from busbar.history.model import Event, HistorySeries, HistoryShow, NightSeries, seconds
+from busbar.history.model import Event, HistorySeries, HistoryShow, NightSeries
 from busbar.history.read import history, read_series
 from busbar.history.store import HistoryList, HistoryStore, Pruned
 from busbar.terminal import stderr, stdout
+from busbar.units import seconds
 
 _D = TypeVar("_D")
 EXIT_FOUND = 1

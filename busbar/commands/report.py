@@ -15,7 +15,6 @@ from busbar.check.surroundings import write
 from busbar.cluster.sweep.document import read_sweep
 from busbar.detect.detected import NAME as DETECTED
 from busbar.errors import BusbarError, file_error
-from busbar.history.model import seconds
 from busbar.report.fleet import Fleet
 from busbar.report.mail import mail
 from busbar.report.page import Page, page_of, render_pages
@@ -27,6 +26,7 @@ from busbar.site import Site
 from busbar.site.model import NAME_PATTERN
 from busbar.slurm.topology import SwitchTopology, read_topology
 from busbar.terminal import stderr, stdout
+from busbar.units import seconds
 from busbar.verdict import Verdict, worst
 
 _DEFAULT = Path("busbar-report/results.json")

@@ -13,9 +13,10 @@ import numpy as np
 from busbar.document import in_json, written
 from busbar.errors import BusbarError, suggestion
 from busbar.history.interval import Ratio, ratio_of
-from busbar.history.model import HistoryKey, seconds
+from busbar.history.model import HistoryKey
 from busbar.history.statistic import Array
 from busbar.history.store import HistoryStore
+from busbar.units import seconds
 
 _OF_KEY = tuple(each.name for each in fields(HistoryKey))
 _RANGE = ".."

@@ -17,14 +17,13 @@ from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Reading
 from busbar.errors import BusbarError
 from busbar.history import json_lines, perflog, reframe
-from busbar.history.model import seconds
 from busbar.history.read import SESSION
 from busbar.history.record import HistoryRecord, Measured, measured
 from busbar.history.store import HistoryStore
 from busbar.parse import numbers
 from busbar.parse.text import Source
 from busbar.text_file import read_text
-from busbar.units import format_bytes
+from busbar.units import format_bytes, seconds
 
 _MOST_BYTES = 1 << 30
 _HEAD = 1 << 16

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from busbar.history.model import seconds
 from busbar.history.provenance import flat
 from busbar.history.record import HistoryRecord, Measured
 from busbar.parse import numbers
+from busbar.units import seconds
 
 _Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 """Text; null is none."""

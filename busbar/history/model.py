@@ -20,34 +20,12 @@ from busbar.document import in_json, written
 from busbar.history.interval import Ratio, rounded
 from busbar.site.calibration import SeriesKey
 
-_LAST_S = 253402300800
-"""The end of the year 9999."""
 _PART = re.compile(r"\d+ (?:B|[KMGT]iB)\b|in place|out of place|\b[DHM] [DHM]\b|\S+")
 
 
 def iso(time: float) -> str:
     """Return a time in ISO 8601, UTC."""
     return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
-
-
-def seconds(time: str | int | float) -> float:
-    """Return a time as seconds since 1970; raise ``ValueError`` for anything else.
-
-    A time without a zone is UTC.
-    """
-    if not isinstance(time, str):
-        found = float(time)
-    else:
-        try:
-            moment = datetime.fromisoformat(time.strip())
-        except ValueError:
-            raise ValueError(f"time: {time[:40]!r} is not ISO 8601") from None
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        found = moment.timestamp()
-    if not 0 <= found < _LAST_S:
-        raise ValueError(f"time: {time!r} is not between the years 1970 and 9999")
-    return found
 
 
 @dataclass(frozen=True, order=True)

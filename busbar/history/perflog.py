@@ -11,10 +11,10 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
-from busbar.history.model import seconds
 from busbar.history.record import HistoryRecord, Measured
 from busbar.history.reframe import bounds
 from busbar.parse import numbers
+from busbar.units import seconds
 
 _TIME = "job_completion_time"
 _VALUE = "_value"

@@ -15,7 +15,7 @@ from busbar.errors import BusbarError
 from busbar.history import reframe
 from busbar.history.model import NO_BOUNDS, HistoryBounds, HistoryKey, NightSeries
 from busbar.history.statistic import Array
-from busbar.history.store import HistoryStore, open_store
+from busbar.history.store import HistoryStore, altered, open_store
 from busbar.site.calibration import SeriesKey
 
 DAY_S = 86400
@@ -47,9 +47,12 @@ def read_series(
     """Return the series of the store, or of one site; ``since`` leaves out earlier nights."""
     known = store.series()
     bounds = store.bounds() | {0: NO_BOUNDS}
-    rows = _rows(store, since)
+    rows = store.readings(since)
     ends: dict[str, float] = {}
     found = []
+    for column, of in ((0, known), (4, bounds)):
+        if unknown := set(np.unique(rows[:, column])) - of.keys():
+            raise altered(store.path, f"a reading names row {min(unknown):.0f}, which is missing")
     edges = np.flatnonzero(np.diff(rows[:, 0], prepend=-1, append=-1))
     for start, end in pairwise(edges.tolist()):
         key, detail = known[int(rows[start, 0])]
@@ -59,19 +62,6 @@ def read_series(
                 ends[key.site] = _night_end(rows[np.isin(rows[:, 0], numbers), 1])
             found.append(_series(key, detail, rows[start:end], ends[key.site], bounds))
     return sorted(found, key=lambda series: series.key)
-
-
-def _rows(store: HistoryStore, since: float | None) -> Array:
-    """Return number, time, value, provenance and bounds of all readings, by series and time."""
-    query = (
-        "SELECT series, time, value, ifnull(provenance, 0), ifnull(bounds, 0) FROM reading"
-        " WHERE time >= ? ORDER BY series, time"
-    )
-    cursor = store.connection.execute(query, (since if since is not None else -1e18,))
-    parts = [np.empty((0, 5))]
-    while rows := cursor.fetchmany(1 << 16):
-        parts.append(np.array(rows, dtype=np.float64))
-    return np.concatenate(parts)
 
 
 def _night_end(times: Array) -> float:

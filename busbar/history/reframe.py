@@ -21,13 +21,16 @@ from typing import Any, TypeGuard
 
 from busbar.document import parse_document
 from busbar.errors import BusbarError
-from busbar.history.model import HistoryBounds, seconds
+from busbar.history.model import HistoryBounds
 from busbar.history.record import VARIABLE, HistoryRecord, Measured
 from busbar.parse import numbers
+from busbar.units import seconds
 
 FILE = "results.db"
 _VERSION = "1.0"
 """Of ReFrame 4.8 to 4.10."""
+_MOST_BYTES = 1 << 28
+"""Of one report."""
 _FIELDS = 5
 """Value, reference, lower and upper threshold, unit."""
 
@@ -116,8 +119,11 @@ def new_sessions(directory: Path, known: Callable[[str], bool]) -> Iterator[tupl
 
 def _sessions(path: Path, known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     with closing(_connect(path)) as db:
-        tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
-        if not {"sessions", "metadata"} <= tables:
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
+        kinds = dict(db.execute("SELECT name, type FROM sqlite_master").fetchall())
+        if views := [name for name, kind in kinds.items() if kind in ("view", "trigger")]:
+            raise sqlite3.DatabaseError(f"{views[0]!r} is not a table of ReFrame")
+        if not {"sessions", "metadata"} <= kinds.keys():
             return  # ReFrame could only begin it
         version = db.execute("SELECT schema_version FROM metadata").fetchone()
         if version and version[0] != _VERSION:
@@ -128,9 +134,11 @@ def _sessions(path: Path, known: Callable[[str], bool]) -> Iterator[tuple[str, s
             )
         uuids = db.execute("SELECT uuid FROM sessions ORDER BY session_start_unix").fetchall()
         for (uuid,) in uuids:
-            if known(uuid):
+            if isinstance(uuid, str) and known(uuid):
                 continue
             row = db.execute("SELECT json_blob FROM sessions WHERE uuid = ?", (uuid,)).fetchone()
+            if not isinstance(uuid, str) or (row and not isinstance(row[0], str)):
+                raise sqlite3.DatabaseError(f"session {uuid!a} is not text")
             if row:
                 yield uuid, row[0]
 

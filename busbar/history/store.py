@@ -15,22 +15,31 @@ import errno
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import numpy as np
+
 from busbar.document import parse_document, to_json, written
 from busbar.errors import BusbarError
 from busbar.history.model import NO_BOUNDS, HistoryBounds, HistoryKey, iso
 from busbar.history.record import HistoryRecord
+from busbar.history.statistic import Array
+from busbar.parse import numbers
 from busbar.site.calibration import SeriesKey
+from busbar.units import FIRST_S, LAST_S
 
 FILE = "busbar.db"
 _VERSION = 1
 _WAIT_S = 30
+_MOST_BYTES = 1 << 26
+"""Of one value."""
+_MOST_READINGS = 10_000_000
+"""That are read at once, in 40 bytes each."""
 _KEY = {each.name: each.name for each in fields(HistoryKey)} | {"check": "check_name"}
 _BOUNDS = {each.name: each.name for each in fields(HistoryBounds)} | {"limit": "most"}
 """Columns by field: some fields are words of SQL."""
@@ -160,8 +169,7 @@ class HistoryStore:
 
     def series(self) -> dict[int, tuple[HistoryKey, SeriesKey | None]]:
         """Return key and detail of each series by its number."""
-        details = self.connection.execute("SELECT id, detail FROM series WHERE detail NOTNULL")
-        known = {number: parse_document(SeriesKey, json.loads(text)) for number, text in details}
+        known = self._json("series", "detail", SeriesKey)
         keys = self._table("series", HistoryKey, _KEY)
         return {number: (key, known.get(number)) for number, key in keys.items()}
 
@@ -173,9 +181,45 @@ class HistoryStore:
         self, table: str, kind: Callable[..., _T], columns: Mapping[str, str]
     ) -> dict[int, _T]:
         names = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
-        rows = self.connection.execute(f"SELECT id, {names} FROM {table}")  # noqa: S608
-        rows.row_factory = sqlite3.Row
-        return {row["id"]: parse_document(kind, dict(row)) for row in rows}
+        with self._errors():
+            rows = self.connection.execute(f"SELECT id, {names} FROM {table}")  # noqa: S608
+            rows.row_factory = sqlite3.Row
+            return {row["id"]: self._parsed(table, row["id"], kind, dict(row)) for row in rows}
+
+    def _json(self, table: str, column: str, kind: Callable[..., _T]) -> dict[int, _T]:
+        """Return the JSON of a column, by the number of its row."""
+        query = f"SELECT id, {column} FROM {table} WHERE {column} NOTNULL"  # noqa: S608
+        with self._errors():
+            rows = self.connection.execute(query)
+            return {number: self._parsed(table, number, kind, text) for number, text in rows}
+
+    def _parsed(self, table: str, number: int, kind: Callable[..., _T], value: object) -> _T:
+        try:
+            return parse_document(kind, value if isinstance(value, dict) else _loaded(value))
+        except ValueError as error:
+            raise altered(self.path, f"row {number} of {table}: {error}") from error
+
+    def readings(self, since: float | None) -> Array:
+        """Return number, time, value, provenance and bounds of all readings, by series and time.
+
+        Numbers are 0 where there is none. Raises ``BusbarError`` for what no Busbar has written.
+        """
+        query = (
+            "SELECT series, time, value, ifnull(provenance, 0), ifnull(bounds, 0) FROM reading"
+            " WHERE time >= ? OR typeof(time) != 'real' ORDER BY series, time"
+        )
+        parts = [np.empty((0, 5))]
+        with self._errors():
+            cursor = self.connection.execute(query, (since if since is not None else -1e18,))
+            while rows := cursor.fetchmany(1 << 16):
+                parts.append(_numbers(self.path, rows))
+                if sum(map(len, parts)) > _MOST_READINGS:
+                    raise BusbarError(
+                        f"has more than {_MOST_READINGS} readings of this time",
+                        where=str(self.path),
+                        hint="name a later time with --since, or busbar history prune",
+                    )
+        return np.concatenate(parts)
 
     def sources(self) -> list[HistorySource]:
         """Return the sources with readings, the oldest first."""
@@ -185,16 +229,15 @@ class HistoryStore:
                 " json_group_array(DISTINCT site) FROM reading r JOIN source s ON s.id = r.source"
                 " JOIN series ON series.id = r.series GROUP BY s.id ORDER BY min(time)"
             ).fetchall()
+        _numbers(self.path, [(0, time, 1, 0, 0) for row in rows for time in row[2:4]])
         return [
-            HistorySource(name, label, first, last, count, tuple(sorted(json.loads(sites))))
+            HistorySource(str(name), str(label), first, last, count, _sorted(sites))
             for name, label, first, last, count, sites in rows
         ]
 
     def provenance(self) -> dict[int, dict[str, str]]:
         """Return the facts of each provenance by its number."""
-        with self._errors():
-            rows = self.connection.execute("SELECT id, facts FROM provenance").fetchall()
-        return {number: json.loads(facts) for number, facts in rows}
+        return self._json("provenance", "facts", dict[str, str])
 
     def prune(self, before: float) -> int:
         """Remove the readings before a time; return how many, and give their space back."""
@@ -215,6 +258,63 @@ class HistoryStore:
             yield
         except sqlite3.Error as error:
             raise _refusal(self.path, error) from error
+
+
+def _sorted(texts: str) -> tuple[str, ...]:
+    return tuple(sorted(map(str, json.loads(texts))))
+
+
+def _loaded(text: object) -> object:
+    if not isinstance(text, str):
+        raise ValueError(f"{str(text)[:40]!a} is not JSON")
+    return numbers.load_json(text)
+
+
+def _numbers(path: Path, rows: Sequence[tuple[object, ...]]) -> Array:
+    """Return rows of the readings; raise ``BusbarError`` for the first that is impossible."""
+    wrong: object = None
+    try:
+        found = np.array(rows, dtype=np.float64).reshape(-1, 5)
+        bad = ~np.isfinite(found).all(axis=1) | (found[:, 1] < FIRST_S) | (found[:, 1] >= LAST_S)
+        wrong = rows[int(bad.argmax())] if bad.any() else None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise altered(path, f"a reading is not a number: {error}") from error
+    if wrong:
+        raise altered(
+            path, f"the reading {wrong[1:3]} of series {wrong[0]} has no such time or value"
+        )
+    return found
+
+
+def altered(path: Path, what: str) -> BusbarError:
+    """Return the refusal of what no Busbar has written into the store."""
+    return BusbarError(
+        f"was changed by another program: {what}",
+        where=str(path),
+        hint="move it away; the sessions of ReFrame are read again, import files again",
+    )
+
+
+def _refuse_altered(path: Path, connection: sqlite3.Connection) -> None:
+    """Raise ``BusbarError`` if there is a view, a trigger or another table or column."""
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MOST_BYTES)
+    with closing(sqlite3.connect(":memory:")) as ours:
+        ours.executescript(_SCHEMA)
+        if found := _objects(connection) ^ _objects(ours):
+            kind, name, columns = min(found)
+            raise altered(path, f"the {kind} {name!r} ({columns or 'no columns'}) is not Busbar's")
+
+
+def _objects(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """Return kind, name and columns of each table, index, view and trigger."""
+    columns = "SELECT group_concat(name, ', ') FROM pragma_table_info(m.name)"
+    return {
+        (kind, name, names or "")
+        for kind, name, names in connection.execute(
+            f"SELECT type, name, iif(type = 'table', ({columns}), '') FROM sqlite_master m"  # noqa: S608
+        )
+        if not name.startswith("sqlite_stat")
+    }
 
 
 def _columns(columns: Mapping[str, str], value: object) -> dict[str, object]:
@@ -255,6 +355,7 @@ def _writable(path: Path) -> sqlite3.Connection:
         if not version:
             connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
         _refuse_other_version(path, version or _VERSION)
+        _refuse_altered(path, connection)
     except BaseException:  # an interruption, too, must not leave the lock
         connection.close()
         raise
@@ -276,6 +377,7 @@ def _copied(path: Path) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise _refusal(path, error) from error
     _refuse_other_version(path, version)
+    _refuse_altered(path, memory)
     return memory
 
 

@@ -180,7 +180,7 @@ def test_a_store_without_locks_is_refused_in_one_line(
 
     with open_store(store, to_write=True) as opened:
         row = Measured(node="", metric="m", unit="us", value=2.0)
-        opened.add("file x", "x", [HistoryRecord(site="a", check="c", time=1.0, rows=(row,))])
+        opened.add("file x", "x", [HistoryRecord(site="a", check="c", time=1e9, rows=(row,))])
     monkeypatch.setattr(sqlite3, "connect", without_locks)
     said = busbar("history show")
     assert (said.status, "2" in said.out) == (0, True)
