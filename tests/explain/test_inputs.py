@@ -15,6 +15,7 @@ import tarfile
 import threading
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from .outputs import ids, nccl_table, run
 
 DATA = Path(__file__).parents[1] / "data"
 FAULTY = DATA / "h200x4/nccl_p2p_disabled.log"
+PACKERS = (gzip.compress, partial(bz2.compress, compresslevel=1), lzma.compress)
 
 
 def causes(*files: Path | Source) -> list[str]:
@@ -36,15 +38,15 @@ def causes(*files: Path | Source) -> list[str]:
     return [cause.id for cause in run.causes]
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("pack", PACKERS)
 def test_compressed(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     (tmp_path / "log").write_bytes(pack(FAULTY.read_bytes()))
     assert causes(tmp_path / "log") == ["nccl-p2p-off"]
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("pack", PACKERS)
 def test_cut_archive_is_read_as_far_as_it_goes(pack: Callable[[bytes], bytes]) -> None:
-    noise = b"".join(b"%x\n" % (i * i * 2654435761 % 2**61) for i in range(100_000))
+    noise = b"".join(b"%x\n" % (i * i * 2654435761 % 2**61) for i in range(20_000))
     packed = pack(FAULTY.read_bytes() + noise)
     for share in (0.5, 0.999):
         (run,) = explain([Source.from_text("log.gz", packed[: int(len(packed) * share)])])
@@ -59,12 +61,12 @@ def test_archive_of_several_members() -> None:
     assert causes(Source.from_text("x", gzip.compress(data[:999]) + gzip.compress(data[999:])))
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("pack", PACKERS)
 def test_bomb_is_refused(pack: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "BOMB_BYTES", 1 << 20)
+    monkeypatch.setattr(inputs, "BOMB_BYTES", 1 << 17)
     monkeypatch.setattr(inputs, "BOMB_RATIO", 90)
     with pytest.raises(BusbarError, match="unpacks to more than"):
-        explain([Source.from_text("bomb", pack(b"\n" * (3 << 20)))])
+        explain([Source.from_text("bomb", pack((b" " * 99 + b"\n") * (3 << 13)))])
 
 
 def _tar(packed: str) -> bytes:

@@ -94,7 +94,9 @@ def outcome(data: str, label: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _text(label: dict[str, Any]) -> str:
-    return (DATA / label["file"]).read_text(errors="replace").split("\n", 1)[1]
+    """The lines of a file, of a long one the first and last."""
+    lines = (DATA / label["file"]).read_text(errors="replace").split("\n")[1:]
+    return "\n".join(lines if len(lines) < 150 else [*lines[:60], *lines[-60:]])
 
 
 def _prefixed(text: str, prefix: Prefix) -> str:

@@ -258,23 +258,6 @@ def test_json_with_an_error_is_no_pass() -> None:
 
 
 # ---- secrets
-@pytest.mark.parametrize(
-    "words",
-    [
-        'DB_PASSWORD="hunter2 hunter2"',
-        "MYSQL_PWD='hunter2'",
-        "LDAP_PASS=a,hunter2;b",
-        '{"password": "hunter2"}',
-        "curl -u bob:hunter2 host",
-        "A=b,SECRET=hunter2",
-        '--api-key "hunter2"',
-        "ftp://bob:hunter2@host/",
-    ],
-)
-def test_quoted_and_listed_secrets_are_redacted(words: str) -> None:
-    assert "hunter2" not in redact(f"$ mpirun -x NCCL_P2P_DISABLE=1 -x {words} all_reduce_perf")
-
-
 def test_settings_survive_redaction() -> None:
     line = "$ mpirun -x UCX_TLS=sm,self,cuda -x NCCL_IB_HCA='mlx5_0:1,mlx5_2:1' osu_bw -m 1:4 D D"
     assert redact(line) == line
