@@ -17,8 +17,9 @@ from reframe.core.builtins import parameter, run_after, run_before, variable
 from reframe.core.exceptions import ReframeError
 
 from busbar import site as sites
-from busbar.engine.collect import show, split
-from busbar.engine.judge import judge
+from busbar.check.causes import show_launch, source_of
+from busbar.engine.collect import split
+from busbar.engine.judge import JudgedLaunch, judge
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.reading import Note
 from busbar.engine.results import Result
@@ -51,13 +52,18 @@ class LaunchesCheck(BusbarCheck, special=True):
     more_options = variable(str, value="")
     #: Bind each rank to all CPUs near its GPU: one core is too few for a rank with helper threads.
     near_gpus = False
-    #: What the job runs, and what it showed.
+    #: What the job runs, and what came of it.
     planned: Sequence[BenchLaunch] = ()
-    shown: Sequence[LaunchOutput] = ()
+    judged: Sequence[JudgedLaunch] = ()
 
     def launches(self) -> list[BenchLaunch]:
         """What the job runs, one after the other."""
         raise NotImplementedError
+
+    @property
+    def shown(self) -> list[LaunchOutput]:
+        """What the launches showed."""
+        return [each.shown for each in self.judged]
 
     @run_after("setup")
     def leave_binding_to_script(self) -> None:
@@ -179,34 +185,39 @@ class LaunchesCheck(BusbarCheck, special=True):
         ]
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        parts, run = split([*output, *errors]), self.known_run()
-        logs = self.logs()
+        parts, run = split(output), self.known_run()
+        first = len(output) - sum(map(len, parts)) + 1
+        file, error_file = (source_of(path) for path in self.printed)
+        rest = [Source.from_text(file.name, "\n".join(output[: first - 1]))]
+        logs = {path: source_of(path) for path in self.logs()}
         results: list[Result] = []
-        self.shown = []
+        self.judged = []
         versions = {"mpi": "", "ucx": "", "gpu_driver": ""}
-        for index, launch in enumerate(self.planned):
-            if index >= len(parts):
-                left = f"{len(self.planned) - index} of {len(self.planned)} launches"
-                failed = f"{launch.command[0]} was not started: {left} are missing"
-                results.append(Result(self.name, Verdict.FAILED, pair=launch.pair, message=failed))
-                break
-            mine = [Source.from_path(path) for path in logs if path.match(launch.logs)]
-            shown = show(f"launch {index + 1}", parts[index], mine)
-            if launch.json and f"-J {PRIVATE}/{launch.json}" in parts[index][0]:
+        for index, (launch, part) in enumerate(zip(self.planned, parts, strict=False), 1):
+            mine = [logs.pop(path) for path in [*logs] if path.match(launch.logs)]
+            last = index == min(len(parts), len(self.planned))
+            if last and errors:  # what follows the redirection of the script is of the last launch
+                mine.append(error_file)
+            shown = show_launch(file.name, part, mine, first=first)
+            first += len(part)
+            shown = replace(shown, text=(*shown.text, *(errors if last else ())))
+            if launch.json and f"-J {PRIVATE}/{launch.json}" in part[0]:
                 shown = replace(shown, report=collect_json(Path(self.stagedir, launch.json)))
-            self.shown = [*self.shown, shown]
-            results += judge(self.name, run, launch, shown)
-            mismatch = shown.facts.first("ucx.api-mismatch")
-            loaded = mismatch["loaded"] if mismatch else ""
-            ucx = next(shown.facts.values("ucx.version", "version"), loaded)
-            versions |= versions_of(shown)
-            versions |= {"ucx": ucx} if ucx else {}
-            versions |= {launch.bench: shown.facts.version} if shown.facts.version else {}
+            judged = judge(self.name, run, launch, shown)
+            self.judged = [*self.judged, judged]
+            results += judged.results
+            versions |= versions_in(launch, shown)
+        if missing := self.planned[len(parts) :]:
+            left = f"{len(missing)} of {len(self.planned)} launches"
+            failed = f"{missing[0].command[0]} was not started: {left} are missing"
+            results.append(Result(self.name, Verdict.FAILED, pair=missing[0].pair, message=failed))
+        rest += [Source.from_text(file.name, "\n".join(output[first - 1 :]), first)]
+        rest += [*logs.values(), *([] if self.judged else [error_file])]
         worked = all(result.verdict is not Verdict.FAILED for result in results)
         measured = any(result.value is not None for result in results)
         # What a run lacks that did not measure anything says nothing more.
         more = self.problems(results) if measured or worked else ()
-        return Judgement([*results, *more], versions)
+        return Judgement([*results, *more], versions, self.judged, rest)
 
     def problems(self, results: list[Result]) -> Iterable[Result]:
         """What else is wrong with the launches, of which ``results`` is known."""
@@ -223,6 +234,15 @@ class BenchCheck(LaunchesCheck, special=True):
     @run_after("init")
     def set_tags(self) -> None:
         self.tags |= TAGS[self.size_set]
+
+
+def versions_in(launch: BenchLaunch, shown: LaunchOutput) -> dict[str, str]:
+    """What a launch says really ran."""
+    mismatch = shown.facts.first("ucx.api-mismatch")
+    loaded = mismatch["loaded"] if mismatch else ""
+    ucx = next(shown.facts.values("ucx.version", "version"), loaded)
+    named = {"ucx": ucx, launch.bench: shown.facts.version}
+    return versions_of(shown) | {name: version for name, version in named.items() if version}
 
 
 def versions_of(shown: LaunchOutput) -> dict[str, str]:

@@ -17,15 +17,17 @@ import reframe.utility.sanity as sn
 from reframe.core.backends import getlauncher
 from reframe.core.builtins import run_after, run_before, variable
 
+from busbar.check.causes import show_launch, source_of
 from busbar.delivery.environment import Image
-from busbar.engine.collect import show
+from busbar.engine.job_output import ExitStatus, JobOutput
 from busbar.engine.judge import judge
 from busbar.engine.launch import LaunchOutput
 from busbar.engine.parity import LEAST, Parity, compare, enough
-from busbar.engine.reading import Cause, Note, Reading
+from busbar.engine.reading import Cause, Evidence, Note, Reading
 from busbar.engine.results import Result
 from busbar.engine.run import Run
 from busbar.explain.containers import layer_cause
+from busbar.parse.text import Source
 from busbar.preflight.layers import bare_origins, differences
 from busbar.tools.gpu_aware.answer import wanted
 from busbar.units import format_bytes
@@ -33,7 +35,7 @@ from busbar.verdict import Verdict
 
 from .bench import versions_of, words_of
 from .in_image import InImage, launcher_outside
-from .judging import Judgement
+from .judging import Judgement, lines_of
 from .mpi_program import GpuAwareCheck, Sizes
 from .programs import SOURCES
 
@@ -101,33 +103,44 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         self.executable, self.executable_opts = "true", []
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
-        statuses = re.finditer(r"(?m)^(?P<turn>\w+ \d+) (?P<code>\d+)$", "\n".join(output))
-        ended = {status["turn"]: status["code"] for status in statuses}
+        file, error_file = (source_of(path) for path in self.printed)
+        ended: dict[str, ExitStatus] = {}
+        for number, line in enumerate(output, 1):
+            if status := re.match(r"(?P<turn>\w+ \d+) (?P<code>\d+)$", line):
+                code = int(status["code"])
+                ended[status["turn"]] = ExitStatus(code, Evidence(file.name, number, line))
+        rest: list[Source | JobOutput] = [file, error_file]
         found: list[Result] = []
         turns: list[list[dict[_Key, Reading]]] = []
         used: dict[str, str] = {}
         for turn in range(1, self.repetitions + 1):
             turns.append([])
             for side in _SIDES:
-                shown, wrong = self.one_run(side, turn, ended.get(f"{side} {turn}", "none"))
+                shown, wrong = self.one_run(side, turn, ended.get(f"{side} {turn}"))
                 found += wrong
+                if (side, turn) == ("image", 1):  # what the others say is alike
+                    rest.append(shown.facts)
                 turns[-1].append({_key(reading): reading for reading in shown.readings})
                 used = versions_of(shown) or used
-        return Judgement([*_once(self.name, found), *self.compared(turns)], used)
+        results = [*_once(self.name, found), *self.compared(turns)]
+        return Judgement(results, used, rest=rest)
 
-    def one_run(self, side: str, turn: int, status: str) -> tuple[LaunchOutput, list[Result]]:
+    def one_run(
+        self, side: str, turn: int, status: ExitStatus | None
+    ) -> tuple[LaunchOutput, list[Result]]:
         """One repetition of one side, and what is wrong with it."""
-        lines, log = (
-            path.read_text(errors="backslashreplace").splitlines() if path.exists() else []
-            for path in (Path(self.stagedir, f"{side}-{turn}.{kind}") for kind in ("out", "err"))
-        )
+        printed, said = (Path(self.stagedir, f"{side}-{turn}.{kind}") for kind in ("out", "err"))
+        lines, log = (lines_of(path) if path.exists() else [] for path in (printed, said))
         lane = self.environment.lane
         if side == "image":
             lane = self.preflighted.fingerprint.lane
-        shown = show(f"{side}-{turn}", [*lines, *log, f"exit_status={status}"])
+        others = [source_of(said)] if log else []
+        shown = show_launch(source_of(printed).name, lines, others)
+        shown = replace(shown, text=(*lines, *log))
+        shown.facts.exit_status = shown.facts.exit_status or status
         (launch,) = self.planned
         # ``compared`` judges the readings.
-        rows = judge(self.name, Run(lane=lane), launch, shown)
+        rows = judge(self.name, Run(lane=lane), launch, shown).results
         wrong = [row for row in rows if row.value is None and row.verdict.is_problem]
         return shown, [replace(each, message=f"{side}: {each.message}") for each in wrong]
 
@@ -200,11 +213,6 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             summary += f"; the lowest ratio of {len(rows)} pairs"
             notes.append(Note("container-parity", summary))
         return notes
-
-    def logs(self) -> Sequence[Path]:
-        """What the image's first repetition said; that of the others is alike."""
-        paths = (Path(self.stagedir, f"image-1.{kind}") for kind in ("out", "err"))
-        return [path for path in paths if path.exists()]
 
     def add_metric(self, result: Result) -> None:
         """ReFrame is given the ratio, which alone has a reference."""

@@ -46,9 +46,9 @@ class fabric_ofi(BenchCheck):  # noqa: N801 - see above
         judged = super().judgement(output, errors)
         failed = [Result(self.name, Verdict.FAILED, message=message) for message in self.wrong()]
         passed = Result(self.name, Verdict.PASS, metric="correctness", pair="messages")
-        return Judgement(
-            [*judged.results, *failed, *([] if failed else [passed])],
-            judged.versions | self.named(),
+        return judged._replace(
+            results=[*judged.results, *failed, *([] if failed else [passed])],
+            versions=judged.versions | self.named(),
         )
 
     def named(self) -> dict[str, str]:

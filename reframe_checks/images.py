@@ -42,7 +42,7 @@ class ImageMixin(JudgingMixin):
             for line in image.preflight.lines
             if line.status is Status.BROKEN
         ]
-        self.conclude(Judgement(results, {}), [])
+        self.conclude(Judgement(results, {}))
         raise ReframeError(self.outcome.sentence())
 
     @run_after("setup")

@@ -15,12 +15,14 @@ import reframe.utility.sanity as sn
 from reframe.core.builtins import run_before, sanity_function
 
 from busbar import site as sites
-from busbar.check.causes import explained
+from busbar.check.causes import explained, read_rest, source_of
 from busbar.check.ends import EndedJob, end_of
-from busbar.check.outcome import starved
 from busbar.data import commit
 from busbar.delivery.environment import Image
 from busbar.document import to_json
+from busbar.engine.busy import loads
+from busbar.engine.job_output import JobOutput
+from busbar.engine.judge import JudgedLaunch
 from busbar.engine.reading import Cause, Note
 from busbar.engine.results import RESULTS_FILE, Outcome, Result, digest_of
 from busbar.engine.run import Run
@@ -40,6 +42,9 @@ class Judgement(NamedTuple):
 
     results: list[Result]
     versions: dict[str, str]
+    launches: Sequence[JudgedLaunch] = ()
+    rest: Sequence[Source | JobOutput] | None = None
+    """What else the job left; None for all that it printed."""
 
 
 class JudgingMixin(Configured):
@@ -91,13 +96,18 @@ class JudgingMixin(Configured):
         """Return the log files that the run left."""
         return sorted(Path(self.stagedir).glob(self.log_files)) if self.log_files else []
 
+    @property
+    def printed(self) -> tuple[Path, Path]:
+        """The files of what the job printed: standard output, and standard error."""
+        stdout, stderr = str(self.stdout.evaluate()), str(self.stderr.evaluate())
+        return Path(self.stagedir, stdout), Path(self.stagedir, stderr)
+
     @run_before("sanity")
     def set_outcome(self) -> None:
         """Judge once; the sanity and performance functions only repeat it in ReFrame's terms."""
         if self.is_dry_run():
             return
-        output = Path(self.stagedir, self.stdout.evaluate())
-        errors = Path(self.stagedir, self.stderr.evaluate())
+        output, errors = self.printed
         scheduler = scheduler_of(self.current_partition.scheduler.registered_name)
         if end := scheduler.job_end(self.job.jobid):
             end = end.with_state(self.job.state or "")
@@ -112,19 +122,27 @@ class JudgingMixin(Configured):
             ),
             # ReFrame does not wait for it.
             held=scheduler.held_nodes(self.job.jobid) if completing else None,
-            starved=bool(end and end.state == "TIMEOUT")
-            and starved([output, errors], self.known_run()),
         )
         if job.refused:
-            self.conclude(Judgement(job.refused, {}), [])
+            self.conclude(Judgement(job.refused, {}))
             return
-        judged = self.judgement(_lines(output), _lines(errors))
+        judged = self.judgement(lines_of(output), lines_of(errors))
+        files = judged.rest
+        if files is None:
+            files = [source_of(path) for path in (output, errors, *self.logs())]
+        rest = read_rest(files)
+        if end and end.state == "TIMEOUT":
+            found = [load for each in judged.launches for load in each.judgement.loads]
+            found += [load for each in rest for load in loads(each, self.known_run())]
+            job = replace(job, starved=any(load.starves for load in found))
         results = end_of(job, [*judged.results, *self.elsewhere(judged.results, end)])
-        files: list[Path | Source] = [output, errors, *self.logs()]
         if end and end.problem in (result.message for result in results):
-            files.append(Source.from_text("scontrol", end.line + "\n"))
+            rest += read_rest([Source.from_text("scontrol", end.line + "\n")])
         nodes = end.nodes if end else ",".join(self.job.pin_nodes or ())
-        self.conclude(Judgement(results, judged.versions), [] if completing else files, nodes)
+        judged = judged._replace(results=results)
+        if completing:  # it still writes
+            judged, rest = judged._replace(launches=()), []
+        self.conclude(judged, rest, nodes)
 
     def elsewhere(self, results: Sequence[Result], end: JobEnd | None) -> Iterator[Result]:
         """Yield a failure if ranks say that they ran on hosts that are not of the job."""
@@ -148,8 +166,8 @@ class JudgingMixin(Configured):
             message = f"ranks ran on {', '.join(sorted(others))}, the job on {', '.join(nodes)}"
             yield Result(self.name, Verdict.FAILED, message=message)
 
-    def conclude(self, judged: Judgement, files: Sequence[Path | Source], nodes: str = "") -> None:
-        """Keep the outcome, with the causes that ``files`` show and those already known.
+    def conclude(self, judged: Judgement, rest: Sequence[JobOutput] = (), nodes: str = "") -> None:
+        """Keep the outcome, with the causes that its launches and the ``rest`` show.
 
         ``nodes`` are those of the job; they are the place of each result that does not name it.
         """
@@ -168,10 +186,11 @@ class JudgingMixin(Configured):
                 nodes=nodes,
                 provenance=self.provenance(judged.versions),
             ),
-            files,
+            judged.launches,
+            rest,
             self.known_run(),
-            self.known_causes(),
-            self.known_versions(),
+            known=self.known_causes(),
+            versions=self.known_versions(),
         )
         left = Path(self.stagedir, RESULTS_FILE)
         self.outcome.write(left)
@@ -221,6 +240,6 @@ def _site(directory: Path) -> sites.Site:
     return sites.load(str(directory))
 
 
-def _lines(path: Path) -> list[str]:
+def lines_of(path: Path) -> list[str]:
     """Return a job's output; bytes that are no text are shown as such, and lose nothing else."""
     return path.read_text(encoding="utf-8", errors="backslashreplace").splitlines()

@@ -8,17 +8,13 @@ $ all_reduce_perf -b 512 -e 18G -f 2 -g 1
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import NamedTuple
 
 import reframe as rfm
 from reframe.core.builtins import parameter
 
-from busbar.engine.expectation import expectation_of
 from busbar.engine.launch import BenchLaunch, powers
 from busbar.engine.reading import Note
-from busbar.engine.run import of_launch
-from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES
 from busbar.expect.topology import domain_nodes
 from busbar.site import Site
@@ -116,13 +112,12 @@ class XcclPerf(BenchCheck, special=True):
     @property
     def floors(self) -> list[str]:
         """The collectives that no band judged."""
-        found: list[str] = []
-        for launch, shown in zip(self.planned, self.shown, strict=False):
-            expect = expectation_of(of_launch(self.known_run(), launch))
-            for reading in shown.readings:
-                with suppress(BusbarError):
-                    found += [reading.operation or launch.bench] if expect(reading).floor else []
-        return found
+        return [
+            each.reading.operation or launch.run.bench
+            for launch in self.judged
+            for each in launch.judgement.judged
+            if each.expectation and each.expectation.floor
+        ]
 
     @property
     def harness(self) -> str:

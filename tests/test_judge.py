@@ -42,7 +42,8 @@ def judged(
     lines: list[str], asked: BenchLaunch = H200, *, lane: str = "ucx-1.14", status: int = 0
 ) -> list[Result]:
     run = Run(site=sites.load("h200x4"), lane=lane, environment={})
-    return judge("link_matrix", run, asked, show("record", [*lines, f"exit_status={status}"]))
+    shown = show("record", [*lines, f"exit_status={status}"])
+    return judge("link_matrix", run, asked, shown).results
 
 
 def asking(*options: str) -> BenchLaunch:

@@ -16,17 +16,16 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.check.causes import explained
+from busbar.check.causes import explained, show_launch
 from busbar.check.document import document_of
 from busbar.check.features import needs
 from busbar.check.listing import Match, skips
 from busbar.check.snapshot import of_document
-from busbar.engine.collect import show, split
+from busbar.engine.collect import split
 from busbar.engine.judge import judge
 from busbar.engine.launch import BenchLaunch, powers
 from busbar.engine.results import Outcome, Result
 from busbar.engine.run import Run
-from busbar.parse.text import Source
 from busbar.report.page import page_of
 from busbar.report.sections import Frame
 from busbar.report.terminal import print_run
@@ -61,9 +60,9 @@ OSU_LATENCY = replace(OSU_BW, bench="osu_latency", sizes=(8,))
 
 def outcome(check: str, launch: BenchLaunch, lines: Sequence[str], run: Run = RUN) -> Outcome:
     """What a check makes of an output."""
-    results = judge(check, run, launch, show("launch 1", lines))
-    whole = Outcome(check, "ucx-1.14", tuple(results), "gpu", "prefix-ucx-1_14", "prefix")
-    return explained(whole, [Source.from_text("job.out", "\n".join(lines) + "\n")], run)
+    judged = judge(check, run, launch, show_launch("job.out", lines))
+    whole = Outcome(check, "ucx-1.14", tuple(judged.results), "gpu", "prefix-ucx-1_14", "prefix")
+    return explained(whole, [judged], (), run)
 
 
 def recorded(name: str) -> list[str]:

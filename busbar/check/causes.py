@@ -1,54 +1,81 @@
 # SPDX-License-Identifier: MIT
-"""Adds to an outcome what ``busbar explain`` finds in the job's own output."""
+"""Adds to an outcome what its job's output says of causes, and reads that output."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+from busbar.engine.collect import add_context, joined, read, show
+from busbar.engine.inputs import named
+from busbar.engine.job_output import JobOutput
+from busbar.engine.judge import JudgedLaunch
 from busbar.engine.reading import Cause, Note, redacted
 from busbar.engine.results import Outcome, Result
 from busbar.engine.run import Run
 from busbar.errors import BusbarError
-from busbar.explain import Source, explain
+from busbar.explain.core import explain_launch, explain_output
 from busbar.explain.model import Explanation
+from busbar.explain.rulebook import PATTERNS
+from busbar.parse.text import Source
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
 UNEXPLAINED = "below-band-unexplained"
 
+show_launch = partial(show, more=PATTERNS)
+"""Reads the output of a launch, with all messages that causes are found from."""
+
+
+def source_of(path: Path) -> Source:
+    """Return a file by the name that people see: relative to the working directory."""
+    (source,) = named(Path(os.path.relpath(path)))
+    return source
+
+
+def read_rest(files: Iterable[Source | JobOutput]) -> list[JobOutput]:
+    """Return what files show that are of no launch; those that cannot be read show nothing."""
+    outputs: list[JobOutput] = []
+    for file in files:
+        with suppress(BusbarError, OSError):  # what was judged says what went wrong
+            outputs += [file] if isinstance(file, JobOutput) else read(file, PATTERNS)
+    return outputs
+
 
 def explained(
     outcome: Outcome,
-    files: Sequence[Path | Source],
+    launches: Sequence[JudgedLaunch],
+    rest: Sequence[JobOutput],
     run: Run,
+    *,
     known: Sequence[Cause] = (),
     versions: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Return the outcome with causes (unless it is a pass) and notes; its results name their ids.
 
-    A finding that by itself makes a run bad, such as a dead rank, is a result of its own.
-    ``run`` is what the check knows of its launches. ``known`` are causes that were found before
-    the job ran. ``versions`` are those that the libraries must have.
+    Causes are found from what ``launches`` showed when they were judged, and from the ``rest`` of
+    what the job left. A finding that by itself makes a run bad, such as a dead rank, is a result
+    of its own. ``run`` is what the check knows of its launches. ``known`` are causes that were
+    found before the job ran. ``versions`` are those that the libraries must have.
     """
-    causes = [redacted(cause) for cause in known]
-    notes: list[Note]
-    try:
-        explanations = explain(
-            [file if isinstance(file, Source) else Path(os.path.relpath(file)) for file in files],
-            known=run,
-            verdict=outcome.verdict,
-            asked=versions,
-        )
-    except BusbarError:  # nothing that it knows: the outcome has said what went wrong
-        notes = []
+    asked = versions or {}
+    shown = [each for each in launches if not each.shown.facts.empty]
+    if shown:
+        add_context([each.shown.facts for each in shown], rest)
+        explanations = [explain_launch(each, outcome.verdict, asked) for each in shown]
     else:
-        found = [redacted(cause) for each in explanations for cause in each.causes]
-        causes += [cause for cause in found if not (known and cause.id == UNEXPLAINED)]
-        notes = [redacted(note) for each in explanations for note in each.notes]
-        outcome = _worse(outcome, explanations)
+        runs = [each for each in joined(rest) if not each.empty]
+        explanations = [explain_output(each, run, outcome.verdict, asked=asked) for each in runs]
+    found = _once(redacted(cause) for each in explanations for cause in each.causes)
+    causes = [redacted(cause) for cause in known]
+    causes += [cause for cause in found if not (known and cause.id == UNEXPLAINED)]
+    notes = _once(redacted(note) for each in explanations for note in each.notes)
+    outcome = _worse(outcome, explanations)
     if not outcome.verdict.is_problem:
         causes = []
     known_ids = {note.id for note in notes}
@@ -59,6 +86,17 @@ def explained(
         for result in outcome.results
     )
     return replace(outcome, results=results, causes=tuple(causes), notes=(*outcome.notes, *notes))
+
+
+_Said = TypeVar("_Said", Note, Cause)
+
+
+def _once(said: Iterable[_Said]) -> list[_Said]:
+    """Return what launches have in common once, with the lines of the first."""
+    found: dict[tuple[str, str], _Said] = {}
+    for each in said:
+        found.setdefault((each.id, each.summary), each)
+    return list(found.values())
 
 
 def _without_band(outcome: Outcome) -> Iterator[Note]:

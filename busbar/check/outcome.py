@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,8 +54,14 @@ def outcome_of(
         for key in ("job_stdout", "job_stderr", "build_stdout", "build_stderr")
         if case[key] and (directory / case[key]).exists()
     ]
+    # What explains takes a while to load, and a run that ends well has no need of it here.
+    from busbar.check.causes import explained, read_rest, source_of  # noqa: PLC0415
+
     run = Run(site=site, partition=case["partition"])
-    late = _TIMED_OUT in message and starved(files, run)
+    outputs = read_rest(map(source_of, files))
+    late = _TIMED_OUT in message and any(
+        load.starves for facts in outputs for load in loads(facts, run)
+    )
     result = Result(
         name,
         Verdict.UNKNOWN if late else Verdict.FAILED,
@@ -66,10 +71,8 @@ def outcome_of(
     outcome = replace(none, results=(result,), nodes=nodes if case["job_nodelist"] else "")
     if not files:
         return outcome
-    # What explains takes a while to load, and a run that ends well has no need of it here.
-    from busbar.check.causes import explained  # noqa: PLC0415
-
-    return explained(outcome, [*files, Source.from_text("reframe.log", message)], run)
+    outputs += read_rest([Source.from_text("reframe.log", message)])
+    return explained(outcome, (), outputs, run)
 
 
 def _not_run(case: dict[str, Any], directory: Path) -> str:
@@ -86,15 +89,6 @@ def _not_run(case: dict[str, Any], directory: Path) -> str:
         if (words.startswith("Slurm refused"))
         else words
     )
-
-
-def starved(files: Sequence[Path], run: Run) -> bool:
-    """Whether other programs kept a job from ending in time."""
-    # What reads outputs takes a while to load, and few runs need it here.
-    from busbar.engine.collect import collect  # noqa: PLC0415
-
-    outputs = collect([Source.from_path(file) for file in files])
-    return any(load.starves for facts in outputs for load in loads(facts, run))
 
 
 def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:

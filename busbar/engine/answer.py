@@ -46,9 +46,8 @@ def late_readings(shown: LaunchOutput) -> Iterator[str]:
     The launcher can mix the lines of ranks, but not those of one rank: each rank of ``gpu_aware``
     prints its readings, then that it is idle.
     """
-    facts = shown.facts
-    own = facts.files[0] if facts.files else ""
-    exit_line = len(shown.until_exit) + 1
+    facts, own = shown.facts, shown.file
+    exit_line = shown.first + len(shown.until_exit)
     ends = [facts.finished, facts.out_of_bounds.evidence if facts.out_of_bounds else None]
     end = min((line.line for line in ends if line and line.file == own), default=exit_line)
     idle = {rank.rank: line.line for rank, line in facts.events_of(Idle)}
@@ -56,6 +55,7 @@ def late_readings(shown: LaunchOutput) -> Iterator[str]:
     lines = [(each.evidence, idle.get(each.source or 0, end)) for each in facts.readings]
     lines += [(line, max(last_idle, end)) for _, line in facts.events_of(Check)]
     for line, last in lines:
-        if line and line.file == own and line.line > min(last, exit_line):
-            yield f"line {line.line} is a reading after the end of the output"
+        if line and (line.file != own or line.line > min(last, exit_line)):
+            place = "" if line.file == own else f" of {line.file}"
+            yield f"line {line.line}{place} is a reading after the end of the output"
             return

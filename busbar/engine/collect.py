@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from busbar.engine.collector import Collector
 from busbar.engine.inputs import Stream
@@ -31,23 +31,34 @@ def collect(sources: Sequence[Source], more: Sequence[Pattern] = ()) -> list[Job
     A file of context, such as one rank's ``NCCL_DEBUG_FILE``, goes to the run that names its
     process, or else to all of them. ``more`` are patterns to search beside those of the parsers.
     """
+    return joined(facts for source in sources for facts in read(source, more))
+
+
+def joined(outputs: Iterable[JobOutput]) -> list[JobOutput]:
+    """Return the runs in the outputs of files; what is of no run is context of them."""
     runs: list[JobOutput] = []
     context: list[JobOutput] = []
-    for source in sources:
-        for facts in read(source, more):
-            if facts.empty:
-                facts.files = [source.name]
-            (runs if facts.tool else context).append(facts)
+    for facts in outputs:
+        (runs if facts.tool else context).append(facts)
     if not runs:
         whole = JobOutput()
         for facts in context:
             whole.merge_context(facts)
         return [whole]
-    for facts in context:
-        owners = [run for run in runs if run.processes & facts.processes] or runs
-        for run in owners:
-            run.merge_context(facts)
+    add_context(runs, context)
     return runs
+
+
+def add_context(runs: Sequence[JobOutput], context: Iterable[JobOutput]) -> None:
+    """Merge what is of no run into the runs that it belongs to.
+
+    What names processes is of their runs, what precedes the first run of a file is of that run,
+    and all else is of every run.
+    """
+    for facts in context:
+        own = [run for run in runs if run.processes & facts.processes]
+        for run in own or [run for run in runs if {*run.files} & {*facts.files}][:1] or runs:
+            run.merge_context(facts)
 
 
 def read(source: Source, more: Sequence[Pattern] = ()) -> list[JobOutput]:
@@ -57,10 +68,10 @@ def read(source: Source, more: Sequence[Pattern] = ()) -> list[JobOutput]:
         facts = None if unwrap else _read_json(stream, source.name)
         if facts is not None:
             return [facts]
-        collector = Collector(source.name, patterns(tuple(more)))
+        collector = Collector(source.name, patterns(tuple(more)), source.first)
         if is_document(stream.head.decode("utf-8", "replace")):
             return collector.finish()
-        for number, block in blocks(stream):
+        for number, block in blocks(stream, source.first):
             collector.block(number, unwrap(block) if unwrap else block)
         runs = collector.finish()
     if stream.damage:
@@ -106,19 +117,28 @@ def split(lines: Sequence[str]) -> list[list[str]]:
     return parts
 
 
-def show(name: str, lines: Sequence[str], logs: Sequence[Source] = ()) -> LaunchOutput:
-    """The output of one launch; ``logs`` are files that its ranks wrote."""
+def show(
+    name: str,
+    lines: Sequence[str],
+    others: Sequence[Source] = (),
+    more: Sequence[Pattern] = (),
+    first: int = 1,
+) -> LaunchOutput:
+    """Read the output of one launch, whose first line is ``first`` of the file ``name``.
+
+    ``others`` are files that its ranks wrote. ``more`` are patterns as in :func:`collect`.
+    """
     try:
-        runs = collect([Source.from_text(name, "\n".join(lines) + "\n"), *logs])
+        runs = collect([Source.from_text(name, "\n".join(lines) + "\n", first), *others], more)
     except BusbarError as error:  # it is no text
         runs = [JobOutput(files=[name])]
-        runs[0].malformed.append((str(error), Evidence(name, 1, lines[0] if lines else "")))
+        runs[0].malformed.append((str(error), Evidence(name, first, lines[0] if lines else "")))
     facts = runs[0]
-    for more in runs[1:]:  # the same launch: programs that started apart from each other
-        facts.merge_context(more)
-        facts.readings += more.readings
-        facts.finished = facts.finished or more.finished
+    for other in runs[1:]:  # the same launch: programs that started apart from each other
+        facts.merge_context(other)
+        facts.readings += other.readings
+        facts.finished = facts.finished or other.finished
     ranks = sorted(
         (place for place, _ in facts.events_of(RankPlace)), key=lambda place: place.rank
     )
-    return LaunchOutput(facts, tuple(ranks), tuple(lines))
+    return LaunchOutput(facts, tuple(ranks), tuple(lines), name, first)

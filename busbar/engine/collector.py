@@ -48,8 +48,9 @@ _STARTS_OF_A_PROCESS = frozenset({"ucx.version", "ucx.api-mismatch", "ucx.env"})
 class Collector:
     """Reads one file line by line."""
 
-    def __init__(self, name: str, table: Patterns) -> None:
+    def __init__(self, name: str, table: Patterns, first: int = 1) -> None:
         self.runs = Runs(name)
+        self._first = first
         self.tables = Tables(self.runs)
         self._patterns = table
         self._line_prefixes = Prefixes()
@@ -84,7 +85,7 @@ class Collector:
             self.runs.drop(number, block.split(b"\n", 1)[0])
             return
         self._recent.add(number, block)
-        if number == 1:
+        if number == self._first:
             self._learn(block)
         nlines = block.count(b"\n") + 1
         if self.tables.drops_rows:

@@ -9,9 +9,7 @@ partition, lane or environment.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
-from typing import TypeAlias
 
 from busbar import site as sites
 from busbar.engine.reading import Reading
@@ -23,9 +21,6 @@ from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.collective import bands as collective_bands
 from busbar.expect.expectation import Expectation
-from busbar.site.calibration import load as calibration
-
-_Known: TypeAlias = dict[tuple[object, ...], list[Expectation | BusbarError]]
 
 
 def expectation_of(run: Run) -> Expect:
@@ -33,7 +28,7 @@ def expectation_of(run: Run) -> Expect:
 
     It raises ``NoExpectation`` if no band is known.
     """
-    known = _known(run)
+    known: dict[tuple[object, ...], list[Expectation | BusbarError]] = {}
 
     def expect(reading: Reading) -> Expectation:
         # A matrix of pairs and a table of 100,000 rows ask the same again and again.
@@ -47,24 +42,6 @@ def expectation_of(run: Run) -> Expect:
         return _most_lenient(known[key], reading)
 
     return expect
-
-
-_MOST_RUNS = 4
-_of_runs: dict[tuple[int, int, str], tuple[object, object, _Known]] = {}
-"""What was found out for the readings of each run: a check and its explanation ask the same. Site
-and calibration are kept, so that their ids stay their own."""
-
-
-def _known(run: Run) -> _Known:
-    if run.copies:
-        return {}
-    if len(_of_runs) >= _MOST_RUNS:
-        _of_runs.clear()
-    measured = None
-    with suppress(BusbarError):  # a calibration that is wrong is named with each reading
-        measured = calibration(run.site) if run.site else None
-    key = id(run.site), id(measured), repr(replace(run, site=None))
-    return _of_runs.setdefault(key, (run.site, measured, {}))[-1]
 
 
 def _most_lenient(found: list[Expectation | BusbarError], reading: Reading) -> Expectation:

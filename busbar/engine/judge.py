@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from busbar.engine.assertions import ASSERTIONS, other_ranks
-from busbar.engine.busy import accounts_for, excused, loads
-from busbar.engine.driver import plausible
-from busbar.engine.expectation import expectation_of
+from busbar.engine.busy import accounts_for, loads
 from busbar.engine.identify import of_output
+from busbar.engine.judgement import OutputJudgement, judge_output
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.machine import differences
 from busbar.engine.reading import Reading
@@ -17,7 +16,6 @@ from busbar.engine.results import Result, result_of
 from busbar.engine.run import Run, of_launch
 from busbar.engine.series import series_of
 from busbar.engine.tool import tool_of
-from busbar.engine.verdicts import against_larger, dips, judge_readings
 from busbar.parse.events import Check
 from busbar.verdict import Verdict
 
@@ -25,15 +23,32 @@ _OF_THE_START = ("ranks", "placement", "metrics")
 """The assertions that say why a launch has no readings."""
 
 
-def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> list[Result]:
-    """Return what is wrong with the run, then its readings with their verdicts.
+@dataclass(frozen=True)
+class JudgedLaunch:
+    """A launch with all that is known of it: its results, and what causes are found from."""
 
-    ``run`` is what the check knows of its launches.
-    """
+    shown: LaunchOutput
+    run: Run
+    judgement: OutputJudgement
+    results: list[Result]
+    """What is wrong with the run, then its readings with their verdicts."""
+
+
+def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> JudgedLaunch:
+    """Judge a launch; ``run`` is what the check knows of its launches."""
     run = of_output(of_launch(run, launch), shown.facts)
     tool = tool_of(launch.bench)
-    shown.facts.readings += tool.of_launch(launch, shown) if tool else []
+    if tool:
+        shown = replace(shown, of_request=tuple(tool.of_launch(launch, shown)))
     readings = [*shown.readings, *(tool.derived(run, shown.readings) if tool else ())]
+    judgement = judge_output(run, readings, loads(shown.facts, run))
+    results = _results(check, launch, shown, run, judgement)
+    return JudgedLaunch(shown, run, judgement, results)
+
+
+def _results(
+    check: str, launch: BenchLaunch, shown: LaunchOutput, run: Run, judgement: OutputJudgement
+) -> list[Result]:
     hosts: dict[int | None, str] = {place.rank: place.host for place in shown.ranks}
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
     row = Result(check, Verdict.FAILED, where=where, pair=launch.pair)
@@ -49,6 +64,7 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
         for name in names
         for verdict, message in problems.get(name, ())
     ]
+    tool = tool_of(launch.bench)
     tested = tool.correctness(launch, shown) if tool and "data" in names else ()
     correct = replace(row, metric="correctness")
     results += [
@@ -61,25 +77,22 @@ def judge(check: str, run: Run, launch: BenchLaunch, shown: LaunchOutput) -> lis
         )
         for each in tested
     ]
-    found = loads(shown.facts, run)
-    judged_readings = against_larger(judge_readings(plausible(readings), expectation_of(run)))
-    all_judged = excused(judged_readings, found)
     if launch.bands:
-        for dip in dips(all_judged):
-            busy = accounts_for(found, dip.share, dip.alone_us)
+        for dip in judgement.dips:
+            busy = accounts_for(judgement.loads, dip.share, dip.alone_us)
             verdict = Verdict.UNKNOWN if busy else Verdict.DEGRADED
             results.append(replace(row, verdict=verdict, message=dip.text))
     elif launch.validated and not results:
         # Its rates say nothing; that its data is right does.
         results.append(replace(correct, verdict=Verdict.PASS))
-    for judged in all_judged:
-        reading = judged.reading
+    for each in judgement.judged:
+        reading = each.reading
         buffers = reading.buffers or launch.buffers
         # The sender's host first: a comparison of nodes tells directions apart.
         ends = [hosts[end] for end in (reading.source, reading.target) if end in hosts]
         place = ",".join(dict.fromkeys(ends)) or where
         row = replace(row, where=place, pair=_pair(launch, reading), buffers=buffers)
-        results.append(replace(result_of(judged, row), series=series_of(run, reading)))
+        results.append(replace(result_of(each, row), series=series_of(run, reading)))
     return results
 
 

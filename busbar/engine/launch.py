@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from busbar.engine.job_output import JobOutput
@@ -99,15 +99,27 @@ class LaunchOutput:
     ranks: tuple[RankPlace, ...] = ()
     """Where ranks ran, as ``placed.sh`` or our own programs say, in the order of the ranks."""
     text: tuple[str, ...] = field(default=(), repr=False)
+    file: str = ""
+    """The file that has this text."""
+    first: int = 1
+    """The number of its first line there."""
     report: Report | None = None
     """The requested JSON; None if none was requested."""
+    of_request: tuple[Reading, ...] = ()
+    """Readings of which only the request says what they are."""
 
     @property
     def readings(self) -> list[Reading]:
-        """Those of the JSON, which no log line can cut and which has more digits; else those of
-        the table."""
-        facts = self.report.facts if self.report else None
-        return facts.readings if facts else self.facts.readings
+        """Those of the JSON, which no log line can cut and which has more digits, with the lines
+        of the table; else those of the table."""
+        own = self.facts.readings
+        if self.report and self.report.facts:
+            lines = {(row.kind, row.nbytes, row.in_place): row.evidence for row in own}
+            own = [
+                replace(row, evidence=lines.get((row.kind, row.nbytes, row.in_place)))
+                for row in self.report.facts.readings
+            ]
+        return [*own, *self.of_request]
 
     @property
     def died(self) -> bool:

@@ -124,7 +124,7 @@ def _no_readings(run: Run, readings: Sequence[Reading]) -> list[Reading]:
 
 def measured(launch: BenchLaunch, shown: LaunchOutput) -> bool:
     """Return whether there is a reading: the tool checks all data that it measures with."""
-    return bool(shown.facts.readings)
+    return bool(shown.readings)
 
 
 def _no_more(launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:

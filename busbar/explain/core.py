@@ -15,10 +15,12 @@ from busbar.engine.identify import (
     nodes_of,
     ranks_of,
     recognise_site,
+    shown_engine,
 )
 from busbar.engine.inputs import named
 from busbar.engine.job_output import JobOutput
-from busbar.engine.judgement import judge_output
+from busbar.engine.judge import JudgedLaunch
+from busbar.engine.judgement import OutputJudgement, judge_output
 from busbar.engine.reading import Cause, Note
 from busbar.engine.run import Run
 from busbar.engine.tool import tool_of
@@ -46,16 +48,14 @@ def explain(
     site: Site | None = None,
     engine: str | None = None,
     known: Run | None = None,
-    verdict: Verdict | None = None,
     asked: Mapping[str, str] | None = None,
 ) -> list[Explanation]:
     """Explain each run in ``files``, which are the outputs of one job.
 
     ``site`` gives the limits and bands; without it the one that the output names. ``engine`` is
-    ``sdma`` or ``kernel`` on AMD GPUs. ``known`` is what a check knows of its runs, instead of
-    these two. ``verdict`` is what a check has found; the output can only make it worse.
-    ``asked`` gives versions that the run should have had, by ``nccl``, ``cuda`` and ``ucx``; a
-    version is met by any that begins with it. Raises ``BusbarError`` for a file that cannot be
+    ``sdma`` or ``kernel`` on AMD GPUs. ``known`` is what is known of the runs, instead of these
+    two. ``asked`` gives versions that the run should have had, by ``nccl``, ``cuda`` and ``ucx``;
+    a version is met by any that begins with it. Raises ``BusbarError`` for a file that cannot be
     read and for input in which nothing is recognised.
     """
     with file_error("cannot be read"):
@@ -72,12 +72,16 @@ def explain(
             " MPI or Slurm, or a known error message",
         )
     known = known or Run(site=site, engine=engine)
-    return [_explain_run(output, known, verdict, asked or {}) for output in outputs]
+    return [explain_output(output, known, asked=asked or {}) for output in outputs]
 
 
-def _explain_run(
-    facts: JobOutput, known: Run, verdict: Verdict | None, asked: Mapping[str, str]
+def explain_output(
+    facts: JobOutput, known: Run, verdict: Verdict | None = None, *, asked: Mapping[str, str]
 ) -> Explanation:
+    """Explain a run by its output and what else is ``known`` of it.
+
+    ``verdict`` is what a check has found; the output can only make it worse.
+    """
     ranks, nodes = ranks_of(facts), nodes_of(facts)
     operation, notes = _operation(facts, ranks)
     if known.site is None:
@@ -95,6 +99,31 @@ def _explain_run(
     if verdict is None and is_alone(facts, ranks):
         readings = []  # one rank measures no link
     judgement = judge_output(run, readings, loads(facts, run))
+    return _explanation(facts, run, judgement, (operation, notes), verdict=verdict, asked=asked)
+
+
+def explain_launch(
+    launch: JudgedLaunch, verdict: Verdict, asked: Mapping[str, str]
+) -> Explanation:
+    """Explain a launch by what was found when it was judged; ``verdict`` is that of its check."""
+    facts, run = launch.shown.facts, launch.run
+    named = _operation(facts, ranks_of(facts))
+    run = replace(run, engine=run.engine or shown_engine(facts))
+    return _explanation(facts, run, launch.judgement, named, verdict=verdict, asked=asked)
+
+
+def _explanation(
+    facts: JobOutput,
+    run: Run,
+    judgement: OutputJudgement,
+    named: tuple[str | None, list[Note]],
+    *,
+    verdict: Verdict | None,
+    asked: Mapping[str, str],
+) -> Explanation:
+    """Explain a judged run; ``named`` is its operation, with notes on it."""
+    operation, notes = named
+    ranks, nodes = ranks_of(facts) or run.ranks, nodes_of(facts) or run.nodes
     excused = judgement.excused or verdict is Verdict.UNKNOWN
     context = Context(
         facts, run, judgement.banded, operation, ranks, nodes, judgement.loads, excused
@@ -114,7 +143,7 @@ def _explain_run(
         )  # what was not read can be worse; the largest sizes show the rate
     if judgement.waived and not outcome.is_problem:
         notes.append(_waived(judgement.waived[0]))
-    if not judgement.banded and readings:
+    if not judgement.banded and facts.readings and judgement.judged:
         notes.append(Note("no-band", f"no band was applied: {judgement.why}"))
     causes = _select(findings, outcome, judgement.banded, facts)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)

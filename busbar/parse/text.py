@@ -31,6 +31,8 @@ class Source:
 
     name: str
     open: Callable[[], BinaryIO]
+    first: int = 1
+    """The number of its first line in the file of that name."""
 
     @classmethod
     def from_path(cls, path: Path) -> Source:
@@ -38,10 +40,10 @@ class Source:
         return cls(str(path), lambda: path.open("rb"))
 
     @classmethod
-    def from_text(cls, name: str, text: str | bytes) -> Source:
+    def from_text(cls, name: str, text: str | bytes, first: int = 1) -> Source:
         """Output that a caller already holds."""
         data = text.encode() if isinstance(text, str) else text
-        return cls(name, lambda: io.BytesIO(data))
+        return cls(name, lambda: io.BytesIO(data), first)
 
 
 class Readable(Protocol):
@@ -51,12 +53,12 @@ class Readable(Protocol):
         """Return at most ``nbytes``; nothing at the end."""
 
 
-def blocks(stream: Readable) -> Iterator[tuple[int, bytes]]:
+def blocks(stream: Readable, first: int = 1) -> Iterator[tuple[int, bytes]]:
     """Yield cleaned lines in blocks of about 1 MiB, each with the number of its first line.
 
-    Lines count from 1. A block ends with its last line, without the newline.
+    Lines count from ``first``. A block ends with its last line, without the newline.
     """
-    number, rest = 1, b""
+    number, rest = first, b""
     for piece in _utf8(stream):
         end = piece.rfind(b"\n")
         if end < 0:

@@ -54,7 +54,7 @@ MATRIX = BenchLaunch(
 
 
 def judged(launch: BenchLaunch, lines: list[str]) -> list[Result]:
-    return judge("check", RUN, launch, show("launch 1", lines))
+    return judge("check", RUN, launch, show("launch 1", lines)).results
 
 
 def lone_process(number: int) -> list[str]:

@@ -81,7 +81,7 @@ def by_check(run: Run, launch: BenchLaunch, text: str) -> list[Row]:
     shown = show("job", text.splitlines())
     return [
         (r.bytes, r.value, r.verdict, r.limit, r.low, r.high)
-        for r in judge("check", run, launch, shown)
+        for r in judge("check", run, launch, shown).results
         if r.value is not None
     ]
 
@@ -206,7 +206,7 @@ def test_every_recorded_run_is_judged_alike() -> None:
             placed=False,
         )
         check = replace(known, harness=run.harness, lane=run.lane, engine=run.engine)
-        rows = judge("check", check, launch, LaunchOutput(output))
+        rows = judge("check", check, launch, LaunchOutput(output)).results
         assert [(r.value, r.verdict, r.limit, r.low) for r in rows if r.value is not None] == [
             (j.reading.value, j.verdict, j.limit, j.expectation and j.expectation.low)
             for j in found.judged

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from busbar.check.causes import explained
-from busbar.engine.collect import show
-from busbar.engine.judge import judge
+from busbar.check.causes import explained, read_rest
 from busbar.engine.results import Outcome, Result
 from busbar.explain import Source, explain
 from busbar.verdict import Verdict
 
 from ..reframe.altered import brief
+from ..reframe.faults import kept
 from ..reframe.kinds import KINDS
 
 KIND = KINDS["xccl"]
@@ -286,17 +285,8 @@ EXT4-fs (nvme0n1p2): mounted filesystem with ordered data mode
 """
 
 
-def checked(text: str) -> Outcome:
-    """The outcome that a check keeps."""
-    shown = show("job", text.splitlines())
-    results = tuple(judge("xccl", KIND.run, KIND.launch, shown))
-    return explained(
-        Outcome("xccl", "ucx-1.14", results), [Source.from_text("job", text)], KIND.run
-    )
-
-
 def test_the_record_passes() -> None:
-    outcome = checked(KIND.text)
+    outcome = kept(KIND, KIND.text)
     assert outcome.verdict is Verdict.PASS
     assert not outcome.causes
 
@@ -310,7 +300,7 @@ def amid(line: str) -> str:
 def fails(line: str) -> bool:
     """Whether both judges fail the run, with a cause and words."""
     (found,) = explain([Source.from_text("job", amid(line))], known=KIND.run)
-    outcome = checked(amid(line))
+    outcome = kept(KIND, amid(line))
     return (
         (found.verdict, outcome.verdict) == (Verdict.FAILED, Verdict.FAILED)
         and bool(found.causes and outcome.causes)
@@ -324,12 +314,12 @@ def test_both_judges_fail_the_run() -> None:
 
 
 def test_words_of_errors_are_no_errors() -> None:
-    found = {line: checked(amid(line)).verdict for line in HARMLESS.splitlines()}
+    found = {line: kept(KIND, amid(line)).verdict for line in HARMLESS.splitlines()}
     assert {line: verdict for line, verdict in found.items() if verdict != Verdict.PASS} == {}
 
 
 def test_the_outcome_that_is_kept_is_the_one_that_is_shown(tmp_path: Path) -> None:
-    outcome = checked(KIND.text + "\n" + LINES[0])
+    outcome = kept(KIND, KIND.text + "\n" + LINES[0])
     outcome.write(tmp_path / "results.json")
     assert Outcome.read(tmp_path / "results.json") == outcome
 
@@ -338,7 +328,8 @@ def test_the_outcome_that_is_kept_is_the_one_that_is_shown(tmp_path: Path) -> No
 def test_a_finding_makes_any_outcome_worse(verdict: Verdict) -> None:
     outcome = explained(
         Outcome("x", "ucx-1.14", (Result("x", verdict, gb_per_s=1.0),)),
-        [Source.from_text("job", "MPI_ABORT was invoked on rank 2\nexit_status=0\n")],
+        (),
+        read_rest([Source.from_text("job", "MPI_ABORT was invoked on rank 2\nexit_status=0\n")]),
         KIND.run,
     )
     assert outcome.verdict is Verdict.FAILED

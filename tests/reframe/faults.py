@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from busbar import site as sites
+from busbar.check.causes import explained, show_launch
 from busbar.engine.assertions import Problem
 from busbar.engine.collect import split
+from busbar.engine.judge import judge
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.reading import Reading
+from busbar.engine.results import Outcome
 from busbar.engine.run import Run
 from busbar.tools.ucx_perftest.parse import final_row
 
@@ -115,6 +118,15 @@ class Kind:
     derive: Callable[[LaunchOutput], list[Reading]] = lambda shown: []
     also: Callable[[BenchLaunch, LaunchOutput], Iterator[Problem]] = lambda launch, shown: iter(())
     """What the check asks beside what all are asked."""
+
+
+def kept(kind: Kind, text: str, versions: Mapping[str, str] | None = None) -> Outcome:
+    """What `busbar check` keeps of an output."""
+    shown = show_launch("job", text.splitlines())
+    shown.facts.readings += kind.derive(shown)
+    judged = judge("check", kind.run, replace(kind.launch, json=""), shown)
+    outcome = Outcome("check", "ucx-1.14", tuple(judged.results))
+    return explained(outcome, [judged], (), kind.run, versions=versions)
 
 
 def perftest(shown: LaunchOutput) -> list[Reading]:

@@ -10,21 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
-from busbar.check.causes import explained
-from busbar.engine.collect import show
-from busbar.engine.judge import judge
-from busbar.engine.launch import BenchLaunch
-from busbar.engine.results import Outcome
-from busbar.explain import Source
 from busbar.verdict import Verdict
 
 from .altered import HEALTHY, brief
-from .faults import Break, Kind, replaced
+from .faults import Break, kept, replaced
 
 HALF = r" +([\d.]+) +([\d.]+) +([\d.]+)( +\S+)"
 ROW = r"^( +{size} +\d+ +\w+ +\w+ +-?\d+)" + HALF + HALF
@@ -295,28 +288,14 @@ LATER = [
 ]
 
 
-def outcome(kind: Kind, text: str) -> Outcome:
-    """What `busbar check` keeps of the output."""
-    shown = show("job", text.splitlines())
-    shown.facts.readings += kind.derive(shown)
-    results = judge("check", kind.run, without_json(kind.launch), shown)
-    return explained(
-        Outcome("check", "ucx-1.14", tuple(results)), [Source.from_text("job", text)], kind.run
-    )
-
-
-def without_json(launch: BenchLaunch) -> BenchLaunch:
-    return replace(launch, json="")
-
-
 def test_the_review_forged_48() -> None:
     assert len(FORGED) == len({each.id for each in FORGED}) == 48
 
 
 @pytest.mark.parametrize("name", sorted({each.kind for each in (*FORGED, *LATER)}))
 def test_the_record_passes(name: str) -> None:
-    kept = outcome(HEALTHY[name], brief(HEALTHY[name].text))
-    assert not kept.verdict.is_problem, kept.sentence()
+    outcome = kept(HEALTHY[name], brief(HEALTHY[name].text))
+    assert not outcome.verdict.is_problem, outcome.sentence()
 
 
 @pytest.mark.parametrize(
@@ -326,20 +305,13 @@ def test_a_forged_output_does_not_pass(name: str, change: Break) -> None:
     text = brief(HEALTHY[name].text)
     forged = change(text)
     assert forged != text
-    kept = outcome(HEALTHY[name], forged)
-    assert kept.verdict.is_problem
+    assert kept(HEALTHY[name], forged).verdict.is_problem
 
 
 def test_the_library_must_be_that_of_the_lock() -> None:
     kind = HEALTHY["all_reduce"]
-    assert isinstance(kind, Kind)
     text = brief(kind.text)
-
-    def kept(version: str) -> Outcome:
-        source = [Source.from_text("job", text)]
-        return explained(outcome(kind, text), source, kind.run, versions={"nccl": version})
-
-    assert not kept("2.28.9").verdict.is_problem
-    other = kept("2.28.7")
+    assert not kept(kind, text, {"nccl": "2.28.9"}).verdict.is_problem
+    other = kept(kind, text, {"nccl": "2.28.7"})
     assert other.verdict is Verdict.FAILED
     assert [cause.id for cause in other.causes] == ["nccl-version-mismatch"]

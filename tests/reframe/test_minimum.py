@@ -52,7 +52,7 @@ def verdict(kind: Kind, text: str, directory: Path) -> Verdict:
         write_json(directory / PRIVATE / path.name, lines, says, list(kind.launch.command))
         shown = replace(shown, report=collect_json(path))
     shown.facts.readings += kind.derive(shown)
-    results = judge("check", kind.run, kind.launch, shown)
+    results = judge("check", kind.run, kind.launch, shown).results
     beside = [verdict for verdict, _ in kind.also(kind.launch, shown)]
     return combined([*(result.verdict for result in results), *beside])
 

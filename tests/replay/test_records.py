@@ -52,7 +52,7 @@ RUN = Run(site=SITE, harness="nccl-tests", lane="ucx-1.14", environment={})
 
 def judged(path, launch):
     shown = show(path.name, path.read_text(errors="backslashreplace").splitlines())
-    return combined(result.verdict for result in judge("check", RUN, launch, shown))
+    return combined(result.verdict for result in judge("check", RUN, launch, shown).results)
 
 
 @pytest.mark.parametrize("name", OSU)
