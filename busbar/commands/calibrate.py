@@ -149,6 +149,9 @@ def _document(path: Path) -> CheckDocument:
     """Read the results of a run. Raises ``BusbarError`` for anything else."""
     hint = "give results.json of busbar check, of this version"
     document: CheckDocument = read_document(path, hint, CheckDocument)
+    # A barrier moves nothing, and has no band.
+    rows = tuple(row for row in document.results if not row.series or row.series.bytes)
+    document = replace(document, results=rows)
     try:
         for row in document.results:
             if row.series:

@@ -33,6 +33,7 @@ def expand(text: str, where: str) -> list[str]:
     what = f"{text[:80]!r} is not a list of nodes"
     items = list(_ITEM.finditer(text)) if len(text) <= _MOST_CHARACTERS else []
     if ",".join(item.group() for item in items) != text or not text:
+        what += ": missing bracket" * (text.count("[") != text.count("]"))
         raise BusbarError(what, where=where, hint=_HINT)
     if sum(_size(item.group()) for item in items) > MOST_NODES:
         many = f"{text[:80]!r} has more than {MOST_NODES:,} nodes"

@@ -55,7 +55,7 @@ def test_plan_prints_rows(busbar: Command, tmp_path: Path) -> None:
         ("--rounds 2 --nodes 1", "a pair needs two nodes"),
         ("--rounds 2 --nodes 0", "a pair needs two nodes"),
         ("--rounds 2 --nodes n1", "a pair needs two nodes"),
-        ("--rounds 2 --nodes n[1-", "--nodes: 'n[1-' is not a list"),
+        ("--rounds 2 --nodes n[1-", "--nodes: 'n[1-' is not a list of nodes: missing bracket"),
         ("--rounds 2 --nodes 1000000", "more than 100,000 nodes"),
         ("--rounds 2 --nodes " + "9" * 30, "a pair needs two nodes"),
         ("--nodes 8", "--nodes needs --rounds"),
