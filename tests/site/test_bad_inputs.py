@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from busbar.cli import main
 from tests.cases import cases
+from tests.said import Command, Said
 
 from .edited import alone
 from .saved import DATA, detect_text, inventory, text
@@ -149,67 +148,54 @@ def change(content: str, old: str, new: str) -> str:
     return content.replace(old, new, 1)
 
 
-def one_error(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
-    assert main(words) == 2
-    lines = capsys.readouterr().err.splitlines()
+def one_error(said: Said, message: str) -> None:
+    lines = said.err.splitlines()
     hits = [line for line in lines if message in line]
-    assert hits, lines
+    assert (said.status, bool(hits)) == (2, True), lines
     # A misspelt key is also missing; nothing else is wrong.
     assert all("missing key" in line for line in lines if line not in hits)
     assert re.match(r"busbar (site|expect): \S+", hits[0])
     assert "; " in hits[0]  # what to do
-    assert not re.search(r"Input should|pydantic|Traceback|internal error", "".join(lines))
+    assert not re.search(r"Input should|pydantic|Traceback|internal error", said.err)
 
 
 @cases("case", SITE)
 def test_site(
-    case: tuple[str, str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    case: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busbar: Command
 ) -> None:
     old, new, message = case
     file = alone(tmp_path, "h200x4", monkeypatch) / "h200x4" / "site.yaml"
     file.write_text(change(file.read_text(), old, new))
-    one_error(capsys, ["site", "show", "h200x4"], message)
+    one_error(busbar("site show h200x4"), message)
 
 
-@pytest.fixture(scope="module")
-def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A site of one's own."""
-    root = tmp_path_factory.mktemp("sites")
-    assert main(["site", "new", "mine", "--like", "h200x4", "--output", str(root)]) == 0
-    return root / "mine"
+@pytest.fixture
+def mine(tmp_path: Path, busbar: Command) -> Path:
+    """A site of one's own, with a directory of families."""
+    assert busbar("site new mine --like h200x4 --output", tmp_path).status == 0
+    (tmp_path / "mine" / "_families").mkdir()
+    return tmp_path / "mine"
 
 
-@cases("case", LINKS)
-def test_links(
-    case: tuple[str, str, str],
-    mine: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    old, new, message = case
-    shutil.copytree(mine, tmp_path / "mine")
-    (tmp_path / "_families").mkdir()
-    (tmp_path / "_families" / "links.yaml").write_text(change(OWN_LINKS, old, new))
-    one_error(capsys, ["expect", "--site", str(tmp_path / "mine"), "--bench", "osu_bw"], message)
+def test_links(mine: Path, busbar: Command) -> None:
+    @cases(("old", "new", "message"), LINKS)
+    def each(old: str, new: str, message: str) -> None:
+        (mine / "_families" / "links.yaml").write_text(change(OWN_LINKS, old, new))
+        one_error(busbar("expect --bench osu_bw --site", mine), message)
+
+    each()
 
 
-@cases("case", FAMILY)
-def test_family(
-    case: tuple[str, str, str],
-    mine: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    old, new, message = case
-    shutil.copytree(mine, tmp_path / "mine")
-    site = tmp_path / "mine" / "site.yaml"
+def test_family(mine: Path, busbar: Command) -> None:
+    site = mine / "site.yaml"
     site.write_text(change(site.read_text(), "family: nvlink4", "family: own"))
-    (tmp_path / "_families").mkdir()
-    (tmp_path / "_families" / "own.yaml").write_text(change(OWN_FAMILY, old, new))
-    one_error(capsys, ["site", "show", str(tmp_path / "mine")], message)
+
+    @cases(("old", "new", "message"), FAMILY)
+    def each(old: str, new: str, message: str) -> None:
+        (mine / "_families" / "own.yaml").write_text(change(OWN_FAMILY, old, new))
+        one_error(busbar("site show", mine), message)
+
+    each()
 
 
 TOOLS = {
@@ -256,14 +242,13 @@ DAMAGES = {
 
 
 @cases("tool", TOOLS)
-def test_outputs_of_tools(tool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_of_tools(tool: str, tmp_path: Path, busbar: Command) -> None:
     file = tmp_path / tool
     file.write_text(TOOLS[tool])
-    assert main(["site", "detect", "--from", str(file)]) == 0
+    assert busbar("site detect --from", file).status == 0
     for damage, spoil in DAMAGES.items():
-        capsys.readouterr()
         file.write_text(spoil(TOOLS[tool]))
-        assert main(["site", "detect", "--from", str(file)]) == 2, damage
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith(f"busbar site: {file}: "), damage
+        said = busbar("site detect --from", file)
+        (line,) = said.err.splitlines()
+        assert (said.status, line.startswith(f"busbar site: {file}: ")) == (2, True), damage
         assert "; " in line, damage

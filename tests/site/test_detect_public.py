@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.cli import main
 from busbar.detect.compare import differences
 from busbar.detect.detected import Detected
 from busbar.detect.gather import Outputs, Software, gather
 from busbar.detect.machine import compose, deliveries, match, recorded
 from busbar.site.delivery import Delivery
 from tests.cases import cases
+from tests.said import Command
 
-from .saved import DATA, detect_text, h200_outputs, inventory
+from .saved import DATA, detect_text, h200_outputs, inventory, wrong
 
 PUBLIC = DATA / "detect-public"
 
@@ -43,14 +43,6 @@ def detected(name: str, *only: str) -> Detected:
     return compose(recorded(files))
 
 
-def form(found: Detected) -> dict[str, object]:
-    return found.site.node.gpus.links.model_dump(exclude_defaults=True)
-
-
-def near(found: Detected) -> list[tuple[int, ...]]:
-    return [nic.near_gpus for nic in found.site.node.nics]
-
-
 @cases(
     ("machine", "site", "different"),
     [
@@ -66,37 +58,48 @@ def test_the_sites_are_what_the_machines_report(
     assert [each.key for each in found] == different
 
 
-def test_leonardo() -> None:
-    found = detected("leonardo")
-    assert form(found) == {"all_pairs": {"link_class": "nvlink3", "count": 4}}
-    assert [nic.link_class for nic in found.site.node.nics] == ["ib-100g"] * 4
-    assert near(found) == [(0,), (1,), (2,), (3,)]
-    assert (found.site.fabric.provider, found.site.fabric.rails) == ("verbs", 4)
-    assert found.site.family not in ("roce", "local")
+NVLINK3, XGMI = {"link_class": "nvlink3", "count": 4}, {"link_class": "xgmi-mi300x", "count": 1}
+FOUR = {"form": {"all_pairs": NVLINK3}}
+# The machine, the outputs that are given if not all, and what is found.
+FOUND: list[tuple[str, tuple[str, ...], dict[str, object]]] = [
+    ("leonardo", (), FOUR | {"classes": ["ib-100g"] * 4, "provider": "verbs", "rails": 4}),
+    ("leonardo", (), {"near": [(0,), (1,), (2,), (3,)]}),
+    ("leonardo", ("topo.txt",), FOUR | {"model": "unknown", "match": None}),
+    ("dgx-a100", (), {"form": {"switched": NVLINK3 | {"count": 12}}, "rails": 8}),
+    ("dgx-a100", (), {"classes": ["ib-200g"] * 8}),
+    ("dgx-a100", ("topo.txt",), {"form": {"switched": NVLINK3 | {"count": 12}}, "match": None}),
+    ("dgx-a100", ("topo.txt",), {"model": "unknown"}),
+    ("mi300x", (), {"form": {"all_pairs": XGMI}, "match": "mi300x"}),
+    ("mi300x", ("table.txt",), {"form": {"all_pairs": XGMI}, "match": None, "count": 2}),
+    ("a40", (), {"arch": "sm_86"}),
+    # Its NICs have near GPUs though the names differ.
+    ("polaris", (), FOUR | {"stack": "cuda", "nics": ["cxi0", "cxi1"], "near": [(3,), (1,)]}),
+    # Cards bridged in pairs.
+    ("a100pairs", (), {"pairs": [(0, 1), (2, 3), (4, 5), (6, 7)], "host": "pcie4-x16"}),
+]
 
 
-@cases("name", ["leonardo", "dgx-a100"])
-def test_a_matrix_alone_gives_the_links_and_what_is_unknown(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = detected(name, "topo.txt")
-    assert form(found) == form(detected(name))
-    assert found.site.node.gpus.model == "unknown"
-    assert match(found) is None
-    assert main(["site", "detect", "--from", str(PUBLIC / name / "topo.txt")]) == 0
-    printed = capsys.readouterr()
-    assert "model, memory, PCI addresses and host link are unknown" in printed.err
-    assert "is of site" not in printed.err
+@cases(("name", "only", "facts"), FOUND)
+def test_machines_of_others(name: str, only: tuple[str, ...], facts: dict[str, object]) -> None:
+    assert wrong(detected(name, *only), **facts) == {}
 
 
-def test_dgx_a100_has_eight_rails_of_infiniband() -> None:
-    found = detected("dgx-a100")
-    assert form(found) == {"switched": {"link_class": "nvlink3", "count": 12}}
-    assert [nic.link_class for nic in found.site.node.nics] == ["ib-200g"] * 8
-    assert found.site.fabric.rails == 8
-    assert found.site.family != "roce"
-    (remark,) = found.remarks
+def test_what_else_is_said_of_them(busbar: Command) -> None:
+    for name in ("leonardo", "dgx-a100"):
+        said = busbar("site detect --from", PUBLIC / name / "topo.txt")
+        assert said.status == 0
+        assert "model, memory, PCI addresses and host link are unknown" in said.err
+        assert "is of site" not in said.err
+    (remark,) = detected("dgx-a100").remarks
     assert "mlx5_4, mlx5_5, mlx5_10, mlx5_11 are omitted" in remark
+    families = {name: detected(name).site.family for name in ("leonardo", "dgx-a100", "polaris")}
+    assert families["leonardo"] not in ("roce", "local")
+    assert families["dgx-a100"] != "roce"
+    assert families["polaris"] != "slingshot"  # of AMD
+    links = detected("a40").site.node.gpus.links  # bridges have a rate of their own
+    assert [(link.link_class, link.count) for link in links.direct(2)] == [("nvlink3-bridge", 4)]
+    pairs = detected("a100pairs").site.node.gpus.links.pairs
+    assert {(pair.link_class, pair.count) for pair in pairs} == {("nvlink3", 12)}
 
 
 @cases("only", [(), ("static.json", "topo.json"), ("rocm.json",), ("static.json", "rocm.json")])
@@ -107,40 +110,6 @@ def test_mi250x_has_twelve_links(only: tuple[str, ...]) -> None:
         return
     assert differences(found, sites.load("mi250x")) == []
     assert len(found.site.node.gpus.links.pairs) == 12
-
-
-def test_mi300x() -> None:
-    found = detected("mi300x")
-    assert form(found) == {"all_pairs": {"link_class": "xgmi-mi300x", "count": 1}}
-    assert match(found) == "mi300x"
-    alone = detected("mi300x", "table.txt")
-    assert alone.site.node.gpus.count == 2
-    assert form(alone) == form(found)
-    assert match(alone) is None
-
-
-def test_a40_has_bridges_with_a_rate_of_their_own() -> None:
-    found = detected("a40")
-    assert found.site.node.gpus.arch == "sm_86"
-    links = found.site.node.gpus.links
-    assert [(link.link_class, link.count) for link in links.direct(2)] == [("nvlink3-bridge", 4)]
-
-
-def test_polaris_has_near_gpus_though_the_names_differ() -> None:
-    found = detected("polaris")
-    assert form(found) == {"all_pairs": {"link_class": "nvlink3", "count": 4}}
-    assert found.site.deliveries[0].stack == "cuda"
-    assert [nic.name for nic in found.site.node.nics] == ["cxi0", "cxi1"]
-    assert near(found) == [(3,), (1,)]
-    assert found.site.family != "slingshot"  # of AMD
-
-
-def test_cards_bridged_in_pairs() -> None:
-    found = detected("a100pairs")
-    links = found.site.node.gpus.links
-    assert [pair.between for pair in links.pairs] == [(0, 1), (2, 3), (4, 5), (6, 7)]
-    assert {(pair.link_class, pair.count) for pair in links.pairs} == {("nvlink3", 12)}
-    assert found.site.node.gpus.host_link.link_class == "pcie4-x16"
 
 
 @cases(
@@ -182,14 +151,14 @@ def test_near_gpus_of_nics_with_any_name() -> None:
     for number in range(4):
         matrix = matrix.replace(f"mlx5_{number}", f"rocep{number}s0f1np1")
         ports = ports.replace(f"mlx5_{number}", f"rocep{number}s0f1np1")
-    found = compose(Outputs({"nvidia-smi topo": matrix, "ibstat": ports}))
-    assert near(found) == [(0,), (1,), (2,), (3,)]
+    near = [(0,), (1,), (2,), (3,)]
+    assert wrong(compose(Outputs({"nvidia-smi topo": matrix, "ibstat": ports})), near=near) == {}
     without_legend = matrix.split("NIC Legend")[0]
     for number in range(4):
         without_legend = without_legend.replace(f"NIC{number}", f"irdma{number}")
         ports = ports.replace(f"rocep{number}s0f1np1", f"irdma{number}")
     found = compose(Outputs({"nvidia-smi topo": without_legend, "ibstat": ports}))
-    assert near(found) == [(0,), (1,), (2,), (3,)]
+    assert wrong(found, near=near) == {}
 
 
 def port(device: str, rate: int, layer: str, state: str = "Active") -> str:
@@ -244,11 +213,10 @@ def test_mi300a_has_two_links_to_each_peer() -> None:
         "amd-smi static (text)": detect_text("amd-smi-static-text-25.5-synthetic.txt"),
     }
     found = compose(Outputs(outputs))
-    assert found.site.node.gpus.model == "AMD Instinct MI300A"
-    assert found.site.node.gpus.memory_mib == 128624
-    assert form(found) == {"all_pairs": {"link_class": "xgmi-mi300a", "count": 2}}
+    form = {"all_pairs": {"link_class": "xgmi-mi300a", "count": 2}}
+    assert wrong(found, model="AMD Instinct MI300A", memory=128624, form=form) == {}
     outputs["amd-smi topology (text)"] = outputs["amd-smi topology (text)"].split("NUMA BW")[0]
-    assert form(compose(Outputs(outputs))) == form(found)
+    assert wrong(compose(Outputs(outputs)), form=form) == {}
 
 
 def test_a_dead_link_of_xgmi_is_no_link() -> None:
@@ -266,9 +234,7 @@ def test_a_dead_link_of_xgmi_is_no_link() -> None:
 
 def test_rocm_smi_prints_text() -> None:
     found = compose(Outputs({"rocm-smi": detect_text("rocm-smi-showtopo-5.7-synthetic.txt")}))
-    pairs = [pair.between for pair in found.site.node.gpus.links.pairs]
-    assert pairs == [(0, 1), (0, 2), (1, 3), (2, 3)]
-    assert found.site.node.gpus.arch == "gfx90a"
+    assert wrong(found, pairs=[(0, 1), (0, 2), (1, 3), (2, 3)], arch="gfx90a") == {}
 
 
 @cases(
@@ -294,29 +260,25 @@ def test_a_degraded_switch_machine_is_described_as_a_healthy_one() -> None:
         matrix[row] = "NV17".join(matrix[row].rsplit("NV18", 1))
     outputs["nvidia-smi topo"] = "\n".join(matrix)
     found = compose(Outputs(outputs))
-    assert form(found) == {"switched": {"link_class": "nvlink4", "count": 18}}
+    assert wrong(found, form={"switched": {"link_class": "nvlink4", "count": 18}}) == {}
     assert any("GPU 3 reached by fewer than 18 NVLinks" in remark for remark in found.remarks)
 
 
 def test_c2c_is_the_host_link_of_a_superchip() -> None:
     report = inventory("NVIDIA GH200 480GB", "Hopper", 97871, 1)
     report = report.replace("    MIG Mode\n", "    GPU C2C Mode : Enabled\n    MIG Mode\n")
-    found = compose(Outputs({"nvidia-smi -q": report}))
-    assert found.site.node.gpus.host_link.link_class == "nvlink-c2c"
+    assert wrong(compose(Outputs({"nvidia-smi -q": report})), host="nvlink-c2c") == {}
 
 
-@cases("answer", [True, False])
-def test_multicast_is_that_of_the_driver(answer: bool) -> None:
-    found = compose(Outputs(h200_outputs(), multicast=answer))
-    assert found.site.node.gpus.multicast is answer
-    assert compose(Outputs(h200_outputs())).site.node.gpus.multicast is None
-
-
-def test_multicast_is_off_where_the_environment_turns_it_off() -> None:
-    found = compose(Outputs(h200_outputs(), multicast=True, nvls_off=True))
-    assert found.site.node.gpus.multicast is False
-    assert any("NCCL_NVLS_ENABLE is 0" in remark for remark in found.remarks)
-    assert compose(Outputs(h200_outputs(), nvls_off=True)).site.node.gpus.multicast is None
+def test_multicast_is_that_of_the_driver_unless_the_environment_turns_it_off() -> None:
+    for driver, off, found in (
+        *((True, False, True), (False, False, False), (None, False, None)),
+        *((True, True, False), (None, True, None)),
+    ):
+        machine = compose(Outputs(h200_outputs(), multicast=driver, nvls_off=off))
+        assert wrong(machine, multicast=found) == {}, (driver, off)
+        said = any("NCCL_NVLS_ENABLE is 0" in remark for remark in machine.remarks)
+        assert said is (off and driver is not None)
 
 
 SCHEDULERS = {
@@ -332,16 +294,10 @@ SCHEDULERS = {
 @cases("name", SCHEDULERS)
 def test_schedulers(name: str) -> None:
     outputs = recorded([DATA / "detect" / name, PUBLIC / "leonardo" / "ibstat.txt"])
-    found = compose(outputs)
-    partition = found.site.partitions[0]
-    assert (
-        found.site.scheduler,
-        partition.launcher,
-        partition.name,
-        partition.nodes,
-    ) == SCHEDULERS[name]
-    without_nics = compose(recorded([DATA / "detect" / name]))
-    assert without_nics.site.partitions[0].nodes == 1
+    kind, launcher, partition, nodes = SCHEDULERS[name]
+    facts = {"scheduler": kind, "launcher": launcher, "partition": partition, "nodes": nodes}
+    assert wrong(compose(outputs), **facts) == {}
+    assert wrong(compose(recorded([DATA / "detect" / name])), nodes=1) == {}
 
 
 def test_the_partition_of_this_node_counts() -> None:
@@ -380,13 +336,12 @@ def test_near_gpus_by_the_bus(tmp_path: Path) -> None:
         f"provider: cxi\n    domain: cxi{n}\n    type: FI_EP_RDM\n" for n in range(2)
     )
     found = compose(Outputs({"nvidia-smi -q": report, "fi_info": domains}, places=outputs.places))
-    assert near(found) == [(1,), (0,)]
+    assert wrong(found, near=[(1,), (0,)]) == {}
 
 
-def test_two_outputs_of_one_tool_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    files = [PUBLIC / "leonardo" / "topo.txt", PUBLIC / "a40" / "topo.txt"]
-    assert main(["site", "detect", "--from", *map(str, files)]) == 2
-    assert "is another output of nvidia-smi topo" in capsys.readouterr().err
+def test_two_outputs_of_one_tool_are_an_error(busbar: Command) -> None:
+    files = [PUBLIC / name / "topo.txt" for name in ("leonardo", "a40")]
+    busbar.refuses("is another output of nvidia-smi topo", "site detect --from", *files)
 
 
 DRIVER = """

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from busbar.cli import main
 from busbar.expect.lint import lint
 from tests.cases import cases
+from tests.said import Command
 
 from .edited import alone, edit
 
@@ -206,32 +205,28 @@ def put(site: dict[str, Any], path: str, value: Any) -> None:
 
 @cases("case", BREACHES)
 def test_lint_refuses(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busbar: Command
 ) -> None:
     name, path, value, rule = BREACHES[case]
     file = edit(
         alone(tmp_path, name, monkeypatch), name, lambda s: put(s, path.replace("|", ""), value)
     )
     key = path.partition("|")[0].removesuffix("[]")
-    assert main(["site", "lint", name]) == 1
-    printed = capsys.readouterr().out
-    finding = next(line for line in printed.splitlines() if rule.lower() in line.lower())
+    said = busbar("site lint", name)
+    assert said.status == 1
+    finding = next(line for line in said.out.splitlines() if rule.lower() in line.lower())
     assert finding.startswith(str(file))
     assert f": {key}" in finding
     assert re.search(r"; \w", finding)  # what to do
 
 
-def test_lint_of_all_names_each_site_once(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lint_of_all_names_each_site_once(copy: Path, busbar: Command) -> None:
     edit(copy, "p5", lambda s: s.update(colour="green"))
-    assert main(["site", "lint", "--json"]) == 1
-    findings = json.loads(capsys.readouterr().out)
-    assert [finding["site"] for finding in findings] == ["p5"]
-
-
-def test_a_latency_is_held_against_its_own_band(copy: Path) -> None:
+    # A latency is compared with a band of its own.
     good = {"bench": "osu_latency", "us": 7.9, "bytes": 8, "source": "h200x2/osu_tuning.tsv"}
     edit(copy, "h200x4", lambda s: s["references"].append(good))
-    assert lint("h200x4") == []
+    said = busbar("site lint --json")
+    assert (said.status, [finding["site"] for finding in said.json]) == (1, ["p5"])
 
 
 def test_a_site_without_its_configuration_of_reframe(copy: Path) -> None:
@@ -242,7 +237,7 @@ def test_a_site_without_its_configuration_of_reframe(copy: Path) -> None:
     assert lint("p5") == []
 
 
-def test_all_errors_of_the_schema_at_once(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_errors_of_the_schema_at_once(copy: Path, busbar: Command) -> None:
     def spoil(site: dict[str, Any]) -> None:
         site["famly"] = site.pop("family")
         site["scheduler"] = "slrum"
@@ -251,8 +246,9 @@ def test_all_errors_of_the_schema_at_once(copy: Path, capsys: pytest.CaptureFixt
         site["deliveries"][0]["lanes"] = ["ucx-1.41"]
 
     file = edit(copy, "h200x4", spoil)
-    assert main(["site", "show", "h200x4"]) == 2
-    lines = capsys.readouterr().err.splitlines()
+    said = busbar("site show h200x4")
+    lines = said.err.splitlines()
+    assert (said.status, len(lines)) == (2, 6)
     for key, rule in (
         ("famly", "unknown key; did you mean 'family'?"),
         ("family", "missing key; add it"),
@@ -264,4 +260,3 @@ def test_all_errors_of_the_schema_at_once(copy: Path, capsys: pytest.CaptureFixt
         (line,) = [line for line in lines if f" {key}: " in line and rule in line]
         assert str(file) in line
         assert "pydantic" not in line
-    assert len(lines) == 6, lines

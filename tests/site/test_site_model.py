@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ import pytest
 import yaml
 
 from busbar import site as sites
-from busbar.cli import main
 from busbar.detect.write import REFRAME_FILE
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.lint import lint
 from tests.cases import cases
+from tests.said import Command
 
 from .edited import edit
 
@@ -35,12 +34,8 @@ def test_the_sites_that_ship() -> None:
 
 
 @cases("name", SITES)
-def test_shipped_site_is_clean(name: str) -> None:
+def test_shipped_site_is_clean_and_every_number_has_a_source(name: str) -> None:
     assert lint(name) == []
-
-
-@cases("name", SITES)
-def test_every_number_and_variable_has_a_source(name: str) -> None:
     site = sites.load(name)
     for variable in sites.family(site).variables:
         assert len(variable.reason) > 10
@@ -56,51 +51,77 @@ def test_efa_sites_differ_in_a_few_lines() -> None:
         assert len(facts.splitlines()) <= 25
 
 
-def test_local_is_this_machine() -> None:
-    site = sites.load("local")
-    assert site.node.cores >= 1
-    assert site.node.gpus is None
-
-
-def test_p4de_has_the_node_of_p4d_but_for_its_gpus() -> None:
+def test_nodes_that_others_know() -> None:
+    local = sites.load("local").node
+    assert local.cores >= 1
+    assert local.gpus is None
     one, other = sites.load("p4d").node, sites.load("p4de").node
     assert one.nics == other.nics
     assert other.gpus.model == "NVIDIA A100-SXM4-80GB"
     assert (one.instance_type, other.instance_type) == ("p4d.24xlarge", "p4de.24xlarge")
 
 
-def test_a_broken_site_does_not_hide_the_others(copy: Path, capsys) -> None:
+def test_a_broken_site_does_not_hide_the_others(copy: Path, busbar: Command) -> None:
     edit(copy, "p5", lambda s: s.update(colour="[green]"))
-    assert main(["site", "list", "--json"]) == 1
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert set(rows) == set(SITES)
-    assert "broken: " in rows["p5"]["note"]
-    assert "colour: unknown key" in rows["p5"]["note"]
-    assert main(["site", "list"]) == 1
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in SITES[-1:])
-    assert "\np5: broken: " in printed
+    said = busbar("site list --json")
+    notes = {row["name"]: row["note"] for row in said.json}
+    assert (said.status, set(notes)) == (1, set(SITES))
+    assert "broken: " in notes["p5"]
+    assert "colour: unknown key" in notes["p5"]
+    said = busbar("site list")
+    assert said.status == 1
+    assert all(name in said.out for name in SITES[-1:])
+    assert "\np5: broken: " in said.out
 
 
-def test_detect_refuses_a_name_that_lint_would_refuse(tmp_path: Path, capsys) -> None:
-    assert main(["site", "detect", "--output", str(tmp_path / "My_Site")]) == 2
-    assert "invalid site name 'My_Site'" in capsys.readouterr().err
+def test_names_that_no_site_has(tmp_path: Path, busbar: Command) -> None:
+    """Detection refuses a name that lint would refuse."""
+    words = "invalid site name 'My_Site'"
+    busbar.refuses(words, "site detect --output", tmp_path / "My_Site")
     assert list(tmp_path.iterdir()) == []
+    busbar.refuses("known sites: a100x4-hdr100, a100x4-slingshot", "site show p6")
 
 
-def test_lines_are_named(copy: Path) -> None:
-    file = copy / "h200x4" / "site.yaml"
-    file.write_text(file.read_text().replace("cores: 64", "cores: many"))
-    line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "many" in text)
-    with pytest.raises(BusbarError, match=rf"site.yaml:{line}: node_types.h200x4.cores: .*'many'"):
-        sites.load("h200x4")
+BROKEN = {
+    "h200x4/site.yaml": (
+        *("cores: 64", "cores: many", "h200x4"),
+        r"site.yaml:\d+: node_types.h200x4.cores: .*'many'",
+    ),
+    "_families/efa.yaml": (
+        *("launcher: mpirun", "launcher: rocket", "p5"),
+        r"efa\.yaml:\d+: .*launcher",
+    ),
+    "p4d/site.yaml": (
+        "name: p4d\n",
+        "name: p4d\nnodes_like: p4de\n",
+        "p4de",
+        "nodes_like is circular",
+    ),
+    "p5/site.yaml": ("family: efa", f"family: {'a' * 5000}", "p5", "no family 'aaa"),
+}
 
 
-def test_a_fault_in_the_family_is_placed_there(copy: Path) -> None:
-    file = copy / "_families" / "efa.yaml"
-    file.write_text(file.read_text().replace("launcher: mpirun", "launcher: rocket"))
-    with pytest.raises(BusbarError, match=r"efa\.yaml:\d+: .*launcher"):
-        sites.load("p5")
+@cases("name", BROKEN)
+def test_a_fault_is_placed_in_its_file_and_line(name: str, copy: Path) -> None:
+    old, new, site, message = BROKEN[name]
+    file = copy / name
+    original = file.read_text()
+    file.write_text(original.replace(old, new))
+    with pytest.raises(BusbarError, match=message) as caught:
+        sites.load(site)
+    if "many" in new:
+        lines = file.read_text().splitlines()
+        line = next(n for n, text in enumerate(lines, 1) if "many" in text)
+        assert f"site.yaml:{line}: " in str(caught.value)
+    file.write_text(original)
+
+
+def test_names_of_site_and_directory_agree(copy: Path) -> None:
+    (copy / "p5").rename(copy / "p6")
+    with pytest.raises(BusbarError, match="is named 'p5' but its directory 'p6'"):
+        sites.load("p6")
+    with pytest.raises(BusbarError, match="no site 'aaa"):
+        sites.load("a" * 5000)
 
 
 @cases(
@@ -137,31 +158,6 @@ def test_a_family_of_wrong_types(copy: Path, line: str, key: str) -> None:
     assert "generic.yaml" in finding.where
 
 
-def test_names_of_site_and_directory_agree(copy: Path) -> None:
-    (copy / "p5").rename(copy / "p6")
-    with pytest.raises(BusbarError, match="is named 'p5' but its directory 'p6'"):
-        sites.load("p6")
-
-
-def test_sites_that_are_like_each_other(copy: Path) -> None:
-    edit(copy, "p4d", lambda s: s.update(nodes_like="p4de"))
-    with pytest.raises(BusbarError, match="nodes_like is circular"):
-        sites.load("p4de")
-
-
-def test_unknown_site_lists_the_known(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["site", "show", "p6"]) == 2
-    assert "known sites: a100x4-hdr100, a100x4-slingshot" in capsys.readouterr().err
-
-
-def test_names_that_no_file_can_have(copy: Path) -> None:
-    with pytest.raises(BusbarError, match="no site 'aaa"):
-        sites.load("a" * 5000)
-    edit(copy, "p5", lambda s: s.update(family="a" * 5000))
-    with pytest.raises(BusbarError, match="no family 'aaa"):
-        sites.load("p5")
-
-
 def test_the_largest_node_is_linted_at_once(copy: Path) -> None:
     """128 GPUs with a link between any two, and a collective whose bound crosses every cut."""
     links = {"all_pairs": {"class": "wire", "count": 1}}
@@ -186,22 +182,13 @@ def test_a_new_site_touches_nothing_else(tmp_path: Path) -> None:
     pairs = [
         {"between": sorted([i, (i + 1) % 8]), "class": "nvlink4", "count": 6} for i in range(8)
     ]
+    gpus = {"vendor": "nvidia", "model": "NVIDIA H100 80GB HBM3", "arch": "sm_90", "count": 8}
     facts = {
         "name": "ring",
         "description": "a ring",
         "family": "nvlink4",
         "partitions": [{"name": "gpu", "node_type": "ring", "launcher": "mpirun"}],
-        "node_types": {
-            "ring": {
-                "gpus": {
-                    "vendor": "nvidia",
-                    "model": "NVIDIA H100 80GB HBM3",
-                    "arch": "sm_90",
-                    "count": 8,
-                    "links": {"pairs": pairs},
-                }
-            }
-        },
+        "node_types": {"ring": {"gpus": gpus | {"links": {"pairs": pairs}}}},
         "deliveries": [{"kind": "wheels", "stack": "cuda"}],
     }
     directory = tmp_path / "ring"
@@ -217,28 +204,24 @@ def test_a_new_site_touches_nothing_else(tmp_path: Path) -> None:
         point_to_point(site, Question(bench="osu_bw", src=0, dst=4, nbytes=2**28))
 
 
-def test_show_prints_facts_that_load_again(tmp_path: Path, capsys) -> None:
-    assert main(["site", "show", "mi250x-cray", "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
+def test_show_prints_facts_that_load_again(busbar: Command) -> None:
+    facts = busbar("site show mi250x-cray --json").json
     assert len(facts["node_types"]["gpu"]["gpus"]["links"]["pairs"]) == 12
-    assert main(["site", "show", "mi300x"]) == 0
-    shown = yaml.safe_load(capsys.readouterr().out)
-    steps = [step["command"] for step in shown["operator_steps"]]
-    assert steps == [
+    shown = yaml.safe_load(busbar("site show mi300x").out)
+    assert [step["command"] for step in shown["operator_steps"]] == [
         "amd-smi set --gpu all --compute-partition CPX",
         "amd-smi set --gpu all --memory-partition NPS4",
     ]
-    assert main(["site", "show", "p5", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["launch_rules"]) == 2
+    assert len(busbar("site show p5 --json").json["launch_rules"]) == 2
 
 
-def test_list_shows_what_must_be_concretized_again(capsys) -> None:
-    assert main(["site", "list", "--json"]) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+def test_list_shows_what_must_be_concretized_again(busbar: Command) -> None:
+    rows = {row["name"]: row for row in busbar("site list --json").json}
     assert "concretize again on site" in rows["mi300a-slingshot"]["note"]
     assert rows["p3dn"]["proof"] == "none"
-    assert main(["site", "list"]) == 0
-    head, *lines = capsys.readouterr().out.splitlines()
+    said = busbar("site list")
+    head, *lines = said.out.splitlines()
+    assert said.status == 0
     assert [line.split()[0] for line in lines[: len(SITES)]] == list(SITES)
     assert max(map(len, [head, *lines[: len(SITES)]])) <= 80
     (cray,) = [line for line in lines if line.endswith(": stack cray: concretize again on site")]
