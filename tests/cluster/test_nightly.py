@@ -26,6 +26,7 @@ from busbar.engine.results import Outcome, Result
 from busbar.gate.findings import Basis, concluded
 from busbar.slurm import lock
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 NODES = ("n1", "n2", "n3")
 # The commands of Slurm, and the stages, print what the files of the test say.
@@ -93,16 +94,8 @@ class Stages:
         (self.data / f"gate-{node}").write_text(json.dumps(to_json(document)))
 
     def sweep(self, verdict: str = "pass", status: int = 0, **keys: object) -> None:
-        document = {
-            "schema": "busbar-sweep-run/1",
-            "verdict": verdict,
-            "nodes": NODES,
-            "accused": [],
-            "suspects": [],
-            "gone": [],
-            "unmeasured": [],
-            "stopped": "",
-        }
+        empty = dict.fromkeys(("accused", "suspects", "gone", "unmeasured"), ())
+        document = {"schema": "busbar-sweep-run/1", "verdict": verdict, "nodes": NODES, **empty}
         (self.data / "sweep").write_text(json.dumps(document | keys))
         (self.data / "sweep.status").write_text(str(status))
 
@@ -216,7 +209,7 @@ def test_a_node_that_fails_the_gate_is_left_out_and_the_others_are_tested(stages
     assert "\x1b" not in text
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"schema": "busbar-gate/1", "node": "n3"}'])
+@cases("text", ["", "{", '{"schema": "busbar-gate/1", "node": "n3"}'])
 def test_a_gate_that_does_not_answer_is_not_run_and_accuses_nobody(
     stages: Stages, text: str
 ) -> None:
@@ -226,7 +219,7 @@ def test_a_gate_that_does_not_answer_is_not_run_and_accuses_nobody(
     assert document["left_out"] == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("script", "status", "verdict", "words"),
     [
         ("kill -9 $$", 2, "not run", "signal 9"),
@@ -240,11 +233,8 @@ def test_a_stage_that_breaks_is_no_pass_and_does_not_end_the_night(
 ) -> None:
     stages.before("sweep", script)
     done, document = stages.run()
-    assert (done, verdicts(document)["sweep"], verdicts(document)["sample"]) == (
-        status,
-        verdict,
-        "pass",
-    )
+    found = verdicts(document)
+    assert (done, found["sweep"], found["sample"]) == (status, verdict, "pass")
     assert words in document["stages"][1]["message"]
     assert document["report"]
 
@@ -333,7 +323,7 @@ def holder(host: str, output: Path | str = "/nights 1") -> str:
     return f"process 1 on {host} in {where}"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("comment", "words"),
     [
         (holder("login2"), "process 1 on login2, user root, lock job 3"),
@@ -402,10 +392,10 @@ class Waits(threading.Event):
         return self._left < 0
 
 
-@pytest.mark.parametrize(("status", "told"), [(0, 0), (1, 1)])
+@cases(("status", "told"), [(0, 0), (1, 1)])
 def test_a_lock_is_renewed_until_the_night_ends(stages: Stages, status: int, told: int) -> None:
     """It is told once if that is impossible."""
-    calls = stages.data / "renewed"
+    calls = stages.data / f"renewed{status}"
     script = f'#!/bin/sh\necho "$*" >>{calls}\nexit {status}\n'
     (stages.data / "scontrol").write_text(script)
     lines: list[str] = []
@@ -440,7 +430,7 @@ def test_the_sample_takes_other_nodes_each_day_until_all_had_their_turn() -> Non
     assert set(sample_of(nodes, 9, date(2026, 11, 1))) == set(nodes)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("options", "words"),
     [
         (["--stages", "gate,gates"], "'gates' is not a stage"),

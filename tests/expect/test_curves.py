@@ -103,67 +103,67 @@ def test_eight_gpus_have_a_band_at_all_sizes_of_the_quick_set(bench: str, nbytes
     assert 0 < band.typical < band.limit
 
 
+H100 = {"vendor": "nvidia", "model": "NVIDIA H100 80GB HBM3", "arch": "sm_90", "count": 8}
+SWITCHED = {"links": {"switched": {"class": "nvlink4", "count": 18}}, "multicast": True}
+L40S = {"model": "NVIDIA L40S", "arch": "sm_89", "count": 4, "multicast": None}
+
+
 def site(**changes: Any) -> Site:
     """Eight H100 with eight ports of InfiniBand, with other keys."""
-    gpus = {
-        "vendor": "nvidia",
-        "model": "NVIDIA H100 80GB HBM3",
-        "arch": "sm_90",
-        "count": 8,
-        "multicast": True,
-        "links": {"switched": {"class": "nvlink4", "count": 18}},
-        "host_link": {"class": "pcie5-x16", "count": 1},
-    } | changes.pop("gpus", {})
-    nics = [{"name": f"mlx5_{n}", "class": "ib-400g", "near_gpus": [n]} for n in range(8)]
-    fabric = {"provider": "verbs", "rails": 8} | changes.pop("fabric", {})
+    gpus = (
+        H100
+        | SWITCHED
+        | {"host_link": {"class": "pcie5-x16", "count": 1}}
+        | changes.pop("gpus", {})
+    )
     document = {
         "name": "mine",
         "description": "a test",
         "family": "infiniband",
         "partitions": [{"name": "gpu", "node_type": "gpu", "nodes": 8}],
-        "node_types": {"gpu": {"gpus": gpus, "nics": changes.pop("nics", nics)}},
-        "fabric": fabric,
+        "node_types": {"gpu": {"gpus": gpus, "nics": changes.pop("nics", nics("ib-400g"))}},
+        "fabric": {"provider": "verbs", "rails": 8} | changes.pop("fabric", {}),
         "deliveries": [{"kind": "wheels", "stack": "cuda"}],
     }
     return Site.model_validate(document | changes)
+
+
+def nics(link_class: str, count: int = 8, gpus: int = 1) -> list[dict[str, Any]]:
+    """NICs that are near so many GPUs each."""
+    near = [[*range(gpus * n, gpus * n + gpus)] for n in range(count)]
+    return [{"name": f"mlx5_{n}", "class": link_class, "near_gpus": near[n]} for n in range(count)]
 
 
 def l40s(pairs: tuple[tuple[int, int], ...] = ()) -> Site:
     links: dict[str, Any] = {"through_host": True}
     if pairs:
         links["pairs"] = [{"between": p, "class": "nvlink3", "count": 12} for p in pairs]
-    gpus = {
-        "model": "NVIDIA L40S",
-        "arch": "sm_89",
-        "count": 4,
-        "multicast": None,
-        "links": links,
-        "host_link": {"class": "pcie4-x16", "count": 1},
-    }
-    return site(gpus=gpus)
+    return site(gpus=L40S | {"links": links, "host_link": {"class": "pcie4-x16", "count": 1}})
+
+
+def missing(site: Site, question: Question) -> NoExpectation:
+    """Why there is no band."""
+    with pytest.raises(NoExpectation) as caught:
+        (collective if question.bench == "all_reduce" else point_to_point)(site, question)
+    return caught.value
 
 
 def test_gpus_on_pci_express_have_limits() -> None:
-    with pytest.raises(NoExpectation, match="no data") as caught:
-        collective(l40s(), Question(bench="all_reduce", nbytes=GIB))
-    assert caught.value.limit == 31.5
-    with pytest.raises(NoExpectation) as caught:
-        point_to_point(l40s(), Question(bench="osu_bw", src=0, dst=3, nbytes=MIB))
-    assert caught.value.limit == 31.5
-    assert caught.value.path[0] == "gpu0-host: 1 x pcie4-x16 = 31.5 GB/s (binds)"
+    found = missing(l40s(), Question(bench="all_reduce", nbytes=GIB))
+    assert (found.limit, "no data" in str(found)) == (31.5, True)
+    found = missing(l40s(), Question(bench="osu_bw", src=0, dst=3, nbytes=MIB))
+    assert found.limit == 31.5
+    assert found.path[0] == "gpu0-host: 1 x pcie4-x16 = 31.5 GB/s (binds)"
 
 
 def test_bridged_pairs_reach_the_others_by_the_host() -> None:
     pairs = l40s(((0, 1), (2, 3)))
-    with pytest.raises(NoExpectation) as caught:
-        collective(pairs, Question(bench="all_reduce", algo="ring", nbytes=16 * MIB))
-    assert caught.value.limit == 63  # both GPUs of a pair reach the others
+    ring = Question(bench="all_reduce", algo="ring", nbytes=16 * MIB)
+    assert missing(pairs, ring).limit == 63  # both GPUs of a pair reach the others
     assert collective(pairs, Question(bench="all_reduce", ranks=2, nbytes=GIB)).typical > 180
     bridge = point_to_point(pairs, Question(bench="osu_bw", src=0, dst=1, nbytes=MIB))
     assert bridge.limit == 300
-    with pytest.raises(NoExpectation) as caught:
-        point_to_point(pairs, Question(bench="osu_bw", src=1, dst=2, nbytes=MIB))
-    assert caught.value.limit == 31.5
+    assert missing(pairs, Question(bench="osu_bw", src=1, dst=2, nbytes=MIB)).limit == 31.5
 
 
 @cases(
@@ -171,16 +171,13 @@ def test_bridged_pairs_reach_the_others_by_the_host() -> None:
     [
         ({"through_host": True, "all_pairs": {"class": "nvlink4", "count": 1}}, "needs pairs"),
         ({"through_host": False}, "write exactly one of"),
+        ({"through_host": True}, "needs host_link"),
     ],
 )
 def test_forms_of_links_that_exclude_each_other(links: dict[str, Any], text: str) -> None:
+    host_link = {"host_link": None} if "host_link" in text else {}
     with pytest.raises(ValueError, match=text):
-        site(gpus={"links": links})
-
-
-def test_through_the_host_needs_its_link() -> None:
-    with pytest.raises(ValueError, match="needs host_link"):
-        site(gpus={"links": {"through_host": True}, "host_link": None})
+        site(gpus={"links": links} | host_link)
 
 
 NO_NEAR = [{"name": f"mlx5_{n}", "class": "ib-400g"} for n in range(8)]
@@ -216,24 +213,20 @@ def test_limits_and_bands_follow_the_number_of_nodes(nodes: int, algos: int) -> 
     assert 0.8 * 400 < ring.typical < 0.95 * 400
 
 
-def test_no_band_for_more_nodes_than_were_measured() -> None:
-    with pytest.raises(NoExpectation, match="no data for this collective") as caught:
-        collective(site(), Question(bench="all_reduce", nodes=64, nbytes=GIB))
-    assert caught.value.limit
+def test_networks_without_a_band() -> None:
+    found = missing(site(), Question(bench="all_reduce", nodes=64, nbytes=GIB))
+    assert "no data for this collective" in str(found)
+    assert found.limit
+    # A network that does not read GPU memory has no curve.
+    slow = [{"name": "eth0", "class": "roce-100g", "gpudirect": False}]
+    missing(site(nics=slow), Question(bench="all_reduce", nodes=2, nbytes=GIB))
 
 
 def test_switches_of_infiniband_may_reduce() -> None:
     """A published 480 GB/s on many nodes is no fault of the measurement."""
-    most = collective(site(), Question(bench="all_reduce", nodes=16, nbytes=GIB)).limit
-    roce = [{"name": f"mlx5_{n}", "class": "roce-400g", "near_gpus": [n]} for n in range(8)]
-    least = collective(site(nics=roce), Question(bench="all_reduce", nodes=16, nbytes=GIB)).limit
-    assert most > 480 > least
-
-
-def test_a_network_that_does_not_read_gpu_memory_has_no_curve() -> None:
-    nics = [{"name": "eth0", "class": "roce-100g", "gpudirect": False}]
-    with pytest.raises(NoExpectation):
-        collective(site(nics=nics), Question(bench="all_reduce", nodes=2, nbytes=GIB))
+    question = Question(bench="all_reduce", nodes=16, nbytes=GIB)
+    least = collective(site(nics=nics("roce-400g")), question).limit
+    assert collective(site(), question).limit > 480 > least
 
 
 # A band of one algorithm is for runs of that algorithm.
@@ -248,12 +241,8 @@ def log(algorithm: str) -> str:
 
 def verdict(value: float, algorithm: str = "", *, forced: bool = False, nodes: int = 2) -> Verdict:
     """Of an all-reduce of 8 GiB on H100 with four RoCE ports, as a site of family roce."""
-    nics = [
-        {"name": f"mlx5_{n}", "class": "roce-400g", "near_gpus": [2 * n, 2 * n + 1]}
-        for n in range(4)
-    ]
     run = Run(
-        site=site(family="roce", nics=nics, fabric={"rails": 4}),
+        site=site(family="roce", nics=nics("roce-400g", 4, 2), fabric={"rails": 4}),
         partition="gpu",
         bench="all_reduce",
         harness="nccl-tests",

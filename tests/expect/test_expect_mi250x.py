@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from busbar import site as sites
-from busbar.cli import main
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.topology import gpu, node_graph, widest_path
 from busbar.site.model import Links, PairLink, Site
 from tests.cases import cases
+from tests.said import Command
 
 from .fits import Reading, fit
 from .recorded_runs import osu_gb_per_s
@@ -36,12 +34,8 @@ READINGS = readings()
 
 
 def expected(site: Site, reading: Reading, bench: str = "osu_bw"):
-    return point_to_point(
-        site,
-        Question(
-            bench=bench, src=reading.src, dst=reading.dst, nbytes=SIZE, engine=reading.engine
-        ),
-    )
+    ends = {"src": reading.src, "dst": reading.dst, "engine": reading.engine}
+    return point_to_point(site, Question(bench=bench, nbytes=SIZE, **ends))
 
 
 def inside(site: Site, reading: Reading) -> bool:
@@ -146,39 +140,31 @@ def test_readings_from_gcd_0_cannot_refute_the_loss_of_1_3_or_1_5(
     assert 0 <= left.forwarding_gpus - was.forwarding_gpus <= 1
 
 
-def test_few_parameters_for_all_readings(site: Site) -> None:
-    model = fit(site, READINGS)
-    assert model.parameters == 4
-    assert model.parameters < len(READINGS) / 2
-
-
 def test_family_holds_what_the_fit_gives(site: Site) -> None:
     model = fit(site, READINGS)
+    assert model.parameters == 4 < len(READINGS) / 2
     link = sites.link_classes(site)["xgmi-mi250x"]
     shares = {band.engine: band for band in link.bands if band.bench == "osu_bw"}
-    assert shares["kernel"].share == pytest.approx(model.share["kernel"], rel=0.005)
-    assert shares["kernel"].hop_share == pytest.approx(model.hop_share, rel=0.005)
-    assert shares["sdma"].share == pytest.approx(model.share["sdma"], rel=0.005)
-    assert link.engines["sdma"].share == pytest.approx(model.cap_share["sdma"], rel=0.005)
+    for stated, fitted in (
+        (shares["kernel"].share, model.share["kernel"]),
+        (shares["kernel"].hop_share, model.hop_share),
+        (shares["sdma"].share, model.share["sdma"]),
+        (link.engines["sdma"].share, model.cap_share["sdma"]),
+    ):
+        assert stated == pytest.approx(fitted, rel=0.005)
 
 
 @cases("peer", range(1, 8))
-@cases("engine", ENGINES)
-def test_leave_one_out(site: Site, peer: int, engine: str) -> None:
-    left = [r for r in READINGS if (r.dst, r.engine) != (peer, engine)]
-    (out,) = [r for r in READINGS if (r.dst, r.engine) == (peer, engine)]
-    graph = node_graph(site.node, sites.link_classes(site))
-    predicted = fit(site, left).predict(widest_path(graph, gpu(0), gpu(peer)), engine)
-    assert predicted == pytest.approx(out.gb_per_s, rel=0.12)
-
-
-@cases("peer", range(1, 8))
-def test_leave_a_whole_pair_out(site: Site, peer: int) -> None:
-    left = [r for r in READINGS if r.dst != peer]
+def test_leave_one_or_a_whole_pair_out(site: Site, peer: int) -> None:
     graph = node_graph(site.node, sites.link_classes(site))
     path = widest_path(graph, gpu(0), gpu(peer))
-    for out in (r for r in READINGS if r.dst == peer):
-        assert fit(site, left).predict(path, out.engine) == pytest.approx(out.gb_per_s, rel=0.12)
+    others = [r for r in READINGS if r.dst != peer]
+    pair = [r for r in READINGS if r.dst == peer]
+    assert len(pair) == len(ENGINES)
+    for out in pair:
+        for left in (others, [*others, *(r for r in pair if r is not out)]):
+            predicted = fit(site, left).predict(path, out.engine)
+            assert predicted == pytest.approx(out.gb_per_s, rel=0.12)
 
 
 def test_sdma_cap_binds_only_on_wide_paths(site: Site) -> None:
@@ -226,13 +212,11 @@ def test_unknown_engine_and_gpu(site: Site) -> None:
         point_to_point(site, Question(bench="osu_bw", src=0, dst=8, nbytes=SIZE))
 
 
-def test_command_prints_path_and_number_of_parameters(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["expect", "--site", "mi250x", "--from", "0", "--to", "3", "--engine", "kernel"]
-    assert main([*arguments, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
+def test_command_prints_path_and_number_of_parameters(busbar: Command) -> None:
+    document = busbar("expect --site mi250x --from 0 --to 3 --engine kernel --json").json
     assert document["limit_gb_per_s"] == 50
     assert document["path"][1] == "gpu1-gpu3: 1 x xgmi-mi250x = 50 GB/s (binds)"
     assert document["low_gb_per_s"] < document["typical_gb_per_s"] < document["high_gb_per_s"]
     assert document["sources"]
-    assert main(["expect", "--site", "mi250x"]) == 0
-    assert "4 numbers fitted to 14 readings" in capsys.readouterr().out
+    said = busbar("expect --site mi250x")
+    assert (said.status, "4 numbers fitted to 14 readings" in said.out) == (0, True)

@@ -10,9 +10,12 @@ import pytest
 
 from busbar import site as sites
 from busbar.expect import NoExpectation, Question, expect
+from busbar.site.model import Partition
 from tests.cases import cases
 from tests.expect.published import Comparison, compare, readings
+from tests.expect.test_curves import site
 
+GB200 = {"model": "NVIDIA GB200", "arch": "sm_100", "count": 4}
 NOT_MODELLED = ("Intel",)
 """Vendors that no site can describe."""
 FITTED = {
@@ -129,28 +132,15 @@ def test_two_gpus_of_a_domain_use_its_switches() -> None:
 
 
 def rack() -> sites.Site:
-    node = {
-        "gpus": {
-            "vendor": "nvidia",
-            "model": "NVIDIA GB200",
-            "arch": "sm_100",
-            "count": 4,
-            "multicast": True,
-            "links": {"switched": {"class": "nvlink5", "count": 18, "domain_nodes": 18}},
-            "host_link": {"class": "nvlink-c2c", "count": 1},
-        },
-        "nics": [{"name": f"mlx5_{n}", "class": "ib-400g", "near_gpus": [n]} for n in range(4)],
+    """Two racks of GB200."""
+    switched = {"class": "nvlink5", "count": 18, "domain_nodes": 18}
+    gpus = GB200 | {
+        "links": {"switched": switched},
+        "host_link": {"class": "nvlink-c2c", "count": 1},
     }
-    return sites.Site.model_validate(
-        {
-            "name": "rack",
-            "description": "two racks",
-            "family": "infiniband",
-            "partitions": [{"name": "gpu", "node_type": "gpu", "nodes": 36}],
-            "node_types": {"gpu": node},
-            "fabric": {"provider": "verbs", "rails": 4},
-            "deliveries": [{"kind": "wheels", "stack": "cuda"}],
-        }
+    nics = [{"name": f"mlx5_{n}", "class": "ib-400g", "near_gpus": [n]} for n in range(4)]
+    return site(gpus=gpus, nics=nics, fabric={"rails": 4}).model_copy(
+        update={"partitions": (Partition(name="gpu", node_type="gpu", nodes=36),)}
     )
 
 

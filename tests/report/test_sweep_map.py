@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from busbar import cli
 from busbar.cluster.sweep.document import read_sweep
 from busbar.errors import BusbarError
 from busbar.report.headline import of_sweep
 from busbar.report.sweep import map_of, read_rates
 from busbar.verdict import Verdict
 from tests.cases import cases
+from tests.said import Command
 
 
 def files(tmp_path: Path, nodes: int = 12, **verdict: Any) -> tuple[Path, Path]:
@@ -65,35 +65,37 @@ def test_nobody_passes_without_rows(tmp_path: Path) -> None:
     assert not [v for v, _ in drawn.counts if v is Verdict.PASS]
 
 
-def test_the_page_of_a_sweep(tmp_path: Path, capsys, monkeypatch) -> None:
+@pytest.fixture(autouse=True)
+def no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "none"))
+
+
+def test_the_page_of_a_sweep(tmp_path: Path, busbar: Command) -> None:
     verdict, rows = files(tmp_path)
-    arguments = ["report", "--sweep", str(verdict), "--rows", str(rows)]
-    assert cli.main([*arguments, "--output", str(tmp_path / "out"), "--summary"]) == 0
+    said = busbar(f"report --summary --sweep {verdict} --rows {rows} --output", tmp_path / "out")
     text = (tmp_path / "out/index.html").read_text()
     assert "nic gpu-a5/mlx5_0: 23 of 46 GB/s" in text
     assert "gpu-a3-gpu-a4</strong>: not measured by the sweep" in text
     assert "1 line was cut off" in text
-    assert capsys.readouterr().out.startswith("sweep: degraded: gpu-a5 is slow")
+    assert said.status == 0
+    assert said.out.startswith("sweep: degraded: gpu-a5 is slow")
 
 
-def test_the_page_of_a_sweep_by_leaf(tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "none"))
+def test_the_page_of_a_sweep_by_leaf(tmp_path: Path, busbar: Command) -> None:
     verdict, rows = files(tmp_path)
     topology = tmp_path / "topology.conf"
     topology.write_text(
         "SwitchName=left Nodes=gpu-a[0-5]\nSwitchName=right Nodes=gpu-a[6-10]\n"
         "SwitchName=core Switches=left,right\n"
     )
-    output = ["--output", str(tmp_path / "out"), "--topology", str(topology)]
-    assert cli.main(["report", *output]) == 2
-    assert "--topology: needs the verdict of the sweep" in capsys.readouterr().err
-    assert cli.main(["report", "--sweep", str(verdict), "--rows", str(rows), *output]) == 0
+    line = f"report --output {tmp_path / 'out'} --topology {topology}"
+    busbar.refuses("--topology: needs the verdict of the sweep", line)
+    assert busbar(f"{line} --sweep {verdict} --rows {rows}").status == 0
     text = (tmp_path / "out/index.html").read_text()
     for leaf in ("left <span>6", "right <span>5", "not in the topology <span>1"):
         assert f"<figcaption>{leaf} nodes: " in text
     topology.write_text("")
-    assert cli.main(["report", "--sweep", str(verdict), *output]) == 2
+    busbar.refuses("", f"{line} --sweep {verdict}")
 
 
 @cases("change", [{"schema": "x"}, {"accused": [1]}, {"unmeasured": None}])
