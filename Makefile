@@ -95,7 +95,7 @@ lock: ## resolve the requirements again and write the locks (needs uv)
 	$(UV_COMPILE) locks/spack-style.in -o locks/spack-style.txt
 
 bench: setup ## measure the run times that have a limit: busbar explain on a log of 1,024 ranks and on other texts, busbar check against its bare jobs (ARGS=)
-	@$(BIN)/python tests/bench/explain_large.py
+	@$(BIN)/python -m tests.bench.explain_large
 	@$(BIN)/python tests/bench/explain_any.py
 	@$(BIN)/python tests/bench/harness_cost.py $(ARGS)
 

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import itertools
-import json
-import os
-import resource
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.bench.explain_any import explain, one_core
 
 RANKS, PER_NODE, CHANNELS = 1024, 8, 32
 TARGET_BYTES = 500_000_000
@@ -98,23 +96,13 @@ def write_log(path: Path) -> None:
 def main() -> int:
     """Writes the log, explains it in a process of its own, and prints both figures beside the
     bar."""
+    one_core()
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "nccl-1024.log")
         write_log(path)
         begin = time.monotonic()
-        command = [sys.executable, "-m", "busbar", "explain", "--json", str(path)]
-        cores = sorted(os.sched_getaffinity(0))[:1]
-        done = subprocess.run(
-            command,
-            stdout=subprocess.PIPE,
-            check=False,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
+        told, seconds, memory = explain(path)
         elapsed = time.monotonic() - begin
-        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        # That of the CPU, since other programs run, too.
-        seconds, memory = usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
-        told = json.loads(done.stdout)
         print(  # noqa: T201 - its output
             f"explain: {path.stat().st_size / 1e6:.0f} MB, {told['ranks']} ranks on"
             f" {told['nodes']} nodes:"

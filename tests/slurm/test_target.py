@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
-from busbar.check.target import coverage, target_of, untested
+from busbar.check.target import Target, coverage, target_of, untested
 from busbar.errors import BusbarError
 from busbar.slurm.nodes import Node, parse_nodes
 from busbar.slurm.options import Wish, access_of
@@ -44,6 +44,12 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 SITE = sites.load("h20-roce")  # its partition is gpu
 
 
+def swept(target: Target) -> dict[str, tuple[str, ...]]:
+    """The nodes that are tested, by partition."""
+    assert target.sweep is not None
+    return dict(target.sweep.nodes)
+
+
 def test_the_nodes_of_a_partition() -> None:
     nodes = parse_nodes(SINFO + "\nslurm_load_partitions: error\n")
     assert [node.usable for node in nodes] == [True, True, False, False]
@@ -57,8 +63,7 @@ def test_the_nodes_of_a_partition() -> None:
 
 def test_all_nodes_that_slurm_gives_are_tested_and_the_others_are_listed() -> None:
     target = target_of(SITE, Wish(), every_node=True)
-    assert target.sweep is not None
-    assert target.sweep.nodes == {"gpu": ("n1", "n2")}
+    assert swept(target) == {"gpu": ("n1", "n2")}
     assert untested(target, "ucx-1.14") == []
     assert coverage(target, ["n1", "n2", "n2"]) == (
         "2 of 4 nodes tested, 2 cannot be: n3 drained (bad | fan), n4 down* (Not responding)"
@@ -67,8 +72,7 @@ def test_all_nodes_that_slurm_gives_are_tested_and_the_others_are_listed() -> No
 
 def test_a_named_node_that_cannot_be_tested_is_not_run() -> None:
     target = target_of(SITE, Wish(nodelist="n[1-3]"))
-    assert target.sweep is not None
-    assert target.sweep.nodes == {"gpu": ("n1", "n2")}
+    assert swept(target) == {"gpu": ("n1", "n2")}
     (outcome,) = untested(target, "ucx-1.14")
     assert outcome.verdict is Verdict.NOT_RUN
     assert [row.where for row in outcome.results] == ["n3"]
@@ -87,11 +91,9 @@ def test_a_partition_leaves_out_the_nodes_of_the_others(tmp_path: Path) -> None:
     lines = ('case "$*" in *=slow*)', 'echo "s1|idle|none" ;; *)', 'echo "f1|idle|none" ;; esac')
     (tmp_path / "sinfo").write_text("\n".join(("#!/bin/sh", *lines, "")))
     both = target_of(site, Wish(), every_node=True)
-    assert both.sweep is not None
-    assert both.sweep.nodes == {"first": ("f1",), "second": ("s1",)}
+    assert swept(both) == {"first": ("f1",), "second": ("s1",)}
     one = target_of(site, Wish("second"), every_node=True)
-    assert one.sweep is not None
-    assert one.sweep.nodes == {"second": ("s1",)}
+    assert swept(one) == {"second": ("s1",)}
     assert one.options == ("--system", "h20-roce:second")
     assert [node.name for node in target_of(site, Wish("second")).nodes] == ["s1"]
     with pytest.raises(BusbarError, match="f1 not in slow"):
@@ -111,41 +113,30 @@ def test_inside_an_allocation_all_of_its_nodes_are_taken(monkeypatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     target = target_of(SITE, Wish())
     assert target.allocation is not None
-    assert target.sweep is not None
-    assert target.sweep.nodes == {"gpu": ("n1", "n2", "n3")}
+    assert swept(target) == {"gpu": ("n1", "n2", "n3")}
     assert target.options == ("--system", "h20-roce:gpu")
-    named = target_of(SITE, Wish(nodelist="n2"))
-    assert named.sweep is not None
-    assert named.sweep.nodes == {"gpu": ("n2",)}
+    assert swept(target_of(SITE, Wish(nodelist="n2"))) == {"gpu": ("n2",)}
 
 
 @cases(
-    ("wish", "site", "message"),
+    ("job", "wish", "site", "message"),
     [
-        (Wish(nodelist="n9"), "h20-roce", "n9 not in gpu"),
-        (Wish(nodelist="n["), "h20-roce", "is not a list of nodes"),
-        (Wish(sbatch="--qos=x"), "local", "has no Slurm"),
-        (Wish(reservation="upd"), "local", "has no Slurm"),
-        (Wish(partition="cpu"), "h20-roce", "cpu: not one of gpu"),
+        ("", Wish(nodelist="n9"), "h20-roce", "n9 not in gpu"),
+        ("", Wish(nodelist="n["), "h20-roce", "is not a list of nodes"),
+        ("", Wish(sbatch="--qos=x"), "local", "has no Slurm"),
+        ("", Wish(reservation="upd"), "local", "has no Slurm"),
+        ("", Wish(partition="cpu"), "h20-roce", "cpu: not one of gpu"),
+        ("7", Wish(nodelist="n4"), "h20-roce", "n4 not among the nodes of job 7"),
+        ("7", Wish(sbatch="--qos=x"), "h20-roce", "submits no job"),
+        ("7", Wish(reservation="upd"), "h20-roce", "submits no job"),
+        ("7", Wish(partition="cpu"), "h20-roce", "cpu: not one of gpu"),
+        ("7", Wish(), "mi300x", "partition gpu, which the site does not have"),
     ],
 )
-def test_what_does_not_fit_is_refused(wish, site, message) -> None:
-    with pytest.raises(BusbarError, match=message):
-        target_of(sites.load(site), wish)
-
-
-@cases(
-    ("wish", "site", "message"),
-    [
-        (Wish(nodelist="n4"), "h20-roce", "n4 not among the nodes of job 7"),
-        (Wish(sbatch="--qos=x"), "h20-roce", "submits no job"),
-        (Wish(reservation="upd"), "h20-roce", "submits no job"),
-        (Wish(partition="cpu"), "h20-roce", "cpu: not one of gpu"),
-        (Wish(), "mi300x", "partition gpu, which the site does not have"),
-    ],
-)
-def test_what_an_allocation_does_not_have_is_refused(wish, site, message, monkeypatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
+def test_what_does_not_fit_is_refused(job, wish, site, message, monkeypatch) -> None:
+    """Also what an allocation does not have."""
+    if job:
+        monkeypatch.setenv("SLURM_JOB_ID", job)
     with pytest.raises(BusbarError, match=message):
         target_of(sites.load(site), wish)
 
@@ -160,11 +151,8 @@ def test_a_heterogeneous_job_is_refused(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_the_options_of_sbatch() -> None:
-    assert access_of("--account=ops -p big --comment='a b'") == (
-        "--account=ops",
-        "-p big",
-        "'--comment=a b'",
-    )
+    words = ("--account=ops", "-p big", "'--comment=a b'")
+    assert access_of("--account=ops -p big --comment='a b'") == words
     assert access_of("") == ()
     assert Wish(sbatch="-A ops", reservation="a b").access == ("-A ops", "'--reservation=a b'")
     assert Wish(reservation="upd").access == ("--reservation=upd",)
