@@ -24,6 +24,7 @@ from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.reading import Note
 from busbar.engine.results import Result
 from busbar.engine.run import Run
+from busbar.engine.tool import pair_of
 from busbar.parse.events import Start
 from busbar.parse.text import Source
 from busbar.site.delivery import GPU_STACKS
@@ -210,7 +211,8 @@ class LaunchesCheck(BusbarCheck, special=True):
         if missing := self.planned[len(parts) :]:
             left = f"{len(missing)} of {len(self.planned)} launches"
             failed = f"{missing[0].command[0]} was not started: {left} are missing"
-            results.append(Result(self.name, Verdict.FAILED, pair=missing[0].pair, message=failed))
+            pair = pair_of(missing[0])
+            results.append(Result(self.name, Verdict.FAILED, pair=pair, message=failed))
         rest += [Source.from_text(file.name, "\n".join(output[first - 1 :]), first)]
         rest += [*logs.values(), *([] if self.judged else [error_file])]
         worked = all(result.verdict is not Verdict.FAILED for result in results)

@@ -10,8 +10,8 @@ import reframe as rfm
 from reframe.core.builtins import parameter
 
 from busbar.engine.launch import BenchLaunch
-from busbar.engine.plugin import contradictions, used
 from busbar.engine.results import Result
+from busbar.tools.aws_ofi_nccl.plugin import contradictions, used
 from busbar.verdict import Verdict
 
 from .bench import BenchCheck

@@ -43,8 +43,8 @@ def contradictions(
 def late_readings(shown: LaunchOutput) -> Iterator[str]:
     """Yield that readings follow the end of the output, which its process prints last.
 
-    The launcher can mix the lines of ranks, but not those of one rank: each rank of ``gpu_aware``
-    prints its readings, then that it is idle.
+    The launcher can mix the lines of ranks, but not those of one rank: each rank of our
+    programs prints its readings, then that it is idle.
     """
     facts, own = shown.facts, shown.file
     exit_line = shown.first + len(shown.until_exit)

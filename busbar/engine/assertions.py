@@ -29,7 +29,7 @@ _FAILED = Verdict.FAILED
 _EXACT = 0.01
 """NCCL rounds a message to what divides among the ranks; by less than this share."""
 _MEANINGFUL = 1 << 30
-"""nccl-tests lowers its largest size to what fits into the GPU's memory: below this one the links
+"""A tool lowers its largest size to what fits into the GPU's memory: below this one the links
 are not judged, so a GPU that is that full has failed."""
 
 

@@ -11,6 +11,7 @@ from busbar.expect import COLLECTIVES, NoExpectation, Question, collective, poin
 from busbar.expect.collective import by_algorithm
 from busbar.expect.expectation import Expectation
 from busbar.expect.floors import above_host_link, host_copy, no_band_of_a_port
+from busbar.expect.point import BANDWIDTH, LATENCY
 from busbar.site.model import Site
 
 _BY_BANDWIDTH_BYTES = 1 << 28
@@ -29,14 +30,20 @@ def site_of(run: Run) -> Site:
     return run.site
 
 
+def no_bands(run: Run, reading: Reading) -> list[Expectation]:
+    """Refuse the readings of a tool whose rates say nothing of links."""
+    where = f"site {run.site.name}" if run.site else ""
+    raise NoExpectation(f"no band for {run.bench}", where=where)
+
+
 def pair(run: Run, reading: Reading) -> Expectation:
-    """Point to point: OSU, and our own programs, which measure the same."""
+    """Point to point, in one direction unless the benchmark says otherwise."""
     site = site_of(run)
     if run.memory == "host":
         raise NoExpectation("host buffers use no GPU link", where=f"site {site.name}")
     bench, source, target = run.bench, run.gpu(0), run.gpu(1)
     if reading.source is not None and reading.target is not None:
-        bench = "osu_latency" if reading.kind == "latency_us" else "osu_bw"
+        bench = LATENCY if reading.kind == "latency_us" else BANDWIDTH
         source, target = run.gpu(reading.source), run.gpu(reading.target)
     question = replace(
         question_of(run, reading),
@@ -45,7 +52,7 @@ def pair(run: Run, reading: Reading) -> Expectation:
         dst=target,
         buffers=reading.buffers or run.buffers or "D D",
     )
-    if bench == "osu_bw" and question.buffers in ("H D", "D H") and question.nodes == 1:
+    if bench == BANDWIDTH and question.buffers in ("H D", "D H") and question.nodes == 1:
         return host_copy(site, question)
     question = replace(question, engine=run.engine, driver_us=reading.driver_us)
     return point_to_point(site, question)
@@ -65,7 +72,7 @@ def question_of(run: Run, reading: Reading) -> Question:
 
 
 def collectives(run: Run, reading: Reading) -> list[Expectation]:
-    """A collective of NCCL or RCCL; of a large message without a band, a floor."""
+    """A collective of GPUs; of a large message without a band, a floor."""
     site = site_of(run)
     operation = reading.operation or run.bench
     if reading.kind != "busbw" or operation not in COLLECTIVES:

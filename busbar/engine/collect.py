@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from busbar.engine.collector import Collector
 from busbar.engine.inputs import Stream
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import LaunchOutput
-from busbar.engine.monitor import from_ras
 from busbar.engine.patterns import patterns
 from busbar.engine.reading import Evidence
 from busbar.engine.tool import tools
 from busbar.errors import BusbarError
-from busbar.parse import nccl_monitor
 from busbar.parse.events import RankPlace
 from busbar.parse.mentions import is_document
 from busbar.parse.messages import Pattern
@@ -92,12 +91,8 @@ def _read_json(stream: Stream, name: str) -> JobOutput | None:
     text = data.decode("utf-8", "replace")
     readers = (tool.document for tool in tools().values() if tool.document)
     facts = None
-    try:
-        if ras := nccl_monitor.parse_ras(text):
-            return from_ras(ras, name, text)
+    with suppress(ValueError):  # broken beyond reading: the line reader goes on
         facts = next((found for read in readers if (found := read(name, text))), None)
-    except ValueError:
-        pass  # JSON of another kind, or broken beyond reading: the line reader goes on
     if facts is None:
         stream.unread(data)
     return facts

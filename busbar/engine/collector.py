@@ -14,15 +14,14 @@ from busbar.engine.job_output import (
     JobOutput,
     Occurrence,
 )
-from busbar.engine.monitor import note_record
 from busbar.engine.patterns import BEGINNINGS, Patterns, Role
 from busbar.engine.recent import Recent
 from busbar.engine.runs import Runs
 from busbar.engine.shell import read_shell
 from busbar.engine.tables import Tables
+from busbar.engine.tool import started_by
 from busbar.parse import (
     nccl_log,
-    nccl_monitor,
     numbers,
     nvidia_smi,
     ucx_log,
@@ -32,7 +31,6 @@ from busbar.parse.messages import HEAD_BYTES, Message, Pattern, match, search
 from busbar.parse.prefix import Prefixes
 from busbar.parse.text import BLOCK_BYTES, decode
 
-MOST_RECORD_BYTES = 1 << 16
 MOST_PREFIXES = 20_000
 DENSE = 4
 """If more lines than one in so many are read, looking at each is faster than a search."""
@@ -59,9 +57,9 @@ class Collector:
             Role.SHELL: self._shell,
             Role.PROCESS: self._process,
             Role.ENDPOINT: self._endpoint,
-            Role.RECORD: self._record,
             Role.RULE: self._rule,
         }
+        self._started = started_by()
         self._prefixes: set[bytes] = set()
         self._tokens: set[bytes] = set()
         self._full = False
@@ -227,10 +225,15 @@ class Collector:
             elif message.kind == "ucx.env":
                 for name, value in ucx_log.parse_settings(message["settings"]).items():
                     run.note_setting(name, value, evidence)
-            elif message.kind == "ofi.process" and not run.tool:
-                run.tool = "nccl_message_transfer"
-            elif message.kind == "ofi.process":
-                run.hosts.setdefault(message["host"])
+            elif message.kind in self._started:
+                self._process_of(run, self._started[message.kind], message["host"])
+
+    @staticmethod
+    def _process_of(run: JobOutput, tool: str, host: str) -> None:
+        """Note a process of a tool that says where it runs; the first one only begins the run."""
+        if run.tool:
+            run.hosts.setdefault(host)
+        run.tool = run.tool or tool
 
     def _other(self, number: int, line: bytes) -> None:
         if self.runs.full:
@@ -305,10 +308,6 @@ class Collector:
         """Note the nearest line before ``end`` that complains: it can say why a run ended."""
         if run.complaint is None and (found := self._recent.complaint(end)):
             run.complaint = self.runs.evidence(*found)
-
-    def _record(self, number: int, line: bytes) -> None:
-        if record := nccl_monitor.parse_record(line[:MOST_RECORD_BYTES]):
-            note_record(self.runs.current, *record, self.runs.evidence(number, line))
 
     def _process(self, _: int, line: bytes) -> None:
         if process := ucx_log.LINE.search(line[:512]):

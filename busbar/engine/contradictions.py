@@ -56,7 +56,7 @@ def of_event(reading: events.ReadingEvent, start: events.Start | None) -> str:
 
 
 def _of_collective(reading: events.ReadingEvent, ranks: int | None) -> str:
-    """Return what is wrong with a line of ``torch_collectives``, which has time and two rates."""
+    """Return what is wrong with a collective, which has time and two rates."""
     algbw, places = reading.algbw_gb_per_s, (_JSON_DECIMALS, _JSON_DECIMALS)
     if reading.metric != "busbw" or algbw is None:
         return ""

@@ -21,6 +21,7 @@ from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.collective import bands as collective_bands
 from busbar.expect.expectation import Expectation
+from busbar.expect.point import BANDWIDTH
 
 
 def expectation_of(run: Run) -> Expect:
@@ -123,7 +124,7 @@ def engine_band(run: Run, nbytes: int, engine: str) -> Expectation | None:
     if run.site is None:
         return None
     question = Question(
-        bench="osu_bw",
+        bench=BANDWIDTH,
         nbytes=nbytes,
         src=run.gpu(0),
         dst=run.gpu(1),

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import replace
 from functools import cache
-from pathlib import Path, PurePath
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Literal
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Evidence
@@ -19,7 +18,7 @@ from busbar.expect import COLLECTIVES
 from busbar.parse import nccl_log, numbers
 from busbar.parse.events import Copy, Event, Flag, Placed, Rank, Start
 from busbar.site.load import find, link_classes, load, names, ships
-from busbar.site.model import CollectiveBench, NodeType, Site
+from busbar.site.model import NodeType, Site
 
 _ALGORITHMS = {"RING": "ring", "TREE": "tree", "NVLS": "nvls", "NVLS_TREE": "nvls"}
 _VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
@@ -65,9 +64,9 @@ def nodes_of(facts: JobOutput) -> int | None:
     NCCL counts each rank as a node if the network is their only connection. So host names take
     precedence over its count if all ranks are seen.
     """
-    listed = {d.host for d in facts.devices.values()}
-    if listed and facts.tool == "nccl-tests" and not facts.reports:
-        return len(listed)
+    tool = tool_of(facts.tool)
+    if tool and tool.nodes and (listed := tool.nodes(facts)):
+        return listed
     printed = max((numbers.count(v) for v in facts.values("nccl.nodes", "nodes")), default=0)
     ranks = ranks_of(facts)
     if printed and (not ranks or len(facts.processes) < ranks):
@@ -81,17 +80,13 @@ def named_operation(facts: JobOutput) -> tuple[str, Evidence | None] | None:
         return name, evidence
     for command, evidence in facts.commands:
         if command.program:
-            return command.program.removesuffix("_perf"), evidence
+            return command.bench, evidence
     ran = Counter(v for v in facts.values("nccl.algorithm", "operation") if v in NCCL_NAMES)
     if len(ran) == 1:
         return NCCL_NAMES[next(iter(ran))], facts.seen("nccl.algorithm")[0].evidence
-    if facts.tool == "nccl-tests":
-        for file in facts.files:
-            words = re.sub(r"[^a-z]+", "_", PurePath(file).name.lower())
-            for operation in get_args(CollectiveBench):
-                if operation in words:
-                    return operation, None
-    return None
+    tool = tool_of(facts.tool)
+    operation = tool.operation(facts) if tool and tool.operation else None
+    return (operation, None) if operation else None
 
 
 def gpu_models(facts: JobOutput) -> set[str]:
@@ -102,7 +97,7 @@ def gpu_models(facts: JobOutput) -> set[str]:
 
 
 def nccl_versions(facts: JobOutput) -> dict[str, Evidence]:
-    """Return the versions of NCCL or RCCL that ran, by its log and by nccl-tests.
+    """Return the versions of NCCL or RCCL that ran, by its log and by the tool.
 
     PyTorch names the version that it was built with, which is not among them.
     """
@@ -216,6 +211,7 @@ def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
     bench, tool = output.tool, tool_of(output.tool)
     if (tool and bench in tool.outputs) or (not bench and operation in COLLECTIVES):
         bench = operation or ""
+    buffers = output.buffers or (tool.buffers(output) if tool and tool.buffers else "")
     run = replace(
         known,
         bench=bench,
@@ -225,8 +221,8 @@ def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
         listed=listed or _listed(output),
         engine=known.engine or shown_engine(output),
         gpus=_gpus(known, output),
-        buffers=output.buffers or _buffers(output),
-        memory=_memory(output, output.buffers or _buffers(output)),
+        buffers=buffers,
+        memory=_memory(output, buffers),
         copies=(copies_of(output) or None) if output.device == "host" else None,
         algorithms=algorithms_of(output),
     )
@@ -261,15 +257,6 @@ def _may_be(node: NodeType, run: Run, nodes: int, output: JobOutput) -> bool:
     return divided == (max(places.values()) > 1)
 
 
-def _buffers(output: JobOutput) -> str:
-    """``H D`` and the like from the command line: OSU 7.4 does not print them."""
-    for command, _ in output.commands:
-        kinds = command.arguments[-2:]
-        if len(kinds) == 2 and set(kinds) <= {"D", "H"}:
-            return " ".join(kinds)
-    return ""
-
-
 def _memory(output: JobOutput, buffers: str) -> Literal["", "host", "device"]:
     if output.device == "host":
         return "host"
@@ -298,7 +285,7 @@ def shown_engine(output: JobOutput) -> str | None:
 
 
 def _gpus(known: Run, output: JobOutput) -> dict[int, int]:
-    if output.tool == "gpu_aware":
+    if any(place.device for place, _ in output.events_of(Rank)):
         return _gpus_of_ranks(known, output)
     return dict(enumerate(visible_gpus(output)))
 
@@ -326,7 +313,7 @@ def _gpus_of_ranks(run: Run, output: JobOutput) -> dict[int, int]:
 
 
 def copies_of(output: JobOutput) -> tuple[Event, ...]:
-    """Return the plain copies that ``gpu_aware --copy`` measured, and for which MPI; else ()."""
+    """Return the plain copies that a program measured beside MPI, and for which MPI; else ()."""
     copies = [event for event, _ in output.events if isinstance(event, Copy | Flag)]
     starts = [start for start, _ in output.events_of(Start)]
     return (*starts, *copies) if copies else ()

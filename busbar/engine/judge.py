@@ -15,7 +15,7 @@ from busbar.engine.reading import Reading
 from busbar.engine.results import Result, result_of
 from busbar.engine.run import Run, of_launch
 from busbar.engine.series import series_of
-from busbar.engine.tool import tool_of
+from busbar.engine.tool import pair_of, tool_of
 from busbar.parse.events import Check
 from busbar.verdict import Verdict
 
@@ -51,7 +51,7 @@ def _results(
 ) -> list[Result]:
     hosts: dict[int | None, str] = {place.rank: place.host for place in shown.ranks}
     where = ",".join(dict.fromkeys(place.host for place in shown.ranks))
-    row = Result(check, Verdict.FAILED, where=where, pair=launch.pair)
+    row = Result(check, Verdict.FAILED, where=where, pair=pair_of(launch))
     problems = {name: list(check(launch, shown)) for name, check in ASSERTIONS.items()}
     problems["machine"] = [(Verdict.FAILED, text) for text in differences(run, shown)]
     if problems.get("ranks") and (reason := other_ranks(launch, shown)):
@@ -102,5 +102,5 @@ def _pair(launch: BenchLaunch, reading: Reading) -> str:
     if reading.source is not None and reading.target is not None:
         return f"{reading.source}->{reading.target}"
     if reading.in_place is not None:
-        return f"{launch.pair} {'in' if reading.in_place else 'out of'} place"
-    return reading.operation or launch.pair
+        return f"{pair_of(launch)} {'in' if reading.in_place else 'out of'} place"
+    return reading.operation or pair_of(launch)

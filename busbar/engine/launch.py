@@ -22,7 +22,7 @@ class BenchLaunch:
     """A command that a job runs, and what its output must hold."""
 
     bench: str
-    """As ``busbar expect`` calls it: ``osu_bw``, ``all_reduce``; or the program's own name."""
+    """As ``busbar expect`` calls it, such as ``all_reduce``; or the program's own name."""
     command: tuple[str, ...]
     """The program and its options."""
     ranks: int
@@ -63,14 +63,6 @@ class BenchLaunch:
     """What one of our own programs measures at each size."""
     json: str = ""
     """The file for its results as JSON, which is requested if its usage has ``-J``."""
-
-    @property
-    def pair(self) -> str:
-        """``0->1`` for two GPUs or two ranks; the benchmark otherwise."""
-        if self.ranks != 2 or not self.bench.startswith("osu_"):
-            return self.bench
-        source, target = self.gpus if len(self.gpus) == 2 else (0, 1)
-        return f"{source}->{target}"
 
     def option(self, name: str) -> str:
         """The word after an option of the command; empty without it."""

@@ -14,7 +14,7 @@ from busbar.parse.events import Start
 from busbar.site.model import Gpus
 
 _VENDORS = {"CUDA": "nvidia", "ROCM": "amd", "HIP": "amd", "SYCL": "intel"}
-"""By the memory that the title of OSU names, and the back end of our programs."""
+"""By the memory that the title of a table names, and the back end of our programs."""
 _NVIDIA_CHIP = re.compile(r"(?i)\b(?P<word>[A-Z]{1,3}\d{1,3}[A-Z]?|\d{3,4}(?!\d| ?GB))\b")
 """H200, GB200, L40S, V100, and the number of an RTX 6000."""
 _FORM = re.compile(r"(?i)(?P<word>PCIe|NVL(?!ink)|SXM|HBM)")

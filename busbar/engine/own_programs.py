@@ -15,7 +15,7 @@ from busbar.parse.events import CLOCK_MARGIN, Check, End, Idle, Rank, Start
 from busbar.units import format_bytes
 
 _DETOUR = "_through_host"
-"""So ``memory`` names a pair of GPUs that cannot read each other's memory."""
+"""So a program names a pair of GPUs that cannot read each other's memory."""
 
 
 class Wanted(NamedTuple):

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from functools import cache
 
 from busbar.engine.tables import reader_types
-from busbar.parse import events, launch, nccl_log, nccl_monitor, nvidia_smi, ucx_log
+from busbar.parse import events, launch, nccl_log, nvidia_smi, ucx_log
 from busbar.parse.messages import Message, Pattern, match, table
 from busbar.parse.triggers import Triggers, literal
 
@@ -27,8 +27,6 @@ class Role(Enum):
     PROCESS = auto()
     ENDPOINT = auto()
     REPORT = auto()
-    RECORD = auto()
-    """Of NCCL's Inspector."""
     RULE = auto()
     """Before and after a help text."""
 
@@ -47,7 +45,6 @@ _TRIGGERS: dict[Role, tuple[str, ...]] = {
     Role.PROCESS: ucx_log.TRIGGERS,
     Role.ENDPOINT: ucx_log.ENDPOINT_TRIGGERS,
     Role.REPORT: nvidia_smi.TRIGGERS,
-    Role.RECORD: nccl_monitor.TRIGGERS,
     Role.RULE: ("-{60}",),
 }
 _NUMBER_AT_END = r"(?m:(?:[0-9.]|N/A)[ \t]*$)"

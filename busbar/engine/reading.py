@@ -42,13 +42,13 @@ class Reading:
     target: int | None = None
     """Ranks of a pair, where the tool names them."""
     in_place: bool | None = None
-    """For nccl-tests: which half of the row."""
+    """Which half of a row, where a tool measures in place and out of place."""
     buffers: str = ""
     """``D D``, ``H D``..., where the tool names them."""
     operation: str = ""
     """What ran, where one run measures several: ``all_reduce``."""
     driver_us: float | None = None
-    """Beside a latency of ``gpu_aware``: the shortest copy within a GPU."""
+    """Beside a latency between GPUs: the shortest copy within a GPU."""
     memory_gb_per_s: float | None = None
     """Beside a copy within a GPU: what its memory carries, reading and writing together."""
     measured_us: float | None = None

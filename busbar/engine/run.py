@@ -25,9 +25,9 @@ class Run:
     check: str = ""
     """The check that started it, without its parameters."""
     bench: str = ""
-    """``osu_bw``, ``gpu_aware``...; for nccl-tests and rccl-tests the collective."""
+    """What is measured, as a launch names it: a collective, or the program."""
     harness: str | None = None
-    """What timed a collective: ``nccl-tests``, ``rccl-tests`` or ``pytorch``."""
+    """What timed a collective, as bands name it."""
     nodes: int | None = None
     ranks: int | None = None
     """Ranks of all nodes."""

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
+from busbar.engine.tool import joins_pair
 from busbar.errors import BusbarError
 from busbar.expect.expectation import Expectation
 from busbar.expect.paths import within_node
@@ -16,9 +17,6 @@ from busbar.site.calibration import CalibratedBand, Calibration, SeriesKey
 from busbar.site.calibration import load as calibration
 from busbar.site.load import link_classes
 from busbar.site.model import Site
-
-_PAIRS = ("osu_bw", "osu_bibw", "osu_latency", "gpu_aware", "memory")
-"""The benchmarks whose readings name two GPUs, which are joined by different links."""
 
 
 def series_of(run: Run, reading: Reading) -> SeriesKey | None:
@@ -94,7 +92,7 @@ def _expectation(measured: Calibration, band: CalibratedBand, limit: float | Non
 
 def _links(site: Site, run: Run, reading: Reading) -> str:
     """Name the links between both GPUs of a pair; empty for the same GPU, or outside a node."""
-    if run.bench not in _PAIRS or (run.nodes or 1) > 1 or run.memory == "host":
+    if not joins_pair(run.bench) or (run.nodes or 1) > 1 or run.memory == "host":
         return ""
     ends = [0, 1] if reading.source is None else [reading.source, reading.target]
     source, target = (run.gpu(end) if end is not None else None for end in ends)

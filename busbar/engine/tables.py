@@ -10,13 +10,12 @@ from busbar.engine.contradictions import of_event
 from busbar.engine.job_output import MOST_READINGS, MOST_VALUES, JobOutput
 from busbar.engine.reading import Evidence, Kind, Reading
 from busbar.engine.runs import Runs
-from busbar.engine.tool import TableReader, tools
+from busbar.engine.tool import TableReader, early_program, tools
 from busbar.parse import events
 from busbar.parse.busy import Busy
 from busbar.parse.text import decode
 
 _EVENTS = tuple(beginning.encode() for beginning in events.BEGINNINGS)
-_PROGRAM = "gpu_aware"
 _COMMENT = re.compile(rb"\s*#(?!\d+\s)")
 """A comment of a table. gdb numbers the frames of a backtrace."""
 _KINDS: dict[str, Kind] = {
@@ -100,7 +99,7 @@ class Tables:
         if isinstance(event, events.Start):
             facts = self._start(event, evidence)
         elif not isinstance(event, events.Placed | Busy):
-            facts.tool = facts.tool or _PROGRAM
+            facts.tool = facts.tool or early_program()
         if isinstance(event, events.ReadingEvent):
             self._event_reading(event, evidence)
         elif isinstance(event, events.End) or len(facts.events) < MOST_READINGS:

@@ -140,7 +140,7 @@ class Tool:
     """All that the engine knows of a benchmark."""
 
     benches: tuple[str, ...]
-    """How launches name it, as patterns: ``osu_*``."""
+    """How launches name it, as patterns: ``copy_*``."""
     outputs: tuple[str, ...] = ()
     """Further names of its outputs."""
     programs: Programs
@@ -177,6 +177,20 @@ class Tool:
     """What timed a collective, as bands name it."""
     ranks: Callable[[JobOutput], int | None] | None = None
     """The ranks that its output shows."""
+    nodes: Callable[[JobOutput], int | None] | None = None
+    """The nodes that its output lists, if it lists all."""
+    operation: Callable[[JobOutput], str | None] | None = None
+    """The collective of an output in which nothing names it."""
+    buffers: Callable[[JobOutput], str] | None = None
+    """The kinds of memory of an output that does not name them: ``H D``."""
+    pairs: tuple[str, ...] = ()
+    """Those whose readings are of two GPUs, which are joined by different links."""
+    between_two: bool = False
+    """Whether two ranks are shown as the pair of their GPUs."""
+    started: str = ""
+    """The message of a process that names its ``host``, if that is how its output begins."""
+    early_events: bool = False
+    """Whether its ranks can print events before the first one says what was started."""
     collective: bool = False
     """Whether the bands of collectives judge it, and not those of links."""
     files: tuple[str, ...] = ()
@@ -232,6 +246,33 @@ def tools() -> dict[str, Tool]:
     """Return all tools by the names of their packages."""
     found: dict[str, Tool] = importlib.import_module(_PACKAGE).TOOLS
     return found
+
+
+@cache
+def started_by() -> dict[str, str]:
+    """Return the names of the tools that are known by a message of their processes."""
+    return {tool.started: tool.benches[0] for tool in tools().values() if tool.started}
+
+
+@cache
+def early_program() -> str:
+    """Return the program whose events can precede its start event."""
+    return next((tool.benches[0] for tool in tools().values() if tool.early_events), "")
+
+
+def pair_of(launch: BenchLaunch) -> str:
+    """Return ``0->1`` for two ranks that are shown as a pair of GPUs; the benchmark otherwise."""
+    tool = tool_of(launch.bench)
+    if launch.ranks != 2 or not (tool and tool.between_two):
+        return launch.bench
+    source, target = launch.gpus if len(launch.gpus) == 2 else (0, 1)
+    return f"{source}->{target}"
+
+
+def joins_pair(bench: str) -> bool:
+    """Return whether a reading of a benchmark is of two GPUs."""
+    tool = tool_of(bench)
+    return tool is not None and bench in tool.pairs
 
 
 @cache

@@ -24,6 +24,8 @@ from busbar.site.load import family, link_classes
 from busbar.site.model import Gpus, PointBench, Proof, Site
 
 BENCHES: tuple[str, ...] = get_args(PointBench)
+BANDWIDTH, LATENCY = "osu_bw", "osu_latency"
+"""The questions for the rate and the time of messages in one direction."""
 BUFFERS = ("D D", "H D", "D H", "H H")
 """Device or host buffers of sender and receiver, in OSU's notation."""
 _LATENCY_BYTES = 8

@@ -75,6 +75,11 @@ class CommandLine:
     arguments: tuple[str, ...] = ()
     """The words after the program."""
 
+    @property
+    def bench(self) -> str:
+        """Return what the program measures: ``all_reduce`` for ``all_reduce_perf``."""
+        return self.program.removesuffix("_perf")
+
     def option(self, name: str) -> str:
         """Return the word after an option of the program; empty without it."""
         return next((b for a, b in pairwise(self.arguments) if a == name), "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,8 +17,29 @@ from pathlib import Path
 
 import pytest
 
+from busbar.engine.tool import tools
+from busbar.expect import COLLECTIVES
+
 HERE = Path(__file__).parent / "copybench"
 PARTS = sorted(path.name for path in (HERE / "tool").iterdir() if path.is_file())
+
+
+def test_the_engine_names_no_tool(root: Path) -> None:
+    names: set[str] = set()
+    for package, tool in tools().items():
+        names |= {package, *tool.benches, *tool.outputs, *tool.programs.names}
+    # Collectives are operations, and memory is a word.
+    words = {name.strip("_*") for name in names} - {*COLLECTIVES, "memory"}
+    assert {"osu", "gpu_aware", "nccl-tests", "ncclras", "ucx_perftest"} < words
+    words |= {word.replace("_", "-") for word in words} | {'"memory"', "``memory``"}
+    either = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+    named = re.compile(rf"(?i)(?<![A-Za-z_])(?:{either})(?![A-Za-z_])")
+    lines = [
+        (path.name, line)
+        for path in (root / "busbar/engine").glob("*.py")
+        for line in path.read_text().splitlines()
+    ]
+    assert [line for line in lines if named.search(line[1])] == []
 
 
 @pytest.fixture(scope="module")

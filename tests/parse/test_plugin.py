@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 from busbar.engine.collect import collect
-from busbar.engine.plugin import contradictions, used
 from busbar.parse.text import Source
 from busbar.site.model import Fabric
+from busbar.tools.aws_ofi_nccl.plugin import contradictions, used
 
 FILE = "p4d-24xl-topo.xml"
 

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from busbar.engine.bands import no_bands
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
-from busbar.engine.reading import Reading
-from busbar.engine.run import Run
 from busbar.engine.tool import Feature, Programs, Tool, measured
-from busbar.expect import NoExpectation
-from busbar.expect.expectation import Expectation
 from busbar.parse import numbers
 from busbar.site.delivery import GPU_STACKS, Delivery
 from busbar.site.model import Site
@@ -27,10 +24,6 @@ def _declared(site: Site, delivery: Delivery) -> Iterator[str]:
 def _ranks(output: JobOutput) -> int:
     printed = [*output.values("ofi.process", "rank"), *output.values("ofi.completions", "rank")]
     return max(map(numbers.count, printed)) + 1
-
-
-def _bands(run: Run, reading: Reading) -> Sequence[Expectation]:
-    raise NoExpectation("nccl_message_transfer measures nothing")
 
 
 def _answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
@@ -53,9 +46,10 @@ TOOL = Tool(
     },
     declared=_declared,
     reader=None,  # it prints messages, no table
-    bands=_bands,
+    bands=no_bands,
     answer=_answer,
     checked=measured,
     ranks=_ranks,
+    started="ofi.process",
     files=("messages.yaml", "causes.yaml", "examples.yaml"),
 )

@@ -55,6 +55,8 @@ TOOL = Tool(
     answer=answer,
     checked=measured,
     contradictions=contradictions,
+    pairs=("gpu_aware",),
+    early_events=True,
     correctness=correctness,
     files=("causes.yaml", "examples.yaml"),
 )

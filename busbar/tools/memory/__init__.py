@@ -54,4 +54,5 @@ TOOL = Tool(
     answer=answer,
     checked=measured,
     contradictions=contradictions,
+    pairs=("memory",),
 )

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePath
+
 from busbar.engine.bands import collectives
 from busbar.engine.identify import gpu_models
 from busbar.engine.job_output import JobOutput
@@ -24,6 +27,21 @@ def _harness(known: Run, output: JobOutput) -> str | None:
     if not models:
         return None
     return _RCCL_TESTS if any("AMD" in model for model in models) else TOOL_NAME
+
+
+def _nodes(output: JobOutput) -> int | None:
+    """The nodes of the devices that it lists; a description of the machine lists others."""
+    return None if output.reports else len({each.host for each in output.devices.values()})
+
+
+def _operation(output: JobOutput) -> str | None:
+    """The collective that the name of a file tells."""
+    for file in output.files:
+        words = re.sub(r"[^a-z]+", "_", PurePath(file).name.lower())
+        for operation in COLLECTIVES:
+            if operation in words:
+                return operation
+    return None
 
 
 TOOL = Tool(
@@ -58,6 +76,8 @@ TOOL = Tool(
     report=report,
     lone=lone,
     harness=_harness,
+    nodes=_nodes,
+    operation=_operation,
     collective=True,
     files=("messages.yaml", "causes.yaml", "examples.yaml"),
 )

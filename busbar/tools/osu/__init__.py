@@ -27,6 +27,15 @@ def _ranks(output: JobOutput) -> int | None:
     return 2 if output.tool in _PAIRS and output.readings else None
 
 
+def _buffers(output: JobOutput) -> str:
+    """``H D`` and the like from the command line: version 7.4 does not print them."""
+    for command, _ in output.commands:
+        kinds = command.arguments[-2:]
+        if len(kinds) == 2 and set(kinds) <= {"D", "H"}:
+            return " ".join(kinds)
+    return ""
+
+
 TOOL = Tool(
     benches=("osu_*",),
     outputs=("osu",),
@@ -65,4 +74,7 @@ TOOL = Tool(
     contradictions=contradictions,
     derived=derived,
     ranks=_ranks,
+    buffers=_buffers,
+    pairs=_PAIRS,
+    between_two=True,
 )

@@ -5,14 +5,29 @@ from __future__ import annotations
 
 from busbar.engine.job_output import MOST_READINGS, JobOutput
 from busbar.engine.reading import Evidence, Reading
-from busbar.parse.nccl_monitor import InspectedOperation, InspectedPlace, Ras
+from busbar.engine.tool import TableReader
+from busbar.parse.text import decode
+from busbar.tools.nccl_monitor.parse import (
+    InspectedOperation,
+    InspectedPlace,
+    Ras,
+    parse_ras,
+    parse_record,
+)
 
+RAS, INSPECTOR = "ncclras", "nccl-inspector"
+_MOST_RECORD_BYTES = 1 << 16
 _NAMES = {"AllReduce": "all_reduce", "AllGather": "all_gather", "ReduceScatter": "reduce_scatter"}
 
 
-def from_ras(ras: Ras, file: str, text: str) -> JobOutput:
-    """Return the facts of a document of ``ncclras -f json``."""
-    facts = JobOutput(files=[file], tool="ncclras", version=ras.version, ranks=ras.ranks or None)
+def read_document(file: str, text: str) -> JobOutput | None:
+    """Return the facts of a document of ``ncclras -f json``; None for JSON of another kind."""
+    ras = parse_ras(text)
+    return _from_ras(ras, file, text) if ras else None
+
+
+def _from_ras(ras: Ras, file: str, text: str) -> JobOutput:
+    facts = JobOutput(files=[file], tool=RAS, version=ras.version, ranks=ras.ranks or None)
     facts.hosts = dict.fromkeys(ras.hosts)
 
     def line(rank: int, below: str) -> Evidence:
@@ -39,14 +54,26 @@ def from_ras(ras: Ras, file: str, text: str) -> JobOutput:
     return facts
 
 
-def note_record(
+class InspectorReader(TableReader):
+    """Reads the records of the Inspector."""
+
+    row_triggers = (r'\{"(?:header|coll_perf)"',)
+
+    def row(self, number: int, line: bytes, key: bytes) -> bool:
+        record = parse_record(line[:_MOST_RECORD_BYTES]) if line.lstrip()[:1] == b"{" else None
+        if record is None:
+            return False
+        _note_record(self.run, *record, Evidence(self.runs.file, number, decode(line)))
+        return True
+
+
+def _note_record(
     facts: JobOutput,
     place: InspectedPlace | None,
     operation: InspectedOperation | None,
     evidence: Evidence,
 ) -> None:
-    """Add a record of the Inspector to ``facts``."""
-    facts.tool = facts.tool or "nccl-inspector"
+    facts.tool = facts.tool or INSPECTOR
     if place:
         facts.note_process(place.host, place.pid)
         facts.ranks = max(facts.ranks or 0, place.ranks)

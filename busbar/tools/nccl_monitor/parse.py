@@ -10,9 +10,6 @@ from typing import Any
 
 from busbar.parse import numbers
 
-TRIGGERS = (r'\{"(?:header|coll_perf)"',)
-"""Texts in the records of the Inspector, for `busbar.parse.triggers`."""
-
 
 @dataclass(frozen=True)
 class Behind:
