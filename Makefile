@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test test-fast lint lock coverage bench fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
+.PHONY: help setup check test test-fast lint lock licenses coverage bench fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -93,6 +93,10 @@ lock: ## resolve the requirements again and write the locks (needs uv)
 	$(UV_COMPILE) locks/cuda.in -o locks/cuda.txt
 	$(UV_COMPILE) locks/spack.in -o locks/spack.txt
 	$(UV_COMPILE) locks/spack-style.in -o locks/spack-style.txt
+
+licenses: setup ## ask the wheels and recipes of every lock for their licences, after the locks have changed; then make docs
+	@ci/spack/setup.sh
+	@ci/licenses.sh
 
 bench: setup ## measure the run times that have a limit: busbar explain on a log of 1,024 ranks and on other texts, busbar check against its bare jobs (ARGS=)
 	@$(BIN)/python -m tests.bench.explain_large

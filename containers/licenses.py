@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: MIT
-"""Print the installed packages of the active Spack environment with their licences."""
+"""Print packages of Spack with their licences, as their recipes state them.
+
+Runs in Spack's Python: of the environments in these directories, as their locks have them, or of
+the active one, as it is installed.
+"""
 
 import sys
 
 import spack.environment
 
-for spec in sorted(spack.environment.active_environment().all_specs(), key=lambda s: s.name):
-    if spec.installed:
-        licences = [text for when, text in spec.package.licenses.items() if spec.satisfies(when)]
-        licence = " ".join(licences) or "unknown to Spack"
-        sys.stdout.write(f"{spec.name} {spec.version} {licence}\n")
+environments = [spack.environment.Environment(directory) for directory in sys.argv[1:]]
+lines = set()
+for environment in environments or [spack.environment.active_environment()]:
+    for spec in environment.all_specs():
+        if environments or spec.installed:
+            stated = [text for when, text in spec.package.licenses.items() if spec.satisfies(when)]
+            licence = " ".join(stated) or "unknown to Spack"
+            lines.add(f"{spec.name} {spec.version} {licence}\n")
+sys.stdout.writelines(sorted(lines))

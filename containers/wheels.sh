@@ -24,9 +24,10 @@ rm -rf "$packages"/nvidia_cuda_nvcc_*.dist-info
 for record in "$packages"/*.dist-info; do
     basename "$record" .dist-info | sed 's/-/ /'
 done >"$prefix/packages.txt"
-mkdir -p "$prefix/licenses"
 for record in "$packages"/*.dist-info; do
-    find "$record" -iname '*licen*' -type f -exec cp {} "$prefix/licenses/$(basename "$record" .dist-info)" \;
+    texts=$prefix/licenses/$(basename "$record" .dist-info) # a wheel can have several
+    mkdir -p "$texts"
+    find "$record" -iname '*licen*' -type f -exec cp {} "$texts/" \;
 done
 rm -rf "$packages" "$prefix/libucx/share" "$prefix/libucx/bin/io_demo"
 # A wheel has no links: it contains each library under three names, of which the first is for linking only.

@@ -18,6 +18,7 @@ from .cli import cli_page
 from .documents import DOCUMENTS, json_page
 from .environment import environment_page
 from .gate import gate_page
+from .licenses import licenses_page
 from .pictures import PICTURES, picture
 from .site_yaml import site_page
 from .sites import sites_page
@@ -29,6 +30,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "environment.md": environment_page,
     "gate.md": gate_page,
     "json.md": json_page,
+    "licenses.md": licenses_page,
     "site-yaml.md": site_page,
     "sites.md": sites_page,
 }

@@ -13,12 +13,6 @@ from busbar import site as sites
 ROOT = Path(__file__).resolve().parents[2]
 SITES = {"host": "local", "cuda": "h200x4", "rocm": "mi250x"}
 """The default site of each stack, for its manifest and family."""
-LICENSES = {
-    "host": "MIT AND BSD-3-Clause",
-    "cuda": "MIT AND BSD-3-Clause AND LicenseRef-NVIDIA-End-User-License-Agreement",
-    "rocm": "MIT AND BSD-3-Clause AND NCSA",
-}
-"""Licences of the files added to the base: our program, Open MPI, UCX, the GPU runtime."""
 FILES = ("Dockerfile", "apptainer.def")
 LANE = "ucx-1.14"
 
@@ -56,7 +50,7 @@ def render(stack: str, site_name: str, template: str) -> str:
         variables=_IMAGE | tuning,
         labels={
             "org.opencontainers.image.title": f"busbar-{stack}",
-            "org.opencontainers.image.licenses": LICENSES[stack],
+            "busbar.licenses": "/opt/busbar/licenses",
             "busbar.stack": stack,
             "busbar.family": site.family,
         },

@@ -89,6 +89,20 @@ move() { # ENV SPEC...: signs and pushes packages, and installs them from the ca
     spack -e "$env" install --only-concrete --use-buildcache=only "$@"
 }
 
+refused() { # ENV SPEC...: pushes packages without a signature, which a cache that is `signed` must not give out
+    local env=$1 log=$work/refused.log
+    shift
+    spack -e "$env" buildcache push --unsigned --update-index "$cache-unsigned" "$@"
+    rm -rf "$work/nowhere"
+    tree "$work/nowhere" 0 "$cache-unsigned"
+    ! spack -e "$env" install --only-concrete --use-buildcache=only "$@" >"$log" 2>&1 || return 1
+    cat "$log"
+    # It is the missing signature: without a look at it, they are installed.
+    spack -e "$env" install --only-concrete --use-buildcache=only --no-check-signature "$@"
+    tree "$work/opt" 128
+    printf 'test: unsigned packages are refused\n'
+}
+
 # A part that cannot run here says why, and ends with this status.
 cannot() {
     printf 'cannot: %s\n' "$1"
@@ -110,6 +124,7 @@ part_gpu-aware() {
     wheels_mpi | externals
     build "$envs/host" gpu-aware-mpi
     tested "$envs/host" gpu-aware-mpi
+    refused "$envs/host" gpu-aware-mpi
     move "$envs/host" gpu-aware-mpi
     tested "$envs/host" gpu-aware-mpi
 }

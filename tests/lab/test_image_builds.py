@@ -106,7 +106,9 @@ def test_the_oci_image_is_not_root_and_carries_labels(archives: list[Archive], s
         assert labels["org.opencontainers.image.revision"] == fingerprint["commit"]
         assert labels["busbar.lock"] == fingerprint["lock"]
         assert labels["busbar.lane"] == "ucx-1.14"
-        assert labels["org.opencontainers.image.licenses"]
+        assert labels["busbar.licenses"] == "/opt/busbar/licenses"
+    texts = in_image(sif, "ls", "-R", labels["busbar.licenses"])
+    assert {"LICENSE", "LICENSE.hwloc", "LICENSE.openpmix"} <= set(texts.split())
 
 
 @pytest.mark.long

@@ -51,6 +51,7 @@ def test_the_host_lock_is_what_its_manifest_concretizes_to() -> None:
 def test_gpu_aware_is_built_tested_signed_and_installed_elsewhere() -> None:
     done = script("compile.sh", "gpu-aware")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "test: unsigned packages are refused" in done.stdout
     # Before the push and after the installation elsewhere; a second run finds it pushed already.
     for test in ("linkage", "two_ranks", "corruption"):
         assert done.stdout.count(f"test: GpuAwareMpi::test_{test} PASSED") == 2, done.stdout

