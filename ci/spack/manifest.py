@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -20,28 +18,8 @@ from busbar.spack import FILE
 # The scope that a machine adds; it is not part of the repository.
 _MACHINE = "machine"
 _FAMILIES = "site/_families"
-_KINDS = {dict: "a mapping (key: value)", list: "a list", str: "text"}
-_Kind = TypeVar("_Kind", dict[str, Any], list[Any], str)
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """One entry of ``require``: the package must meet at least one of the specs."""
-
-    package: str
-    any_of: tuple[str, ...]
-    origin: Path
-    when: str = ""
-    """A spec; for other packages of that name the requirement does not hold."""
-
-
-@dataclass(frozen=True)
-class DeclaredExternal:
-    """A package that the system provides; an empty version or prefix is not stated."""
-
-    package: str
-    version: str
-    prefix: str
+_KINDS = {dict: "a mapping (key: value)", list: "a list"}
+_Kind = TypeVar("_Kind", dict[str, Any], list[Any])
 
 
 @dataclass(frozen=True)
@@ -53,10 +31,6 @@ class Manifest:
     """Files and directories that it includes, in order of precedence."""
     hides_machine: bool
     """``include::``: the configuration of machine and user does not affect the lock."""
-    specs: tuple[str, ...]
-    """Root specs, with named lists expanded."""
-    requirements: tuple[Requirement, ...]
-    externals: frozenset[DeclaredExternal]
     variants: tuple[str, ...]
     """Those that are preferred for all packages: the architecture of the GPUs."""
     files: Mapping[Path, Any]
@@ -104,52 +78,24 @@ def load(path: Path) -> Manifest:
     scopes = tuple(_scopes(path, entries, read))
     files = {path.resolve(): top} | {file: read(file) for s in scopes for file in _files(s)}
     sections = [(_plain(each.get("spack", each)), file) for file, each in files.items()]
-    definitions = {
-        name: specs
-        for section, origin in reversed(sections)
-        for entry in _part(section, "definitions", list, str(origin))
-        for name, specs in _is(entry, dict, f"{origin}: definitions").items()
-    }
     return Manifest(
         path=path,
         scopes=scopes,
         hides_machine=hides,
-        specs=tuple(_expanded(_part(body, "specs", list, str(path)), definitions, path)),
-        requirements=tuple(_requirements(sections)),
-        externals=frozenset(_externals(sections)),
-        variants=tuple(_variants(sections)),
+        variants=tuple(_for_all(sections, "variants")),
         files=files,
         repositories=_repositories(sections),
-        target=_target(sections),
+        target=next(iter(_for_all(sections, "target")), ""),
     )
-
-
-def machine_externals() -> frozenset[DeclaredExternal]:
-    """Return the externals in the scope of the machine, ``BUSBAR_SPACK_SCOPE``."""
-    directory = os.environ.get("BUSBAR_SPACK_SCOPE")
-    files = sorted(Path(directory).glob("*.yaml")) if directory else []
-    return frozenset(_externals([(_plain(_mapping(file)), file) for file in files]))
-
-
-def _is(value: Any, kind: type[_Kind], where: str) -> _Kind:
-    if isinstance(value, kind):
-        return value
-    raise BusbarError(f"must be {_KINDS[kind]}", where=where, hint="correct or remove it")
 
 
 def _part(section: Mapping[str, Any], key: str, kind: type[_Kind], where: str) -> _Kind:
     """Return what is under a key; raise ``BusbarError`` unless it is missing or of that kind."""
-    return _is(section[key], kind, f"{where}: {key}") if key in section else kind()
-
-
-def _packages(
-    sections: list[tuple[dict[str, Any], Path]],
-) -> Iterator[tuple[str, dict[str, Any], Path, str]]:
-    """Yield name and settings of each package, with the file and the place in it."""
-    for section, origin in sections:
-        for name, settings in _part(section, "packages", dict, str(origin)).items():
-            place = f"{origin}: packages.{name}"
-            yield name, _is(settings, dict, place), origin, place
+    value = section.get(key, kind())
+    if isinstance(value, kind):
+        return value
+    what = f"must be {_KINDS[kind]}"
+    raise BusbarError(what, where=f"{where}: {key}", hint="correct or remove it")
 
 
 def _plain(value: Any) -> Any:
@@ -189,43 +135,6 @@ def _files(scope: Path) -> list[Path]:
     return sorted(scope.glob("*.yaml")) if scope.is_dir() else [scope]
 
 
-def _expanded(specs: Any, definitions: Mapping[str, Any], path: Path) -> list[str]:
-    result = []
-    for spec in _is(specs, list, f"{path}: specs"):
-        if not str(spec).startswith("$"):
-            result.append(str(spec))
-        elif str(spec)[1:] in definitions:
-            result += _expanded(definitions[str(spec)[1:]], definitions, path)
-        else:
-            raise BusbarError(
-                f"refers to the list {spec}, which no scope defines",
-                where=str(path),
-                hint=f"known: {', '.join(sorted(definitions)) or 'none'}",
-            )
-    return result
-
-
-def _requirements(sections: list[tuple[dict[str, Any], Path]]) -> Iterator[Requirement]:
-    for package, settings, origin, place in _packages(sections):
-        where = f"{place}.require"
-        require = settings.get("require", [])
-        for each in [require] if isinstance(require, str | dict) else _is(require, list, where):
-            entry = {"spec": each} if isinstance(each, str) else _is(each, dict, where)
-            options = entry.get("any_of") or entry.get("one_of") or [entry.get("spec")]
-            specs = [_is(spec, str, where) for spec in _is(options, list, where)]
-            yield Requirement(package, tuple(specs), origin, _part(entry, "when", str, where))
-
-
-def _externals(sections: list[tuple[dict[str, Any], Path]]) -> Iterator[DeclaredExternal]:
-    for package, settings, _, place in _packages(sections):
-        for entry in _part(settings, "externals", list, place):
-            external = _is(entry, dict, f"{place}.externals")
-            spec = _part(external, "spec", str, f"{place}.externals")
-            version = re.search(r"@=?(?P<version>[^\s+~%^]+)", spec)
-            prefix = _part(external, "prefix", str, f"{place}.externals")
-            yield DeclaredExternal(package, version["version"] if version else "", prefix)
-
-
 def _repositories(sections: list[tuple[dict[str, Any], Path]]) -> dict[str, Path]:
     return {
         name: (origin.parent / place).resolve()
@@ -235,19 +144,14 @@ def _repositories(sections: list[tuple[dict[str, Any], Path]]) -> dict[str, Path
     }
 
 
-def _target(sections: list[tuple[dict[str, Any], Path]]) -> str:
-    for package, settings, _, place in _packages(sections):
-        if package == "all" and (targets := _part(settings, "target", list, place)):
-            return str(targets[0])
-    return ""
-
-
-def _variants(sections: list[tuple[dict[str, Any], Path]]) -> Iterator[str]:
-    for package, settings, _, place in _packages(sections):
-        variants = settings.get("variants", [])
-        if package == "all":
-            listed = variants.split() if isinstance(variants, str) else variants
-            yield from (str(each) for each in _is(listed, list, f"{place}.variants"))
+def _for_all(sections: list[tuple[dict[str, Any], Path]], key: str) -> list[str]:
+    """Return what the scopes prefer for all packages, the first scope first."""
+    found: list[str] = []
+    for section, origin in sections:
+        packages = _part(section, "packages", dict, str(origin))
+        preferred = _part(packages, "all", dict, f"{origin}: packages")
+        found += map(str, _part(preferred, key, list, f"{origin}: packages.all"))
+    return found
 
 
 def _mapping(path: Path) -> dict[str, Any]:

@@ -30,6 +30,11 @@ def name_of(item: manifest.Manifest) -> str:
     return item.path.parent.relative_to(STACKS).as_posix()
 
 
+def specs(item: manifest.Manifest) -> list[str]:
+    """The specs of a manifest, some by the name of a list in a scope."""
+    return item.files[item.path.resolve()]["spack"]["specs"]  # type: ignore[no-any-return]
+
+
 def deliveries() -> Iterator[tuple[sites.Site, Delivery]]:
     """Each site with a delivery that names an environment."""
     for name in sites.names():
@@ -101,9 +106,7 @@ def test_an_environment_for_another_system_is_that_for_debian_12() -> None:
         assert item.system
         stack = item.path.as_posix().replace(f"-{item.system.name}/", "/")
         base = load_manifest(Path(stack))
-        assert base.specs == item.specs, name_of(item)
-        required = [[(r.package, r.any_of) for r in each.requirements] for each in (base, item)]
-        assert required[0] == required[1], name_of(item)
+        assert specs(base) == specs(item), name_of(item)
         scopes = [
             [scope for scope in each.scopes if scope != each.system] for each in (base, item)
         ]
@@ -123,7 +126,7 @@ def test_two_lanes_differ_by_their_ucx_only() -> None:
     assert second
     for item in second:
         first = load_manifest(item.path.parents[1] / "spack.yaml")
-        assert first.specs == item.specs
+        assert specs(first) == specs(item)
         scopes = [[s for s in m.scopes if s.parent.name != "lanes"] for m in (first, item)]
         assert scopes[0] == scopes[1], name_of(item)
 
@@ -211,4 +214,4 @@ def test_every_recipe_is_in_the_table_of_reasons_and_pins_its_sources() -> None:
 def test_the_host_manifest_of_the_repository_takes_the_machine_as_it_is() -> None:
     host = load_manifest(ROOT / "spack.yaml")
     assert not host.hides_machine
-    assert set(host.specs) == set(load_manifest(STACKS / "host/spack.yaml").specs)
+    assert specs(host) == specs(load_manifest(STACKS / "host/spack.yaml"))

@@ -162,7 +162,7 @@ def test_another_system_gets_an_environment_of_its_own(
     assert own == copy.with_name("host-fedora41") / lane
     found = manifest.load(own / "spack.yaml")
     assert found.system is None
-    assert found.specs == item.specs
+    assert (own / "spack.yaml").read_text().endswith("  specs:\n  - $host\n  view: true\n")
     (own / "spack.yaml").write_text((own / "spack.yaml").read_text() + "# mine\n")
     assert "# mine" in (lock.derived(item.path.parent) / "spack.yaml").read_text()
 
