@@ -21,7 +21,7 @@ from busbar.report.page import Page, page_of, render_pages
 from busbar.report.past import Past, past
 from busbar.report.prometheus import metrics
 from busbar.report.sections import Frame
-from busbar.report.sweep import Rates, map_of, read_rates
+from busbar.report.sweep import map_of, read_rates
 from busbar.site import Site
 from busbar.site.model import NAME_PATTERN
 from busbar.slurm.topology import SwitchTopology, read_topology
@@ -134,7 +134,7 @@ def _page(args: argparse.Namespace) -> Page:
 
 
 def _sweep(args: argparse.Namespace) -> Fleet:
-    rates = read_rates(args.rows) if args.rows else Rates()
+    rates = read_rates(args.rows) if args.rows else {}
     topology = read_topology(args.topology) if args.topology else SwitchTopology()
     return map_of(read_sweep(args.sweep), rates, topology.leaf_of)
 

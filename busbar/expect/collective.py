@@ -10,7 +10,7 @@ from typing import get_args
 
 from busbar.errors import BusbarError
 from busbar.expect.bounds import ALGORITHMS, NVLS, TREE, Bound, Shape, bound, factor
-from busbar.expect.curves import Candidate, answers, compute_mode
+from busbar.expect.curves import Candidate, answers, bus_bandwidth, compute_mode
 from busbar.expect.expectation import Expectation, NoExpectation, coverage, proven
 from busbar.expect.question import Question
 from busbar.expect.topology import joined
@@ -102,7 +102,7 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
         low=best.typical * band.low,
         typical=best.typical,
         high=min(best.typical * band.high, most.gb_per_s),
-        path=(*path, f"with {_settings(band)}") if band.when else path,
+        path=(*path, f"with {settings_of(band)}") if band.when else path,
         sources=(*sources, *best.sources),
         proof=proven(site, setting.gpus, band),
         nbytes=question.nbytes or band.bytes[1],
@@ -141,7 +141,7 @@ def _of_band(setting: _Setting, band: Collective, most: Bound) -> Candidate:
     base = most if band.algo == question.algo else setting.bound(band.algo)
     size = question.nbytes or band.bytes[1]
     moved = size * factor(question.bench, setting.shape.ranks)
-    typical = _bus_bandwidth(band, base.gb_per_s, moved)
+    typical = bus_bandwidth(band.latency_us, base.gb_per_s * band.share, moved, ramp=1)
     numbers = (len(band.fitted), band.readings)
     return Candidate(band, band.algo, typical, (band.source,), *numbers, measured=True)
 
@@ -183,12 +183,6 @@ def _staging(setting: _Setting) -> tuple[str, ...]:
     if setting.shape.nodes == 1 or all(nic.gpudirect for nic in setting.node.nics):
         return ()
     return ("staged through host memory: the NICs do not read GPU memory",)
-
-
-def _bus_bandwidth(band: Collective, bound_gb_per_s: float, moved: float) -> float:
-    """Return GB/s for ``moved`` bytes, the message size times the factor of nccl-tests."""
-    time_us = band.latency_us + moved / (bound_gb_per_s * band.share) * 1e-3
-    return moved / time_us * 1e-3
 
 
 def bands(site: Site) -> list[Collective]:
@@ -262,7 +256,8 @@ def holds(band: Band, environment: Mapping[str, str]) -> bool:
     return all(environment.get(key, "") == value for key, value in band.when.items())
 
 
-def _settings(band: Band) -> str:
+def settings_of(band: Band) -> str:
+    """Return the settings that a band was measured with, in words."""
     return " ".join(f"{k}={v}" if v else f"{k} unset" for k, v in band.when.items())
 
 
@@ -284,7 +279,7 @@ def _why_not(
         return f"no data for {chosen}; available: {available}"
     if not sized and nbytes is not None:
         return f"the data {coverage(fitting, nbytes)}"
-    return "the data was measured with " + " or with ".join(_settings(band) for band in sized)
+    return "the data was measured with " + " or with ".join(settings_of(band) for band in sized)
 
 
 def _link_sources(setting: _Setting) -> tuple[str, ...]:

@@ -32,9 +32,9 @@ class Candidate:
     """Whether the band is of this collective on such nodes, and not of a curve."""
 
 
-def bus_bandwidth(latency_us: float, gb_per_s: float, moved: float) -> float:
+def bus_bandwidth(latency_us: float, gb_per_s: float, moved: float, ramp: float = RAMP) -> float:
     """Return GB/s of ``moved`` bytes: the message size times the factor of nccl-tests."""
-    time_us: float = (latency_us**RAMP + (moved / gb_per_s * 1e-3) ** RAMP) ** (1 / RAMP)
+    time_us: float = (latency_us**ramp + (moved / gb_per_s * 1e-3) ** ramp) ** (1 / ramp)
     return moved / time_us * 1e-3
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from busbar.errors import BusbarError
-from busbar.expect.collective import holds
+from busbar.expect.collective import holds, settings_of
 from busbar.expect.expectation import (
     Expectation,
     NoExpectation,
@@ -209,9 +209,7 @@ class _Transport:
         elif not sized and nbytes is not None:
             reason = f"the data over {name} {coverage(fitting, nbytes)}"
         else:
-            settings = " or ".join(
-                " ".join(f"{key}={value}" for key, value in band.when.items()) for band in sized
-            )
+            settings = " or ".join(map(settings_of, sized))
             reason = f"the data over {name} was measured with {settings}"
         latency = question.bench == "osu_latency"
         raise NoExpectation(

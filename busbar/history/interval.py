@@ -68,26 +68,17 @@ def _left_out(m: int, n: int) -> int | None:
     if max(m, n) > _EXACT:
         deviation = math.sqrt(m * n * (m + n + 1) / 12)
         return max(0, math.floor(m * n / 2 - _NORMAL * deviation))
-    # Coefficients of the Gaussian binomial: in how many orders U has each value.
-    orders = np.ones(1)
+    # In how many orders U has each value; of ``k`` new readings among ``n`` old ones, the largest
+    # reading is new and above all old ones, or it is old.
+    orders = [np.ones(1)] * (n + 1)
     for k in range(1, m + 1):
-        orders = np.convolve(orders, _step(n + k))
-        orders = _divided(orders, k)
-    below = np.cumsum(orders) / orders.sum()
+        row = [np.ones(1)]
+        for above in range(1, n + 1):
+            counts = np.zeros(k * above + 1)
+            counts[above:] = orders[above]
+            counts[: len(row[-1])] += row[-1]
+            row.append(counts)
+        orders = row
+    below = np.cumsum(orders[n]) / orders[n].sum()
     # U < skipped + 1 has at most the tail.
     return int(np.searchsorted(below, _TAIL, side="right")) - 1 if below[0] <= _TAIL else None
-
-
-def _step(power: int) -> Array:
-    """Return the polynomial ``1 - q**power``."""
-    polynomial = np.zeros(power + 1)
-    polynomial[0], polynomial[power] = 1.0, -1.0
-    return polynomial
-
-
-def _divided(polynomial: Array, power: int) -> Array:
-    """Divide a polynomial by ``1 - q**power``, of which it is a multiple."""
-    quotient = polynomial.copy()
-    for n in range(power, len(quotient)):
-        quotient[n] += quotient[n - power]
-    return quotient[: len(quotient) - power]

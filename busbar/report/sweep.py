@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from busbar.cluster.sweep.analyse import Analysis
@@ -16,6 +15,7 @@ from busbar.errors import file_error
 from busbar.parse import numbers
 from busbar.report.fleet import Fleet, NodeState, fleet
 from busbar.report.scale import number
+from busbar.slurm.hostlist import natural
 from busbar.text_file import read_text
 from busbar.verdict import Verdict, worst
 from busbar.words import grouped
@@ -30,21 +30,9 @@ def at_best(sweep: Analysis | SweepRun) -> Verdict:
     return Verdict.UNJUDGED if sweep.verdict is Verdict.UNJUDGED else Verdict.PASS
 
 
-@dataclass
-class Rates:
-    """What the rows of a sweep say of each node."""
-
-    of: dict[str, list[float]] = field(default_factory=dict)
-
-    def text(self, node: str) -> str:
-        """Return the median rate of a node; empty without a reading."""
-        values = self.of.get(node)
-        return f"median {number(statistics.median(values))} GB/s" if values else ""
-
-
-def read_rates(path: Path) -> Rates:
+def read_rates(path: Path) -> dict[str, list[float]]:
     """Return the readings of each node in the rows of a sweep; lines that are cut are ignored."""
-    rates = Rates()
+    rates: dict[str, list[float]] = {}
     with file_error("cannot be read", path, "give the rows that busbar sweep run wrote"):
         text = read_text(path, _MOST_BYTES, errors="replace")
     for line in text.splitlines():
@@ -55,19 +43,23 @@ def read_rates(path: Path) -> Rates:
         if row.inside:
             continue  # a link inside the node, which is faster than its NICs
         for node in filter(None, (row.a, row.b)):
-            values = rates.of.setdefault(node, [])
+            values = rates.setdefault(node, [])
             if row.gb_per_s:
                 values.append(row.gb_per_s)
     return rates
 
 
-def map_of(sweep: Analysis | SweepRun, rates: Rates, leaf_of: Mapping[str, str]) -> Fleet:
+def map_of(
+    sweep: Analysis | SweepRun, rates: Mapping[str, Sequence[float]], leaf_of: Mapping[str, str]
+) -> Fleet:
     """Return the nodes by leaf: only a node with a reading that nothing speaks against passes."""
     planned = sweep.nodes if isinstance(sweep, SweepRun) else ()
-    nodes = list(dict.fromkeys([*planned, *rates.of]))
-    states = {node: NodeState(at_best(sweep), [rates.text(node)]) for node in nodes}
-    for node, values in rates.of.items():
-        if not values:
+    nodes = dict.fromkeys([*planned, *rates])
+    states = {node: NodeState(at_best(sweep), [""]) for node in nodes}
+    for node, values in rates.items():
+        if values:
+            states[node].reasons = [f"median {number(statistics.median(values))} GB/s"]
+        else:
             states[node] = NodeState(Verdict.NOT_RUN, ["no reading"])
     for verdict, names, reason in _findings(sweep, set(nodes)):
         for node in names:
@@ -77,18 +69,11 @@ def map_of(sweep: Analysis | SweepRun, rates: Rates, leaf_of: Mapping[str, str])
             state.verdict = worst([state.verdict, verdict])
             state.reasons.append(reason)
     elsewhere = "not in the topology" if leaf_of else ""
-    ordered = sorted(states, key=_natural)
+    ordered = sorted(states, key=natural)
     leaves = grouped((leaf_of.get(node, elsewhere), node) for node in ordered)
     stopped = [sweep.stopped] if isinstance(sweep, SweepRun) and sweep.stopped else []
     notes = (*stopped, *sweep.notes)
     return replace(fleet(states, leaves), unmeasured=sweep.unmeasured, notes=notes)
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts ``n10`` after ``n9``."""
-    return [
-        (len(part), part) if part.isdigit() else (0, part) for part in re.findall(r"\d+|\D+", name)
-    ]
 
 
 def _findings(

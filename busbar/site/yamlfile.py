@@ -87,7 +87,10 @@ def _refuse_events(text: str, path: Path) -> None:
 
 
 def _expanded(node: yaml.Node | None, file: str, sizes: dict[int, int]) -> int:
-    """Return the number of nodes below ``node``, each alias written out; refuse too many."""
+    """Return the number of nodes below ``node``, each alias written out.
+
+    Refuses too many of them, and keys that a mapping has twice.
+    """
     if node is None:
         return 0
     where = f"{file}:{node.start_mark.line + 1}"
@@ -107,10 +110,23 @@ def _expanded(node: yaml.Node | None, file: str, sizes: dict[int, int]) -> int:
         items = node.value
         if isinstance(node, yaml.MappingNode):
             items = [item for pair in node.value for item in pair]
+            _refuse_repeats([key for key, _ in node.value], file)
         sizes[id(node)] = 1 + sum(_expanded(item, file, sizes) for item in items)
     if sizes[id(node)] > _MOST_NODES:
         raise _too_large(where)
     return sizes[id(node)]
+
+
+def _refuse_repeats(keys: Sequence[yaml.Node], file: str) -> None:
+    known = set()
+    for key in keys:
+        if isinstance(key, yaml.ScalarNode) and key.value in known:
+            raise BusbarError(
+                f"duplicate key {key.value!r}",
+                where=f"{file}:{key.start_mark.line + 1}",
+                hint="keep one; YAML would silently use the last",
+            )
+        known.add(str(key.value))
 
 
 def _too_deep(where: str) -> BusbarError:
@@ -129,7 +145,6 @@ class Document:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._node, self.data = load_yaml(path)
-        self._refuse_repeats(self._node, set())
         if not isinstance(self.data, dict):
             raise BusbarError(
                 "must be a mapping of keys to values",
@@ -160,29 +175,6 @@ class Document:
         _, line = self.find(location)
         file = f"{shown(self.path)}:{line}" if line else shown(self.path)
         return f"{file}: {dotted(location)}" if location else file
-
-    def _refuse_repeats(self, node: yaml.Node | None, done: set[int]) -> None:
-        """Refuse duplicate keys."""
-        if node is None or isinstance(node, yaml.ScalarNode) or id(node) in done:
-            return
-        done.add(id(node))
-        items = node.value
-        if isinstance(node, yaml.MappingNode):
-            keys = set()
-            for key, _ in node.value:
-                if key.value in keys:
-                    raise BusbarError(
-                        f"duplicate key {key.value!r}",
-                        where=self._line(key),
-                        hint="keep one; YAML would silently use the last",
-                    )
-                keys.add(key.value)
-            items = [value for _, value in node.value]
-        for item in items:
-            self._refuse_repeats(item, done)
-
-    def _line(self, node: yaml.Node) -> str:
-        return f"{shown(self.path)}:{node.start_mark.line + 1}"
 
 
 def parse(model: type[Model], data: object, documents: Sequence[Document]) -> Model:

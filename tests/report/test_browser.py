@@ -24,7 +24,7 @@ from busbar.cluster.sweep.analyse import Analysis
 from busbar.report.news import news
 from busbar.report.page import page_of, render
 from busbar.report.sections import Frame
-from busbar.report.sweep import Rates, map_of
+from busbar.report.sweep import map_of
 from busbar.report.trend import by_check, trend
 from busbar.verdict import Verdict
 
@@ -120,7 +120,7 @@ def page(tmp_path: Path) -> str:
         (each.key.check, drawn) for each in nights if (drawn := trend(each, events, FACTS))
     )
     sweep = Analysis(accused=(), suspects=(), unmeasured=("n4",))
-    nodes = map_of(sweep, Rates({"n1": [46.0], MARKUP: []}), {"n1": "leaf1", MARKUP: MARKUP})
+    nodes = map_of(sweep, {"n1": [46.0], MARKUP: []}, {"n1": "leaf1", MARKUP: MARKUP})
     frame = Frame(run, sites.load("h200x4"), trends)
     return render(page_of(frame, list(news(events)), sweep=nodes))
 
