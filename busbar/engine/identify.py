@@ -211,7 +211,8 @@ def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
     bench, tool = output.tool, tool_of(output.tool)
     if (tool and bench in tool.outputs) or (not bench and operation in COLLECTIVES):
         bench = operation or ""
-    buffers = output.buffers or (tool.buffers(output) if tool and tool.buffers else "")
+    asked = tool or tool_of(operation or "")  # it may have died before it printed a line
+    buffers = output.buffers or (asked.buffers(output) if asked and asked.buffers else "")
     run = replace(
         known,
         bench=bench,

@@ -48,6 +48,15 @@ def _api_mismatch(context: Context) -> Iterator[Note]:
         yield Note("ucx-api-mismatch", f"{summary} {library['version']}", lines)
 
 
+@note("above-band")
+def _beyond(context: Context) -> Note | None:
+    beyond = [each for each in context.judged if each.is_beyond]
+    if not beyond:
+        return None
+    first = max(beyond, key=lambda each: each.reading.nbytes).described
+    return Note("above-band", f"{len(beyond)} of {len(context.judged)} readings: {first}")
+
+
 @note("readings-dropped")
 def _dropped(context: Context) -> Note | None:
     if not (line := context.facts.dropped_from):

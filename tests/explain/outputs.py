@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from busbar import site as sites
+from busbar.engine.collect import collect
+from busbar.engine.run import Run
 from busbar.explain import Explanation, Source, explain
+from busbar.explain.core import explain_output
+from busbar.explain.rulebook import PATTERNS
+from busbar.verdict import Verdict
 
 load = cache(sites.load)
 """Sites are read once; nothing changes them."""
@@ -19,10 +25,25 @@ HOST_BANNER = "# OSU MPI Bandwidth Test v7.4\n# Size      Bandwidth (MB/s)\n"
 ROW = "{size:>12} {count:>12} float sum -1 {time} {algbw} {busbw} 0 {time} {algbw} {busbw} 0\n"
 
 
-def run(*texts: str, site: str | None = None, **options: Any) -> Explanation:
+def of_check(
+    sources: Sequence[Source], verdict: Verdict, site: str | None, engine: str | None = None
+) -> list[Explanation]:
+    """The runs in ``sources`` as a check explains them, which has found a verdict."""
+    known = Run(site=load(site) if site else None, engine=engine)
+    outputs = [each for each in collect(sources, PATTERNS) if not each.empty]
+    return [explain_output(each, known, verdict, asked={}) for each in outputs]
+
+
+def run(
+    *texts: str, site: str | None = None, verdict: Verdict | None = None, **options: Any
+) -> Explanation:
     """The one run in ``texts``, each a file of the job."""
     sources = [Source.from_text(f"file{i}", text) for i, text in enumerate(texts)]
-    (found,) = explain(sources, site=load(site) if site else None, **options)
+    (found,) = (
+        of_check(sources, verdict, site)
+        if verdict
+        else explain(sources, site=load(site) if site else None, **options)
+    )
     return found
 
 

@@ -25,7 +25,7 @@ from busbar.verdict import Verdict
 
 from .from_pattern import matching
 from .mutations import HARMLESS, accusations, healthy
-from .outputs import load
+from .outputs import load, of_check
 
 DATA = Path(__file__).parents[1] / "data"
 OF_PREFLIGHT = {"image-broken", "image-slow-path", "deliveries-differ", "container-runtime"}
@@ -48,12 +48,10 @@ PREFIXES = {
 
 
 def explained(example: Example, text: str) -> list[Explanation]:
-    return explain(
-        [Source.from_text("job.out", text)],
-        site=load(example.site) if example.site else None,
-        engine=example.engine or None,
-        verdict=Verdict(example.verdict) if example.verdict else None,
-    )
+    sources, engine = [Source.from_text("job.out", text)], example.engine or None
+    if example.verdict:
+        return of_check(sources, Verdict(example.verdict), example.site, engine)
+    return explain(sources, site=load(example.site) if example.site else None, engine=engine)
 
 
 def named(found: list[Explanation]) -> set[str]:

@@ -126,6 +126,7 @@ _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<gb_per_s>\d{1,18}(?:\.\d
 _COLLECTIVE = re.compile(r"#\s*Collective test \w+:\s*(?P<program>\S+?)(?:_mpi)?(?!\S)")
 """A build with MPI can have ``_mpi`` after the names of its programs."""
 _COLUMNS = re.compile(r"#\s+size\s+count\s+type\b.*\s(?P<last>\S+)\s*$")
+_UNITS = re.compile(r"#\s+\(B\)\s+\(elements\)\s+(?P<units>(?:\([\w/]+\)\s*)+)$")
 _TOO_FEW = re.compile(
     r"Invalid number of GPUs: (?P<requested>\d{1,18}) requested but only (?P<visible>\d{1,18}) w"
 )
@@ -260,6 +261,13 @@ def parse_columns(line: str) -> str | None:
     """The last word of the column titles: ``#wrong``, or ``error`` in old versions."""
     columns = _COLUMNS.match(line)
     return columns["last"] if columns else None
+
+
+def parse_units(line: str) -> set[tuple[str, ...]]:
+    """Return the units of time, algbw and busbw of each half; none for another line."""
+    units = _UNITS.match(line)
+    words = units["units"].split() if units else []
+    return {tuple(words[i : i + 3]) for i in range(0, len(words), 3)}
 
 
 def parse_too_few(line: str) -> TooFew | None:

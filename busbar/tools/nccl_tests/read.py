@@ -14,6 +14,7 @@ from busbar.parse.text import decode
 from busbar.tools.nccl_tests import options, parse
 
 TOOL_NAME = "nccl-tests"
+_UNITS = ("(us)", "(GB/s)", "(GB/s)")
 _MOST_STARTS = 8
 _ROW = r"\d[ \t]+(?:u?int\d|fp\d|f\d|bfloat\d|half|float|double)"
 
@@ -50,6 +51,7 @@ class NcclReader(TableReader):
         r"Rank +\d+ +.*Pid",
         "Collective test ",
         r"size +count +type",
+        r"\(elements\)",
         "Reducing maxBytes",
         "Out of bounds values",
         "Errors with asterisks",
@@ -88,6 +90,8 @@ class NcclReader(TableReader):
             facts.max_bytes = most
         elif last := parse.parse_columns(text):
             self._errors = last == "error"
+        elif units := parse.parse_units(text):
+            self._check_units(units, evidence)
         elif name := parse.parse_collective(text):
             facts.names.append((name.removesuffix("_perf"), evidence))
         elif device := parse.parse_device(text):
@@ -101,6 +105,11 @@ class NcclReader(TableReader):
         else:
             return False
         return True
+
+    def _check_units(self, units: set[tuple[str, ...]], evidence: Evidence) -> None:
+        for wrong in units - {_UNITS}:
+            words = f"the table is in {' '.join(wrong)}, the tool prints {' '.join(_UNITS)}"
+            self.run.note_contradiction(words, evidence)
 
     def _begin(self, evidence: Evidence) -> None:
         """Begin a table with the first line of its header."""
