@@ -140,6 +140,13 @@ def _load() -> tuple[dict[str, Entry], dict[str, str]]:
 
 CAUSES, NOTES = _load()
 """Causes by id, in the order of precedence; the meaning of notes by id."""
+SHOWN_BY_MESSAGES = [
+    f"{id_}.{strength}"
+    for id_, entry in CAUSES.items()
+    if entry.seen
+    for strength in (("certain",) if entry.without_readings else ("certain", "likely"))
+]
+"""Kinds of messages that end a run."""
 
 _hidden: dict[str, set[str]] = defaultdict(set)
 _rules: list[tuple[str, Callable[[Context], Iterator[Finding]]]] = []

@@ -31,7 +31,7 @@ from busbar.explain.catalog import CAUSES, hidden_by
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains, Finding, finding
-from busbar.explain.rules_end import is_alone, missing_sizes
+from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
 from busbar.explain.without_band import asked_versions, unjudged
 from busbar.parse.events import Check, Rank
 from busbar.parse.text import Source
@@ -137,6 +137,7 @@ def _explanation(
         explained=any(f.explains is Explains.SLOW and f.confidence == "certain" for f in findings),
     )
     partial = missing_sizes(context) or facts.not_kept or facts.runs_dropped_from
+    partial = partial or of_another_program(context)
     if outcome is Verdict.PASS and verdict is None and partial:
         outcome = (
             Verdict.UNJUDGED

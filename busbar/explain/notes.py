@@ -12,7 +12,7 @@ from busbar.engine.runs import MOST_RUNS
 from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding, lines_of
-from busbar.explain.rules_end import is_alone, missing_sizes
+from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
 from busbar.explain.rules_nccl import mscclpp_refusals
 from busbar.verdict import Verdict
 
@@ -113,6 +113,14 @@ def _end(context: Context) -> Note | None:
         summary = missing or "the closing lines of the table are not in the input"
         return Note("end-not-shown", summary, lines_of(facts.readings[-1]))
     return None
+
+
+@note("other-program")
+def _other_program(context: Context) -> Note | None:
+    if not (context.facts.readings and (line := of_another_program(context))):
+        return None
+    summary = "a line says that a program failed; the input does not show if it is the one that"
+    return Note("other-program", f"{summary} measured", (line,))
 
 
 @note("one-rank")

@@ -92,6 +92,10 @@ def degraded(summary: str, *seen: Shown, certain: bool = True, id_: str = "") ->
     return finding(summary, *seen, certain=certain, effect=Verdict.DEGRADED, id_=id_)
 
 
+def _is_before(line: Evidence, other: Evidence) -> bool:
+    return line.file == other.file and line.line < other.line
+
+
 @dataclass(frozen=True)
 class Context:
     """The run that a rule looks at."""
@@ -113,15 +117,40 @@ class Context:
         return [load for load in self.loads if load.starves]
 
     def ends(self, seen: Occurrence) -> bool:
-        """Return whether nothing was measured after a message; what was, the run survived it.
+        """Return whether a message is of a program that measured nothing after it.
 
-        Messages of another file than the results have no place among them.
+        It follows all results, or is of a command before the one that measured. Messages of
+        another file than the results have no place among them.
         """
-        facts = self.facts
-        results = [each.evidence for each in facts.readings[-1:]] + [facts.finished]
-        shown = [line for line in results if line]
-        own = seen.evidence
-        return all(own.file == line.file and own.line > line.line for line in shown)
+        own, started = seen.evidence, self._started_by
+        before = started and _is_before(own, started)
+        if before and _is_before(self.facts.commands[0][1], own):
+            return True
+        return all(_is_before(line, own) for line in self.results)
+
+    def may_end(self, seen: Occurrence) -> bool:
+        """Return whether the input leaves open if a message is of the program that measured.
+
+        It is before the first line of that program: it can be of the same launch, or of a
+        program that failed before.
+        """
+        own, start = seen.evidence, next(iter(self.facts.launches), None)
+        started = self._started_by
+        own_launch = started and _is_before(started, own)
+        return bool(start and _is_before(own, start) and not own_launch)
+
+    @property
+    def results(self) -> list[Evidence]:
+        """The line of the last reading and the one with which the tool ends its output."""
+        last = [each.evidence for each in self.facts.readings[-1:]]
+        return [line for line in (*last, self.facts.finished) if line]
+
+    @property
+    def _started_by(self) -> Evidence | None:
+        """The command line that started what measured, if the input shows it."""
+        start = next(iter(self.facts.launches), None)
+        commands = [line for _, line in self.facts.commands if start and _is_before(line, start)]
+        return commands[-1] if commands else None
 
     def errors(self, code: str) -> list[tuple[Error, Evidence]]:
         """Return the errors of one kind that our own programs report, with their lines."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from busbar.engine.answer import contradictions
 from busbar.engine.job_output import JobOutput, Occurrence
 from busbar.engine.reading import Evidence, Reading
-from busbar.explain.catalog import cause, declare
+from busbar.explain.catalog import SHOWN_BY_MESSAGES, cause, declare
 from busbar.explain.rules import Context, Finding, failure, finding
 from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
@@ -53,10 +53,13 @@ def _timed_out(facts: JobOutput) -> bool:
 
 
 # ---- crashes
-_FATAL = re.compile(r"(?i)^(?!.*(?:NCCL INFO|\bwarn)).*(?:fatal|error|fail|abort|killed|denied)")
-"""Complaints that end a run; warnings and NCCL's notes on what it tries do not."""
-_TEARDOWN = re.compile(r"(?i)reset by|closed by|flush")
-"""What libraries say when a peer that is done goes first."""
+_FATAL = re.compile(
+    r"(?i)^(?!.*(?:NCCL INFO|\bwarn|(?<!un)corrected|\bCE\b))"
+    r".*(?:fatal|error|fail|abort|killed|denied)"
+)
+"""Complaints that end a run; warnings, what was corrected, and what NCCL tries do not."""
+_TEARDOWN = re.compile(r"(?i)reset by|closed by|flush|\[W\d")
+"""What libraries say when a peer that is done goes first, and warnings of PyTorch."""
 _PYTHON_ERROR = re.compile(r"[\w.]*(?:Error|Exception): ")
 _TRACEBACK = 20
 """Lines of a short traceback."""
@@ -98,7 +101,7 @@ def rank_died(context: Context) -> Finding | None:
         whole = facts.readings or facts.finished
         deaths += [
             s
-            for s in facts.seen("trouble")
+            for s in facts.seen("trouble") + (facts.seen("severe") if whole else [])
             if not whole or (context.ends(s) and not _TEARDOWN.search(s.evidence.text))
         ]
     status = facts.exit_status
@@ -248,6 +251,22 @@ def missing_sizes(context: Context) -> str:
     if facts.finished or not requested or not 0 <= largest < requested * 0.9:
         return ""
     return f"the last size is {largest} bytes, {requested} were requested"
+
+
+def of_another_program(context: Context) -> Evidence | None:
+    """Return a line that says that a program failed, maybe another one than that which measured.
+
+    It is before what measured, or is an unknown complaint after it.
+    """
+    facts = context.facts
+    fatal = {"trouble", "severe", "pmix", "nccl.warn", *SHOWN_BY_MESSAGES} & facts.messages.keys()
+    found = [s.evidence for kind in fatal for s in facts.seen(kind) if context.may_end(s)]
+    if context.results:
+        found += [s.evidence for s in facts.seen("nccl.warn") if context.ends(s)]
+        if facts.complaint and all(_ended_badly(facts, line) for line in context.results):
+            found.append(facts.complaint)
+    ending = (line for line in found if not _TEARDOWN.search(line.text))
+    return min(ending, key=lambda line: line.line, default=None)
 
 
 def _ended_badly(facts: JobOutput, last: Evidence) -> bool:

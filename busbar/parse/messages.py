@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -104,10 +106,25 @@ def load_all(file: Path) -> list[Any]:
     ]
 
 
+_PASSING = {errno.ENOENT, errno.EEXIST, errno.EAGAIN, errno.EINTR, errno.EPIPE, errno.ECONNRESET}
+"""Errors that programs survive, or that follow from the end of another one."""
+_ERRNO = "|".join(
+    each
+    for number, name in errno.errorcode.items()
+    for each in (name, re.escape(os.strerror(number)))
+    if number not in _PASSING
+)
+"""What an error of the system is called, for a pattern with ``{errno}``."""
+
+
+def _pattern(*, regex: str = "", **row: Any) -> Pattern:
+    return pattern(regex=regex.replace("{errno}", _ERRNO), **row)
+
+
 @cache
 def _tables() -> dict[str, tuple[Pattern, ...]]:
     return {
-        name: tuple(pattern(**row) for row in rows)
+        name: tuple(_pattern(**row) for row in rows)
         for tables in load_all(Path(__file__).with_name("messages.yaml"))
         for name, rows in tables.items()
     }

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+
+import yaml
 
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
@@ -24,21 +27,7 @@ MAY_PASS = {"link-down", "hcoll-unusable", "rccl-host-setting", "nccl-version-mi
 """Causes that explain a bad run, and end none."""
 NOTICES = ("reset by remote peer", "): 154,", "): 45,", "Hello world from")
 """What a run that measured survives: a peer that goes first, Xids that follow, another program."""
-TEARDOWN = """\
-[rank0]:[W1121 07:23:34.5 ProcessGroupNCCL.cpp:1496] Warning: WARNING: destroy_process_group() was not called before program exit, which can leak resources. (function operator())
-[rank1]:[W1121 07:23:34.5 TCPStore.cpp:106] [c10d] sendBytes failed on SocketImpl(fd=12, addr=[n1]:33042, remote=[n2]:29500): Broken pipe
-[rank1]:[W1121 07:23:34.5 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=12, addr=[n1]:33042, remote=[n2]:29500): Connection reset by peer
-[rank1]:[W1121 07:23:34.5 ProcessGroupNCCL.cpp:1783] [PG ID 0 PG GUID 0 Rank 1] Failed to check the "should dump" flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Broken pipe
-n1:4711:4720 [0] NCCL INFO [Service thread] Connection closed by localRank 0
-n1:4711:4720 [0] NCCL INFO comm 0x55d rank 0 nranks 4 cudaDev 0 busId 1c000 - Destroy COMPLETE
-n1:4711:4720 [0] NCCL INFO comm 0x55d rank 0 nranks 4 cudaDev 0 busId 1c000 - Abort COMPLETE
-[1795332270.222] [n3:546:0] flush.c:56 UCX  ERROR req 0x55d2: error during flush: Connection reset by remote peer
-[1795332270.222] [n3:546:0] mpool.c:55 UCX  WARN  object 0x7f0001 was not returned to mpool ucp_requests
-[1795332270.222] [n3:546:0] tag_match.c:62 UCX  WARN  unexpected tag-receive descriptor 0x7f was not matched
-/usr/lib/python3.11/multiprocessing/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 6 leaked semaphore objects to clean up at shutdown
-slurmstepd: info: task 0 exited with status 0
-"""  # noqa: E501
-"""Lines that healthy programs print when they end."""
+AFTER = yaml.safe_load(Path(__file__).with_name("after_a_pass.yaml").read_text())
 
 
 def passes(text: str) -> bool:
@@ -85,22 +74,44 @@ def test_recorded_runs_that_end_badly() -> None:
             assert run(text + end).verdict is Verdict.FAILED, (name, end)
 
 
-def test_what_programs_print_at_their_end_is_harmless() -> None:
-    found = [line for line in TEARDOWN.splitlines() if not passes(GOOD + line + "\n")]
-    assert not found
+def test_what_follows_a_pass() -> None:
+    wanted = {"fatal": Verdict.FAILED, "unclear": Verdict.UNJUDGED, "harmless": Verdict.PASS}
+    wrong = [
+        (line, found.verdict)
+        for kind, verdict in wanted.items()
+        for line in AFTER[kind]
+        for end in ("", "step 2: loss 1.9\n")
+        if (found := run(f"{GOOD}{line}\n{end}", site="h200x4")).verdict is not verdict
+    ]
+    assert not wrong
+    teardown = "".join(f"{line}\n" for line in AFTER["harmless"])
     for name in RECORDED:
-        found = run((DATA / name).read_text() + re.sub(r"\bn[13]:", "vm:", TEARDOWN))
+        found = run((DATA / name).read_text() + re.sub(r"\bn[13]:", "vm:", teardown))
         assert found.verdict is Verdict.PASS, name
 
 
+MESSAGE = "[1.0] [n1:5:0] select.c:657  UCX  ERROR   no active messages transport to <no\n"
+ROWS = "268435456  358000.00\n"
+
+
 def test_a_message_before_results_was_survived() -> None:
-    message = "[1.0] [n1:5:0] select.c:657  UCX  ERROR   no active messages transport to <no\n"
-    rows = "268435456  358000.00\n"
-    assert passes(f"{message}{BANNER}{rows}")
-    assert passes(f"{BANNER}134217728  358000.00\n{message}{rows}")
-    assert ids(run(f"{BANNER}{rows}{message}")) == {"ucx-no-transport"}
+    """That of the same launch, which prints its banner after MPI_Init."""
+    assert passes(f"$ mpirun -np 2 osu_bw D D\n{MESSAGE}{BANNER}{ROWS}")
+    assert passes(f"{BANNER}134217728  358000.00\n{MESSAGE}{ROWS}")
+    assert ids(run(f"{BANNER}{ROWS}{MESSAGE}")) == {"ucx-no-transport"}
+
+
+def test_a_program_that_failed_before_the_benchmark() -> None:
+    """It is told apart by the command lines; without them nobody knows whose message it is."""
+    launch = f"$ mpirun -np 2 osu_bw D D\n{BANNER}{ROWS}"
+    two = run(f"$ mpirun -np 2 osu_bibw D D\n{MESSAGE}{launch}", site="h200x4")
+    assert (two.verdict, ids(two)) == (Verdict.FAILED, {"ucx-no-transport"})
+    for text in (MESSAGE + launch, MESSAGE + BANNER + ROWS):
+        open_ = run(text, site="h200x4")
+        assert (open_.verdict, open_.causes) == (Verdict.UNJUDGED, ())
+        (note,) = [each for each in open_.notes if each.id == "other-program"]
+        assert "no active messages transport" in note.evidence[0].text
 
 
 def test_the_order_of_two_files_is_not_known() -> None:
-    message = "[1.0] [n1:5:0] select.c:657  UCX  ERROR   no active messages transport to <no\n"
-    assert run(HOST_BANNER + "268435456  358000.00\n", message).verdict is Verdict.UNJUDGED
+    assert run(HOST_BANNER + ROWS, MESSAGE).verdict is Verdict.UNJUDGED
