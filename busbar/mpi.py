@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from busbar.errors import BusbarError
+from busbar.program import NO_ANSWER, call
 from busbar.site.delivery import GPU_STACKS, MpiFamily, Stack
 from busbar.site.model import Site
 
@@ -28,7 +28,6 @@ _GPU = {stack: (f"{run_time}_ipc",) for stack, run_time in GPU_STACKS.items()}
 _VERBS = ("rc_mlx5", "dc_mlx5", "rc_verbs", "ud_mlx5", "ud_verbs")
 _NETWORK = {"verbs": _VERBS, "efa": ("srd", "ud_verbs")}
 
-_TIMEOUT_S = 30
 # Variables of one family, which must not be set in a job of another family.
 _OWN_VARIABLES = {
     "openmpi": ("OMPI_", "PRTE_", "PMIX_"),
@@ -190,10 +189,5 @@ def pmi_types(family: MpiFamily, *, pmix: bool = False, pmi2: bool = False) -> t
 
 def _output(command: list[str]) -> str:
     """Return all that a command prints; nothing if it cannot be started."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr
+    done = call(command)
+    return "" if done.returncode == NO_ANSWER else done.stdout + done.stderr

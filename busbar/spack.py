@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,6 @@ class Lock:
     """The content of a lock file."""
 
     path: Path
-    spack_commit: str
     roots: Mapping[str, str]
     """Spec of the manifest to hash."""
     nodes: Mapping[str, LockedPackage]
@@ -78,10 +77,6 @@ class Lock:
     def named(self, name: str) -> tuple[LockedPackage, ...]:
         """Return the packages of that name."""
         return tuple(node for node in self.nodes.values() if node.name == name)
-
-    def root_nodes(self) -> Iterator[LockedPackage]:
-        """Yield the packages of the manifest's specs."""
-        return (self.nodes[key] for key in self.roots.values())
 
 
 def load(path: Path) -> Lock:
@@ -97,7 +92,6 @@ def load(path: Path) -> Lock:
             )
         nodes = {key: _node(raw) for key, raw in data["concrete_specs"].items()}
         roots = {root["spec"]: root["hash"] for root in data["roots"]}
-        spack = data["spack"]
         content = json.dumps([roots, data["concrete_specs"]], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
     except OSError as error:
@@ -120,7 +114,7 @@ def load(path: Path) -> Lock:
             where=str(path),
             hint="run `make spack-lock`",
         )
-    return Lock(path, spack.get("commit", ""), roots, nodes, digest)
+    return Lock(path, roots, nodes, digest)
 
 
 def _node(raw: dict[str, Any]) -> LockedPackage:

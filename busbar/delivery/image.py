@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -36,6 +35,7 @@ from busbar.preflight.plan import (
     make_plan,
 )
 from busbar.preflight.tarball import is_archive
+from busbar.program import call
 from busbar.site.model import Site
 from busbar.slurm.steps import on_a_node
 
@@ -111,7 +111,7 @@ def image_digest(reference: str, runtime: str) -> str:
         return pinned["hex"]
     if runtime == "apptainer":
         return ""
-    found = _do([runtime, "image", "inspect", reference.removeprefix("docker://")])
+    found = call([runtime, "image", "inspect", reference.removeprefix("docker://")])
     return (
         "" if found.returncode else _inspected(found.stdout, reference).id.removeprefix("sha256:")
     )
@@ -163,7 +163,7 @@ def _no_image(reference: str, *, stores: bool = True) -> BusbarError:
 
 def _answers(runtime: str) -> bool:
     """Return whether the runtime works; Docker needs its daemon."""
-    return runtime != "docker" or not _do([runtime, "info"]).returncode
+    return runtime != "docker" or not call([runtime, "info"]).returncode
 
 
 def _sif(reference: str, scratch: Path) -> Path:
@@ -212,7 +212,7 @@ def _loaded(runtime: str, reference: str) -> str:
         refuse_unsafe_reference(names[-1], reference)
         return str(names[-1])
     name = reference.removeprefix("docker://")
-    if _do([runtime, "image", "inspect", name]).returncode:
+    if call([runtime, "image", "inspect", name]).returncode:
         raise _no_image(reference)
     return name
 
@@ -225,7 +225,7 @@ def _exported(runtime: str, reference: str, scratch: Path) -> Contents:
         try:
             export([runtime, "export", container], reference, archive)
         finally:
-            _do([runtime, "rm", container])
+            call([runtime, "rm", container])
         files = Archive(Path(archive.name), reference)  # it stays readable once it is removed
     output = run_bounded([runtime, "image", "inspect", reference], reference)
     variables = variables_of(output, reference)
@@ -308,7 +308,3 @@ def _on_a_node(image: str, site: Site, inject: Sequence[str]) -> PreflightReport
             where=f"site {site.name}",
             hint=f"the nodes must see the Python environment {sys.prefix}",
         ) from error
-
-
-def _do(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False)

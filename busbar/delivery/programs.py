@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from busbar.engine.tool import tools
 from busbar.errors import BusbarError
+from busbar.program import call
 
 _MPI = ("mpirun", "mpic++")
 
@@ -109,7 +109,7 @@ def python_with_torch() -> str | None:
     script = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     configured = os.environ.get("BUSBAR_TORCH_PYTHON")
     for python in (configured, sys.executable, shutil.which("python3")):
-        if python and not subprocess.run([python, "-c", script], check=False).returncode:
+        if python and not call([python, "-c", script]).returncode:
             return python
     return None
 
@@ -120,11 +120,7 @@ def gpu_aware_collectives(mpirun: str) -> bool:
     Its collectives need that for GPU buffers: they copy and add without UCX.
     """
     ompi_info = Path(mpirun).with_name("ompi_info")
-    if not ompi_info.exists():
-        return False
-    done = subprocess.run(
-        [ompi_info, "--parsable", "--all"], capture_output=True, text=True, check=False
-    )
+    printed = call([ompi_info, "--parsable", "--all"]).stdout
     return any(
-        f"mpi_built_with_{vendor}_support:value:true" in done.stdout for vendor in ("cuda", "rocm")
+        f"mpi_built_with_{vendor}_support:value:true" in printed for vendor in ("cuda", "rocm")
     )

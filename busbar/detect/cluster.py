@@ -17,8 +17,9 @@ from busbar.data import PYTHON
 from busbar.detect.gather import Outputs, gather
 from busbar.detect.scheduler import site_name
 from busbar.errors import BusbarError
+from busbar.program import NO_ANSWER
 from busbar.site.delivery import MpiFamily
-from busbar.slurm.client import NO_ANSWER, Slurm
+from busbar.slurm.client import Slurm
 from busbar.slurm.nodes import Hardware
 from busbar.slurm.steps import mpi_types, on_a_node
 from busbar.terminal import stdout

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from busbar.data import PYTHON
 from busbar.detect.pci import Place, place, without_tool
 from busbar.gate.sysfs import compute_gpus
 from busbar.parse import numbers
+from busbar.program import call
 from busbar.site.delivery import MpiFamily
 from busbar.slurm.nodes import describing
 
@@ -204,14 +204,7 @@ def _software() -> Software:
 
 def _run(command: tuple[str, ...]) -> tuple[bool, str]:
     """Return whether a tool succeeded, and its output or error."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False, f"timed out after {_TIMEOUT_S} s"
-    except OSError as error:
-        return False, f"cannot be started: {error.strerror}"
+    done = call(command, _TIMEOUT_S)
     if not done.returncode:
         return True, done.stdout
     lines = (done.stderr or done.stdout).strip().splitlines()

@@ -13,7 +13,7 @@ from busbar.preflight import elf
 from busbar.preflight.elf import dotted, numbers
 from busbar.preflight.host import rocm_release
 from busbar.preflight.loader import ContainerFile, Libraries, View
-from busbar.preflight.model import Answer, broken, ready
+from busbar.preflight.model import PreflightAnswer, broken, ready
 from busbar.preflight.plan import ImagePlan
 
 Version = tuple[int, ...]
@@ -30,7 +30,7 @@ _NCCL_CUDA = re.compile(rb"NCCL version [\d.]{1,32}\+cuda(?P<version>\d{1,4}\.\d
 _TABLE = "add it to the table in busbar/preflight/drivers.yaml"
 
 
-def cuda(plan: ImagePlan, libraries: Libraries) -> Answer:
+def cuda(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     """Check that the driver supports every CUDA version that the program loads."""
     driver = plan.host.nvidia_driver
     if driver is None:
@@ -57,7 +57,7 @@ def cuda(plan: ImagePlan, libraries: Libraries) -> Answer:
     )
 
 
-def _libcuda_fault(libcuda: ContainerFile, driver: Version) -> Answer | None:
+def _libcuda_fault(libcuda: ContainerFile, driver: Version) -> PreflightAnswer | None:
     """Check a libcuda of the image that the loader finds before the driver's."""
     remedy = f"remove {libcuda.path.parent} from LD_LIBRARY_PATH and /etc/ld.so.conf.d"
     reason = f"{libcuda.path} in the image hides the libcuda that --nv binds"
@@ -77,7 +77,7 @@ def _libcuda_fault(libcuda: ContainerFile, driver: Version) -> Answer | None:
 
 def _toolkit_fault(
     toolkit: Version | None, source: str, driver: Version, driver_text: str
-) -> Answer | None:
+) -> PreflightAnswer | None:
     """Check one CUDA version against the driver."""
     if toolkit is None:
         return broken(
@@ -117,7 +117,7 @@ def _toolkits(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[Version |
         yield (numbers(version)[:2] if version else None), str(plan.program.path)
 
 
-def rocm(plan: ImagePlan, libraries: Libraries) -> Answer:
+def rocm(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     """Check that AMD supports the image's ROCm on the host's driver."""
     outside = plan.host.rocm
     if outside is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from busbar.preflight import driver, elf
 from busbar.preflight.loader import Libraries, ucx_core
-from busbar.preflight.model import Answer, broken, ready
+from busbar.preflight.model import PreflightAnswer, broken, ready
 from busbar.preflight.plan import ImagePlan, gtl
 from busbar.site.delivery import CRAY_STACKS
 from busbar.site.model import Gpus
@@ -19,7 +19,7 @@ _DEVICES = {
 }
 
 
-def gpu_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, Answer]]:
+def gpu_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, PreflightAnswer]]:
     """Yield the lines of the GPUs; one line if the site has none."""
     gpus = plan.site.node_type().gpus
     if gpus is None:
@@ -36,7 +36,7 @@ def gpu_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, Answ
         yield "gtl", _gtl(plan, gpus.vendor)
 
 
-def _devices(plan: ImagePlan, gpus: Gpus) -> Answer:
+def _devices(plan: ImagePlan, gpus: Gpus) -> PreflightAnswer:
     missing = [
         f"{pattern.replace(chr(92) + 'd+', 'N')} ({what})"
         for pattern, what in _DEVICES[gpus.vendor].items()
@@ -59,7 +59,7 @@ def _devices(plan: ImagePlan, gpus: Gpus) -> Answer:
     return ready(f"{counts}; {plan.gpu_option} binds them")
 
 
-def _driver_libraries(plan: ImagePlan) -> Answer:
+def _driver_libraries(plan: ImagePlan) -> PreflightAnswer:
     missing = [
         name
         for name in ("libcuda.so.1", "libnvidia-ml.so.1")
@@ -73,7 +73,7 @@ def _driver_libraries(plan: ImagePlan) -> Answer:
     return ready("--nv finds libcuda and libnvidia-ml")
 
 
-def _ucx(plan: ImagePlan, libraries: Libraries, vendor: str) -> Answer:
+def _ucx(plan: ImagePlan, libraries: Libraries, vendor: str) -> PreflightAnswer:
     name = "cuda" if vendor == "nvidia" else "rocm"
     transport = ucx_core(libraries)
     if transport is None or plan.stack in CRAY_STACKS:
@@ -95,7 +95,7 @@ def _ucx(plan: ImagePlan, libraries: Libraries, vendor: str) -> Answer:
     )
 
 
-def _gtl(plan: ImagePlan, vendor: str) -> Answer:
+def _gtl(plan: ImagePlan, vendor: str) -> PreflightAnswer:
     name = "libmpi_gtl_cuda.so" if vendor == "nvidia" else "libmpi_gtl_hsa.so"
     library = gtl(plan.view, vendor)
     if library is None:

@@ -11,8 +11,8 @@ from busbar.preflight.gpu import gpu_lines
 from busbar.preflight.host import c_library
 from busbar.preflight.loader import ContainerFile, Libraries, View, ucx_core, version_faults
 from busbar.preflight.model import (
-    Answer,
     Origin,
+    PreflightAnswer,
     PreflightLine,
     PreflightReport,
     broken,
@@ -99,7 +99,7 @@ def loaded(view: View, program: ContainerFile | None) -> dict[str, ContainerFile
     return libraries
 
 
-def _image(plan: ImagePlan) -> Answer:
+def _image(plan: ImagePlan) -> PreflightAnswer:
     fingerprint = plan.contents.fingerprint
     if fingerprint is None:
         return ready("none; only the files of the image are examined")
@@ -114,7 +114,7 @@ def _image(plan: ImagePlan) -> Answer:
     return ready(f"stack {stack} by {fingerprint.delivery}: {features}")
 
 
-def _glibc(plan: ImagePlan, libraries: Libraries) -> Answer:
+def _glibc(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     inside, outside = c_library(plan.view), c_library(plan.host.view)
     version = elf.highest(inside.defines, "GLIBC") if inside else ()
     host_version = elf.highest(outside.defines, "GLIBC") if outside else ()
@@ -147,7 +147,7 @@ def _glibc(plan: ImagePlan, libraries: Libraries) -> Answer:
     return ready(f"image {elf.dotted(version)}, host {elf.dotted(host_version)}{need}")
 
 
-def _missing(libraries: Libraries) -> Answer:
+def _missing(libraries: Libraries) -> PreflightAnswer:
     missing = [name for name, library in libraries.items() if library is None]
     if missing:
         return broken(
@@ -162,7 +162,7 @@ def _missing(libraries: Libraries) -> Answer:
     return ready(f"the loader finds all {len(libraries)}")
 
 
-def _shared_memory(plan: ImagePlan, libraries: Libraries) -> Answer:
+def _shared_memory(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     """Check UCX's shared-memory transports; ready if MPI does not use UCX."""
     core = ucx_core(libraries)
     if core is None or plan.stack in CRAY_STACKS:

@@ -102,7 +102,7 @@ class PreflightReport:
         return max((line.status for line in self.lines), key=_SEVERITY.index)
 
 
-class Answer(NamedTuple):
+class PreflightAnswer(NamedTuple):
     """What is said of one question."""
 
     status: Status
@@ -110,6 +110,6 @@ class Answer(NamedTuple):
     remedy: str = ""
 
 
-ready = partial(Answer, Status.READY)
-slow = partial(Answer, Status.SLOW)
-broken = partial(Answer, Status.BROKEN)
+ready = partial(PreflightAnswer, Status.READY)
+slow = partial(PreflightAnswer, Status.SLOW)
+broken = partial(PreflightAnswer, Status.BROKEN)

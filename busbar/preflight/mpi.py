@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from busbar.mpi import NAMES, SONAMES, pmi_types
 from busbar.preflight.loader import ContainerFile, Libraries
-from busbar.preflight.model import Answer, broken, ready, slow
+from busbar.preflight.model import PreflightAnswer, broken, ready, slow
 from busbar.preflight.plan import ImagePlan, hosts_mpirun
 from busbar.site.delivery import CRAY_STACKS, MpiFamily
 
@@ -50,7 +50,7 @@ def _pmi_types(plan: ImagePlan, soname: str, library: ContainerFile | None) -> t
     )
 
 
-def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Answer:
+def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> PreflightAnswer:
     """Check that the MPI that is loaded has the ABI of the program."""
     if mpi is None:
         return _no_mpi(libraries)
@@ -81,7 +81,7 @@ def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Answer:
     )
 
 
-def _no_mpi(libraries: Libraries) -> Answer:
+def _no_mpi(libraries: Libraries) -> PreflightAnswer:
     if "libmpich.so.12" in libraries:
         return broken(
             "the program needs libmpich.so.12, the MPICH of Debian and Ubuntu; an injected"
@@ -95,7 +95,7 @@ def _no_mpi(libraries: Libraries) -> Answer:
     )
 
 
-def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[Answer, str | None]:
+def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[PreflightAnswer, str | None]:
     """Check that launcher and MPI share a PMI; return the line and the ``srun --mpi`` type."""
     if plan.site.scheduler == "local" and plan.injected and plan.runtime == "apptainer":
         return _hosts_launcher(plan), None
@@ -124,7 +124,7 @@ def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[Answer, str | None]:
     ), None
 
 
-def _hosts_launcher(plan: ImagePlan) -> Answer:
+def _hosts_launcher(plan: ImagePlan) -> PreflightAnswer:
     """Check the host's mpirun, which starts ranks with an injected MPI without a scheduler."""
     if mpirun := hosts_mpirun(plan):
         return ready(f"no scheduler; {mpirun} of the host starts the ranks")

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from busbar.preflight import elf
 from busbar.preflight.loader import ContainerFile, Libraries, ucx_core
-from busbar.preflight.model import Answer, Status, broken, ready, slow
+from busbar.preflight.model import PreflightAnswer, Status, broken, ready, slow
 from busbar.preflight.plan import ImagePlan
 
 _DEVICES = {"cxi": r"cxi\d+", "efa": r"infiniband/uverbs\d+", "verbs": r"infiniband/uverbs\d+"}
 
 
-def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, Answer]]:
+def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, PreflightAnswer]]:
     """Yield the lines of the fabric; one line if the site has none."""
     fabric = plan.site.fabric
     if fabric is None:
@@ -31,7 +31,7 @@ def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, 
     yield "fabric-devices", _fabric_devices(plan, provider)
 
 
-def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> Answer:
+def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightAnswer:
     library = libraries.get("libfabric.so.1") or plan.view.search("libfabric.so.1")
     if library is None:
         return slow(
@@ -76,7 +76,7 @@ def _provider(plan: ImagePlan, library: ContainerFile, provider: str) -> Contain
     return library if elf.mentions(library, f"FI_{provider.upper()}_".encode()) else None
 
 
-def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> Answer:
+def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightAnswer:
     kind = "rccl" if plan.gpu_option == "--rocm" else "nccl"
     if not any(re.fullmatch(rf"lib{kind}\.so\.\d+", name) for name in libraries):
         return ready(f"the image has no {kind.upper()}")
@@ -90,7 +90,7 @@ def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> Answer:
         faults = plan.view.faults(plugin)
         if not faults:
             return ready(f"{plugin.path.name} ({plugin.origin})")
-        return Answer(
+        return PreflightAnswer(
             status,
             f"{plugin.path} does not load, {faults[0]}: {_without(kind, forced, provider)}",
             "bind the directory of that library too",
@@ -98,7 +98,7 @@ def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> Answer:
     ignored = ""
     if others := [n for n in libraries if n.startswith(("libnccl-net", "librccl-net"))]:
         ignored = f"; {kind.upper()} does not load {others[0]} by that name"
-    return Answer(
+    return PreflightAnswer(
         status,
         f"no {names[-1]}: {_without(kind, forced, provider)}{ignored}",
         "inject the directory of aws-ofi-nccl with --inject (AWS: /opt/amazon/ofi-nccl/lib*), or"
@@ -112,7 +112,7 @@ def _without(kind: str, forced: str | None, provider: str) -> str:
     return f"{kind.upper()} uses sockets instead of {provider}"
 
 
-def _verbs(plan: ImagePlan, libraries: Libraries) -> Answer:
+def _verbs(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     transport = ucx_core(libraries)
     if transport is None:
         return slow(
@@ -174,7 +174,7 @@ def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> tuple
     return None
 
 
-def _fabric_devices(plan: ImagePlan, provider: str) -> Answer:
+def _fabric_devices(plan: ImagePlan, provider: str) -> PreflightAnswer:
     pattern = re.compile(_DEVICES.get(provider, provider))
     devices = [name for name in plan.host.devices if pattern.fullmatch(name)]
     expected = plan.site.node_type().nic_count

@@ -10,24 +10,20 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import CompletedProcess
 
 from busbar.errors import BusbarError
+from busbar.program import ANSWER_S, call
 from busbar.slurm.hostlist import hostnames
 from busbar.slurm.jobs import WAITING_FORMAT, JobEnd, parse_end, parse_waiting
 from busbar.slurm.nodes import FORMAT, Hardware, Node, parse_hardware, parse_nodes, value_of
 from busbar.slurm.topology import leaf_switches_in
 
-NO_ANSWER = 127
-"""The exit status of a program that is missing or silent."""
-_ANSWER_S = 30
 _CANCEL_S = 5
 _LOOKS = 5
 _LOOK_S = 0.2
@@ -131,32 +127,7 @@ def scheduler_of(name: str) -> Scheduler:
     return Slurm() if name in ("slurm", "squeue") else Scheduler()
 
 
-def call(
-    command: Sequence[str], seconds: float | None = _ANSWER_S, env: Mapping[str, str] | None = None
-) -> CompletedProcess[str]:
-    """Run a program of Slurm; one that is missing or silent has an exit status and an error."""
-    heard = b""
-    try:
-        return subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=seconds,
-            env=env,
-        )
-    except OSError as error:
-        why = error.strerror or str(error)
-    except subprocess.TimeoutExpired as error:
-        why = f"does not answer within {seconds} s"
-        heard = error.stdout if isinstance(error.stdout, bytes) else b""
-    return CompletedProcess(
-        command, NO_ANSWER, heard.decode(errors="replace"), f"{command[0]}: {why}"
-    )
-
-
-def answer(*command: str, seconds: float = _ANSWER_S) -> str:
+def answer(*command: str, seconds: float = ANSWER_S) -> str:
     """Return what a program of Slurm prints; nothing if it is missing or does not answer."""
     return call(command, seconds).stdout
 

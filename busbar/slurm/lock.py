@@ -26,8 +26,9 @@ from typing import NamedTuple
 
 from busbar.errors import BusbarError
 from busbar.parse import numbers
+from busbar.program import call
 from busbar.site.queue import queue_of
-from busbar.slurm.client import Slurm, answer, call, setting
+from busbar.slurm.client import Slurm, answer, setting
 from busbar.slurm.options import Grant, Wish, words_of
 
 NAME = "busbar-night"

@@ -11,7 +11,8 @@ from collections.abc import Collection, Sequence
 from subprocess import CompletedProcess
 
 from busbar.errors import BusbarError
-from busbar.slurm.client import NO_ANSWER, answer, call
+from busbar.program import NO_ANSWER, call
+from busbar.slurm.client import answer
 from busbar.slurm.hostlist import fold
 
 _PROBE_S = 20

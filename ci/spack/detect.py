@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from busbar.program import call
 
 ROCM_SCOPES = Path(__file__).resolve().parents[2] / "site/_families/spack"
 ROCM_TEMPLATES = ("6.3.3", "5.4.3")
@@ -73,17 +74,7 @@ class SpackMachine:
 
     def printed(self, *command: str | Path) -> str:
         """Return what a program prints; nothing if it is missing or fails."""
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-                timeout=30,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return ""
+        done = call(command)
         return done.stdout + done.stderr if done.returncode == 0 else ""
 
 
