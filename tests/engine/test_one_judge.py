@@ -21,10 +21,12 @@ from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES
 from busbar.expect.bounds import factor
 from busbar.explain import Source, explain
+from busbar.explain.core import explain_output
 from busbar.explain.rulebook import PATTERNS
 from busbar.site.model import Site
 
 from ..explain.test_labels import DATA, LABELS, neutral
+from ..reframe.conftest import bands_found_once  # noqa: F401 - a fixture
 from ..reframe.faults import H200
 from ..reframe.kinds import KINDS
 
@@ -196,7 +198,7 @@ def test_every_recorded_run_is_judged_alike() -> None:
         known = Run(
             site=site, partition=site.partitions[0].name, nodes=nodes, ranks=ranks, environment={}
         )
-        (found,) = explain([source], known=known)
+        found = explain_output(output, known, asked={})
         run = from_output(known, output, found.operation)
         launch = BenchLaunch(
             *(run.bench, (), ranks, (), tuple(run.gpu(rank) for rank in range(ranks))),

@@ -272,6 +272,25 @@ def test_no_two_bands_of_a_collective_contradict(monkeypatch: pytest.MonkeyPatch
     assert compared > 400
 
 
+def unlike_ends(site: Site, partition: str) -> list[int]:
+    """The GPUs that GPU 0 is joined with, one of those that have the same ways and limits."""
+    gpus = site.node_type(partition).gpus
+    ways: dict[tuple[object, ...], int] = {}
+    for end in range(1, min(gpus.count, 9)) if gpus else ():
+        question = Question("", 1 << 24, src=0, dst=end, partition=partition)
+        answers: list[object] = []
+        for bench, nodes, buffers in product(POINT.BENCHES, (1, 2), ("D D", "H D", "D H")):
+            asked = replace(question, bench=bench, nodes=nodes, buffers=buffers)
+            try:
+                answer: Any = expect(site, asked)
+            except BusbarError as error:
+                answer = error
+            links = [hop.partition(": ")[2] for hop in getattr(answer, "path", ())]
+            answers += [getattr(answer, "limit", None), *links]
+        ways.setdefault(tuple(answers), end)
+    return [*ways.values()]
+
+
 def test_no_two_bands_of_a_link_contradict(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = 0
     for site, partition in PLACES:
@@ -280,6 +299,7 @@ def test_no_two_bands_of_a_link_contradict(monkeypatch: pytest.MonkeyPatch) -> N
         gpus, used = node.gpus, {nic.link_class for nic in node.nics}
         used |= gpus.links.classes() if gpus and gpus.links else set()
         used |= {gpus.host_link.link_class} if gpus and gpus.host_link else set()
+        unlike = unlike_ends(site, partition)
         for name, link in classes.items():
 
             def alone(
@@ -293,7 +313,7 @@ def test_no_two_bands_of_a_link_contradict(monkeypatch: pytest.MonkeyPatch) -> N
                 one = known | {name: link.model_copy(update={"bands": (*rest, band)})}
                 monkeypatch.setattr(POINT, "link_classes", lambda _: one)
 
-            ends = range(1, min(gpus.count, 9)) if gpus and name in used else ()
+            ends = unlike if name in used else []
             for end, nodes, lane, bench in product(
                 ends, (1, 2), (None, *lanes(site)), ("osu_bw", "osu_bibw", "osu_latency")
             ):

@@ -12,11 +12,13 @@ from busbar import site as sites
 from busbar.check.causes import explained, show_launch
 from busbar.engine.assertions import Problem
 from busbar.engine.collect import split
-from busbar.engine.judge import judge
+from busbar.engine.judge import JudgedLaunch, judge
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.reading import Reading
 from busbar.engine.results import Outcome
 from busbar.engine.run import Run
+from busbar.explain.core import explain_output
+from busbar.explain.model import Explanation
 from busbar.tools.ucx_perftest.parse import final_row
 
 DATA = Path(__file__).parents[1] / "data"
@@ -122,11 +124,23 @@ class Kind:
 
 def kept(kind: Kind, text: str, versions: Mapping[str, str] | None = None) -> Outcome:
     """What `busbar check` keeps of an output."""
-    shown = show_launch("job", text.splitlines())
-    shown.facts.readings += kind.derive(shown)
-    judged = judge("check", kind.run, replace(kind.launch, json=""), shown)
+    judged = judged_launch(kind, text)
     outcome = Outcome("check", "ucx-1.14", tuple(judged.results))
     return explained(outcome, [judged], (), kind.run, versions=versions)
+
+
+def judged_launch(kind: Kind, text: str) -> JudgedLaunch:
+    """What is known of an output once it was judged."""
+    shown = show_launch("job", text.splitlines())
+    shown.facts.readings += kind.derive(shown)
+    return judge("check", kind.run, replace(kind.launch, json=""), shown)
+
+
+def of_both(kind: Kind, text: str) -> tuple[Outcome, Explanation]:
+    """What `busbar check` keeps of an output, and what `busbar explain` says of it."""
+    judged = judged_launch(kind, text)
+    outcome = explained(Outcome("check", "", tuple(judged.results)), [judged], (), kind.run)
+    return outcome, explain_output(judged.shown.facts, kind.run, asked={})
 
 
 def perftest(shown: LaunchOutput) -> list[Reading]:
