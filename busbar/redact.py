@@ -47,6 +47,9 @@ _KNOWN = re.compile(
     r"|(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{8,}+|xox[a-z]-[\w-]{8,}+|xapp-[\w-]{8,}+"
     r"|npm_[A-Za-z0-9]{30,}+|nvapi-[\w-]{20,}+|wandb_v\d_\w{20,}+|pypi-[\w-]{20,}+"
     r"|(?<![\w.])hv[sbr]\.[\w-]{8,}+|AIza[\w-]{35}|ya29\.[\w-]{10,}+|dckr_[po]at_[\w-]{10,}+"
+    r"|(?<!\d)\d{8,10}:AA[\w-]{30,}+"  # Telegram
+    r"|\$(?:apr1|[1256y7]|2[abxy]?|gy|sha1|argon2\w++|pbkdf2[\w-]*+)\$[^\s:;\"'<>]{8,}+"  # crypt
+    r"|\{(?:S?SHA\d{0,3}|S?MD5|CRYPT|PBKDF2[\w-]*+)\}[\w+/=.$]{8,}+"  # LDAP
     r"|SG\.[\w-]{10,}+\.[\w-]{10,}+|AGE-SECRET-KEY-1\w{10,}+|MUNGE:[A-Za-z0-9+/=]{4,}+:?"
     r"|(?<![\w-])eyJ[\w-]{8,}+(?:\.[\w-]++){1,4}"  # JSON web tokens
     r"|(?<![\w+/])(?:b3BlbnNzaC1rZXk|MII[A-Za-z])[\w+/]{20,}+={0,2}"  # bodies of keys
@@ -58,20 +61,47 @@ _WEBHOOK = re.compile(
 _URL = re.compile(
     r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*+)://(?P<rest>[^\s\"'<>]++)"
 )
+_CONDA = re.compile(r"(?<=/t/)(?=[^/]*\d)[^/\s]{8,}+(?=/)")
 _PORT = re.compile(r"\d{1,5}(?=\D|$)")
 _WEB = ("http", "https", "ftp", "ftps", "git+https", "oci", "docker")
 _BEARER = re.compile(
     r"(?<!\w)(?P<scheme>(?i:Bearer)\s++|(?i:Basic)\s++(?=[a-z]*+[\d+/=A-Z]))[\w.~+/-]{8,}+={0,2}"
 )
 
-# Options of commands: curl -u user:password, sshpass -p, docker login -p; and the lines of .netrc.
+# Options of commands: curl -u user:password, sshpass -p, ldapsearch -w; and the lines of .netrc.
 _USER = re.compile(
     r"(?P<option>(?<!\S)(?:-u|-U|--user|--proxy-user)(?:\s++|=)?+[\"']?+)"
     r"[^\s:\"'=-][^\s:\"']*+:[^\s\"']++"
+    r"|(?P<samba>(?<!\S)-U\s*+[^\s%:]++%)\S++"
 )
-_LOGIN = re.compile(r"(?<![\w-])(?:login|sshpass|mysql\w*+|mariadb\w*+)(?![\w-])")
-_PASSWORD_OPTION = re.compile(
-    r"(?P<option>(?<!\S)-p(?:\s++|=)?+)(?:\"[^\"]*+\"?|'[^']*+'?|[^\s\"']++)"
+_LOGIN = re.compile(
+    r"(?<![\w-])(?:(?P<p>login|sshpass|mysql\w*+|mariadb\w*+|mongo\w*+|7z[ar]?+|(?:un)?+rar)"
+    r"|(?P<w>ldap\w++)|(?P<P>(?:un)?+zip|sqlcmd|bcp|ipmitool)|(?P<a>redis-cli)|(?P<c>snmp\w++))(?![\w-])"
+)
+"""Programs, by the letter of the option that takes the password."""
+_PASSWORD_OPTION = {
+    letter: re.compile(
+        rf"(?P<option>(?<!\S)-{letter}(?:\s++|=)?+)(?:\"[^\"]*+\"?|'[^']*+'?|[^\s\"']++)"
+    )
+    for letter in _LOGIN.groupindex
+}
+# Words before a secret: what is piped into a program that asks for a password, and its question.
+_WORD_OR_QUOTED = r"(?:\"[^\"\n]*+\"|'[^'\n]*+'|[^\s|\"']++)"
+_ASKS = (
+    r"(?:\S*/)?+(?:sudo\s++-S|kinit|chpasswd|passwd|su|gpg|cryptsetup"
+    r"|[\w-]++\s++(?:\w++\s++)?login)\b"
+)
+_INTRODUCED = re.compile(
+    r"(?P<before>(?<!\S)-pass(?:in|out)?+\s++pass:|(?<!\S)--from-literal[= ][\w.-]++=)\S++"
+    rf"|(?P<piped>(?<!\S)(?:echo|printf)\s++(?:-\w++\s++)*+){_WORD_OR_QUOTED}(?=\s*+\|\s*+{_ASKS})"
+    rf"|(?P<here>(?<!\S)(?:kinit|chpasswd|sudo|gpg)\b[^\n<]*+<<<\s*+){_WORD_OR_QUOTED}"
+    r"|(?P<question>(?i:password|passphrase) for (?:'[^'\n]*+'|[^:'\n]++)++:[ \t]++)\S[^\n]*+"
+)
+# A variable of Kubernetes: name and value are two keys, in either order.
+_VARIABLE = re.compile(
+    r"(?P<before>\bname\"?+:\s*+\"?+(?P<name>[\w.-]++)\"?+,?+\s*+\"?+value\"?+:\s*+)"
+    r"(?:\"[^\"\n]*+\"|[^\s,}\"]++)"
+    r"|(?P<first>\"value\":\s*+)\"[^\"\n]*+\"(?P<after>,\s*+\"name\":\s*+\"(?P<named>[\w.-]++)\")"
 )
 _NETRC = re.compile(
     r"(?P<before>(?<!\S)login\s++\S++\s++(?:password|passwd)\s++"
@@ -84,7 +114,7 @@ _NAME = re.compile(
     r"(?<![\w.-])(?P<name>[\w.-]++)"
     r"(?P<between>\\?[\"']?[ \t]*+(?:[:=]{1,2}>?|%3[AaDd])[ \t]*+| set by environment to |>|\s++)"
 )
-_SETENV = ("setenv", "ENV", "-gx", "-Ux")
+_SETENV = ("set", "setenv", "ENV", "-gx", "-Ux")
 _QUOTE = re.compile(r"\\?[\"']")
 _QUOTED = {
     '"': re.compile(r"(?:[^\"\\]|\\.)*+\"?", re.DOTALL),
@@ -132,6 +162,11 @@ _LONG_WORD = re.compile(r"(?<![\w+/-])(?<!\w\.)[A-Za-z0-9_+/-]{24,}+={0,2}(?!\.\
 _HEXADECIMAL = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}")
 # UUIDs, which GPUs have, and names that compilers mangle.
 _NAMED = re.compile(r"(?:[A-Z]{3}-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|_+[ZR].*")
+_DATE = re.compile(
+    r"(?<!\d)(?:19|20)\d\d-?(?:\d\d|[A-Z][a-z]{2})-?\d\d(?:[T_-]?\d\d(?:-?\d\d){0,2}Z?)?(?!\d)"
+)
+_MIN_RANDOM = 24
+"""Letters and digits of the shortest word that is taken for a random one."""
 _RUNS = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]+|[a-z]|[0-9]+")
 
 
@@ -150,7 +185,9 @@ def redact(text: str) -> str:
     text = _WEBHOOK.sub(rf"\g<host>{REPLACEMENT}", text)
     text = _URL.sub(_redact_url, text)
     text = _BEARER.sub(rf"\g<scheme>{REPLACEMENT}", text)
-    text = _USER.sub(rf"\g<option>{REPLACEMENT}", text)
+    text = _USER.sub(rf"\g<option>\g<samba>{REPLACEMENT}", text)
+    text = _INTRODUCED.sub(_after_words, text)
+    text = _VARIABLE.sub(_redact_variable, text)
     text = _NETRC.sub(rf"\g<before>{REPLACEMENT}", text)
     if _LOGIN.search(text):
         text = "\n".join(map(_redact_login, text.split("\n")))
@@ -170,14 +207,27 @@ def _redact_url(match: re.Match[str]) -> str:
         at = authority.rfind("@")
     else:
         at = -1
-    return match[0] if at < 0 else f"{scheme}://{REPLACEMENT}{rest[at:]}"
+    rest = _CONDA.sub(REPLACEMENT, rest if at < 0 else f"{REPLACEMENT}{rest[at:]}")
+    return f"{scheme}://{rest}"
+
+
+def _after_words(match: re.Match[str]) -> str:
+    return "".join(filter(None, match.groups())) + REPLACEMENT
+
+
+def _redact_variable(match: re.Match[str]) -> str:
+    name = match["name"] or match["named"]
+    if _kind(name[:200])[0] is not _Kind.STRONG:
+        return match[0]
+    return f"{match['before'] or match['first']}{REPLACEMENT}{match['after'] or ''}"
 
 
 def _redact_login(line: str) -> str:
     login = _LOGIN.search(line)
     if not login:
         return line
-    options = _PASSWORD_OPTION.sub(rf"\g<option>{REPLACEMENT}", line[login.end() :])
+    option = _PASSWORD_OPTION[login.lastgroup or "p"]
+    options = option.sub(rf"\g<option>{REPLACEMENT}", line[login.end() :])
     return line[: login.end()] + options
 
 
@@ -219,7 +269,7 @@ def _end_of_secret(text: str, found: re.Match[str], before: str) -> int:
     value = text[at:end]
     if kind is _Kind.WEAK and _HARMLESS.fullmatch(value[:64]):
         return 0
-    return 0 if name == "PWD" and value.startswith("/") else end
+    return 0 if name.upper() == "PWD" and value.startswith("/") else end
 
 
 def _end_of_value(text: str, found: re.Match[str], words: str, front: str) -> int:
@@ -249,7 +299,7 @@ def _kind(name: str) -> tuple[_Kind, str]:
     words = "_".join(_WORDS.findall(name)).upper()
     if _ABOUT.search(words):
         return _Kind.PLAIN, words
-    if _STRONG.search(f"{words} {name.upper()}"):
+    if _STRONG.search(words) or _STRONG.search(name.upper()):
         return _Kind.STRONG, words
     return (_Kind.WEAK if _WEAK.search(words) else _Kind.PLAIN), words
 
@@ -276,6 +326,9 @@ def redact_document(document: Any) -> Any:
     nccl-tests writes its whole environment as a list of ``NAME=value`` under the key ``env``.
     """
     if isinstance(document, Mapping):
+        named, value = document.get("name"), document.get("value")
+        if isinstance(named, str) and isinstance(value, str) and _is_secret(named, value):
+            document = {**document, "value": REPLACEMENT}
         return {
             redact(str(key)): _redact_env(value)
             if str(key) in ("env", "environment")
@@ -300,6 +353,8 @@ def _redact_env(value: Any) -> Any:
 
 def _is_random(word: str) -> bool:
     """Return whether a long word is one of no language: a key, and not a path or a name."""
+    if word.startswith("/"):
+        return any(map(_is_random, word.split("/")))
     word = word.rstrip("=")
     if _NAMED.fullmatch(word):
         return False
@@ -307,10 +362,13 @@ def _is_random(word: str) -> bool:
         return True  # a hexadecimal key, or a commit id, which a result does not need
     if not all(re.search(kind, word) for kind in ("[a-z]", "[A-Z]", "[0-9]")):
         return False
+    word = _DATE.sub("", word)  # paths have them
+    if len(word) < _MIN_RANDOM:
+        return False
     # Letters of a random word change between the classes twice as often as those of a name.
     letters = sum(map(str.isalnum, word))
     # A word of 40 with a slash inside is the form of an AWS key, and hardly that of a path.
-    often = 0.45 if word.startswith("/") else 0.33 if "/" in word and len(word) == 40 else 0.4
+    often = 0.33 if "/" in word and len(word) == 40 else 0.4
     return _entropy(word) > 3.7 and len(_RUNS.findall(word)) > often * letters
 
 
