@@ -20,6 +20,7 @@ from busbar.parse.machine.amd_smi import AmdGpu, AmdLink
 from busbar.parse.machine.rocm_smi import RocmTopology
 from busbar.site.family import LinkClass
 from busbar.site.load import load, names, ships
+from busbar.words import grouped
 
 Pair = tuple[int, int]
 
@@ -74,18 +75,18 @@ def gpus(
 ) -> DetectedGpus | None:
     """Return the GPUs from ``amd-smi``, else from ``rocm-smi``; None without output of either."""
     if devices:
-        return _from_amd_smi(devices, links or (), classes)
-    if rocm and rocm.archs:
-        return _from_rocm_smi(rocm, classes)
-    if links or (rocm and rocm.kinds):
-        return _from_links(links or _links_of(rocm), classes)
+        return _from_devices(devices, links or (), classes)
+    if rocm and rocm.gpus:
+        return _from_devices(rocm.gpus, rocm.links, classes)
+    if links or (rocm and rocm.links):
+        return _from_links(links or (rocm.links if rocm else ()), classes)
     if rocm:
         remark = "no tool prints the GPUs' graphics version, so GPUs are omitted"
         return DetectedGpus({}, "rocm", "generic", remarks=(remark,))
     return None
 
 
-def _from_amd_smi(
+def _from_devices(
     devices: tuple[AmdGpu, ...], links: tuple[AmdLink, ...], classes: Mapping[str, LinkClass]
 ) -> DetectedGpus:
     first = devices[0]
@@ -124,22 +125,12 @@ def _from_amd_smi(
             " are omitted",
         )
         return DetectedGpus(facts, "rocm", chip.family if chip else "generic", remarks=remarks)
-    return _with_links(
+    detected = _with_links(
         facts, _direct(links), chip, partitions=partitions, remarks=remarks, classes=classes
     )
-
-
-def _from_rocm_smi(rocm: RocmTopology, classes: Mapping[str, LinkClass]) -> DetectedGpus:
-    arch = next(iter(rocm.archs.values()))
-    model = next(iter(rocm.models.values()), f"AMD {arch}")
-    facts = _facts(model, arch, rocm.gpus)
-    numa: dict[int, list[int]] = {}
-    for index, domain in sorted(rocm.numa.items()):
-        numa.setdefault(domain, []).append(index)
-    domains = tuple(NumaDomain(n, (), tuple(members)) for n, members in sorted(numa.items()))
-    direct = _direct(_links_of(rocm))
-    detected = _with_links(facts, direct, _chip(facts), classes=classes)
-    return replace(detected, numa=domains)
+    numa = grouped((each.numa, each.index) for each in devices if each.numa is not None)
+    domains = (NumaDomain(n, (), tuple(members)) for n, members in sorted(numa.items()))
+    return replace(detected, numa=tuple(domains))
 
 
 def _from_links(links: tuple[AmdLink, ...], classes: Mapping[str, LinkClass]) -> DetectedGpus:
@@ -153,15 +144,6 @@ def _from_links(links: tuple[AmdLink, ...], classes: Mapping[str, LinkClass]) ->
     )
     facts = {"vendor": "amd", "model": UNKNOWN, "arch": arch, "count": count}
     return _with_links(facts, direct, _chip(facts), remarks=(remark,), classes=classes)
-
-
-def _links_of(rocm: RocmTopology | None) -> tuple[AmdLink, ...]:
-    if rocm is None:
-        return ()
-    return tuple(
-        AmdLink(*pair, kind, rocm.hops.get(pair), rocm.weights.get(pair), rocm.mb_per_s.get(pair))
-        for pair, kind in rocm.kinds.items()
-    )
 
 
 def _facts(model: str, arch: str, count: int) -> dict[str, Any]:

@@ -29,54 +29,51 @@ class AmdLink:
 
 @dataclass(frozen=True)
 class AmdGpu:
-    """One device of ``amd-smi static``."""
+    """One device of ``amd-smi static``, or of ``rocm-smi``, which says less of it."""
 
     index: int
     model: str
     arch: str
-    bus_id: str | None
-    memory_mib: int | None
-    compute_partition: str | None
-    memory_partition: str | None
-    pcie: tuple[float, int] | None
+    bus_id: str | None = None
+    memory_mib: int | None = None
+    compute_partition: str | None = None
+    memory_partition: str | None = None
+    pcie: tuple[float, int] | None = None
     """GT/s and lanes of the fastest link that GPU and slot support."""
+    numa: int | None = None
+    """NUMA domain."""
 
 
 def parse_topology(text: str) -> tuple[AmdLink, ...]:
     """Parse the links between different GPUs; the older format has maps instead of ``links``."""
-    links: list[AmdLink] = []
-    for entry in _array(text):
-        src = _integer(entry, "gpu")
-        if "links" in entry:
-            for link in entry["links"]:
-                kind = str(link.get("link_type", ""))
-                if kind != "SELF":
-                    links.append(
-                        AmdLink(
-                            src=src,
-                            dst=_integer(link, "gpu"),
-                            kind=kind,
-                            hops=_optional(link, "num_hops"),
-                            weight=_optional(link, "weight"),
-                            mb_per_s=rate_range(link.get("bandwidth")),
-                        )
-                    )
-        elif isinstance(entry.get("link_type"), dict):
-            for name, kind in entry["link_type"].items():
-                if kind != "SELF":
-                    links.append(
-                        AmdLink(
-                            src=src,
-                            dst=numbers.count(name.removeprefix("gpu_")),
-                            kind=kind,
-                            hops=_optional(entry.get("hops") or {}, name),
-                            weight=_optional(entry.get("weight") or {}, name),
-                            mb_per_s=rate_range((entry.get("numa_bandwidth") or {}).get(name)),
-                        )
-                    )
-        else:
-            raise ValueError(f"GPU {src} has neither links nor link_type")
-    return tuple(links)
+    return tuple(
+        AmdLink(
+            src=src,
+            dst=_integer(link, "gpu"),
+            kind=str(link.get("link_type", "")),
+            hops=_optional(link, "num_hops"),
+            weight=_optional(link, "weight"),
+            mb_per_s=rate_range(link.get("bandwidth")),
+        )
+        for entry in _array(text)
+        for src in [_integer(entry, "gpu")]
+        for link in _links(entry)
+        if link.get("link_type") != "SELF"
+    )
+
+
+def _links(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the links of a GPU, those of the older format as in the newer one."""
+    if "links" in entry:
+        return list(entry["links"])
+    if not isinstance(entry.get("link_type"), dict):
+        raise ValueError(f"GPU {entry['gpu']} has neither links nor link_type")
+    maps = {"num_hops": "hops", "weight": "weight", "bandwidth": "numa_bandwidth"}
+    return [
+        {"gpu": numbers.count(name.removeprefix("gpu_")), "link_type": kind}
+        | {key: (entry.get(old) or {}).get(name) for key, old in maps.items()}
+        for name, kind in entry["link_type"].items()
+    ]
 
 
 def parse_static(text: str) -> tuple[AmdGpu, ...]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from busbar.parse import numbers
-from busbar.parse.machine.amd_smi import rate_range
+from busbar.parse.machine.amd_smi import AmdGpu, AmdLink, rate_range
 from busbar.parse.machine.matrix import matrices
 
 _PAIR = re.compile(
@@ -18,45 +18,22 @@ _PAIR = re.compile(
     re.IGNORECASE,
 )
 _TITLE = re.compile(r"=+ (?P<title>Weight|Hops|Link Type|Bandwidth)(?: between two GPUs)? =+")
+_KIND = "link type"
 _CARD = re.compile(r"GPU\[(?P<gpu>\d+)\]\s*: (?P<key>[^:]+):\s*(?P<value>.*\S)\s*")
+
+
+_Pairs = dict[tuple[int, int], dict[str, str]]
+"""What the tool prints of each pair, the lower GPU first."""
 
 
 @dataclass(frozen=True)
 class RocmTopology:
-    """The links between GPUs; rocm-smi does not print the number of links of a pair."""
+    """GPUs and their links; rocm-smi does not print the number of links of a pair."""
 
-    gpus: int
-    kinds: dict[tuple[int, int], str]
-    """By pair, the lower GPU first: ``XGMI`` or ``PCIE``."""
-    hops: dict[tuple[int, int], int]
-    """1 for every pair with xGMI, also without a direct link."""
-    numa: dict[int, int]
-    models: dict[int, str]
-    archs: dict[int, str]
-    weights: dict[tuple[int, int], int] = field(default_factory=dict)
-    """The cost of each pair; each hop over xGMI adds the same."""
-    mb_per_s: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """The rate of one link and of all of the pair (``--shownodesbw``)."""
-
-
-@dataclass
-class _Pairs:
-    """What the tool prints of each pair, the lower GPU first."""
-
-    kinds: dict[tuple[int, int], str] = field(default_factory=dict)
-    hops: dict[tuple[int, int], int] = field(default_factory=dict)
-    weights: dict[tuple[int, int], int] = field(default_factory=dict)
-    mb_per_s: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-
-    def add(self, fact: str, pair: tuple[int, int], text: str) -> None:
-        """Add one cell of a table."""
-        if fact == "link type":
-            if self.kinds.setdefault(pair, text.upper()) != text.upper():
-                raise ValueError(f"GPUs {pair[0]} and {pair[1]} have two link types")
-        elif fact == "bandwidth":
-            self.mb_per_s |= {pair: rates} if (rates := rate_range(text)) else {}
-        else:
-            (self.hops if fact == "hops" else self.weights)[pair] = numbers.count(text)
+    links: tuple[AmdLink, ...]
+    """In both directions."""
+    gpus: tuple[AmdGpu, ...]
+    """Empty if the tool does not print their graphics version."""
 
 
 def parse_topology(text: str) -> RocmTopology:
@@ -67,19 +44,19 @@ def parse_topology(text: str) -> RocmTopology:
 
 
 def _from_text(text: str) -> RocmTopology:
-    pairs = _Pairs()
+    pairs: _Pairs = {}
     count = 0
     for table in matrices(text, _TITLE):
         count = len(table.devices)
         for (row, column), cell in table.cells.items():
             if row != column:
-                pairs.add(table.title.lower(), (min(row, column), max(row, column)), cell)
+                _add(pairs, table.title, row, column, cell)
     cards: dict[int, dict[str, str]] = {}
     for line in text.splitlines():
         if match := _CARD.fullmatch(line.strip()):
             card = cards.setdefault(numbers.count(match["gpu"]), {})
             card[match["key"].strip()] = match["value"]
-    if not cards and not pairs.kinds:
+    if not cards and not any(_KIND in facts for facts in pairs.values()):
         raise ValueError("neither a GPU nor a table of link types listed")
     if cards and max(cards) >= max(count, len(cards)):
         raise ValueError(f"a GPU {max(cards)} among {max(count, len(cards))} GPUs")
@@ -93,37 +70,54 @@ def _from_json(text: str) -> RocmTopology:
         raise ValueError(f"invalid JSON: {error}") from error
     if not isinstance(document, dict):
         raise ValueError("not a JSON object")
-    pairs = _Pairs()
+    pairs: _Pairs = {}
     for key, value in (document.get("system") or {}).items():
         if match := _PAIR.fullmatch(key):
-            first, second = sorted((numbers.count(match["one"]), numbers.count(match["other"])))
-            pairs.add(match["fact"].lower(), (first, second), str(value))
+            ends = (numbers.count(match["one"]), numbers.count(match["other"]))
+            _add(pairs, match["fact"], *ends, str(value))
     cards = {numbers.count(k[4:]): v for k, v in document.items() if re.fullmatch(r"card\d+", k)}
-    if not cards and not pairs.kinds:
+    linked = [pair for pair, facts in pairs.items() if _KIND in facts]
+    if not cards and not linked:
         raise ValueError("neither a card nor a pair of GPUs listed")
-    count = max([*cards, *(second for _, second in pairs.kinds)]) + 1
+    count = max([*cards, *(second for _, second in linked)]) + 1
     return _topology(count, pairs, cards)
 
 
+def _add(pairs: _Pairs, fact: str, one: int, other: int, text: str) -> None:
+    """Add what a table or a key says of two GPUs."""
+    facts = pairs.setdefault((min(one, other), max(one, other)), {})
+    if fact.lower() == _KIND and facts.get(_KIND, text.upper()) != text.upper():
+        raise ValueError(f"GPUs {min(one, other)} and {max(one, other)} have two link types")
+    facts[fact.lower()] = text.upper()
+
+
 def _topology(count: int, pairs: _Pairs, cards: dict[int, dict[str, Any]]) -> RocmTopology:
-    return RocmTopology(
-        gpus=count,
-        kinds=pairs.kinds,
-        hops=pairs.hops,
-        weights=pairs.weights,
-        mb_per_s=pairs.mb_per_s,
-        numa={
-            i: numbers.count(str(c["(Topology) Numa Node"])) for i, c in cards.items() if _numa(c)
-        },
-        models={
-            i: name for i, c in cards.items() if (name := _first(c, "Card series", "Card Series"))
-        },
-        archs={i: name for i, c in cards.items() if (name := _arch(c))},
+    links = tuple(
+        AmdLink(
+            *ends,
+            facts[_KIND],
+            numbers.count(facts["hops"]) if "hops" in facts else None,
+            numbers.count(facts["weight"]) if "weight" in facts else None,
+            rate_range(facts.get("bandwidth")),
+        )
+        for pair, facts in pairs.items()
+        if _KIND in facts
+        for ends in (pair, pair[::-1])
     )
+    arch = next(filter(None, map(_arch, cards.values())), None)
+    models = [name for c in cards.values() if (name := _first(c, "Card series", "Card Series"))]
+    gpus = (
+        AmdGpu(index, next(iter(models), f"AMD {arch}"), arch, numa=_numa(cards.get(index, {})))
+        for index in range(count if arch else 0)
+        if arch
+    )
+    return RocmTopology(links, tuple(gpus))
 
 
-def _numa(card: dict[str, str]) -> bool:
-    return re.fullmatch(r"\d+", str(card.get("(Topology) Numa Node", ""))) is not None
+def _numa(card: dict[str, Any]) -> int | None:
+    """Return the NUMA domain; None if the kernel does not know it, which is -1."""
+    domain = numbers.whole(str(card.get("(Topology) Numa Node", "")))
+    return domain if domain is not None and domain >= 0 else None
 
 
 def _arch(card: dict[str, str]) -> str | None:
