@@ -290,7 +290,7 @@ def test_hostile_noise(
     noise: Callable[[random.Random, dict[str, str]], Callable[[Row], float]],
     missing: float,
 ) -> None:
-    nodes = names(512)
+    nodes = names(256)
     leaves = {node: f"s{n // 16}" for n, node in enumerate(nodes)}
     for seed in (1, 2):
         draw = seeded(seed)

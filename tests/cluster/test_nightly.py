@@ -34,20 +34,20 @@ TOOLS = {
     "sinfo": "printf 'n1|idle|none\\nn2|idle|none\\nn3|idle|none\\nn4|drained|bad fan\\n'",
     "scontrol": "exit 1",
     "sbatch": """
-data=$(dirname "$0")
 . "$data/sbatch.sh"
 for word; do case $word in --comment=*) comment=${word#*=} ;; esac; done
-echo $(($(cat "$data/job") + 1)) >"$data/job"
-echo "$(cat "$data/job") $(id -un) $(($(date +%s) + 900)) gpu PENDING $comment" >>"$data/queue"
-cat "$data/job"
+read -r job <"$data/job"
+echo $((job + 1)) | tee "$data/job"
+echo "$((job + 1)) root $(($(date +%s) + 900)) gpu PENDING $comment" >>"$data/queue"
 """,
-    "squeue": 'cat "$(dirname "$0")/queue"',
-    "scancel": 'sed -i "/^$1 /d" "$(dirname "$0")/queue"',
+    "squeue": 'cat "$data/queue"',
+    "scancel": 'sed -i "/^$1 /d" "$data/queue"',
     "srun": """
 for word; do
     case $word in
     --output=*) out=${word#*=} ;;
-    --nodelist=*) nodes=$(echo "${word#*=}" | sed 's/n\\[1-3\\]/n1 n2 n3/; s/n\\[1-2\\]/n1 n2/') ;;
+    "--nodelist=n[1-3]") nodes="n1 n2 n3" ;;
+    "--nodelist=n[1-2]") nodes="n1 n2" ;;
     --*) ;;
     *) break ;;
     esac
@@ -55,25 +55,25 @@ for word; do
 done
 n=0
 for node in $nodes; do
-    SLURMD_NODENAME=$node "$@" >"$(echo "$out" | sed "s/%t/$n/")" 2>/dev/null
+    SLURMD_NODENAME=$node "$@" >"${out%%%t*}$n${out#*%t}" 2>/dev/null
     n=$((n + 1))
 done
 """,
     "stage": """
-data=$(dirname "$0")
 echo "$*" >>"$data/calls"
 for word; do case $word in --output=*) out=${word#*=} ;; esac; done
 case "$1 $*" in
-gate*) cat "$data/gate-$SLURMD_NODENAME"; exit ;;
+gate*) exec cat "$data/gate-$SLURMD_NODENAME" ;;
 sweep*) name=sweep ;;
 check*nightly*) name=sample ;;
 check*) name=check ;;
 report*) mkdir -p "$out"; echo page >"$out/index.html"; echo "text of the report"; exit ;;
 esac
 . "$data/$name.sh"
-if [ $name = sweep ]; then mkdir -p "$out"; cat "$data/sweep"; fi
-if [ $name != sweep ]; then mkdir -p "$out"; cp "$data/$name" "$out/results.json"; fi
-exit "$(cat "$data/$name.status")"
+mkdir -p "$out"
+if [ $name = sweep ]; then cat "$data/sweep"; else cp "$data/$name" "$out/results.json"; fi
+read -r status <"$data/$name.status"
+exit "$status"
 """,
 }
 
@@ -97,14 +97,14 @@ class Stages:
         empty = dict.fromkeys(("accused", "suspects", "gone", "unmeasured"), ())
         document = {"schema": "busbar-sweep-run/1", "verdict": verdict, "nodes": NODES, **empty}
         (self.data / "sweep").write_text(json.dumps(document | keys))
-        (self.data / "sweep.status").write_text(str(status))
+        (self.data / "sweep.status").write_text(f"{status}\n")
 
     def check(self, name: str, verdict: Verdict = Verdict.PASS, status: int = 0) -> None:
         row = Result("net", verdict, "n1,n2", metric="bandwidth", bytes=8, gb_per_s=1.5)
         outcome = Outcome("net", "ucx-1.14", (row,), "gpu", "wheels")
         document = document_of("h20-roce", "ucx-1.14", [outcome])
         (self.data / name).write_text(json.dumps(to_json(document)))
-        (self.data / f"{name}.status").write_text(str(status))
+        (self.data / f"{name}.status").write_text(f"{status}\n")
 
     def before(self, name: str, script: str) -> None:
         """Run a script in a stage, or in sbatch, before it says anything."""
@@ -140,13 +140,13 @@ def stages(
     data = tmp_path / "data"
     data.mkdir()
     for name, script in TOOLS.items():
-        (data / name).write_text(f"#!/bin/sh\n{script}\n")
+        (data / name).write_text(f"#!/bin/sh\ndata=${{0%/*}}\n{script}\n")
         (data / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{data}:{os.environ['PATH']}")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setattr(data_of_busbar, "OWN", (str(data / "stage"),))
     (data / "queue").touch()
-    (data / "job").write_text("7")
+    (data / "job").write_text("7\n")
     healthy = Stages(data, tmp_path / "nights", capfd)
     healthy.before("sbatch", "")
     for node in NODES:

@@ -310,7 +310,7 @@ def test_the_partition_of_this_node_counts() -> None:
     assert (partition.name, partition.nodes, partition.access) == ("gpu", 8, ("--partition=gpu",))
 
 
-def test_near_gpus_by_the_bus(tmp_path: Path) -> None:
+def test_near_gpus_by_the_bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two GPUs and two Slingshot ports; each pair is below a switch of its own."""
     devices = tmp_path / "sys/devices"
     for domain, bus in enumerate(("c0", "80")):
@@ -328,6 +328,7 @@ def test_near_gpus_by_the_bus(tmp_path: Path) -> None:
         cxi = tmp_path / f"sys/class/cxi/cxi{domain}"
         cxi.mkdir(parents=True)
         (cxi / "device").symlink_to(nic)
+    monkeypatch.setenv("PATH", str(tmp_path))  # without tools
     outputs = gather(tmp_path)
     report = inventory("NVIDIA H100 80GB HBM3", "Hopper", 81559, 2)
     report = report.replace("00000000:10:00.0", "00000000:80:03.0")

@@ -187,6 +187,7 @@ def written(root: Path, files: dict[str, str]) -> None:
         (root / name).write_text(f"{content}\n")
 
 
+@pytest.mark.usefixtures("no_tools")
 def test_instance_type_is_asked_of_nobody_else(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("asked"))
     written(tmp_path, {"sys/class/dmi/id/sys_vendor": "QEMU"})
@@ -204,6 +205,13 @@ def interface(root: Path, name: str, mbit: int, *parts: str, state: str = "up") 
     written(path, {"type": "1", "operstate": state, "speed": str(mbit)})
 
 
+@pytest.fixture
+def no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the files of a kernel count."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_tools")
 def test_the_network_of_the_kernel(tmp_path: Path) -> None:
     """Ethernet without RDMA is that of a node that has no other."""
     interface(tmp_path, "eno1", 1000)
@@ -226,6 +234,7 @@ def test_the_network_of_the_kernel(tmp_path: Path) -> None:
         assert wrong(detected, nics=["mlx5_7"], classes=[link_class]) == {}
 
 
+@pytest.mark.usefixtures("no_tools")
 def test_a_bond_stands_for_its_ports_and_ports_without_a_route_carry_nothing(
     tmp_path: Path,
 ) -> None:
@@ -296,6 +305,7 @@ class Metadata(BaseHTTPRequestHandler):
         """Says nothing."""
 
 
+@pytest.mark.usefixtures("no_tools")
 def test_instance_type_by_the_metadata_service(tmp_path: Path, monkeypatch) -> None:
     written(tmp_path, {"sys/class/dmi/id/sys_vendor": "Amazon EC2"})
     with HTTPServer(("127.0.0.1", 0), Metadata) as server:
