@@ -22,9 +22,6 @@ Expect = Callable[[Reading], Expectation]
 
 LARGE_BYTES = 1 << 20
 """Tools print the rates of smaller messages as 0.00."""
-_LEAST_US = {False: 0.01, True: 0.1}
-"""us that no message stays below: less than a cache line between two cores, and with device memory
-less than one transaction over PCIe, NVLink or Infinity Fabric. MPI adds several of either."""
 _DIP = 0.9
 """A bus bandwidth that falls below this share of its peak at a larger size is a dip: healthy runs
 on 4 x H200 and 2 x p4d stay above 0.97, 2 x 8 H20 on a broken network fell to 0.70."""
@@ -56,10 +53,12 @@ class Judged:
     @property
     def is_beyond(self) -> bool:
         """Whether the reading is better than its band and within the limit."""
-        band, value = self.expectation, self.reading.value
-        if band is None or band.floor or self.verdict is not Verdict.PASS:
-            return False
-        return value < band.low if band.unit == "us" else value > band.high
+        band = self.expectation
+        return (
+            self.verdict is Verdict.PASS
+            and band is not None
+            and band.is_exceeded(self.reading.value)
+        )
 
     @property
     def described(self) -> str:
@@ -91,9 +90,6 @@ def verdict_on(expectation: Expectation, value: float) -> Verdict:
 
 def judge_reading(reading: Reading, expect: Expect) -> Judged:
     """Judge one reading by its expectation, or by the limit alone if no band is known."""
-    least = _LEAST_US["D" in reading.buffers]
-    if reading.kind == "latency_us" and 0 < reading.value < least:
-        return Judged(reading, Verdict.IMPOSSIBLE, limit=least, why="no link is as fast")
     try:
         expectation = expect(reading)
     except BusbarError as missing:
@@ -112,7 +108,7 @@ def without_band(reading: Reading, missing: BusbarError) -> Judged:
     verdict = Verdict.UNJUDGED
     if not reading.value > 0 and (latency or reading.nbytes >= LARGE_BYTES):
         verdict = Verdict.FAILED
-    elif limit and not latency and reading.value > limit:
+    elif limit and (reading.value < limit if latency else reading.value > limit):
         verdict = Verdict.IMPOSSIBLE
     return Judged(reading, verdict, limit=limit, why=str(missing))
 

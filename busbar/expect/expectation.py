@@ -51,6 +51,10 @@ class Expectation:
     readings: int = 0
     """Count of readings that the band comes from."""
 
+    def is_exceeded(self, value: float) -> bool:
+        """Return whether a reading is better than the whole band."""
+        return not self.floor and (value < self.low if self.unit == "us" else value > self.high)
+
     @classmethod
     def at_least(
         cls,

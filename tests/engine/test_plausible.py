@@ -28,6 +28,31 @@ def test_no_message_is_faster_than_physics(buffers: str) -> None:
             assert judged.verdict is Verdict.IMPOSSIBLE, (site, us)
 
 
+@pytest.mark.parametrize(
+    ("known", "us", "verdict"),
+    [
+        (Run(memory="device"), 0.083, Verdict.IMPOSSIBLE),
+        (Run(nodes=2), 0.083, Verdict.IMPOSSIBLE),
+        (Run(memory="host", nodes=1), 0.083, Verdict.UNJUDGED),
+        (Run(memory="device", ranks=1), 0.083, Verdict.UNJUDGED),
+        (Run(memory="device"), 1.5, Verdict.UNJUDGED),
+    ],
+)
+def test_what_is_known_of_the_run_bounds_a_latency(
+    known: Run, us: float, verdict: Verdict
+) -> None:
+    reading = Reading("latency_us", 8, us)
+    assert judge_reading(reading, expectation_of(known)).verdict is verdict
+
+
+def test_a_number_that_a_blank_parts_is_refused() -> None:
+    text = (DATA / "h200x4/osu_latency_healthy.log").read_text()
+    (row,) = [line for line in text.splitlines() if line.startswith("65536 ")]
+    (found,) = explain([Source.from_text("x", text.replace(row, "65536   1 048.08"))])
+    assert found.verdict is Verdict.FAILED
+    assert "no decimals" in found.causes[0].summary
+
+
 def test_a_table_of_other_units_is_refused() -> None:
     text = (DATA / "h200x4/nccl_healthy_a.log").read_text()
     for unit, other in (("(us)", "(ms)"), ("(GB/s)", "(Gb/s)"), ("(GB/s)", "(MB/s)")):

@@ -39,6 +39,8 @@ class OsuRow:
     """The verdict of ``-c``; None without it."""
     others: tuple[float, ...] = ()
     """The further columns: message rate, smallest and largest latency."""
+    whole: bool = False
+    """Whether the value has no decimals."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,12 @@ def parse_row(line: str) -> OsuRow | None:
     if not row:
         return None
     valid = row["check"].lower() == "pass" if row["check"] else None
-    first, *others = (numbers.real(word) for word in row["values"].split())
+    words = row["values"].split()
+    first, *others = map(numbers.real, words)
     known = tuple(other for other in others if other is not None)
-    return None if first is None else OsuRow(numbers.count(row["nbytes"]), first, valid, known)
+    if first is None:
+        return None
+    return OsuRow(numbers.count(row["nbytes"]), first, valid, known, words[0].isdigit())
 
 
 def parse_setting(line: str) -> OsuSetting | None:
@@ -228,6 +233,8 @@ def _add(facts: JobOutput, banner: OsuBanner, row: OsuRow, evidence: Evidence) -
 
 def _contradiction(banner: OsuBanner, row: OsuRow) -> str:
     """Return what is wrong with a row of ``osu_mbw_mr``, which has two rates."""
+    if row.whole and row.others:
+        return f"{row.value:g} has no decimals: a blank parts a number in two"
     if banner.test != "osu_mbw_mr" or not row.others or not row.nbytes:
         return ""
     rate = row.value * 1e6 / row.nbytes
