@@ -29,6 +29,7 @@ from busbar.parse.events import Start
 from busbar.parse.text import Source
 from busbar.site.delivery import GPU_STACKS
 from busbar.tools.nccl_tests.report import PRIVATE, collect_json, json_option_script
+from busbar.tools.nccl_tests.request import ways
 from busbar.verdict import Verdict
 
 from .base import BusbarCheck
@@ -95,6 +96,10 @@ class LaunchesCheck(BusbarCheck, special=True):
         """The variable that shows ranks these GPUs, in this order."""
         name = _VISIBLE[GPU_STACKS[self.environment.stack]]
         return ((name, ",".join(map(str, gpus))),)
+
+    def nccl_ways(self) -> tuple[str, ...]:
+        """How NCCL's log names the ways that data should take."""
+        return ways(self.site, nodes=self.node_count, partition=self.current_partition.name)
 
     @property
     def gpu_memory(self) -> str:

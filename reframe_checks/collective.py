@@ -11,6 +11,7 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_after, variable
 
 from busbar.engine.launch import BenchLaunch, powers
+from busbar.tools.osu.request import command
 from busbar.units import MIB
 
 from .bench import BenchCheck
@@ -36,11 +37,15 @@ class OsuCollective(BenchCheck, special=True):
         needs = "" if self.bench == "osu_bcast" else " +collectives"
         self.valid_prog_environs = [f"+osu +cuda{needs}", f"+osu +rocm{needs}"]
 
+    @property
+    def test(self) -> str:
+        """The test that runs."""
+        return self.bench
+
     def command(self) -> tuple[str, ...]:
         """Return ``osu_allreduce -d cuda -m FIRST:LAST``."""
-        first, last = self.message_sizes[self.size_set]
-        program = self.program(self.bench)
-        return (program, "-d", self.gpu_memory, "-m", f"{first}:{last}", *self.added)
+        sizes = self.message_sizes[self.size_set]
+        return command(self.program(self.test), sizes, memory=self.gpu_memory, more=self.added)
 
     def launches(self) -> list[BenchLaunch]:
         ranks = self.node_count * self.gpus
@@ -48,7 +53,7 @@ class OsuCollective(BenchCheck, special=True):
             ranks = min(self.ranks, ranks)
         return [
             BenchLaunch(
-                bench=self.bench,
+                bench=self.test,
                 command=self.command(),
                 ranks=ranks,
                 sizes=powers(*self.message_sizes[self.size_set]),

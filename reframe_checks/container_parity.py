@@ -71,11 +71,8 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         if self.on_gpu:
             self.sizes = self.sizes or Sizes((16 << 20, 256 << 20))
         else:
-            # As in link_matrix: best windows, each rank on a core of its own.
             self.sizes = self.sizes or Sizes((1 << 20, 4 << 20))
-            best = "--statistic=best --window=4 --seconds=0.2"
-            self.more_options = f"{best} {self.more_options}"
-            self.wrapper = f"{shlex.quote(str(SOURCES / 'own_core.sh'))} {self.wrapper}"
+            self.take_best_windows()
 
     @run_before("run")
     def set_turns(self) -> None:

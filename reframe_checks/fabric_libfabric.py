@@ -15,8 +15,9 @@ from reframe.core.builtins import parameter
 
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.results import Result
+from busbar.tools.fabtests import request
 from busbar.tools.fabtests.parse import providers, rows
-from busbar.units import MIB, format_bytes
+from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
 from .pair import PAIR, Pair
@@ -35,23 +36,19 @@ class Libfabric(Pair, special=True):
         return fabric.provider if fabric else "tcp"
 
     def launches(self) -> list[BenchLaunch]:
+        port, one_sided = ("-B", "-P"), ("-E", "-E")
+        pingpong = self.program("fi_pingpong")
+        checked = request.pingpong(pingpong, self.provider)
+        timed = request.rate(pingpong, self.provider, self.added)
         launches = [
-            self.pingpong("data", 4096, "-c", "-S", "4096", "-I", "10"),
-            self.pingpong("rate", MIB, "-v", "-S", str(MIB), "-I", "100", *self.added),
+            self.launch("fi_pingpong", request.CHECKED_SIZE, (PAIR, "data", *port, *checked)),
+            self.launch("fi_pingpong", request.SIZE, (PAIR, "rate", *port, *timed)),
         ]
         if "fi_rma_bw" in self.environment.programs:
-            launches.append(self.writing("-S", str(MIB), "-I", "100", *self.added))
+            written = request.write(self.program("fi_rma_bw"), self.provider, self.added)
+            command = (PAIR, "write", *one_sided, *written)
+            launches.append(self.launch("fi_rma_bw", request.SIZE, command))
         return launches
-
-    def pingpong(self, name: str, size: int, *options: str) -> BenchLaunch:
-        """Return the test that comes with libfabric itself."""
-        program = (self.program("fi_pingpong"), "-e", "rdm", "-p", self.provider)
-        return self.launch("fi_pingpong", size, (PAIR, name, "-B", "-P", *program, *options))
-
-    def writing(self, *options: str) -> BenchLaunch:
-        """Return the one-sided test of fabtests, where the site has it."""
-        program = (self.program("fi_rma_bw"), "-e", "rdm", "-o", "write", "-p", self.provider)
-        return self.launch("fi_rma_bw", MIB, (PAIR, "write", "-E", "-E", *program, *options))
 
     def launch(self, bench: str, size: int, command: tuple[str, ...]) -> BenchLaunch:
         """Return a server and its client, on one node or on two."""

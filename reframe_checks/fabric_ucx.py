@@ -16,13 +16,11 @@ from busbar.engine.launch import BenchLaunch
 from busbar.engine.results import Result
 from busbar.mpi import SHARED_MEMORY, network_transports
 from busbar.site.model import Nic
+from busbar.tools.ucx_perftest.request import ANY_SIZE, LOGGED, SIZE, command
 from busbar.verdict import Verdict
 
 from .pair import PAIR, Pair
 
-_SIZE = 1 << 26
-_ANY_SIZE = 1 << 22
-"""Through a port that the site does not name, which may be slow: 50 Mbit/s take 22 s."""
 _EVEN = 0.9
 """A port below this share of the middle one of its node is slow: they are of one kind."""
 _TCP = 0.25
@@ -34,8 +32,7 @@ class UcxPerf(Pair, special=True):
     """``ucx_perftest`` between two processes."""
 
     size_set = parameter(["quick"])
-    # UCX says at log level info which transports it took.
-    env_vars = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"}
+    env_vars = {**LOGGED}
 
     @property
     def memory(self) -> str:
@@ -49,7 +46,7 @@ class UcxPerf(Pair, special=True):
                 bench="ucx_perftest",
                 command=self.command("node"),
                 ranks=1,
-                sizes=(_SIZE,),
+                sizes=(SIZE,),
                 buffers="D D" if gpu else "H H",
                 transports=self.environment.transports if gpu else SHARED_MEMORY,
                 placed=False,
@@ -57,14 +54,10 @@ class UcxPerf(Pair, special=True):
             )
         ]
 
-    def command(self, name: str, size: int = _SIZE) -> tuple[str, ...]:
+    def command(self, name: str, size: int = SIZE) -> tuple[str, ...]:
         """Return both parts of one measurement."""
-        program = self.program("ucx_perftest")
-        count = ("-n", "50") if size == _SIZE else ("-n", "30", "-w", "3")
-        return (
-            *(PAIR, name, "-p", "-p", program, "-m", self.memory),
-            *("-t", "tag_bw", "-s", str(size), *count, *self.added),
-        )
+        both = command(self.program("ucx_perftest"), self.memory, size, self.added)
+        return (PAIR, name, "-p", "-p", *both)
 
 
 @rfm.simple_test
@@ -107,7 +100,7 @@ class UcxNodes(UcxPerf, special=True):
     def between(self, nic: Nic | None) -> BenchLaunch:
         """One port of each node; whatever UCX takes where the site names none."""
         gpu = self.memory != "host"
-        size = _ANY_SIZE if self.by_tcp else _SIZE
+        size = ANY_SIZE if self.by_tcp else SIZE
         chosen: tuple[tuple[str, str], ...] = (
             (("UCX_NET_DEVICES", nic.name if self.by_tcp else f"{nic.name}:1"),) if nic else ()
         )

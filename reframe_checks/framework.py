@@ -21,7 +21,7 @@ from busbar.engine.results import Result
 from busbar.expect import COLLECTIVES
 from busbar.parse.events import Start
 from busbar.site.delivery import GPU_STACKS
-from busbar.units import GIB, MIB, option_bytes
+from busbar.tools.torch import SIZES, options
 from busbar.verdict import Verdict
 
 from .programs import BUSY, SOURCES
@@ -40,15 +40,11 @@ class Torch(XcclPerf, special=True):
     collective = parameter(["all"])
     size_set = parameter(["quick"])
     own_program = True
-    message_sizes = (16 * MIB, 256 * MIB, GIB)
 
     def command(self) -> tuple[str, ...]:
         """Return ``python3 -m torch.distributed.run ... torch_collectives.py ...``."""
-        return (
-            *(*self.torchrun(), str(SOURCES / "torch_collectives.py")),
-            *("--ranks", str(self.gpus * self.node_count), "--collectives", ",".join(COLLECTIVES)),
-            *("--sizes", ",".join(map(option_bytes, self.message_sizes)), *self.added),
-        )
+        program = str(SOURCES / "torch_collectives.py")
+        return (*self.torchrun(), program, *options(self.gpus * self.node_count), *self.added)
 
     def launches(self) -> list[BenchLaunch]:
         return [
@@ -57,10 +53,10 @@ class Torch(XcclPerf, special=True):
                 command=self.command(),
                 ranks=self.gpus * self.node_count,
                 nodes=self.node_count,
-                sizes=self.message_sizes,
+                sizes=SIZES,
                 operations=tuple((name, None, None) for name in COLLECTIVES),
                 gpus=tuple(range(self.gpus)),
-                transports=self.ways(),
+                transports=self.nccl_ways(),
                 log="nccl",
                 validated=True,
                 end=True,

@@ -11,12 +11,9 @@ from __future__ import annotations
 import reframe as rfm
 from reframe.core.builtins import fixture, run_after, run_before
 
-from .mpi_program import BuildGpuAware, GpuAwareCheck, Sizes
+from busbar.tools.gpu_aware.request import COLLECTIVES
 
-COLLECTIVES = [
-    *("bcast", "allgather", "allgatherv", "alltoall", "alltoallv", "allreduce", "reduce"),
-    *("reduce_scatter_block", "gather", "scatter", "put", "get"),
-]
+from .mpi_program import BuildGpuAware, GpuAwareCheck, Sizes
 
 
 @rfm.simple_test
@@ -39,7 +36,7 @@ class gpu_aware(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what us
     @run_after("setup")
     def set_collectives(self) -> None:
         if "collectives" in self.current_environ.features and not self.collectives:
-            self.collectives = COLLECTIVES
+            self.collectives = [*COLLECTIVES]
 
 
 class BuildByHipcc(BuildGpuAware):

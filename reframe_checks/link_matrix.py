@@ -6,15 +6,13 @@ $ gpu_aware --ranks=4 --buffers=DD --sizes=1M,4M,16M,64M,256M --latency-sizes=8
 
 from __future__ import annotations
 
-import shlex
-
 import reframe as rfm
 from reframe.core.builtins import run_after
 
 from busbar.engine.launch import powers
+from busbar.tools.gpu_aware.request import BESIDE_COPIES, BEST_MESSAGES
 
 from .mpi_program import GpuAwareCheck, Sizes
-from .programs import SOURCES
 
 
 @rfm.simple_test
@@ -31,12 +29,8 @@ class link_matrix(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are what 
         if self.on_gpu:
             self.sizes = self.sizes or Sizes(powers(1 << 20, 256 << 20, 4))
         else:
-            # A machine shared with others is judged by its best windows, which must be short
-            # enough to fall between two interruptions.
             self.sizes = self.sizes or Sizes((64 << 10, 1 << 20, 4 << 20))
-            best = "--copy --statistic=best --window=4 --seconds=0.2"
-            self.more_options = f"{best} {self.more_options}"
-            self.wrapper = f"{shlex.quote(str(SOURCES / 'own_core.sh'))} {self.wrapper}"
+            self.take_best_windows(BESIDE_COPIES)
 
 
 @rfm.simple_test
@@ -55,8 +49,7 @@ class link_matrix_nodes(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are
 
     @run_after("setup")
     def set_statistic(self) -> None:
-        best = "--statistic=best --window=1 --seconds=0.5"
-        self.more_options = f"{best} {self.more_options}"
+        self.more_options = f"{BEST_MESSAGES} {self.more_options}"
 
     def buffers(self) -> tuple[str, ...]:
         return ("HH",)

@@ -11,8 +11,9 @@ from pathlib import Path
 import reframe as rfm
 from reframe.core.builtins import fixture, parameter, run_before
 
-from busbar.engine.launch import BenchLaunch, Operation
-from busbar.units import MIB, option_bytes
+from busbar.engine.launch import BenchLaunch
+from busbar.tools.memory import operations, size_of
+from busbar.units import option_bytes
 
 from .bench import BenchCheck
 from .programs import BuildProgram
@@ -22,16 +23,6 @@ class BuildMemory(BuildProgram):
     """The program that copies."""
 
     sourcepath = "memory.cpp"
-
-
-def operations(gpus: int) -> tuple[Operation, ...]:
-    """Return what the program copies: in the host, to and from each GPU, in it, between two."""
-    every = range(gpus)
-    return (
-        *(("one_core", 0, 0), ("all_cores", 0, 0)),
-        *((way, gpu, gpu) for gpu in every for way in ("to_gpu", "from_gpu")),
-        *(("local" if a == b else "peer", a, b) for a in every for b in every),
-    )
 
 
 @rfm.simple_test
@@ -50,7 +41,7 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
 
     def launches(self) -> list[BenchLaunch]:
         gpus = self.gpus if self.on_gpu else 0
-        size = 256 * MIB if self.on_gpu else 64 * MIB
+        size = size_of(gpus)
         program = str(Path(self.copies.stagedir, "memory"))
         return [
             BenchLaunch(

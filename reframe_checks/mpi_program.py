@@ -11,10 +11,11 @@ import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, run_before, variable
 
 from busbar.engine.launch import BenchLaunch
+from busbar.tools.gpu_aware.request import BEST_WINDOWS, command
 from busbar.units import option_bytes, parse_bytes
 
 from .bench import LaunchesCheck, words_of
-from .programs import AT_END, BUSY, BuildProgram
+from .programs import AT_END, BUSY, SOURCES, BuildProgram
 
 
 class Sizes(tuple[int, ...]):
@@ -66,6 +67,11 @@ class GpuAwareCheck(LaunchesCheck, special=True):
         """A rank for each GPU or core; concrete checks may choose."""
         return self.partition.ranks_per_node
 
+    def take_best_windows(self, *more: str) -> None:
+        """Measure on a machine that is shared with others, each rank on a core of its own."""
+        self.more_options = " ".join((*more, BEST_WINDOWS, self.more_options))
+        self.wrapper = f"{shlex.quote(str(SOURCES / 'own_core.sh'))} {self.wrapper}"
+
     @property
     def shares_gpu(self) -> bool:
         """Whether several ranks have to use one GPU."""
@@ -87,9 +93,9 @@ class GpuAwareCheck(LaunchesCheck, special=True):
         return [
             BenchLaunch(
                 bench="gpu_aware",
-                command=(
+                command=command(
                     inside.get("gpu_aware") or str(Path(self.built.stagedir, "gpu_aware")),
-                    *(f"--{name}={value}" for name, value in options.items() if value),
+                    options,
                     *(["--share-devices"] if self.shares_gpu else []),
                     *self.added,
                 ),

@@ -16,6 +16,7 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
 from busbar.engine.launch import BenchLaunch, powers
+from busbar.tools.osu.request import command
 from busbar.units import MIB
 
 from .bench import BenchCheck
@@ -31,8 +32,8 @@ class OsuPair(BenchCheck, special=True):
     #: The smallest and the largest message of each set.
     # The published range of AMD's runs, and the one of the runs on 4 x H200.
     message_sizes = {"quick": (16 * MIB, 16 * MIB), "full": (4 * MIB, 256 * MIB)}
-    #: Options of the test before the sizes.
-    test_options: tuple[str, ...] = ()
+    #: Whether the test checks the data itself.
+    validated = False
 
     def pairs(self) -> list[tuple[int, int]]:
         """GPU 0 with each other one, as published; every ordered pair in the full set."""
@@ -43,10 +44,12 @@ class OsuPair(BenchCheck, special=True):
 
     def command(self) -> tuple[str, ...]:
         """Return ``osu_bw -m FIRST:LAST D D``."""
-        first, last = self.message_sizes[self.size_set]
-        return (
-            *(self.program(self.bench), *self.test_options, "-m", f"{first}:{last}"),
-            *(*self.added, *self.buffers.split()),
+        return command(
+            self.program(self.bench),
+            self.message_sizes[self.size_set],
+            validated=self.validated,
+            more=self.added,
+            buffers=self.buffers if self.on_gpu else "",
         )
 
     def launches(self) -> list[BenchLaunch]:
@@ -54,19 +57,18 @@ class OsuPair(BenchCheck, special=True):
 
     def launch(self, source: int, target: int) -> BenchLaunch:
         """One pair; each rank sees both GPUs and takes the one of its place on the node."""
-        command = self.command()
-        across = self.node_count > 1
+        gpus = (source, target) if self.node_count == 1 else (source,)
         return BenchLaunch(
             bench=self.bench,
-            command=command,
+            command=self.command(),
             ranks=2,
             sizes=powers(*self.message_sizes[self.size_set]),
-            gpus=(source,) if across else (source, target),
+            gpus=gpus if self.on_gpu else (),
             nodes=self.node_count,
             buffers=self.buffers,
-            environment=self.visible(source) if across else self.visible(source, target),
-            transports=() if across else self.environment.transports,
-            validated="-c" in command,
+            environment=self.visible(*gpus) if self.on_gpu else (),
+            transports=self.environment.transports if self.node_count == 1 else (),
+            validated=self.validated,
         )
 
 
@@ -103,7 +105,7 @@ class pt2pt_data(OsuPair):  # noqa: N801 - see above
     descr = "osu_bw with data validation"
     size_set = parameter(["quick"])
     message_sizes = {"quick": (65536, MIB)}
-    test_options = ("-c",)
+    validated = True
 
     def pairs(self) -> list[tuple[int, int]]:
         return [(0, 1)]
@@ -113,30 +115,13 @@ class pt2pt_data(OsuPair):  # noqa: N801 - see above
 
 
 @rfm.simple_test
-class pt2pt_cpu(OsuPair):  # noqa: N801 - see above
+class pt2pt_cpu(pt2pt_data):  # noqa: N801 - see above
     """Two ranks of a node in host memory: what MPI does where there are no GPUs."""
 
     descr = "osu_bw in host memory, with data validation"
     valid_systems = ["*"]
     valid_prog_environs = ["+osu +host"]
     buffers = parameter(["H H"])
-    size_set = parameter(["quick"])
-    message_sizes = {"quick": (65536, MIB)}
-
-    def launches(self) -> list[BenchLaunch]:
-        first, last = self.message_sizes[self.size_set]
-        return [
-            BenchLaunch(
-                bench=self.bench,
-                command=(self.program(self.bench), "-c", "-m", f"{first}:{last}", *self.added),
-                ranks=2,
-                sizes=powers(first, last),
-                buffers=self.buffers,
-                transports=self.environment.transports,
-                validated=True,
-                bands=False,
-            )
-        ]
 
 
 @rfm.simple_test

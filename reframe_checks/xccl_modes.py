@@ -23,10 +23,10 @@ from busbar.engine.launch import BenchLaunch
 from busbar.engine.results import Result
 from busbar.engine.run import of_launch
 from busbar.tools.nccl_tests.rccl import not_in_use, too_small_gain
-from busbar.units import GIB, MIB
+from busbar.tools.nccl_tests.request import CPX_SIZES, FEW_SIZES, TRACE_SIZES
 from busbar.verdict import Verdict
 
-from .xccl import Sweep, XcclPerf
+from .xccl import XcclPerf
 
 _OFF = "off.out"
 
@@ -37,8 +37,7 @@ class RcclMode(XcclPerf, special=True):
     valid_prog_environs = ["+xccl +rocm"]
     collective = parameter(["all_reduce"])
     size_set = parameter(["full"])
-    # Published for CPX: 50 rounds as a graph that is launched twice, 20 to warm up, from 32 bytes.
-    sweeps = {"full": Sweep(32, GIB, 2, "-G 2 -w 20 -n 50")}
+    sweeps = {"full": CPX_SIZES}
     keep_files = [*XcclPerf.keep_files, _OFF]
     near_gpus = False  # as published, the launcher binds
     #: The mode's name in the family; empty for the family's own environment.
@@ -151,7 +150,7 @@ class xccl_few(RcclMode):  # noqa: N801 - see above
     descr = "RCCL on two and on four GPUs with NCCL_MIN_NCHANNELS"
     ranks = parameter([2, 4])
     valid_systems = ["+pair -cpx"]
-    sweeps = {"full": Sweep(8, 16 * GIB, 2)}
+    sweeps = {"full": FEW_SIZES}
 
 
 @rfm.simple_test
@@ -161,7 +160,7 @@ class xccl_npkit(RcclMode):  # noqa: N801 - see above
     descr = "RCCL's NPKit trace"
     valid_prog_environs = ["+xccl +rocm +npkit"]
     profile = "npkit"
-    sweeps = {"full": Sweep(MIB, MIB, 2, "-n 1 -w 0")}
+    sweeps = {"full": TRACE_SIZES}
 
     @property
     def compared(self) -> bool:

@@ -13,12 +13,13 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_after
 
 from busbar.engine.launch import BenchLaunch
+from busbar.tools.nccl_tests.request import LOG_FILES, LOGGED
+from busbar.tools.osu.request import carried_by_xccl, command
 from busbar.units import MIB
 
 from .bench import BenchCheck
 from .collective import OsuCollective
 from .pt2pt import OsuPair
-from .xccl import LOG_FILES, LOGGED, ways
 
 _ENVIRONS = ["+osu-xccl +cuda", "+osu-xccl +rocm"]
 
@@ -39,24 +40,13 @@ class xccl_osu(OsuCollective):  # noqa: N801 - ReFrame's test names are what use
     def set_features(self) -> None:
         self.valid_prog_environs = _ENVIRONS
 
-    def command(self) -> tuple[str, ...]:
-        """Return ``osu_xccl_allreduce -d cuda -m FIRST:LAST``."""
-        first, last = self.message_sizes[self.size_set]
-        program = self.program(self.bench.replace("osu_", "osu_xccl_"))
-        return (program, "-d", self.gpu_memory, "-m", f"{first}:{last}", *self.added)
+    @property
+    def test(self) -> str:
+        return carried_by_xccl(self.bench)
 
     def launches(self) -> list[BenchLaunch]:
         (launch,) = super().launches()
-        return [
-            replace(
-                launch,
-                bench=self.bench.replace("osu_", "osu_xccl_"),
-                transports=ways(
-                    self.site, nodes=self.node_count, partition=self.current_partition.name
-                ),
-                log="nccl",
-            )
-        ]
+        return [replace(launch, transports=self.nccl_ways(), log="nccl")]
 
 
 @rfm.simple_test
@@ -73,20 +63,20 @@ class xccl_osu_pair(OsuPair):  # noqa: N801 - see above
 
     def command(self) -> tuple[str, ...]:
         """Return ``osu_xccl_bw -d cuda -m FIRST:LAST D D``."""
-        first, last = self.message_sizes[self.size_set]
-        return (
-            *(self.program("osu_xccl_bw"), "-d", self.gpu_memory, "-m", f"{first}:{last}"),
-            *(*self.added, *self.buffers.split()),
+        return command(
+            self.program(carried_by_xccl(self.bench)),
+            self.message_sizes[self.size_set],
+            memory=self.gpu_memory,
+            more=self.added,
+            buffers=self.buffers,
         )
 
     def launch(self, source: int, target: int) -> BenchLaunch:
         launch = super().launch(source, target)
         return replace(
             launch,
-            bench="osu_xccl_bw",
-            transports=ways(
-                self.site, nodes=self.node_count, partition=self.current_partition.name
-            ),
+            bench=carried_by_xccl(self.bench),
+            transports=self.nccl_ways(),
             log="nccl",
             logs=f"nccl.{target}.*.log",
             environment=(

@@ -18,10 +18,10 @@ from busbar.engine.reading import Reading
 from busbar.engine.run import Run, of_launch
 from busbar.expect import COLLECTIVES
 from busbar.mpi import SHARED_MEMORY
+from busbar.tools.memory import operations
 from busbar.tools.nccl_tests import rccl as mode
 from busbar.verdict import Verdict
 from reframe_checks.fabric_ofi import fabric_ofi
-from reframe_checks.memory import operations
 
 from .faults import (
     CRAY,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from busbar.engine.bands import pair, question_of, site_of
+from busbar.engine.launch import Operation
 from busbar.engine.own_programs import answer, contradictions
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
@@ -16,6 +17,7 @@ from busbar.expect.expectation import Expectation
 from busbar.expect.floors import host_copy, memory_copy
 from busbar.site.delivery import Delivery
 from busbar.site.model import Site
+from busbar.units import MIB
 
 
 def _declared(site: Site, delivery: Delivery) -> Sequence[str]:
@@ -34,6 +36,21 @@ def _copy(run: Run, reading: Reading) -> Expectation:
         gpus = site_of(run).node_type(run.partition).gpus
         return memory_copy(gpus.model if gpus else "", reading.memory_gb_per_s, reading.nbytes)
     raise NoExpectation("a copy within host memory uses no link")
+
+
+def operations(gpus: int) -> tuple[Operation, ...]:
+    """Return what the program copies: in the host, to and from each GPU, in it, between two."""
+    every = range(gpus)
+    return (
+        *(("one_core", 0, 0), ("all_cores", 0, 0)),
+        *((way, gpu, gpu) for gpu in every for way in ("to_gpu", "from_gpu")),
+        *(("local" if a == b else "peer", a, b) for a in every for b in every),
+    )
+
+
+def size_of(gpus: int) -> int:
+    """Return the size that it copies: host memory needs less."""
+    return 256 * MIB if gpus else 64 * MIB
 
 
 TOOL = Tool(

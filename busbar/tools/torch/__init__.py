@@ -6,6 +6,17 @@ from __future__ import annotations
 from busbar.engine.bands import collectives
 from busbar.engine.own_programs import answer, contradictions
 from busbar.engine.tool import Feature, Programs, Tool, measured
+from busbar.expect import COLLECTIVES
+from busbar.units import GIB, MIB, option_bytes
+
+SIZES = (16 * MIB, 256 * MIB, GIB)
+
+
+def options(ranks: int) -> tuple[str, ...]:
+    """Return what it is asked to measure: every collective at each size."""
+    sizes = ",".join(map(option_bytes, SIZES))
+    return ("--ranks", str(ranks), "--collectives", ",".join(COLLECTIVES), "--sizes", sizes)
+
 
 TOOL = Tool(
     benches=("torch_collectives",),
