@@ -23,6 +23,7 @@ from busbar.slurm.client import Slurm
 from busbar.slurm.nodes import Hardware
 from busbar.slurm.steps import mpi_types, on_a_node
 from busbar.terminal import stdout
+from busbar.words import grouped
 
 _JOB_S = 90
 """For a job on an idle node, also if the node has to load Python over a busy network."""
@@ -101,10 +102,7 @@ def groups_of(nodes: Sequence[Hardware], default: str = "") -> tuple[list[Group]
 
     Partitions of equal nodes come first, the largest of them before the others.
     """
-    queues: dict[str, list[Hardware]] = {}
-    for node in nodes:
-        for queue in node.partitions:
-            queues.setdefault(queue, []).append(node)
+    queues = grouped((queue, node) for node in nodes for queue in node.partitions)
     remarks: list[str] = []
     groups: list[Group] = []
     covered: set[str] = set()

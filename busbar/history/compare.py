@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
@@ -17,6 +16,7 @@ from busbar.history.model import HistoryKey
 from busbar.history.statistic import Array
 from busbar.history.store import HistoryStore
 from busbar.units import seconds
+from busbar.words import grouped
 
 _OF_KEY = tuple(each.name for each in fields(HistoryKey))
 _RANGE = ".."
@@ -135,10 +135,11 @@ def _readings(
         " AND (? = '' OR source.name LIKE '%' || ? || '%') ORDER BY r.series, r.time",
         (selection.first, selection.last, selection.source, selection.source),
     )
-    found: dict[HistoryKey, list[float]] = defaultdict(list)
-    for value, provenance, series in rows:
-        if series in keys and (not selection.name or of_key or provenance in numbers):
-            found[keys[series]].append(value)
+    found = grouped(
+        (keys[series], value)
+        for value, provenance, series in rows
+        if series in keys and (not selection.name or of_key or provenance in numbers)
+    )
     return {key: np.array(values) for key, values in found.items()}
 
 

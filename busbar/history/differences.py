@@ -22,6 +22,7 @@ from statistics import fmean
 import numpy as np
 
 from busbar.history.model import Change, Difference, HistoryKey, NightSeries
+from busbar.words import grouped
 
 _KINDS = (
     (
@@ -91,11 +92,12 @@ def _facts(
     low = max(0, split - _NIGHTS)
     numbers = series.provenance[low : split + _NIGHTS]
     edges = {split - low, *np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()}
-    known: dict[str, list[tuple[int, str]]] = {}
-    for night in sorted(edges):
-        if night < len(numbers):
-            for name, value in provenance.get(int(numbers[night]), {}).items():
-                known.setdefault(name, []).append((night + low, value))
+    known = grouped(
+        (name, (night + low, value))
+        for night in sorted(edges)
+        if night < len(numbers)
+        for name, value in provenance.get(int(numbers[night]), {}).items()
+    )
     return {name: _fact(values, split) for name, values in known.items()}
 
 

@@ -18,6 +18,7 @@ import yaml
 from busbar.errors import BusbarError
 from busbar.slurm.hostlist import expand
 from busbar.text_file import read_text
+from busbar.words import grouped
 
 _MOST_BYTES = 1 << 26
 _WORD = re.compile(r"(?P<key>[A-Za-z]+)=(?P<value>\S+)")
@@ -35,10 +36,7 @@ class SwitchTopology:
     @property
     def leaves(self) -> dict[str, list[str]]:
         """The nodes of each leaf."""
-        found: dict[str, list[str]] = {}
-        for node, leaf in self.leaf_of.items():
-            found.setdefault(leaf, []).append(node)
-        return found
+        return grouped((leaf, node) for node, leaf in self.leaf_of.items())
 
 
 def leaf_switches_in(text: str) -> str:

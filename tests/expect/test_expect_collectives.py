@@ -331,7 +331,9 @@ def test_every_answer_counts_what_was_fitted(
     document = answer(busbar, line)
     assert (document["fitted_parameters"], document["readings"]) == (fitted, readings)
     assert document["fewer_than_half_the_readings"] is few
-    printed = " ".join(busbar(f"expect --site {line}").out.split())
+    said = busbar(f"expect --site {line}")
+    assert said.status == 0
+    printed = " ".join(said.out.split())
     assert f"{fitted} number{'' if fitted == 1 else 's'} fitted to" in printed
     assert ("predicts nothing" in printed) is (not few and readings > 0)
 

@@ -22,6 +22,7 @@ from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
 from busbar.site import Site
 from busbar.slurm.topology import SwitchTopology
 from busbar.verdict import Verdict
+from busbar.words import grouped
 
 LOG = "srun.log"
 # The constants: value, meaning, and how to see what another value costs.
@@ -71,8 +72,8 @@ class SweepOutcome:
     """Pairs of the plan that have no result."""
 
     @property
-    def _between(self) -> list[MeasuredPair]:
-        return [row for row in self.rows if not row.inside]
+    def _between(self) -> tuple[MeasuredPair, ...]:
+        return Results(tuple(self.rows)).between
 
     @property
     def wrong(self) -> list[MeasuredPair]:
@@ -90,16 +91,14 @@ class SweepOutcome:
         """The nodes that nobody accuses and that are slow at times, with several partners."""
         accused = self.analysis.accused if self.analysis else ()
         known = {node for one in accused for node in one.nodes}
-        rates: dict[str | None, list[float]] = {}
-        for row in self._between:
-            if row.gb_per_s:
-                rates.setdefault(row.nic, []).append(row.gb_per_s)
+        rates = grouped((row.nic, row.gb_per_s) for row in self._between if row.gb_per_s)
         floors = {nic: _AT_TIMES * median(each) for nic, each in rates.items()}
-        slow: dict[str, list[str]] = {}
-        for row in self._between:
-            if row.gb_per_s and row.gb_per_s < floors[row.nic] and not known & {row.a, row.b}:
-                slow.setdefault(row.a, []).append(row.b)
-                slow.setdefault(row.b, []).append(row.a)
+        slow = grouped(
+            ends
+            for row in self._between
+            if row.gb_per_s and row.gb_per_s < floors[row.nic] and not known & {row.a, row.b}
+            for ends in ((row.a, row.b), (row.b, row.a))
+        )
         return [n for n, others in slow.items() if len(others) >= _OFTEN and len({*others}) > 1]
 
     @property

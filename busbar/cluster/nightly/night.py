@@ -16,6 +16,7 @@ from busbar.check.surroundings import write
 from busbar.data import history_directory
 from busbar.document import in_json, read_document, written
 from busbar.errors import BusbarError
+from busbar.slurm.hostlist import natural
 from busbar.verdict import Verdict, worst
 
 StageName = Literal["gate", "sweep", "check", "sample"]
@@ -172,14 +173,9 @@ def last(output: Path) -> Night:
 def nights(output: Path) -> Iterator[Night]:
     """Yield the nights in the order in which they began; other files are none of ours."""
     found = [each for each in output.iterdir() if _NAME.fullmatch(each.name)]
-    for path in sorted(found, key=_order):
+    for path in sorted(found, key=lambda path: natural(path.name)):
         if path.is_dir() and not path.is_symlink():
             yield Night(path)
-
-
-def _order(path: Path) -> tuple[str, int, str]:
-    time, _, number = path.name.partition("Z")
-    return time, len(number), number
 
 
 def finished(output: Path) -> list[tuple[Night, NightlyDocument]]:

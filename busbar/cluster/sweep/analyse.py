@@ -27,6 +27,7 @@ from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_susp
 from busbar.cluster.sweep.unmeasured import unmeasured
 from busbar.slurm.hostlist import fold
 from busbar.slurm.topology import SwitchTopology
+from busbar.words import grouped
 
 Kind = Literal["node", "nic", "link", "uplink"]
 # The constants: value, meaning, and how to see what another value costs.
@@ -228,10 +229,7 @@ class _Analyser:
 
     def _members(self) -> dict[int, list[int]]:
         """Return the measured nodes of each leaf."""
-        members: dict[int, list[int]] = {}
-        for end in self._measured_nodes():
-            members.setdefault(int(self._leaf[end]), []).append(end)
-        return members
+        return grouped((int(self._leaf[end]), end) for end in self._measured_nodes())
 
     def _collapsed(self, nodes: Mapping[int, str], leaves: list[int]) -> list[Accusation]:
         """Return the slow nodes, and slow leaves instead of theirs."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from busbar.cluster.sweep.rows import PlannedPair
 from busbar.errors import BusbarError
 from busbar.slurm.topology import SwitchTopology
+from busbar.words import grouped
 
 MOST_ROWS = 10_000_000
 _SMALL = 128
@@ -80,10 +81,7 @@ class _Planner:
         self._count = rounds
         self._random = random
         self._leaf = np.array(leaf)
-        members: dict[int, list[int]] = {}
-        for node, number in enumerate(leaf):
-            members.setdefault(number, []).append(node)
-        self._leaves = list(members.values())
+        self._leaves = list(grouped((number, node) for node, number in enumerate(leaf)).values())
         if len(self._leaves) == len(leaf):
             self._leaves = [list(range(len(leaf)))]  # nothing is known of the switches
             self._leaf[:] = 0

@@ -12,6 +12,7 @@ import numpy as np
 from busbar.cluster.sweep.localise import Pairs
 from busbar.cluster.sweep.rows import MeasuredPair
 from busbar.slurm.hostlist import natural
+from busbar.words import grouped
 
 
 @dataclass(frozen=True)
@@ -39,19 +40,14 @@ def readings(rows: Iterable[MeasuredPair]) -> Readings:
         repeated += earlier is not None
         if earlier is None or row.gb_per_s is not None or earlier.gb_per_s is None:
             chosen[key] = row
-    by_nic: dict[str | None, list[MeasuredPair]] = {}
-    failed: list[MeasuredPair] = []
-    for row in chosen.values():
-        if row.gb_per_s is None:
-            failed.append(row)
-        else:
-            by_nic.setdefault(row.nic, []).append(row)
+    by_nic = grouped((row.nic, row) for row in chosen.values() if row.gb_per_s is not None)
+    failed = tuple(row for row in chosen.values() if row.gb_per_s is None)
     nodes = sorted(names, key=lambda name: (natural(name), name))
     numbers = {node: number for number, node in enumerate(nodes)}
     return Readings(
         tuple(nodes),
         {nic: _columns(rows, numbers) for nic, rows in by_nic.items()},
-        tuple(failed),
+        failed,
         repeated,
     )
 

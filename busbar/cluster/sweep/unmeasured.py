@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 
 from busbar.cluster.sweep.readings import Readings
 from busbar.cluster.sweep.rows import MeasuredPair
 from busbar.slurm.hostlist import natural
+from busbar.words import grouped
 
 
 def unmeasured(readings: Readings) -> list[str]:
@@ -20,14 +19,12 @@ def unmeasured(readings: Readings) -> list[str]:
     nodes have a row of a round, it failed for a node that has none. Other failures are listed as
     pairs: ``A-B`` or ``A-B/NIC``.
     """
-    failed: dict[str | None, list[MeasuredPair]] = defaultdict(list)
-    for row in readings.failed:
-        failed[row.nic].append(row)
+    failed = grouped((row.nic, row) for row in readings.failed)
     found: dict[str, None] = {}
     for nic in failed.keys() | readings.measured.keys():
-        ends = _ends(readings, nic, failed[nic])
+        ends = _ends(readings, nic, failed.get(nic, []))
         found |= dict.fromkeys(_id(node, nic) for node in ends)
-        for row in failed[nic]:
+        for row in failed.get(nic, ()):
             if not ends & {row.a, row.b}:
                 pair = sorted(filter(None, (row.a, row.b)), key=natural)
                 found[_id("-".join(pair), nic)] = None
