@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages/spack_repo/busbar/packages"
 STACKS = ROOT / "site/_stacks"
 load = cache(lock.load)
+load_site = cache(sites.load)
 load_manifest = cache(manifest.load)
 MANIFESTS = [load_manifest(path) for path in sorted(STACKS.glob("**/spack.yaml"))]
 OF_SYSTEM = ("gcc", "gcc-runtime", "glibc")
@@ -39,13 +40,16 @@ def specs(item: manifest.Manifest) -> list[str]:
 def deliveries() -> Iterator[tuple[sites.Site, Delivery]]:
     """Each site with a delivery that names an environment."""
     for name in sites.names():
-        site = sites.load(name)
+        site = load_site(name)
         for delivery in site.deliveries:
             if delivery.kind == "spack" or delivery.environment:
                 yield site, delivery
 
 
-def test_the_locks_are_what_their_manifests_and_the_mission_ask_for() -> None:
+def test_the_locks_are_what_their_manifests_and_the_mission_ask_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(check, "load", load)
     verdicts = {name_of(each): check.judge(each) for each in MANIFESTS}
     sound = check.LockVerdict((), made_for="")
     assert {name: verdict for name, verdict in verdicts.items() if verdict != sound} == {}
