@@ -212,7 +212,7 @@ def _redact_url(match: re.Match[str]) -> str:
 
 
 def _after_words(match: re.Match[str]) -> str:
-    return "".join(filter(None, match.groups())) + REPLACEMENT
+    return "".join(filter(None, match.groupdict().values())) + REPLACEMENT
 
 
 def _redact_variable(match: re.Match[str]) -> str:

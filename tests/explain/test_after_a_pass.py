@@ -55,14 +55,14 @@ def test_a_fatal_message_after_a_pass_is_no_pass() -> None:
         )
     ]
     fatal = [
-        (cause, text)
+        text
         for cause, text in lines
-        if cause not in MAY_PASS
-        and not any(each in text for each in NOTICES)
-        and fails_alone(text)
+        if cause not in MAY_PASS and not any(each in text for each in NOTICES)
     ]
     assert len(fatal) > 800
-    assert [each for each in fatal if passes(GOOD + each[1])] == []
+    passing = [text for text in fatal if passes(GOOD + text)]
+    assert [text for text in passing if fails_alone(text)] == []
+    assert len(passing) < 50
 
 
 def test_recorded_runs_that_end_badly() -> None:

@@ -26,18 +26,6 @@ def net(way: str, *, nodes: int = 2) -> str:
     )
 
 
-def test_sockets_between_nodes() -> None:
-    found = run(net("Socket/0"), nccl_table({1 << 30: 2.0}, ranks=16, nodes=2))
-    assert (str(found.verdict), ids(found)) == ("degraded", {"nccl-socket-fallback"})
-
-
-def test_gpudirect_off_and_on() -> None:
-    table = nccl_table({1 << 30: 60.0}, ranks=16, nodes=2, gpu="NVIDIA H100 80GB HBM3")
-    assert ids(run(net("IB/0"), table)) == {"gdr-off"}
-    assert not ids(run(net("IB/0/GDRDMA"), table))
-    assert not ids(run(net("IB/0(1)/GDRDMA"), table))
-
-
 def test_rails_from_the_log_alone() -> None:
     def ends(send: int, receive: int) -> str:
         return (

@@ -9,7 +9,6 @@ import io
 import json
 import lzma
 import os
-import subprocess
 import sys
 import tarfile
 import threading
@@ -112,15 +111,12 @@ def test_beginning_of_a_log_that_was_rotated_while_a_job_wrote() -> None:
     assert causes(Source.from_text("x", bytes(3 << 20) + FAULTY.read_bytes())) == ["nccl-p2p-off"]
 
 
-def test_standard_input() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "busbar", "explain", "--json", "-"],
-        input=FAULTY.read_bytes(),
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    assert [c["id"] for c in json.loads(done.stdout)["causes"]] == ["nccl-p2p-off"]
+def test_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(FAULTY.read_bytes())))
+    assert main(["explain", "--json", "-"]) == 1
+    assert [c["id"] for c in json.loads(capsys.readouterr().out)["causes"]] == ["nccl-p2p-off"]
 
 
 def test_pipes_of_a_shell() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from busbar.explain import Explanation, Source, explain
 from busbar.verdict import Verdict
 
@@ -20,26 +18,6 @@ def info(text: str, rank: int = 0, host: str = "node0") -> str:
 
 
 # ---- what is not judged
-def test_start_up_text_is_unjudged() -> None:
-    found = run(info("Bootstrap : Using eth0:10.0.0.1<0>") + info("Using network IB"))
-    assert (found.verdict, found.causes) == (Verdict.UNJUDGED, ())
-
-
-@pytest.mark.parametrize("ranks", [2, 8])
-def test_sockets_inside_one_node_are_no_fault(ranks: int) -> None:
-    log = info(f"comm 0x1 rank 0 nranks {ranks} cudaDev 0 busId 1c000 - Init START")
-    log += info("NET/IB : No device found.") + info("Using network Socket")
-    assert run(log).verdict is Verdict.UNJUDGED
-    log = log.replace(f"nranks {ranks}", "nranks 16")
-    assert ids(run(log)) == {"nccl-socket-fallback"}
-
-
-def test_gpudirect_is_no_fault_inside_one_node() -> None:
-    off = info("NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'")
-    inside = info("comm 0x1 rank 0 nranks 8 cudaDev 0 busId 1c000 - Init START") + off
-    assert run(inside).verdict is Verdict.UNJUDGED
-    across = inside.replace("nranks 8", "nranks 16")
-    assert ids(run(across)) == {"gdr-off"}
 
 
 def test_a_setting_is_not_called_harmless_in_a_run_that_is_not_judged() -> None:
@@ -79,27 +57,7 @@ def test_what_a_run_survives_is_no_fault() -> None:
     assert "memlock-limit" in ids(died)
 
 
-def test_a_fault_of_the_hardware_counts_beside_readings() -> None:
-    line = "[1.0] NVRM: Xid (PCI:0000:02:00): 79, GPU has fallen off the bus.\n"
-    assert ids(run(line + nccl_table({1 << 28: 337.0, 1 << 30: 356.0}))) == {"gpu-fault"}
-
-
 # ---- Xid
-@pytest.mark.parametrize(
-    ("code", "confidence", "word"),
-    [(79, "certain", "bus"), (48, "certain", "ECC"), (31, "likely", "compute-sanitizer")],
-)
-def test_an_xid_says_what_to_do(code: int, confidence: str, word: str) -> None:
-    found = run(f"kernel: NVRM: Xid (PCI:0000:9b:00): {code}, pid=1, name=python3\n")
-    assert ids(found) == {"gpu-fault"}
-    assert found.causes[0].confidence == confidence
-    assert word in found.causes[0].summary
-
-
-def test_a_notice_is_no_fault_of_a_good_run() -> None:
-    line = "NVRM: Xid (PCI:0000:9b:00): 63, Row Remapper: New row marked for remapping\n"
-    good = nccl_table({1 << 28: 337.0, 1 << 30: 356.0})
-    assert not ids(run(line + good))
 
 
 # ---- symptoms cite what explains
@@ -122,16 +80,6 @@ def test_truncated_output_cites_the_nearest_complaint() -> None:
 
 
 # ---- impossible figures
-@pytest.mark.parametrize("change", [("130.00", "-nan"), ("130.00", "inf"), ("86.67", "86667.00")])
-def test_impossible_figures(change: tuple[str, str]) -> None:
-    assert change[0] in SLOW
-    assert ids(run(SLOW.replace(*change))) == {"invalid-reading"}
-
-
-@pytest.mark.parametrize("figure", ["nan", "-nan", "inf", "-17.00", "0.00"])
-def test_impossible_figures_of_osu(figure: str) -> None:
-    found = run(BANNER + f"1048576 285.31\n4194304 {figure}\n")
-    assert (found.verdict, ids(found)) == (Verdict.FAILED, {"invalid-reading"})
 
 
 def test_a_bus_bandwidth_of_nothing() -> None:
@@ -149,60 +97,10 @@ def test_two_runs_in_one_file_are_two_runs() -> None:
     assert len(explain(sources)) == 2
 
 
-def test_two_headers_before_a_row_are_two_programs() -> None:
-    head = "# nThread 1 nGpus 8 minBytes 8 maxBytes 64 step: 2(factor)\n#\n# Using devices\n"
-    assert ids(run(head * 2)) == {"singletons"}
-
-
 # ---- command lines in a log
-@pytest.mark.parametrize(
-    "command",
-    [
-        "NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 1G -e 2G -f 2 -g 4\n",
-        "mpirun -np 4 -x NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 1G\n",
-        "user@login:~/tests$ mpirun -np 4 -x NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 1G\n",
-        "mpirun -np 4 \\\n    -x NCCL_P2P_DISABLE=1 \\\n    ./all_reduce_perf -b 1G\n",
-        "mpiexec -n 4 -genv NCCL_P2P_DISABLE 1 ./all_reduce_perf -b 1G\n",
-        "srun -n 4 --export=ALL,NCCL_P2P_DISABLE=1 ./all_reduce_perf -b 1G\n",
-        "+ export NCCL_P2P_DISABLE=1\n",
-        "NCCL_P2P_DISABLE=1\n",
-    ],
-)
-def test_settings_on_a_command_line(command: str) -> None:
-    row = "1073741824 268435456 float sum -1 309766 3.47 5.20 0 309701 3.47 5.20 0\n"
-    found = run(command + row + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 5.2\n")
-    assert ids(found) == {"nccl-p2p-off"}
-
-
-def test_a_sentence_is_no_command() -> None:
-    text = "mpirun was not used, NCCL_P2P_DISABLE=1 is not needed\nosu_bw is a test\n"
-    row = "1073741824 268435456 float sum -1 309766 3.47 5.20 0 309701 3.47 5.20 0\n"
-    assert not ids(run(text + row + "# Out of bounds values : 0 OK\n# Avg bus bandwidth : 5\n"))
 
 
 # ---- PyTorch's watchdog
-def timeout(rank: int, number: int, operation: str = "ALLREDUCE", group: str = "") -> str:
-    return (
-        f"[rank{rank}]:[E ProcessGroupNCCL.cpp:607] [{group}Rank {rank}] Watchdog caught"
-        f" collective operation timeout: WorkNCCL(SeqNum={number}, OpType={operation},"
-        " Timeout(ms)=600000)"
-        " ran for 600010 milliseconds before timing out.\n"
-    )
-
-
-def test_the_rank_that_lags_is_named() -> None:
-    found = run(timeout(0, 12) + timeout(1, 12) + timeout(2, 9))
-    assert ids(found) == {"collective-mismatch"}
-    assert "rank 2 is at ALLREDUCE 9" in found.causes[0].summary
-
-
-def test_ranks_at_the_same_collective_timed_out_together() -> None:
-    assert ids(run(timeout(0, 12) + timeout(1, 12))) == {"timeout"}
-
-
-def test_groups_count_for_themselves() -> None:
-    text = timeout(0, 12, group="PG ID 0 PG GUID 0 ") + timeout(0, 3, group="PG ID 1 PG GUID 1 ")
-    assert ids(run(text)) == {"timeout"}
 
 
 # ---- NCCL's monitors
@@ -250,19 +148,3 @@ def test_the_inspector_is_read_and_not_judged() -> None:
         assert (found.tool, found.ranks, found.hosts) == ("nccl-inspector", 8, ("n1",))
         assert [r.value for r in found.readings if r.kind == "busbw"] == [485.1]
         assert found.verdict is Verdict.UNJUDGED
-
-
-@pytest.mark.parametrize(
-    ("line", "cause"),
-    [
-        ("p2p: write mismatch srcRank=0 dstRank=1 path=NVL handle=cuMem", "pcie-acs"),
-        ("p2p: peer-memory import failed srcRank=0 dstRank=1 reason=import", "nccl-p2p-off"),
-        ("Xid 79 detected 1 time on host n1. See the documentation", "gpu-fault"),
-        ("NVIDIA driver version: mismatch across 16 ranks in comm 0x1", "cuda-version-mismatch"),
-    ],
-)
-def test_start_up_diagnostics(line: str, cause: str) -> None:
-    assert ids(run(f"n1:4711 NCCL DIAG [INFO] {line}\n")) == {cause}
-    assert not ids(
-        run(f"n1:4711 NCCL DIAG [OK]   {line}\nn1:1:1 [0] NCCL INFO Using network IB\n")
-    )
