@@ -89,6 +89,16 @@ class First(list[_T]):
         return super().__iadd__(entries)
 
 
+_FIRST_SEEN = ("around", "places", "rings", "transport_lines", "paths", "reports", "devices")
+_ALL_SEEN = (
+    *("transports", "commands", "events", "malformed", "contradictions", "launches"),
+    *("single_starts", "variables_dropped"),
+)
+_EITHER = ("exit_status", "incomplete", "complaint", "dropped_from", "ranks")
+"""Fields of two outputs that are merged: of one key the own entry counts, all entries, or the own
+value if there is one."""
+
+
 @dataclass
 class JobOutput:
     """One run. The collector fills it, the rules read it."""
@@ -281,32 +291,20 @@ class JobOutput:
         for name, values in other.environment.items():
             for value, evidence in values.items():
                 self.note_setting(name, value, evidence)
-        self.around = {**other.around, **self.around}
-        self.places = {**other.places, **self.places}
+        for name in _FIRST_SEEN:
+            setattr(self, name, {**getattr(other, name), **getattr(self, name)})
+        for name in _ALL_SEEN:
+            mine = getattr(self, name)
+            mine += getattr(other, name)
+            setattr(self, name, mine)
+        for name in _EITHER:
+            setattr(self, name, getattr(self, name) or getattr(other, name))
         self.hosts = {**self.hosts, **other.hosts}
         self.processes |= other.processes
-        self.transports.update(other.transports)
-        self.rings = {**other.rings, **self.rings}
-        self.transport_lines = {**other.transport_lines, **self.transport_lines}
-        self.paths = {**other.paths, **self.paths}
-        self.reports = {**other.reports, **self.reports}
-        for endpoint, occurrence in other.endpoints.items():
-            mine = self.endpoints.setdefault(endpoint, Occurrence({}, occurrence.evidence, 0))
-            mine.count += occurrence.count
-        self.devices = {**other.devices, **self.devices}
-        self.commands += other.commands
-        self.events += other.events
-        self.malformed += other.malformed
-        self.contradictions += other.contradictions
-        self.launches += other.launches
-        self.single_starts += other.single_starts
-        self.exit_status = self.exit_status or other.exit_status
-        self.incomplete = self.incomplete or other.incomplete
-        self.complaint = self.complaint or other.complaint
-        self.variables_dropped += other.variables_dropped
-        self.dropped_from = self.dropped_from or other.dropped_from
-        self.ranks = self.ranks or other.ranks
         self.damage |= other.damage
+        for endpoint, occurrence in other.endpoints.items():
+            known = self.endpoints.setdefault(endpoint, Occurrence({}, occurrence.evidence, 0))
+            known.count += occurrence.count
         self.files += [name for name in other.files if name not in self.files]
 
     def _add_message(self, kind: str, new: Occurrence) -> None:

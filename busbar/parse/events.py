@@ -7,10 +7,11 @@ so that output of a newer program can be explained.
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
-from functools import cache
-from typing import Annotated, Any, Literal
+from functools import cache, reduce
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
@@ -239,6 +240,8 @@ class End:
 
 
 Event = Start | Rank | Placed | ReadingEvent | Copy | Flag | Check | Error | Idle | End | Busy
+_TAGS = {ReadingEvent: "reading"}
+"""The names of events in JSON that are not those of their classes."""
 
 
 def _tag(document: Any) -> str | None:
@@ -248,24 +251,11 @@ def _tag(document: Any) -> str | None:
 @cache
 def _events() -> TypeAdapter[Event]:
     """Build the union at the first event: most inputs have none."""
-    return TypeAdapter(
-        Annotated[
-            Annotated[Start, Tag("start")]
-            | Annotated[Rank, Tag("rank")]
-            | Annotated[Placed, Tag("placed")]
-            | Annotated[ReadingEvent, Tag("reading")]
-            | Annotated[Copy, Tag("copy")]
-            | Annotated[Flag, Tag("flag")]
-            | Annotated[Check, Tag("check")]
-            | Annotated[Error, Tag("error")]
-            | Annotated[Idle, Tag("idle")]
-            | Annotated[End, Tag("end")]
-            | Annotated[Busy, Tag("busy")],
-            Discriminator(
-                _tag, custom_error_type="event", custom_error_message="not a known event"
-            ),
-        ]
-    )
+    names = {kind: _TAGS.get(kind, kind.__name__.lower()) for kind in get_args(Event)}
+    kinds = (Annotated[kind, Tag(name)] for kind, name in names.items())
+    unknown: Any = {"custom_error_type": "event", "custom_error_message": "not a known event"}
+    union: Any = Annotated[reduce(operator.or_, kinds), Discriminator(_tag, **unknown)]
+    return TypeAdapter(union)
 
 
 def parse(line: str | bytes) -> Event:

@@ -32,28 +32,11 @@ TYPE_BYTES = {
 
 
 @dataclass(frozen=True)
-class NcclVersion:
-    """The program and the NCCL it was built with and runs on (``22803`` for 2.28.3)."""
-
-    tests: str
-    headers: str = ""
-    library: str = ""
-
-
-@dataclass(frozen=True)
 class Bounds:
     """The closing line: how many values are wrong, and whether the tool prints ``OK``."""
 
     count: int
     okay: bool
-
-
-@dataclass(frozen=True)
-class TooFew:
-    """GPUs that a run needs, and those that are visible."""
-
-    requested: int
-    visible: int
 
 
 @dataclass(frozen=True)
@@ -133,10 +116,10 @@ _TOO_FEW = re.compile(
 _FAILURE = re.compile(r"Test (?:NCCL |CUDA |HIP )?failure\b.*")
 
 
-def parse_version(line: str) -> NcclVersion | None:
-    """``# nccl-tests version 2.19.6 nccl-headers=... nccl-library=...`` and rccl's like."""
+def parse_version(line: str) -> dict[str, str] | None:
+    """Return ``tests``, and the ``headers`` and ``library`` of NCCL (``22803`` for 2.28.3)."""
     version = _VERSION.match(line)
-    return NcclVersion(**version.groupdict("")) if version else None
+    return version.groupdict("") if version else None
 
 
 def parse_device(line: str) -> Device | None:
@@ -270,12 +253,10 @@ def parse_units(line: str) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + 3]) for i in range(0, len(words), 3)}
 
 
-def parse_too_few(line: str) -> TooFew | None:
-    """Parse the complaint that GPUs are missing."""
+def parse_too_few(line: str) -> dict[str, str] | None:
+    """Return how many GPUs were ``requested`` and are ``visible``, from the complaint."""
     gpus = _TOO_FEW.search(line)
-    return (
-        TooFew(numbers.count(gpus["requested"]), numbers.count(gpus["visible"])) if gpus else None
-    )
+    return gpus.groupdict() if gpus else None
 
 
 def parse_failure(line: str) -> str | None:

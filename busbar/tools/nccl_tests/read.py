@@ -79,9 +79,8 @@ class NcclReader(TableReader):
         facts, evidence = self.run, Evidence(self.runs.file, number, text)
         if version := parse.parse_version(text):
             self._begin(evidence)
-            self.run.version = version.tests
-            fields = {"headers": version.headers, "library": version.library}
-            self.run.note_message("tests.nccl", evidence, fields)
+            self.run.version = version.pop("tests")
+            self.run.note_message("tests.nccl", evidence, version)
         elif parameters := options.parse_parameters(text):
             self._begin(evidence)
             self.run.max_bytes = parameters.max_bytes
@@ -186,8 +185,7 @@ class NcclReader(TableReader):
         """Note what the tests say instead of a table."""
         evidence = Evidence(self.runs.file, number, text)
         if few := parse.parse_too_few(text):
-            fields = {"requested": str(few.requested), "visible": str(few.visible)}
-            self.run.note_message("tests.too-few", evidence, fields)
+            self.run.note_message("tests.too-few", evidence, few)
         elif failure := parse.parse_failure(text):
             self.run.note_message("tests.failure", evidence, {"text": failure})
 
