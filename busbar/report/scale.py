@@ -36,7 +36,7 @@ class LogScale:
 
     def at(self, value: float) -> float:
         """Return the coordinate of a value; values beyond the ends are at the ends."""
-        share = (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
+        share = math.log(value / self.low) / math.log(self.high / self.low)
         return round(self.start + min(max(share, 0.0), 1.0) * (self.end - self.start), 1)
 
 

@@ -69,21 +69,18 @@ def _refuse_events(text: str, path: Path) -> None:
     file = shown(path)
     event: Any
     for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
-        where = f"{file}:{event.start_mark.line + 1}"
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_DEPTH:
-            raise _too_deep(where)
+            raise _too_deep(_line(file, event))
         if count > 2 * _MOST_NODES:
-            raise _too_large(where)
-        if getattr(event, "tag", None):
-            raise BusbarError(
-                f"has the tag {event.tag!r}", where=where, hint="write the value without a tag"
-            )
+            raise _too_large(_line(file, event))
+        if tag := getattr(event, "tag", None):
+            what, hint = f"has the tag {tag!r}", "write the value without a tag"
+            raise BusbarError(what, where=_line(file, event), hint=hint)
         if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
-            raise BusbarError("has a merge key (<<)", where=where, hint="write the keys instead")
+            what, hint = "has a merge key (<<)", "write the keys instead"
+            raise BusbarError(what, where=_line(file, event), hint=hint)
 
 
 def _expanded(node: yaml.Node | None, file: str, sizes: dict[int, int]) -> int:
@@ -93,18 +90,17 @@ def _expanded(node: yaml.Node | None, file: str, sizes: dict[int, int]) -> int:
     """
     if node is None:
         return 0
-    where = f"{file}:{node.start_mark.line + 1}"
     if isinstance(node, yaml.ScalarNode):
         if node.tag != _TEXT_TAG and len(node.value) > _MOST_NUMBER:
             what = f"a number has {len(node.value)} characters"
-            raise BusbarError(what, where=where, hint="quote it if it is text")
+            raise BusbarError(what, where=_line(file, node), hint="quote it if it is text")
         return 1
     if sizes.get(id(node)) == _UNKNOWN:
-        raise BusbarError(
+        what, hint = (
             "an alias refers to a node that contains it",
-            where=where,
-            hint="write the value instead of the alias",
+            "write the value instead of the alias",
         )
+        raise BusbarError(what, where=_line(file, node), hint=hint)
     if id(node) not in sizes:
         sizes[id(node)] = _UNKNOWN
         items = node.value
@@ -113,7 +109,7 @@ def _expanded(node: yaml.Node | None, file: str, sizes: dict[int, int]) -> int:
             _refuse_repeats([key for key, _ in node.value], file)
         sizes[id(node)] = 1 + sum(_expanded(item, file, sizes) for item in items)
     if sizes[id(node)] > _MOST_NODES:
-        raise _too_large(where)
+        raise _too_large(_line(file, node))
     return sizes[id(node)]
 
 
@@ -121,12 +117,17 @@ def _refuse_repeats(keys: Sequence[yaml.Node], file: str) -> None:
     known = set()
     for key in keys:
         if isinstance(key, yaml.ScalarNode) and key.value in known:
-            raise BusbarError(
+            what, hint = (
                 f"duplicate key {key.value!r}",
-                where=f"{file}:{key.start_mark.line + 1}",
-                hint="keep one; YAML would silently use the last",
+                "keep one; YAML would silently use the last",
             )
+            raise BusbarError(what, where=_line(file, key), hint=hint)
         known.add(str(key.value))
+
+
+def _line(file: str, part: Any) -> str:
+    """Return file and line of an event or a node."""
+    return f"{file}:{part.start_mark.line + 1}"
 
 
 def _too_deep(where: str) -> BusbarError:
