@@ -117,14 +117,8 @@ def test_plain_reframe_is_told_by_variables(monkeypatch, tmp_path):
         monkeypatch.setenv(f"BUSBAR_{name}", value)
     monkeypatch.setenv("BUSBAR_IMAGE", "some.sif")
     monkeypatch.setenv("BUSBAR_INJECT", "/a:/b")
-    assert Choice.from_variables() == Choice(
-        lane="l",
-        prefix=tmp_path / "p",
-        delivery="spack",
-        declared=True,
-        image="some.sif",
-        inject=("/a", "/b"),
-    )
+    stack = {"lane": "l", "prefix": tmp_path / "p", "delivery": "spack", "declared": True}
+    assert Choice.from_variables() == Choice(**stack, image="some.sif", inject=("/a", "/b"))
 
 
 def test_versions_of_the_lock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -43,26 +43,26 @@ def mpich(prefix: Path, device: str) -> Path:
         ("cray-mpich", ("pmix", "pmi2", "cray_shasta"), "--mpi=cray_shasta"),
         ("cray-mpich", ("pmix", "pmi2"), "--mpi=pmi2"),
         ("openmpi", None, "--mpi=pmix"),
+        # Singletons are refused before a job is spent.
+        ("openmpi", ("pmi2",), ""),
+        ("mpich", ("pmix",), ""),
     ],
 )
 def test_srun_speaks_what_the_mpi_speaks(family, offered, option):
-    assert MpiInstall(family).srun_options(sites.load("local"), offered) == (option,)
-
-
-@cases(("family", "offered"), [("openmpi", ("pmi2",)), ("mpich", ("pmix",))])
-def test_singletons_are_refused_before_a_job_is_spent(family, offered):
+    install, site = MpiInstall(family), sites.load("local")
+    if option:
+        assert install.srun_options(site, offered) == (option,)
+        return
     with pytest.raises(BusbarError, match=r"supports pmi\w+, srun offers pmi\w+: each rank would"):
-        MpiInstall(family).srun_options(sites.load("local"), offered)
+        install.srun_options(site, offered)
 
 
 def test_the_family_is_what_mpirun_says(tmp_path):
     program(tmp_path / "open", "mpirun", "mpirun (Open MPI) 5.0.11")
     mpich(tmp_path / "mpich", "ch4:ofi")
     program(tmp_path / "other", "mpirun", "mpirun 1.0")
-    assert family_of(tmp_path / "open") == "openmpi"
-    assert family_of(tmp_path / "mpich" / "bin") == "mpich"
-    assert family_of(tmp_path / "other") is None
-    assert family_of(tmp_path / "nothing") is None
+    found = [family_of(tmp_path / name) for name in ("open", "mpich/bin", "other", "nothing")]
+    assert found == ["openmpi", "mpich", None, None]
 
 
 @cases(
@@ -110,9 +110,7 @@ def test_a_directory_with_mpich_alone_is_a_delivery(tmp_path):
     site = sites.load("local")
     prefix = mpich(tmp_path, "ch4:ucx ofi")
     (only,) = environments(site, Choice(prefix=prefix), 2)
-    assert only.name == "prefix-mpich"
-    assert only.mpi == "mpich"
-    assert only.srun == ("--mpi=pmi2",)
+    assert (only.name, only.mpi, only.srun) == ("prefix-mpich", "mpich", ("--mpi=pmi2",))
     assert only.programs["mpirun"] == str(prefix / "bin" / "mpirun")
     variables = only.variables
     assert variables["PATH"].startswith(f"{prefix}/bin:")
@@ -152,14 +150,10 @@ def test_an_mpi_without_its_compiler_runs_what_was_built_with_it(tmp_path, monke
 
 def test_an_image_is_not_compared_with_what_cannot_be_compiled(tmp_path):
     prefix = without_compiler(tmp_path / "mpi")
-    image = Image(
-        reference="some.sif",
-        runtime="apptainer",
-        fingerprint=Fingerprint(stack="host", lane="ucx-1.14", delivery="wheels"),
-        programs={"gpu_aware": "/opt/busbar/bin/gpu_aware"},
-        settings={},
-        preflight=PreflightReport("some.sif", "local", (), (), (), LaunchLine((), (), (), ""), ""),
-    )
+    report = PreflightReport("some.sif", "local", (), (), (), LaunchLine((), (), (), ""), "")
+    stack = Fingerprint(stack="host", lane="ucx-1.14", delivery="wheels")
+    programs = {"gpu_aware": "/opt/busbar/bin/gpu_aware"}
+    image = Image("some.sif", "apptainer", stack, programs, {}, report)
     choice = Choice(prefix=prefix, image="some.sif")
     (alone,) = image_environments(sites.load("local"), choice, image, 2)
     assert alone.not_compared.endswith(f"{prefix}/bin/mpic++ is missing")
@@ -169,8 +163,12 @@ def test_an_image_is_not_compared_with_what_cannot_be_compiled(tmp_path):
     assert bare.compared_image == image
 
 
-def test_without_mpirun_the_compiler_is_looked_for_on_the_path(tmp_path):
-    cray = MpiInstall("cray-mpich")
+def test_each_mpi_has_its_compiler_and_its_variables(tmp_path):
+    cray, mpich, openmpi = (MpiInstall(name) for name in ("cray-mpich", "mpich", "openmpi"))
+    assert (cray.compiler, mpich.compiler, openmpi.compiler) == ("CC", "mpic++", "mpic++")
+    taken = [each.takes("MPICH_GPU_SUPPORT_ENABLED") for each in (cray, openmpi)]
+    assert (cray.takes("OMPI_MCA_pml"), taken) == (False, [True, False])
+    # Without mpirun the compiler is looked for on the path.
     assert cray.missing_compiler([str(tmp_path)]) == "no CC is on PATH"
     program(tmp_path, "CC", "")
     assert cray.missing_compiler(["/nowhere", str(tmp_path)]) == ""
@@ -180,11 +178,3 @@ def test_a_lane_that_a_directory_cannot_have_is_refused(tmp_path):
     choice = Choice(prefix=mpich(tmp_path, "ch4:ucx ofi"), lane="ucx-current")
     with pytest.raises(BusbarError, match="has no lane 'ucx-current'"):
         environments(sites.load("local"), choice, 2)
-
-
-def test_cray_compiles_by_its_own_wrapper():
-    assert MpiInstall("cray-mpich").compiler == "CC"
-    assert MpiInstall("mpich").compiler == MpiInstall("openmpi").compiler == "mpic++"
-    assert not MpiInstall("cray-mpich").takes("OMPI_MCA_pml")
-    assert MpiInstall("cray-mpich").takes("MPICH_GPU_SUPPORT_ENABLED")
-    assert not MpiInstall("openmpi").takes("MPICH_GPU_SUPPORT_ENABLED")

@@ -90,55 +90,46 @@ def own(site: dict[str, Any], partition: int, *deliveries: dict[str, Any]) -> No
 HOST = {"kind": "wheels", "stack": "host"}
 
 
+NO_HOST = "no delivery fits partition cpu: its nodes need stack host"
+NO_USE = "stack host, but every partition has a delivery for its GPUs"
+TWICE = "is called modules-openmpi as another delivery of partition h100"
+ROCM = {"kind": "wheels", "stack": "rocm"}
+H100, CPU = "deliveries[0].stack", "deliveries[2].stack"
+
+
 @cases(
     ("change", "findings"),
     [
-        (
-            lambda s: s["deliveries"].pop(),
-            [
-                (
-                    "partitions[2].node_type",
-                    "no delivery fits partition cpu: its nodes need stack host",
-                )
-            ],
-        ),
+        (lambda s: s["deliveries"].pop(), {"partitions[2].node_type": NO_HOST}),
         (
             lambda s: s["partitions"].pop(1),
-            [("deliveries[1].stack", "stack rocm, but the GPUs need cuda")],
+            {"deliveries[1].stack": "stack rocm, but the GPUs need cuda"},
         ),
-        (
-            lambda s: s["partitions"].pop(),
-            [
-                (
-                    "deliveries[2].stack",
-                    "stack host, but every partition has a delivery for its GPUs",
-                )
-            ],
-        ),
+        (lambda s: s["partitions"].pop(), {CPU: NO_USE}),
         (
             lambda s: s["deliveries"].append({**s["deliveries"][0], "features": ["osu"]}),
-            [("deliveries[3]", "is called modules-openmpi as another delivery of partition h100")],
+            {"deliveries[3]": TWICE},
         ),
         (
-            lambda s: own(s, 0, HOST, {"kind": "wheels", "stack": "rocm"}),
-            [
-                ("deliveries[0].stack", "stack cuda, but the GPUs need rocm"),
-                ("partitions[0].deliveries[1].stack", "stack rocm, but the GPUs need cuda"),
-            ],
+            lambda s: own(s, 0, HOST, ROCM),
+            {
+                H100: "stack cuda, but the GPUs need rocm",
+                "partitions[0].deliveries[1].stack": "stack rocm, but the GPUs need cuda",
+            },
         ),
-        (lambda s: own(s, 2, HOST), [("deliveries[2].stack", "stack host, but every partition")]),
+        (lambda s: own(s, 2, HOST), {CPU: "stack host, but every partition"}),
         (
             lambda s: [own(s, 0, HOST), own(s, 1, HOST), own(s, 2, HOST)],
-            [(f"deliveries[{n}]", "no partition uses it") for n in range(3)],
+            dict.fromkeys((f"deliveries[{n}]" for n in range(3)), "no partition uses it"),
         ),
-        (lambda s: [own(s, 0, s["deliveries"].pop(0), HOST)], []),
+        (lambda s: [own(s, 0, s["deliveries"].pop(0), HOST)], {}),
     ],
 )
 def test_lint_compares_deliveries_with_partitions(
-    change: Callable[[dict[str, Any]], object], findings: list[tuple[str, str]], tmp_path: Path
+    change: Callable[[dict[str, Any]], object], findings: dict[str, str], tmp_path: Path
 ) -> None:
     found = lint(changed(tmp_path, change))
-    assert [each.where.rpartition(": ")[2] for each in found] == [key for key, _ in findings]
-    for finding, (_, rule) in zip(found, findings, strict=True):
+    assert [each.where.rpartition(": ")[2] for each in found] == [*findings]
+    for finding, rule in zip(found, findings.values(), strict=True):
         assert finding.rule.startswith(rule)
         assert finding.hint
