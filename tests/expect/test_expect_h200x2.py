@@ -57,27 +57,19 @@ def test_the_bands_repeat_the_fit(bench: str) -> None:
         assert band.share * 450 == pytest.approx(rate, rel=0.01)
 
 
+def of_pytorch(bench: str) -> list[tuple[int, float]]:
+    lines = (DATA / "h200x2/torch_collectives.tsv").read_text().splitlines()[2:]
+    rows = [line.split("\t") for line in lines]
+    return [(int(nbytes), float(value)) for _, name, nbytes, value in rows if name == bench]
+
+
 @cases("bench", COLLECTIVES)
 def test_every_healthy_reading_passes_and_a_quarter_less_does_not(bench: str) -> None:
     site = sites.load("h200x4")
-    found = readings(bench)
-    assert len(found) == len(HEALTHY) * 2 * 4
-    for nbytes, value in found:
-        question = Question(bench=bench, nbytes=nbytes, ranks=RANKS, harness="nccl-tests")
-        band = collective(site, question)
-        assert verdict_on(band, value) is Verdict.PASS
-        assert verdict_on(band, 0.75 * value) is Verdict.DEGRADED
-
-
-@cases("bench", COLLECTIVES)
-def test_pytorch_passes_and_a_quarter_less_does_not(bench: str) -> None:
-    site = sites.load("h200x4")
-    lines = (DATA / "h200x2/torch_collectives.tsv").read_text().splitlines()[2:]
-    rows = [line.split("\t") for line in lines]
-    found = [(int(nbytes), float(value)) for _, name, nbytes, value in rows if name == bench]
-    assert len(found) == 9
-    for nbytes, value in found:
-        question = Question(bench=bench, nbytes=nbytes, ranks=RANKS, harness="pytorch")
+    found = {"nccl-tests": readings(bench), "pytorch": of_pytorch(bench)}
+    assert [len(each) for each in found.values()] == [len(HEALTHY) * 2 * 4, 9]
+    for harness, nbytes, value in ((name, *each) for name, rows in found.items() for each in rows):
+        question = Question(bench=bench, nbytes=nbytes, ranks=RANKS, harness=harness)
         band = collective(site, question)
         assert verdict_on(band, value) is Verdict.PASS
         assert verdict_on(band, 0.75 * value) is Verdict.DEGRADED

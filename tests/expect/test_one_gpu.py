@@ -75,11 +75,8 @@ def test_a_gpu_that_does_not_state_its_memory_is_not_judged(copies, expect):
 def test_only_a_second_gpu_makes_a_pair(count, pair):
     node = sites.load("h200x4").node_type()
     gpus = node.gpus.model_copy(update={"count": count})
-    features = gpu_features(node.model_copy(update={"gpus": gpus}))
-    assert ("pair" in features) is pair
-
-
-def test_a_node_without_gpus_has_pairs_of_cores():
+    assert ("pair" in gpu_features(node.model_copy(update={"gpus": gpus}))) is pair
+    # A node without GPUs has pairs of cores.
     assert gpu_features(sites.load("local").node_type()) == ["pair"]
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -11,12 +10,12 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from busbar.cli import main
 from busbar.detect.cluster import Cluster, Group, cluster_of, groups_of
 from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose_cluster
 from busbar.slurm.nodes import Hardware, parse_hardware
 from tests.cases import cases
+from tests.said import Command
 
 from .saved import detect_text, h200_outputs
 
@@ -133,7 +132,7 @@ PROGRAM = '#!/bin/sh\ncase "$*" in {cases} *) exit 1;; esac\n'
 
 
 def test_the_head_describes_what_slurm_knows_if_no_node_can_be_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busbar: Command
 ) -> None:
     """And never its own hardware."""
     nodes = "".join(
@@ -152,22 +151,20 @@ def test_the_head_describes_what_slurm_knows_if_no_node_can_be_asked(
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert main(["site", "detect", "--output", str(tmp_path / "alpha")]) == 0
-    errors = capsys.readouterr().err
-    assert "is what Slurm states: Unable to allocate resources: Invalid account; after" in errors
-    assert "Slurm has 4 GPUs on a node of partition Batch, which no tool has described" in errors
+    said = busbar("site detect --output", tmp_path / "alpha")
+    assert said.status == 0
+    assert "is what Slurm states: Unable to allocate resources: Invalid account; after" in said.err
+    assert "Slurm has 4 GPUs on a node of partition Batch, which no tool has described" in said.err
     site = yaml.safe_load((tmp_path / "alpha" / "site.yaml").read_text())
     assert (site["name"], site["scheduler"]) == ("alpha", "slurm")
     (partition,) = site["partitions"]
-    assert partition["name"] == "batch"
-    assert partition["nodes"] == 3
+    assert (partition["name"], partition["nodes"]) == ("batch", 3)
     assert partition["access"] == ["--partition=Batch", "--gres=gpu:4"]
     assert site["node_types"] == {"batch": {"cores": 48, "sockets": 2, "threads_per_core": 1}}
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert main(["site", "detect", "--json"]) == 0
-    said = capsys.readouterr()
+    said = busbar("site detect --json")
     assert "busbar runs inside a job; outside the job, run: srun --nodes=1" in said.err
-    assert json.loads(said.out)["name"] == "detected"
+    assert (said.status, said.json["name"]) == (0, "detected")
 
 
 def test_a_compute_node_describes_its_own_kind(

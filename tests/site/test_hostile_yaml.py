@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar import spack as lock
-from busbar.cli import main
 from busbar.errors import BusbarError
 from busbar.json_text import load_json
 from busbar.site.yamlfile import Document, load_yaml
 from busbar.text_file import read_text
 from ci.spack import manifest
 from tests.cases import cases
+from tests.said import Command
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -62,18 +62,15 @@ HOSTILE = {
 }
 
 
-@cases("case", HOSTILE)
+@cases(("text", "words"), HOSTILE.values())
 def test_a_hostile_site_is_one_line(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, words: str, tmp_path: Path, busbar: Command
 ) -> None:
-    text, words = HOSTILE[case]
     file = tmp_path / "site.yaml"
     file.write_text(text)
-    assert main(["site", "show", str(file)]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1, said
-    assert "site.yaml" in said
-    assert words in said
+    said = busbar.refuses(words, "site show", file)
+    assert said.err.count("\n") == 1
+    assert "site.yaml" in said.err
     with pytest.raises(BusbarError):
         manifest.load(file)
 
