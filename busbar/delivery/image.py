@@ -44,6 +44,13 @@ _MOST_FILES = 100_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PINNED = re.compile(r"@sha256:(?P<hex>[0-9a-f]{64})$")
 _RUNTIMES = ("apptainer", "docker", "podman")
+_TAKEN_BY: dict[str, Sequence[str]] = {
+    "sif": _RUNTIMES[:1],
+    "archive": _RUNTIMES,
+    "registry": _RUNTIMES[:1],
+    "store": _RUNTIMES[1:],
+}
+"""The runtimes for what an image can be; best first."""
 
 
 def inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path | None) -> Image:
@@ -66,10 +73,11 @@ def inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path | N
 
 
 def _inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path) -> Image:
-    runtime = _runtime(reference, site)
+    kind = _kind(reference)
+    runtime = _runtime(reference, kind, site)
     digest = image_digest(reference, runtime)
     if runtime == "apptainer":
-        reference = str(_sif(reference, scratch))
+        reference = str(_sif(reference, kind, scratch))
         contents = Contents.of_file(Path(reference))
     else:
         if site.scheduler != "local":
@@ -78,7 +86,7 @@ def _inspect(reference: str, site: Site, inject: Sequence[str], scratch: Path) -
                 where=f"site {site.name}, containers",
                 hint="convert the image to a SIF and run it by Apptainer",
             )
-        reference = _loaded(runtime, reference)
+        reference = _loaded(runtime, reference, kind)
         contents = _exported(runtime, reference, scratch)
     if contents.fingerprint is None:
         raise BusbarError(
@@ -117,7 +125,17 @@ def image_digest(reference: str, runtime: str) -> str:
     )
 
 
-def _runtime(reference: str, site: Site) -> str:
+def _kind(reference: str) -> str:
+    """Return ``sif`` (or a sandbox), ``archive``, ``registry`` or a name in a ``store``."""
+    path = Path(reference)
+    if path.is_file():
+        return "archive" if is_archive(path) else "sif"
+    if path.is_dir():
+        return "sif"
+    return "registry" if "://" in reference else "store"
+
+
+def _runtime(reference: str, kind: str, site: Site) -> str:
     """Return the runtime of the site, else the first available one that takes the image."""
     configured = site.containers.runtime if site.containers else None
     if configured and configured not in _RUNTIMES:
@@ -126,24 +144,17 @@ def _runtime(reference: str, site: Site) -> str:
             where=f"site {site.name}, containers.runtime",
             hint=f"use one of {', '.join(_RUNTIMES)}",
         )
-    path = Path(reference)
-    of_apptainer = path.is_dir() or (path.is_file() and not is_archive(path))
-    if configured in ("docker", "podman") and of_apptainer:
+    if configured in ("docker", "podman") and kind == "sif":
         raise BusbarError(
             f"the site's runtime is {configured}, which cannot run a SIF or a sandbox",
             where=reference,
             hint="build it with FORMAT=oci",
         )
-    if configured:
-        candidates: Sequence[str] = [configured]
-    elif of_apptainer or "://" in reference:
-        candidates = ["apptainer"]
-    else:
-        candidates = _RUNTIMES if path.is_file() else _RUNTIMES[1:]
+    candidates = [configured] if configured else _TAKEN_BY[kind]
     for runtime in candidates:
         if shutil.which(runtime) and _answers(runtime):
             return runtime
-    if not path.exists() and "://" not in reference:
+    if kind == "store":
         raise _no_image(reference)
     raise BusbarError(
         f"no container runtime that takes it is installed ({', '.join(candidates)})",
@@ -166,19 +177,19 @@ def _answers(runtime: str) -> bool:
     return runtime != "docker" or not call([runtime, "info"]).returncode
 
 
-def _sif(reference: str, scratch: Path) -> Path:
+def _sif(reference: str, kind: str, scratch: Path) -> Path:
     """Return the SIF or sandbox; an archive or an image in a registry is converted to a SIF."""
-    path = Path(reference)
-    if path.is_dir() or (path.is_file() and not is_archive(path)):
-        return path.absolute()
-    if not path.is_file() and "://" not in reference:
+    path, source = Path(reference).absolute(), reference
+    if kind == "sif":
+        return path
+    if kind == "store":
         raise _no_image(reference, stores=False)
-    source = f"{_archive_kind(path)}:{path.absolute()}" if path.is_file() else reference
     target = scratch / "image.sif"
     target.parent.mkdir(parents=True, exist_ok=True)
     # It is used once: zstd at a low level takes a quarter of the time of gzip.
     squash = "--mksquashfs-args=-comp zstd -Xcompression-level 3"
-    if path.is_file():
+    if kind == "archive":
+        source = f"{_archive_kind(path)}:{path}"
         temporary = Path(os.environ.get("APPTAINER_TMPDIR") or tempfile.gettempdir())
         refuse_too_large(path, [target.parent, temporary])
     command = ["apptainer", "--quiet", "build", "--force", squash, str(target), source]
@@ -196,9 +207,9 @@ def _archive_kind(path: Path) -> str:
     )
 
 
-def _loaded(runtime: str, reference: str) -> str:
+def _loaded(runtime: str, reference: str, kind: str) -> str:
     """Return the name in the store of the runtime; an archive is loaded into the store."""
-    if Path(reference).is_file():
+    if kind == "archive":
         _archive_kind(Path(reference))
         refuse_too_large(Path(reference), [])
         output = run_bounded([runtime, "load", "--input", reference], reference)

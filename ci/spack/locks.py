@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from busbar import data
 from busbar import site as sites
@@ -42,29 +43,20 @@ def differences(old: Lock, new: Lock) -> list[str]:
 
 
 def _reason(before: LockedPackage, after: LockedPackage) -> str:
-    changed = [
-        f"{label} {getattr(before, field)} -> {getattr(after, field)}"
-        for label, field in (
-            ("version", "version"),
-            ("repository", "namespace"),
-            ("target", "target"),
-            ("os", "os"),
-            ("prefix", "prefix"),
-        )
-        if getattr(before, field) != getattr(after, field)
-    ]
-    keys = sorted(before.parameters.keys() | after.parameters.keys())
-    changed += [
-        f"{key}={before.parameters.get(key)} -> {after.parameters.get(key)}"
-        for key in keys
-        if before.parameters.get(key) != after.parameters.get(key)
-    ]
+    old, new = _facts(before), _facts(after)
+    keys = sorted(old.keys() | new.keys())
+    changed = [f"{k} {old.get(k)} -> {new.get(k)}" for k in keys if old.get(k) != new.get(k)]
     if before.package_hash != after.package_hash:
         changed.append("recipe or source")
     names = {edge.name for edge in before.edges} ^ {edge.name for edge in after.edges}
     if names:
         changed.append("dependencies " + ", ".join(sorted(names)))
     return "; ".join(changed) or "a dependency changed"
+
+
+def _facts(node: LockedPackage) -> dict[str, Any]:
+    names = ("version", "namespace", "target", "os", "prefix")
+    return {name: getattr(node, name) for name in names} | dict(node.parameters)
 
 
 def chosen(names: list[str]) -> dict[str, manifest.Manifest]:

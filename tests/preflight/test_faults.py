@@ -105,6 +105,7 @@ def _open_mpi(case: Case) -> None:
 _PROVIDER = f"{FABRIC}/libfabric/libcxi-fi.so"
 _plugin_that_must_be_named = renamed(f"{IMAGE}/librccl-net.so", "librccl-net-ofi.so")
 _no_provider = other(f"{FABRIC}/libfabric.so.1", text="FI_TCP_IFACE")
+_hip_outside_opt = needed_too("libamdhip64.so.5", "libmpi.so.12")
 _GTL = f"{MPICH}/gtl/lib/libmpi_gtl_hsa.so.0"
 CRAY: list[Fault] = [
     (_newer_libstdcxx_of_the_host, "libraries", "broken", "needs GLIBCXX_3.4.30, which"),
@@ -137,6 +138,7 @@ CRAY: list[Fault] = [
     (gone("host/dev/cxi*"), "fabric-devices", "broken", "cxi"),
     (lambda case: rocm(case.image, "7.2.0"), "gpu-driver", "broken", "ROCm 7.2.0"),
     (lambda case: fingerprint(case.image, "host"), "fingerprint", "broken", "stack host"),
+    (_hip_outside_opt, "gpu-driver", "broken", "ROCm 5 in the image"),
 ]
 
 
@@ -155,6 +157,10 @@ def compat(cuda: str, driver: str) -> Callable[[Case], None]:
         variables(case.image, LD_LIBRARY_PATH=f"/{directory}")
 
     return change
+
+
+def _other_pmi(case: Case) -> None:
+    case.srun("pmi2", "none")
 
 
 def _ucx_over_tcp(case: Case) -> None:
@@ -231,6 +237,7 @@ CUDA: list[Fault] = [
     ),
     (gone(f"{HOST}/libc.so.6"), "glibc", "broken", "this host has no readable C library"),
     (_missing_library, "libraries", "broken", "libextra.so.1"),
+    (_other_pmi, "pmi", "broken", "each rank would run as its own MPI job"),
 ]
 # libfabric has the provider, and finds no device: the traffic takes tcp without a word.
 EFA: list[Fault] = [

@@ -70,11 +70,6 @@ def test_the_driver_is_read_wherever_it_says_its_version(cuda: Case, file: str, 
     assert found["reason"].startswith("driver 570.86.15 runs CUDA 12")
 
 
-def test_a_pmi_that_nobody_speaks(cuda: Case) -> None:
-    cuda.srun("pmi2", "none")
-    cuda.finds("pmi", "broken", "each rank would run as its own MPI job")
-
-
 def test_what_an_injected_library_needs_comes_with_it(cray: Case) -> None:
     """HPE has libcxi in /usr/lib64, which no image could take whole."""
     (cray.host / "usr/lib64").mkdir()
@@ -118,12 +113,6 @@ def test_rocm_and_driver_by_the_matrix_of_amd(cray: Case) -> None:
             rocm(root, version)
         found.append((inside, host, cray.run()["by_name"]["gpu-driver"]["status"]))
     assert found == MATRIX
-
-
-def test_a_rocm_outside_opt_is_known_by_its_hip(cray: Case) -> None:
-    own = cray.image / LIB / "libmpi.so.12"
-    program(cray.image, [own, library(cray.image / LIB / "libamdhip64.so.5")])
-    cray.finds("gpu-driver", "broken", "ROCm 5 in the image")
 
 
 def test_injection_of_the_other_family(cuda: Case) -> None:

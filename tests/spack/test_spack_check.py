@@ -357,7 +357,7 @@ def test_a_difference_is_told_by_package(copy: Copy) -> None:
     changed["parameters"]["dc"] = False
     copy.lock.write_text(json.dumps(data).replace(key, "b" * 32))
     assert locks.differences(old, lock.load(copy.lock)) == [
-        f"ucx@1.14.1/{key[:7]} -> ucx@1.14.0/bbbbbbb: version 1.14.1 -> 1.14.0; dc=True -> False"
+        f"ucx@1.14.1/{key[:7]} -> ucx@1.14.0/bbbbbbb: dc True -> False; version 1.14.1 -> 1.14.0"
     ]
 
 

@@ -37,13 +37,19 @@ def specs(item: manifest.Manifest) -> list[str]:
     return item.files[item.path.resolve()]["spack"]["specs"]  # type: ignore[no-any-return]
 
 
-def deliveries() -> Iterator[tuple[sites.Site, Delivery]]:
-    """Each site with a delivery that names an environment."""
-    for name in sites.names():
-        site = load_site(name)
+def deliveries() -> Iterator[tuple[sites.Site, Delivery, str]]:
+    """Each site with each lane of a delivery that names an environment."""
+    for site in map(load_site, sites.names()):
         for delivery in site.deliveries:
             if delivery.kind == "spack" or delivery.environment:
-                yield site, delivery
+                yield from ((site, delivery, lane) for lane in delivery.lanes)
+
+
+def of_base(site: sites.Site, delivery: Delivery, lane: str) -> Path:
+    """The directory of the environment for Debian 12."""
+    directory = environment_directory(site, delivery, lane, BASE)
+    assert directory, f"{site.name}, {lane}"
+    return directory
 
 
 def test_the_locks_are_what_their_manifests_and_the_mission_ask_for(
@@ -74,31 +80,27 @@ def test_no_path_of_a_machine_or_a_repository_is_in_a_lock() -> None:
 
 def test_every_delivery_by_spack_has_a_lock_of_its_stack_for_each_lane() -> None:
     named = set()
-    for site, delivery in deliveries():
-        for lane in delivery.lanes:
-            directory = environment_directory(site, delivery, lane, BASE)
-            assert directory, f"{site.name}, {lane}"
-            named.add(directory)
-            item = load_manifest(directory / "spack.yaml")
-            assert item.lock.is_file(), f"{site.name}, {lane}"
-            own = {scope.name for scope in item.scopes if scope.parent.name == "lanes"}
-            assert own <= {lane}, f"{site.name}, {lane}"
-            stack = "cray-abi" if delivery.kind == "image" else delivery.stack
-            assert check.stack(item) == stack, f"{site.name}, {lane}"
+    for site, delivery, lane in deliveries():
+        item = load_manifest(of_base(site, delivery, lane) / "spack.yaml")
+        named.add(item.path.parent)
+        assert item.lock.is_file(), f"{site.name}, {lane}"
+        own = {scope.name for scope in item.scopes if scope.parent.name == "lanes"}
+        assert own <= {lane}, f"{site.name}, {lane}"
+        stack = "cray-abi" if delivery.kind == "image" else delivery.stack
+        assert check.stack(item) == stack, f"{site.name}, {lane}"
     base = {item.path.parent for item in MANIFESTS if item.system and item.system.name == BASE}
     assert named == base, "an environment without a site"
 
 
 def test_a_site_without_a_lock_for_its_system_says_so() -> None:
-    for site, delivery in deliveries():
+    for site, delivery, lane in deliveries():
         if delivery.kind == "spack" and site.os:
-            for lane in delivery.lanes:
-                directory = environment_directory(site, delivery, lane, site.os)
-                assert delivery.concretize_on_site == (directory is None), site.name
-                if directory:
-                    system = load_manifest(directory / "spack.yaml").system
-                    assert system
-                    assert system.name == site.os
+            directory = environment_directory(site, delivery, lane, site.os)
+            assert delivery.concretize_on_site == (directory is None), site.name
+            if directory:
+                system = load_manifest(directory / "spack.yaml").system
+                assert system
+                assert system.name == site.os
 
 
 def test_an_environment_for_another_system_is_that_for_debian_12() -> None:
@@ -172,24 +174,17 @@ def test_each_gpu_vendor_has_both_lanes() -> None:
 
 
 def test_the_gpu_architecture_of_a_lock_is_that_of_its_sites() -> None:
-    for site, delivery in deliveries():
-        for lane in delivery.lanes:
-            directory = environment_directory(site, delivery, lane, BASE)
-            assert directory
-            archs = {
-                node.gpus.arch.removeprefix("sm_")
-                for node in site.node_types.values()
-                if node.gpus
-            }
-            built = {
-                value
-                for node in load(directory / "spack.lock").nodes.values()
-                if node.prefix is None
-                for key in ("cuda_arch", "amdgpu_target")
-                for value in node.parameters.get(key, ())
-                if value not in ("none", "auto")
-            }
-            assert built == archs, f"{site.name}, {lane}"
+    for site, delivery, lane in deliveries():
+        gpus = [node.gpus for node in site.node_types.values() if node.gpus]
+        built = {
+            value
+            for node in load(of_base(site, delivery, lane) / "spack.lock").nodes.values()
+            if node.prefix is None
+            for key in ("cuda_arch", "amdgpu_target")
+            for value in node.parameters.get(key, ())
+            if value not in ("none", "auto")
+        }
+        assert built == {each.arch.removeprefix("sm_") for each in gpus}, f"{site.name}, {lane}"
 
 
 def test_the_recipe_of_gpu_aware_has_the_program_as_it_is() -> None:
