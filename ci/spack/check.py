@@ -30,9 +30,6 @@ from .manifest import Manifest
 # Two builds of one of these in a job cause failures that are hard to find.
 _SINGLE = ("ucx", "ucc", "libfabric", "hwloc", "pmix", "nccl", "rccl", "hip", "cuda")
 _MPI = ("openmpi", "mpich", "cray-mpich")
-_TOKEN = re.compile(
-    r"@(?P<version>[^\s+~@]+)|\+(?P<on>[\w-]+)|~(?P<off>[\w-]+)|(?P<key>[\w-]+):?=(?P<value>\S+)"
-)
 # Only these packages need amdclang; gcc compiles the rest.
 _AMDCLANG = frozenset({"rccl-tests"})
 
@@ -188,51 +185,22 @@ def _system(manifest: Manifest, found: list[str]) -> Iterator[str]:
 
 
 def unmet(node: LockedPackage, spec: str) -> list[str]:
-    """Return the parts of ``spec`` that ``node`` does not meet; a leading package name is ignored.
+    """Return the words of ``spec`` that a package does not meet.
 
-    A version matches as a prefix, as in Spack (``@5.0`` and ``@4:5.0`` accept 5.0.8). Raises
-    ``BusbarError`` for a spec with other parts, such as dependencies: they would not be checked.
+    They are ``@5.0``, which 5.0.8 meets, too, ``+cuda``, ``~knem`` and ``fabrics=ucx,ucc``.
     """
-    text = spec.removeprefix(node.name).strip()
-    missing = []
-    position = 0
-    for match in _TOKEN.finditer(text):
-        if text[position : match.start()].strip():
-            break
-        position = match.end()
-        if not _meets(node, match):
-            missing.append(match.group())
-    if text[position:].strip():
-        raise BusbarError(
-            f"cannot be checked without Spack: {text[position:].strip()!r} of {spec!r}",
-            hint="write versions and variants only",
-        )
-    return missing
+    return [word for word in spec.split() if not _meets(node, word)]
 
 
-def _meets(node: LockedPackage, match: re.Match[str]) -> bool:
-    if versions := match["version"]:
-        return any(_in_range(node.version, each) for each in versions.split(","))
-    if match["on"] or match["off"]:
-        return node.parameters.get(match["on"] or match["off"]) is bool(match["on"])
-    value = node.target if match["key"] == "target" else node.parameters.get(match["key"])
-    values = {str(v) for v in value} if isinstance(value, list) else {str(value)}
-    return set(match["value"].split(",")) <= values
-
-
-def _in_range(version: str, wanted: str) -> bool:
-    if wanted.startswith("="):
-        return version == wanted[1:]
-    first, colon, last = wanted.partition(":")
-    if not colon:
-        return version == wanted or re.match(rf"{re.escape(wanted)}[.-]", version) is not None
-    parts = _parts(version)
-    upper = _parts(last)
-    return _parts(first) <= parts and (not last or parts[: len(upper)] <= upper)
-
-
-def _parts(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", version)]
+def _meets(node: LockedPackage, word: str) -> bool:
+    if word[0] == "@":
+        return re.match(rf"{re.escape(word[1:])}([.-]|$)", node.version) is not None
+    if word[0] in "+~":
+        return node.parameters.get(word[1:]) is (word[0] == "+")
+    name, _, wanted = word.partition("=")
+    value = node.parameters.get(name)
+    values = {str(each) for each in (value if isinstance(value, list) else [value])}
+    return set(wanted.split(",")) <= values
 
 
 def hash_of(raw: Mapping[str, Any]) -> str:
