@@ -8,6 +8,7 @@ need only the standard library; pydantic reads files, and describes the classes 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
@@ -98,6 +99,8 @@ def to_json(value: Any) -> Any:
         return {key: to_json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [to_json(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no such number
     return value
 
 
@@ -116,18 +119,22 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 @cache
-def _adapter(kind: Any) -> Any:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - most commands read no document
+def _model(kind: Any, finite: bool) -> Any:
+    from pydantic import ConfigDict, create_model  # noqa: PLC0415 - most commands read none
 
-    return TypeAdapter(kind)
+    config = ConfigDict(allow_inf_nan=not finite)
+    return create_model("Document", __config__=config, document=(kind, ...))
 
 
-def parse_document(kind: Callable[..., _T], data: object) -> _T:
-    """Return the document in data of JSON; raise ``ValueError`` that names the wrong key."""
+def parse_document(kind: Callable[..., _T], data: object, *, finite: bool = False) -> _T:
+    """Return the document in data of JSON; raise ``ValueError`` that names the wrong key.
+
+    With ``finite``, numbers that JSON does not have are wrong, too.
+    """
     from pydantic import ValidationError  # noqa: PLC0415 - as above
 
     try:
-        document: _T = _adapter(kind).validate_python(data)
+        document: _T = _model(kind, finite)(document=data).document
     except ValidationError as error:
         raise ValueError(wrong_key(error)) from error
     return document
@@ -138,7 +145,7 @@ def wrong_key(error: ValidationError) -> str:
     first = error.errors()[0]
     # pydantic names our class there.
     what = "is not an object" if first["type"] == "dataclass_type" else first["msg"]
-    return f"{'.'.join(map(str, first['loc'])) or 'document'}: {what}"
+    return f"{'.'.join(map(str, first['loc'][1:])) or 'document'}: {what}"
 
 
 def read_document(path: Path, hint: str, *kinds: Any) -> Any:
@@ -152,7 +159,8 @@ def read_document(path: Path, hint: str, *kinds: Any) -> Any:
         schema = data.get("schema", _schema_of(kinds[0])) if isinstance(data, Mapping) else None
         if isinstance(schema, str) and schema not in by_schema:
             raise ValueError(f"has the schema {schema!r}, not {' or '.join(by_schema)}")
-        return parse_document(by_schema.get(schema, kinds[0]), data)
+        kind = by_schema[schema] if isinstance(schema, str) else kinds[0]
+        return parse_document(kind, data, finite=True)
     except OSError as error:
         what = f"cannot be read: {error.strerror or error}"
         raise BusbarError(what, where=str(path), hint=hint) from error

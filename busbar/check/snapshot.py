@@ -11,11 +11,15 @@ from pathlib import Path
 
 from busbar.document import read_document
 from busbar.engine.check_document import CheckDocument, ResultRow
-from busbar.engine.results import Outcome, Result
+from busbar.engine.results import Outcome, Result, sentence
+from busbar.engine.verdicts import verdict_on
+from busbar.expect.expectation import Expectation
 from busbar.units import seconds
 from busbar.verdict import Verdict, combined, worst
 from busbar.words import grouped
 
+_LEAST_US, _MOST_GB_PER_S = 0.01, 1e6
+"""What no machine passes: a time between two cores, and the rate of all links of a cluster."""
 _PACKAGE = "lock."
 """Before the name of a package of the lock, among what a run ran with."""
 
@@ -101,11 +105,20 @@ def _facts(document: CheckDocument) -> Iterator[tuple[str, str]]:
 
 
 def _believable(row: Result) -> Result:
-    """Return the row; a pass without a measurement is a failure."""
-    value = row.value
-    measured = row.metric == "correctness" or (
-        value is not None and math.isfinite(value) and value > 0
-    )
-    if row.verdict is not Verdict.PASS or measured:
+    """Return the row; a pass without a measurement, or beside its own bounds, is a failure."""
+    if row.verdict is not Verdict.PASS or row.metric == "correctness":
         return row
-    return replace(row, verdict=Verdict.FAILED, message="the file says pass without a reading")
+    limit = _LEAST_US if row.unit == "us" else _MOST_GB_PER_S
+    band = Expectation(
+        limit if row.limit is None else row.limit,
+        *(row.low or 0.0, row.typical or 0.0),
+        math.inf if row.high is None else row.high,
+        unit=row.unit,
+    )
+    if row.value is None or not row.value > 0:
+        message = "the file says pass without a reading"
+    elif verdict_on(band, row.value).is_problem:
+        message = f"the file says pass, but {sentence(row)}"
+    else:
+        return row
+    return replace(row, verdict=Verdict.FAILED, message=message)

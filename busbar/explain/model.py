@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,10 +13,6 @@ from busbar.verdict import Verdict
 
 UNKNOWN_TOOL = "unknown tool"
 """The tool of a text with messages only."""
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ class ReadingRow:
     """What ``gb_per_s`` is."""
     wrong: int
     """Wrong elements or bytes that the tool counted; 0 also if it did not check."""
-    us: float | None = field(metadata=written(omit=True, by=_finite))
+    us: float | None = field(metadata=written(omit=True))
     """Only for a latency."""
     source: int | None = field(metadata=written("from", omit=True))
     target: int | None = field(metadata=written("to", omit=True))
@@ -61,7 +56,7 @@ class ReadingRow:
         band = judged.expectation if judged else None
         return cls(
             reading.nbytes,
-            round(reading.gb_per_s, 6) if math.isfinite(reading.gb_per_s) else None,
+            round(reading.gb_per_s, 6),
             reading.kind,
             reading.wrong,
             reading.value if reading.kind == "latency_us" else None,

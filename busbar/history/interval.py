@@ -26,8 +26,8 @@ _TAIL = 0.025
 
 
 def rounded(value: float) -> float | None:
-    """Return a number as documents have it; None for infinity."""
-    return round(value, 6) if math.isfinite(value) else None
+    """Return a number as documents have it; they have null for infinity."""
+    return round(value, 6)
 
 
 @dataclass(frozen=True)

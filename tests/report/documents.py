@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from busbar.check.snapshot import Snapshot, read
+from busbar.check.snapshot import Snapshot, of_document
+from busbar.document import parse_document
+from busbar.engine.check_document import CheckDocument
 from busbar.engine.results import Result
 from busbar.history.interval import Ratio
 from busbar.history.model import Change, Difference, Event, HistoryBounds, HistoryKey, NightSeries
@@ -57,10 +59,10 @@ def document(rows: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 
 
 def snapshot(tmp_path: Path, rows: list[dict[str, Any]], **more: Any) -> Snapshot:
-    """The run as ``busbar report`` reads it."""
+    """The run as ``busbar report`` reads it, and also with numbers that JSON does not have."""
     path = tmp_path / "results.json"
     path.write_text(json.dumps(document(rows, **more)))
-    return read(path)
+    return of_document(parse_document(CheckDocument, json.loads(path.read_text())))
 
 
 def cause(check: str, id_: str, **more: Any) -> dict[str, Any]:

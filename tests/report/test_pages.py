@@ -96,6 +96,7 @@ def test_the_first_line(rows: list, says: str, text: str, tmp_path: Path) -> Non
         json.dumps(document([row(verdict=Verdict.PASS)])).replace('"pass"', '"good"'),
         json.dumps(document([row(value=1.0)])).replace("1.0", '"fast"'),
         json.dumps(document([row(value=1.0)])).replace("1.0", "1e999"),
+        *(json.dumps(document([row(value=1.0, low=each)])) for each in (nan, inf, -inf)),
         json.dumps(document([], causes=[{"check": "x"}])),
     ],
 )
