@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 
 # ReFrame writes paths into job scripts without quotes. A colon separates the directories of a
 # search path and the sides of a bind mount, a comma separates bind mounts.
@@ -73,18 +73,46 @@ def _refuse(allowed: re.Pattern[str], text: str, where: str) -> None:
         )
 
 
+def output_directory(path: Path, where: str) -> Path:
+    """Make a directory that a run writes to, with its parents; return it without links.
+
+    Raises ``BusbarError`` if job scripts cannot name it, if another user can lead what is written
+    there to other files, and if it cannot be made.
+    """
+    refuse_unsafe(path.resolve(), where)
+    refuse_foreign(path, where)
+    with file_error("cannot be made", path, f"choose another {where}"):
+        path.mkdir(parents=True, exist_ok=True)
+    return path.resolve()
+
+
 def refuse_foreign(directory: Path, where: str) -> None:
     """Raise ``BusbarError`` for a directory of another user, or one that anyone can write to.
 
     Its owner can lead what is written there to another file, by a link. One that does not exist,
     and one of root, are accepted.
     """
+    refuse_links(directory, where)
     if who := _writer(directory, {0, os.geteuid()}):
         raise BusbarError(
             f"{who} {directory}, and could lead the files that are written there to others",
             where=where,
             hint="choose a directory that only you can write to",
         )
+
+
+def refuse_links(path: Path, where: str) -> None:
+    """Raise ``BusbarError`` if a link on the way to a path is another user's."""
+    absolute = Path(os.path.abspath(path))
+    for each in (absolute, *absolute.parents):
+        with suppress(OSError):
+            owner = each.lstat().st_uid
+            if each.is_symlink() and owner not in (0, os.geteuid()):
+                raise BusbarError(
+                    f"{each} is a link of {_name(owner)}, who could lead it to other files",
+                    where=where,
+                    hint="name the directory itself",
+                )
 
 
 def refuse_foreign_code(file: Path) -> None:
@@ -109,25 +137,33 @@ def _writer(path: Path, trusted: set[int]) -> str:
     except OSError:
         return ""
     if found.st_uid not in trusted:
-        owner = str(found.st_uid)
-        with suppress(KeyError):
-            owner = pwd.getpwuid(found.st_uid).pw_name
-        return f"{owner} owns"
+        return f"{_name(found.st_uid)} owns"
     sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
     return "anyone can write to" if found.st_mode & stat.S_IWOTH and not sticky else ""
 
 
-def replace_file(path: Path, text: str) -> None:
+def _name(uid: int) -> str:
+    with suppress(KeyError):
+        return pwd.getpwuid(uid).pw_name
+    return str(uid)
+
+
+def replace_file(path: Path, text: str, *, public: bool = False) -> None:
     """Write a whole file or none, without following a link that has its name.
 
-    Raises ``BusbarError`` as `refuse_foreign` for its directory, else ``OSError``.
+    ``public`` makes it readable for all, whatever the umask. Raises ``BusbarError`` for a link of
+    another user on the way, else ``OSError``.
     """
-    refuse_foreign(path.parent, str(path))
+    refuse_links(path.parent, str(path))
+    umask = os.umask(0o077)
+    os.umask(umask)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-            os.fchmod(descriptor, 0o644)
+            os.fchmod(descriptor, 0o644 if public else 0o666 & ~umask)
+            file.flush()
+            os.fsync(descriptor)
         os.replace(name, path)
     except BaseException:
         os.unlink(name)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from busbar import site as sites
+from busbar.boundary import replace_file
 from busbar.check import surroundings
 from busbar.errors import BusbarError
 
@@ -120,9 +121,9 @@ def test_a_directory_without_space_is_refused(tmp_path: Path, small_files) -> No
 
 def test_a_file_is_written_whole_or_not(tmp_path: Path, small_files) -> None:
     path = tmp_path / "results.json"
-    surroundings.write(path, "old")
+    replace_file(path, "old")
     with pytest.raises(OSError, match="File too large"):
-        surroundings.write(path, "x" * 200_000)
+        replace_file(path, "x" * 200_000)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

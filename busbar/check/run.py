@@ -13,6 +13,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from busbar.boundary import output_directory
 from busbar.check.listing import Match
 from busbar.check.names import without_place
 from busbar.check.outcome import outcome_of
@@ -78,19 +79,9 @@ def load(plan: RunPlan, reframe: ReFrame) -> list[Match]:
     Raises ``BusbarError`` if a check file cannot be loaded; :func:`run` then reports it as an
     outcome.
     """
-    make_directory(plan.output)
+    output_directory(plan.output, "--output")
     report(plan).unlink(missing_ok=True)
     return reframe.load(_arguments(plan))
-
-
-def make_directory(path: Path) -> None:
-    """Make a directory and its parents, if missing."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be made: {error.strerror}", where=str(path), hint="choose another --output"
-        ) from error
 
 
 def run(

@@ -99,20 +99,6 @@ def refuse_without_space(directory: Path) -> None:
             probe.unlink(missing_ok=True)
 
 
-def write(path: Path, text: str) -> None:
-    """Write a whole file or none."""
-    new = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        with new.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-    finally:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-
-
 @contextmanager
 def own(directory: Path) -> Iterator[None]:
     """Keep other runs from the directory; raise ``BusbarError`` if one has it.
@@ -122,7 +108,8 @@ def own(directory: Path) -> Iterator[None]:
     """
     path = directory / _LOCK
     with file_error("cannot be written", path, "choose another --output"):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        os.fchmod(descriptor, 0o600)  # who can read it could lock it, and stop every run
     with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
         owner = file.read(_LOCK_CHARACTERS).strip()
         if not _locked(file.fileno(), owner):

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.boundary import refuse_foreign, refuse_unsafe
+from busbar.boundary import output_directory
 from busbar.check.calibrate import FEWEST_RUNS, Accept, CalibratedSeries, below_model, calibrate
-from busbar.check.run import make_directory
 from busbar.check.surroundings import own
 from busbar.data import busbar
 from busbar.delivery.choice import DEFAULT_LANE
@@ -117,10 +116,7 @@ def _runs(args: argparse.Namespace, runs: int) -> list[Path]:
             where="--runs",
             hint="fewer do not tell how readings scatter",
         )
-    output = args.output.resolve()
-    refuse_unsafe(output, "--output")
-    refuse_foreign(output, "--output")
-    make_directory(output)
+    output = output_directory(args.output, "--output")
     with own(output):
         return [_run(args, run, runs, output / str(run)) for run in range(1, runs + 1)]
 

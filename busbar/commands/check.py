@@ -12,14 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from busbar import site as sites
-from busbar.boundary import refuse_unsafe
+from busbar.boundary import output_directory, refuse_unsafe
 from busbar.check.default_site import default_site
 from busbar.check.document import missing_features
 from busbar.check.listing import Match, lines
 from busbar.check.processes import Interrupted, Interruption
 from busbar.check.progress import Step, announced, earlier_seconds, job_count
 from busbar.check.reframe import ReFrame
-from busbar.check.run import RunPlan, load, make_directory, report, run
+from busbar.check.run import RunPlan, load, report, run
 from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
 from busbar.check.surroundings import (
     ignored_variables,
@@ -194,7 +194,7 @@ def _plan(
     for each in config["systems"][0]["partitions"]:
         if not each["environs"]:
             tell(f"nothing runs on partition {each['name']}: {each['extras']['no_environment']}")
-    make_directory(output)
+    output_directory(output, "--output")
     plan = RunPlan(
         site=site,
         config=reframe_configuration.write(config, output),

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from busbar.boundary import replace_file
 from busbar.check.document import document_of
 from busbar.check.listing import Match
 from busbar.check.outcome import interrupted
 from busbar.check.processes import Interruption
 from busbar.check.snapshot import of_document
-from busbar.check.surroundings import refuse_without_space, write
+from busbar.check.surroundings import refuse_without_space
 from busbar.check.target import Target, coverage, untested
 from busbar.document import to_json
 from busbar.engine.check_document import CheckDocument
@@ -65,14 +66,14 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
         )
         page = page_of(Frame(of_document(document), state.model))
         try:
-            write(output / "results.json", json.dumps(to_json(document), indent=1) + "\n")
-            write(output / "report.html", render(page))
+            replace_file(output / "results.json", json.dumps(to_json(document), indent=1) + "\n")
+            replace_file(output / "report.html", render(page))
         except OSError as error:
             failure = error
         if interruption.name == name:
             break
     if args.junit:
-        write(args.junit, junit(state.site, outcomes, skipped, document.time))
+        replace_file(args.junit, junit(state.site, outcomes, skipped, document.time))
     _write_metrics(args.prometheus, document)
     try:
         if args.json:
@@ -109,7 +110,7 @@ def _write_metrics(file: Path | None, document: CheckDocument) -> None:
         # It takes a while to load, and few runs need it.
         from busbar.report.prometheus import metrics  # noqa: PLC0415
 
-        write(file, metrics(of_document(document)))
+        replace_file(file, metrics(of_document(document)))
 
 
 def _coverage(target: Target, outcomes: Sequence[Outcome]) -> str:

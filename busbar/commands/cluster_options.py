@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from busbar.boundary import refuse_foreign, refuse_unsafe
-from busbar.check.run import make_directory
+from busbar.boundary import output_directory, refuse_unsafe
 from busbar.commands.option_types import above_zero, seconds
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, Choice
 from busbar.errors import BusbarError
@@ -94,12 +93,9 @@ def add_topology(parser: argparse.ArgumentParser, without: str) -> None:
 @contextmanager
 def output_of(args: argparse.Namespace) -> Iterator[Path]:
     """Make the directory of ``--output``, which errors of the system in the block then name."""
-    output: Path = args.output.resolve()
-    refuse_unsafe(output, "--output")
-    refuse_foreign(output, "--output")
     if args.site:
         refuse_unsafe(args.site, "--site")
-    make_directory(output)
+    output = output_directory(args.output, "--output")
     try:
         yield output
     except OSError as error:

@@ -64,7 +64,7 @@ def _run(args: argparse.Namespace) -> int:
         xids = {str(code): xid for code, xid in _catalog().items()}
         site = replace(compile_site(load(args.site)), xids=xids)
         text = json.dumps(site.document, separators=(",", ":"))
-        replace_file(args.compile, f"{text}\n")
+        replace_file(args.compile, f"{text}\n", public=True)
         return 0
     slurm = from_environment()
     return run_gate(args, slurm, partial(_load, args, slurm), stdout(), _xid)

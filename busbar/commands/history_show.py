@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from statistics import median_high
 
-from busbar.check.run import make_directory
+from busbar.boundary import output_directory, replace_file
 from busbar.document import to_json
 from busbar.errors import file_error
 from busbar.history.baseline import Baseline, BaselineFiles
@@ -126,12 +126,12 @@ def _sentence(change: Change) -> str:
 
 def write_documents(found: Baseline, directory: Path) -> tuple[str, ...]:
     """Write the nights of a baseline; return the files."""
-    make_directory(directory)
+    directory = output_directory(directory, "--output")
     files = []
     for document in found.documents:
         path = directory / f"night-{document.time[:10]}.json"
         with file_error("cannot be written", path, "choose another --output"):
-            path.write_text(json.dumps(to_json(document), indent=1) + "\n", encoding="utf-8")
+            replace_file(path, json.dumps(to_json(document), indent=1) + "\n")
         files.append(str(path))
     return tuple(files)
 

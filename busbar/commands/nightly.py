@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.boundary import replace_file
 from busbar.check.default_site import default_site
 from busbar.check.processes import Interruption
-from busbar.check.surroundings import own, refuse_without_space, write
+from busbar.check.surroundings import own, refuse_without_space
 from busbar.cluster.nightly.night import (
     STAGES,
     Night,
@@ -210,7 +211,7 @@ def _conclude(
     files = [(night.path("summary.txt"), "\n".join(lines) + "\n"), (night.path("junit.xml"), text)]
     for path, content in [*files, *([(args.junit, text)] if args.junit else [])]:
         try:
-            write(path, content)
+            replace_file(path, content)
         except OSError as error:  # the verdict must still be printed
             tell(f"{path}: cannot be written: {error.strerror}")
     for problem in rotate(args.output.resolve(), args.keep) if args.keep else ():

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.boundary import replace_file
 from busbar.check.snapshot import Snapshot, read
-from busbar.check.surroundings import write
 from busbar.cluster.sweep.document import read_sweep
 from busbar.detect.detected import NAME as DETECTED
 from busbar.errors import BusbarError, file_error
@@ -113,7 +113,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _write(path: Path, text: str) -> None:
     with file_error("cannot be written", path, _ELSEWHERE):
-        write(path, text)
+        replace_file(path, text)
 
 
 def _page(args: argparse.Namespace) -> Page:

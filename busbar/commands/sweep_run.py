@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.boundary import replace_file
 from busbar.check.default_site import default_site
 from busbar.check.processes import Interrupted, Interruption
-from busbar.check.surroundings import own, refuse_without_space, write
+from busbar.check.surroundings import own, refuse_without_space
 from busbar.cluster.measure import drain
 from busbar.cluster.measure.program import prepare
 from busbar.cluster.measure.run import SweepOutcome, SweepRequest, SweepRunner
@@ -139,7 +140,7 @@ def _sweep(args: argparse.Namespace, output: Path) -> int:
         return _submit(args, output, grant, wish, name)
     with own(output):
         refuse_without_space(output)
-        write(output / _STARTED, f"{os.environ['SLURM_JOB_ID']}\n")
+        replace_file(output / _STARTED, f"{os.environ['SLURM_JOB_ID']}\n")
         return _measure(args, output, site, grant)
 
 
@@ -207,7 +208,7 @@ def _topology(file: Path | None, output: Path) -> SwitchTopology:
         return read_topology(file)
     kept = output / _TOPOLOGY
     if not kept.exists():
-        write(kept, Slurm().topology())
+        replace_file(kept, Slurm().topology())
     return read_topology(kept) if kept.stat().st_size else SwitchTopology()
 
 
@@ -220,7 +221,7 @@ def _conclude(
     if args.drain_script:
         accused = outcome.analysis.accused if outcome.analysis else ()
         try:
-            write(args.drain_script, drain.script(accused, outcome.gone, outcome.nodes))
+            replace_file(args.drain_script, drain.script(accused, outcome.gone, outcome.nodes))
         except OSError as error:
             tell(f"--drain-script: {args.drain_script}: {error.strerror}")
     if args.json:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from busbar.boundary import output_directory, replace_file
 from busbar.data import SITES
 from busbar.errors import BusbarError, file_error
 from busbar.site.model import NAME_PATTERN, Site
@@ -96,7 +97,7 @@ def _write(text: str, directory: Path) -> Path:
     if file.exists():
         raise BusbarError("already exists", where=str(file), hint="choose another directory")
     with file_error("cannot be written", file, "choose a directory that you can write to"):
-        directory.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-        (directory / "reframe.py").write_text(REFRAME_FILE, encoding="utf-8")
+        directory = output_directory(directory, "--output")
+        replace_file(file, text)
+        replace_file(directory / "reframe.py", REFRAME_FILE)
     return file

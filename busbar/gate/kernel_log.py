@@ -14,7 +14,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -79,8 +79,29 @@ class KernelLog:
     """Whether only the kernel can have written the errors."""
 
 
-def read(path: Path) -> KernelLog:
-    """Read `/dev/kmsg` or, without it, ``dmesg``; raise ``RuntimeError`` without both."""
+def read(root: Path) -> KernelLog:
+    """Read `dev/kmsg` or, without it, ``dmesg``; raise ``RuntimeError`` without both.
+
+    Errors of devices that are not in `sys` of ``root`` are no errors of this node.
+    """
+    log = _read(root / "dev/kmsg")
+    devices = root / "sys/bus/pci/devices"
+    if not devices.is_dir():
+        return replace(log, certain=False)
+    present = [device.name for device in devices.iterdir()]
+    # The driver may write a domain of eight digits, and no function.
+    here = (
+        error
+        for error in log.errors
+        if any(
+            name.startswith(error.bus_id.partition(".")[0][-len("0000:00:00") :])
+            for name in present
+        )
+    )
+    return replace(log, errors=tuple(here))
+
+
+def _read(path: Path) -> KernelLog:
     try:
         return parse(_records(path))
     except OSError as error:

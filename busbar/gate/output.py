@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from busbar.boundary import replace_file
+from busbar.boundary import refuse_foreign, replace_file
 from busbar.gate.findings import CHECKS, Category, GateDocument, GateRow
 from busbar.gate.site import GateAction
 from busbar.plain import Column, Part, Plain
@@ -171,7 +171,8 @@ def _worst(severities: list[str]) -> str:
 
 def write_metrics(result: GateDocument, path: Path) -> None:
     """Write the metrics for node_exporter's textfile collector; it never sees half a file."""
-    replace_file(path, metrics(result))
+    refuse_foreign(path.parent, str(path))
+    replace_file(path, metrics(result), public=True)
 
 
 def metrics(result: GateDocument) -> str:

@@ -59,9 +59,7 @@ def gather(
 ) -> Facts:
     """Read everything; no part takes longer than ``seconds``. ``nvidia``: run nvidia-smi."""
     system = Task[sysfs.Sysfs](lambda emit: emit(sysfs.read(root)), seconds)
-    log = Task[kernel_log.KernelLog](
-        lambda emit: emit(kernel_log.read(root / "dev/kmsg")), seconds
-    )
+    log = Task[kernel_log.KernelLog](lambda emit: emit(kernel_log.read(root)), seconds)
     stats = [
         Task[MountState](_mount_reader(mount, root), min(seconds, _MOUNT_S)) for mount in mounts
     ]

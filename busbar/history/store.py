@@ -24,6 +24,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from busbar.boundary import refuse_links
 from busbar.document import parse_document, to_json, written
 from busbar.errors import BusbarError
 from busbar.history.model import NO_BOUNDS, HistoryBounds, HistoryKey, iso
@@ -329,6 +330,7 @@ def open_store(where: Path, *, to_write: bool = False) -> Iterator[HistoryStore]
     ``BusbarError`` if the store cannot be read, or not be written with ``to_write``.
     """
     path = where / FILE
+    refuse_links(path, "BUSBAR_HISTORY")
     try:
         store = HistoryStore(path, _writable(path), kept=True)
     except (OSError, sqlite3.Error) as error:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from busbar.boundary import replace_file
 from busbar.engine.results import Result
 from busbar.errors import BusbarError, file_error
 from busbar.expect.show import Answer
@@ -31,7 +32,7 @@ def plot_matrix(file: Path, title: str, answers: Mapping[tuple[int, int], Answer
     if picture is None:
         raise BusbarError("needs three GPUs", where="--plot", hint="read the table")
     with file_error("cannot be written", file):
-        file.write_text(drawing(picture), encoding="utf-8")
+        replace_file(file, drawing(picture))
 
 
 def _rows(answers: Mapping[tuple[int, int], Answer]) -> Iterator[Result]:

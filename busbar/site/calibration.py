@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from busbar.boundary import replace_file
 from busbar.errors import BusbarError, file_error
 from busbar.site.model import Positive, Site
 from busbar.site.record import Record
@@ -171,13 +172,11 @@ def write(calibration: Calibration, directory: Path) -> Path:
     path = directory / CALIBRATION_FILE
     document = calibration.model_dump(mode="json", exclude_defaults=True)
     text = yaml.safe_dump(document, sort_keys=False, width=99, default_flow_style=None)
-    partial = path.with_suffix(".new")
     hint = "copy the site to a directory of your own and list that in BUSBAR_SITE_PATH"
     with file_error("cannot be written", path, hint):
-        partial.write_text(
+        replace_file(
+            path,
             "# SPDX-License-Identifier: MIT\n"
             "# Bands of this site's own readings, written by busbar site calibrate.\n" + text,
-            encoding="utf-8",
         )
-        partial.replace(path)
     return path

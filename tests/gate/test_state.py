@@ -110,9 +110,12 @@ FAULTS: dict[str, tuple[Change, str]] = {
         " temperature and seating, replace the GPU if it returns",
     ),
     "an SXid": (
-        lambda node: node.write(
-            "dev/kmsg",
-            kmsg("nvidia-nvswitch3: SXid (PCI:0000:c5:00.0): 20034, Fatal, Link 30 LTSSM"),
+        lambda node: (
+            node.write("sys/bus/pci/devices/0000:c5:00.0/vendor", "0x10de\n"),
+            node.write(
+                "dev/kmsg",
+                kmsg("nvidia-nvswitch3: SXid (PCI:0000:c5:00.0): 20034, Fatal, Link 30 LTSSM"),
+            ),
         ),
         "gpu_xid 0000:c5:00.0 SXid 20034 1 min ago vs none: reset the GPU",
     ),
@@ -175,6 +178,9 @@ NO_FAULTS: dict[str, Change] = {
     "a process is named like an Xid": lambda node: (
         node.smi(report(gpu(1, OLD), gpu(2, OLD))),
         node.write("dev/kmsg", kmsg("oom-kill: task=NVRM: Xid (PCI:0000:02:00): 79, GPU")),
+    ),
+    "an Xid of a GPU that is not here": lambda node: node.write(
+        "dev/kmsg", kmsg("NVRM: Xid (PCI:0000:77:00): 79, GPU has fallen off the bus")
     ),
     "a page fault of amdgpu": lambda node: node.write(
         "dev/kmsg", kmsg("amdgpu 0000:c1:00.0: amdgpu: [gfxhub0] page fault (src_id:0 ring:24)")

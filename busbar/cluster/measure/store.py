@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from busbar.check.surroundings import write
+from busbar.boundary import replace_file
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, read_plan, read_results
 from busbar.errors import BusbarError
 
@@ -32,7 +32,7 @@ class Store:
     def begin(self, plan: Sequence[PlannedPair]) -> None:
         """Start a new sweep; an earlier one is overwritten."""
         self.results_file.unlink(missing_ok=True)
-        write(self.plan_file, "".join(row.line() for row in plan))
+        replace_file(self.plan_file, "".join(row.line() for row in plan))
         self.results_file.touch()
 
     def resume(self) -> list[PlannedPair]:
@@ -47,7 +47,7 @@ class Store:
             rows = read_results(self.results_file).rows
             # What was not started is measured now, and does not count as a failure.
             self._remember([row for row in rows if row.state is not PairState.SKIPPED])
-            write(self.results_file, "".join(row.line() for row in self.rows))
+            replace_file(self.results_file, "".join(row.line() for row in self.rows))
             self._size = self.results_file.stat().st_size
         return plan
 

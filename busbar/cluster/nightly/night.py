@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, get_args
 
-from busbar.check.surroundings import write
+from busbar.boundary import replace_file
 from busbar.data import history_directory
 from busbar.document import in_json, read_document, written
 from busbar.errors import BusbarError
@@ -144,7 +144,7 @@ class Night:
 
     def save(self, state: NightlyDocument) -> None:
         """Write the state as a whole or not at all."""
-        write(self.path(_STATE), json.dumps(asdict(state), indent=1) + "\n")
+        replace_file(self.path(_STATE), json.dumps(asdict(state), indent=1) + "\n")
 
 
 def begin(output: Path, now: datetime) -> Night:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import partial
 
-from busbar.check.run import make_directory
 from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.measure.store import PLAN
 from busbar.cluster.nightly import gate
@@ -90,7 +89,7 @@ def measure(name: StageName, job: NightJob, nodes: Sequence[str]) -> NightStage:
 def _gate(job: NightJob, nodes: Sequence[str]) -> NightStage:
     output = job.night.path("gate")
     shutil.rmtree(output, ignore_errors=True)  # an earlier attempt
-    make_directory(output)
+    output.mkdir()
     command = gate.command(job.site, job.grant, job.wish, nodes, output)
     ended = run(command, job.night.path("gate.out"), job.night.path("gate.log"), job.deadline)
     known = gate.read(output, nodes)

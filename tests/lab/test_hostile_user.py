@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: MIT
+"""A second user of the cluster against what root runs: gate, health check, nights, reports.
+
+Each attempt is a script that the other user runs; what root runs next must end as it does without
+it. SECURITY.md states who may write what.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .common import LAB, ROOT
+from .test_gate import CONF, SITE
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
+USER = "games"
+"""An account that every Debian has."""
+PYTHON = sys.executable
+
+
+@dataclass
+class Cluster:
+    """Two nodes, hooks and a site of root, and a directory of the other user."""
+
+    lab: Path
+    root: Path
+    theirs: Path
+    secret: Path
+    """A file of root that nothing may change."""
+
+    def as_user(self, script: str, node: str = "head") -> subprocess.CompletedProcess[str]:
+        """Run a script of the other user, which may fail."""
+        words = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+        values = {"theirs": self.theirs, "root": self.root, "secret": self.secret}
+        for name, value in values.items():
+            script = script.replace(f"@{name}@", str(value))
+        return self.on(node, *words, "sh", "-c", f"cd {self.theirs}; {script}")
+
+    def on(self, node: str, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of root in a directory of the other user."""
+        where = () if node == "head" else ("-n", node)
+        environment = os.environ | {"BUSBAR_SITE_PATH": str(self.root / "sites")}
+        environment |= {"BUSBAR_HISTORY": str(self.root / "history")} | more
+        return subprocess.run(
+            [str(word) for word in (LAB / "run", *where, self.lab, *words)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+            cwd=self.theirs,
+            env=environment,
+        )
+
+    def busbar(self, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of root, as its shell would find it."""
+        return self.on("head", PYTHON, "-P", "-m", "busbar", *words, **more)
+
+    def state(self) -> str:
+        return self.on("head", "sinfo", "-h", "-N", "-o", "%N %T %E").stdout
+
+    def health(self) -> str:
+        """Run root's health check on a node; return what it says and the state of the nodes."""
+        done = self.on("n1", self.root / "busbar" / "healthcheck")
+        return done.stdout + done.stderr + self.state()
+
+    def clear(self) -> None:
+        shutil.rmtree(self.theirs)
+        self.theirs.mkdir()
+        shutil.chown(self.theirs, USER, USER)
+        self.on("head", "scancel", "-u", USER)
+        self.secret.write_text("untouched\n")
+
+
+@pytest.fixture(scope="module")
+def cluster(installed: None) -> Iterator[Cluster]:
+    # pytest's own directories are closed to other users, who then cannot even try.
+    directory = Path(tempfile.mkdtemp(prefix="busbar-lab-", dir="/var/tmp"))
+    directory.chmod(0o755)
+    found = Cluster(
+        *(directory / "cluster", directory / "root", directory / "theirs"),
+        secret=directory / "root" / "secret",
+    )
+    found.root.mkdir()
+    found.theirs.mkdir()
+    shutil.copytree(ROOT / "ci" / "slurm", found.root / "busbar")
+    site = found.root / "sites" / "gated"
+    site.mkdir(parents=True)
+    (site / "site.yaml").write_text(SITE)
+    shutil.copy(ROOT / "site/local/reframe.py", site)
+    subprocess.run([LAB / "up", "-n", "2", "-g", "0", found.lab], check=True, capture_output=True)
+    for node in ("n1", "n2"):
+        found.on(node, "mount", "-t", "sysfs", "sysfs", "/sys")
+        found.on(node, *["ip", "link", "add", "port0", "type", "veth", "peer", "name", "far0"])
+        found.on(node, *["ip", "link", "set", "far0", "up"])
+        found.on(node, *["ip", "link", "set", "port0", "up"])
+    busbar = Path(PYTHON).with_name("busbar")
+    conf = CONF.format(busbar=busbar, site=site, slurm=found.lab / "slurm.conf", more="")
+    (found.root / "busbar" / "gate.conf").write_text(conf)
+    found.secret.write_text("untouched\n")
+    found.secret.chmod(0o600)
+    found.clear()
+    yield found
+    subprocess.run([LAB / "down", found.lab], check=True)
+    shutil.rmtree(directory)
+
+
+NAMES = [
+    "NVRM: Xid (0) 7",
+    "NVRM: Xid (PCI:",
+    "amdgpu 0: x",
+    "amdgpu 0000:c1:",
+    "nvidia-nvswitch",
+    "mlx5_core 0000:",
+    "mce: [Hardware ",
+    "EDAC MC0: 1 UE ",
+    "pcieport 0000:0",
+    "Out of memory: ",
+    "drain: gpu_xid ",
+]
+CRASH = (
+    "cp \"$(readlink -f /usr/bin/python3)\" '{file}'; ./'{file}' -I -c"
+    " 'import ctypes; ctypes.CDLL(None).prctl(15, b\"{name}\"); ctypes.string_at(8)'"
+)
+DRAIN = {
+    **{
+        f"a process named {name!r} dies": CRASH.format(name=name, file="GPU recovery failed")
+        for name in NAMES
+    },
+    "an Xid in /dev/kmsg": "echo '<3>NVRM: Xid (PCI:0000:01:00): 79, GPU' >/dev/kmsg",
+    "an Xid in syslog": "logger -p kern.err -t kernel 'NVRM: Xid (PCI:0000:01:00): 79, GPU'",
+    "an Xid by printf on the console": "echo 'NVRM: Xid (PCI:0000:01:00): 79' >/dev/console",
+    "scontrol drains": "scontrol update NodeName=n1 State=DRAIN Reason=x",
+    "scontrol sets the gate's reason": (
+        "scontrol update NodeName=n1 State=DRAIN Reason='[node_problem] x (busbar)'"
+    ),
+    "a port goes down": "ip link set port0 down",
+    "a mount goes away": "umount /dev/shm; umount -l /dev/shm",
+    "a mount of ones own": "unshare -Urm mount -t tmpfs none /sys",
+    "/dev/shm is full": "dd if=/dev/zero of=/dev/shm/full bs=1M count=64; sleep 0",
+    "the health check of ones own": "@root@/busbar/healthcheck",
+    "gate.conf is replaced": "printf 'BUSBAR=/bin/false' >@root@/busbar/gate.conf",
+    "the hook is replaced": "cp /bin/false @root@/busbar/run_gate",
+    "programs of the same name": (
+        "for p in nvidia-smi scontrol dmesg timeout sed logger python3;"
+        " do printf '#!/bin/sh\\ntouch @secret@ @root@/F; echo drain: x; exit 1\\n' >$p;"
+        " chmod +x $p; cp $p /tmp; done"
+    ),
+    "an environment for the prolog": (
+        "srun -w n1 --export=ALL,BUSBAR=/bin/false,GATE_OPTIONS=--sight,PATH=@theirs@,"
+        "PYTHONPATH=@theirs@,LD_PRELOAD=@theirs@/x.so,BASH_ENV=@theirs@/x,ENV=@theirs@/x true"
+    ),
+    "a job name of two lines": "srun -w n1 -J 'x\ndrain: gpu_xid' true",
+    "a job that names GPUs": "SLURM_JOB_GPUS=0,1 CUDA_VISIBLE_DEVICES=9 srun -w n1 true",
+    "processes that never rest": (
+        "for i in 1 2 3 4; do timeout 20 sh -c 'while :; do :; done' & done; sleep 0"
+    ),
+    "a process with the name of the gate": (
+        "timeout 5 sh -c 'exec -a \"busbar gate\" sleep 5' & sleep 0"
+    ),
+}
+
+
+@pytest.mark.parametrize("attempt", DRAIN)
+def test_nobody_else_drains_a_node(cluster: Cluster, attempt: str) -> None:
+    cluster.clear()
+    cluster.as_user(DRAIN[attempt], "n1")
+    said = cluster.health()
+    assert "drain" not in said.replace(attempt, ""), said
+    assert "pass" in said, said
+    assert cluster.secret.read_text() == "untouched\n"
+
+
+LOCK = "sbatch -p lab -J busbar-night --begin=now+900 -t1 -o /dev/null --wrap=:"
+NIGHT = {
+    "a job that is a lock": f"{LOCK}",
+    "a lock of another process": f"{LOCK} --comment='process 1 on head in @root@/nights 1'",
+    "many locks": f"for i in $(seq 30); do {LOCK} >/dev/null & done; wait",
+    "a lock with a name of two lines": (
+        "sbatch -p lab -J 'x\nbusbar-night' --begin=now+900 -o /dev/null --wrap=:"
+    ),
+    "a lock with a comment of many columns": f"{LOCK} --comment='{'0 ' * 200}'",
+    "a lock on a reservation": f"{LOCK} --reservation=busbar",
+    "the lock of the directory": (
+        "for f in $(find @root@/nights -name '.lock'); do flock -n $f sleep 30 & done; sleep 0.3"
+    ),
+    "the lock of the directory, to read": (
+        "for f in $(find @root@/nights -name .lock); do flock -n -s $f sleep 30 & done; sleep 0.3"
+    ),
+    "a directory in its place": "mkdir -p @root@/nights/x; rm -rf @root@/nights",
+    "signals": "pkill -9 busbar; pkill -9 python; pkill -9 slurmd; pkill -9 slurmctld",
+    "root's jobs are cancelled": "scancel -u root; scancel -n busbar-night",
+}
+
+
+@pytest.mark.parametrize("attempt", NIGHT)
+def test_nobody_else_prevents_a_night(cluster: Cluster, attempt: str) -> None:
+    cluster.clear()
+    nights = cluster.root / "nights"
+    if not nights.exists():
+        nights.mkdir()
+        (nights / ".lock").touch(0o600)
+    cluster.as_user(NIGHT[attempt])
+    words = ("nightly", "--json", "--site", "gated", "--stages=gate", "--output", nights)
+    done = cluster.busbar(*words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdict"] in ("pass", "unjudged")
+
+
+COPY = "tests/data/h200x4/nccl_healthy_a.log"
+WRITES: dict[str, tuple[str, ...]] = {
+    "check --output": ("check", "--list", "--site", "gated", "--output", "out"),
+    "check -n": ("check", "-n", "none", "--site", "gated", "--output", "out"),
+    "nightly --output": ("nightly", "--site", "gated", "--stages=gate", "--output", "out"),
+    "sweep run --output": ("sweep", "run", "--site", "gated", "--output", "out"),
+    "report --output": ("report", "@root@/results.json", "--output", "out"),
+    "report --prometheus": ("report", "@root@/results.json", "--prometheus", "out/a.prom"),
+    "gate --prometheus": ("gate", "--passive", "--site", "gated", "--prometheus", "out/a.prom"),
+    "gate --compile": ("gate", "--site", "gated", "--compile", "out/a.json"),
+    "site detect --output": ("site", "detect", "--output", "out"),
+    "site new --output": ("site", "new", "mine", "--like", "local", "--output", "out"),
+    "site calibrate --output": (
+        *("site", "calibrate", "--site", "gated", "--runs", "1", "--output", "out"),
+    ),
+    "history baseline --output": (
+        *("history", "baseline", "--site", "gated", "--output", "out/a.json"),
+    ),
+    "expect --plot": (
+        *("expect", "--site", "h200x4", "--bench", "osu_bw", "--plot", "out/a.svg"),
+    ),
+    "history import": ("history", "import", str(ROOT / COPY), "--site", "h200x4"),
+}
+PLANTS = {
+    "links": (
+        "mkdir -p out/mine; for f in results.json report.html index.html .lock night.json"
+        " results.jsonl reframe.log a.prom a.json a.svg site.yaml reframe.py mine/site.yaml"
+        " mine/reframe.py configuration.py busbar.db results.db; do ln -s @secret@ out/$f; done"
+    ),
+    "a link for the directory": "ln -s @root@ out",
+}
+
+
+@pytest.mark.parametrize("attempt", WRITES)
+@pytest.mark.parametrize("plant", PLANTS)
+def test_nobody_else_leads_root_to_another_file(
+    cluster: Cluster, attempt: str, plant: str
+) -> None:
+    cluster.clear()
+    (cluster.root / "results.json").write_text(RESULTS)
+    before = {path for path in cluster.root.rglob("*") if "nights" not in path.parts}
+    cluster.as_user(PLANTS[plant])
+    words = [word.replace("@root@", str(cluster.root)) for word in WRITES[attempt]]
+    more = {"BUSBAR_HISTORY": str(cluster.theirs / "out")} if "history" in attempt else {}
+    done = cluster.busbar(*words, **more)
+    assert cluster.secret.read_text() == "untouched\n", done
+    after = {path for path in cluster.root.rglob("*") if "nights" not in path.parts}
+    assert after - before <= {cluster.root / "history"}, (done.stdout, done.stderr)
+
+
+RESULTS = json.dumps(
+    {
+        "schema": "busbar-check/1",
+        "site": "gated",
+        "time": "2026-11-01T00:00:00+00:00",
+        "delivery": "wheels",
+        "lane": "ucx-1.14",
+        "verdict": "unjudged",
+        "versions": {},
+        "coverage": "",
+        "results": [],
+        "skipped": [],
+    }
+)
+MARK = "open('@theirs@/F', 'w').write('ran')"
+MODULE = f'printf "%s\\n" "{MARK}"'
+RUN = {
+    "a package busbar": (
+        f"mkdir busbar; {MODULE} >busbar/__init__.py; cp busbar/__init__.py busbar/__main__.py"
+    ),
+    "modules of the standard library": (
+        f"for m in json re os site argparse ctypes; do {MODULE} >$m.py; done"
+    ),
+    "modules of packages": (
+        f"for m in rich yaml numpy pydantic reframe jinja2; do {MODULE} >$m.py; done"
+    ),
+    "sitecustomize": f"{MODULE} >sitecustomize.py; {MODULE} >usercustomize.py",
+    "a .pth": "printf 'import os; os.mkdir(\"@theirs@/F\")\\n' >x.pth",
+    "reframe.py": f"{MODULE} >reframe.py; mkdir gated; {MODULE} >gated/reframe.py",
+    "a site of ones own": (
+        "mkdir other; sed 's/name: gated/name: other/' @root@/sites/gated/site.yaml"
+        f" >other/site.yaml; {MODULE} >other/reframe.py"
+    ),
+    "a site that holds commands": (
+        "mkdir other; sed 's/name: gated/name: other/' @root@/sites/gated/site.yaml"
+        " >other/site.yaml; cp @root@/sites/gated/reframe.py other;"
+        " printf 'tuning: {NCCL_X: \"$(touch @theirs@/F)\"}\\n' >>other/site.yaml"
+    ),
+    "programs": (
+        "for p in git ssh srun sbatch squeue mpirun c++ make; do"
+        " printf '#!/bin/sh\\ntouch @theirs@/F\\n' >$p; chmod +x $p; done"
+    ),
+    "settings": "printf '[tool.reframe]\\n' >pyproject.toml; printf 'x=$(touch @theirs@/F)' >.env",
+}
+COMMANDS = (
+    ("check", "--list", "--site", "gated", "--output", "@root@/out"),
+    ("check", "--list", "--site", "other", "--output", "@root@/out"),
+    ("gate", "--passive", "--site", "gated"),
+    ("explain", str(ROOT / COPY)),
+    ("report", "@root@/results.json", "--output", "@root@/report"),
+)
+
+
+@pytest.mark.parametrize("attempt", RUN)
+def test_root_runs_nothing_of_others(cluster: Cluster, attempt: str) -> None:
+    cluster.clear()
+    (cluster.root / "results.json").write_text(RESULTS)
+    made = cluster.as_user(RUN[attempt])
+    assert made.returncode == 0, made.stderr
+    busbar = Path(PYTHON).with_name("busbar")
+    for command in COMMANDS:
+        words = [word.replace("@root@", str(cluster.root)) for word in command]
+        cluster.on("head", busbar, *words)
+        assert not (cluster.theirs / "F").exists(), command
+    night = ("nightly", "--site", "gated", "--stages=gate", "--output", cluster.root / "nights")
+    cluster.on("head", busbar, *night)
+    cluster.on("n1", cluster.root / "busbar" / "healthcheck")
+    assert not (cluster.theirs / "F").exists()
+
+
+def test_a_closed_umask_keeps_all_from_readers(cluster: Cluster) -> None:
+    """Also temporary files: nothing that root writes is readable, but for metrics."""
+    cluster.clear()
+    (cluster.root / "results.json").write_text(RESULTS)
+    output = cluster.root / "closed"
+    output.mkdir()
+    for words in (
+        ("check", "-n", "none", "--site", "gated", "--output", output / "check"),
+        ("nightly", "--site", "gated", "--stages=gate", "--output", output / "nights"),
+        ("report", cluster.root / "results.json", "--output", output / "report"),
+        ("history", "import", ROOT / COPY, "--site", "h200x4"),
+    ):
+        line = " ".join(map(str, (PYTHON, "-P", "-m", "busbar", *words)))
+        more = {"BUSBAR_HISTORY": str(output / "history")}
+        cluster.on("head", "sh", "-c", f"umask 077; exec {line}", **more)
+    files = [path for path in output.rglob("*") if path.is_file()]
+    assert len(files) >= 5
+    readable = cluster.as_user(f"find {output} -mindepth 1 -readable").stdout.splitlines()
+    assert not readable
