@@ -19,49 +19,29 @@ from busbar.tools.ucx_perftest import parse as ucx_perftest
 DATA = Path(__file__).parents[1] / "data"
 
 
-@pytest.mark.parametrize(
-    ("line", "test", "version", "device", "quantity"),
-    [
-        ("# OSU MPI-CUDA Bandwidth Test v7.4", "osu_bw", "7.4", "CUDA", "bw"),
-        ("# OSU MPI-ROCM Bandwidth Test v7.0", "osu_bw", "7.0", "ROCM", "bw"),
-        ("# OSU MPI Bandwidth Test v5.9", "osu_bw", "5.9", "", "bw"),
-        ("# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.4", "osu_bibw", "7.4", "CUDA", "bw"),
-        ("# OSU MPI-CUDA Latency Test v5.6.3", "osu_latency", "5.6.3", "CUDA", "latency_us"),
-        ("# OSU MPI Multiple Bandwidth / Message Rate Test v7.4", "osu_mbw_mr", "7.4", "", "bw"),
-        (
-            "# OSU MPI-CUDA Allreduce Latency Test v7.4",
-            "osu_allreduce",
-            "7.4",
-            "CUDA",
-            "latency_us",
-        ),
-        (
-            "# OSU MPI-CUDA All-to-All Personalized Exchange Latency Test v7.4",
-            "osu_alltoall",
-            "7.4",
-            "CUDA",
-            "latency_us",
-        ),
-        ("# OSU MPI Broadcast Latency Test v5.9", "osu_bcast", "5.9", "", "latency_us"),
-        (
-            "# OSU MPI Reduce_scatter Latency Test v7.1",
-            "osu_reduce_scatter",
-            "7.1",
-            "",
-            "latency_us",
-        ),
-        ("# OSU NCCL-CUDA Bandwidth Test v7.2", "osu_xccl_bw", "7.2", "CUDA", "bw"),
-    ],
-)
-def test_osu_banner(line: str, test: str, version: str, device: str, quantity: str) -> None:
-    banner = osu.parse_banner(line)
-    assert banner is not None
-    assert (banner.test, banner.version, banner.device, banner.quantity) == (
-        test,
-        version,
-        device,
-        quantity,
-    )
+BANNERS = """\
+MPI-CUDA Bandwidth Test v7.4: osu_bw 7.4 CUDA bw
+MPI-ROCM Bandwidth Test v7.0: osu_bw 7.0 ROCM bw
+MPI Bandwidth Test v5.9: osu_bw 5.9 - bw
+MPI-CUDA Bi-Directional Bandwidth Test v7.4: osu_bibw 7.4 CUDA bw
+MPI-CUDA Latency Test v5.6.3: osu_latency 5.6.3 CUDA latency_us
+MPI Multiple Bandwidth / Message Rate Test v7.4: osu_mbw_mr 7.4 - bw
+MPI-CUDA Allreduce Latency Test v7.4: osu_allreduce 7.4 CUDA latency_us
+MPI-CUDA All-to-All Personalized Exchange Latency Test v7.4: osu_alltoall 7.4 CUDA latency_us
+MPI Broadcast Latency Test v5.9: osu_bcast 5.9 - latency_us
+MPI Reduce_scatter Latency Test v7.1: osu_reduce_scatter 7.1 - latency_us
+NCCL-CUDA Bandwidth Test v7.2: osu_xccl_bw 7.2 CUDA bw
+"""
+
+
+def test_osu_banner() -> None:
+    expected = dict(line.split(": ") for line in BANNERS.splitlines())
+    found = {title: osu.parse_banner(f"# OSU {title}") for title in expected}
+    assert {
+        title: banner
+        and f"{banner.test} {banner.version} {banner.device or '-'} {banner.quantity}"
+        for title, banner in found.items()
+    } == expected
 
 
 def test_osu_rows() -> None:
@@ -125,102 +105,87 @@ def test_nccl_json() -> None:
         nccl_tests.parse_json('{"version": 3,')
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (
-            b"Channel 00/0 : 0[0] -> 8[1] [receive] via NET/IB/1/GDRDMA",
-            nccl_log.NetPath(0, 0, 8, True, "IB", 1, True),
-        ),
-        (
-            b"Channel 03/0 : 0[0] -> 8[1] [send] via NET/IB/1(7)/GDRDMA/Shared",
-            nccl_log.NetPath(3, 0, 8, False, "IB", 1, True),
-        ),
-        (
-            b"Channel 00 : 0[1a000] -> 1[1a000] [receive] via NET/IB/0",
-            nccl_log.NetPath(0, 0, 1, True, "IB", 0, False),
-        ),
-        (
-            b"Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0",
-            nccl_log.NetPath(0, 7, 8, False, "AWS Libfabric", 0, False),
-        ),
-    ],
-)
-def test_network_connections(line: bytes, expected: nccl_log.NetPath) -> None:
-    assert nccl_log.parse_net_path(line) == expected
+PATHS = {
+    b"Channel 00/0 : 0[0] -> 8[1] [receive] via NET/IB/1/GDRDMA": (0, 0, 8, True, "IB", 1, True),
+    b"Channel 03/0 : 0[0] -> 8[1] [send] via NET/IB/1(7)/GDRDMA/Shared": (
+        3,
+        0,
+        8,
+        False,
+        "IB",
+        1,
+        True,
+    ),
+    b"Channel 00 : 0[1a000] -> 1[1a000] [receive] via NET/IB/0": (0, 0, 1, True, "IB", 0, False),
+    b"Ring 00 : 7 -> 8 [send] via NET/AWS Libfabric/0": (
+        0,
+        7,
+        8,
+        False,
+        "AWS Libfabric",
+        0,
+        False,
+    ),
+}
+MESSAGES = """\
+NCCL version 2.18.5+cuda12.2
+    nccl.version version=2.18.5 build=cuda12.2
+RCCL version : 2.22.3-develop:ab12
+    nccl.version version=2.22.3 build=
+24 coll channels, 0 nvls channels, 32 p2p channels, 32 p2p channels per peer
+    nccl.channels channels=24
+Using network AWS Libfabric
+    nccl.network name=AWS_Libfabric
+Assigned NET plugin IB to comm
+    nccl.network name=IB
+NET/Plugin : No plugin found (libnccl-net.so), using internal implementation
+    nccl.no-plugin library=libnccl-net.so
+NET/Plugin: Could not find: libnccl-net.so
+    nccl.no-plugin library=libnccl-net.so
+NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)
+    nccl.gdr-hca network=IB state=Disabled nic=mlx5_0
+AllReduce: 1048576 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..23}
+    nccl.algorithm operation=AllReduce nbytes=1048576 algorithm=RING protocol=LL channels=0..23
+8388608 Bytes -> Algo 1 proto 2 time 85.5
+    nccl.algorithm operation= nbytes=8388608 algorithm=1 protocol=2 channels=
+NCCL_ALGO set by environment to Ring
+    nccl.env name=NCCL_ALGO value=Ring
+NCCL_BUFFSIZE set by environment to 65536.
+    nccl.env name=NCCL_BUFFSIZE value=65536
+"""
+ENDPOINTS = {
+    "ucp_worker.c:1783 UCX  INFO    ep_cfg[2]: tag(sysv/memory cma/memory cuda_ipc/cuda)": (
+        *("", ("sysv", "cma", "cuda_ipc")),
+    ),
+    "UCX  INFO    ucp_context_0 intra-node cfg#2 tag(sysv/memory cuda_ipc/cuda)": (
+        *("intra-node", ("sysv", "cuda_ipc")),
+    ),
+    "UCX  INFO  ucp_context_0 inter-node cfg#3 tag(rc_mlx5/mlx5_0:1) am(ud_mlx5/mlx5_1:1)": (
+        *("inter-node", ("rc_mlx5", "ud_mlx5")),
+    ),
+    "UCX  INFO    ep_cfg[1]: tag(tcp/lo tcp/eth0)": ("", ("tcp",)),
+}
 
 
-@pytest.mark.parametrize(
-    ("line", "kind", "fields"),
-    [
-        (
-            "NCCL version 2.18.5+cuda12.2",
-            "nccl.version",
-            {"version": "2.18.5", "build": "cuda12.2"},
-        ),
-        ("RCCL version : 2.22.3-develop:ab12", "nccl.version", {"version": "2.22.3", "build": ""}),
-        (
-            "24 coll channels, 0 nvls channels, 32 p2p channels, 32 p2p channels per peer",
-            "nccl.channels",
-            {"channels": "24"},
-        ),
-        ("Using network AWS Libfabric", "nccl.network", {"name": "AWS Libfabric"}),
-        ("Assigned NET plugin IB to comm", "nccl.network", {"name": "IB"}),
-        (
-            "NET/Plugin : No plugin found (libnccl-net.so), using internal implementation",
-            "nccl.no-plugin",
-            {"library": "libnccl-net.so"},
-        ),
-        (
-            "NET/Plugin: Could not find: libnccl-net.so",
-            "nccl.no-plugin",
-            {"library": "libnccl-net.so"},
-        ),
-        (
-            "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)",
-            "nccl.gdr-hca",
-            {"network": "IB", "state": "Disabled", "nic": "mlx5_0"},
-        ),
-        (
-            "AllReduce: 1048576 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..23}",
-            "nccl.algorithm",
-            {
-                "operation": "AllReduce",
-                "nbytes": "1048576",
-                "algorithm": "RING",
-                "protocol": "LL",
-                "channels": "0..23",
-            },
-        ),
-        (
-            "8388608 Bytes -> Algo 1 proto 2 time 85.5",
-            "nccl.algorithm",
-            {
-                "operation": "",
-                "nbytes": "8388608",
-                "algorithm": "1",
-                "protocol": "2",
-                "channels": "",
-            },
-        ),
-        (
-            "NCCL_ALGO set by environment to Ring",
-            "nccl.env",
-            {"name": "NCCL_ALGO", "value": "Ring"},
-        ),
-        (
-            "NCCL_BUFFSIZE set by environment to 65536.",
-            "nccl.env",
-            {"name": "NCCL_BUFFSIZE", "value": "65536"},
-        ),
-    ],
-)
-def test_nccl_messages(line: str, kind: str, fields: dict[str, str]) -> None:
-    whole = f"n1:1:1 [0] NCCL INFO {line}".encode()
-    start = whole.index(nccl_log.INFO) + len(nccl_log.INFO)
-    rows = [row for row in nccl_log.TABLE if whole.startswith(row.info or (b"\0",), start)]
-    messages = [(m.kind, dict(m.fields)) for m in match(rows, whole[start:])]
-    assert (kind, fields) in messages
+def test_connections() -> None:
+    assert {line: nccl_log.parse_net_path(line) for line in PATHS} == {
+        line: nccl_log.NetPath(*path) for line, path in PATHS.items()
+    }
+    assert {line: ucx_log.parse_endpoint(line) for line in ENDPOINTS} == {
+        line: ucx_log.Endpoint(*endpoint) for line, endpoint in ENDPOINTS.items()
+    }
+
+
+def test_nccl_messages() -> None:
+    rows = MESSAGES.splitlines()
+    for line, message in zip(rows[::2], rows[1::2], strict=True):
+        kind, *words = message.split()
+        fields = dict(word.replace("AWS_", "AWS ").split("=") for word in words)
+        whole = f"n1:1:1 [0] NCCL INFO {line}".encode()
+        start = whole.index(nccl_log.INFO) + len(nccl_log.INFO)
+        table = [row for row in nccl_log.TABLE if whole.startswith(row.info or (b"\0",), start)]
+        found = [(m.kind, dict(m.fields)) for m in match(table, whole[start:])]
+        assert (kind, fields) in found, line
 
 
 @pytest.mark.parametrize(
@@ -234,32 +199,6 @@ def test_nccl_messages(line: str, kind: str, fields: dict[str, str]) -> None:
 )
 def test_a_log_line_glued_to_a_row(line: bytes, start: int) -> None:
     assert nccl_log.process_start(line, [b"vm", b"8h200-2"]) == start
-
-
-@pytest.mark.parametrize(
-    ("line", "scope", "lanes"),
-    [
-        (
-            "ucp_worker.c:1783 UCX  INFO    ep_cfg[2]: tag(sysv/memory cma/memory cuda_ipc/cuda)",
-            "",
-            ("sysv", "cma", "cuda_ipc"),
-        ),
-        (
-            "ucp_worker.c:1991 UCX  INFO    ucp_context_0 intra-node cfg#2 tag(sysv/memory"
-            " cuda_ipc/cuda)",
-            "intra-node",
-            ("sysv", "cuda_ipc"),
-        ),
-        (
-            "UCX  INFO  ucp_context_0 inter-node cfg#3 tag(rc_mlx5/mlx5_0:1) am(ud_mlx5/mlx5_1:1)",
-            "inter-node",
-            ("rc_mlx5", "ud_mlx5"),
-        ),
-        ("UCX  INFO    ep_cfg[1]: tag(tcp/lo tcp/eth0)", "", ("tcp",)),
-    ],
-)
-def test_ucx_endpoints(line: str, scope: str, lanes: tuple[str, ...]) -> None:
-    assert ucx_log.parse_endpoint(line) == ucx_log.Endpoint(scope, lanes)
 
 
 def test_ofi_wording() -> None:

@@ -2,33 +2,25 @@
 """Outputs that a hostile review forged, each as `busbar check` would judge and keep it.
 
 The ids give the group: A another collective, B another test of OSU, C the table of nccl-tests,
-D units and transports of OSU, E a fatal line in a healthy table, F another run. G are forgeries
-that were found later: other GPUs and libraries, other statistics, late and excused readings.
+D units and transports of OSU, F another run. E, a fatal line in a healthy table, is among
+tests/engine/fatal_lines.txt. G are forgeries that were found later: other GPUs and libraries,
+other statistics, late and excused readings.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
-import pytest
-
-from busbar.verdict import Verdict
+from busbar.verdict import Verdict, combined
 
 from .altered import HEALTHY, brief
-from .faults import Break, kept, replaced
+from .faults import Break, judged_launch, kept, replaced
 
 HALF = r" +([\d.]+) +([\d.]+) +([\d.]+)( +\S+)"
 ROW = r"^( +{size} +\d+ +\w+ +\w+ +-?\d+)" + HALF + HALF
 NUMBERS = ("time", "algbw", "busbw")
 START, READ, END = (f'{{"event": "{name}"' for name in ("start", "reading", "end"))
-
-
-class Forged(NamedTuple):
-    id: str
-    kind: str
-    change: Break
 
 
 def every(pattern: str, new: str | Callable[[re.Match[str]], str]) -> Break:
@@ -89,223 +81,185 @@ def slow_latency(us: float, driver_us: float) -> Break:
     return change
 
 
-FORGED = [
-    Forged("A1-all_reduce-as-all_gather", "all_gather", output_of("all_reduce")),
-    Forged("A2-all_gather-as-alltoall", "alltoall", output_of("all_gather")),
-    Forged("A3-alltoall-as-all_gather", "all_gather", output_of("alltoall")),
-    Forged("A4-all_reduce-as-broadcast", "broadcast", output_of("all_reduce")),
-    Forged("B1-osu_latency-as-osu_bw", "osu_bw", output_of("osu_latency")),
-    Forged("B2-osu_bibw-as-osu_bw", "osu_bw", output_of("osu_bibw")),
-    Forged("C1-time-and-algbw-halved", "all_reduce", rows(time=2, algbw=0.5)),
-    Forged("C2-busbw-raised", "all_reduce", rows(busbw=1.02)),
-    Forged("C3-count-divided", "all_reduce", once(r"262144     float", " 65536     float")),
-    Forged("C4-int8", "all_reduce", every("    float     sum", "     int8     sum")),
-    Forged(
-        "C5-wrong-below-1",
-        "all_reduce",
-        every(r" 0(\s+[\d.]+ +[\d.]+ +[\d.]+ +)0$", r" 9e-01\1 9e-01"),
-    ),
-    Forged("C6-nan", "all_reduce", once(r"353\.73", "nan")),
-    Forged("C7-inf", "all_reduce", once(r"353\.73", "inf")),
-    Forged("C8-zero", "all_reduce", once(r"353\.73", "0.00")),
-    Forged("C9-out-of-bounds-failed", "all_reduce", replaced("0 OK", "3 FAILED")),
-    Forged("C10-out-of-bounds-3-OK", "all_reduce", replaced("0 OK", "3 OK")),
-    Forged("C11-no-out-of-bounds", "all_reduce", every("^# Out of.*\n", "")),
-    Forged("C12-max", "all_reduce", every("float     sum", "float     max")),
-    Forged("C13-1-MiB-at-a-tenth", "all_reduce", rows("1048576", time=10, algbw=0.1, busbw=0.1)),
-    Forged("C14-row-missing", "all_reduce", every(r"^ +67108864 .*\n", "")),
-    Forged("C15-row-twice", "all_reduce", every(r"(^ +67108864 .*\n)", r"\1\1")),
-    Forged("C16-no-exit-status", "all_reduce", every("^exit_status=0$", "")),
-    Forged(
-        "C17-status-1-before-0",
-        "all_reduce",
-        every("^exit_status=0$", "exit_status=1\nexit_status=0"),
-    ),
-    Forged(
-        "C18-status-1-after-0",
-        "all_reduce",
-        every("^exit_status=0$", "exit_status=0\nexit_status=1"),
-    ),
-    Forged("C19-two-programs", "all_reduce", lambda text: text + "\n" + text.partition("\n")[2]),
-    Forged("C20-no-log-of-NCCL", "all_reduce", every("^.*NCCL INFO.*$", "")),
-    Forged("C21-NET-Socket", "all_reduce", replaced("via P2P/CUMEM", "via NET/Socket/0")),
-    Forged(
-        "C22-other-host",
-        "all_reduce",
-        replaced("on         vm device  3", "on         vn device  3"),
-    ),
-    Forged("C23-rank-twice", "all_reduce", replaced('"rank": 3, "ranks"', '"rank": 2, "ranks"')),
-    Forged(
-        "C24-columns-swapped",
-        "all_reduce",
-        every(r"(\d\.\d\d) +([\d.]+) +([\d.]+)( +0 )", r"\1  \3  \2\4"),
-    ),
-    Forged(
-        "C25-1G-for-18G", "all_reduce", replaced("maxBytes 1073741824", "maxBytes 19327352832")
-    ),
-    Forged("C26-slow-in-place", "all_reduce", rows(halves="second", time=2, algbw=0.5, busbw=0.5)),
-    Forged("D1-GB/s", "osu_bw", replaced("(MB/s)", "(GB/s)")),
-    Forged("D2-MiB/s", "osu_bw", replaced("(MB/s)", "(MiB/s)")),
-    Forged("D3-Gb/s", "osu_bw", replaced("(MB/s)", "(Gb/s)")),
-    Forged("D4-title-of-host-buffers", "osu_bw", replaced("MPI-CUDA", "MPI")),
-    Forged(
-        "D5-one-endpoint-by-tcp",
-        "osu_bw",
-        once(r"(^.*)tag\([^)]*cuda_ipc.*$", r"\g<0>\n\1tag(tcp/eth0)"),
-    ),
-    Forged(
-        "D6-osu_bibw-above-limit",
-        "osu_bibw",
-        every(r"^(\d+ +)([\d.]+)$", lambda m: f"{m[1]}{float(m[2]) * 1.5:.2f}"),
-    ),
-    Forged(
-        "E1-signal-9",
-        "all_reduce",
-        line_inside(
-            "mpirun noticed that process rank 3 with PID 4 on node vm exited on signal 9 (Killed)."
+FORGED: dict[str, dict[str, Break]] = {
+    "all_gather": {
+        "A1-all_reduce-as-all_gather": output_of("all_reduce"),
+        "A3-alltoall-as-all_gather": output_of("alltoall"),
+    },
+    "alltoall": {
+        "A2-all_gather-as-alltoall": output_of("all_gather"),
+    },
+    "broadcast": {
+        "A4-all_reduce-as-broadcast": output_of("all_reduce"),
+    },
+    "osu_bw": {
+        "B1-osu_latency-as-osu_bw": output_of("osu_latency"),
+        "B2-osu_bibw-as-osu_bw": output_of("osu_bibw"),
+        "D1-GB/s": replaced("(MB/s)", "(GB/s)"),
+        "D2-MiB/s": replaced("(MB/s)", "(MiB/s)"),
+        "D3-Gb/s": replaced("(MB/s)", "(Gb/s)"),
+        "D4-title-of-host-buffers": replaced("MPI-CUDA", "MPI"),
+        "D5-one-endpoint-by-tcp": once(r"(^.*)tag\([^)]*cuda_ipc.*$", r"\g<0>\n\1tag(tcp/eth0)"),
+        "G3-ROCm-buffers": replaced("MPI-CUDA", "MPI-ROCM"),
+        "G4-row-of-OSU-after-the-exit": moved_behind(r"^16777216 .*", "exit_status"),
+    },
+    "all_reduce": {
+        "C1-time-and-algbw-halved": rows(time=2, algbw=0.5),
+        "C2-busbw-raised": rows(busbw=1.02),
+        "C3-count-divided": once(r"262144     float", " 65536     float"),
+        "C4-int8": every("    float     sum", "     int8     sum"),
+        "C5-wrong-below-1": every(r" 0(\s+[\d.]+ +[\d.]+ +[\d.]+ +)0$", r" 9e-01\1 9e-01"),
+        "C6-nan": once(r"353\.73", "nan"),
+        "C7-inf": once(r"353\.73", "inf"),
+        "C8-zero": once(r"353\.73", "0.00"),
+        "C9-out-of-bounds-failed": replaced("0 OK", "3 FAILED"),
+        "C10-out-of-bounds-3-OK": replaced("0 OK", "3 OK"),
+        "C11-no-out-of-bounds": every("^# Out of.*\n", ""),
+        "C12-max": every("float     sum", "float     max"),
+        "C13-1-MiB-at-a-tenth": rows("1048576", time=10, algbw=0.1, busbw=0.1),
+        "C14-row-missing": every(r"^ +67108864 .*\n", ""),
+        "C15-row-twice": every(r"(^ +67108864 .*\n)", r"\1\1"),
+        "C16-no-exit-status": every("^exit_status=0$", ""),
+        "C17-status-1-before-0": every("^exit_status=0$", "exit_status=1\nexit_status=0"),
+        "C18-status-1-after-0": every("^exit_status=0$", "exit_status=0\nexit_status=1"),
+        "C19-two-programs": lambda text: text + "\n" + text.partition("\n")[2],
+        "C20-no-log-of-NCCL": every("^.*NCCL INFO.*$", ""),
+        "C21-NET-Socket": replaced("via P2P/CUMEM", "via NET/Socket/0"),
+        "C22-other-host": replaced("on         vm device  3", "on         vn device  3"),
+        "C23-rank-twice": replaced('"rank": 3, "ranks"', '"rank": 2, "ranks"'),
+        "C24-columns-swapped": every(r"(\d\.\d\d) +([\d.]+) +([\d.]+)( +0 )", r"\1  \3  \2\4"),
+        "C25-1G-for-18G": replaced("maxBytes 1073741824", "maxBytes 19327352832"),
+        "C26-slow-in-place": rows(halves="second", time=2, algbw=0.5, busbw=0.5),
+        "G1-GPU-of-another-model": replaced("NVIDIA H200", "NVIDIA H100 80GB HBM3"),
+        "G1-one-GPU-of-another-model": once("NVIDIA H200$", "NVIDIA H20"),
+        "G1-PCIe-model": replaced("NVIDIA H200", "NVIDIA H200 NVL"),
+        "G1-GPU-of-another-vendor": replaced("NVIDIA H200", "AMD Instinct MI300X"),
+        "G4-row-after-the-summary": moved_behind("^ +67108864 .*", "# Avg bus"),
+        "G4-row-after-the-exit": moved_behind("^ +67108864 .*", "exit_status"),
+        "G6-version-in-the-log": line_inside("vm:1:1 [0] NCCL INFO NCCL version 2.18.5+cuda12.2"),
+        "G6-version-in-the-banner": lambda text: line_inside(
+            "vm:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0"
+        )(text.replace("nccl-library=22809", "nccl-library=22703")),
+    },
+    "osu_bibw": {
+        "D6-osu_bibw-above-limit": every(
+            r"^(\d+ +)([\d.]+)$", lambda m: f"{m[1]}{float(m[2]) * 1.5:.2f}"
         ),
-    ),
-    Forged(
-        "E2-srun-segmentation-fault",
-        "all_reduce",
-        line_inside("srun: error: node1: task 3: Segmentation fault"),
-    ),
-    Forged(
-        "E3-oom-kill",
-        "all_reduce",
-        line_inside("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=42.0."),
-    ),
-    Forged(
-        "E4-time-limit",
-        "all_reduce",
-        line_inside("*** JOB 5 ON n1 CANCELLED AT 2026-11-21T10:00:00 DUE TO TIME LIMIT ***"),
-    ),
-    Forged(
-        "E5-test-CUDA-failure",
-        "all_reduce",
-        line_inside("Test CUDA failure all_reduce.cu:12 unhandled error"),
-    ),
-    Forged(
-        "E6-MPI_ABORT",
-        "all_reduce",
-        line_inside("MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD"),
-    ),
-    Forged(
-        "E7-ECC",
-        "all_reduce",
-        line_inside("vm:1:1 [0] enqueue.cc:1 NCCL WARN Cuda failure uncorrectable ECC error"),
-    ),
-    Forged(
-        "E8-Xid",
-        "all_reduce",
-        line_inside("NVRM: Xid (PCI:0000:06:00): 79, pid=1234, GPU has fallen off the bus."),
-    ),
-    Forged(
-        "E9-signal-of-Open-MPI",
-        "all_reduce",
-        line_inside("*** Process received signal *** Segmentation fault (11)"),
-    ),
-    Forged(
-        "F1-output-of-yesterday",
-        "gpu_aware",
-        once(r'"nonce": "\w+"', '"nonce": "0123456789abcdef"'),
-    ),
-]
-"""The 48 of the review."""
-LATER = [
-    Forged(
-        "G1-GPU-of-another-model", "all_reduce", replaced("NVIDIA H200", "NVIDIA H100 80GB HBM3")
-    ),
-    Forged("G1-one-GPU-of-another-model", "all_reduce", once("NVIDIA H200$", "NVIDIA H20")),
-    Forged("G1-PCIe-model", "all_reduce", replaced("NVIDIA H200", "NVIDIA H200 NVL")),
-    Forged(
-        "G1-GPU-of-another-vendor", "all_reduce", replaced("NVIDIA H200", "AMD Instinct MI300X")
-    ),
-    Forged("G1-model-of-a-rank", "gpu_aware", once('"NVIDIA H200"', '"NVIDIA A100-SXM4-80GB"')),
-    Forged(
-        "G1-model-through-PyTorch", "framework", once('"NVIDIA H200"', '"NVIDIA A100-SXM4-80GB"')
-    ),
-    Forged("G2-best-through-PyTorch", "framework", once(START, f'{START}, "statistic": "best"')),
-    Forged("G2-best-of-one-reading", "framework", once(READ, f'{READ}, "statistic": "best"')),
-    Forged(
-        "G2-best-of-gpu_aware", "gpu_aware", once('"statistic": "mean"', '"statistic": "best"')
-    ),
-    Forged("G2-best-of-copies", "memory", once(START, f'{START}, "statistic": "best"')),
-    Forged("G3-ROCm-buffers", "osu_bw", replaced("MPI-CUDA", "MPI-ROCM")),
-    Forged("G3-ROCm-buffers-latency", "osu_latency", replaced("MPI-CUDA", "MPI-ROCM")),
-    Forged("G3-ROCm-buffers-collective", "osu_bcast", replaced("MPI-CUDA", "MPI-ROCM")),
-    Forged("G3-ROCm-library", "xccl_osu", replaced("NCCL-CUDA", "RCCL-ROCM")),
-    Forged("G3-back-end-hip", "gpu_aware", replaced('"backend": "cuda"', '"backend": "hip"')),
-    Forged(
-        "G3-back-end-hip-through-PyTorch",
-        "framework",
-        replaced('"backend": "cuda"', '"backend": "hip"'),
-    ),
-    Forged("G4-row-after-the-summary", "all_reduce", moved_behind("^ +67108864 .*", "# Avg bus")),
-    Forged("G4-row-after-the-exit", "all_reduce", moved_behind("^ +67108864 .*", "exit_status")),
-    Forged("G4-row-of-OSU-after-the-exit", "osu_bw", moved_behind(r"^16777216 .*", "exit_status")),
-    Forged("G4-reading-after-the-end", "gpu_aware", moved_behind(f"^{READ}.*", END)),
-    Forged("G4-test-after-the-end", "gpu_aware", moved_behind('^{"event": "check".*', END)),
-    Forged("G4-reading-of-PyTorch-after-the-end", "framework", moved_behind(f"^{READ}.*", END)),
-    Forged("G4-copy-after-the-end", "memory", moved_behind(f"^{READ}.*", END)),
-    Forged(
-        "G4-row-of-ucx_perftest-after-the-exit",
-        "fabric_ucx_gpu",
-        moved_behind("^Final.*", "exit_status"),
-    ),
-    Forged(
-        "G4-row-of-libfabric-after-the-exit",
-        "fabric_libfabric",
-        moved_behind("^1m .*", "exit_status"),
-    ),
-    Forged("G5-driver-slower-than-the-message", "gpu_aware", slow_latency(11.5, 30.0)),
-    Forged("G5-driver-slower-than-of-others", "gpu_aware", slow_latency(13.2, 12.0)),
-    Forged(
-        "G5-memory-slower-than-its-kind",
-        "memory",
-        every(
+    },
+    "gpu_aware": {
+        "F1-output-of-yesterday": once(r'"nonce": "\w+"', '"nonce": "0123456789abcdef"'),
+        "G1-model-of-a-rank": once('"NVIDIA H200"', '"NVIDIA A100-SXM4-80GB"'),
+        "G2-best-of-gpu_aware": once('"statistic": "mean"', '"statistic": "best"'),
+        "G3-back-end-hip": replaced('"backend": "cuda"', '"backend": "hip"'),
+        "G4-reading-after-the-end": moved_behind(f"^{READ}.*", END),
+        "G4-test-after-the-end": moved_behind('^{"event": "check".*', END),
+        "G5-driver-slower-than-the-message": slow_latency(11.5, 30.0),
+        "G5-driver-slower-than-of-others": slow_latency(13.2, 12.0),
+        "G7-rate-that-its-time-contradicts": once(
+            r'("bytes": 4194304, "gb_per_s": [\d.]+, "window": \d+)', r'\1, "seconds": 1.0'
+        ),
+    },
+    "framework": {
+        "G1-model-through-PyTorch": once('"NVIDIA H200"', '"NVIDIA A100-SXM4-80GB"'),
+        "G2-best-through-PyTorch": once(START, f'{START}, "statistic": "best"'),
+        "G2-best-of-one-reading": once(READ, f'{READ}, "statistic": "best"'),
+        "G3-back-end-hip-through-PyTorch": replaced('"backend": "cuda"', '"backend": "hip"'),
+        "G4-reading-of-PyTorch-after-the-end": moved_behind(f"^{READ}.*", END),
+    },
+    "memory": {
+        "G2-best-of-copies": once(START, f'{START}, "statistic": "best"'),
+        "G4-copy-after-the-end": moved_behind(f"^{READ}.*", END),
+        "G5-memory-slower-than-its-kind": every(
             r'("operation": "local".*"gb_per_s": )[\d.]+(.*"memory_gb_per_s": )[\d.]+',
             r"\g<1>900.0\g<2>2200.0",
         ),
+    },
+    "osu_latency": {
+        "G3-ROCm-buffers-latency": replaced("MPI-CUDA", "MPI-ROCM"),
+    },
+    "osu_bcast": {
+        "G3-ROCm-buffers-collective": replaced("MPI-CUDA", "MPI-ROCM"),
+    },
+    "xccl_osu": {
+        "G3-ROCm-library": replaced("NCCL-CUDA", "RCCL-ROCM"),
+    },
+    "fabric_ucx_gpu": {
+        "G4-row-of-ucx_perftest-after-the-exit": moved_behind("^Final.*", "exit_status"),
+    },
+    "fabric_libfabric": {
+        "G4-row-of-libfabric-after-the-exit": moved_behind("^1m .*", "exit_status"),
+    },
+}
+"""By the record that is altered; A to F are of the review, which had 9 fatal lines besides."""
+
+READING = (
+    '{"event": "reading", "metric": "bandwidth", "from": %d, "to": %d, "buffers": "D D",'
+    ' "bytes": %d, "gb_per_s": %g, "wrong": %d}\n'
+)
+RANK = (
+    '{"event": "rank", "rank": %d, "ranks": 4, "node_rank": 1, "host": "vm", "pid": 1,'
+    ' "cpus": "0", "device": "0000:00:0c.0", "device_name": "NVIDIA H200"}\n'
+)
+NCCL_TESTS = ("all_reduce", "all_gather", "alltoall", "broadcast")
+
+STRANGE = [
+    ("gpu_aware", r'"end", "wrong": 0', '"end", "wrong": 5'),
+    *(
+        ("gpu_aware", re.escape(END), line + END)
+        for line in (
+            READING % (0, 1, 12345, 300, 7),
+            READING % (0, 1, 1 << 27, 3, 0),
+            READING % (9, 1, 1 << 22, 300, 0),
+            READING % (1, 1, 1 << 22, 300, 0),
+            RANK % 4,
+            RANK % 1,
+            END + ', "wrong": 0}\n',
+        )
     ),
-    Forged(
-        "G6-version-in-the-log",
-        "all_reduce",
-        line_inside("vm:1:1 [0] NCCL INFO NCCL version 2.18.5+cuda12.2"),
-    ),
-    Forged(
-        "G6-version-in-the-banner",
-        "all_reduce",
-        lambda text: line_inside("vm:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0")(
-            text.replace("nccl-library=22809", "nccl-library=22703")
-        ),
-    ),
-    Forged(
-        "G7-rate-that-its-time-contradicts",
-        "gpu_aware",
-        once(r'("bytes": 4194304, "gb_per_s": [\d.]+, "window": \d+)', r'\1, "seconds": 1.0'),
-    ),
+    ("gpu_aware", r'"device": "0000:[^"]*"', '"device": ""'),
+    ("gpu_aware", r'"backend": "cuda"', '"backend": "host"'),
+    ("gpu_aware", r'"program": "gpu_aware"', '"program": "memory"'),
+    ("gpu_aware", r'"asked_ranks": 4', '"asked_ranks": 8'),
+    ("gpu_aware", r'("us": [0-9.]+, )', r'\1"verified": 0, '),
+    ("gpu_aware", r'("check", "operation")', r'"check", "messages": 0, "operation"'),
+    ("gpu_aware", r'"asked_ranks": 4', '"asked_ranks": 4, "share_devices": 1'),
+    ("gpu_aware", r'("nonce": "[0-9a-f]+")', r'"nonce": "00", \1'),
+    ("gpu_aware", r'"wrong": 0\}', '"wrong": 9, "wrong": 0}'),
+    ("memory", r'"backend": "cuda"', '"backend": "host"'),
+    *((name, r"(?m)^# nThread.*\n", "") for name in NCCL_TESTS),
+    *((name, r"(?m)^#  Rank.*\n", "") for name in NCCL_TESTS),
 ]
 
 
-def test_the_review_forged_48() -> None:
-    assert len(FORGED) == len({each.id for each in FORGED}) == 48
+def test_the_record_passes() -> None:
+    records = {name: kept(HEALTHY[name], brief(HEALTHY[name].text)) for name in FORGED}
+    assert {n: o.sentence() for n, o in records.items() if o.verdict.is_problem} == {}
 
 
-@pytest.mark.parametrize("name", sorted({each.kind for each in (*FORGED, *LATER)}))
-def test_the_record_passes(name: str) -> None:
-    outcome = kept(HEALTHY[name], brief(HEALTHY[name].text))
-    assert not outcome.verdict.is_problem, outcome.sentence()
+def test_a_forged_output_does_not_pass() -> None:
+    ids = [each for changes in FORGED.values() for each in changes]
+    assert sum(each[0] in "ABCDEF" for each in ids) == 39
+    passed = []
+    for name, changes in FORGED.items():
+        text = brief(HEALTHY[name].text)
+        for each, change in changes.items():
+            assert change(text) != text, each
+            if not kept(HEALTHY[name], change(text)).verdict.is_problem:
+                passed.append(each)
+    assert passed == []
 
 
-@pytest.mark.parametrize(
-    ("name", "change"), [pytest.param(f.kind, f.change, id=f.id) for f in (*FORGED, *LATER)]
-)
-def test_a_forged_output_does_not_pass(name: str, change: Break) -> None:
-    text = brief(HEALTHY[name].text)
-    forged = change(text)
-    assert forged != text
-    assert kept(HEALTHY[name], forged).verdict.is_problem
+def test_lines_that_a_healthy_run_cannot_have_do_not_pass() -> None:
+    """The launch alone is judged; causes do not count."""
+    passed = []
+    for name, pattern, new in STRANGE:
+        text = brief(HEALTHY[name].text)
+        forged = re.sub(pattern, lambda match, new=new: match.expand(new), text)
+        assert forged != text, new
+        results = judged_launch(HEALTHY[name], forged).results
+        if not combined(result.verdict for result in results).is_problem:
+            passed.append((name, new))
+    assert passed == []
 
 
 def test_the_library_must_be_that_of_the_lock() -> None:
