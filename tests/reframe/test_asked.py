@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,9 +17,10 @@ import yaml
 
 from busbar.data import CHECKS
 
+from .dry import ROOT, reframe
+
 pytestmark = pytest.mark.run
 
-ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "asked"
 SITES = ("h200x4", "h20-roce")
 # What no delivery of these sites declares is added, so that its checks are asked as well.
@@ -63,17 +62,7 @@ def dry_run(site: str, directory: Path, *options: str) -> str:
     """Leave the jobs of a site's checks in a directory; return what ReFrame printed."""
     config = directory / "reframe.py"
     config.write_text(CONFIG.format(site=str(ROOT / "site" / site)))
-    done = subprocess.run(
-        [
-            *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
-            *("-C", config, "-c", CHECKS, "-p", "spack"),
-            *("--prefix", directory, *options),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "BUSBAR_DECLARED": "1"},
-    )
+    done = reframe(directory, config, "-p", "spack", *options)
     return done.stdout + done.stderr
 
 

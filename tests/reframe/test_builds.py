@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from busbar.data import CHECKS
 
+from .dry import ROOT, reframe
+
 pytestmark = pytest.mark.run
 
-ROOT = Path(__file__).resolve().parents[2]
 HIP = "-O2 -std=c++17 -pthread -DGPU_HIP -D__HIP_PLATFORM_AMD__ -I/opt/rocm/include"
 LIBRARIES = "-L/opt/rocm/lib -lamdhip64 -lhsa-runtime64 -ldl"
 GTL = "-Wl,--no-as-needed $PE_MPICH_GTL_DIR_amd_gfx90a $PE_MPICH_GTL_LIBS_amd_gfx90a"
@@ -28,18 +24,11 @@ def built(tmp_path_factory):
 
     def build(site: str, delivery: str) -> dict[str, list[str]]:
         prefix = tmp_path_factory.mktemp(site)
-        done = subprocess.run(
-            [
-                *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
-                *("-C", ROOT / "site" / site / "reframe.py", "-c", CHECKS / "gpu_aware.py"),
-                *("-n", r"gpu_aware(_hipcc)?$", "-p", delivery, "--prefix", prefix),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={k: v for k, v in os.environ.items() if k != "ROCM_PATH"}
-            | {"BUSBAR_DECLARED": "1"},
-        )
+        config, checks = ROOT / "site" / site / "reframe.py", CHECKS / "gpu_aware.py"
+        options = ("-n", r"gpu_aware(_hipcc)?$", "-p", delivery)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("ROCM_PATH", raising=False)
+            done = reframe(prefix, config, *options, checks=checks)
         scripts = {p.parent.name.partition("_")[0]: p for p in prefix.rglob("rfm_build.sh")}
         assert set(scripts) == {"BuildGpuAware", "BuildByHipcc"}, done.stdout + done.stderr
         return {name: path.read_text().splitlines() for name, path in scripts.items()}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,10 @@ from busbar.data import CHECKS
 from busbar.delivery.programs import python_with_torch
 from busbar.parse.events import Error, Rank, ReadingEvent, parse
 
+from .dry import ROOT, jobs, reframe
+
 pytestmark = pytest.mark.run
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKS / "src" / "torch_collectives.py"
 SITE = """\
 name: torch-site
@@ -39,22 +39,9 @@ def job(tmp_path: Path, check: str, launcher: str = "srun") -> str:
     site.mkdir()
     (site / "site.yaml").write_text(SITE.format(launcher=launcher))
     shutil.copy(ROOT / "site" / "local" / "reframe.py", site)
-    done = subprocess.run(
-        [
-            *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
-            *("-C", site / "reframe.py", "-c", CHECKS / "framework.py", "-n", f"^{check}\\b"),
-            *("--prefix", tmp_path),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "BUSBAR_DECLARED": "1"},
-    )
-    scripts = [
-        path
-        for path in tmp_path.glob("stage/**/rfm_job.sh")
-        if path.parent.name.rsplit("_", 1)[0] == check
-    ]
+    checks = CHECKS / "framework.py"
+    done = reframe(tmp_path, site / "reframe.py", "-n", f"^{check}\\b", checks=checks)
+    scripts = [path for path in jobs(tmp_path) if path.parent.name.rsplit("_", 1)[0] == check]
     assert len(scripts) == 1, done.stdout + done.stderr
     return scripts[0].read_text()
 

@@ -7,21 +7,15 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from busbar.data import CHECKS
-
+from .dry import ROOT, jobs, reframe, without_root
 from .flux import flux_bindings
 
 pytestmark = pytest.mark.run
 
-ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "jobs"
 
 
@@ -138,21 +132,10 @@ def configuration(job, directory):
 
 def dry_run(job, directory):
     config = configuration(job, directory)
-    return subprocess.run(
-        [
-            *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
-            *("-C", config, "-c", CHECKS, "-n", job.check, *job.variables),
-            *("-p", job.environment, "--prefix", directory),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            **os.environ,
-            "BUSBAR_DECLARED": "1",
-            "BUSBAR_SITE_PATH": f"{config.parents[1]}:{ROOT / 'site'}",
-            "PYTHONPATH": str(flux_bindings(directory)),
-        },
+    return reframe(
+        *(directory, config, "-n", job.check, *job.variables, "-p", job.environment),
+        BUSBAR_SITE_PATH=f"{config.parents[1]}:{ROOT / 'site'}",
+        PYTHONPATH=str(flux_bindings(directory)),
     )
 
 
@@ -167,10 +150,9 @@ def test_a_number_of_nodes_that_the_partition_lacks(nodes, tmp_path):
 @pytest.mark.parametrize("name", JOBS)
 def test_job(name, tmp_path):
     done = dry_run(JOBS[name], tmp_path)
-    scripts = sorted(tmp_path.glob("stage/**/rfm_job.sh"))
+    scripts = jobs(tmp_path)
     assert scripts, done.stdout
-    # Only where a path begins: a checkout in /src must not be found in reframe_checks/src.
-    text = re.sub(rf"(?<!\w){re.escape(str(ROOT))}/", "BUSBAR/", scripts[0].read_text())
+    text = without_root(scripts[0])
     # These depend on who runs the tests, and on parameters by ReFrame's hash.
     lines = [
         line

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,22 +11,18 @@ import pytest
 from busbar.delivery import hardware
 from busbar.site.model import ContainerRuntime, NodeType
 
-ROOT = Path(__file__).resolve().parents[2]
+from .dry import ROOT, reframe
+
 SUITE = Path(__file__).with_name("other_suite.py")
 
 
 def scripts(site: str, directory: Path, *options: str) -> dict[str, str]:
     """The job scripts of a run, by check."""
-    done = subprocess.run(
-        [
-            *(Path(sys.executable).with_name("reframe"), "--nocolor", "--keep-stage-files"),
-            *("-C", ROOT / "site" / site / "reframe.py", "-c", SUITE),
-            *("--prefix", directory, *options),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | ({} if site == "local" else {"BUSBAR_DECLARED": "1"}),
+    done = reframe(
+        *(directory, ROOT / "site" / site / "reframe.py", "--keep-stage-files", *options),
+        checks=SUITE,
+        dry="--dry-run" in options,
+        BUSBAR_DECLARED="" if site == "local" else "1",
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return {path.parent.name: path.read_text() for path in directory.rglob("rfm_job.sh")}

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from busbar.data import CHECKS
 from busbar.delivery.choice import Choice
 from busbar.delivery.reframe import configuration
 from busbar.errors import BusbarError
 from busbar.site.backends import OWN_LAUNCHERS, backends
 from busbar.site.load import load
 
+from .dry import ROOT, jobs, reframe, without_root
 from .flux import flux_bindings
 
 pytestmark = pytest.mark.run
 
-ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "schedulers"
 # The launcher that a site of the scheduler would take, and the options that give access.
 SCHEDULERS = {
@@ -59,27 +56,15 @@ def site(directory: Path, scheduler: str, launcher: str, access: str) -> Path:
 
 
 def script(place: Path, directory: Path) -> str:
-    done = subprocess.run(
-        [
-            *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
-            *("-C", place / "reframe.py", "-c", CHECKS),
-            *("-n", "xccl_nodes%size_set=full%collective=all_reduce"),
-            *("-p", "spack", "--prefix", directory),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            **os.environ,
-            "BUSBAR_DECLARED": "1",
-            "BUSBAR_SITE_PATH": f"{place.parent}:{ROOT / 'site'}",
-            "PYTHONPATH": str(flux_bindings(directory)),
-        },
+    done = reframe(
+        *(directory, place / "reframe.py", "-p", "spack"),
+        *("-n", "xccl_nodes%size_set=full%collective=all_reduce"),
+        BUSBAR_SITE_PATH=f"{place.parent}:{ROOT / 'site'}",
+        PYTHONPATH=str(flux_bindings(directory)),
     )
-    scripts = sorted(directory.glob("stage/**/rfm_job.sh"))
+    scripts = jobs(directory)
     assert scripts, done.stdout + done.stderr
-    text = re.sub(rf"(?<!\w){re.escape(str(ROOT))}/", "BUSBAR/", scripts[0].read_text())
-    text = text.replace(str(directory), "PREFIX")
+    text = without_root(scripts[0]).replace(str(directory), "PREFIX")
     text = re.sub(r"_[0-9a-f]{8}\b", "_HASH", text)
     return re.sub(r"(?m)^export (?:PATH|LD_LIBRARY_PATH|BUSBAR_NONCE)=.*\n", "", text)
 
