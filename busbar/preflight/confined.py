@@ -10,7 +10,7 @@ import stat
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -109,32 +109,28 @@ class Unprivileged:
                     hint=f"run: chmod o+r {image}",
                 )
 
-    def output(self, *options: str) -> str:
-        """Return what the tool prints."""
-        return self._run(Path("/"), options, _MOST_LISTING)
+    def lines(self, *options: str) -> Iterator[str]:
+        """Yield the lines that the tool prints; they are not kept in memory."""
+        with tempfile.TemporaryFile() as printed:
+            self._run(Path("/"), options, printed, _MOST_LISTING)
+            printed.seek(0)
+            for line in printed:
+                yield line.decode(errors="surrogateescape").removesuffix("\n")
 
     def run(self, directory: Path, *options: str) -> None:
         """Run the tool in a directory that it may write to."""
         if self._as:
             os.chown(directory, self._as["user"], self._as["group"])
-        self._run(directory, options, LARGEST)
+        with tempfile.TemporaryFile() as printed:
+            self._run(directory, options, printed, LARGEST)
 
-    def _run(self, directory: Path, options: tuple[str, ...], most: int) -> str:
+    def _run(
+        self, directory: Path, options: tuple[str, ...], printed: IO[bytes], most: int
+    ) -> None:
         hint = (
             "check that the file is complete (apptainer sif list) and that squashfs-tools are"
             " installed, or give a sandbox directory"
         )
-        with tempfile.TemporaryFile() as printed:
-            run_limited(
-                [self._tool, *options],
-                printed,
-                str(self._image),
-                hint,
-                _SECONDS,
-                most,
-                cwd=directory,
-                pass_fds=(self._descriptor,),
-                **self._as,
-            )
-            printed.seek(0)
-            return printed.read().decode(errors="surrogateescape")
+        command, where = [self._tool, *options], str(self._image)
+        started = {"cwd": directory, "pass_fds": (self._descriptor,)} | self._as
+        run_limited(command, printed, where, hint, _SECONDS, most, **started)

@@ -70,8 +70,7 @@ class Sif(_Tree):
         weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         self._sizes: dict[str, int] = {}
         self._extracted: dict[str, Files] = {}
-        listing = self._tool.output("-lln", "-offset", self._offset, self._tool.file)
-        for line in listing.splitlines():
+        for line in self._tool.lines("-lln", "-offset", self._offset, self._tool.file):
             if entry := _LISTED.fullmatch(line):
                 self._take(entry)
 

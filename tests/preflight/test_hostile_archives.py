@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import tarfile
+import tracemalloc
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -197,6 +198,12 @@ def pax(*records: tuple[str, str]) -> bytes:
     return header("x", tarfile.XHDTYPE, len(body)) + body + padding
 
 
+def records(nbytes: int) -> bytes:
+    """A header whose records state a length of 5, and each of which has a key up to its end."""
+    body = b"5 ab\n" * (nbytes // 5) + b"=\n"
+    return header("x", tarfile.XHDTYPE, len(body)) + body + bytes(-len(body) % 512)
+
+
 BOMBS: dict[str, Callable[[], bytes]] = {
     "pax": lambda: header("x", tarfile.XHDTYPE, 3 * 2**30) + bytes(2**19),
     "global pax": lambda: header("g", tarfile.XGLTYPE, 3 * 2**30) + bytes(2**19),
@@ -219,6 +226,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "old sparse": lambda: (
         header("f", tarfile.GNUTYPE_SPARSE, 512)[:482] + b"\x01" + bytes(29) + b"\x31" * 2**19
     ),
+    "overlapping records": lambda: records(250_000),
     "name": lambda: pax(("path", "d/" * 4000)) + header("f", tarfile.REGTYPE, 0),
     "link": lambda: pax(("linkpath", "d/" * 4000)) + header("f", tarfile.SYMTYPE, 0),
     "no text": lambda: pax(("path", "\x00")) + header("f", tarfile.REGTYPE, 0),
@@ -248,6 +256,17 @@ def test_header_bombs_are_one_line(
         with suppress(BusbarError):
             names = Archive(path, "image").names(PurePosixPath("/"))
             assert all(len(name) < 4096 for name in names)
+
+
+def test_the_largest_headers_take_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "image.tar"
+    path.write_bytes(records(tarball._MOST_HEADER - 2048) + header("f", tarfile.REGTYPE, 0))
+    tracemalloc.start()
+    try:
+        assert archive_kind(path) == ""
+        assert tracemalloc.get_traced_memory()[1] < 2**28
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("packing", ["gz", "bz2", "xz"])
