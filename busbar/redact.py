@@ -55,25 +55,12 @@ _KNOWN = re.compile(
     r"|(?<![\w+/])(?:b3BlbnNzaC1rZXk|MII[A-Za-z])[\w+/]{20,}+={0,2}"  # bodies of keys
     r"|-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?(?:-----END [A-Z ]*-----|\Z))"
 )
-_WEBHOOK = re.compile(
-    r"(?P<host>(?:hooks\.slack\.com|discord(?:app)?\.com/api|webhook\.office\.com)/)[^\s\"'<>]++"
-)
 _URL = re.compile(
     r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*+)://(?P<rest>[^\s\"'<>]++)"
 )
 _CONDA = re.compile(r"(?<=/t/)(?=[^/]*\d)[^/\s]{8,}+(?=/)")
 _PORT = re.compile(r"\d{1,5}(?=\D|$)")
 _WEB = ("http", "https", "ftp", "ftps", "git+https", "oci", "docker")
-_BEARER = re.compile(
-    r"(?<!\w)(?P<scheme>(?i:Bearer)\s++|(?i:Basic)\s++(?=[a-z]*+[\d+/=A-Z]))[\w.~+/-]{8,}+={0,2}"
-)
-
-# Options of commands: curl -u user:password, sshpass -p, ldapsearch -w; and the lines of .netrc.
-_USER = re.compile(
-    r"(?P<option>(?<!\S)(?:-u|-U|--user|--proxy-user)(?:\s++|=)?+[\"']?+)"
-    r"[^\s:\"'=-][^\s:\"']*+:[^\s\"']++"
-    r"|(?P<samba>(?<!\S)-U\s*+[^\s%:]++%)\S++"
-)
 _LOGIN = re.compile(
     r"(?<![\w-])(?:(?P<p>login|sshpass|mysql\w*+|mariadb\w*+|mongo\w*+|7z[ar]?+|(?:un)?+rar)"
     r"|(?P<w>ldap\w++)|(?P<P>(?:un)?+zip|sqlcmd|bcp|ipmitool)|(?P<a>redis-cli)|(?P<c>snmp\w++))(?![\w-])"
@@ -85,30 +72,37 @@ _PASSWORD_OPTION = {
     )
     for letter in _LOGIN.groupindex
 }
-# Words before a secret: what is piped into a program that asks for a password, and its question.
 _WORD_OR_QUOTED = r"(?:\"[^\"\n]*+\"|'[^'\n]*+'|[^\s|\"']++)"
 _ASKS = (
     r"(?:\S*/)?+(?:sudo\s++-S|kinit|chpasswd|passwd|su|gpg|cryptsetup"
     r"|[\w-]++\s++(?:\w++\s++)?login)\b"
 )
-_INTRODUCED = re.compile(
-    r"(?P<before>(?<!\S)-pass(?:in|out)?+\s++pass:|(?<!\S)--from-literal[= ][\w.-]++=)\S++"
-    rf"|(?P<piped>(?<!\S)(?:echo|printf)\s++(?:-\w++\s++)*+){_WORD_OR_QUOTED}(?=\s*+\|\s*+{_ASKS})"
-    rf"|(?P<here>(?<!\S)(?:kinit|chpasswd|sudo|gpg)\b[^\n<]*+<<<\s*+){_WORD_OR_QUOTED}"
-    r"|(?P<question>(?i:password|passphrase) for (?:'[^'\n]*+'|[^:'\n]++)++:[ \t]++)\S[^\n]*+"
+_INTRODUCED = tuple(
+    re.compile(expression, re.MULTILINE)
+    for expression in (
+        r"(?P<before>(?:hooks\.slack\.com|discord(?:app)?\.com/api|webhook\.office\.com)/)[^\s\"'<>]++",
+        r"(?<!\w)(?P<before>(?i:Bearer)\s++|(?i:Basic)\s++(?=[a-z]*+[\d+/=A-Z]))[\w.~+/-]{8,}+={0,2}",
+        # curl -u user:password, smbclient -U user%password, openssl -passin pass:password
+        r"(?P<before>(?<!\S)(?:-u|-U|--user|--proxy-user)(?:\s++|=)?+[\"']?+)"
+        r"[^\s:\"'=-][^\s:\"']*+:[^\s\"']++",
+        r"(?P<before>(?<!\S)-U\s*+[^\s%:]++%)\S++",
+        r"(?P<before>(?<!\S)-pass(?:in|out)?+\s++pass:|(?<!\S)--from-literal[= ][\w.-]++=)\S++",
+        # echo password | kinit, kinit <<< password, and the question for it
+        rf"(?P<before>(?<!\S)(?:echo|printf)\s++(?:-\w++\s++)*+){_WORD_OR_QUOTED}(?=\s*+\|\s*+{_ASKS})",
+        rf"(?P<before>(?<!\S)(?:kinit|chpasswd|sudo|gpg)\b[^\n<]*+<<<\s*+){_WORD_OR_QUOTED}",
+        r"(?P<before>(?i:password|passphrase) for (?:'[^'\n]*+'|[^:'\n]++)++:[ \t]++)\S[^\n]*+",
+        # .netrc
+        r"(?P<before>(?<!\S)login\s++\S++\s++(?:password|passwd)\s++"
+        r"|^[ \t]*+(?:password|passwd)[ \t]++(?=\S++[ \t]*+$))\S++",
+    )
 )
+"""What follows ``before`` is a secret."""
 # A variable of Kubernetes: name and value are two keys, in either order.
 _VARIABLE = re.compile(
     r"(?P<before>\bname\"?+:\s*+\"?+(?P<name>[\w.-]++)\"?+,?+\s*+\"?+value\"?+:\s*+)"
     r"(?:\"[^\"\n]*+\"|[^\s,}\"]++)"
     r"|(?P<first>\"value\":\s*+)\"[^\"\n]*+\"(?P<after>,\s*+\"name\":\s*+\"(?P<named>[\w.-]++)\")"
 )
-_NETRC = re.compile(
-    r"(?P<before>(?<!\S)login\s++\S++\s++(?:password|passwd)\s++"
-    r"|^[ \t]*+(?:password|passwd)[ \t]++(?=\S++[ \t]*+$))\S++",
-    re.MULTILINE,
-)
-
 # Names and what follows them: NAME=x, "name": "x", --name x, <name>x</name>, setenv NAME x.
 _NAME = re.compile(
     r"(?<![\w.-])(?P<name>[\w.-]++)"
@@ -181,14 +175,10 @@ class _Kind(Enum):
 
 def redact(text: str) -> str:
     """Replace everything in ``text`` that looks like a secret."""
-    text = _KNOWN.sub(REPLACEMENT, text)
-    text = _WEBHOOK.sub(rf"\g<host>{REPLACEMENT}", text)
-    text = _URL.sub(_redact_url, text)
-    text = _BEARER.sub(rf"\g<scheme>{REPLACEMENT}", text)
-    text = _USER.sub(rf"\g<option>\g<samba>{REPLACEMENT}", text)
-    text = _INTRODUCED.sub(_after_words, text)
+    text = _URL.sub(_redact_url, _KNOWN.sub(REPLACEMENT, text))
+    for introduced in _INTRODUCED:
+        text = introduced.sub(rf"\g<before>{REPLACEMENT}", text)
     text = _VARIABLE.sub(_redact_variable, text)
-    text = _NETRC.sub(rf"\g<before>{REPLACEMENT}", text)
     if _LOGIN.search(text):
         text = "\n".join(map(_redact_login, text.split("\n")))
     if _HINT.search(text):
@@ -209,10 +199,6 @@ def _redact_url(match: re.Match[str]) -> str:
         at = -1
     rest = _CONDA.sub(REPLACEMENT, rest if at < 0 else f"{REPLACEMENT}{rest[at:]}")
     return f"{scheme}://{rest}"
-
-
-def _after_words(match: re.Match[str]) -> str:
-    return "".join(filter(None, match.groupdict().values())) + REPLACEMENT
 
 
 def _redact_variable(match: re.Match[str]) -> str:

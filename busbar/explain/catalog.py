@@ -150,7 +150,7 @@ SHOWN_BY_MESSAGES = [
 
 _hidden: dict[str, set[str]] = defaultdict(set)
 _rules: list[tuple[str, Callable[[Context], Iterator[Finding]]]] = []
-_note_rules: list[tuple[str, Callable[[Context], Iterable[Note]]]] = []
+_note_rules: list[tuple[tuple[str, ...], Callable[[Context], Iterable[Note]]]] = []
 _patterns: list[Pattern] = []
 
 
@@ -188,12 +188,12 @@ def cause(
     return register
 
 
-def note(id_: str, *, patterns: Iterable[Pattern] = ()) -> Callable[[NoteRule], NoteRule]:
-    """Declare the note that a rule makes, and patterns as :func:`cause` does."""
+def note(*ids: str, patterns: Iterable[Pattern] = ()) -> Callable[[NoteRule], NoteRule]:
+    """Declare the notes that a rule makes, and patterns as :func:`cause` does."""
     _patterns.extend(patterns)
 
     def register(rule: NoteRule) -> NoteRule:
-        _note_rules.append((id_, wraps(rule)(lambda context: _all(rule(context)))))
+        _note_rules.append((ids, wraps(rule)(lambda context: _all(rule(context)))))
         return rule
 
     return register
@@ -206,7 +206,7 @@ def rules() -> tuple[Callable[[Context], Iterator[Finding]], ...]:
     """
     missing = [each for each in _hidden if each not in CAUSES]
     missing += [each for consequences in _hidden.values() for each in consequences - CAUSES.keys()]
-    missing += [each for each, _ in _note_rules if each not in NOTES]
+    missing += [each for ids, _ in _note_rules for each in ids if each not in NOTES]
     if missing:
         raise ValueError(f"causes.yaml has no entry for {', '.join(sorted(set(missing)))}")
     if unnamed := [each for each in CAUSES if each not in _hidden]:

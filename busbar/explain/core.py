@@ -273,16 +273,16 @@ def _select(
     return sorted(causes.values(), key=lambda c: c.confidence != "certain")
 
 
+_EXPLAINING = {
+    Verdict.UNKNOWN: (Explains.SLOW, Explains.LOAD),
+    Verdict.DEGRADED: (Explains.SLOW,),
+    Verdict.IMPOSSIBLE: (),
+}
+
+
 def _accounts_for(finding: Finding, outcome: Verdict) -> bool:
-    if finding.effect is not Verdict.PASS:
-        return True
-    if outcome is Verdict.UNKNOWN:
-        return finding.explains in (Explains.SLOW, Explains.LOAD)
-    if outcome is Verdict.DEGRADED:
-        return finding.explains is Explains.SLOW
-    if outcome is Verdict.IMPOSSIBLE:
-        return finding.explains is Explains.IMPOSSIBLE
-    return finding.explains is Explains.FAILURE
+    explaining = _EXPLAINING.get(outcome, (Explains.FAILURE,))
+    return finding.effect is not Verdict.PASS or finding.explains in explaining
 
 
 def _unexplained(outcome: Verdict, judged: Sequence[Judged]) -> list[Finding]:

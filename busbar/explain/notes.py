@@ -57,32 +57,19 @@ def _beyond(context: Context) -> Note | None:
     return Note("above-band", f"{len(beyond)} of {len(context.judged)} readings: {first}")
 
 
-@note("readings-dropped")
-def _dropped(context: Context) -> Note | None:
-    if not (line := context.facts.dropped_from):
-        return None
-    summary = f"only the first {len(context.facts.readings)} readings were judged"
-    return Note("readings-dropped", summary, (line,))
-
-
-@note("repeats-dropped")
-def _not_kept(context: Context) -> Note | None:
-    if not (counts := context.facts.not_kept):
-        return None
-    listed = ", ".join(f"{count} {what}" for what, count in counts.items())
-    return Note("repeats-dropped", f"left out after the first {MOST_VALUES}: at least {listed}")
-
-
-@note("runs-dropped")
-def _runs(context: Context) -> Note | None:
-    if not (line := context.facts.runs_dropped_from):
-        return None
-    return Note("runs-dropped", f"only the first {MOST_RUNS} runs of the file were read", (line,))
-
-
-@note("input-damaged")
-def _damaged(context: Context) -> Iterator[Note]:
-    for file, reason in context.facts.damage.items():
+@note("readings-dropped", "repeats-dropped", "runs-dropped", "input-damaged")
+def _not_read(context: Context) -> Iterator[Note]:
+    facts = context.facts
+    if line := facts.dropped_from:
+        summary = f"only the first {len(facts.readings)} readings were judged"
+        yield Note("readings-dropped", summary, (line,))
+    if counts := facts.not_kept:
+        listed = ", ".join(f"{count} {what}" for what, count in counts.items())
+        yield Note("repeats-dropped", f"left out after the first {MOST_VALUES}: at least {listed}")
+    if line := facts.runs_dropped_from:
+        summary = f"only the first {MOST_RUNS} runs of the file were read"
+        yield Note("runs-dropped", summary, (line,))
+    for file, reason in facts.damage.items():
         yield Note("input-damaged", f"{file} was read as far as it goes: {reason}")
 
 

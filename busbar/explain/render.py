@@ -13,6 +13,7 @@ from busbar.redact import redact
 from busbar.terminal import Table, Terminal, Text
 from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst
+from busbar.words import counted, names_text
 
 _UNITS = {"bw": "GB/s", "busbw": "busbw GB/s", "latency_us": "us"}
 _MOST_ROWS = 16
@@ -36,9 +37,7 @@ def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
     if ran := _what_ran(explanation):
         out.line(ran, style="bold")
     if hosts := explanation.hosts:
-        shown = hosts if verbose else hosts[:_MOST_HOSTS]
-        more = f" and {len(hosts) - len(shown)} more" if len(hosts) > len(shown) else ""
-        out.line(f"on {', '.join(shown)}{more}")
+        out.line(f"on {names_text(hosts, len(hosts) if verbose else _MOST_HOSTS)}")
     for device in explanation.devices if verbose else ():
         out.line(f"  {device}", style="dim")
     verdict = explanation.verdict
@@ -64,16 +63,12 @@ def _what_ran(explanation: Explanation) -> str:
     if explanation.operation and explanation.operation != explanation.tool:
         words.append(explanation.operation)
     if explanation.ranks:
-        words.append(_count(explanation.ranks, "rank"))
+        words.append(counted(explanation.ranks, "rank"))
     if explanation.nodes:
-        words.append(_count(explanation.nodes, "node"))
+        words.append(counted(explanation.nodes, "node"))
     if explanation.site:
         words.append(f"site {explanation.site}")
     return ", ".join(words)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _cause(cause: Cause, out: Terminal, verbose: bool) -> None:

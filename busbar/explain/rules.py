@@ -23,7 +23,6 @@ class Explains(StrEnum):
 
     SLOW = "slow"
     FAILURE = "failure"
-    IMPOSSIBLE = "impossible"
     LOAD = "load"
     """Readings below their band that are ``unknown`` for it."""
 

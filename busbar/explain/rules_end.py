@@ -60,29 +60,13 @@ _FATAL = re.compile(
 """Complaints that end a run; warnings, what was corrected, and what NCCL tries do not."""
 _TEARDOWN = re.compile(r"(?i)reset by|closed by|flush|\[W\d")
 """What libraries say when a peer that is done goes first, and warnings of PyTorch."""
+_INTRODUCES = re.compile(
+    r"Process received signal|Traceback \(most|aborting job:|error occurred in MPI"
+)
+"""Lines that only introduce those that say what happened."""
 _PYTHON_ERROR = re.compile(r"[\w.]*(?:Error|Exception): ")
 _TRACEBACK = 20
 """Lines of a short traceback."""
-_DEATHS = (
-    "died",
-    "died.signal",
-    "died.abort",
-    "died.node",
-    "died.cancelled",
-    "died.task",
-    "died.oom",
-    "died.backtrace",
-    "died.gpu",
-    "died.ras",
-    "died.daemon",
-    "died.bad-termination",
-    "died.mpich",
-    "died.exit",
-    "died.step",
-    "died.message",
-    "died.gpu",
-    "tests.failure",
-)
 
 
 @cause("rank-died", hides=["truncated-output"])
@@ -90,7 +74,11 @@ def rank_died(context: Context) -> Finding | None:
     """Launchers report a signal, an abort or an exit code, or the exit status is not 0."""
     facts = context.facts
     ignored = _went_on(facts)
-    deaths = [s for kind in _DEATHS for s in facts.seen(kind) if s.evidence not in ignored]
+    kinds = [kind for kind in facts.messages if kind.startswith(("died", "tests.failure"))]
+    found = [s for kind in kinds for s in facts.seen(kind) if s.evidence not in ignored]
+    deaths = sorted(
+        found, key=lambda s: (bool(_INTRODUCES.search(s.evidence.text)), s.evidence.line)
+    )
     errors = facts.events_of(Error)
     # After a time limit srun reports its own kill in the same words.
     if _timed_out(facts):
@@ -109,7 +97,7 @@ def rank_died(context: Context) -> Finding | None:
     if not deaths and not errors and not failed:
         return None
     lines = [s.evidence for s in deaths[:3]] or [e for _, e in errors[:3]]
-    nodes = [facts.places[kind] for kind in _DEATHS if kind in facts.places and deaths]
+    nodes = [facts.places[kind] for kind in kinds if kind in facts.places and deaths]
     lines += [line for line in nodes[:1] if line not in lines]
     if not lines and status:
         lines = [status.evidence]

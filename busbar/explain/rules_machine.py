@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from busbar.engine.job_output import JobOutput, Occurrence
@@ -63,35 +63,11 @@ def _host(evidence: Evidence) -> str:
 
 def _bindings(facts: JobOutput) -> Iterator[_Place]:
     """Yield the CPU sets of ranks; the program's own line repeats NCCL's."""
-    noted = [*_noted_by_nccl(facts)]
-    yield from noted or (*_set_by_nccl(facts), *_reported_by_ranks(facts))
-    yield from _reported_by_launcher(facts)
-
-
-def _noted_by_nccl(facts: JobOutput) -> Iterator[_Place]:
-    for seen in facts.seen("nccl.affinity"):
-        if cpus := cpu_set(seen["cpus"]):
-            yield from [(_host(seen.evidence), cpus, seen.evidence)] * min(seen.count, _MOST_RANKS)
-
-
-def _set_by_nccl(facts: JobOutput) -> Iterator[_Place]:
-    """Parse ``Setting affinity for GPU 0 to ffff,0000ffff``; newer versions print a CPU list."""
-    for seen in facts.seen("nccl.affinity-set"):
-        text = seen["cpus"]
-        if numbers.is_whole(text) and not text.startswith("0"):
-            continue  # it can be a mask or a CPU number
-        mask = text.startswith("0") and len(text) > 1 and "-" not in text
-        if cpus := cpu_set(f"0x{text}" if mask else text):
-            yield from [(_host(seen.evidence), cpus, seen.evidence)] * min(seen.count, _MOST_RANKS)
-
-
-def _reported_by_ranks(facts: JobOutput) -> Iterator[_Place]:
-    for rank, evidence in facts.events_of(Rank):
-        if cpus := cpu_set(rank.cpus):
-            yield rank.host, cpus, evidence
-
-
-def _reported_by_launcher(facts: JobOutput) -> Iterator[_Place]:
+    shown = [(seen, seen["cpus"]) for seen in facts.seen("nccl.affinity")]
+    noted = list(_noted_by_nccl(shown))
+    ranks = [(r.host, cpus, e) for r, e in facts.events_of(Rank) if (cpus := cpu_set(r.cpus))]
+    set_ = [(seen, _set_by_nccl(seen["cpus"])) for seen in facts.seen("nccl.affinity-set")]
+    yield from noted or (*_noted_by_nccl(set_), *ranks)
     for seen in facts.seen("bound"):
         cores = [cpu_set(part) for part in _CORES.findall(seen["places"])]
         if cores and None not in cores:
@@ -101,6 +77,23 @@ def _reported_by_launcher(facts: JobOutput) -> Iterator[_Place]:
     for seen in facts.seen("bound.mask"):
         if cpus := cpu_set(seen["mask"]):
             yield seen["host"], cpus, seen.evidence
+
+
+def _noted_by_nccl(lines: Iterable[tuple[Occurrence, str]]) -> Iterator[_Place]:
+    for seen, text in lines:
+        if cpus := cpu_set(text):
+            yield from [(_host(seen.evidence), cpus, seen.evidence)] * min(seen.count, _MOST_RANKS)
+
+
+def _set_by_nccl(text: str) -> str:
+    """Return the CPU list or the mask ``0xffff,0000ffff``; newer versions print a list.
+
+    Nothing for a number that can be a mask or that of a CPU.
+    """
+    if numbers.is_whole(text) and not text.startswith("0"):
+        return ""
+    mask = text.startswith("0") and len(text) > 1 and "-" not in text
+    return f"0x{text}" if mask else text
 
 
 @cause("cpu-affinity")

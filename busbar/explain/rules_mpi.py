@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from busbar.engine.expectation import engine_band, kernel_limit
 from busbar.engine.job_output import Occurrence
+from busbar.engine.reading import Reading
 from busbar.engine.verdicts import Judged
 from busbar.explain.catalog import cause
 from busbar.explain.rules import (
     Context,
-    Explains,
     Finding,
     degraded,
     failure,
@@ -223,11 +223,18 @@ def sdma_cap(context: Context) -> Finding | None:
 
 
 # ---- the start and placement of ranks, and MPICH
-@cause("wrong-gpu", fatal=True)
-def wrong_gpu(context: Context) -> Finding | None:
-    """A rank reports another GPU than its check expects."""
-    errors = context.errors("wrong-gpu")
-    return failure(errors[0][0].text, *[line for _, line in errors[:3]]) if errors else None
+@cause("wrong-gpu", "nccl-too-few-gpus", "too-few-gpus", fatal=True)
+def own_error(context: Context) -> Iterator[Finding]:
+    """One of our programs reports that a rank has no GPU, or another than is expected."""
+    for code in ("wrong-gpu", "too-few-gpus"):
+        if errors := context.errors(code):
+            several = len(errors) > 1 and code == "too-few-gpus"
+            text = (
+                f"{len(errors)} ranks have no GPU of their own" if several else errors[0][0].text
+            )
+            nccl = context.facts.tool.startswith("torch") and code == "too-few-gpus"
+            id_ = f"nccl-{code}" if nccl else code
+            yield failure(text, *[line for _, line in errors[:3]], id_=id_)
 
 
 @cause("mpich-gpu-support-off", fatal=True)
@@ -342,11 +349,10 @@ def same_gpu(context: Context) -> Finding | None:
     if not (fast and context.on_gpu and facts.readings[0].kind == "bw"):
         return None
     top = max(fast, key=lambda j: j.reading.value)
-    return finding(
-        f"{top.reading.value:.4g} GB/s is more than the links carry ({top.limit:g} GB/s):"
-        " it is the rate of a copy inside one GPU",
-        top.reading,
-        certain=False,
-        explains=Explains.IMPOSSIBLE,
-        effect=Verdict.IMPOSSIBLE,
-    )
+    return inside_one_gpu(top.reading, f"the links carry ({top.limit:g} GB/s)")
+
+
+def inside_one_gpu(reading: Reading, most: str) -> Finding:
+    """Return the finding of a rate that no link carries."""
+    summary = f"{reading.value:.4g} GB/s is more than {most}: the rate of a copy inside one GPU"
+    return failure(summary, reading, certain=False, effect=Verdict.IMPOSSIBLE, id_="same-gpu")

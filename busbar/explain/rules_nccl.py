@@ -229,21 +229,6 @@ def too_few_gpus(context: Context) -> Finding | None:
     return failure(f"{most['requested']} GPUs needed, {most['visible']} visible", most)
 
 
-@cause("nccl-too-few-gpus", "too-few-gpus", fatal=True)
-def no_gpu_for_a_rank(context: Context) -> Finding | None:
-    """One of our programs reports that a rank has no GPU."""
-    errors = context.errors("too-few-gpus")
-    if not errors:
-        return None
-    nccl = context.facts.tool.startswith("torch")
-    several = f"{len(errors)} ranks have no GPU of their own"
-    return failure(
-        several if errors[1:] else errors[0][0].text,
-        *[line for _, line in errors[:3]],
-        id_="nccl-too-few-gpus" if nccl else "too-few-gpus",
-    )
-
-
 @cause("nccl-version-mismatch")
 def version_mismatch(context: Context) -> Finding | None:
     """NCCL versions differ among the ranks, or between its log and the program."""

@@ -11,10 +11,10 @@ from busbar.engine.identify import nccl_versions
 from busbar.engine.reading import Evidence
 from busbar.explain.catalog import declare
 from busbar.explain.rules import Context, Explains, Finding, degraded, failure, finding
+from busbar.explain.rules_mpi import inside_one_gpu
 from busbar.parse import numbers
 from busbar.verdict import Verdict
 
-declare("same-gpu")
 declare("nccl-version-mismatch", "cuda-version-mismatch", "ucx-api-mismatch")
 
 _TOO_SLOW = 0.6
@@ -39,15 +39,7 @@ def unjudged(context: Context) -> Iterator[Finding]:
     both = 2 if facts.tool == "osu_bibw" else 1
     of_pair = context.on_gpu and facts.tool in ("osu_bw", "osu_bibw", "gpu_aware")
     if of_pair and top.value > both * _NVLINK_PER_GPU:
-        yield finding(
-            f"{top.value:.4g} GB/s is more than any link between GPUs carries: the rate of a copy"
-            " inside one GPU",
-            top,
-            certain=False,
-            explains=Explains.IMPOSSIBLE,
-            effect=Verdict.IMPOSSIBLE,
-            id_="same-gpu",
-        )
+        yield inside_one_gpu(top, "any link between GPUs carries")
         return
     estimates = (numbers.real(v) or 0.0 for v in facts.values("nccl.nvlink", "gb_per_s"))
     estimate = max(estimates, default=0.0)
